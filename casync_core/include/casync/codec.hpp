@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "casync/types.hpp"
+
+/// The codec contract: what the author of a compression algorithm implements, and all that the runtime knows of one.
+///
+/// The runtime cuts a gradient into partitions (ranges that end on `Codec::cut` boundaries) and asks a codec for one
+/// thing only: to compute a `Segment`, which reads contributions in rank order, adds them in float32, and writes an
+/// encoded payload, a raw result, or both. Encode, decode, merge and the owner's fused decode+merge+encode are all
+/// segments:
+///
+///   encode         sources = {raw gradient}              payload set      residual if the codec uses feedback
+///   decode         sources = {payload}                   raw_out set
+///   merge          sources = {payload | raw, ...}        raw_out set
+///   merge+encode   sources = {payload | raw, ...}        payload and raw_out set: raw_out receives the DECODED
+///   payload,
+///                                                        so the owner ends with the bits that every other rank decodes
+///
+/// Guarantees a codec gives: nothing is allocated per call beyond a thread-local scratch block; a call may run on any
+/// thread, concurrently with others on other ranges of the same gradient; the bytes depend on the unit of statistics
+/// alone, never on how the gradient was partitioned, batched or routed; decode is bit-equal at every dispatch level
+/// (ALGORITHMS: R8).
+namespace casync {
+
+/// How the payloads of the ranks become one (one value per round).
+enum class Aggregation : std::uint8_t {
+  reduce,    ///< payloads merge without loss of meaning: fp16, bf16, integers, low-rank factors
+  reencode,  ///< decode, mean in float32 in rank order, encode again at the owner
+  gather,    ///< all payloads reach every rank and are never re-encoded
+};
+
+/// Who keeps what encoding lost.
+enum class Feedback : std::uint8_t {
+  none,
+  wrapper,  ///< the runtime's residual: x = g + e, e = x - D(x). Contractive codecs only.
+};
+
+/// What a codec says of itself; constant for an instance.
+struct CodecInfo {
+  std::string spec;  ///< canonical text, e.g. "terngrad(bits=2)"; equal text on all ranks means the same codec
+  std::vector<Aggregation>
+      rounds;  ///< one entry per round; round i's aggregated payload is `Segment::previous` of round i+1
+  Feedback feedback = Feedback::none;
+  bool identity = false;   ///< `none`: the payload is the gradient's own bytes, sent and received in place
+  bool whole = false;      ///< encodes the gradient once; partitions may only cut the payload
+  bool fixed_size = true;  ///< payload bytes == bound(); otherwise bound() is an upper limit
+  bool prescaled = false;  ///< the mean's 1/N is applied before the first encode (R4), e.g. fp16
+};
+
+/// One contribution to a segment.
+struct Source {
+  const void* data = nullptr;  ///< raw: elements of the gradient's dtype, already at the range's begin; else a payload
+  std::size_t bytes = 0;       ///< payload length; for raw data, range.size() * size_of(dtype)
+  bool raw = false;
+};
+
+/// Whose random numbers a segment draws (R6): worker and owner never share a draw.
+enum class Role : std::uint8_t { worker = 0, owner = 1 };
+
+/// One compute task over one range of one gradient. Filled by the executor, outputs written by the codec.
+struct Segment {
+  // What it is about.
+  Shape shape;  ///< of the whole gradient
+  DType dtype = DType::float32;
+  Range range;
+  // Key of the random numbers (R6).
+  std::uint64_t name_hash = 0;
+  std::uint32_t sequence = 0;  ///< how many times this gradient was synchronised before
+  std::uint16_t rank = 0;
+  Role role = Role::worker;
+  std::uint8_t round = 0;
+  // Inputs. accumulated = sum over sources, in the order given, of (raw ? pre * value : D(payload)), in float32
+  // (float64 for float64 gradients with an identity codec, exact integers for integer ones).
+  std::span<const Source> sources;
+  ReduceOp op = ReduceOp::sum;  ///< sum, min, max, product; anything but sum only with an identity codec
+  float pre = 1.0F;             ///< factor of raw sources
+  float mid = 1.0F;             ///< factor of the accumulated value before it is encoded (1/N for a reencode mean)
+  float post = 1.0F;            ///< factor of what is written to raw_out
+  std::span<const std::byte> previous;  ///< aggregated payload of the previous round; empty in round 0
+  /// Residual of this rank over the range (float32, at range.begin), or null. In units of the accumulated value:
+  ///   x = accumulated + residual;  y = x * mid;  payload = E(y);  residual = x - D(payload) / mid
+  /// A unit whose x is not finite is encoded so that it decodes to NaN, and its residual stays as it was (R7).
+  float* residual = nullptr;
+  // Outputs.
+  std::span<std::byte> payload;   ///< capacity for the encoded result, or empty when nothing is encoded
+  std::size_t payload_bytes = 0;  ///< out: bytes written to `payload`
+  void* raw_out = nullptr;  ///< gradient's dtype, at range.begin: post * (encoded ? D(payload) : accumulated * mid)
+  bool nonfinite = false;   ///< out: some result was NaN or Inf
+};
+
+class Codec {
+ public:
+  virtual ~Codec() = default;
+
+  virtual const CodecInfo& info() const = 0;
+
+  /// Largest legal partition boundary <= `element`: a multiple of the unit of statistics of this shape. cut(numel) ==
+  /// numel.
+  virtual std::int64_t cut(const Shape& shape, std::int64_t element) const = 0;
+
+  /// Upper limit (exact if fixed_size) of the payload of `range` in `round`, in bytes. `range` lies on boundaries.
+  virtual std::size_t bound(const Shape& shape, DType dtype, const Range& range, int round) const = 0;
+
+  /// Computes every segment. Throws CorruptPayload, naming the length found and expected, for bytes that this codec did
+  /// not write.
+  virtual void run(std::span<Segment> segments) const = 0;
+};
+
+/// Creates a codec from its spec: `name` or `name(key=value, ...)`. Throws InvalidArgument that lists what is known.
+///   make_codec("terngrad(bits=4)")
+std::shared_ptr<const Codec> make_codec(std::string_view spec);
+
+/// Names that make_codec accepts, test-only ones excluded.
+std::vector<std::string> codec_names();
+
+/// Instruction sets of the kernels. `best_isa()` is what the processor offers; tests and benchmarks may force a lower
+/// one.
+enum class Isa : std::uint8_t { baseline = 0, avx2 = 1, avx512 = 2 };
+Isa best_isa();
+Isa current_isa();
+void force_isa(Isa isa);  ///< throws InvalidArgument above best_isa(); not thread-safe against running codecs
+
+}  // namespace casync

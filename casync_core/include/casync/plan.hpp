@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "casync/types.hpp"
+
+/// How one gradient is synchronised: data only. One rank decides (planner/), all ranks build the same workflow from it.
+namespace casync {
+
+/// The routes a gradient can take. Numbers are on the wire: append only.
+enum class Topology : std::uint8_t {
+  direct = 0,            ///< everyone to everyone; for small operations and `gather` codecs
+  parameter_server = 1,  ///< co-located: every rank owns some partitions, collects, merges and returns them
+  ring = 2,              ///< reduce-scatter and allgather around a ring, a hop per merge
+  two_level = 3,         ///< ranks of a host first, uncompressed; then parameter_server between the hosts
+};
+
+inline constexpr std::array<std::string_view, 4> kTopologyName{"direct", "ps", "ring", "two_level"};
+constexpr std::string_view name_of(Topology topology) { return kTopologyName[static_cast<std::size_t>(topology)]; }
+constexpr std::optional<Topology> topology_from(std::string_view name) {
+  for (std::size_t i = 0; i < kTopologyName.size(); ++i) {
+    if (kTopologyName[i] == name) return static_cast<Topology>(i);
+  }
+  return std::nullopt;
+}
+
+/// The plan of one gradient.
+struct GradientPlan {
+  Topology topology = Topology::direct;
+  std::string codec = "none";     ///< a spec that make_codec accepts
+  std::uint32_t partitions = 1;   ///< K >= 1, cut on the codec's boundaries; fewer when the gradient has fewer units
+  std::uint32_t first_owner = 0;  ///< partition p is owned by member (first_owner + p) mod N
+  std::uint32_t epoch = 0;        ///< plans of one epoch hold together; a re-plan starts the next
+  std::string reason;             ///< why, in words, with the predicted times
+  friend bool operator==(const GradientPlan&, const GradientPlan&) = default;
+};
+
+/// What an operation on a named tensor is, as every rank must state it alike. The unit of negotiation and of the plan
+/// cache.
+struct Signature {
+  OpKind kind = OpKind::allreduce;
+  DType dtype = DType::float32;
+  ReduceOp op = ReduceOp::average;
+  Shape shape;            ///< as codecs see it; an allgather's rows are this rank's own and may differ between ranks
+  std::int32_t root = 0;  ///< broadcast only
+  float prescale = 1.0F;
+  float postscale = 1.0F;
+  std::string dims;         ///< the user's shape: "(64, 3, 7)", an allgather's "(*, 3, 7)"; alike on all ranks
+  std::string compression;  ///< as the user wrote it: a codec spec, or "auto(spec, ...)"
+  std::string topology;     ///< "auto" or a topology's name
+  friend bool operator==(const Signature&, const Signature&) = default;
+};
+
+}  // namespace casync

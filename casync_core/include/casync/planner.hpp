@@ -1,0 +1,172 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "casync/plan.hpp"
+#include "casync/types.hpp"
+
+/// The planner: decides per gradient whether to compress it, with which codec, in how many partitions and by which
+/// route (paper: section 3.3, "SeCoPa"). Pure: no clock, no I/O, no state; measured costs come in as numbers, so tests
+/// call it with literals. One rank plans and tells the others.
+///
+///   OwnerLoad load;
+///   for (const auto& [name, signature] : gradients) {
+///     Decision d = plan_gradient({name, signature, host_of, costs, options, load});
+///     load = d.load;              // d.plan.reason: "auto: onebit 1.52 ms (none 9.04 ms); ps, 4 partitions of 1 MiB"
+///   }
+///
+/// All times are seconds, all sizes bytes.
+namespace casync {
+
+// ---- Costs ----
+
+/// A link in one direction. A transfer takes hops * latency + messages * message + bytes * seconds_per_byte. Equation 1
+/// multiplies all of T_send by alpha, which would charge PS its latency 2(N-1) times: it has that many sends in a row
+/// at a NIC, but two hops.
+struct LinkCost {
+  double latency_s = 0;  ///< from a send's start to the receiver's next task, per hop
+  double seconds_per_byte = 0;
+  double message_s = 0;  ///< what one message costs its sender besides its bytes
+};
+
+/// What a codec's calls cost, per byte of the raw gradient. Decoding includes the merge it is fused with.
+struct CodecCost {
+  double encode_fixed_s = 0;
+  double encode_s_per_byte = 0;
+  double decode_fixed_s = 0;
+  double decode_s_per_byte = 0;
+};
+
+/// What a job's machines cost. The values here are priors: they stand until the first steps were measured. Latency is
+/// that of a sleeping receiver; bandwidths are those of 10 Gbit/s Ethernet and of a copy through shared memory.
+struct CostTable {
+  LinkCost inter{120e-6, 0.8e-9, 5e-6};                  ///< between hosts, per NIC
+  LinkCost intra{50e-6, 0.25e-9, 5e-6};                  ///< between ranks of one host
+  std::map<std::string, CodecCost, std::less<>> codecs;  ///< by canonical spec ("terngrad(bits=2)")
+
+  /// What is known of `spec`: its own entry, else its family's prior (the name before the bracket), else a cautious
+  /// prior. `none` costs nothing.
+  CodecCost of(std::string_view spec) const;
+};
+
+/// One measurement.
+struct Sample {
+  double bytes = 0;
+  double seconds = 0;
+};
+struct Line {
+  double fixed_s = 0;
+  double s_per_byte = 0;
+};
+/// Fits seconds = fixed + bytes * slope as Theil and Sen do: the slope is the median over all pairs, the intercept the
+/// median of what is left. Holds while less than 29 % of the samples are outliers. Both are at least 0. Samples of one
+/// size give a slope of seconds / bytes and no fixed part; no samples give zeros.
+Line fit_line(std::span<const Sample> samples);
+
+// ---- The cost model ----
+
+/// Table 3: how many transfers, encodes and decodes of one partition follow each other without overlap. `mergeable` is
+/// the row "low-rank": payloads that merge without decoding (Aggregation::reduce).
+struct Factors {
+  double alpha = 0;
+  double beta = 0;
+  double gamma = 0;
+};
+/// As table 3 prints it, for parameter_server and ring. K is at most N.
+Factors table3(Topology topology, std::uint32_t members, std::uint32_t partitions, bool mergeable);
+/// As section 6.1 corrects it for aggregators that share the workers' machines, which is how CaSync runs them: PS saves
+/// the transfers, the encode and the decode between a worker and itself.
+Factors colocated(Topology topology, std::uint32_t members, std::uint32_t partitions, bool mergeable);
+
+/// A way to synchronise: over whom, by which topology, in how many partitions.
+struct Route {
+  Topology topology = Topology::parameter_server;
+  std::span<const std::uint32_t> host_of;  ///< per member: host index
+  std::uint32_t partitions = 1;
+};
+
+/// Equation 1: seconds to synchronise `raw` bytes without compression. Merges are not counted, as in the paper.
+double predict_original(const Route& route, const CostTable& costs, double raw);
+
+/// Equation 2: seconds to synchronise a gradient of `raw` bytes whose payloads have `payload` bytes in all.
+/// K beyond N goes in ceil(K/N) batches. Link and processor work on different batches at a time, so the first batch
+/// costs what the equation says and each further one the slower of the two; at K <= N it is the equation itself. direct
+/// and two_level, which the paper does not have, are priced from their steps by the same rule.
+double predict_compressed(const Route& route, const CostTable& costs, const CodecCost& codec, bool mergeable,
+                          double raw, double payload);
+
+// ---- Decisions ----
+
+/// Raw bytes from which a gradient whose codec merges payloads (none, fp16, bf16) takes the ring instead of PS. Both
+/// move the same bytes, but PS has 2 hops and the ring 2(N-1); and in PS the N-1 senders to one owner collide in its
+/// downlink, where in a ring every link has one sender. Measured: ResNet50's shapes on four hosts with 1 Gbit/s
+/// take 1.9 s by PS and 1.4 s by ring.
+inline constexpr double kRingFromBytes = 64 << 10;
+
+struct PlannerOptions {
+  std::int64_t min_numel = 4096;     ///< below this many elements nothing is compressed (fidelity, rule R2)
+  double direct_limit_bytes = 4096;  ///< payloads up to this go from everyone to everyone
+  double partition_bytes = 1 << 20;  ///< upper limit of a partition's payload: bounds memory, lets links start early
+  double partition_raw_bytes = 8 << 20;     ///< upper limit of a partition's raw bytes: bounds one encode task
+  double least_partition_bytes = 16 << 10;  ///< lower limit of a partition's payload, where the two above allow it
+  double ring_from_bytes = kRingFromBytes;
+  std::optional<Topology> topology;  ///< for gradients whose signature says "auto"
+  std::uint32_t epoch = 0;           ///< copied into the plan
+};
+
+/// Payload bytes that each member owns so far. Empty means none.
+struct OwnerLoad {
+  std::vector<double> bytes;
+};
+
+struct PlanRequest {
+  std::string_view name;
+  const Signature& signature;
+  std::span<const std::uint32_t> host_of;
+  const CostTable& costs;
+  const PlannerOptions& options;
+  const OwnerLoad& load;
+};
+
+/// One way that was considered, with the partitions that suit it best.
+struct Alternative {
+  std::string codec;  ///< canonical spec
+  Topology topology = Topology::direct;
+  std::uint32_t partitions = 1;
+  double seconds = 0;
+};
+
+struct Decision {
+  GradientPlan plan;
+  OwnerLoad load;                         ///< with this gradient's partitions added to their owners
+  double seconds = 0;                     ///< predicted for the plan
+  double original_s = 0;                  ///< predicted for `none`
+  std::vector<Alternative> alternatives;  ///< all that were compared, the chosen one first
+};
+
+/// Decides how one gradient is synchronised.
+/// - A codec that the user names is obeyed, except below min_numel. "auto(a, b)" chooses the fastest of a, b and none;
+/// bare "auto"
+///   the fastest of none, fp16 (for wider dtypes) and onebit. A tie goes to the codec named first, `none` before all.
+/// - A topology that the user names is obeyed. Otherwise: direct for payloads up to direct_limit_bytes and for codecs
+/// that gather,
+///   two_level when there are several hosts and one of them has several ranks, ring as ring_from_bytes says, else PS.
+/// - K minimises the predicted time over 1..4N, within the limits on a partition's size.
+/// - The first owner is chosen so that the most loaded member owns as little as possible.
+/// Throws InvalidArgument, naming tensor, dtype or op, and remedy, for a codec on an integer dtype or on Min, Max or
+/// Product, for Adasum, for an unknown codec or topology, and for a topology that cannot carry the codec.
+Decision plan_gradient(const PlanRequest& request);
+
+/// One line for CASYNC_PLAN=explain: "conv1.weight (64, 3, 7, 7) float32: onebit, K=4, ps, 1.52 ms compressed, 9.04 ms
+/// not; ...".
+std::string explain(std::string_view name, const Signature& signature, const Decision& decision);
+
+}  // namespace casync

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "casync/codec.hpp"
+#include "casync/plan.hpp"
+#include "casync/transport.hpp"
+#include "casync/types.hpp"
+
+/// A session: one rank's membership in one world. Owns everything it needs; two sessions in one process do not know of
+/// each other.
+namespace casync {
+
+struct SessionOptions {
+  std::uint32_t session_tag = 0;       ///< tells the frames of two sessions apart; alike on all ranks
+  std::vector<std::uint32_t> host_of;  ///< per rank: host index
+  int worker_threads = 1;
+  std::size_t pool_bytes = 24 << 20;        ///< memory for payloads and partial sums
+  std::string coordinator = "local";        ///< "local" or "global"
+  std::int64_t min_numel = 4096;            ///< smaller gradients go uncompressed
+  std::size_t partition_bytes = 256 << 10;  ///< what the planner aims at
+  bool explain = false;                     ///< log each plan
+  /// Plans of an earlier session, by name: they hold as they are, and their tensors are not planned again. A codec that
+  /// the user names for a tensor comes before its plan here.
+  std::vector<std::pair<std::string, GradientPlan>> fixed_plans;
+  double stall_warning_s = 60;
+  double timeout_s = 600;
+  double peer_timeout_s = 8;
+  std::string event_log;  ///< this rank's file for `casync replay`; empty: none
+};
+
+/// What the session has cost so far.
+struct SessionCounters {
+  TransportCounters transport;
+  std::uint64_t slot_bytes = 0;      ///< memory held for payloads and partial sums
+  std::uint64_t residual_bytes = 0;  ///< memory held for residuals
+  std::uint64_t pool_peak = 0;       ///< most bytes admitted at once
+};
+
+class Session {
+ public:
+  using Handle = std::uint64_t;
+
+  /// `transport` null: a world of one. `log` receives stall reports, plan explanations and NaN reports, on the progress
+  /// thread.
+  Session(std::shared_ptr<Transport> transport, SessionOptions options, std::function<void(const std::string&)> log);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int rank() const;
+  int size() const;
+
+  /// Makes known what will be submitted under `name`; the same arguments give the same number. `site` is where in the
+  /// user's program. Throws InvalidArgument for what no codec or topology can do, before anything is sent. Any thread.
+  std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
+
+  /// Submits; never blocks. The memory stays alive and untouched (input) until the handle is done. `rows` is this
+  /// rank's, for an allgather. Throws InvalidArgument if the same name is outstanding. `wake` false: the caller waits
+  /// at once. Any thread.
+  Handle submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows = 0, bool wake = true);
+
+  bool done(Handle handle) const;
+  /// Waits for at most `timeout`; true if it is done. Without the GIL.
+  bool wait(Handle handle, Nanoseconds timeout);
+  /// Forgets a handle that is done, and throws what went wrong: Mismatch, PeerFailure, Aborted, Timeout,
+  /// CorruptPayload.
+  void collect(Handle handle);
+  /// Result of an allgather, to be called before collect.
+  struct Gathered {
+    std::vector<std::byte> bytes;
+    std::int64_t rows = 0;
+  };
+  Gathered take_result(Handle handle);
+
+  /// This rank's program failed: all ranks' operations end with `why`.
+  void abort(const std::string& why);
+  void shutdown();
+
+  SessionCounters counters();
+  /// The plan of a registration, once agreed; null before. A codec that was left to "auto" is planned again, once, from
+  /// what was measured in the first runs; such a plan has epoch 1.
+  std::unique_ptr<GradientPlan> plan(std::uint32_t registration);
+  /// The plans of all allreduced tensors that are agreed on, by name: what `fixed_plans` takes.
+  std::vector<std::pair<std::string, GradientPlan>> plans();
+  /// Names of gradients that have a residual, and their residuals (copies). Waits for nothing: call when nothing is
+  /// outstanding.
+  std::vector<std::string> residual_names();
+  std::vector<float> residual(const std::string& name);
+  void set_residual(const std::string& name, std::span<const float> values);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace casync

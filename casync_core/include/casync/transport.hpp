@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "casync/types.hpp"
+
+/// The transport contract: moves heads and bodies between ranks, and knows nothing of gradients.
+///
+/// A *head* is a short message (at most `head_bytes()`), received into buffers the transport posted beforehand. A
+/// *body* is any number of bytes for which the receiver has called `accept` with the exact length. Per pair of ranks
+/// heads arrive in the order sent, and the n-th body sent meets the n-th accepted. A body costs the receiver no memory
+/// of the transport's own.
+///
+/// Threads: one thread at a time calls everything here (the one that holds the progress role), except `wake`, which any
+/// thread may call. Nothing blocks except `wait`, `flush` and `close`.
+namespace casync {
+
+/// Receives what happened, during Transport::poll only.
+class TransportSink {
+ public:
+  virtual ~TransportSink() = default;
+  virtual void on_head(int peer, std::span<const std::byte> head) = 0;  ///< valid until the call returns
+  virtual void on_sent(std::uint64_t id) = 0;                           ///< a body's memory may be reused
+  virtual void on_body(std::uint64_t id) = 0;                           ///< an accepted body is complete
+  /// Once per peer. `why` says how it was noticed. Outstanding requests with that peer are gone.
+  virtual void on_peer_down(int peer, std::string_view why) = 0;
+};
+
+/// Bytes handed to and taken from the network, per session. Heads and bodies, without the network's own headers.
+struct TransportCounters {
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t received_bytes = 0;
+  std::uint64_t sent_messages = 0;
+  std::uint64_t received_messages = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::size_t head_bytes() const = 0;  ///< largest head
+
+  /// Copies `head` and sends it. Self-sends are not allowed here nor below.
+  virtual void send_head(int peer, std::span<const std::byte> head) = 0;
+  /// Sends `body`, which stays untouched and alive until on_sent(id). Zero bytes are allowed.
+  virtual void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) = 0;
+  /// Gives the memory for the next body of `peer`; on_body(id) follows when it is there.
+  virtual void accept(int peer, std::span<std::byte> body, std::uint64_t id) = 0;
+
+  /// Makes progress and reports. Returns whether anything was reported.
+  virtual bool poll(TransportSink& sink) = 0;
+  /// True while bodies or heads are being moved by or for this rank (requests outstanding that do not wait for a peer's
+  /// program).
+  virtual bool moving() const = 0;
+
+  /// Sleeps until something may have arrived, `wake` is called, or `timeout` passed; may return early. A `wake` that
+  /// came between the last return of `wait` and this call is not lost. Ranks of one host wake each other (shared-memory
+  /// futex).
+  virtual void wait(Nanoseconds timeout) = 0;
+  virtual void wake() = 0;
+  /// True if every peer can wake this rank, so that waiting needs no polling.
+  virtual bool wakes() const = 0;
+
+  virtual const TransportCounters& counters() const = 0;
+
+  /// Sends what is queued, for at most `timeout`; then, by close, drops outstanding requests and frees everything.
+  /// After close only the destructor may be called. Peers that are gone do not block it.
+  virtual void flush(Nanoseconds timeout) = 0;
+  virtual void close() = 0;
+};
+
+}  // namespace casync

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "casync/codec.hpp"
+#include "casync/plan.hpp"
+#include "casync/types.hpp"
+
+/// The workflow of one gradient on one rank: a graph of the five primitives (paper: section 3.1) over partitions.
+///
+/// A workflow is a template: built once per plan and rank, cached, and run once per step with a counter per task. It
+/// holds no pointers; buffers are named by what they are.
+namespace casync {
+
+enum class Primitive : std::uint8_t { encode, decode, merge, send, recv };
+
+inline constexpr std::array<std::string_view, 5> kPrimitiveName{"encode", "decode", "merge", "send", "recv"};
+constexpr std::string_view name_of(Primitive primitive) { return kPrimitiveName[static_cast<std::size_t>(primitive)]; }
+
+/// Memory a task reads or writes, always over the task's partition.
+enum class Place : std::uint8_t {
+  none,
+  input,   ///< the user's gradient
+  output,  ///< the user's result; may be the same memory as input
+  slot,    ///< memory of the runtime: a payload, or raw elements, of one partition
+};
+
+struct Buffer {
+  Place place = Place::none;
+  std::uint16_t slot = 0;
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+/// Runtime memory a workflow needs, reserved per partition before its first task runs.
+struct Slot {
+  std::uint32_t partition = 0;
+  std::uint8_t round = 0;
+  bool raw = false;       ///< elements of the gradient's dtype; otherwise a payload of the plan's codec
+  std::size_t bytes = 0;  ///< upper limit
+};
+
+struct Task {
+  Primitive primitive = Primitive::encode;
+  Role role = Role::worker;
+  std::uint8_t round = 0;
+  bool feedback = false;  ///< compute: uses this rank's residual over the partition
+  bool final = false;     ///< compute: the accumulated value is complete, so the mean's factor applies
+  bool deliver = false;   ///< compute: writes the user's result, so the post factor applies
+  bool windowed = false;  ///< send, recv: may come only when the receiver has opened the partition
+  std::uint32_t partition = 0;
+  std::uint32_t peer = 0;          ///< send, recv: member index
+  std::uint32_t tag = 0;           ///< send, recv: names the message among all of this workflow between the two members
+  Buffer data;                     ///< send: from; recv: into
+  Buffer encode_to;                ///< compute: slot for the payload, or none
+  Buffer write_to;                 ///< compute: output for raw elements, or none
+  Buffer previous;                 ///< compute: slot with the aggregated payload of the round before, or none
+  std::uint32_t first_source = 0;  ///< compute: into Workflow::sources, in the order of accumulation
+  std::uint32_t source_count = 0;
+  std::uint32_t dependencies = 0;     ///< tasks that must be done before this one
+  std::uint32_t first_successor = 0;  ///< into Workflow::successors
+  std::uint32_t successor_count = 0;
+};
+
+struct Workflow {
+  std::vector<Range> partitions;  ///< elements of the output
+  std::vector<Task> tasks;        ///< in a topological order
+  std::vector<Buffer> sources;
+  std::vector<std::uint32_t> successors;  ///< task indices
+  std::vector<Slot> slots;
+  std::vector<std::size_t> reserve;  ///< per partition: bytes of its slots on this rank
+  std::int64_t input_offset = 0;     ///< element of the output at which the input lies (allgather), else 0
+};
+
+/// Everything a topology needs to know to lay out one member's part.
+struct WorkflowRequest {
+  OpKind kind = OpKind::allreduce;
+  Shape shape;  ///< of the output
+  DType dtype = DType::float32;
+  const Codec* codec = nullptr;
+  Topology topology = Topology::direct;
+  std::uint32_t partitions = 1;
+  std::uint32_t first_owner = 0;
+  std::uint32_t member = 0;            ///< this rank's index
+  std::uint32_t root = 0;              ///< broadcast
+  std::vector<std::uint32_t> host_of;  ///< per member: host index; its size is N
+  std::vector<std::int64_t> counts;    ///< allgather: elements per member
+};
+
+/// Builds and checks (acyclic, every buffer written before it is read). Throws InvalidArgument for a combination that
+/// no topology carries, naming it and the remedy.
+Workflow build_workflow(const WorkflowRequest& request);
+
+/// The graph in Graphviz's language, for people.
+std::string to_dot(const Workflow& workflow);
+
+/// What a topology costs, stated beside its code and held against the built workflow by a test. Bytes are payload bytes
+/// of the whole gradient in one direction of the busiest rank's link.
+struct Statement {
+  std::uint32_t hops = 0;  ///< messages in a row on the critical path of one partition
+  double bytes =
+      0;  ///< per direction at the busiest rank; two_level: at the busiest host, plus what one rank hands over inside
+  std::uint32_t messages = 0;  ///< sent by the busiest rank, per gradient
+  std::uint32_t encodes = 0;   ///< on the critical path of one partition
+  std::uint32_t decodes = 0;
+};
+
+/// `payload` is the encoded size of the whole gradient, `raw` its size uncompressed, both in bytes.
+Statement state_costs(Topology topology, std::span<const std::uint32_t> host_of, std::uint32_t partitions,
+                      double payload, double raw, bool identity);
+
+}  // namespace casync

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace casync {
+
+/// CRC-32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`; uses the processor's instruction where there is one.
+std::uint32_t crc32c(std::span<const std::byte> bytes);
+
+}  // namespace casync

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "casync/error.hpp"
+
+namespace casync {
+
+/// Appends plain values to bytes, in the host's byte order (all ranks of a job share it; the handshake checks).
+class ByteWriter {
+ public:
+  explicit ByteWriter(std::vector<std::byte>& bytes) : bytes_(bytes) {}
+
+  template <typename T>
+  void put(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const auto* from = reinterpret_cast<const std::byte*>(&value);
+    bytes_.insert(bytes_.end(), from, from + sizeof(T));
+  }
+  void put_text(std::string_view text) {
+    put(static_cast<std::uint32_t>(text.size()));
+    const auto* from = reinterpret_cast<const std::byte*>(text.data());
+    bytes_.insert(bytes_.end(), from, from + text.size());
+  }
+
+ private:
+  std::vector<std::byte>& bytes_;
+};
+
+/// Reads what a ByteWriter wrote. Every read is checked: short bytes throw CorruptPayload, never read past the end.
+class ByteReader {
+ public:
+  explicit ByteReader(std::span<const std::byte> bytes) : left_(bytes) {}
+
+  template <typename T>
+  T get() {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  std::string get_text() {
+    const auto bytes = take(get<std::uint32_t>());
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  std::span<const std::byte> take(std::size_t count) {
+    if (count > left_.size()) {
+      throw CorruptPayload(detail::concat("a message ends ", count - left_.size(), " bytes too early"));
+    }
+    const auto taken = left_.first(count);
+    left_ = left_.subspan(count);
+    return taken;
+  }
+  std::size_t left() const { return left_.size(); }
+
+ private:
+  std::span<const std::byte> left_;
+};
+
+}  // namespace casync
