@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "casync/codec.hpp"
+#include "codec/spec.hpp"
+
+/// The codecs of this folder, one file each. A factory takes its parameters from the spec and refuses the others.
+namespace casync::codec {
+
+using CodecPointer = std::shared_ptr<const Codec>;
+
+CodecPointer make_none(Spec& spec);
+CodecPointer make_fp16(Spec& spec);
+CodecPointer make_bf16(Spec& spec);
+CodecPointer make_onebit(Spec& spec);
+CodecPointer make_terngrad(Spec& spec);
+
+// For tests of the runtime: the shapes of codec that the shipped ones do not have.
+CodecPointer make_test_topk(Spec& spec);
+CodecPointer make_test_two_round(Spec& spec);
+
+}  // namespace casync::codec

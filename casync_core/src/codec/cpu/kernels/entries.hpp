@@ -1,0 +1,32 @@
+#pragma once
+
+#include "codec/cpu/kernels/kernels.hpp"
+
+/// The functions behind a kernel table, in the namespace of the instruction set being compiled.
+namespace casync::codec::CASYNC_KERNEL_ISA {
+
+bool load_float32(const void* src, float factor, const float* addend, float* out, std::int64_t n);
+bool load_float16(const void* src, float factor, const float* addend, float* out, std::int64_t n);
+bool load_bfloat16(const void* src, float factor, const float* addend, float* out, std::int64_t n);
+bool load_float64(const void* src, float factor, const float* addend, float* out, std::int64_t n);
+
+bool store_float32(const float* src, float first, float second, void* dst, std::int64_t n, bool stream);
+bool store_float16(const float* src, float first, float second, void* dst, std::int64_t n, bool stream);
+bool store_bfloat16(const float* src, float first, float second, void* dst, std::int64_t n, bool stream);
+bool store_float64(const float* src, float first, float second, void* dst, std::int64_t n, bool stream);
+
+bool merge_float32(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n);
+bool merge_float16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n);
+bool merge_bfloat16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n);
+
+bool onebit_encode(const float* accumulated, float* residual, float mid, std::int64_t n, std::byte* payload,
+                   float* scratch);
+bool onebit_merge(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n);
+
+bool terngrad_encode(const float* accumulated, float mid, std::int64_t n, int bits, const RandomKey& key,
+                     std::byte* payload);
+bool terngrad_merge2(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n);
+bool terngrad_merge4(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n);
+bool terngrad_merge8(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n);
+
+}  // namespace casync::codec::CASYNC_KERNEL_ISA

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// The inner loops of the codecs, one table per instruction set. Every entry gives the same bits in every table (R8):
+/// sums run in 16 lanes (element i in lane i mod 16) over blocks of 1024 elements, lanes are folded 8, 4, 2, 1, blocks
+/// added in order. No pointer needs any alignment. `out` may equal an input of the same element size, never overlap it
+/// otherwise. Entries that return bool say whether something they produced is NaN or Inf.
+namespace casync::codec {
+
+/// One contribution to a sum: raw float32 values times `factor`, or a payload.
+struct MergeSource {
+  const float* raw = nullptr;
+  float factor = 1.0F;
+  const std::byte* payload = nullptr;
+  const std::byte* payload_end = nullptr;
+};
+
+/// The words of the Philox counter and key that are common to one unit (R6).
+struct RandomKey {
+  std::uint64_t name_hash = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t round = 0;
+  std::uint32_t stream = 0;      ///< rank and role
+  std::uint64_t coordinate = 0;  ///< of the unit's first element; a multiple of 128
+};
+
+/// out = [addend +] factor * src, converted to float32; `addend` may be null.
+using LoadRaw = bool (*)(const void* src, float factor, const float* addend, float* out, std::int64_t n);
+/// dst = (src * first) * second, rounded to nearest even. `stream`: the stores bypass the caches, call fence() at the
+/// end.
+using StoreRaw = bool (*)(const float* src, float first, float second, void* dst, std::int64_t n, bool stream);
+/// out = the sum of the sources, in order, over one unit of n elements; count >= 1.
+using Merge = bool (*)(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n);
+
+struct Kernels {
+  LoadRaw load_raw[4];  ///< by DType: float32, float16, bfloat16, float64
+  StoreRaw store_raw[4];
+  Merge merge_raw[3];  ///< payloads are elements of float32, float16, bfloat16
+
+  /// One group of `onebit`. x = accumulated + residual (or accumulated alone), y = x * mid. Writes the means of y >= 0
+  /// and of y < 0 and the bits to `payload`, and x - D/mid to `residual`. `scratch` holds n floats and is used with a
+  /// residual only.
+  bool (*onebit_encode)(const float* accumulated, float* residual, float mid, std::int64_t n, std::byte* payload,
+                        float* scratch);
+  Merge onebit_merge;
+
+  /// One unit of `terngrad`, n <= 4096: minimum, gap, then n codes of `bits` bits.
+  bool (*terngrad_encode)(const float* accumulated, float mid, std::int64_t n, int bits, const RandomKey& key,
+                          std::byte* payload);
+  Merge terngrad_merge[3];  ///< 2, 4, 8 bits
+
+  /// Orders non-temporal stores before whatever tells another thread that the data is there.
+  void (*fence)();
+};
+
+namespace baseline {
+extern const Kernels kKernels;
+}
+namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
+extern const Kernels kKernels;
+}
+
+/// The table of current_isa().
+const Kernels& kernels();
+
+}  // namespace casync::codec

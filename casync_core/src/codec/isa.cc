@@ -1,0 +1,81 @@
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+#include "casync/codec.hpp"
+#include "casync/error.hpp"
+#include "codec/cpu/kernels/kernels.hpp"
+
+namespace casync {
+namespace {
+
+constexpr std::string_view kIsaName[]{"baseline", "avx2", "avx512"};
+
+std::string_view name_of(Isa isa) { return kIsaName[static_cast<std::size_t>(isa)]; }
+
+Isa detect() {
+#if defined(CASYNC_X86_KERNELS)
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+  const bool avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+                      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  if (avx2 && avx512) return Isa::avx512;
+  if (avx2) return Isa::avx2;
+#endif
+  return Isa::baseline;
+}
+
+/// What CASYNC_ISA asks for; best_isa() where it is unset. An unknown or unavailable name is an error, never a quiet
+/// fallback.
+Isa initial_isa() {
+  const char* text = std::getenv("CASYNC_ISA");
+  if (text == nullptr || *text == '\0') return best_isa();
+  for (std::size_t i = 0; i < std::size(kIsaName); ++i) {
+    if (kIsaName[i] != text) continue;
+    const auto isa = static_cast<Isa>(i);
+    if (isa > best_isa())
+      throw InvalidArgument(
+          detail::concat("CASYNC_ISA=", text, ": this processor offers at most ", name_of(best_isa())));
+    return isa;
+  }
+  throw InvalidArgument(detail::concat("CASYNC_ISA=", text, " is not known; use baseline, avx2 or avx512"));
+}
+
+std::atomic<Isa>& chosen_isa() {
+  static std::atomic<Isa> isa{initial_isa()};
+  return isa;
+}
+
+}  // namespace
+
+Isa best_isa() {
+  static const Isa best = detect();
+  return best;
+}
+
+Isa current_isa() { return chosen_isa().load(std::memory_order_relaxed); }
+
+void force_isa(Isa isa) {
+  if (isa > best_isa())
+    throw InvalidArgument(
+        detail::concat("force_isa(", name_of(isa), "): this processor offers at most ", name_of(best_isa())));
+  chosen_isa().store(isa, std::memory_order_relaxed);
+}
+
+namespace codec {
+
+const Kernels& kernels() {
+#if defined(CASYNC_X86_KERNELS)
+  switch (current_isa()) {
+    case Isa::avx512:
+      return avx512::kKernels;
+    case Isa::avx2:
+      return avx2::kKernels;
+    case Isa::baseline:
+      break;
+  }
+#endif
+  return baseline::kKernels;
+}
+
+}  // namespace codec
+}  // namespace casync

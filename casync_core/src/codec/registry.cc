@@ -1,0 +1,46 @@
+#include <array>
+#include <string>
+
+#include "casync/codec.hpp"
+#include "casync/error.hpp"
+#include "codec/cpu/codecs.hpp"
+#include "codec/spec.hpp"
+
+namespace casync {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  codec::CodecPointer (*make)(codec::Spec&);
+};
+
+constexpr std::string_view kTestOnly = "test_";
+constexpr std::array kEntries{
+    Entry{"none", codec::make_none},
+    Entry{"fp16", codec::make_fp16},
+    Entry{"bf16", codec::make_bf16},
+    Entry{"onebit", codec::make_onebit},
+    Entry{"terngrad", codec::make_terngrad},
+    Entry{"test_topk", codec::make_test_topk},
+    Entry{"test_tworound", codec::make_test_two_round},
+};
+
+}  // namespace
+
+std::vector<std::string> codec_names() {
+  std::vector<std::string> names;
+  for (const Entry& entry : kEntries)
+    if (!entry.name.starts_with(kTestOnly)) names.emplace_back(entry.name);
+  return names;
+}
+
+std::shared_ptr<const Codec> make_codec(std::string_view text) {
+  codec::Spec spec = codec::parse_spec(text);
+  for (const Entry& entry : kEntries)
+    if (entry.name == spec.name()) return entry.make(spec);
+  std::string known;
+  for (const std::string& name : codec_names()) known += (known.empty() ? "" : ", ") + name;
+  throw InvalidArgument(detail::concat("codec '", spec.name(), "' is not known; known: ", known));
+}
+
+}  // namespace casync
