@@ -1,0 +1,450 @@
+#include "transport/mpi/mpi_transport.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "casync/error.hpp"
+#include "transport/mpi/environment.hpp"
+#include "transport/mpi/lanes.hpp"
+
+namespace casync::transport {
+namespace mpi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Nanoseconds kMicrosecond = 1'000;
+constexpr auto kFarewellTime = std::chrono::seconds(5);
+constexpr auto kFarewellTimeAfterFailure = std::chrono::seconds(1);
+/// A poll ends after this many rounds even if heads keep coming.
+constexpr int kRoundsPerPoll = 16;
+
+/// Where what arrives during close goes.
+class Nobody final : public TransportSink {
+ public:
+  void on_head(int, std::span<const std::byte>) override {}
+  void on_sent(std::uint64_t) override {}
+  void on_body(std::uint64_t) override {}
+  void on_peer_down(int, std::string_view) override {}
+};
+
+class MpiTransport final : public Transport {
+ public:
+  explicit MpiTransport(SessionComm session)
+      : lanes_(std::make_unique<Lanes>(std::move(session))),
+        rank_(lanes_->session.rank),
+        size_(lanes_->session.size),
+        bell_(own_cell()) {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer != rank_) post_heads(peer);
+    }
+  }
+  ~MpiTransport() override { close(); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::size_t head_bytes() const override { return kHeadBytes; }
+  const TransportCounters& counters() const override { return counters_; }
+  bool moving() const override { return sending_ > 0 || arriving_ > 0; }
+  bool wakes() const override {
+    const auto& cells = lanes_->session.cells;
+    return std::find(cells.begin(), cells.end(), -1) == cells.end();
+  }
+  void wake() override { ring(own_cell()); }
+  void wait(Nanoseconds timeout) override {
+    if (done_.empty() && downs_.empty()) bell_.wait(timeout);
+  }
+
+  void send_head(int peer, std::span<const std::byte> head) override {
+    check_peer(peer);
+    CASYNC_CHECK(head.size() <= kHeadBytes, head.size(), " > ", kHeadBytes);
+    if (peer_of(peer).down) return;
+    post_head(peer, HeadKind::user, head);
+    count_sent(head.size());
+    ring_marked();
+  }
+
+  void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
+    check_peer(peer);
+    if (peer_of(peer).down) return;
+    if (body.size() > kAnnouncedBytes) post_head(peer, HeadKind::announcement, {});
+    // MPI's send buffers are not const in every version.
+    post_body(peer, Lane::body_out, const_cast<std::byte*>(body.data()), body.size(), id);
+    count_sent(body.size());
+    ring_marked();
+  }
+
+  void accept(int peer, std::span<std::byte> body, std::uint64_t id) override {
+    check_peer(peer);
+    Peer& from = peer_of(peer);
+    if (from.down) return;
+    if (body.size() > kAnnouncedBytes) {
+      arriving_ -= from.arriving();
+      ++from.accepted;
+      arriving_ += from.arriving();
+    }
+    post_body(peer, Lane::body_in, body.data(), body.size(), id);
+    ring_marked();
+  }
+
+  bool poll(TransportSink& sink) override {
+    in_poll_ = true;
+    bool reported = false;
+    for (int round = 0; round < kRoundsPerPoll; ++round) {
+      collect();
+      if (done_.empty()) break;
+      reported |= report_done(sink);
+    }
+    reported |= report_downs(sink);
+    in_poll_ = false;
+    ring_marked();
+    return reported;
+  }
+
+  void flush(Nanoseconds timeout) override {
+    const auto deadline = Clock::now() + std::chrono::nanoseconds(timeout);
+    while (sending_ > 0 && Clock::now() < deadline) {
+      if (!collect()) bell_.wait(50 * kMicrosecond);
+    }
+  }
+
+  /// All of: every living peer's farewell has come, so nothing of this session is under way to us; what they had sent
+  /// without our accept has been received and dropped, so their sends end; our own requests have ended. Then the
+  /// communicator can be freed.
+  void close() override {
+    if (!lanes_) return;
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_ || peer_of(peer).failed) continue;
+      post_head(peer, HeadKind::farewell, {});
+      peer_of(peer).down = true;
+    }
+    drop([](const Pending& what) { return what.lane != Lane::head_in; });
+    ring_marked();
+    const auto start = Clock::now();
+    while (!ended()) {
+      const auto limit = any_failed() ? kFarewellTimeAfterFailure : kFarewellTime;
+      if (Clock::now() - start > limit) break;
+      Nobody nobody;
+      const bool news = poll(nobody);
+      if (!receive_unaccepted() && !news) bell_.wait(200 * kMicrosecond);
+    }
+    if (any_failed()) Environment::note_failure();
+    if (ended() && !any_failed()) {
+      MPI_Comm_free(&lanes_->session.comm);
+      lanes_.reset();
+    } else {
+      retire(std::move(lanes_));
+    }
+  }
+
+ private:
+  Peer& peer_of(int peer) { return lanes_->peers[static_cast<std::size_t>(peer)]; }
+  const Peer& peer_of(int peer) const { return lanes_->peers[static_cast<std::size_t>(peer)]; }
+  DoorbellCell& own_cell() const {
+    return lanes_->session.bells->cell(lanes_->session.cells[static_cast<std::size_t>(rank_)]);
+  }
+  bool local(int peer) const { return lanes_->session.cells[static_cast<std::size_t>(peer)] >= 0; }
+
+  void check_peer(int peer) const {
+    CASYNC_CHECK(peer >= 0 && peer < size_ && peer != rank_, "rank ", rank_, ", peer ", peer);
+  }
+
+  void count_sent(std::size_t bytes) {
+    counters_.sent_bytes += bytes;
+    ++counters_.sent_messages;
+  }
+
+  void count_received(std::size_t bytes) {
+    counters_.received_bytes += bytes;
+    ++counters_.received_messages;
+  }
+
+  // --- Rings: a peer is marked when there is something for it, and rung once at the end of the call. ---
+
+  void mark(int peer) {
+    if (!local(peer) || peer_of(peer).ring) return;
+    peer_of(peer).ring = true;
+    to_ring_.push_back(peer);
+  }
+
+  void ring_marked() {
+    if (in_poll_) return;
+    for (const int peer : to_ring_) {
+      peer_of(peer).ring = false;
+      ring(lanes_->session.bells->cell(lanes_->session.cells[static_cast<std::size_t>(peer)]));
+    }
+    to_ring_.clear();
+  }
+
+  // --- Posting ---
+
+  void post_heads(int peer) {
+    Peer& from = peer_of(peer);
+    from.heads = std::make_unique_for_overwrite<std::byte[]>(lanes_->depth() * kWireHeadBytes);
+    from.posted.assign(lanes_->depth(), MPI_REQUEST_NULL);
+    for (std::size_t i = 0; i < from.posted.size(); ++i) post_head_receive(peer, i);
+    test_oldest(peer);
+  }
+
+  void post_head_receive(int peer, std::size_t index) {
+    Peer& from = peer_of(peer);
+    const int code = MPI_Irecv(from.head(index), static_cast<int>(kWireHeadBytes), MPI_BYTE, peer, kHeadTag,
+                               lanes_->session.comm, &from.posted[index]);
+    if (code != MPI_SUCCESS) fail(peer, error_text(code));
+  }
+
+  void test_oldest(int peer) {
+    Peer& from = peer_of(peer);
+    MPI_Request& request = from.posted[from.oldest];
+    if (request == MPI_REQUEST_NULL) return;
+    lanes_->requests.add(request, {Lane::head_in, false, peer, static_cast<std::uint32_t>(from.oldest)});
+    request = MPI_REQUEST_NULL;
+  }
+
+  void post_head(int peer, HeadKind kind, std::span<const std::byte> head) {
+    const std::uint32_t slot = lanes_->head_buffers.take();
+    std::vector<std::byte>& buffer = lanes_->head_buffers[slot];
+    const auto prefix = std::as_bytes(std::span(&kind, 1));
+    buffer.assign(prefix.begin(), prefix.end());
+    buffer.insert(buffer.end(), head.begin(), head.end());
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = MPI_Isend(buffer.data(), static_cast<int>(buffer.size()), MPI_BYTE, peer, kHeadTag,
+                               lanes_->session.comm, &request);
+    if (code != MPI_SUCCESS) {
+      lanes_->head_buffers.give(slot);
+      return fail(peer, error_text(code));
+    }
+    lanes_->requests.add(request, {Lane::head_out, false, peer, slot});
+    ++sending_;
+    mark(peer);
+  }
+
+  void post_body(int peer, Lane lane, std::byte* memory, std::size_t bytes, std::uint64_t id) {
+    const std::uint32_t slot = lanes_->bodies.take();
+    const auto pieces = static_cast<std::uint32_t>(std::max<std::size_t>(1, (bytes + kPieceBytes - 1) / kPieceBytes));
+    lanes_->bodies[slot] = Body{.id = id, .bytes = bytes, .done_bytes = 0, .pieces = pieces};
+    for (std::uint32_t piece = 0; piece < pieces; ++piece) {
+      const std::size_t offset = piece * kPieceBytes;
+      const int count = static_cast<int>(std::min(kPieceBytes, bytes - offset));
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int code =
+          lane == Lane::body_out
+              ? MPI_Isend(memory + offset, count, MPI_BYTE, peer, kBodyTag, lanes_->session.comm, &request)
+              : MPI_Irecv(memory + offset, count, MPI_BYTE, peer, kBodyTag, lanes_->session.comm, &request);
+      if (code != MPI_SUCCESS) return fail(peer, error_text(code));
+      lanes_->requests.add(request, {lane, false, peer, slot});
+      if (lane == Lane::body_out) ++sending_;
+    }
+    if (lane == Lane::body_out) mark(peer);
+  }
+
+  // --- Reporting ---
+
+  /// One pass over the requests; what has completed waits in `done_` for report_done.
+  bool collect() {
+    const std::size_t before = done_.size();
+    lanes_->requests.collect(done_);
+    for (std::size_t i = before; i < done_.size(); ++i) sending_ -= is_send(done_[i].what) ? 1 : 0;
+    return done_.size() > before;
+  }
+
+  /// The callbacks may send and accept, which adds requests but completes none.
+  bool report_done(TransportSink& sink) {
+    reporting_.clear();
+    reporting_.swap(done_);
+    bool reported = false;
+    for (const Completion& done : reporting_) reported |= report(done, sink);
+    return reported;
+  }
+
+  bool report(const Completion& done, TransportSink& sink) {
+    const auto& [lane, dropped, peer, slot] = done.what;
+    if (lane == Lane::head_out) lanes_->head_buffers.give(slot);
+    if (done.error != MPI_SUCCESS) {
+      if (!dropped) fail(peer, error_text(done.error));
+      return false;
+    }
+    const bool in = lane == Lane::head_in || lane == Lane::body_in;
+    if (in && done.bytes > kAnswerBytes) mark(peer);  // the answer went out with this pass
+    if (dropped || lane == Lane::head_out) return false;
+    if (lane == Lane::head_in) return report_head(peer, static_cast<std::size_t>(done.bytes), sink);
+    return report_body(done, sink);
+  }
+
+  bool report_head(int peer, std::size_t bytes, TransportSink& sink) {
+    Peer& from = peer_of(peer);
+    const std::size_t index = from.oldest;
+    const std::span<const std::byte> wire(from.head(index), bytes);
+    HeadKind kind{};
+    if (bytes >= sizeof kind) std::memcpy(&kind, wire.data(), sizeof kind);
+    if (bytes < sizeof kind || kind > HeadKind::farewell) {
+      fail(peer,
+           detail::concat("it sent ", bytes, " bytes that are not a head: does it run another version of CaSync?"));
+      return false;
+    }
+    switch (kind) {
+      case HeadKind::user:
+        count_received(bytes - sizeof kind);
+        if (!from.told) sink.on_head(peer, wire.subspan(sizeof kind));
+        break;
+      case HeadKind::announcement:
+        arriving_ -= from.arriving();
+        ++from.announced;
+        arriving_ += from.arriving();
+        break;
+      case HeadKind::farewell:
+        from.left = true;
+        stop_heads(peer);
+        put_down(peer, "it closed the session");
+        return false;
+    }
+    post_head_receive(peer, index);
+    from.oldest = (from.oldest + 1) % from.posted.size();
+    test_oldest(peer);
+    return kind == HeadKind::user;
+  }
+
+  bool report_body(const Completion& done, TransportSink& sink) {
+    Body& body = lanes_->bodies[done.what.slot];
+    if (done.what.lane == Lane::body_in) body.done_bytes += static_cast<std::size_t>(done.bytes);
+    if (--body.pieces > 0) return false;
+    const Body whole = body;
+    lanes_->bodies.give(done.what.slot);
+    if (done.what.lane == Lane::body_out) {
+      sink.on_sent(whole.id);
+      return true;
+    }
+    Peer& from = peer_of(done.what.peer);
+    if (whole.bytes > kAnnouncedBytes) {
+      arriving_ -= from.arriving();
+      ++from.completed;
+      arriving_ += from.arriving();
+    }
+    if (whole.done_bytes != whole.bytes) {
+      fail(done.what.peer,
+           detail::concat("it sent a body of ", whole.done_bytes, " bytes where ", whole.bytes, " were accepted"));
+      return false;
+    }
+    count_received(whole.bytes);
+    sink.on_body(whole.id);
+    return true;
+  }
+
+  bool report_downs(TransportSink& sink) {
+    const auto downs = std::exchange(downs_, {});
+    for (const auto& [peer, why] : downs) {
+      while (drain_head(peer, sink)) {
+      }
+      stop_heads(peer);
+      peer_of(peer).told = true;
+      sink.on_peer_down(peer, why);
+    }
+    return !downs.empty();
+  }
+
+  // --- Peers that are gone ---
+
+  /// MPI, or the bytes of `peer`, say that nothing more can be had from it.
+  void fail(int peer, std::string why) {
+    peer_of(peer).failed = true;
+    put_down(peer, std::move(why));
+  }
+
+  void put_down(int peer, std::string why) {
+    Peer& from = peer_of(peer);
+    if (from.down) return;
+    from.down = true;
+    arriving_ -= from.arriving();
+    from.accepted = 0;
+    drop([&](const Pending& what) { return what.peer == peer && what.lane != Lane::head_in; });
+    downs_.emplace_back(peer, std::move(why));
+  }
+
+  template <typename Which>
+  void drop(Which which) {
+    for (const Pending& what : lanes_->requests.pending()) {
+      if (is_send(what) && which(what)) --sending_;
+    }
+    lanes_->requests.drop(which);
+  }
+
+  /// Reports one head that had arrived before its sender went down; false if there is none.
+  bool drain_head(int peer, TransportSink& sink) {
+    Completion done;
+    const auto slot = static_cast<std::uint32_t>(peer_of(peer).oldest);
+    if (!lanes_->requests.test({Lane::head_in, false, peer, slot}, done) || done.error != MPI_SUCCESS) return false;
+    report_head(peer, static_cast<std::size_t>(done.bytes), sink);
+    return true;
+  }
+
+  void stop_heads(int peer) {
+    for (MPI_Request& request : peer_of(peer).posted) {
+      if (request == MPI_REQUEST_NULL) continue;
+      lanes_->requests.add(request, {Lane::head_in, false, peer, 0});
+      request = MPI_REQUEST_NULL;
+    }
+    drop([&](const Pending& what) { return what.peer == peer && what.lane == Lane::head_in; });
+  }
+
+  // --- Closing ---
+
+  bool any_failed() const {
+    return std::any_of(lanes_->peers.begin(), lanes_->peers.end(), [](const Peer& peer) { return peer.failed; });
+  }
+
+  bool ended() const {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer != rank_ && !peer_of(peer).left && !peer_of(peer).failed) return false;
+    }
+    const auto& pending = lanes_->requests.pending();
+    return std::all_of(pending.begin(), pending.end(), [&](const Pending& what) { return peer_of(what.peer).failed; });
+  }
+
+  /// Takes bodies that were sent to us but never accepted, so that their senders' requests end.
+  bool receive_unaccepted() {
+    bool any = false;
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_ || peer_of(peer).failed) continue;
+      int there = 0, bytes = 0;
+      MPI_Status status;
+      if (MPI_Iprobe(peer, kBodyTag, lanes_->session.comm, &there, &status) != MPI_SUCCESS || !there) continue;
+      MPI_Get_count(&status, MPI_BYTE, &bytes);
+      auto& memory = lanes_->unaccepted.emplace_back(new std::byte[static_cast<std::size_t>(bytes)]);
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (MPI_Irecv(memory.get(), bytes, MPI_BYTE, peer, kBodyTag, lanes_->session.comm, &request) != MPI_SUCCESS)
+        continue;
+      lanes_->requests.add(request, {Lane::body_in, true, peer, 0});
+      any = true;
+    }
+    return any;
+  }
+
+  std::unique_ptr<Lanes> lanes_;  ///< null after close
+  const int rank_;
+  const int size_;
+  Doorbell bell_;
+  TransportCounters counters_;
+  int sending_ = 0;             ///< requests on their way out that somebody waits for
+  std::uint64_t arriving_ = 0;  ///< announced, accepted, incomplete bodies
+  bool in_poll_ = false;
+  std::vector<int> to_ring_;
+  std::vector<Completion> done_;                    ///< collected, not reported
+  std::vector<Completion> reporting_;               ///< scratch of report_done
+  std::vector<std::pair<int, std::string>> downs_;  ///< not reported
+};
+
+}  // namespace
+}  // namespace mpi
+
+std::unique_ptr<Transport> connect_mpi(int session_tag, std::vector<int> peers) {
+  if (peers.empty()) {
+    peers.resize(static_cast<std::size_t>(mpi::Environment::get().size()));
+    std::iota(peers.begin(), peers.end(), 0);
+  }
+  return std::make_unique<mpi::MpiTransport>(mpi::connect_session(session_tag, peers));
+}
+
+}  // namespace casync::transport

@@ -1,0 +1,114 @@
+#include "transport/mpi/session_comm.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+
+#include "casync/error.hpp"
+#include "transport/mpi/environment.hpp"
+
+namespace casync::transport::mpi {
+namespace {
+
+constexpr int kSetupTag = 3;
+
+/// Every rank gives a word, every rank gets all. If a peer fails, MPI may still use the words: they are abandoned to
+/// it.
+std::vector<std::uint64_t> exchange(const SessionComm& session, std::uint64_t own) {
+  struct Words {
+    std::uint64_t own;
+    std::vector<std::uint64_t> all;
+    std::vector<MPI_Request> requests;
+  };
+  auto words =
+      std::make_unique<Words>(Words{own, std::vector<std::uint64_t>(static_cast<std::size_t>(session.size), own), {}});
+  int code = MPI_SUCCESS;
+  for (int step = 1; step < session.size && code == MPI_SUCCESS; ++step) {
+    const int source = (session.rank + session.size - step) % session.size;
+    code = MPI_Irecv(&words->all[static_cast<std::size_t>(source)], 1, MPI_UINT64_T, source, kSetupTag, session.comm,
+                     &words->requests.emplace_back());
+  }
+  for (int step = 1; step < session.size && code == MPI_SUCCESS; ++step) {
+    code = MPI_Isend(&words->own, 1, MPI_UINT64_T, (session.rank + step) % session.size, kSetupTag, session.comm,
+                     &words->requests.emplace_back());
+  }
+  if (code == MPI_SUCCESS) {
+    code = MPI_Waitall(static_cast<int>(words->requests.size()), words->requests.data(), MPI_STATUSES_IGNORE);
+  }
+  if (code != MPI_SUCCESS) {
+    Environment::note_failure();
+    static_cast<void>(words.release());
+    check(code, "Connecting a session");
+  }
+  return std::move(words->all);
+}
+
+void connect_bells(SessionComm& session, int session_tag, const std::vector<int>& peers) {
+  const std::vector<int>& hosts = Environment::get().hosts();
+  const auto host_of = [&](int rank) { return hosts[static_cast<std::size_t>(peers[static_cast<std::size_t>(rank)])]; };
+  std::vector<int> local;
+  for (int rank = 0; rank < session.size; ++rank) {
+    if (host_of(rank) == host_of(session.rank)) local.push_back(rank);
+  }
+  const int cells = static_cast<int>(local.size());
+  const int leader = local.front();
+  const auto name = [&](std::uint64_t nonce) { return detail::concat("/casync-", session_tag, "-", std::hex, nonce); };
+
+  std::uint64_t nonce = 0;  // zero: no segment
+  if (leader == session.rank && cells > 1) {
+    std::random_device random;
+    nonce = (std::uint64_t{random()} << 32 | random()) ^ static_cast<std::uint64_t>(getpid());
+    session.bells = HostBells::create(name(nonce), cells, nonce);
+    if (!session.bells) nonce = 0;
+  }
+  nonce = exchange(session, nonce)[static_cast<std::size_t>(leader)];
+  if (leader != session.rank && nonce != 0) session.bells = HostBells::open(name(nonce), cells, nonce);
+  const std::vector<std::uint64_t> mapped = exchange(session, session.bells != nullptr);
+  if (leader == session.rank && nonce != 0) HostBells::unlink(name(nonce));
+
+  session.cells.assign(static_cast<std::size_t>(session.size), -1);
+  // All ranks of the host, or none: a rank that nobody can ring must know it.
+  if (std::all_of(local.begin(), local.end(), [&](int rank) { return mapped[static_cast<std::size_t>(rank)] != 0; })) {
+    for (int i = 0; i < cells; ++i) session.cells[static_cast<std::size_t>(local[static_cast<std::size_t>(i)])] = i;
+  } else {
+    session.bells = HostBells::own();
+    session.cells[static_cast<std::size_t>(session.rank)] = 0;
+  }
+}
+
+}  // namespace
+
+SessionComm connect_session(int session_tag, const std::vector<int>& peers) {
+  int* limit = nullptr;
+  int known = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &known);
+  if (session_tag < 0 || (known && session_tag > *limit)) {
+    throw InvalidArgument(detail::concat("session_tag ", session_tag, " is not in 0..", known ? *limit : 32767));
+  }
+  const Environment& environment = Environment::get();
+  for (const int peer : peers) {
+    if (peer < 0 || peer >= environment.size() || std::count(peers.begin(), peers.end(), peer) != 1) {
+      throw InvalidArgument(detail::concat("peers must be distinct ranks below ", environment.size(), "; got ", peer));
+    }
+  }
+  if (std::find(peers.begin(), peers.end(), environment.rank()) == peers.end()) {
+    throw InvalidArgument(detail::concat("rank ", environment.rank(), " connects a session that it is not in"));
+  }
+
+  SessionComm session;
+  MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  MPI_Group_incl(world, static_cast<int>(peers.size()), peers.data(), &group);
+  const int created = MPI_Comm_create_group(MPI_COMM_WORLD, group, session_tag, &session.comm);
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  check(created, "MPI_Comm_create_group");
+  MPI_Comm_set_errhandler(session.comm, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(session.comm, &session.rank);
+  MPI_Comm_size(session.comm, &session.size);
+  connect_bells(session, session_tag, peers);
+  return session;
+}
+
+}  // namespace casync::transport::mpi
