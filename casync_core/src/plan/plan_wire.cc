@@ -1,0 +1,83 @@
+#include "plan/plan_wire.hpp"
+
+#include <limits>
+
+namespace casync {
+namespace {
+
+/// An enum is on the wire as its one byte; `last` is the highest number that has a name.
+template <typename Enum>
+Enum get_enum(ByteReader& reader, Enum last, const char* field) {
+  const auto number = reader.get<std::uint8_t>();
+  if (number > static_cast<std::uint8_t>(last)) {
+    throw CorruptPayload(detail::concat(field, " ", static_cast<int>(number), " has no meaning; the highest known is ",
+                                        static_cast<int>(last)));
+  }
+  return static_cast<Enum>(number);
+}
+
+Shape get_shape(ByteReader& reader) {
+  Shape shape;
+  shape.rows = reader.get<std::int64_t>();
+  shape.cols = reader.get<std::int64_t>();
+  const bool fits = shape.rows >= 0 && shape.cols >= 0 &&
+                    (shape.cols == 0 || shape.rows <= std::numeric_limits<std::int64_t>::max() / 8 / shape.cols);
+  if (!fits) throw CorruptPayload(detail::concat("a shape of ", shape.rows, " x ", shape.cols, " elements cannot be"));
+  return shape;
+}
+
+}  // namespace
+
+void put(std::vector<std::byte>& out, const GradientPlan& plan) {
+  ByteWriter writer(out);
+  writer.put(plan.topology);
+  writer.put_text(plan.codec);
+  writer.put(plan.partitions);
+  writer.put(plan.first_owner);
+  writer.put(plan.epoch);
+  writer.put_text(plan.reason);
+}
+
+GradientPlan get_plan(ByteReader& reader) {
+  GradientPlan plan;
+  plan.topology = get_enum(reader, Topology::two_level, "topology");
+  plan.codec = reader.get_text();
+  plan.partitions = reader.get<std::uint32_t>();
+  if (plan.partitions == 0) throw CorruptPayload("a plan of 0 partitions cannot be");
+  plan.first_owner = reader.get<std::uint32_t>();
+  plan.epoch = reader.get<std::uint32_t>();
+  plan.reason = reader.get_text();
+  return plan;
+}
+
+void put(std::vector<std::byte>& out, const Signature& signature) {
+  ByteWriter writer(out);
+  writer.put(signature.kind);
+  writer.put(signature.dtype);
+  writer.put(signature.op);
+  writer.put(signature.shape.rows);
+  writer.put(signature.shape.cols);
+  writer.put(signature.root);
+  writer.put(signature.prescale);
+  writer.put(signature.postscale);
+  writer.put_text(signature.dims);
+  writer.put_text(signature.compression);
+  writer.put_text(signature.topology);
+}
+
+Signature get_signature(ByteReader& reader) {
+  Signature signature;
+  signature.kind = get_enum(reader, OpKind::barrier, "operation");
+  signature.dtype = get_enum(reader, DType::boolean, "dtype");
+  signature.op = get_enum(reader, ReduceOp::product, "reduction");
+  signature.shape = get_shape(reader);
+  signature.root = reader.get<std::int32_t>();
+  signature.prescale = reader.get<float>();
+  signature.postscale = reader.get<float>();
+  signature.dims = reader.get_text();
+  signature.compression = reader.get_text();
+  signature.topology = reader.get_text();
+  return signature;
+}
+
+}  // namespace casync

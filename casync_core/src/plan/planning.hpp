@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "casync/plan.hpp"
+
+namespace casync {
+
+/// What a measured time is the cost of. Numbers are in event logs and on the wire: append only.
+enum class CostKind : std::uint8_t {
+  encode = 0,  ///< of a codec, per raw byte
+  decode = 1,  ///< of a codec, per raw byte
+  inter = 2,   ///< a link between hosts
+  intra = 3,   ///< a link between ranks of one host
+};
+
+/// One cost that was measured on this rank.
+struct Measurement {
+  CostKind kind = CostKind::encode;
+  std::string_view codec;  ///< canonical spec; empty for links
+  double bytes = 0;
+  double seconds = 0;
+};
+
+/// Where an Engine's plans come from. Pure, like the Engine that owns it: what was measured enters by calls, and equal
+/// calls give equal plans. Every rank has one; that of the root plans.
+///
+/// Plans are made twice: when a tensor is agreed on (`plan`), and, for those whose codec the user left open, once more
+/// when every rank has told what things cost there (`re_plan`). The root asks `re_plan` before each run that waits for
+/// a start.
+class Planning {
+ public:
+  virtual ~Planning() = default;
+
+  /// A tensor was registered here. Returns the codecs that are to be timed; the answers come by `measured`.
+  virtual std::vector<std::string> define(const std::string& /*name*/, const Signature& /*signature*/) { return {}; }
+  /// Whether measurements are wanted.
+  virtual bool measuring() const { return false; }
+  virtual void measured(const Measurement& /*measurement*/) {}
+  /// Asked at each submit while measuring: this rank's costs for the root, one time, when there is enough.
+  virtual std::optional<std::vector<std::byte>> costs(const Signature& /*signature*/, std::uint32_t /*sequence*/) {
+    return std::nullopt;
+  }
+
+  /// Root: the plan of a newly agreed tensor.
+  virtual GradientPlan plan(const std::string& name, const Signature& signature) = 0;
+  /// Root: what `costs` returned on `member`. Throws CorruptPayload for other bytes.
+  virtual void costs_of(std::uint32_t /*member*/, std::span<const std::byte> /*costs*/) {}
+  /// Root: the plan from the next run on of a tensor that has plan `current`; nothing if it stays.
+  virtual std::optional<GradientPlan> re_plan(const std::string& /*name*/, const Signature& /*signature*/,
+                                              const GradientPlan& /*current*/) {
+    return std::nullopt;
+  }
+};
+
+}  // namespace casync

@@ -1,0 +1,40 @@
+#include "task/instance.hpp"
+
+#include "casync/error.hpp"
+
+namespace casync {
+
+void Instance::begin(std::shared_ptr<const Template> shape) {
+  shape_ = std::move(shape);
+  pending_.assign(shape_->first_dependencies.begin(), shape_->first_dependencies.end());
+  done_.assign(pending_.size(), false);
+  left_in_partition_.assign(shape_->tasks_of_partition.begin(), shape_->tasks_of_partition.end());
+  remaining_ = static_cast<std::uint32_t>(pending_.size());
+}
+
+void Instance::open_partition(std::uint32_t partition, std::vector<std::uint32_t>& ready) {
+  for (const std::uint32_t task : shape_->members_of[partition]) {
+    if (--pending_[task] == 0) ready.push_back(task);
+  }
+}
+
+bool Instance::complete(std::uint32_t task, std::vector<std::uint32_t>& ready) {
+  CASYNC_CHECK(pending_[task] == 0 && !done_[task], "task ", task, " completed twice or before its turn");
+  done_[task] = true;
+  const Task& what = shape_->workflow.tasks[task];
+  for (std::uint32_t s = 0; s < what.successor_count; ++s) {
+    const std::uint32_t successor = shape_->workflow.successors[what.first_successor + s];
+    if (--pending_[successor] == 0) ready.push_back(successor);
+  }
+  --remaining_;
+  return --left_in_partition_[what.partition] == 0;
+}
+
+std::int64_t Instance::first_pending() const {
+  for (std::size_t i = 0; i < done_.size(); ++i) {
+    if (!done_[i]) return static_cast<std::int64_t>(i);
+  }
+  return -1;
+}
+
+}  // namespace casync

@@ -1,0 +1,52 @@
+#include "task/template.hpp"
+
+#include <algorithm>
+
+namespace casync {
+namespace {
+
+constexpr std::uint64_t key_of(std::uint32_t peer, std::uint32_t tag) {
+  return (static_cast<std::uint64_t>(peer) << 32U) | tag;
+}
+
+}  // namespace
+
+Template::Template(const WorkflowRequest& request)
+    : workflow(build_workflow(request)), shape(request.shape), dtype(request.dtype) {
+  const std::size_t partitions = workflow.partitions.size();
+  tasks_of_partition.assign(partitions, 0);
+  members_of.resize(partitions);
+  window_peers.resize(partitions);
+  for (std::uint32_t i = 0; i < workflow.tasks.size(); ++i) {
+    const Task& task = workflow.tasks[i];
+    first_dependencies.push_back(task.dependencies + 1);
+    ++tasks_of_partition[task.partition];
+    members_of[task.partition].push_back(i);
+    if (task.primitive == Primitive::recv) {
+      receives_.push_back({key_of(task.peer, task.tag), i});
+      if (task.windowed) window_peers[task.partition].push_back(task.peer);
+    }
+    if (task.primitive == Primitive::recv || task.primitive == Primitive::send) {
+      largest_message = std::max(largest_message, message_bytes(task));
+    }
+  }
+  for (auto& peers : window_peers) {
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  }
+  std::sort(receives_.begin(), receives_.end(), [](const Key& a, const Key& b) { return a.key < b.key; });
+}
+
+std::int64_t Template::find_recv(std::uint32_t peer, std::uint32_t tag) const {
+  const std::uint64_t key = key_of(peer, tag);
+  const auto at = std::lower_bound(receives_.begin(), receives_.end(), key,
+                                   [](const Key& entry, std::uint64_t wanted) { return entry.key < wanted; });
+  return at != receives_.end() && at->key == key ? static_cast<std::int64_t>(at->task) : -1;
+}
+
+std::size_t Template::message_bytes(const Task& task) const {
+  if (task.data.place == Place::slot) return workflow.slots[task.data.slot].bytes;
+  return static_cast<std::size_t>(workflow.partitions[task.partition].size()) * size_of(dtype);
+}
+
+}  // namespace casync

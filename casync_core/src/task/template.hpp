@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "casync/workflow.hpp"
+
+namespace casync {
+
+/// A workflow with what running it needs, built once per plan: tables that turn every per-step question into an index.
+struct Template {
+  explicit Template(const WorkflowRequest& request);
+
+  Workflow workflow;
+  std::shared_ptr<const Codec> codec;  ///< keeps alive what the executor computes with
+  Shape shape;                         ///< of the output
+  DType dtype = DType::float32;
+  std::vector<std::uint32_t> first_dependencies;  ///< per task: its dependencies, plus one for the partition's memory
+  std::vector<std::uint32_t> tasks_of_partition;  ///< per partition: how many tasks
+  std::vector<std::vector<std::uint32_t>> members_of;    ///< per partition: tasks, in order
+  std::vector<std::vector<std::uint32_t>> window_peers;  ///< per partition: members that wait for our window
+  std::size_t largest_message = 0;                       ///< bytes, over all sends and receives
+
+  /// Index of the receive that `tag` from member `peer` names, or -1.
+  std::int64_t find_recv(std::uint32_t peer, std::uint32_t tag) const;
+  /// Upper limit of a message's bytes.
+  std::size_t message_bytes(const Task& task) const;
+
+ private:
+  struct Key {
+    std::uint64_t key;
+    std::uint32_t task;
+  };
+  std::vector<Key> receives_;  // sorted
+};
+
+}  // namespace casync

@@ -1,0 +1,153 @@
+#include "workflow/builder.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "casync/error.hpp"
+
+namespace casync {
+namespace {
+
+std::vector<Range> cut_evenly(const WorkflowRequest& request) {
+  std::vector<Range> partitions;
+  const std::int64_t numel = request.shape.numel();
+  std::int64_t begin = 0;
+  for (std::int64_t k = 1; k <= request.partitions && begin < numel; ++k) {
+    const std::int64_t wanted = k == request.partitions ? numel : numel * k / request.partitions;
+    const std::int64_t end = wanted == numel ? numel : request.codec->cut(request.shape, wanted);
+    if (end <= begin) continue;
+    partitions.push_back({begin, end});
+    begin = end;
+  }
+  return partitions;
+}
+
+}  // namespace
+
+WorkflowBuilder::WorkflowBuilder(const WorkflowRequest& request) : request_(request) {
+  set_partitions(cut_evenly(request), 0);
+}
+
+void WorkflowBuilder::set_partitions(std::vector<Range> partitions, std::int64_t input_offset) {
+  workflow_.partitions = std::move(partitions);
+  workflow_.input_offset = input_offset;
+  workflow_.reserve.assign(workflow_.partitions.size(), 0);
+  user_.assign(workflow_.partitions.size(), {});
+}
+
+std::size_t WorkflowBuilder::raw_bytes(std::uint32_t partition) const {
+  return static_cast<std::size_t>(workflow_.partitions[partition].size()) * size_of(request_.dtype);
+}
+
+Buffer WorkflowBuilder::payload_slot(std::uint32_t partition, int round) {
+  const std::size_t bytes =
+      request_.codec->bound(request_.shape, request_.dtype, workflow_.partitions[partition], round);
+  return add_slot(partition, round, identity(), bytes);
+}
+
+Buffer WorkflowBuilder::raw_slot(std::uint32_t partition) { return add_slot(partition, 0, true, raw_bytes(partition)); }
+
+Buffer WorkflowBuilder::add_slot(std::uint32_t partition, int round, bool raw, std::size_t bytes) {
+  workflow_.slots.push_back({partition, static_cast<std::uint8_t>(round), raw, bytes});
+  workflow_.reserve[partition] += bytes;
+  slots_.emplace_back();
+  return {Place::slot, static_cast<std::uint16_t>(workflow_.slots.size() - 1)};
+}
+
+void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std::span<const Buffer> sources,
+                              const ComputeOptions& options) {
+  Task task;
+  task.primitive = primitive;
+  task.partition = partition;
+  task.role = options.role;
+  task.round = options.round;
+  task.feedback = options.feedback && request_.codec->info().feedback == Feedback::wrapper;
+  task.final = options.final;
+  task.deliver = options.deliver;
+  task.encode_to = options.encode_to;
+  task.write_to = options.write_to;
+  task.previous = options.previous;
+  task.first_source = static_cast<std::uint32_t>(workflow_.sources.size());
+  task.source_count = static_cast<std::uint32_t>(sources.size());
+  workflow_.sources.insert(workflow_.sources.end(), sources.begin(), sources.end());
+  std::vector<std::pair<Buffer, bool>> accesses;
+  for (const Buffer& source : sources) accesses.emplace_back(source, false);
+  if (options.previous.place != Place::none) accesses.emplace_back(options.previous, false);
+  if (options.encode_to.place != Place::none) accesses.emplace_back(options.encode_to, true);
+  if (options.write_to.place != Place::none) accesses.emplace_back(options.write_to, true);
+  add(task, accesses);
+}
+
+void WorkflowBuilder::send(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer from, bool windowed) {
+  Task task;
+  task.primitive = Primitive::send;
+  task.partition = partition;
+  task.peer = peer;
+  task.tag = tag;
+  task.data = from;
+  task.windowed = windowed;
+  const std::pair<Buffer, bool> access[] = {{from, false}};
+  add(task, access);
+}
+
+void WorkflowBuilder::recv(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer into, bool windowed) {
+  Task task;
+  task.primitive = Primitive::recv;
+  task.partition = partition;
+  task.peer = peer;
+  task.tag = tag;
+  task.data = into;
+  task.windowed = windowed;
+  const std::pair<Buffer, bool> access[] = {{into, true}};
+  add(task, access);
+}
+
+WorkflowBuilder::Access& WorkflowBuilder::access(std::uint32_t partition, Buffer buffer) {
+  return buffer.place == Place::slot ? slots_[buffer.slot] : user_[partition];
+}
+
+void WorkflowBuilder::add(Task task, std::span<const std::pair<Buffer, bool>> accesses) {
+  const auto index = static_cast<std::uint32_t>(workflow_.tasks.size());
+  std::set<std::uint32_t> before;
+  for (const auto& [buffer, writes] : accesses) {
+    const Access& seen = access(task.partition, buffer);
+    if (seen.writer >= 0) before.insert(static_cast<std::uint32_t>(seen.writer));
+    CASYNC_CHECK(writes || buffer.place != Place::slot || seen.writer >= 0, "task ", index, " reads an empty slot");
+    if (writes) before.insert(seen.readers.begin(), seen.readers.end());
+  }
+  for (const auto& [buffer, writes] : accesses) {
+    Access& now = access(task.partition, buffer);
+    if (writes) {
+      now.writer = index;
+      now.readers.clear();
+    } else {
+      now.readers.push_back(index);
+    }
+  }
+  before.erase(index);
+  for (const std::uint32_t task_before : before) followers_[task_before].push_back(index);
+  task.dependencies = static_cast<std::uint32_t>(before.size());
+  workflow_.tasks.push_back(task);
+  followers_.emplace_back();
+}
+
+Workflow WorkflowBuilder::finish() {
+  std::set<std::tuple<bool, std::uint32_t, std::uint32_t>> messages;
+  for (std::size_t i = 0; i < workflow_.tasks.size(); ++i) {
+    Task& task = workflow_.tasks[i];
+    task.first_successor = static_cast<std::uint32_t>(workflow_.successors.size());
+    task.successor_count = static_cast<std::uint32_t>(followers_[i].size());
+    for (const std::uint32_t follower : followers_[i]) {
+      CASYNC_CHECK(follower > i, "the workflow has a cycle through task ", i);
+      workflow_.successors.push_back(follower);
+    }
+    const bool sends = task.primitive == Primitive::send;
+    if (sends || task.primitive == Primitive::recv) {
+      CASYNC_CHECK(messages.emplace(sends, task.peer, task.tag).second, "tag ", task.tag, " is used twice");
+    }
+  }
+  return std::move(workflow_);
+}
+
+}  // namespace casync

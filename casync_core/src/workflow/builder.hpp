@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "casync/workflow.hpp"
+
+namespace casync {
+
+/// What a compute task does besides reading its sources.
+struct ComputeOptions {
+  Role role = Role::worker;
+  std::uint8_t round = 0;
+  bool feedback = false;
+  bool final = false;
+  bool deliver = false;
+  Buffer encode_to{};
+  Buffer write_to{};
+  Buffer previous{};
+};
+
+/// Collects the tasks of one member's workflow. Dependencies are derived from the buffers, never stated by hand: a task
+/// that reads a buffer follows the one that wrote it, and a task that writes a buffer follows all who read it before.
+/// `input` and `output` of a partition count as one buffer, because a user may pass the same memory for both.
+///
+/// Since a task can depend only on tasks added before it, a finished workflow has no cycle; finish() checks the rest of
+/// the contract: slots are written before they are read, and no two messages between two members share a tag and
+/// direction.
+class WorkflowBuilder {
+ public:
+  explicit WorkflowBuilder(const WorkflowRequest& request);
+
+  const WorkflowRequest& request() const { return request_; }
+  std::uint32_t members() const { return static_cast<std::uint32_t>(request_.host_of.size()); }
+  std::uint32_t partitions() const { return static_cast<std::uint32_t>(workflow_.partitions.size()); }
+  bool identity() const { return request_.codec->info().identity; }
+  /// Member that owns partition p in PS and two-level, and the last of its reduce hops in a ring.
+  std::uint32_t owner(std::uint32_t partition) const { return (request_.first_owner + partition) % members(); }
+
+  /// Replaces the even cut into partitions (allgather).
+  void set_partitions(std::vector<Range> partitions, std::int64_t input_offset);
+
+  static Buffer input() { return {Place::input, 0}; }
+  static Buffer output() { return {Place::output, 0}; }
+  Buffer payload_slot(std::uint32_t partition, int round = 0);
+  Buffer raw_slot(std::uint32_t partition);
+
+  void compute(Primitive primitive, std::uint32_t partition, std::span<const Buffer> sources,
+               const ComputeOptions& options);
+  void send(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer from, bool windowed = false);
+  void recv(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer into, bool windowed = false);
+
+  Workflow finish();
+
+ private:
+  struct Access {
+    std::int64_t writer = -1;
+    std::vector<std::uint32_t> readers;
+  };
+  Access& access(std::uint32_t partition, Buffer buffer);
+  std::size_t raw_bytes(std::uint32_t partition) const;
+  Buffer add_slot(std::uint32_t partition, int round, bool raw, std::size_t bytes);
+  void add(Task task, std::span<const std::pair<Buffer, bool>> accesses);
+
+  WorkflowRequest request_;
+  Workflow workflow_;
+  std::vector<Access> user_;                           // per partition
+  std::vector<Access> slots_;                          // per slot
+  std::vector<std::vector<std::uint32_t>> followers_;  // per task
+};
+
+}  // namespace casync
