@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "coordinator/link_policy.hpp"
+
+namespace casync {
+
+/// The paper's global coordinator (section 3.2, figure 3). Every rank reports the sizes and destinations in its Q_commu
+/// to rank 0, which keeps a queue per link, picks links of which no two share a sender or a receiver, releases a batch
+/// on each of them (when it reaches `batch_bytes` or its oldest message is `max_delay` old), and tells the senders. Up
+/// to `depth` batches per sender are released ahead, so that planning one overlaps with transmitting the one before.
+class GlobalPolicy final : public LinkPolicy {
+ public:
+  struct Options {
+    std::uint64_t batch_bytes = 1 << 20;
+    Nanoseconds max_delay = 500'000;
+    std::uint32_t depth = 2;
+  };
+  GlobalPolicy(std::uint16_t member, std::uint16_t members, Options options);
+
+  void add(const SendRequest& request) override;
+  void sent(std::uint16_t peer, std::uint64_t bytes) override;
+  void control(std::uint16_t peer, std::span<const std::byte> message) override;
+  void decide(Nanoseconds now, Outcome& outcome) override;
+  /// Without rank 0 there is no coordination: what is left goes when it is ready.
+  void left(std::uint16_t peer) override;
+  bool waits_for_time() const override;
+
+ private:
+  enum class Kind : std::uint16_t {
+    queued,
+    permit,
+    done
+  };  // so wide that a Message has no gaps: it goes out as it lies
+  struct Message {
+    Kind kind;
+    std::uint16_t peer;   // destination of the link
+    std::uint32_t count;  // permit: messages; done: batches
+    std::uint64_t bytes;  // queued: of one message
+  };
+  /// What rank 0 knows of one link.
+  struct Link {
+    struct Entry {
+      std::uint64_t bytes;
+      Nanoseconds since;  // 0: stamped at the next decide
+    };
+    std::deque<Entry> queue;
+    std::uint64_t queued = 0;
+    std::uint32_t under_way = 0;  // batches
+  };
+  void on_message(std::uint16_t from, const Message& message);
+  void coordinate(Nanoseconds now);
+  void tell(std::uint16_t peer, const Message& message);
+  Link& link(std::uint16_t from, std::uint16_t to) { return links_[static_cast<std::size_t>(from) * members_ + to]; }
+
+  std::uint16_t member_;
+  std::uint16_t members_;
+  Options options_;
+  bool uncoordinated_ = false;
+  // As a sender.
+  std::vector<std::deque<SendRequest>> queues_;     // per peer
+  std::vector<std::uint32_t> permitted_;            // per peer: messages that may go
+  std::vector<std::deque<std::uint32_t>> batches_;  // per peer: messages left of each released batch
+  std::vector<std::pair<std::uint16_t, Message>> outgoing_;
+  // As the coordinator (rank 0).
+  std::vector<Link> links_;
+  std::vector<std::uint32_t> uplink_batches_;
+  std::vector<std::uint32_t> downlink_batches_;
+};
+
+}  // namespace casync

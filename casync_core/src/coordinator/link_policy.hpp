@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "casync/types.hpp"
+
+namespace casync {
+
+/// A send that is ready: a task in Q_commu (paper: section 3.1).
+struct SendRequest {
+  std::uint32_t instance = 0;
+  std::uint32_t task = 0;
+  std::uint16_t peer = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Decides which ready sends go out now, over which links. Pure: time is passed in, nothing is sent here. Sends that
+/// fit into a head never come here: they cost a link next to nothing and leave at once.
+class LinkPolicy {
+ public:
+  virtual ~LinkPolicy() = default;
+  virtual void add(const SendRequest& request) = 0;
+  virtual void sent(std::uint16_t peer, std::uint64_t bytes) = 0;  ///< a released send left this rank
+  /// A message of this policy from the same policy on `peer`.
+  virtual void control(std::uint16_t peer, std::span<const std::byte> message) = 0;
+  /// Appends what to release, in order, and the policy's own messages as (peer, bytes).
+  struct Outcome {
+    std::vector<SendRequest> release;
+    std::vector<std::pair<std::uint16_t, std::vector<std::byte>>> messages;
+    void clear() {
+      release.clear();
+      messages.clear();
+    }
+  };
+  virtual void decide(Nanoseconds now, Outcome& outcome) = 0;
+  /// `peer` shut down in good order and takes no part in decisions any more.
+  virtual void left(std::uint16_t /*peer*/) {}
+  /// Whether `decide` must be called again soon though nothing happens.
+  virtual bool waits_for_time() const { return false; }
+};
+
+}  // namespace casync

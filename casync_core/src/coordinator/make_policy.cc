@@ -1,0 +1,15 @@
+#include "coordinator/make_policy.hpp"
+
+#include "casync/error.hpp"
+#include "coordinator/global_policy.hpp"
+#include "coordinator/local_policy.hpp"
+
+namespace casync {
+
+std::unique_ptr<LinkPolicy> make_policy(const std::string& name, std::uint16_t member, std::uint16_t members) {
+  if (name == "local") return std::make_unique<LocalPolicy>(member, members, LocalPolicy::Options{});
+  if (name == "global") return std::make_unique<GlobalPolicy>(member, members, GlobalPolicy::Options{});
+  throw InvalidArgument(detail::concat("coordinator \"", name, "\" is not known; there are \"local\" and \"global\""));
+}
+
+}  // namespace casync

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "casync/planner.hpp"
+
+namespace casync {
+
+/// Where the partitions of one gradient should start to be dealt, and what the members own afterwards.
+struct Balance {
+  std::uint32_t first_owner = 0;
+  OwnerLoad load;
+};
+
+/// Deals `partitions` of `partition_bytes` each to consecutive owners, as the topology deals them, from the start that
+/// leaves the most loaded of those owners with least; among equals, the start whose owners have least in all, then the
+/// lowest. direct has no owners: the load stays as it was.
+Balance deal(Topology topology, std::span<const std::uint32_t> host_of, std::uint32_t partitions,
+             double partition_bytes, const OwnerLoad& load);
+
+}  // namespace casync

@@ -1,0 +1,35 @@
+#include <array>
+
+#include "casync/planner.hpp"
+
+namespace casync {
+namespace {
+
+struct Prior {
+  std::string_view family;
+  CodecCost cost;
+};
+
+// Of one core that copies 8 GB/s, at the ratios to memcpy that the kernels are built for, with room for a slower
+// machine.
+constexpr std::array kPriors{
+    Prior{"none", {}},
+    Prior{"fp16", {2e-6, 0.12e-9, 2e-6, 0.12e-9}},
+    Prior{"bf16", {2e-6, 0.12e-9, 2e-6, 0.12e-9}},
+    Prior{"onebit", {2e-6, 0.20e-9, 2e-6, 0.10e-9}},
+    Prior{"terngrad", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
+};
+constexpr CodecCost kCautious{5e-6, 0.5e-9, 5e-6, 0.5e-9};
+
+}  // namespace
+
+CodecCost CostTable::of(std::string_view spec) const {
+  if (const auto own = codecs.find(spec); own != codecs.end()) return own->second;
+  const std::string_view family = spec.substr(0, spec.find('('));
+  for (const Prior& prior : kPriors) {
+    if (prior.family == family) return prior.cost;
+  }
+  return kCautious;
+}
+
+}  // namespace casync

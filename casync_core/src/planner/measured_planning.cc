@@ -1,0 +1,141 @@
+#include "planner/measured_planning.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "casync/codec.hpp"
+#include "casync/error.hpp"
+#include "planner/request.hpp"
+
+namespace casync {
+namespace {
+
+bool is_automatic(const Signature& signature) {
+  return signature.kind == OpKind::allreduce && parse_auto(signature.compression).has_value();
+}
+
+/// "8.1 ns/B between hosts, 0.3 ns/B on a host, onebit 0.2+0.1 ns/B": for people.
+std::string describe(const CostTable& costs) {
+  const auto in_ns = [](double s_per_byte) { return std::round(s_per_byte * 1e12) / 1e3; };
+  std::string text = detail::concat(in_ns(costs.inter.seconds_per_byte), " ns/B between hosts, ",
+                                    in_ns(costs.intra.seconds_per_byte), " ns/B on a host");
+  for (const auto& [codec, cost] : costs.codecs) {
+    text += detail::concat(", ", codec, " ", in_ns(cost.encode_s_per_byte), " + ", in_ns(cost.decode_s_per_byte),
+                           " ns/B to encode and decode");
+  }
+  return text;
+}
+
+const GradientPlan* find_fixed(const MeasuredPlanning::Options& options, const std::string& name,
+                               const Signature& signature) {
+  const auto at = options.fixed.find(name);
+  if (at == options.fixed.end() || signature.kind != OpKind::allreduce) return nullptr;
+  const bool named = !signature.compression.empty() && !is_automatic(signature);
+  if (named && make_codec(signature.compression)->info().spec != make_codec(at->second.codec)->info().spec) {
+    return nullptr;
+  }
+  return &at->second;
+}
+
+}  // namespace
+
+MeasuredPlanning::MeasuredPlanning(Options options, std::function<void(const std::string&)> report)
+    : options_(std::move(options)), report_(std::move(report)) {}
+
+const GradientPlan* MeasuredPlanning::fixed_for(const std::string& name, const Signature& signature) const {
+  return find_fixed(options_, name, signature);
+}
+
+void MeasuredPlanning::check(const Options& options, const std::string& name, const Signature& signature) {
+  if (signature.kind != OpKind::allreduce) return;
+  const CostTable priors;
+  plan_gradient({name, signature, options.host_of, priors, options.planner, {}});
+  if (const GradientPlan* fixed = find_fixed(options, name, signature)) {
+    if (fixed->partitions == 0) throw InvalidArgument(detail::concat("tensor ", name, ": its plan has no partitions"));
+    Signature as_fixed = signature;
+    as_fixed.compression = fixed->codec;
+    as_fixed.topology = name_of(fixed->topology);
+    plan_gradient({name, as_fixed, options.host_of, priors, options.planner, {}});
+  }
+}
+
+std::vector<std::string> MeasuredPlanning::define(const std::string& name, const Signature& signature) {
+  const bool open = is_automatic(signature) && fixed_for(name, signature) == nullptr;
+  const bool large = signature.shape.numel() >= options_.planner.min_numel;
+  if (!open || !large || told_ || options_.host_of.size() <= 1) return {};
+  const CostTable priors;
+  const OwnerLoad none;
+  std::vector<std::string> wanted;
+  for (const auto& codec : parse_request({name, signature, options_.host_of, priors, options_.planner, none}).codecs) {
+    if (!codec->info().identity && timed_.insert(codec->info().spec).second) wanted.push_back(codec->info().spec);
+  }
+  return wanted;
+}
+
+std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& signature, std::uint32_t sequence) {
+  if (told_ || sequence < options_.warm_up || !is_automatic(signature)) return std::nullopt;
+  const bool complete =
+      std::all_of(timed_.begin(), timed_.end(), [&](const std::string& codec) { return measurements_.has(codec); });
+  if (!complete) return std::nullopt;
+  told_ = true;
+  std::vector<std::byte> bytes;
+  put(bytes, measurements_.costs());
+  return bytes;
+}
+
+Decision MeasuredPlanning::decide(const std::string& name, const Signature& signature) {
+  PlannerOptions planner = options_.planner;
+  planner.epoch = is_automatic(signature) ? epoch_ : 0;
+  Decision decision = plan_gradient({name, signature, options_.host_of, costs_, planner, load_});
+  if (!is_automatic(signature)) {
+    lasting_.bytes.resize(decision.load.bytes.size());
+    load_.bytes.resize(decision.load.bytes.size());
+    for (std::size_t m = 0; m < lasting_.bytes.size(); ++m) {
+      lasting_.bytes[m] += decision.load.bytes[m] - load_.bytes[m];
+    }
+  }
+  load_ = decision.load;
+  if (decision.plan.epoch == kMeasuredEpoch) decision.plan.reason = "measured, " + decision.plan.reason;
+  return decision;
+}
+
+GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& signature) {
+  if (const GradientPlan* fixed = fixed_for(name, signature)) {
+    if (options_.explain) {
+      report_(detail::concat(name, ": ", fixed->codec, ", K=", fixed->partitions, ", ", name_of(fixed->topology),
+                             ", as given"));
+    }
+    return *fixed;
+  }
+  if (signature.kind != OpKind::allreduce) {
+    const double bytes = static_cast<double>(signature.shape.numel()) * static_cast<double>(size_of(signature.dtype));
+    GradientPlan plan;
+    plan.partitions = std::max(1U, static_cast<std::uint32_t>(bytes / options_.planner.partition_bytes));
+    return plan;
+  }
+  const Decision decision = decide(name, signature);
+  if (options_.explain) report_(explain(name, signature, decision));
+  return decision.plan;
+}
+
+void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte> costs) {
+  told_by_[member] = get_measured_costs(costs);
+  if (epoch_ == kMeasuredEpoch || told_by_.size() < options_.host_of.size()) return;
+  std::vector<MeasuredCosts> ranks;
+  for (auto& [rank, told] : told_by_) ranks.push_back(std::move(told));
+  costs_ = reduce(ranks, costs_);
+  epoch_ = kMeasuredEpoch;
+  load_ = lasting_;
+  if (options_.explain) report_("measured: " + describe(costs_));
+}
+
+std::optional<GradientPlan> MeasuredPlanning::re_plan(const std::string& name, const Signature& signature,
+                                                      const GradientPlan& current) {
+  if (epoch_ < kMeasuredEpoch || current.epoch >= kMeasuredEpoch || !is_automatic(signature)) return std::nullopt;
+  if (fixed_for(name, signature) != nullptr) return std::nullopt;
+  const Decision decision = decide(name, signature);
+  if (options_.explain) report_(explain(name, signature, decision));
+  return decision.plan;
+}
+
+}  // namespace casync

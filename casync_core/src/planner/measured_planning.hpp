@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "casync/planner.hpp"
+#include "plan/planning.hpp"
+#include "planner/measurements.hpp"
+
+namespace casync {
+
+/// Plans by the cost model: from priors at first (epoch 0), from measured costs after the warm-up (epoch 1), then never
+/// again. Only gradients whose compression is "auto(...)" are planned again. A tensor with a plan in `fixed` has that
+/// one, unless its user named another codec.
+class MeasuredPlanning final : public Planning {
+ public:
+  static constexpr std::uint32_t kMeasuredEpoch = 1;
+
+  struct Options {
+    std::vector<std::uint32_t> host_of;
+    PlannerOptions planner;
+    std::map<std::string, GradientPlan, std::less<>> fixed;
+    std::uint32_t warm_up = 3;  ///< runs of a gradient on plans from priors
+    bool explain = false;       ///< report each decision with its predicted times
+  };
+
+  MeasuredPlanning(Options options, std::function<void(const std::string&)> report);
+
+  std::vector<std::string> define(const std::string& name, const Signature& signature) override;
+  bool measuring() const override { return !timed_.empty() && !told_; }
+  void measured(const Measurement& measurement) override { measurements_.add(measurement); }
+  std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint32_t sequence) override;
+
+  GradientPlan plan(const std::string& name, const Signature& signature) override;
+  void costs_of(std::uint32_t member, std::span<const std::byte> costs) override;
+  std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature,
+                                      const GradientPlan& current) override;
+
+  /// Throws InvalidArgument, as plan_gradient does, for a tensor that no plan or not its fixed plan can carry.
+  static void check(const Options& options, const std::string& name, const Signature& signature);
+
+ private:
+  const GradientPlan* fixed_for(const std::string& name, const Signature& signature) const;
+  Decision decide(const std::string& name, const Signature& signature);
+
+  Options options_;
+  std::function<void(const std::string&)> report_;
+  // Every rank.
+  std::set<std::string> timed_;  // codecs
+  Measurements measurements_;
+  bool told_ = false;
+  // Root.
+  CostTable costs_;
+  std::uint32_t epoch_ = 0;
+  OwnerLoad load_;
+  OwnerLoad lasting_;  // the part of load_ that a re-plan leaves as it is
+  std::map<std::uint32_t, MeasuredCosts> told_by_;
+};
+
+}  // namespace casync

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "casync/planner.hpp"
+#include "plan/planning.hpp"
+
+namespace casync {
+
+/// The part of a CostTable that was measured on one rank.
+struct MeasuredCosts {
+  std::optional<double> inter;  ///< seconds per byte
+  std::optional<double> intra;
+  std::map<std::string, CodecCost, std::less<>> codecs;
+  friend bool operator==(const MeasuredCosts& a, const MeasuredCosts& b);
+};
+
+void put(std::vector<std::byte>& out, const MeasuredCosts& costs);
+/// Throws CorruptPayload for bytes that `put` did not write.
+MeasuredCosts get_measured_costs(std::span<const std::byte> bytes);
+
+/// The costs of a job from those of its ranks: of each link the slowest rank's, because every route passes it; of each
+/// codec the median. What no rank measured stays as in `prior`.
+CostTable reduce(std::span<const MeasuredCosts> ranks, const CostTable& prior);
+
+/// The measurements of one rank. Keeps at most kMost of a kind.
+class Measurements {
+ public:
+  static constexpr std::size_t kMost = 256;
+
+  void add(const Measurement& measurement);
+  /// Whether both encode and decode of a codec were timed.
+  bool has(std::string_view codec) const;
+  /// Lines through the codecs' samples. Of a link the median cost per byte over its largest transfers, those of half
+  /// the largest one and more: in them latency and the pause between two looks at the network weigh least.
+  MeasuredCosts costs() const;
+
+ private:
+  struct CodecSamples {
+    std::vector<Sample> encode;
+    std::vector<Sample> decode;
+  };
+  std::vector<Sample> inter_;
+  std::vector<Sample> intra_;
+  std::map<std::string, CodecSamples, std::less<>> codecs_;
+};
+
+}  // namespace casync

@@ -1,0 +1,193 @@
+#include <algorithm>
+
+#include "casync/error.hpp"
+#include "planner/balance.hpp"
+#include "planner/partitions.hpp"
+#include "planner/request.hpp"
+#include "planner/text.hpp"
+#include "planner/world.hpp"
+
+namespace casync {
+namespace {
+
+/// A gradient in numbers.
+struct Gradient {
+  const PlanRequest& request;
+  World world;
+  double raw;
+  std::optional<Topology> topology;  ///< as named
+};
+
+double payload_of(const Gradient& gradient, const Codec& codec) {
+  const Signature& signature = gradient.request.signature;
+  double bytes = 0;
+  for (std::size_t round = 0; round < codec.info().rounds.size(); ++round) {
+    bytes += static_cast<double>(
+        codec.bound(signature.shape, signature.dtype, {0, signature.shape.numel()}, static_cast<int>(round)));
+  }
+  return bytes;
+}
+
+Topology route_for(const Gradient& gradient, const Codec& codec, double payload) {
+  if (gradient.topology) {
+    check_route(gradient.request.name, *gradient.topology, codec);
+    return *gradient.topology;
+  }
+  const CodecInfo& info = codec.info();
+  const PlannerOptions& options = gradient.request.options;
+  if (info.rounds.front() == Aggregation::gather || payload <= options.direct_limit_bytes) return Topology::direct;
+  if (info.rounds.size() > 1) return Topology::parameter_server;
+  if (gradient.world.hosts > 1 && gradient.world.most_ranks > 1) return Topology::two_level;
+  const bool merges = info.rounds.front() == Aggregation::reduce;
+  return merges && gradient.raw >= options.ring_from_bytes ? Topology::ring : Topology::parameter_server;
+}
+
+/// The codec with the route and the K that suit it best.
+Alternative price(const Gradient& gradient, const Codec& codec) {
+  const CodecInfo& info = codec.info();
+  const PlanRequest& request = gradient.request;
+  const double payload = payload_of(gradient, codec);
+  const Topology topology = route_for(gradient, codec, payload);
+  const bool mergeable = info.rounds.front() == Aggregation::reduce;
+  const CodecCost cost = request.costs.of(info.spec);
+  const PartitionRange range =
+      partition_range(request.options, gradient.world.members, gradient.raw, payload, info.whole);
+  const auto seconds_of = [&](std::uint32_t partitions) {
+    const Route route{topology, request.host_of, partitions};
+    return info.identity ? predict_original(route, request.costs, gradient.raw)
+                         : predict_compressed(route, request.costs, cost, mergeable, gradient.raw, payload);
+  };
+  const std::uint32_t partitions =
+      feasible_partitions(codec, request.signature.shape, best_partitions(range, seconds_of).partitions);
+  return {info.spec, topology, partitions, seconds_of(partitions)};
+}
+
+/// "16 partitions of 1.2 MiB"; sizes are those of the raw gradient.
+std::string describe_partitions(std::uint32_t partitions, double raw) {
+  if (partitions == 1) return detail::concat("1 partition of ", in_bytes(raw));
+  return detail::concat(partitions, " partitions of ", in_bytes(raw / partitions));
+}
+
+std::string describe(std::string_view rule, const Decision& decision, double raw) {
+  const Alternative& chosen = decision.alternatives.front();
+  std::string others;
+  for (std::size_t i = 1; i < decision.alternatives.size(); ++i) {
+    const Alternative& other = decision.alternatives[i];
+    others += detail::concat(i == 1 ? " (" : ", ", other.codec, " ", in_ms(other.seconds));
+  }
+  if (!others.empty()) others += ")";
+  return detail::concat(rule, ": ", chosen.codec, " ", in_ms(chosen.seconds), others, "; ", name_of(chosen.topology),
+                        ", ", describe_partitions(chosen.partitions, raw));
+}
+
+/// A chain passes partitions on as they arrive, so K partitions take N-2+K steps (broadcast.cc).
+Decision plan_broadcast(const Gradient& gradient) {
+  const PlanRequest& request = gradient.request;
+  const LinkCost& link = gradient.world.flat_link(request.costs);
+  const double n = gradient.world.members;
+  const PartitionRange range =
+      partition_range(request.options, gradient.world.members, gradient.raw, gradient.raw, false);
+  const BestPartitions best = best_partitions(range, [&](std::uint32_t k) {
+    return (n - 1) * link.latency_s + (n - 2 + k) * (link.message_s + gradient.raw / k * link.seconds_per_byte);
+  });
+  Decision decision;
+  decision.alternatives = {{"none", Topology::direct, best.partitions, best.seconds}};
+  decision.plan.partitions = best.partitions;
+  decision.plan.reason = detail::concat("broadcast along a chain: ", in_ms(best.seconds), ", ",
+                                        describe_partitions(best.partitions, gradient.raw));
+  return decision;
+}
+
+Decision plan_allreduce(const Gradient& gradient, const Asked& asked) {
+  const PlanRequest& request = gradient.request;
+  const auto none = make_codec("none");
+  const bool small = request.signature.shape.numel() < request.options.min_numel;
+  Decision decision;
+  const auto consider = [&](const Codec& codec) { decision.alternatives.push_back(price(gradient, codec)); };
+  std::string rule = "as asked";
+  if (small && (asked.automatic || !asked.codecs.front()->info().identity)) {
+    consider(*none);
+    rule = detail::concat("under ", request.options.min_numel, " elements nothing is compressed");
+  } else {
+    if (asked.automatic) rule = "auto";
+    for (const auto& codec : asked.codecs) {
+      const CodecInfo& info = codec->info();
+      try {
+        consider(*codec);
+      } catch (const InvalidArgument&) {
+        // A candidate that the named topology cannot carry is no candidate; a codec that was named is an error.
+        if (!asked.automatic || info.identity) throw;
+      }
+    }
+  }
+  auto& all = decision.alternatives;
+  // Stable, so a tie keeps the order of the candidates.
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  const auto is_none = [](const Alternative& alternative) { return alternative.codec == "none"; };
+  if (std::none_of(all.begin(), all.end(), is_none)) {
+    // Priced for comparison only: a route that is named for the codec carries `none` too.
+    consider(*none);
+  }
+  decision.original_s = std::find_if(all.begin(), all.end(), is_none)->seconds;
+
+  const Alternative& chosen = all.front();
+  decision.plan.codec = chosen.codec;
+  decision.plan.topology = chosen.topology;
+  decision.plan.partitions = chosen.partitions;
+  const double payload = payload_of(gradient, *make_codec(chosen.codec));
+  Balance balance =
+      deal(chosen.topology, request.host_of, chosen.partitions, payload / chosen.partitions, request.load);
+  decision.plan.first_owner = balance.first_owner;
+  decision.load = std::move(balance.load);
+  decision.plan.reason = describe(rule, decision, gradient.raw);
+  return decision;
+}
+
+Decision plan_trivially(std::string reason) {
+  Decision decision;
+  decision.alternatives = {{"none", Topology::direct, 1, 0}};
+  decision.plan.reason = std::move(reason);
+  return decision;
+}
+
+}  // namespace
+
+Decision plan_gradient(const PlanRequest& request) {
+  const Asked asked = parse_request(request);
+  const Signature& signature = request.signature;
+  const auto numel = static_cast<double>(signature.shape.numel());
+  const Gradient gradient{request, World(request.host_of), numel * static_cast<double>(size_of(signature.dtype)),
+                          asked.topology};
+  if (signature.kind == OpKind::allreduce && asked.topology && !asked.automatic) {
+    check_route(request.name, *asked.topology, *asked.codecs.front());
+  }
+  Decision decision;
+  if (gradient.world.members <= 1) {
+    decision = plan_trivially("a world of one: the result is the input");
+  } else if (numel == 0) {
+    decision = plan_trivially("the tensor is empty");
+  } else {
+    switch (signature.kind) {
+      case OpKind::allreduce:
+        decision = plan_allreduce(gradient, asked);
+        break;
+      case OpKind::broadcast:
+        decision = plan_broadcast(gradient);
+        break;
+      case OpKind::allgather:
+        decision = plan_trivially("an allgather has one partition per member");
+        break;
+      case OpKind::barrier:
+        decision = plan_trivially("a barrier carries nothing");
+        break;
+    }
+  }
+  const Alternative& chosen = decision.alternatives.front();
+  decision.seconds = chosen.seconds;
+  if (signature.kind != OpKind::allreduce) decision.original_s = chosen.seconds;
+  if (decision.load.bytes.empty()) decision.load = request.load;
+  decision.plan.epoch = request.options.epoch;
+  return decision;
+}
+
+}  // namespace casync

@@ -1,0 +1,121 @@
+#include "planner/request.hpp"
+
+#include <cctype>
+
+#include "casync/error.hpp"
+
+namespace casync {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
+  return text;
+}
+
+[[noreturn]] void refuse(std::string_view compression) {
+  throw InvalidArgument(
+      detail::concat("compression '", compression, "' cannot be read; write auto, or auto(onebit, terngrad(bits=4))"));
+}
+
+/// Splits at commas; those within brackets belong to a codec's parameters.
+std::vector<std::string> split_specs(std::string_view list, std::string_view compression) {
+  std::vector<std::string> specs;
+  int depth = 0;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= list.size(); ++i) {
+    const bool end = i == list.size();
+    if (!end && list[i] == '(') ++depth;
+    if (!end && list[i] == ')' && --depth < 0) refuse(compression);
+    if (!end && (list[i] != ',' || depth > 0)) continue;
+    specs.emplace_back(trim(list.substr(begin, i - begin)));
+    if (specs.back().empty()) refuse(compression);
+    begin = i + 1;
+  }
+  if (depth != 0) refuse(compression);
+  return specs;
+}
+
+/// Bare "auto": a 16-bit float where that is shorter than the gradient's own, and the codec that shortens most.
+std::vector<std::string> usual_candidates(DType dtype) {
+  if (size_of(dtype) > 2) return {"fp16", "onebit"};
+  return {"onebit"};
+}
+
+std::optional<Topology> parse_topology(const PlanRequest& request) {
+  const std::string& text = request.signature.topology;
+  if (text.empty() || text == "auto") return request.options.topology;
+  if (const auto topology = topology_from(text)) return topology;
+  std::string known = "auto";
+  for (const std::string_view name : kTopologyName) known += detail::concat(", ", name);
+  throw InvalidArgument(
+      detail::concat("tensor ", request.name, ": topology '", text, "' is not known; known: ", known));
+}
+
+/// Why this gradient cannot be compressed at all, or nothing.
+std::optional<std::string> obstacle(const Signature& signature) {
+  if (!is_floating(signature.dtype)) {
+    return detail::concat("its dtype is ", name_of(signature.dtype), ", and codecs take floating-point gradients only");
+  }
+  if (signature.op != ReduceOp::average && signature.op != ReduceOp::sum) {
+    return detail::concat("its op is ", name_of(signature.op), ", and codecs carry Average and Sum only");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::string>> parse_auto(std::string_view text) {
+  text = trim(text);
+  if (!text.starts_with("auto")) return std::nullopt;
+  const std::string_view rest = trim(text.substr(4));
+  if (rest.empty()) return std::vector<std::string>{};
+  if (rest.front() != '(') return std::nullopt;
+  if (rest.back() != ')') refuse(text);
+  return split_specs(rest.substr(1, rest.size() - 2), text);
+}
+
+Asked parse_request(const PlanRequest& request) {
+  const Signature& signature = request.signature;
+  if (signature.op == ReduceOp::adasum) {
+    throw InvalidArgument(detail::concat("tensor ", request.name, ": op Adasum is not available; use Average or Sum"));
+  }
+  Asked asked;
+  asked.topology = parse_topology(request);
+  const auto none = make_codec("none");
+  const auto why_not = obstacle(signature);
+  auto specs = parse_auto(signature.compression);
+  if (!specs) {
+    const auto codec = signature.compression.empty() ? none : make_codec(signature.compression);
+    if (why_not && !codec->info().identity) {
+      throw InvalidArgument(detail::concat("tensor ", request.name, " cannot be compressed with ", codec->info().spec,
+                                           ": ", *why_not, "; use compression=\"none\" for it"));
+    }
+    asked.codecs = {codec};
+    return asked;
+  }
+  asked.automatic = true;
+  asked.codecs = {none};
+  if (specs->empty()) specs = usual_candidates(signature.dtype);
+  for (const std::string& spec : *specs) {
+    const auto codec = make_codec(spec);
+    if (!codec->info().identity && !why_not) asked.codecs.push_back(codec);
+  }
+  return asked;
+}
+
+void check_route(std::string_view name, Topology topology, const Codec& codec) {
+  const CodecInfo& info = codec.info();
+  const bool gathers = info.rounds.front() == Aggregation::gather;
+  if (gathers && topology != Topology::direct) {
+    throw InvalidArgument(detail::concat("tensor ", name, ": codec ", info.spec, " gathers payloads, which topology ",
+                                         name_of(topology), " does not carry; use topology \"direct\" or \"auto\""));
+  }
+  if (info.rounds.size() > 1 && topology != Topology::direct && topology != Topology::parameter_server) {
+    throw InvalidArgument(detail::concat("tensor ", name, ": codec ", info.spec, " has ", info.rounds.size(),
+                                         " rounds, which topology ", name_of(topology),
+                                         " does not carry; use topology \"ps\" or \"auto\""));
+  }
+}
+
+}  // namespace casync

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "casync/codec.hpp"
+#include "casync/planner.hpp"
+
+namespace casync {
+
+/// What a user asked for, taken apart and checked.
+struct Asked {
+  bool automatic = false;                            ///< "auto" or "auto(...)"
+  std::vector<std::shared_ptr<const Codec>> codecs;  ///< the one named; or the candidates, `none` first
+  std::optional<Topology> topology;                  ///< the one named, by the signature or else by the options
+};
+
+/// Specs in "auto(onebit, terngrad(bits=4))"; nothing if the text is not an auto. Bare "auto" gives an empty list.
+std::optional<std::vector<std::string>> parse_auto(std::string_view text);
+
+/// Throws InvalidArgument as plan_gradient says, except for topologies that cannot carry a codec.
+Asked parse_request(const PlanRequest& request);
+
+/// Throws InvalidArgument if `topology` cannot carry `codec`.
+void check_route(std::string_view name, Topology topology, const Codec& codec);
+
+}  // namespace casync

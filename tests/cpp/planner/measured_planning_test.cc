@@ -1,0 +1,161 @@
+// From samples to costs, from the costs of the ranks to those of the job, and from those to new plans, once.
+#include "planner/measured_planning.hpp"
+
+#include "planner/plan_fixture.hpp"
+
+namespace casync {
+namespace {
+
+constexpr double kMebi = 1 << 20;
+
+TEST(Measurements, FitsACodecsCallsWithALine) {
+  Measurements measurements;
+  EXPECT_FALSE(measurements.has("onebit"));
+  for (const double bytes : {1e5, 1e6, 2e6}) {
+    measurements.add({CostKind::encode, "onebit", bytes, 3e-6 + bytes * 0.2e-9});
+    EXPECT_EQ(measurements.has("onebit"), bytes > 1e5);
+    measurements.add({CostKind::decode, "onebit", bytes, 1e-6 + bytes * 0.1e-9});
+  }
+  const CodecCost cost = measurements.costs().codecs.at("onebit");
+  EXPECT_NEAR(cost.encode_fixed_s, 3e-6, 1e-9);
+  EXPECT_NEAR(cost.encode_s_per_byte, 0.2e-9, 1e-12);
+  EXPECT_NEAR(cost.decode_fixed_s, 1e-6, 1e-9);
+  EXPECT_NEAR(cost.decode_s_per_byte, 0.1e-9, 1e-12);
+}
+
+TEST(Measurements, OfALinkTheLargestTransfersCount) {
+  Measurements measurements;
+  EXPECT_FALSE(measurements.costs().inter.has_value());
+  for (int i = 0; i < 20; ++i) measurements.add({CostKind::inter, {}, 65536, 65536 * 80e-9});  // latency, mostly
+  for (int i = 0; i < 5; ++i) measurements.add({CostKind::inter, {}, kMebi, kMebi * 8e-9});
+  measurements.add({CostKind::inter, {}, 1.5 * kMebi, 1.0});  // the receiver slept
+  EXPECT_DOUBLE_EQ(measurements.costs().inter.value(), 8e-9);
+  EXPECT_FALSE(measurements.costs().intra.has_value());
+}
+
+TEST(Measurements, CostsOfAJobAreTheSlowestLinksAndTheMedianCodecs) {
+  CostTable prior;
+  std::vector<MeasuredCosts> ranks(3);
+  for (std::size_t m = 0; m < 3; ++m) {
+    ranks[m].inter = 1e-9 * static_cast<double>(m + 1);
+    ranks[m].codecs["onebit"].encode_s_per_byte = m == 1 ? 90e-9 : 1e-9;
+  }
+  const CostTable table = reduce(ranks, prior);
+  EXPECT_DOUBLE_EQ(table.inter.seconds_per_byte, 3e-9);
+  EXPECT_EQ(table.inter.latency_s, prior.inter.latency_s);
+  EXPECT_EQ(table.intra.seconds_per_byte, prior.intra.seconds_per_byte);
+  EXPECT_EQ(table.of("onebit").encode_s_per_byte, 1e-9);
+  EXPECT_EQ(table.of("fp16").encode_s_per_byte, prior.of("fp16").encode_s_per_byte);
+}
+
+TEST(Measurements, TravelAsBytesAndForeignBytesAreRefused) {
+  MeasuredCosts costs;
+  costs.intra = 0.25e-9;
+  costs.codecs["terngrad(bits=2)"] = {1, 2, 3, 4};
+  std::vector<std::byte> bytes;
+  put(bytes, costs);
+  EXPECT_EQ(get_measured_costs(bytes), costs);
+  bytes.pop_back();
+  EXPECT_THROW(get_measured_costs(bytes), CorruptPayload);
+  costs.codecs["terngrad(bits=2)"].decode_fixed_s = std::numeric_limits<double>::quiet_NaN();
+  bytes.clear();
+  put(bytes, costs);
+  EXPECT_THROW(get_measured_costs(bytes), CorruptPayload);
+}
+
+class MeasuredPlanningTest : public ::testing::Test {
+ protected:
+  MeasuredPlanning make(std::map<std::string, GradientPlan, std::less<>> fixed = {}) const {
+    MeasuredPlanning::Options options;
+    options.host_of = separate_hosts(2);
+    options.fixed = std::move(fixed);
+    return MeasuredPlanning(options, [](const std::string&) {});
+  }
+  /// What a rank tells on which a codec takes `codec` and a link `link` seconds per byte.
+  static std::vector<std::byte> costs(double codec, double link) {
+    MeasuredCosts costs;
+    costs.inter = link;
+    for (const char* spec : {"onebit", "fp16"}) costs.codecs[spec] = {0, codec, 0, codec};
+    std::vector<std::byte> bytes;
+    put(bytes, costs);
+    return bytes;
+  }
+};
+
+TEST_F(MeasuredPlanningTest, TimesEachCandidateOnceAndTellsAfterTheWarmUp) {
+  MeasuredPlanning planning = make();
+  const Signature open = gradient_of(1 << 20, "auto(onebit)");
+  EXPECT_TRUE(planning.define("named", gradient_of(1 << 20, "onebit")).empty());
+  EXPECT_TRUE(planning.define("small", gradient_of(100, "auto(onebit)")).empty());
+  EXPECT_FALSE(planning.measuring());
+  EXPECT_EQ(planning.define("a", open), std::vector<std::string>{"onebit"});
+  EXPECT_TRUE(planning.define("b", open).empty());
+  EXPECT_TRUE(planning.measuring());
+  EXPECT_FALSE(planning.costs(open, 3).has_value()) << "no codec was timed yet";
+  planning.measured({CostKind::encode, "onebit", 1e6, 1e-3});
+  planning.measured({CostKind::decode, "onebit", 1e6, 1e-3});
+  EXPECT_FALSE(planning.costs(open, 2).has_value());
+  EXPECT_FALSE(planning.costs(gradient_of(1 << 20, "onebit"), 3).has_value());
+  EXPECT_TRUE(planning.costs(open, 3).has_value());
+  EXPECT_FALSE(planning.measuring());
+  EXPECT_FALSE(planning.costs(open, 4).has_value());
+}
+
+TEST_F(MeasuredPlanningTest, PlansAgainOnceWhenAllRanksHaveTold) {
+  MeasuredPlanning planning = make();
+  const Signature open = gradient_of(1 << 20, "auto(onebit)");
+  const Signature named = gradient_of(1 << 20, "onebit");
+  const GradientPlan first = planning.plan("a", open);
+  const GradientPlan fixed = planning.plan("n", named);
+  EXPECT_EQ(first.codec, "onebit");
+  EXPECT_EQ(first.epoch, 0U);
+  planning.costs_of(0, costs(20e-9, 0.1e-9));
+  EXPECT_FALSE(planning.re_plan("a", open, first).has_value());
+  planning.costs_of(1, costs(20e-9, 0.1e-9));
+  EXPECT_FALSE(planning.re_plan("n", named, fixed).has_value());
+  const auto second = planning.re_plan("a", open, first);
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->codec, "none");
+  EXPECT_EQ(second->epoch, 1U);
+  EXPECT_NE(second->reason.find("measured"), std::string::npos) << second->reason;
+  EXPECT_FALSE(planning.re_plan("a", open, *second).has_value()) << "frozen";
+  EXPECT_EQ(planning.plan("late", open).codec, "none") << "a later gradient is planned from what is known by then";
+}
+
+TEST_F(MeasuredPlanningTest, AFixedPlanHoldsUnlessTheUserNamesAnotherCodec) {
+  GradientPlan saved;
+  saved.codec = "fp16";
+  saved.topology = Topology::ring;
+  saved.partitions = 3;
+  saved.epoch = 1;
+  saved.reason = "saved";
+  MeasuredPlanning planning = make({{"a", saved}});
+  const Signature open = gradient_of(1 << 20, "auto(onebit)");
+  EXPECT_TRUE(planning.define("a", open).empty());
+  EXPECT_EQ(planning.plan("a", open), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "fp16")), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "onebit")).codec, "onebit");
+  saved.epoch = 0;
+  planning.costs_of(0, costs(20e-9, 0.1e-9));
+  planning.costs_of(1, costs(20e-9, 0.1e-9));
+  EXPECT_FALSE(planning.re_plan("a", open, saved).has_value());
+}
+
+TEST_F(MeasuredPlanningTest, AFixedPlanThatCannotBeIsRefusedByName) {
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(2);
+  const Signature open = gradient_of(1 << 20, "auto");
+  options.fixed["a"].codec = "no-such-codec";
+  EXPECT_THROW(MeasuredPlanning::check(options, "a", open), InvalidArgument);
+  options.fixed["a"].codec = "onebit";
+  EXPECT_NO_THROW(MeasuredPlanning::check(options, "a", open));
+  Signature integers = open;
+  integers.dtype = DType::int32;
+  EXPECT_THROW(MeasuredPlanning::check(options, "a", integers), InvalidArgument);
+  options.fixed["a"].partitions = 0;
+  EXPECT_THROW(MeasuredPlanning::check(options, "a", open), InvalidArgument);
+  EXPECT_NO_THROW(MeasuredPlanning::check(options, "b", open));
+}
+
+}  // namespace
+}  // namespace casync
