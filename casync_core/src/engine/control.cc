@@ -1,0 +1,138 @@
+#include "engine/control.hpp"
+
+#include "common/wire.hpp"
+#include "plan/plan_wire.hpp"
+
+namespace casync {
+namespace {
+
+ByteWriter begin(Bytes& out, ControlKind kind) {
+  ByteWriter writer(out);
+  writer.put(kind);
+  return writer;
+}
+
+ByteReader expect(std::span<const std::byte> message, ControlKind kind) {
+  ByteReader reader(message);
+  if (reader.get<ControlKind>() != kind) throw CorruptPayload("a control message is not of the expected kind");
+  return reader;
+}
+
+template <typename T>
+T get_fixed(std::span<const std::byte> message, ControlKind kind) {
+  return expect(message, kind).get<T>();
+}
+
+}  // namespace
+
+ControlKind kind_of(std::span<const std::byte> message) {
+  const auto kind = ByteReader(message).get<ControlKind>();
+  if (kind > ControlKind::costs) throw CorruptPayload("a control message of an unknown kind");
+  return kind;
+}
+
+void put_definition(Bytes& out, const Request& definition) {
+  ByteWriter writer(out);
+  writer.put_text(definition.name);
+  writer.put(definition.sequence);
+  put(out, definition.signature);
+  writer.put_text(definition.site);
+}
+
+Request get_definition(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Request request;
+  request.name = reader.get_text();
+  request.sequence = reader.get<std::uint32_t>();
+  request.signature = get_signature(reader);
+  request.site = reader.get_text();
+  return request;
+}
+
+void put(Bytes& out, const Request& message) {
+  begin(out, ControlKind::request);
+  put_definition(out, message);
+}
+void put(Bytes& out, const Ready& message) { begin(out, ControlKind::ready).put(message); }
+void put(Bytes& out, const Start& message) { begin(out, ControlKind::start).put(message); }
+void put(Bytes& out, const Window& message) { begin(out, ControlKind::window).put(message); }
+void put(Bytes& out, const Verdict& message) {
+  ByteWriter writer = begin(out, ControlKind::verdict);
+  writer.put_text(message.name);
+  writer.put(message.sequence);
+  writer.put(message.op);
+  put(out, message.plan);
+  writer.put(static_cast<std::uint32_t>(message.rows.size()));
+  for (const std::int64_t rows : message.rows) writer.put(rows);
+}
+void put(Bytes& out, const Refuse& message) {
+  ByteWriter writer = begin(out, ControlKind::refuse);
+  writer.put_text(message.name);
+  writer.put(message.sequence);
+  writer.put(message.status);
+  writer.put_text(message.text);
+}
+void put(Bytes& out, const Links& message) {
+  begin(out, ControlKind::links);
+  out.insert(out.end(), message.bytes.begin(), message.bytes.end());
+}
+void put(Bytes& out, const Costs& message) {
+  begin(out, ControlKind::costs);
+  out.insert(out.end(), message.bytes.begin(), message.bytes.end());
+}
+void put(Bytes& out, const Abort& message) {
+  ByteWriter writer = begin(out, ControlKind::abort);
+  writer.put(message.status);
+  writer.put_text(message.text);
+}
+void put_plain(Bytes& out, ControlKind kind) { begin(out, kind); }
+
+Request get_request(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::request);
+  return get_definition(reader.take(reader.left()));
+}
+Ready get_ready(std::span<const std::byte> message) { return get_fixed<Ready>(message, ControlKind::ready); }
+Start get_start(std::span<const std::byte> message) { return get_fixed<Start>(message, ControlKind::start); }
+Window get_window(std::span<const std::byte> message) { return get_fixed<Window>(message, ControlKind::window); }
+Verdict get_verdict(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::verdict);
+  Verdict verdict;
+  verdict.name = reader.get_text();
+  verdict.sequence = reader.get<std::uint32_t>();
+  verdict.op = reader.get<std::uint32_t>();
+  verdict.plan = get_plan(reader);
+  const auto members = reader.get<std::uint32_t>();
+  if (members > reader.left() / sizeof(std::int64_t))
+    throw CorruptPayload("a verdict names more members than it has bytes");
+  verdict.rows.resize(members);
+  for (std::int64_t& rows : verdict.rows) rows = reader.get<std::int64_t>();
+  return verdict;
+}
+Refuse get_refuse(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::refuse);
+  Refuse refuse;
+  refuse.name = reader.get_text();
+  refuse.sequence = reader.get<std::uint32_t>();
+  refuse.status = reader.get<Status>();
+  refuse.text = reader.get_text();
+  return refuse;
+}
+Links get_links(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::links);
+  const auto bytes = reader.take(reader.left());
+  return {{bytes.begin(), bytes.end()}};
+}
+Costs get_costs(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::costs);
+  const auto bytes = reader.take(reader.left());
+  return {{bytes.begin(), bytes.end()}};
+}
+Abort get_abort(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::abort);
+  Abort abort;
+  abort.status = reader.get<Status>();
+  abort.text = reader.get_text();
+  return abort;
+}
+
+}  // namespace casync

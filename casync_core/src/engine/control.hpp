@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "casync/plan.hpp"
+#include "engine/event.hpp"
+
+/// The messages between the Engines of a job. Each struct has `put`, appending its bytes, and a `get_` that throws
+/// CorruptPayload for bytes that are not one. `root` below is member 0, which keeps the ledger.
+namespace casync {
+
+enum class ControlKind : std::uint8_t {
+  request,
+  ready,
+  verdict,
+  start,
+  refuse,
+  window,
+  ping,
+  pong,
+  abort,
+  bye,
+  links,
+  costs,
+};
+
+using Bytes = std::vector<std::byte>;
+
+ControlKind kind_of(std::span<const std::byte> message);
+
+/// Any rank to root: this rank submitted `name` for the `sequence`-th time, and these are its terms.
+struct Request {
+  std::string name;
+  std::uint32_t sequence = 0;
+  Signature signature;
+  std::string site;  ///< where in the user's program, e.g. "train.py:41"
+};
+/// Any rank to root: submitted again, on the terms of `op`.
+struct Ready {
+  std::uint32_t op = 0;
+  std::uint32_t sequence = 0;
+};
+/// Root to all: every rank agreed on `name`; it is `op` from now on, with this plan; begin.
+struct Verdict {
+  std::string name;
+  std::uint32_t sequence = 0;
+  std::uint32_t op = 0;
+  GradientPlan plan;
+  std::vector<std::int64_t> rows;  ///< allgather: rows per member
+};
+/// Root to all: every rank is ready for this run of `op`; begin. Verdicts and starts reach all ranks in one order.
+struct Start {
+  std::uint32_t op = 0;
+  std::uint32_t sequence = 0;
+};
+/// Root to all: this run of `name` will not happen.
+struct Refuse {
+  std::string name;
+  std::uint32_t sequence = 0;
+  Status status = Status::mismatch;
+  std::string text;
+};
+/// To a peer: you may send what lands in my memory for units below this one, counted over all begun partitions.
+struct Window {
+  std::uint64_t units = 0;
+};
+/// Between the coordinators of two ranks: bytes that only the LinkPolicy reads.
+struct Links {
+  std::vector<std::byte> bytes;
+};
+/// Any rank to root, once: bytes that only Planning reads.
+struct Costs {
+  std::vector<std::byte> bytes;
+};
+/// To all: the session is over.
+struct Abort {
+  Status status = Status::aborted;
+  std::string text;
+};
+
+void put(Bytes& out, const Request& message);
+void put(Bytes& out, const Ready& message);
+void put(Bytes& out, const Verdict& message);
+void put(Bytes& out, const Start& message);
+void put(Bytes& out, const Refuse& message);
+void put(Bytes& out, const Window& message);
+void put(Bytes& out, const Links& message);
+void put(Bytes& out, const Costs& message);
+void put(Bytes& out, const Abort& message);
+void put_plain(Bytes& out, ControlKind kind);  ///< ping, pong, bye: nothing but the kind
+
+Request get_request(std::span<const std::byte> message);
+Ready get_ready(std::span<const std::byte> message);
+Verdict get_verdict(std::span<const std::byte> message);
+Start get_start(std::span<const std::byte> message);
+Refuse get_refuse(std::span<const std::byte> message);
+Window get_window(std::span<const std::byte> message);
+Links get_links(std::span<const std::byte> message);
+Costs get_costs(std::span<const std::byte> message);
+Abort get_abort(std::span<const std::byte> message);
+
+/// What Event::define carries: a Request whose sequence means nothing.
+void put_definition(Bytes& out, const Request& definition);
+Request get_definition(std::span<const std::byte> bytes);
+
+}  // namespace casync

@@ -1,0 +1,225 @@
+#include "engine/ledger.hpp"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "casync/error.hpp"
+
+namespace casync {
+
+std::string describe(const Signature& signature) {
+  std::ostringstream out;
+  out << name_of(signature.kind);
+  if (signature.kind == OpKind::barrier) return out.str();
+  out << ' ' << name_of(signature.dtype) << ' ' << signature.dims;
+  if (signature.kind == OpKind::broadcast) out << ", root rank " << signature.root;
+  if (signature.kind == OpKind::allreduce) {
+    out << ", op " << name_of(signature.op) << ", compression " << signature.compression;
+    if (signature.topology != "auto") out << ", topology " << signature.topology;
+    if (signature.prescale != 1.0F || signature.postscale != 1.0F) {
+      out << ", prescale " << signature.prescale << ", postscale " << signature.postscale;
+    }
+  }
+  return out.str();
+}
+
+namespace {
+
+/// An allgather's rows may differ between ranks; everything else must be alike.
+bool agree(const Signature& a, const Signature& b) {
+  if (a.kind != OpKind::allgather || b.kind != OpKind::allgather) return a == b;
+  return a.dtype == b.dtype && a.shape.cols == b.shape.cols && a.dims == b.dims;
+}
+
+/// The first word of Horovod's texts, so that scripts that look for it find it (common/controller.cc,
+/// ConstructResponse).
+std::string difference(const Signature& a, const Signature& b) {
+  if (a.kind != b.kind) return "Mismatched operations";
+  if (a.dtype != b.dtype) return "Mismatched data types";
+  if (!(a.shape == b.shape) || a.dims != b.dims) return "Mismatched " + std::string(name_of(a.kind)) + " tensor shapes";
+  if (a.op != b.op) return "Mismatched reduction operation";
+  if (a.root != b.root) return "Mismatched " + std::string(name_of(a.kind)) + " root ranks";
+  if (a.prescale != b.prescale || a.postscale != b.postscale) return "Mismatched prescale and/or postscale factors";
+  if (a.compression != b.compression) return "Mismatched compression";
+  return "Mismatched topology";
+}
+
+}  // namespace
+
+Ledger::Ledger(std::uint32_t members, Options options, Decisions decisions)
+    : members_(members), options_(options), decisions_(std::move(decisions)), left_(members, false) {}
+
+Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now) {
+  Run& run = entry.runs[sequence % 2];
+  if (run.count == 0) {
+    run.sequence = sequence;
+    run.since = now;
+    run.requested = run.wants_start = run.warned = false;
+    run.terms.assign(members_, kNoTerms);
+    run.rows.assign(members_, 0);
+    ++open_;
+  }
+  CASYNC_CHECK(run.sequence == sequence, "tensor ", entry.name, ": run ", sequence, " while run ", run.sequence,
+               " is open");
+  return run;
+}
+
+void Ledger::request(std::uint32_t member, const Request& request, Nanoseconds now) {
+  const auto [at, is_new] = by_name_.try_emplace(request.name, static_cast<std::uint32_t>(entries_.size()));
+  if (is_new) {
+    entries_.push_back({request.name, {}, std::vector<std::string>(members_), {}});
+  }
+  Entry& entry = entries_[at->second];
+  const auto same = [&](const Terms& terms) { return agree(terms.signature, request.signature); };
+  auto terms = std::find_if(entry.known.begin(), entry.known.end(), same);
+  if (terms == entry.known.end()) {
+    entry.known.push_back({request.signature, static_cast<std::uint32_t>(ops_.size())});
+    terms = entry.known.end() - 1;
+    ops_.emplace_back(at->second, static_cast<std::uint32_t>(entry.known.size() - 1));
+  }
+  entry.sites[member] = request.site;
+  if (refuse_again(entry, request.sequence)) return;
+  Run& run = open(entry, request.sequence, now);
+  run.requested = true;
+  run.rows[member] = request.signature.shape.rows;
+  mark(entry, run, member, static_cast<std::uint32_t>(terms - entry.known.begin()));
+}
+
+void Ledger::ready(std::uint32_t member, const Ready& ready, bool wants_start, Nanoseconds now) {
+  if (ready.op >= ops_.size()) {
+    throw CorruptPayload(
+        detail::concat("rank ", member, " is ready for operation ", ready.op, ", which was never agreed"));
+  }
+  const auto [entry_index, terms] = ops_[ready.op];
+  Entry& entry = entries_[entry_index];
+  if (refuse_again(entry, ready.sequence) || entry.runs[ready.sequence % 2].decided == ready.sequence) return;
+  Run& run = open(entry, ready.sequence, now);
+  if (wants_start) run.wants_start = true;
+  if (run.terms[member] == kNoTerms) mark(entry, run, member, terms);
+}
+
+bool Ledger::refuse_again(Entry& entry, std::uint32_t sequence) {
+  const auto same = [&](const Refuse& refused) { return refused.sequence == sequence; };
+  const auto at = std::find_if(entry.refused.begin(), entry.refused.end(), same);
+  if (at != entry.refused.end()) decisions_.refuse(*at);
+  return at != entry.refused.end();
+}
+
+void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms) {
+  run.terms[member] = terms;
+  ++run.count;
+  if (run.count == members_) {
+    decide(entry, run);
+    return;
+  }
+  for (std::uint32_t m = 0; m < members_; ++m) {
+    if (left_[m] && run.terms[m] == kNoTerms) {
+      refuse(entry, run, Status::aborted,
+             detail::concat("rank ", m, " has shut down without submitting tensor ", entry.name, ", which rank ",
+                            member, " submitted at ", place_of(entry, member)));
+      return;
+    }
+  }
+}
+
+void Ledger::decide(Entry& entry, Run& run) {
+  const std::uint32_t first = run.terms[0];
+  const bool same = std::all_of(run.terms.begin(), run.terms.end(), [&](std::uint32_t t) { return t == first; });
+  if (!same) {
+    refuse(entry, run, Status::mismatch, disagreement(entry, run));
+    return;
+  }
+  const Terms& terms = entry.known[first];
+  if (run.requested) {
+    Verdict verdict{entry.name, run.sequence, terms.op, {}, {}};
+    if (terms.signature.kind == OpKind::allgather) verdict.rows = run.rows;
+    close(run);
+    decisions_.verdict(verdict, terms.signature);
+  } else {
+    const bool wanted = run.wants_start;
+    close(run);
+    if (wanted) decisions_.start({terms.op, run.sequence});
+  }
+}
+
+void Ledger::close(Run& run) {
+  run.count = 0;
+  run.decided = run.sequence;
+  --open_;
+}
+
+void Ledger::refuse(Entry& entry, Run& run, Status status, std::string text) {
+  const Refuse refused{entry.name, run.sequence, status, std::move(text)};
+  if (run.count < members_) entry.refused.push_back(refused);
+  close(run);
+  decisions_.refuse(refused);
+}
+
+void Ledger::left(std::uint32_t member) {
+  left_[member] = true;
+  for (Entry& entry : entries_) {
+    for (Run& run : entry.runs) {
+      if (run.count > 0 && run.terms[member] == kNoTerms) {
+        refuse(entry, run, Status::aborted,
+               detail::concat("rank ", member, " has shut down without submitting tensor ", entry.name));
+      }
+    }
+  }
+}
+
+void Ledger::check(Nanoseconds now) {
+  if (open_ == 0) return;
+  for (Entry& entry : entries_) {
+    for (Run& run : entry.runs) {
+      if (run.count == 0) continue;
+      const Nanoseconds waited = now - run.since;
+      if (waited >= options_.timeout) {
+        refuse(entry, run, Status::timeout, stall(entry, run, now));
+      } else if (waited >= options_.stall_warning && !run.warned) {
+        run.warned = true;
+        decisions_.report(stall(entry, run, now));
+      }
+    }
+  }
+}
+
+std::string Ledger::place_of(const Entry& entry, std::uint32_t member) const {
+  return entry.sites[member].empty() ? std::string("an unknown place") : entry.sites[member];
+}
+
+std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
+  std::map<std::uint32_t, std::vector<std::uint32_t>> sides;
+  for (std::uint32_t m = 0; m < members_; ++m) sides[run.terms[m]].push_back(m);
+  const auto one = sides.begin();
+  const auto other = std::next(one);
+  std::ostringstream out;
+  out << difference(entry.known[one->first].signature, entry.known[other->first].signature)
+      << ": the ranks disagree about tensor " << entry.name << ".";
+  for (const auto& [terms, ranks] : sides) {
+    out << "\n  rank" << (ranks.size() > 1 ? "s" : "");
+    for (const std::uint32_t m : ranks) out << ' ' << m;
+    out << ": " << describe(entry.known[terms].signature) << ", submitted at " << place_of(entry, ranks.front());
+  }
+  out << "\nMake every rank submit this name with the same terms, or give the tensors different names.";
+  return out.str();
+}
+
+std::string Ledger::stall(const Entry& entry, const Run& run, Nanoseconds now) const {
+  std::ostringstream out;
+  out << "tensor " << entry.name << " was submitted by a subset of the ranks and waits since "
+      << (now - run.since) / 1'000'000'000 << " s for the others.\n  missing ranks:";
+  for (std::uint32_t m = 0; m < members_; ++m) {
+    if (run.terms[m] == kNoTerms) out << ' ' << m;
+  }
+  for (std::uint32_t m = 0; m < members_; ++m) {
+    if (run.terms[m] != kNoTerms) out << "\n  rank " << m << " submitted it at " << place_of(entry, m);
+  }
+  for (std::uint32_t m = 0; m < members_; ++m) {
+    if (run.terms[m] == kNoTerms && !entry.sites[m].empty())
+      out << "\n  rank " << m << " submitted it last at " << entry.sites[m];
+  }
+  return out.str();
+}
+
+}  // namespace casync

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/control.hpp"
+
+namespace casync {
+
+/// The root's book of who submitted what: agreement, one order of starts, stalls. Pure: time is passed in.
+///
+/// A run of a tensor is (name, sequence). When all members have reported a run, the ledger decides: all on the same
+/// terms, it starts (with a Verdict if somebody asked by Request, else with a Start); else it is refused, with the
+/// terms of both sides.
+class Ledger {
+ public:
+  /// What the ledger decided; exactly one of the callbacks' cases. Called during report and check.
+  struct Decisions {
+    std::function<void(const Verdict&, const Signature&)> verdict;  ///< plan is empty: the caller fills it for a new op
+    std::function<void(const Start&)> start;
+    std::function<void(const Refuse&)> refuse;
+    std::function<void(const std::string&)> report;
+  };
+  struct Options {
+    Nanoseconds stall_warning = 60'000'000'000;
+    Nanoseconds timeout = 600'000'000'000;
+  };
+
+  Ledger(std::uint32_t members, Options options, Decisions decisions);
+
+  void request(std::uint32_t member, const Request& request, Nanoseconds now);
+  /// `wants_start`: the member waits for a Start. A member whose eager data told us of its submit does not.
+  void ready(std::uint32_t member, const Ready& ready, bool wants_start, Nanoseconds now);
+  /// The member left: runs it has not reported cannot happen, now or later.
+  void left(std::uint32_t member);
+  /// Reports runs that wait longer than stall_warning (once each) and refuses those that wait longer than the timeout.
+  void check(Nanoseconds now);
+  bool waiting() const { return open_ > 0; }
+
+ private:
+  static constexpr std::uint32_t kNoTerms = 0xffffffffU;
+  struct Terms {
+    Signature signature;
+    std::uint32_t op;
+  };
+  struct Run {
+    std::uint32_t sequence = 0;
+    std::int64_t decided = -1;  // last sequence decided here: its data may still arrive
+    std::uint32_t count = 0;
+    bool requested = false;
+    bool wants_start = false;
+    bool warned = false;
+    Nanoseconds since = 0;
+    std::vector<std::uint32_t> terms;  // per member, kNoTerms if not reported
+    std::vector<std::int64_t> rows;    // per member
+  };
+  struct Entry {
+    std::string name;
+    std::vector<Terms> known;
+    std::vector<std::string> sites;  // per member
+    std::array<Run, 2> runs{};       // a rank is at most one run ahead of another
+    std::vector<Refuse> refused{};   // runs refused before all reported: whoever comes late is told too
+  };
+  Run& open(Entry& entry, std::uint32_t sequence, Nanoseconds now);
+  bool refuse_again(Entry& entry, std::uint32_t sequence);
+  void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms);
+  void decide(Entry& entry, Run& run);
+  void refuse(Entry& entry, Run& run, Status status, std::string text);
+  void close(Run& run);
+  std::string disagreement(const Entry& entry, const Run& run) const;
+  std::string stall(const Entry& entry, const Run& run, Nanoseconds now) const;
+  std::string place_of(const Entry& entry, std::uint32_t member) const;
+
+  std::uint32_t members_;
+  Options options_;
+  Decisions decisions_;
+  std::vector<Entry> entries_;
+  std::unordered_map<std::string, std::uint32_t> by_name_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ops_;  // op -> entry, terms
+  std::vector<bool> left_;
+  std::uint32_t open_ = 0;
+};
+
+/// "float32 (64, 3, 7, 7), op Average, codec onebit": the terms of a rank, for messages.
+std::string describe(const Signature& signature);
+
+}  // namespace casync

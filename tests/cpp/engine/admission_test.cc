@@ -1,0 +1,71 @@
+// Memory in one order: strictly oldest first, windows only to who waits.
+#include "engine/admission.hpp"
+
+#include <gtest/gtest.h>
+
+namespace casync {
+namespace {
+
+std::vector<Admission::Unit> units(std::initializer_list<std::size_t> bytes) {
+  std::vector<Admission::Unit> list;
+  for (const std::size_t size : bytes) list.push_back({0, static_cast<std::uint32_t>(list.size()), size});
+  return list;
+}
+
+std::vector<std::uint32_t> opened(Admission& admission) {
+  std::vector<std::uint32_t> list;
+  for (Admission::Unit unit; admission.next(unit);) list.push_back(unit.partition);
+  return list;
+}
+
+TEST(Admission, OpensInOrderAndNeverPastOneThatDoesNotFit) {
+  Admission admission(100, 2);
+  EXPECT_EQ(admission.begin(units({60, 60, 10})), 0U);
+  EXPECT_EQ(opened(admission), (std::vector<std::uint32_t>{0}));  // the third would fit, but its turn has not come
+  admission.release(60);
+  EXPECT_EQ(opened(admission), (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(admission.used(), 70U);
+  EXPECT_EQ(admission.peak(), 70U);
+}
+
+TEST(Admission, NumbersUnitsOverAllOperations) {
+  Admission admission(100, 2);
+  EXPECT_EQ(admission.begin(units({1, 1})), 0U);
+  EXPECT_EQ(admission.begin(units({1})), 2U);
+  EXPECT_EQ(admission.begin(units({})), 3U);
+  EXPECT_EQ(admission.begin(units({1})), 3U);
+}
+
+TEST(Admission, AUnitLargerThanThePoolRunsAlone) {
+  Admission admission(100, 2);
+  admission.begin(units({10, 500, 0}));
+  EXPECT_EQ(opened(admission), (std::vector<std::uint32_t>{0}));
+  admission.release(10);
+  EXPECT_EQ(opened(admission), (std::vector<std::uint32_t>{1}));
+  admission.release(500);
+  EXPECT_EQ(opened(admission), (std::vector<std::uint32_t>{2}));
+}
+
+TEST(Admission, TellsEachWindowOnceAndOnlyToWhoWaits) {
+  Admission admission(100, 3);
+  admission.begin(units({10, 10}));
+  opened(admission);
+  EXPECT_TRUE(admission.windows().empty());
+  admission.want_window(2);
+  admission.want_window(2);
+  using Windows = std::vector<std::pair<std::uint32_t, std::uint64_t>>;
+  EXPECT_EQ(admission.windows(), (Windows{{2, 2}}));
+  admission.want_window(2);
+  EXPECT_TRUE(admission.windows().empty());
+}
+
+TEST(Admission, APeersWindowBoundsWhatIsSentToIt) {
+  Admission admission(100, 2);
+  EXPECT_FALSE(admission.may_send(1, 0));
+  admission.allow(1, 3);
+  EXPECT_TRUE(admission.may_send(1, 2));
+  EXPECT_FALSE(admission.may_send(1, 3));
+}
+
+}  // namespace
+}  // namespace casync

@@ -1,0 +1,210 @@
+// One Engine fed by hand: the orders of messages that are rare between real ranks.
+#include "engine/engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include "coordinator/local_policy.hpp"
+
+namespace casync {
+namespace {
+
+/// An Engine of one member whose effects succeed at once; the other members are played by the test.
+class Played : private ActionSink {
+ public:
+  struct Seen {
+    Action action;
+    Bytes bytes;
+  };
+
+  Played(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes)
+      : engine_(options(member, members, eager_bytes),
+                std::make_unique<LocalPolicy>(static_cast<std::uint16_t>(member), static_cast<std::uint16_t>(members),
+                                              LocalPolicy::Options{}),
+                [](const std::string&, const Signature&) { return GradientPlan{}; }) {
+    Request definition{"w", 0, signature(), "here"};
+    Bytes bytes;
+    put_definition(bytes, definition);
+    apply({.kind = EventKind::define, .bytes = bytes});
+  }
+
+  static Signature signature() {
+    Signature signature;
+    signature.shape = {4, 1};
+    signature.compression = "none";
+    signature.topology = "auto";
+    return signature;
+  }
+
+  void submit() { apply({.kind = EventKind::submit, .value = ++handle_}); }
+  template <typename Message>
+  void control(std::uint16_t peer, const Message& message) {
+    Bytes bytes;
+    put(bytes, message);
+    apply({.kind = EventKind::control, .peer = peer, .bytes = bytes});
+  }
+  void plain(std::uint16_t peer, ControlKind kind) {
+    Bytes bytes;
+    put_plain(bytes, kind);
+    apply({.kind = EventKind::control, .peer = peer, .bytes = bytes});
+  }
+  /// The contribution of `peer` to run `sequence` of op 0.
+  void arrive(std::uint16_t peer, std::uint32_t sequence) {
+    apply({.kind = EventKind::arrived,
+           .peer = peer,
+           .op = 0,
+           .sequence = sequence,
+           .tag = 0,
+           .size = 16,
+           .value = ++cookie_});
+  }
+  void shutdown() { apply({.kind = EventKind::shutdown}); }
+  /// The first run, on everybody's request.
+  void first_run(std::uint32_t member, std::uint32_t members) {
+    submit();
+    for (std::uint16_t peer = 0; peer < members; ++peer) {
+      if (member == 0 && peer != 0) control(peer, Request{"w", 0, signature(), "there"});
+    }
+    if (member != 0) control(0, Verdict{"w", 0, 0, {}, {}});
+    for (std::uint16_t peer = 0; peer < members; ++peer) {
+      if (peer != member) arrive(peer, 0);
+    }
+  }
+
+  std::size_t count(ActionKind kind) const {
+    return static_cast<std::size_t>(
+        std::count_if(seen.begin(), seen.end(), [&](const Seen& one) { return one.action.kind == kind; }));
+  }
+  std::vector<Status> finished() const {
+    std::vector<Status> list;
+    for (const Seen& one : seen) {
+      if (one.action.kind == ActionKind::finish) list.push_back(one.action.status);
+    }
+    return list;
+  }
+  std::vector<ControlKind> told(std::uint16_t peer) const {
+    std::vector<ControlKind> list;
+    for (const Seen& one : seen) {
+      if (one.action.kind == ActionKind::control && one.action.peer == peer) list.push_back(kind_of(one.bytes));
+    }
+    return list;
+  }
+
+  std::vector<Seen> seen;
+
+ private:
+  static EngineOptions options(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes) {
+    EngineOptions options;
+    options.member = member;
+    for (std::uint32_t m = 0; m < members; ++m) options.host_of.push_back(m);
+    options.eager_bytes = eager_bytes;
+    return options;
+  }
+
+  void apply(const Event& event) {
+    engine_.apply(event, 0, *this);
+    engine_.decide(0, *this);
+    while (!follow_.empty()) {
+      const Event next = follow_.front();
+      follow_.erase(follow_.begin());
+      engine_.apply(next, 0, *this);
+    }
+  }
+  void emit(const Action& action) override {
+    seen.push_back({action, {action.bytes.begin(), action.bytes.end()}});
+    const Event done{.id = action.id, .task = action.task};
+    if (action.kind == ActionKind::run) follow_.push_back(with(done, EventKind::ran));
+    if (action.kind == ActionKind::send) follow_.push_back(with(done, EventKind::sent));
+    if (action.kind == ActionKind::accept) follow_.push_back(with(done, EventKind::received));
+  }
+  static Event with(Event event, EventKind kind) {
+    event.kind = kind;
+    return event;
+  }
+
+  std::uint64_t handle_ = 0;
+  std::uint64_t cookie_ = 0;
+  std::vector<Event> follow_;
+  Engine engine_;
+};
+
+TEST(Engine, BeginsOnceWhenItsOwnEagerSubmitCompletesTheBook) {
+  Played root(0, 3, 1 << 20);
+  root.first_run(0, 3);
+  ASSERT_EQ(root.finished(), (std::vector<Status>{Status::ok}));
+  root.seen.clear();
+  root.control(1, Ready{0, 1});  // held back there
+  root.control(2, Ready{0, 1});
+  root.submit();
+  EXPECT_EQ(root.count(ActionKind::begin), 1U);
+  root.arrive(1, 1);
+  root.arrive(2, 1);
+  EXPECT_EQ(root.finished(), (std::vector<Status>{Status::ok}));
+}
+
+TEST(Engine, IgnoresAStartThatTheDataOvertook) {
+  Played member(1, 3, 1 << 20);
+  member.first_run(1, 3);
+  member.seen.clear();
+  member.submit();  // eager
+  member.arrive(0, 1);
+  member.arrive(2, 1);
+  ASSERT_EQ(member.finished(), (std::vector<Status>{Status::ok}));
+  member.control(0, Start{0, 1});  // for rank 2, which was held back
+  EXPECT_EQ(member.finished().size(), 1U);
+  member.submit();
+  EXPECT_EQ(member.count(ActionKind::begin), 2U);
+}
+
+TEST(Engine, TellsALateEagerMemberThatItsRunWasRefused) {
+  Played root(0, 3, 1 << 20);
+  root.first_run(0, 3);
+  root.submit();
+  root.control(1, Ready{0, 1});
+  root.plain(2, ControlKind::bye);  // it cannot happen without rank 2
+  ASSERT_EQ(root.finished().back(), Status::aborted);
+  root.seen.clear();
+  root.arrive(1, 1);  // rank 1 learns of it by a Refuse, whatever it has sent meanwhile
+  EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::refuse}));
+}
+
+TEST(Engine, KeepsAMessageOfTheNextRunForTheNextRun) {
+  Played member(1, 3, 1 << 20);
+  member.first_run(1, 3);
+  member.seen.clear();
+  member.submit();
+  member.arrive(0, 1);
+  member.arrive(0, 2);  // rank 0 is through with run 1 and ahead
+  EXPECT_TRUE(member.finished().empty());
+  member.arrive(2, 1);
+  EXPECT_EQ(member.finished().size(), 1U);
+  member.submit();
+  member.arrive(2, 2);
+  EXPECT_EQ(member.finished(), (std::vector<Status>{Status::ok, Status::ok}));
+}
+
+TEST(Engine, LeavesInGoodOrderOnlyWithNothingOutstanding) {
+  Played idle(1, 2, 0);
+  idle.shutdown();
+  EXPECT_EQ(idle.told(0), (std::vector<ControlKind>{ControlKind::bye}));
+  Played busy(1, 2, 0);
+  busy.submit();
+  busy.seen.clear();
+  busy.shutdown();
+  EXPECT_EQ(busy.told(0), (std::vector<ControlKind>{ControlKind::abort}));
+  EXPECT_EQ(busy.finished(), (std::vector<Status>{Status::aborted}));
+}
+
+TEST(Engine, MeansNothingByMessagesAfterAnAbort) {
+  Played member(1, 2, 0);
+  member.submit();
+  member.control(0, Abort{Status::aborted, "rank 0 gave up"});
+  EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
+  EXPECT_NO_THROW(member.control(0, Verdict{"w", 0, 0, {}, {}}));
+  EXPECT_NO_THROW(member.control(0, Start{0, 0}));
+  member.seen.clear();
+  member.plain(0, ControlKind::ping);  // but it lives
+  EXPECT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::pong}));
+}
+
+}  // namespace
+}  // namespace casync

@@ -1,0 +1,194 @@
+// The root's book: agreement, disagreement, stalls and members that left, with time passed in.
+#include "engine/ledger.hpp"
+
+#include <gtest/gtest.h>
+
+#include "casync/error.hpp"
+
+namespace casync {
+namespace {
+
+constexpr Nanoseconds kSecond = 1'000'000'000;
+
+class LedgerTest : public testing::Test {
+ protected:
+  explicit LedgerTest(std::uint32_t members = 3)
+      : ledger(members, {.stall_warning = 5 * kSecond, .timeout = 20 * kSecond},
+               {.verdict = [this](const Verdict& verdict, const Signature&) { verdicts.push_back(verdict); },
+                .start = [this](const Start& start) { starts.push_back(start); },
+                .refuse = [this](const Refuse& refuse) { refusals.push_back(refuse); },
+                .report = [this](const std::string& text) { reports.push_back(text); }}) {}
+
+  static Request request(std::uint32_t sequence, std::int64_t numel = 8, const std::string& site = "train.py:1") {
+    Request request;
+    request.name = "w";
+    request.sequence = sequence;
+    request.signature.shape = {numel, 1};
+    request.signature.dims = detail::concat("(", numel, ",)");
+    request.signature.compression = "none";
+    request.signature.topology = "auto";
+    request.site = site;
+    return request;
+  }
+  void agree(std::uint32_t sequence) {
+    for (std::uint32_t m = 0; m < 3; ++m) ledger.request(m, request(sequence), 0);
+  }
+  static bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+
+  std::vector<Verdict> verdicts;
+  std::vector<Start> starts;
+  std::vector<Refuse> refusals;
+  std::vector<std::string> reports;
+  Ledger ledger;
+};
+
+TEST_F(LedgerTest, AgreesWhenAllMembersAsked) {
+  ledger.request(1, request(0), 0);
+  ledger.request(0, request(0), 0);
+  EXPECT_TRUE(verdicts.empty());
+  EXPECT_TRUE(ledger.waiting());
+  ledger.request(2, request(0), 0);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].name, "w");
+  EXPECT_FALSE(ledger.waiting());
+}
+
+TEST_F(LedgerTest, StartsAgainOnceAllAreReadyAndOneWaits) {
+  agree(0);
+  const std::uint32_t op = verdicts[0].op;
+  ledger.ready(2, {op, 1}, false, 0);
+  ledger.ready(0, {op, 1}, true, 0);
+  EXPECT_TRUE(starts.empty());
+  ledger.ready(1, {op, 1}, false, 0);
+  ASSERT_EQ(starts.size(), 1U);
+  EXPECT_EQ(starts[0].sequence, 1U);
+}
+
+TEST_F(LedgerTest, SaysNothingWhenNobodyWaitsForAStart) {
+  agree(0);
+  for (std::uint32_t m = 0; m < 3; ++m) ledger.ready(m, {verdicts[0].op, 1}, false, 0);
+  EXPECT_TRUE(starts.empty());
+  EXPECT_FALSE(ledger.waiting());
+}
+
+TEST_F(LedgerTest, TakesAMemberThatIsOneRunAhead) {
+  agree(0);
+  const std::uint32_t op = verdicts[0].op;
+  ledger.ready(0, {op, 1}, true, 0);
+  ledger.ready(1, {op, 1}, true, 0);
+  ledger.ready(0, {op, 2}, true, 0);  // eager data told of it before member 2 has said a word of run 1
+  ledger.ready(2, {op, 1}, true, 0);
+  ASSERT_EQ(starts.size(), 1U);
+  EXPECT_EQ(starts[0].sequence, 1U);
+}
+
+TEST_F(LedgerTest, ShowsBothSidesOfADisagreement) {
+  ledger.request(0, request(0, 8, "a.py:1"), 0);
+  ledger.request(1, request(0, 9, "b.py:2"), 0);
+  ledger.request(2, request(0, 8, "a.py:1"), 0);
+  ASSERT_EQ(refusals.size(), 1U);
+  EXPECT_EQ(refusals[0].status, Status::mismatch);
+  for (const char* part : {"w", "(8,)", "(9,)", "a.py:1", "b.py:2", "ranks 0 2", "rank 1"}) {
+    EXPECT_TRUE(contains(refusals[0].text, part)) << part << " is not in " << refusals[0].text;
+  }
+  agree(1);  // and the name stays usable
+  EXPECT_EQ(verdicts.size(), 1U);
+}
+
+TEST_F(LedgerTest, NamesWhatDiffers) {
+  struct Case {
+    std::function<void(Signature&)> change;
+    const char* expected;
+  };
+  const std::vector<Case> cases{
+      {[](Signature& s) { s.kind = OpKind::broadcast; }, "Mismatched operations"},
+      {[](Signature& s) { s.dtype = DType::float64; }, "Mismatched data types"},
+      {[](Signature& s) { s.op = ReduceOp::sum; }, "Mismatched reduction operation"},
+      {[](Signature& s) { s.prescale = 2; }, "Mismatched prescale and/or postscale factors"},
+      {[](Signature& s) { s.compression = "onebit"; }, "Mismatched compression"},
+      {[](Signature& s) { s.topology = "ring"; }, "Mismatched topology"},
+  };
+  std::uint32_t sequence = 0;
+  for (const Case& one : cases) {
+    Request other = request(sequence);
+    one.change(other.signature);
+    ledger.request(0, request(sequence), 0);
+    ledger.request(1, other, 0);
+    ledger.request(2, request(sequence), 0);
+    EXPECT_TRUE(contains(refusals.back().text, one.expected)) << refusals.back().text;
+    ++sequence;
+  }
+}
+
+TEST_F(LedgerTest, LetsRowsOfAnAllgatherDiffer) {
+  for (std::uint32_t m = 0; m < 3; ++m) {
+    Request mine = request(0, 4 + m);
+    mine.signature.kind = OpKind::allgather;
+    mine.signature.dims = "(*,)";
+    ledger.request(m, mine, 0);
+  }
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].rows, (std::vector<std::int64_t>{4, 5, 6}));
+}
+
+TEST_F(LedgerTest, HoldsTheTrailingShapesOfAnAllgatherAlike) {
+  for (std::uint32_t m = 0; m < 3; ++m) {
+    Request mine = request(0, 4);
+    mine.signature.kind = OpKind::allgather;
+    mine.signature.shape.cols = 6;
+    mine.signature.dims = m == 1 ? "(*, 2, 3)" : "(*, 3, 2)";
+    ledger.request(m, mine, 0);
+  }
+  EXPECT_TRUE(verdicts.empty());
+  ASSERT_FALSE(refusals.empty());
+  for (const char* part : {"(*, 2, 3)", "(*, 3, 2)"}) EXPECT_TRUE(contains(refusals.back().text, part)) << part;
+}
+
+TEST_F(LedgerTest, ReportsAStallOnceWithMissingRanksAndSites) {
+  ledger.request(0, request(0, 8, "a.py:1"), 0);
+  ledger.check(4 * kSecond);
+  EXPECT_TRUE(reports.empty());
+  ledger.check(5 * kSecond);
+  ledger.check(6 * kSecond);
+  ASSERT_EQ(reports.size(), 1U);
+  for (const char* part : {"tensor w", "missing ranks: 1 2", "rank 0 submitted it at a.py:1"}) {
+    EXPECT_TRUE(contains(reports[0], part)) << part << " is not in " << reports[0];
+  }
+}
+
+TEST_F(LedgerTest, GivesUpAfterTheTimeoutAndTellsWhoComesLate) {
+  ledger.request(0, request(0), 0);
+  ledger.request(1, request(0), 0);
+  ledger.check(20 * kSecond);
+  ASSERT_EQ(refusals.size(), 1U);
+  EXPECT_EQ(refusals[0].status, Status::timeout);
+  EXPECT_TRUE(contains(refusals[0].text, "missing ranks: 2"));
+  ledger.request(0, request(1), 21 * kSecond);  // the others go on
+  ledger.request(2, request(0), 22 * kSecond);
+  ASSERT_EQ(refusals.size(), 2U);
+  EXPECT_EQ(refusals[1].sequence, 0U);
+  ledger.request(1, request(1), 23 * kSecond);
+  ledger.request(2, request(1), 23 * kSecond);
+  EXPECT_EQ(verdicts.size(), 1U);
+}
+
+TEST_F(LedgerTest, RefusesWhatAMemberThatLeftNeverSubmitted) {
+  ledger.request(0, request(0), 0);
+  ledger.left(2);
+  ASSERT_EQ(refusals.size(), 1U);
+  EXPECT_EQ(refusals[0].status, Status::aborted);
+  EXPECT_TRUE(contains(refusals[0].text, "rank 2 has shut down"));
+  ledger.request(1, request(0), 0);  // told again
+  EXPECT_EQ(refusals.size(), 2U);
+  ledger.request(1, request(1), 0);  // later runs cannot happen either
+  EXPECT_EQ(refusals.back().sequence, 1U);
+}
+
+TEST_F(LedgerTest, RefusesAnOperationThatWasNeverAgreed) {
+  EXPECT_THROW(ledger.ready(1, {77, 0}, true, 0), CorruptPayload);
+}
+
+}  // namespace
+}  // namespace casync
