@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "casync/codec.hpp"
+#include "executor/memory.hpp"
+#include "executor/trial.hpp"
+
+namespace casync {
+
+/// One compute task made ready to run on any thread: a codec segment and the memory its sources live in.
+struct Job {
+  std::uint32_t instance = 0;
+  std::uint32_t task = 0;
+  const Codec* codec = nullptr;
+  std::vector<Source> sources;
+  Segment segment;
+  std::size_t weight = 0;        ///< bytes of gradient it touches, for batching
+  std::unique_ptr<Trial> trial;  ///< set: this is no task, but a codec to be timed
+
+  /// Runs it; returns the text of what went wrong, empty if nothing did.
+  std::string run();
+};
+
+/// A codec without feedback never looks at a residual. So what another codec left behind for this gradient joins the
+/// input here, once: the plan may change its codec and no mass is lost. The sum is written to the output, which becomes
+/// the input.
+void carry_residual(Memory& memory, const Template& shape, std::uint32_t instance);
+
+/// What the factors of a segment depend on besides the task.
+struct ComputeContext {
+  std::uint32_t members = 1;
+  std::uint16_t rank = 0;
+  std::uint32_t sequence = 0;
+  bool contents = true;  ///< false: nothing will be computed, so no residual is made
+};
+
+/// Fills `job` for compute task `task` of `instance`.
+void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t instance, std::uint32_t task,
+             const ComputeContext& context);
+
+}  // namespace casync

@@ -1,0 +1,284 @@
+#include "executor/driver.hpp"
+
+#include <utility>
+
+#include "casync/error.hpp"
+
+namespace casync {
+namespace {
+
+constexpr std::uint64_t id_of(std::uint32_t instance, std::uint32_t task) {
+  return (static_cast<std::uint64_t>(instance) << 32U) | task;
+}
+constexpr std::uint32_t instance_of(std::uint64_t id) { return static_cast<std::uint32_t>(id >> 32U); }
+constexpr std::uint32_t task_of(std::uint64_t id) { return static_cast<std::uint32_t>(id); }
+
+}  // namespace
+
+Driver::Driver(Engine& engine, Transport& transport, Workers& workers, Options options, Callbacks callbacks)
+    : engine_(engine),
+      transport_(transport),
+      workers_(workers),
+      options_(options),
+      callbacks_(std::move(callbacks)),
+      framer_(transport, options.session_tag, options.inline_bytes, options.contents) {}
+
+Driver::~Driver() = default;
+
+void Driver::define(std::uint32_t registration, const Request& definition) {
+  Bytes bytes;
+  put_definition(bytes, definition);
+  apply({.kind = EventKind::define, .id = registration, .bytes = bytes});
+}
+
+void Driver::submit(std::uint32_t registration, Operation* operation) {
+  apply({.kind = EventKind::submit,
+         .id = registration,
+         .size = static_cast<std::uint64_t>(operation->rows),
+         .value = reinterpret_cast<std::uint64_t>(operation)});
+}
+
+void Driver::abort(const std::string& why) { apply({.kind = EventKind::abort, .bytes = bytes_of(why)}); }
+
+void Driver::shutdown() { apply({.kind = EventKind::shutdown}); }
+
+void Driver::finished(std::unique_ptr<Job> job, std::string error) {
+  if (const auto trial = std::move(job->trial)) {
+    for (const Measurement& measurement : trial->results()) measured(measurement);
+    if (!error.empty()) abort("a trial run of a codec failed: " + error);
+    spare_jobs_.push_back(std::move(job));
+    return;
+  }
+  const std::uint32_t instance = job->instance;
+  if (memory_.active(instance) && !engine_.failed()) {
+    const Task& task = engine_.shape(instance).workflow.tasks[job->task];
+    if (!error.empty()) {
+      apply({.kind = EventKind::abort,
+             .bytes = bytes_of(detail::concat(name_of(task.primitive), " of tensor ",
+                                              memory_.operation(instance).definition->name, " failed: ", error))});
+    } else {
+      if (task.encode_to.place == Place::slot)
+        memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
+      apply(
+          {.kind = EventKind::ran, .flag = task.deliver && job->segment.nonfinite, .id = instance, .task = job->task});
+    }
+  }
+  spare_jobs_.push_back(std::move(job));
+}
+
+void Driver::measured(const Measurement& measurement) {
+  if (!engine_.measuring()) return;
+  apply({.kind = EventKind::measured,
+         .task = static_cast<std::uint32_t>(measurement.kind),
+         .size = static_cast<std::uint64_t>(measurement.bytes),
+         .value = static_cast<std::uint64_t>(measurement.seconds * 1e9),
+         .bytes = bytes_of(measurement.codec)});
+}
+
+bool Driver::turn(Nanoseconds now) {
+  now_ = now;
+  bool busy = transport_.poll(*this);
+  busy |= !pending_.empty();
+  settle();
+  do {
+    if (options_.observer != nullptr) options_.observer->on_decide(now);
+    engine_.decide(now, *this);
+  } while (settle());  // what has settled may have freed memory or a link
+  framer_.flush();
+  return busy;
+}
+
+void Driver::apply(const Event& event) {
+  if (options_.observer != nullptr) options_.observer->on_event(event, now_);
+  try {
+    engine_.apply(event, now_, *this);
+  } catch (const Error& error) {
+    // A message no correct peer sends, or a fault of our own: the session cannot go on, but it ends with a text on
+    // every rank.
+    if (engine_.failed()) throw;
+    const std::string why = error.what();
+    apply({.kind = EventKind::abort, .bytes = bytes_of(why)});
+  }
+}
+
+/// Carries on until nothing follows any more: small jobs and sends complete within the turn. Returns whether anything
+/// did.
+bool Driver::settle() {
+  bool applied = false;
+  while (!pending_.empty() || !jobs_.empty() || !corrupt_.empty()) {
+    applied = true;
+    if (!corrupt_.empty()) abort(std::exchange(corrupt_, {}));
+    std::vector<Event> events;
+    events.swap(pending_);
+    for (const Event& event : events) apply(event);
+    if (pending_.empty()) start_jobs();
+  }
+  return applied;
+}
+
+void Driver::emit(const Action& action) {
+  if (options_.observer != nullptr) options_.observer->on_action(action);
+  switch (action.kind) {
+    case ActionKind::begin:
+      memory_.begin(action.id, engine_.shape(action.id), reinterpret_cast<Operation*>(action.value));
+      if (transport_.size() > 1) carry_residual(memory_, engine_.shape(action.id), action.id);
+      break;
+    case ActionKind::reserve:
+      memory_.reserve(action.id, action.task);
+      break;
+    case ActionKind::release:
+      memory_.release(action.id, action.task);
+      break;
+    case ActionKind::run: {
+      auto job = new_job();
+      prepare(*job, memory_, engine_.shape(action.id), action.id, action.task,
+              {static_cast<std::uint32_t>(transport_.size()), static_cast<std::uint16_t>(transport_.rank()),
+               engine_.sequence_of(action.id), options_.contents});
+      jobs_bytes_ += job->weight;
+      jobs_.push_back(std::move(job));
+      break;
+    }
+    case ActionKind::send:
+      start_send(action);
+      break;
+    case ActionKind::accept: {
+      const Task& task = engine_.shape(action.id).workflow.tasks[action.task];
+      const std::size_t bytes = engine_.shape(action.id).message_bytes(task);
+      framer_.place(action.value, {memory_.address(action.id, task.partition, task.data), bytes},
+                    id_of(action.id, action.task), *this);
+      break;
+    }
+    case ActionKind::drop:
+      framer_.drop(action.value, *this);
+      break;
+    case ActionKind::finish: {
+      auto& operation = *reinterpret_cast<Operation*>(action.value);
+      operation.status = action.status;
+      operation.nonfinite = action.nonfinite;
+      operation.text = text_of(action.bytes);
+      // After a failure jobs and transfers may still touch the slots: they are freed with the session.
+      if (action.status == Status::ok || !engine_.failed()) memory_.finish(action.id);
+      callbacks_.finished(operation);
+      break;
+    }
+    case ActionKind::control:
+      framer_.control(action.peer, action.bytes);
+      break;
+    case ActionKind::measure: {
+      std::vector<std::unique_ptr<Job>> batch;
+      batch.push_back(new_job());
+      batch.back()->trial = std::make_unique<Trial>(text_of(action.bytes));
+      workers_.run(std::move(batch));
+      break;
+    }
+    case ActionKind::report:
+      callbacks_.report(std::string(text_of(action.bytes)));
+      break;
+  }
+}
+
+void Driver::start_send(const Action& action) {
+  const Template& shape = engine_.shape(action.id);
+  const Task& task = shape.workflow.tasks[action.task];
+  std::size_t bytes = shape.message_bytes(task);
+  const bool encoded = task.data.place == Place::slot && !shape.workflow.slots[task.data.slot].raw;
+  if (task.data.place == Place::slot) bytes = memory_.slot_bytes(action.id, task.data.slot);
+  const MessageName name{engine_.op_of(action.id), engine_.sequence_of(action.id), task.tag};
+  const std::span<const std::byte> data{memory_.address(action.id, task.partition, task.data), bytes};
+  if (framer_.send(action.peer, name, data, encoded, id_of(action.id, action.task))) {
+    pending_.push_back({.kind = EventKind::sent, .flag = action.value != 0, .id = action.id, .task = action.task});
+  }
+}
+
+void Driver::start_jobs() {
+  if (jobs_.empty()) return;
+  std::vector<std::unique_ptr<Job>> jobs;
+  jobs.swap(jobs_);
+  const bool small = jobs_bytes_ <= options_.run_inline_bytes;
+  jobs_bytes_ = 0;
+  if (small) {
+    for (auto& job : jobs) {
+      std::string error = job->run();
+      finished(std::move(job), std::move(error));
+    }
+    return;
+  }
+  std::vector<std::unique_ptr<Job>> batch;
+  std::size_t bytes = 0;
+  for (auto& job : jobs) {
+    bytes += job->weight;
+    batch.push_back(std::move(job));
+    if (bytes >= options_.batch_bytes) {
+      workers_.run(std::move(batch));
+      batch.clear();
+      bytes = 0;
+    }
+  }
+  if (!batch.empty()) workers_.run(std::move(batch));
+}
+
+std::unique_ptr<Job> Driver::new_job() {
+  if (spare_jobs_.empty()) return std::make_unique<Job>();
+  auto job = std::move(spare_jobs_.back());
+  spare_jobs_.pop_back();
+  return job;
+}
+
+void Driver::on_head(int peer, std::span<const std::byte> head) {
+  try {
+    framer_.take(peer, head, *this);
+  } catch (const CorruptPayload& error) {
+    on_corrupt(peer, error.what());
+  }
+}
+
+void Driver::on_sent(std::uint64_t id) {
+  pending_.push_back({.kind = EventKind::sent, .flag = true, .id = instance_of(id), .task = task_of(id)});
+}
+
+void Driver::on_body(std::uint64_t id) { framer_.received(id, *this); }
+
+void Driver::on_peer_down(int peer, std::string_view why) {
+  apply({.kind = EventKind::peer_down, .peer = static_cast<std::uint16_t>(peer), .bytes = bytes_of(why)});
+}
+
+void Driver::on_control(int peer, std::span<const std::byte> message) {
+  apply({.kind = EventKind::control, .peer = static_cast<std::uint16_t>(peer), .bytes = message});
+}
+
+void Driver::on_message(int peer, const MessageName& name, std::size_t bytes, std::uint64_t cookie) {
+  apply({.kind = EventKind::arrived,
+         .peer = static_cast<std::uint16_t>(peer),
+         .op = name.op,
+         .sequence = name.sequence,
+         .tag = name.tag,
+         .size = bytes,
+         .value = cookie});
+}
+
+void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
+  const std::uint32_t instance = instance_of(id);
+  if (!memory_.active(instance) || engine_.failed()) return;
+  const Task& task = engine_.shape(instance).workflow.tasks[task_of(id)];
+  if (task.data.place == Place::slot) memory_.set_slot_bytes(instance, task.data.slot, bytes);
+  pending_.push_back({.kind = EventKind::received, .id = instance, .task = task_of(id)});
+}
+
+void Driver::on_body_begun(int peer) { meters_[engine_.on_my_host(peer) ? 1 : 0].begin(now_); }
+
+void Driver::on_body_done(int peer, std::size_t bytes) {
+  const bool near = engine_.on_my_host(peer);
+  if (const auto period = meters_[near ? 1 : 0].end(bytes, now_)) {
+    measured({near ? CostKind::intra : CostKind::inter,
+              {},
+              static_cast<double>(period->bytes),
+              static_cast<double>(period->time) * 1e-9});
+  }
+}
+
+void Driver::on_corrupt(int peer, std::string_view why) {
+  // The Engine may be in the middle of an event: it hears of this after it.
+  if (corrupt_.empty()) corrupt_ = detail::concat("bytes from rank ", peer, ": ", why);
+}
+
+}  // namespace casync

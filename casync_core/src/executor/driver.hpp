@@ -1,0 +1,98 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "casync/transport.hpp"
+#include "engine/engine.hpp"
+#include "executor/compute.hpp"
+#include "executor/framer.hpp"
+#include "executor/link_meter.hpp"
+#include "executor/memory.hpp"
+
+namespace casync {
+
+/// Runs compute jobs somewhere: a thread pool, or a virtual processor.
+class Workers {
+ public:
+  virtual ~Workers() = default;
+  /// Takes a batch of prepared jobs. Each comes back through Driver::finished.
+  virtual void run(std::vector<std::unique_ptr<Job>> batch) = 0;
+};
+
+/// Carries out what the Engine decides: the thin layer of effects that both executors share. One turn takes what
+/// happened (submissions, finished jobs, the network), lets the Engine decide, and starts what it decided. The thread
+/// that holds the progress role calls everything here.
+class Driver final : private ActionSink, private TransportSink, private Framer::Receiver {
+ public:
+  struct Callbacks {
+    std::function<void(Operation&)> finished;        ///< the operation's outcome is filled in
+    std::function<void(const std::string&)> report;  ///< a text for the user's log
+  };
+  struct Options {
+    std::uint32_t session_tag = 0;
+    std::size_t inline_bytes = 12 << 10;
+    std::size_t run_inline_bytes = 64 << 10;  ///< jobs below this together run on the progress thread
+    std::size_t batch_bytes = 1 << 20;        ///< gradient bytes of one batch of jobs
+    bool contents = true;                     ///< false, in virtual time: buffers have lengths but nothing in them
+    Observer* observer = nullptr;             ///< outlives the driver
+  };
+
+  Driver(Engine& engine, Transport& transport, Workers& workers, Options options, Callbacks callbacks);
+  ~Driver() override;
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  void define(std::uint32_t registration, const Request& definition);
+  void submit(std::uint32_t registration, Operation* operation);
+  void abort(const std::string& why);
+  void shutdown();
+  void finished(std::unique_ptr<Job> job, std::string error);  ///< a job came back
+
+  /// It is `now`: for what is handed in before the next turn.
+  void set_time(Nanoseconds now) { now_ = now; }
+  /// Polls the network and carries on as far as possible. Returns whether anything happened.
+  bool turn(Nanoseconds now);
+
+  Memory& memory() { return memory_; }
+
+ private:
+  void emit(const Action& action) override;
+  void on_head(int peer, std::span<const std::byte> head) override;
+  void on_sent(std::uint64_t id) override;
+  void on_body(std::uint64_t id) override;
+  void on_peer_down(int peer, std::string_view why) override;
+  void on_control(int peer, std::span<const std::byte> message) override;
+  void on_message(int peer, const MessageName& name, std::size_t bytes, std::uint64_t cookie) override;
+  void on_placed(std::uint64_t id, std::size_t bytes) override;
+  void on_corrupt(int peer, std::string_view why) override;
+  void on_body_begun(int peer) override;
+  void on_body_done(int peer, std::size_t bytes) override;
+
+  void apply(const Event& event);
+  void measured(const Measurement& measurement);
+  bool settle();
+  void start_send(const Action& action);
+  void start_jobs();
+  std::unique_ptr<Job> new_job();
+
+  Engine& engine_;
+  Transport& transport_;
+  Workers& workers_;
+  Options options_;
+  Callbacks callbacks_;
+  Framer framer_;
+  Memory memory_;
+  Nanoseconds now_ = 0;
+  std::array<LinkMeter, 2> meters_;         // to other hosts, on this host
+  std::vector<Event> pending_;              // events that follow from actions of this turn
+  std::string corrupt_;                     // what a peer sent that is not of this session, until it is told
+  std::vector<std::unique_ptr<Job>> jobs_;  // prepared in this turn
+  std::vector<std::unique_ptr<Job>> spare_jobs_;
+  std::size_t jobs_bytes_ = 0;
+};
+
+}  // namespace casync

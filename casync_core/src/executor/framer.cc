@@ -1,0 +1,191 @@
+#include "executor/framer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "casync/error.hpp"
+#include "common/crc32c.hpp"
+#include "common/wire.hpp"
+
+namespace casync {
+
+Framer::Framer(Transport& transport, std::uint32_t session_tag, std::size_t inline_bytes, bool checksums)
+    : transport_(transport),
+      session_tag_(session_tag),
+      inline_bytes_(std::min(inline_bytes, transport.head_bytes() - sizeof(FrameHeader) - sizeof(Entry))),
+      checksums_(checksums),
+      outgoing_(static_cast<std::size_t>(transport.size())),
+      announced_(static_cast<std::size_t>(transport.size())) {}
+
+void Framer::append(int peer, const Entry& entry, std::span<const std::byte> bytes) {
+  auto& out = outgoing_[static_cast<std::size_t>(peer)];
+  const std::size_t needed = sizeof(Entry) + bytes.size();
+  CASYNC_CHECK(sizeof(FrameHeader) + needed <= transport_.head_bytes(), "a message of ", bytes.size(),
+               " bytes does not fit into a frame");
+  if (!out.empty() && out.size() + needed > transport_.head_bytes()) flush();
+  if (out.empty()) {
+    out.resize(sizeof(FrameHeader));
+    dirty_.push_back(peer);
+  }
+  const auto* header = reinterpret_cast<const std::byte*>(&entry);
+  out.insert(out.end(), header, header + sizeof(Entry));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+void Framer::control(int peer, std::span<const std::byte> message) {
+  append(peer, {EntryKind::control, static_cast<std::uint32_t>(message.size()), {}, 0, message.size()}, message);
+}
+
+bool Framer::send(int peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id) {
+  if (data.size() <= inline_bytes_) {
+    append(peer, {EntryKind::here, static_cast<std::uint32_t>(data.size()), name, 0, data.size()}, data);
+    return true;
+  }
+  const bool checked = encoded && checksums_;
+  append(peer, {checked ? EntryKind::checked_body : EntryKind::body, 0, name, checked ? crc32c(data) : 0, data.size()},
+         {});
+  // The announcement goes first, so that the receiver has accepted the body before most of it is on its way.
+  flush();
+  transport_.send_body(peer, data, id);
+  return false;
+}
+
+void Framer::flush() {
+  for (const int peer : dirty_) {
+    auto& out = outgoing_[static_cast<std::size_t>(peer)];
+    const auto entries = std::span(out).subspan(sizeof(FrameHeader));
+    const FrameHeader header{kMagic, session_tag_, static_cast<std::uint32_t>(entries.size()), crc32c(entries)};
+    std::memcpy(out.data(), &header, sizeof(header));
+    transport_.send_head(peer, out);
+    out.clear();
+  }
+  dirty_.clear();
+}
+
+void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver) {
+  ByteReader reader(head);
+  const auto header = reader.get<FrameHeader>();
+  const bool valid = header.magic == kMagic && header.session == session_tag_ && header.bytes == reader.left();
+  if (!valid || crc32c(head.subspan(sizeof(FrameHeader))) != header.crc) {
+    receiver.on_corrupt(peer, "a frame is not one of this session, or its checksum is wrong");
+    return;
+  }
+  while (reader.left() > 0) {
+    const auto entry = reader.get<Entry>();
+    const auto bytes = reader.take(entry.bytes);
+    if (entry.kind == EntryKind::control) {
+      receiver.on_control(peer, bytes);
+      continue;
+    }
+    const std::uint64_t cookie = new_message(peer, entry.size);
+    if (entry.kind == EntryKind::here) {
+      messages_[cookie].state = State::fresh;
+      fresh_ = bytes;
+      receiver.on_message(peer, entry.name, entry.size, cookie);
+      if (messages_[cookie].state == State::fresh) {
+        messages_[cookie].state = State::held;
+        messages_[cookie].copy.assign(bytes.begin(), bytes.end());
+      }
+    } else {
+      messages_[cookie].state = State::announced;
+      messages_[cookie].checked = entry.kind == EntryKind::checked_body;
+      messages_[cookie].crc = entry.crc;
+      announced_[static_cast<std::size_t>(peer)].push_back(cookie);
+      receiver.on_message(peer, entry.name, entry.size, cookie);
+    }
+  }
+}
+
+void Framer::place(std::uint64_t cookie, std::span<std::byte> memory, std::uint64_t id, Receiver& receiver) {
+  Message& message = messages_[cookie];
+  if (message.bytes > memory.size()) {
+    receiver.on_corrupt(message.peer, detail::concat("a message of ", message.bytes,
+                                                     " bytes came where the plan allows ", memory.size()));
+    return;
+  }
+  switch (message.state) {
+    case State::fresh:
+    case State::held: {
+      const auto from = message.state == State::fresh ? fresh_ : std::span<const std::byte>(message.copy);
+      if (!from.empty()) std::memcpy(memory.data(), from.data(), from.size());
+      const std::size_t bytes = message.bytes;
+      free_message(cookie);
+      receiver.on_placed(id, bytes);
+      break;
+    }
+    case State::announced:
+      message.state = State::placed;
+      message.memory = memory.first(message.bytes);
+      message.id = id;
+      accept_in_order(message.peer, receiver);
+      break;
+    case State::free:
+    case State::placed:
+    case State::dropped:
+      CASYNC_CHECK(false, "message ", cookie, " placed twice");
+  }
+}
+
+void Framer::drop(std::uint64_t cookie, Receiver& receiver) {
+  Message& message = messages_[cookie];
+  if (message.state == State::announced) {
+    // The bytes come all the same; they are received into memory of our own and forgotten.
+    message.state = State::dropped;
+    message.copy.resize(message.bytes);
+    message.memory = message.copy;
+    accept_in_order(message.peer, receiver);
+  } else {
+    free_message(cookie);
+  }
+}
+
+void Framer::accept_in_order(int peer, Receiver& receiver) {
+  auto& queue = announced_[static_cast<std::size_t>(peer)];
+  while (!queue.empty() && messages_[queue.front()].state != State::announced) {
+    const std::uint64_t cookie = queue.front();
+    queue.pop_front();
+    receiver.on_body_begun(peer);
+    transport_.accept(peer, messages_[cookie].memory, cookie);
+  }
+}
+
+void Framer::received(std::uint64_t cookie, Receiver& receiver) {
+  Message& message = messages_[cookie];
+  const State state = message.state;
+  const std::uint64_t id = message.id;
+  const std::size_t bytes = message.bytes;
+  const int peer = message.peer;
+  const bool intact = !message.checked || crc32c(message.memory) == message.crc;
+  free_message(cookie);
+  receiver.on_body_done(peer, bytes);
+  if (state == State::dropped) return;
+  if (intact) {
+    receiver.on_placed(id, bytes);
+  } else {
+    receiver.on_corrupt(peer, "the checksum of an encoded gradient is wrong");
+  }
+}
+
+std::uint64_t Framer::new_message(int peer, std::size_t bytes) {
+  if (free_.empty()) {
+    free_.push_back(messages_.size());
+    messages_.emplace_back();
+  }
+  const std::uint64_t cookie = free_.back();
+  free_.pop_back();
+  Message& message = messages_[cookie];
+  message.peer = peer;
+  message.bytes = bytes;
+  message.checked = false;
+  return cookie;
+}
+
+void Framer::free_message(std::uint64_t cookie) {
+  Message& message = messages_[cookie];
+  message.state = State::free;
+  // A dropped body may be large; small copies keep their capacity for the next one.
+  if (message.copy.capacity() > inline_bytes_) message.copy = {};
+  free_.push_back(cookie);
+}
+
+}  // namespace casync

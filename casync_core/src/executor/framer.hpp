@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "casync/transport.hpp"
+
+namespace casync {
+
+/// Which message a frame entry carries: matches a send task to the peer's receive task.
+struct MessageName {
+  std::uint32_t op = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t tag = 0;
+};
+
+/// Packs control messages, small messages and announcements of large ones into heads, and takes heads apart.
+///
+/// A frame is one head: a header with checksum, then entries. Large messages travel as bodies, in the order announced;
+/// the receiver accepts them in that order, so a body whose place is not known yet holds back later ones of the same
+/// peer. Used by the progress thread alone.
+class Framer {
+ public:
+  /// What an incoming frame means; called during `take`.
+  class Receiver {
+   public:
+    virtual ~Receiver() = default;
+    virtual void on_control(int peer, std::span<const std::byte> message) = 0;
+    /// A message named `name` is here (or announced). The receiver answers, now or later, with place() or drop() for
+    /// `cookie`.
+    virtual void on_message(int peer, const MessageName& name, std::size_t bytes, std::uint64_t cookie) = 0;
+    /// The message placed for `id` is complete, with its real length.
+    virtual void on_placed(std::uint64_t id, std::size_t bytes) = 0;
+    virtual void on_corrupt(int peer, std::string_view why) = 0;
+    /// A body from `peer` was accepted: its bytes may flow. on_body_done follows when they are here.
+    virtual void on_body_begun(int /*peer*/) {}
+    virtual void on_body_done(int /*peer*/, std::size_t /*bytes*/) {}
+  };
+
+  /// `checksums` false: encoded bodies carry none, because they have no contents.
+  Framer(Transport& transport, std::uint32_t session_tag, std::size_t inline_bytes, bool checksums = true);
+
+  // Outgoing.
+  void control(int peer, std::span<const std::byte> message);
+  /// Sends `data` under `name`. Returns true if it was copied into a head: its memory is free at once; otherwise the
+  /// transport reports on_sent(id). `encoded` bodies carry a checksum.
+  bool send(int peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id);
+  void flush();
+
+  // Incoming.
+  void take(int peer, std::span<const std::byte> head, Receiver& receiver);
+  /// The message of `cookie` goes to `memory`, which holds at least its length; on_placed(id) follows, perhaps at once.
+  void place(std::uint64_t cookie, std::span<std::byte> memory, std::uint64_t id, Receiver& receiver);
+  void drop(std::uint64_t cookie, Receiver& receiver);
+  /// The transport received the body accepted as `transport_id`.
+  void received(std::uint64_t transport_id, Receiver& receiver);
+
+  std::size_t inline_bytes() const { return inline_bytes_; }
+
+ private:
+  struct FrameHeader {
+    std::uint32_t magic;
+    std::uint32_t session;
+    std::uint32_t bytes;  // of all entries
+    std::uint32_t crc;    // of all entries
+  };
+  enum class EntryKind : std::uint32_t { control = 0, here = 1, body = 2, checked_body = 3 };
+  struct Entry {
+    EntryKind kind;
+    std::uint32_t bytes;  // of what follows (control, here)
+    MessageName name;
+    std::uint32_t crc;
+    std::uint64_t size;
+  };
+  static constexpr std::uint32_t kMagic = 0x43615331;  // "CaS1"
+
+  enum class State : std::uint8_t { free, fresh, held, announced, placed, dropped };
+  struct Message {  // one incoming message between its announcement and its completion
+    State state = State::free;
+    int peer = 0;
+    bool checked = false;
+    std::uint32_t crc = 0;
+    std::size_t bytes = 0;
+    std::vector<std::byte> copy;  // held: a small message that came too early
+    std::span<std::byte> memory;
+    std::uint64_t id = 0;
+  };
+  void append(int peer, const Entry& entry, std::span<const std::byte> bytes);
+  std::uint64_t new_message(int peer, std::size_t bytes);
+  void free_message(std::uint64_t cookie);
+  void accept_in_order(int peer, Receiver& receiver);
+
+  Transport& transport_;
+  std::uint32_t session_tag_;
+  std::size_t inline_bytes_;
+  bool checksums_;
+  std::vector<std::vector<std::byte>> outgoing_;  // per peer: header space and entries
+  std::vector<int> dirty_;                        // peers with something to flush
+  std::vector<Message> messages_;                 // by cookie
+  std::vector<std::uint64_t> free_;
+  std::vector<std::deque<std::uint64_t>> announced_;  // per peer: cookies in order
+  std::span<const std::byte> fresh_;                  // bytes of the message being announced by `take`
+};
+
+}  // namespace casync

@@ -1,0 +1,113 @@
+#include "executor/memory.hpp"
+
+#include "casync/error.hpp"
+
+namespace casync {
+namespace {
+
+constexpr std::size_t kKeep = 32 << 20;  // spare slots kept for the next step
+
+/// Sizes are rounded up so that partitions of nearly one size share their spare slots.
+std::size_t capacity_for(std::size_t bytes) {
+  const std::size_t step = bytes <= 4096 ? 256 : bytes <= (256 << 10) ? 16 << 10 : 128 << 10;
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+void Memory::begin(std::uint32_t instance, const Template& shape, Operation* operation) {
+  if (instance >= instances_.size()) instances_.resize(instance + 1);
+  Running& running = instances_[instance];
+  running.operation = operation;
+  running.shape = &shape;
+  running.slots.resize(shape.workflow.slots.size());
+  if (operation->definition->signature.kind == OpKind::allgather) {
+    const Signature& signature = operation->definition->signature;
+    const auto& partitions = shape.workflow.partitions;
+    const std::int64_t elements = partitions.empty() ? 0 : partitions.back().end;
+    operation->result.resize(static_cast<std::size_t>(elements) * size_of(signature.dtype));
+    operation->result_rows = signature.shape.cols == 0 ? 0 : elements / signature.shape.cols;
+    operation->output = operation->result.data();
+  }
+}
+
+void Memory::reserve(std::uint32_t instance, std::uint32_t partition) {
+  Running& running = instances_[instance];
+  const auto& slots = running.shape->workflow.slots;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].partition != partition) continue;
+    SlotMemory& slot = running.slots[i];
+    slot.bytes = slots[i].bytes;
+    slot.capacity = capacity_for(slot.bytes);
+    auto& spare = spare_[slot.capacity];
+    if (spare.empty()) {
+      slot.memory.reset(new std::byte[slot.capacity]);
+      held_ += slot.capacity;
+    } else {
+      slot.memory = std::move(spare.back());
+      spare.pop_back();
+      spare_bytes_ -= slot.capacity;
+    }
+  }
+}
+
+void Memory::give_back(SlotMemory& slot) {
+  if (slot.memory == nullptr) return;
+  if (spare_bytes_ + slot.capacity <= kKeep) {
+    spare_bytes_ += slot.capacity;
+    spare_[slot.capacity].push_back(std::move(slot.memory));
+  } else {
+    held_ -= slot.capacity;
+  }
+  slot.memory.reset();
+}
+
+void Memory::release(std::uint32_t instance, std::uint32_t partition) {
+  Running& running = instances_[instance];
+  const auto& slots = running.shape->workflow.slots;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].partition == partition) give_back(running.slots[i]);
+  }
+}
+
+void Memory::finish(std::uint32_t instance) {
+  if (!active(instance)) return;
+  Running& running = instances_[instance];
+  for (SlotMemory& slot : running.slots) give_back(slot);
+  running.operation = nullptr;
+  running.shape = nullptr;
+}
+
+std::byte* Memory::address(std::uint32_t instance, std::uint32_t partition, Buffer buffer) {
+  Running& running = instances_[instance];
+  const Workflow& workflow = running.shape->workflow;
+  const std::size_t element = size_of(running.shape->dtype);
+  const std::int64_t begin = workflow.partitions[partition].begin;
+  switch (buffer.place) {
+    case Place::none:
+      return nullptr;
+    case Place::input:
+      return static_cast<std::byte*>(const_cast<void*>(running.operation->input)) +
+             static_cast<std::size_t>(begin - workflow.input_offset) * element;
+    case Place::output:
+      return static_cast<std::byte*>(running.operation->output) + static_cast<std::size_t>(begin) * element;
+    case Place::slot:
+      return running.slots[buffer.slot].memory.get();
+  }
+  return nullptr;
+}
+
+std::vector<float>& Memory::residual(const Definition& definition) {
+  std::vector<float>& residual = residuals_[definition.name];
+  const auto numel = static_cast<std::size_t>(definition.signature.shape.numel());
+  if (residual.size() != numel) residual.assign(numel, 0.0F);
+  return residual;
+}
+
+std::size_t Memory::residual_memory() const {
+  std::size_t bytes = 0;
+  for (const auto& [name, residual] : residuals_) bytes += residual.size() * sizeof(float);
+  return bytes;
+}
+
+}  // namespace casync

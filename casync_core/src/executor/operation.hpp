@@ -1,0 +1,39 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "casync/plan.hpp"
+#include "engine/event.hpp"
+
+namespace casync {
+
+/// What a registration is to the executor: constant after it is made.
+struct Definition {
+  std::string name;
+  Signature signature;
+  std::uint64_t name_hash = 0;
+};
+
+/// One submitted operation: the user's memory on the way in, the outcome on the way out.
+///
+/// The submitting thread fills the first part before it hands the operation over; the progress thread fills the second
+/// before it stores `done` (release), after which any thread may read it.
+struct Operation {
+  const Definition* definition = nullptr;
+  const void* input = nullptr;
+  void* output = nullptr;  ///< null for an allgather, whose output the runtime makes
+  std::int64_t rows = 0;   ///< allgather: this rank's rows
+
+  Status status = Status::ok;
+  bool nonfinite = false;
+  std::string text;               ///< why it failed
+  std::vector<std::byte> result;  ///< allgather
+  std::int64_t result_rows = 0;
+  std::atomic<bool> done{false};
+};
+
+}  // namespace casync

@@ -1,0 +1,173 @@
+#include "executor/real/real_executor.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace casync {
+namespace {
+
+using namespace std::chrono_literals;
+
+Nanoseconds steady() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+constexpr Nanoseconds kMicrosecond = 1'000;
+constexpr Nanoseconds kMillisecond = 1'000'000;
+constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;
+constexpr int kYields = 20;  // polls with a yield between them before the first sleep
+
+}  // namespace
+
+RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport, Options options,
+                           std::function<void(const std::string&)> report)
+    : engine_(std::move(engine)),
+      transport_(std::move(transport)),
+      workers_(options.worker_threads, [this] { transport_->wake(); }),
+      driver_(*engine_, *transport_, workers_, options.driver,
+              {.finished = [](Operation& operation) { operation.done.store(true, std::memory_order_release); },
+               .report = std::move(report)}),
+      start_(steady()),
+      thread_([this] { background(); }) {
+  pthread_setname_np(thread_.native_handle(), "casync-progress");
+}
+
+RealExecutor::~RealExecutor() { shutdown(); }
+
+Nanoseconds RealExecutor::now() const { return steady() - start_; }
+
+void RealExecutor::push(Item item, bool wake) {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.push_back(std::move(item));
+  }
+  if (!wake || stop_) return;
+  transport_->wake();
+  parking_.notify_one();
+}
+
+void RealExecutor::define(std::uint32_t registration, Request definition) {
+  push({Item::Kind::define, registration, nullptr, std::move(definition), {}}, false);
+}
+
+void RealExecutor::submit(std::uint32_t registration, Operation* operation, bool wake) {
+  push({Item::Kind::submit, registration, operation, {}, {}}, wake);
+}
+
+void RealExecutor::abort(std::string why) { push({Item::Kind::abort, 0, nullptr, {}, std::move(why)}, true); }
+
+bool RealExecutor::turn() {
+  driver_.set_time(now());
+  taken_.clear();
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    taken_.swap(inbox_);
+  }
+  for (Item& item : taken_) {
+    switch (item.kind) {
+      case Item::Kind::define:
+        driver_.define(item.registration, item.definition);
+        break;
+      case Item::Kind::submit:
+        driver_.submit(item.registration, item.operation);
+        break;
+      case Item::Kind::abort:
+        driver_.abort(item.text);
+        break;
+    }
+  }
+  finished_.clear();
+  workers_.collect(finished_);
+  for (auto& [job, error] : finished_) driver_.finished(std::move(job), std::move(error));
+  const bool busy = driver_.turn(now());
+  outstanding_.store(engine_->outstanding());
+  return busy || !taken_.empty() || !finished_.empty();
+}
+
+/// How long to sleep after `idle` without news (DESIGN: progress has three states).
+Nanoseconds RealExecutor::pause(Nanoseconds idle) const {
+  if (engine_->waits_for_time()) return 200 * kMicrosecond;
+  if (!engine_->outstanding()) return transport_->wakes() ? 100 * kMillisecond : 20 * kMillisecond;
+  if (transport_->moving()) return transport_->wakes() ? 50 * kMicrosecond : 200 * kMicrosecond;
+  return std::clamp(idle / 20, 20 * kMicrosecond, 5 * kMillisecond);
+}
+
+bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
+  const auto done = [&] { return operation.done.load(std::memory_order_acquire); };
+  if (done()) return true;
+  const Nanoseconds deadline = now() + timeout;
+  waiters_.fetch_add(1);
+  if (!stop_) transport_->wake();  // the background thread gives up the role
+  {
+    const std::lock_guard role(role_);
+    Nanoseconds last_news = now();
+    int yields = 0;
+    while (!done() && !stop_) {
+      const bool news = turn();
+      const Nanoseconds time = now();
+      if (done() || time >= deadline) break;
+      if (news) {
+        last_news = time;
+        yields = 0;
+      } else if (yields < kYields) {
+        ++yields;
+        sched_yield();
+      } else {
+        transport_->wait(std::min(pause(time - last_news), deadline - time));
+      }
+    }
+  }
+  // With nothing outstanding the background thread may come back at its leisure.
+  if (waiters_.fetch_sub(1) == 1 && outstanding_.load()) parking_.notify_one();
+  return done();
+}
+
+void RealExecutor::background() {
+  Nanoseconds last_news = now();
+  while (!stop_) {
+    if (waiters_.load() > 0) {
+      std::unique_lock parked(parking_mutex_);
+      parking_.wait_for(parked, 2ms, [this] { return waiters_.load() == 0 || stop_; });
+      continue;
+    }
+    const std::lock_guard role(role_);
+    const bool news = turn();
+    const Nanoseconds time = now();
+    if (news) {
+      last_news = time;
+      continue;
+    }
+    transport_->wait(pause(time - last_news));
+  }
+}
+
+void RealExecutor::inspect(const std::function<void(Driver&, const Engine&)>& read) {
+  waiters_.fetch_add(1);
+  if (!stop_) transport_->wake();
+  {
+    const std::lock_guard role(role_);
+    read(driver_, *engine_);
+  }
+  waiters_.fetch_sub(1);
+}
+
+void RealExecutor::shutdown() {
+  if (stop_.exchange(true)) return;
+  transport_->wake();
+  parking_.notify_all();
+  thread_.join();
+  const std::lock_guard role(role_);
+  turn();
+  driver_.shutdown();
+  turn();
+  // A job may still write the user's memory, and wakes the transport when it ends: neither outlives this call.
+  workers_.stop();
+  transport_->flush(kFlushTime);
+  transport_->close();
+}
+
+}  // namespace casync

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executor/driver.hpp"
+#include "executor/real/worker_pool.hpp"
+
+namespace casync {
+
+/// Drives one Engine with real time, threads and a transport.
+///
+/// Threads. The *progress role* (mutex `role_`) belongs to one thread at a time: the background thread, or a thread
+/// that waits for an operation and meanwhile does the background thread's work, which saves two context switches per
+/// small operation. Everything the Driver, the Engine and the transport hold is guarded by the role. `inbox_mutex_`
+/// guards the inbox alone and is taken with the role or without; nothing is locked inside it.
+class RealExecutor {
+ public:
+  struct Options {
+    Driver::Options driver;
+    int worker_threads = 1;
+  };
+
+  RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport, Options options,
+               std::function<void(const std::string&)> report);
+  ~RealExecutor();
+  RealExecutor(const RealExecutor&) = delete;
+  RealExecutor& operator=(const RealExecutor&) = delete;
+
+  // Any thread.
+  void define(std::uint32_t registration, Request definition);
+  void submit(std::uint32_t registration, Operation* operation, bool wake);
+  void abort(std::string why);
+  void wake() { transport_->wake(); }
+  /// Makes progress until `operation` is done or `timeout` passed; returns whether it is done.
+  bool wait(const Operation& operation, Nanoseconds timeout);
+  /// Announces that this rank leaves, stops the background thread, closes the transport. Once.
+  void shutdown();
+
+  /// Calls `read` while no thread makes progress: a consistent look at the Driver and the Engine.
+  void inspect(const std::function<void(Driver&, const Engine&)>& read);
+
+ private:
+  struct Item {
+    enum class Kind : std::uint8_t { define, submit, abort } kind;
+    std::uint32_t registration;
+    Operation* operation;
+    Request definition;
+    std::string text;
+  };
+  void push(Item item, bool wake);
+  void background();
+  bool turn();                                // with the role
+  Nanoseconds pause(Nanoseconds idle) const;  // with the role
+  Nanoseconds now() const;
+
+  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Transport> transport_;
+  WorkerPool workers_;
+  Driver driver_;
+  WorkerPool::Finished finished_;  // scratch
+
+  std::mutex inbox_mutex_;
+  std::vector<Item> inbox_;
+  std::vector<Item> taken_;  // scratch, with the role
+
+  std::mutex role_;
+  std::atomic<int> waiters_{0};
+  std::atomic<bool> outstanding_{false};  // as of the last turn
+  std::atomic<bool> stop_{false};
+  std::mutex parking_mutex_;
+  std::condition_variable parking_;  // the background thread, while others make progress
+  Nanoseconds start_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace casync

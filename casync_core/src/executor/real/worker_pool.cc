@@ -1,0 +1,64 @@
+#include "executor/real/worker_pool.hpp"
+
+#include <pthread.h>
+
+namespace casync {
+
+WorkerPool::WorkerPool(int threads, std::function<void()> wake) : wake_(std::move(wake)) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] { work(); });
+    pthread_setname_np(threads_.back().native_handle(), "casync-worker");
+  }
+}
+
+WorkerPool::~WorkerPool() { stop(); }
+
+void WorkerPool::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void WorkerPool::run(std::vector<std::unique_ptr<Job>> batch) {
+  under_way_ += batch.size();
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(batch));
+  }
+  changed_.notify_one();
+}
+
+void WorkerPool::collect(Finished& finished) {
+  {
+    const std::lock_guard lock(mutex_);
+    finished.swap(finished_);
+  }
+  under_way_ -= finished.size();
+}
+
+void WorkerPool::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (stop_) return;
+    auto batch = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    Finished done;
+    for (auto& job : batch) {
+      std::string error = job->run();
+      done.emplace_back(std::move(job), std::move(error));
+    }
+    lock.lock();
+    for (auto& entry : done) finished_.push_back(std::move(entry));
+    lock.unlock();
+    wake_();
+    lock.lock();
+  }
+}
+
+}  // namespace casync

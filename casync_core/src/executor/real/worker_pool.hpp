@@ -1,0 +1,51 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "executor/driver.hpp"
+
+namespace casync {
+
+/// Threads that run batches of jobs in the order given, and keep what is finished until the progress thread collects
+/// it. `mutex_` guards the queues and `stop_`; no other lock is taken while it is held, and jobs run without it.
+class WorkerPool final : public Workers {
+ public:
+  using Finished = std::vector<std::pair<std::unique_ptr<Job>, std::string>>;
+
+  /// `wake` is called by a worker after a batch, to wake the progress thread.
+  WorkerPool(int threads, std::function<void()> wake);
+  ~WorkerPool() override;
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  /// Ends the threads after the job each is at; what is still queued is dropped. Nothing calls `wake` afterwards.
+  /// Idempotent.
+  void stop();
+
+  void run(std::vector<std::unique_ptr<Job>> batch) override;
+  /// Moves all finished jobs into `finished`, which must be empty.
+  void collect(Finished& finished);
+  bool idle() const { return under_way_ == 0; }  ///< progress thread only
+
+ private:
+  void work();
+
+  std::function<void()> wake_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::vector<std::unique_ptr<Job>>> queue_;
+  Finished finished_;
+  bool stop_ = false;
+  std::size_t under_way_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace casync

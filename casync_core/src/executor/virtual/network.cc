@@ -1,0 +1,269 @@
+#include "executor/virtual/network.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "casync/error.hpp"
+
+namespace casync {
+
+/// One rank's end. What arrived waits in `mail` for the next poll.
+class VirtualNetwork::Port final : public Transport {
+ public:
+  enum class Kind : std::uint8_t { head, sent, body, down };
+  struct Mail {
+    Kind kind;
+    int peer;
+    std::uint64_t id;
+    std::vector<std::byte> head;
+  };
+
+  Port(VirtualNetwork& network, int rank) : network_(network), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return network_.size_; }
+  std::size_t head_bytes() const override { return network_.options_.head_bytes; }
+  void send_head(int peer, std::span<const std::byte> head) override {
+    count_sent(head.size());
+    network_.send_head(rank_, peer, head);
+  }
+  void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
+    count_sent(body.size());
+    network_.send_body(rank_, peer, body, id);
+  }
+  void accept(int peer, std::span<std::byte> body, std::uint64_t id) override {
+    counters_.received_bytes += body.size();
+    network_.accept(peer, rank_, body, id);
+  }
+
+  bool poll(TransportSink& sink) override {
+    const auto mail = std::exchange(mail_, {});
+    for (const Mail& item : mail) {
+      const bool told = item.peer >= 0 && network_.pair(item.peer, rank_).down;
+      switch (item.kind) {
+        case Kind::sent:
+          sink.on_sent(item.id);
+          break;
+        case Kind::head:
+          counters_.received_bytes += item.head.size();
+          ++counters_.received_messages;
+          if (!told) sink.on_head(item.peer, item.head);
+          break;
+        case Kind::body:
+          ++counters_.received_messages;
+          if (!told) sink.on_body(item.id);
+          break;
+        case Kind::down:
+          network_.pair(item.peer, rank_).down = true;
+          sink.on_peer_down(item.peer, network_.why_[static_cast<std::size_t>(item.peer)]);
+          break;
+      }
+    }
+    return !mail.empty();
+  }
+
+  bool moving() const override { return false; }
+  void wait(Nanoseconds) override {}
+  void wake() override { network_.news_(rank_); }
+  bool wakes() const override { return true; }
+  const TransportCounters& counters() const override { return counters_; }
+  void flush(Nanoseconds) override {}
+  void close() override { network_.close(rank_); }
+
+  void deliver(Mail mail) {
+    mail_.push_back(std::move(mail));
+    network_.news_(rank_);
+  }
+
+ private:
+  void count_sent(std::size_t bytes) {
+    counters_.sent_bytes += bytes;
+    ++counters_.sent_messages;
+  }
+
+  VirtualNetwork& network_;
+  int rank_;
+  TransportCounters counters_;
+  std::vector<Mail> mail_;
+};
+
+VirtualNetwork::VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(int)> news)
+    : agenda_(agenda),
+      options_(std::move(options)),
+      news_(std::move(news)),
+      size_(static_cast<int>(options_.host_of.size())) {
+  const auto n = static_cast<std::size_t>(size_);
+  for (int rank = 0; rank < size_; ++rank) ports_.push_back(std::make_unique<Port>(*this, rank));
+  gone_.assign(n, false);
+  why_.resize(n);
+  pairs_.resize(n * n);
+  rank_links_.resize(n);
+  host_links_.resize(n == 0 ? 0 : *std::max_element(options_.host_of.begin(), options_.host_of.end()) + std::size_t{1});
+}
+
+VirtualNetwork::~VirtualNetwork() = default;
+
+Transport& VirtualNetwork::transport(int rank) { return *ports_[static_cast<std::size_t>(rank)]; }
+
+bool VirtualNetwork::near(int from, int to) const {
+  return options_.host_of[static_cast<std::size_t>(from)] == options_.host_of[static_cast<std::size_t>(to)];
+}
+
+VirtualNetwork::Link& VirtualNetwork::link(int rank, bool is_near) {
+  const auto r = static_cast<std::size_t>(rank);
+  return is_near ? rank_links_[r] : host_links_[options_.host_of[r]];
+}
+
+Nanoseconds VirtualNetwork::span_of(int from, int to, std::size_t bytes) const {
+  if (near(from, to))
+    return static_cast<Nanoseconds>(static_cast<double>(bytes) / options_.within.bytes_per_second * 1e9);
+  double speed = options_.between.bytes_per_second;
+  if (!options_.host_speed.empty()) {
+    const auto factor = [&](int rank) { return options_.host_speed[options_.host_of[static_cast<std::size_t>(rank)]]; };
+    speed *= std::min(factor(from), factor(to));
+  }
+  return static_cast<Nanoseconds>(static_cast<double>(bytes) / speed * 1e9);
+}
+
+std::uint64_t VirtualNetwork::new_message(int from, int to) {
+  if (free_.empty()) {
+    free_.push_back(messages_.size());
+    messages_.emplace_back();
+  }
+  const std::uint64_t index = free_.back();
+  free_.pop_back();
+  messages_[index].from = from;
+  messages_[index].to = to;
+  return index;
+}
+
+void VirtualNetwork::send_head(int from, int to, std::span<const std::byte> head) {
+  CASYNC_CHECK(to != from && head.size() <= options_.head_bytes, "rank ", from, " sends a head of ", head.size(),
+               " bytes to ", to);
+  if (gone_[static_cast<std::size_t>(from)] || gone_[static_cast<std::size_t>(to)]) return;
+  const bool is_near = near(from, to);
+  const Nanoseconds span = span_of(from, to, head.size());
+  for (Nanoseconds* free : {&link(from, is_near).out_free, &link(to, is_near).in_free}) {
+    *free = std::max(*free, agenda_.now()) + span;
+  }
+  const LinkSpeed& speed = is_near ? options_.within : options_.between;
+  Pair& way = pair(from, to);
+  way.last_head = std::max(way.last_head + 1, agenda_.now() + span + speed.latency + agenda_.up_to(options_.jitter));
+  const std::uint64_t message = new_message(from, to);
+  messages_[message].head.assign(head.begin(), head.end());
+  agenda_.at(way.last_head, *this, kHead, message);
+}
+
+void VirtualNetwork::send_body(int from, int to, std::span<const std::byte> body, std::uint64_t id) {
+  CASYNC_CHECK(to != from, "rank ", from);
+  if (gone_[static_cast<std::size_t>(from)] || gone_[static_cast<std::size_t>(to)]) return;
+  pair(from, to).sent.push_back({body, id});
+  match(from, to);
+}
+
+void VirtualNetwork::accept(int from, int to, std::span<std::byte> body, std::uint64_t id) {
+  if (gone_[static_cast<std::size_t>(from)] || gone_[static_cast<std::size_t>(to)]) return;
+  pair(from, to).accepted.push_back({body, id});
+  match(from, to);
+}
+
+void VirtualNetwork::match(int from, int to) {
+  Pair& way = pair(from, to);
+  if (way.sent.empty() || way.accepted.empty()) return;
+  const std::uint64_t message = new_message(from, to);
+  messages_[message].sent = way.sent.front();
+  messages_[message].accepted = way.accepted.front();
+  way.sent.pop_front();
+  way.accepted.pop_front();
+  const std::size_t bytes = messages_[message].sent.bytes.size();
+  CASYNC_CHECK(bytes == messages_[message].accepted.memory.size(), "rank ", from, " sent ", bytes, " bytes, rank ", to,
+               " accepted ", messages_[message].accepted.memory.size());
+  const bool is_near = near(from, to);
+  const Nanoseconds latency = (is_near ? options_.within : options_.between).latency;
+  const Nanoseconds span = span_of(from, to, bytes);
+  Nanoseconds& out_free = link(from, is_near).out_free;
+  Nanoseconds& in_free = link(to, is_near).in_free;
+  const Nanoseconds start = std::max(agenda_.now(), out_free);
+  out_free = start + span;
+  in_free = std::max(start + latency, in_free) + span;
+  // The receiver's share of the time follows when the bytes have left.
+  messages_[message].head.resize(sizeof(Nanoseconds));
+  const Nanoseconds landed = std::max(in_free, out_free + latency) + 1 + agenda_.up_to(options_.jitter);
+  std::memcpy(messages_[message].head.data(), &landed, sizeof(landed));
+  agenda_.at(out_free, *this, kLeft, message);
+}
+
+void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
+  Message& message = messages_[value];
+  Pair& way = pair(message.from, message.to);
+  if (way.cut) {
+    way.held.emplace_back(what, value);
+    return;
+  }
+  Port& receiver = *ports_[static_cast<std::size_t>(message.to)];
+  const bool from_gone = gone_[static_cast<std::size_t>(message.from)];
+  const bool to_gone = gone_[static_cast<std::size_t>(message.to)];
+  switch (what) {
+    case kHead:
+      if (!to_gone) receiver.deliver({Port::Kind::head, message.from, 0, std::move(message.head)});
+      break;
+    case kLeft: {
+      if (from_gone || to_gone) break;
+      if (options_.copies && !message.sent.bytes.empty()) {
+        std::memcpy(message.accepted.memory.data(), message.sent.bytes.data(), message.sent.bytes.size());
+      }
+      ports_[static_cast<std::size_t>(message.from)]->deliver({Port::Kind::sent, -1, message.sent.id, {}});
+      Nanoseconds landed = 0;
+      std::memcpy(&landed, message.head.data(), sizeof(landed));
+      way.last_body = std::max(way.last_body, landed);
+      agenda_.at(landed, *this, kLanded, value);
+      return;
+    }
+    case kLanded:
+      if (!to_gone) receiver.deliver({Port::Kind::body, message.from, message.accepted.id, {}});
+      break;
+    case kDown:
+      if (!to_gone) receiver.deliver({Port::Kind::down, message.from, 0, {}});
+      break;
+    default:
+      CASYNC_CHECK(false, what);
+  }
+  message.head.clear();
+  free_.push_back(value);
+}
+
+void VirtualNetwork::gone(int rank, double noticed, Nanoseconds within, const std::string& why) {
+  if (gone_[static_cast<std::size_t>(rank)]) return;
+  gone_[static_cast<std::size_t>(rank)] = true;
+  why_[static_cast<std::size_t>(rank)] = why;
+  for (int peer = 0; peer < size_; ++peer) {
+    for (Pair* way : {&pair(rank, peer), &pair(peer, rank)}) {
+      way->sent.clear();
+      way->accepted.clear();
+    }
+    const bool hears = static_cast<double>(agenda_.random() >> 11U) * 0x1.0p-53 < noticed;
+    if (peer == rank || !hears) continue;
+    Pair& way = pair(rank, peer);
+    way.last_head = std::max({way.last_head + 1, way.last_body + 1, agenda_.now() + agenda_.up_to(within)});
+    agenda_.at(way.last_head, *this, kDown, new_message(rank, peer));
+  }
+}
+
+void VirtualNetwork::kill(int rank, double noticed, Nanoseconds within) {
+  gone(rank, noticed, within, "it was killed (virtual world)");
+}
+
+void VirtualNetwork::close(int rank) { gone(rank, 1, 0, "it closed the session"); }
+
+void VirtualNetwork::cut(int a, int b) { pair(a, b).cut = pair(b, a).cut = true; }
+
+void VirtualNetwork::mend(int a, int b) {
+  for (Pair* way : {&pair(a, b), &pair(b, a)}) {
+    way->cut = false;
+    // In the order held, so that heads stay in the order sent.
+    for (const auto& [what, value] : std::exchange(way->held, {})) happen(what, value);
+  }
+}
+
+}  // namespace casync

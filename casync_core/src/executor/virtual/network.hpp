@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "casync/transport.hpp"
+#include "executor/virtual/agenda.hpp"
+
+namespace casync {
+
+struct LinkSpeed {
+  double bytes_per_second = 1.25e8;
+  Nanoseconds latency = 50'000;
+};
+
+struct NetworkOptions {
+  std::vector<std::uint32_t> host_of;  ///< per rank; ranks of one host share its link to the others
+  LinkSpeed between{};                 ///< hosts
+  LinkSpeed within{1e10, 2'000};       ///< a host
+  std::vector<double> host_speed{};    ///< per host: factor of its link's speed; empty: 1 for all
+  Nanoseconds jitter = 0;              ///< a message takes up to this much longer
+  std::size_t head_bytes = 32 << 10;
+  bool copies = true;  ///< false: bodies have lengths but no contents
+};
+
+/// A network in virtual time, and a Transport per rank on it (contract: casync/transport.hpp).
+///
+/// A host's link sends one body after the other, at its speed, and receives likewise; a body starts when sender and
+/// receiver have met. Heads take a link's time but wait for nothing, as small packets among the streams of many
+/// connections. A body's bytes are copied when the last one leaves the sender, so memory that is reused too early
+/// shows.
+///
+/// Faults are scripted. What has left a dead rank still arrives. A cut pair of ranks holds everything until it is
+/// mended.
+class VirtualNetwork final : private Agenda::Actor {
+ public:
+  /// `news(rank)`: something waits for the rank's next poll.
+  VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(int)> news);
+  ~VirtualNetwork();
+
+  Transport& transport(int rank);
+
+  /// `rank` is dead. Each peer hears of it (on_peer_down) with probability `noticed`, after at most `within`.
+  void kill(int rank, double noticed, Nanoseconds within);
+  /// `rank` closed its transport in good order; every peer hears of it.
+  void close(int rank);
+  void cut(int a, int b);
+  void mend(int a, int b);
+
+ private:
+  class Port;
+  enum What : std::uint32_t { kHead, kLeft, kLanded, kDown };
+  struct Sent {
+    std::span<const std::byte> bytes;
+    std::uint64_t id;
+  };
+  struct Accepted {
+    std::span<std::byte> memory;
+    std::uint64_t id;
+  };
+  struct Pair {
+    std::deque<Sent> sent;
+    std::deque<Accepted> accepted;
+    Nanoseconds last_head = -1;  // when the last head sent arrives
+    Nanoseconds last_body = -1;  // when the last body that has left arrives
+    bool cut = false;
+    bool down = false;                                            // the receiver was told that the sender is gone
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> held{};  // (what, value) while cut
+  };
+  struct Message {  // a head, or a body on its way
+    int from = 0;
+    int to = 0;
+    std::vector<std::byte> head;
+    Sent sent{};
+    Accepted accepted{};
+  };
+  struct Link {
+    Nanoseconds out_free = 0;
+    Nanoseconds in_free = 0;
+  };
+
+  void happen(std::uint32_t what, std::uint64_t value) override;
+  void send_head(int from, int to, std::span<const std::byte> head);
+  void send_body(int from, int to, std::span<const std::byte> body, std::uint64_t id);
+  void accept(int from, int to, std::span<std::byte> body, std::uint64_t id);
+  void match(int from, int to);
+  void gone(int rank, double noticed, Nanoseconds within, const std::string& why);
+  bool near(int from, int to) const;
+  Link& link(int rank, bool near);
+  Nanoseconds span_of(int from, int to, std::size_t bytes) const;
+  Pair& pair(int from, int to) { return pairs_[static_cast<std::size_t>(from * size_ + to)]; }
+  std::uint64_t new_message(int from, int to);
+
+  Agenda& agenda_;
+  NetworkOptions options_;
+  std::function<void(int)> news_;
+  int size_;
+  std::vector<std::unique_ptr<Port>> ports_;
+  std::vector<bool> gone_;
+  std::vector<std::string> why_;
+  std::vector<Pair> pairs_;
+  std::vector<Link> host_links_;
+  std::vector<Link> rank_links_;
+  std::vector<Message> messages_;
+  std::vector<std::uint64_t> free_;
+};
+
+}  // namespace casync

@@ -1,0 +1,80 @@
+#include "executor/virtual/simulate.hpp"
+
+#include <algorithm>
+
+#include "casync/error.hpp"
+#include "executor/virtual/world.hpp"
+
+namespace casync {
+namespace {
+
+constexpr Nanoseconds from_seconds(double seconds) { return static_cast<Nanoseconds>(seconds * 1e9); }
+
+/// What a job takes on one processor, by the costs of its codec.
+Nanoseconds time_of(const Job& job, const CostTable& costs) {
+  const CodecCost cost = costs.of(job.codec->info().spec);
+  const Segment& segment = job.segment;
+  const double raw = static_cast<double>(segment.range.size()) * static_cast<double>(size_of(segment.dtype));
+  double seconds = segment.payload.empty() ? 0 : cost.encode_fixed_s + raw * cost.encode_s_per_byte;
+  for (const Source& source : job.sources) {
+    if (!source.raw) seconds += cost.decode_fixed_s + raw * cost.decode_s_per_byte;
+  }
+  return from_seconds(seconds);
+}
+
+}  // namespace
+
+Simulation simulate(const SimulationRequest& request) {
+  const auto size = static_cast<int>(request.host_of.size());
+  if (size == 0) throw InvalidArgument("a simulation needs at least one rank");
+  CostTable costs = request.costs;
+  costs.inter = {static_cast<double>(request.between.latency) * 1e-9, 1 / request.between.bytes_per_second, 5e-6};
+  costs.intra = {static_cast<double>(request.within.latency) * 1e-9, 1 / request.within.bytes_per_second, 5e-6};
+
+  VirtualScript script;
+  OwnerLoad load;
+  double all = 0;
+  for (const Shape& shape : request.gradients) all += static_cast<double>(shape.numel());
+  double before = all;
+  std::vector<Submission> submissions;
+  for (std::size_t g = 0; g < request.gradients.size(); ++g) {
+    VirtualTensor tensor;
+    tensor.name = detail::concat("gradient", g);
+    tensor.signature.shape = request.gradients[g];
+    tensor.signature.compression = request.compression;
+    tensor.signature.topology = request.topology;
+    Decision decision = plan_gradient({tensor.name, tensor.signature, request.host_of, costs, request.planner, load});
+    load = std::move(decision.load);
+    tensor.plan = std::move(decision.plan);
+    submissions.push_back(
+        {static_cast<std::uint32_t>(g), from_seconds(all > 0 ? request.backward_s * before / all : 0), 0});
+    before -= static_cast<double>(request.gradients[g].numel());
+    script.tensors.push_back(std::move(tensor));
+  }
+  script.steps.assign(2, std::vector<std::vector<Submission>>(request.host_of.size(), submissions));
+
+  VirtualOptions options;
+  options.seed = request.seed;
+  options.network.host_of = request.host_of;
+  options.network.between = request.between;
+  options.network.within = request.within;
+  options.workers.threads = request.worker_threads;
+  options.workers.cost = [&costs](const Job& job) { return time_of(job, costs); };
+  options.coordinator = request.coordinator;
+  options.sizes_only = true;
+  options.ticks = false;
+  VirtualWorld world(options, std::move(script), nullptr);
+  const VirtualOutcome outcome = world.run();
+  CASYNC_CHECK(!outcome.hung, outcome.waiting);
+
+  Simulation result;
+  result.step_s = static_cast<double>(outcome.step_ends[1] - outcome.step_ends[0]) * 1e-9;
+  result.turns = outcome.turns;
+  for (int r = 0; r < size; ++r) {
+    result.busiest_sent =
+        std::max(result.busiest_sent, static_cast<double>(world.transport(r).counters().sent_bytes) / 2);
+  }
+  return result;
+}
+
+}  // namespace casync

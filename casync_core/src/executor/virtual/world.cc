@@ -1,0 +1,359 @@
+#include "executor/virtual/world.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+
+#include "casync/error.hpp"
+#include "common/hash.hpp"
+#include "coordinator/make_policy.hpp"
+#include "plan/planning.hpp"
+
+namespace casync {
+namespace {
+
+constexpr Nanoseconds kTickInterval = 250'000'000;
+constexpr Nanoseconds kSoon = 200'000;
+constexpr Nanoseconds kNoticeOfDeath = 10'000'000;
+
+}  // namespace
+
+struct VirtualWorld::Rank {
+  enum class State : std::uint8_t { running, stopped, dead, left };
+  struct Running {
+    Operation operation;
+    std::uint32_t step = 0;
+    bool outstanding = false;
+  };
+
+  Rank(std::unique_ptr<Engine> made, Transport& transport, Agenda& agenda, const VirtualWorkers::Options& compute,
+       const Driver::Options& options, Driver::Callbacks callbacks, std::function<void()> news)
+      : engine(std::move(made)),
+        workers(agenda, compute, std::move(news)),
+        driver(*engine, transport, workers, options, std::move(callbacks)) {}
+
+  State state = State::running;
+  std::unique_ptr<Engine> engine;
+  VirtualWorkers workers;
+  Driver driver;
+  VirtualWorkers::Finished finished;
+  std::deque<Running> operations;     // per tensor
+  std::vector<std::uint32_t> submit;  // tensors whose time has come
+  std::vector<std::string> abort;     // texts of exceptions
+  bool turn_planned = false;
+  bool missed = false;  // news came while stopped
+  bool done = false;    // the program has ended
+  bool leaving = false;
+  bool failed = false;
+  std::uint32_t step = 0;
+  std::size_t to_submit = 0;
+  std::size_t to_finish = 0;
+  Nanoseconds busy_until = 0;
+};
+
+/// The script's plans, as they are.
+class VirtualWorld::Plans final : public Planning {
+ public:
+  explicit Plans(const VirtualWorld& world) : world_(world) {}
+  GradientPlan plan(const std::string& name, const Signature& signature) override {
+    return world_.plan_of(name, signature);
+  }
+
+ private:
+  const VirtualWorld& world_;
+};
+
+VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, VirtualProgram* program)
+    : options_(std::move(options)),
+      script_(std::move(script)),
+      program_(program),
+      agenda_(options_.seed),
+      network_(
+          agenda_,
+          [this] {
+            NetworkOptions network = options_.network;
+            network.copies = !options_.sizes_only;
+            return network;
+          }(),
+          [this](int rank) { news(rank); }) {
+  const auto size = static_cast<int>(options_.network.host_of.size());
+  std::size_t largest = 1;
+  for (const VirtualTensor& tensor : script_.tensors) {
+    definitions_.push_back({tensor.name, tensor.signature, hash_text(tensor.name)});
+    largest =
+        std::max(largest, static_cast<std::size_t>(tensor.signature.shape.numel()) * size_of(tensor.signature.dtype));
+  }
+  if (options_.sizes_only) nothing_.reset(new std::byte[largest]);
+  Driver::Options driver = options_.driver;
+  driver.inline_bytes = options_.engine.inline_bytes;
+  driver.contents = !options_.sizes_only;
+  if (options_.sizes_only) driver.run_inline_bytes = 0;
+  VirtualWorkers::Options workers = options_.workers;
+  workers.computes = !options_.sizes_only;
+  for (int r = 0; r < size; ++r) {
+    const auto member = static_cast<std::uint16_t>(r);
+    const auto members = static_cast<std::uint16_t>(size);
+    std::unique_ptr<Planning> plans = std::make_unique<Plans>(*this);
+    if (!options_.event_log.empty()) {
+      logs_.push_back(std::make_unique<EventLog>(detail::concat(options_.event_log, '.', r), engine_options(r),
+                                                 options_.coordinator));
+      plans = logs_.back()->watch(std::move(plans));
+      driver.observer = logs_.back().get();
+    }
+    auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, member, members),
+                                           std::move(plans));
+    ranks_.push_back(std::make_unique<Rank>(
+        std::move(engine), network_.transport(r), agenda_, workers, driver,
+        Driver::Callbacks{.finished = [this, r](Operation& operation) { ended(r, operation); },
+                          .report = [this](const std::string& text) { outcome_.reports.push_back(text); }},
+        [this, r] { news(r); }));
+    ranks_.back()->operations.resize(script_.tensors.size());
+    for (std::size_t t = 0; t < definitions_.size(); ++t)
+      ranks_.back()->operations[t].operation.definition = &definitions_[t];
+  }
+}
+
+VirtualWorld::~VirtualWorld() = default;
+
+EngineOptions VirtualWorld::engine_options(int rank) const {
+  EngineOptions options = options_.engine;
+  options.member = static_cast<std::uint32_t>(rank);
+  options.host_of = options_.network.host_of;
+  return options;
+}
+
+GradientPlan VirtualWorld::plan_of(const std::string& name, const Signature& signature) const {
+  const VirtualTensor* found = nullptr;
+  for (const VirtualTensor& tensor : script_.tensors) {
+    if (tensor.name == name && (found == nullptr || tensor.signature == signature)) found = &tensor;
+  }
+  CASYNC_CHECK(found != nullptr, "no plan for tensor ", name);
+  return found->plan;
+}
+
+Driver& VirtualWorld::driver(int rank) { return ranks_[static_cast<std::size_t>(rank)]->driver; }
+const Engine& VirtualWorld::engine(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]->engine; }
+bool VirtualWorld::alive(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->state != Rank::State::dead; }
+
+const std::vector<float>* VirtualWorld::residual(int rank, const std::string& name) {
+  const auto& residuals = driver(rank).memory().residuals();
+  const auto at = residuals.find(name);
+  return at == residuals.end() ? nullptr : &at->second;
+}
+
+VirtualOutcome VirtualWorld::run() {
+  outcome_.step_ends.assign(script_.steps.size(), 0);
+  for (std::size_t f = 0; f < script_.faults.size(); ++f) {
+    if (script_.faults[f].kind == Fault::Kind::resume) ++resumes_;
+    agenda_.at(script_.faults[f].at, *this, kFault, f);
+  }
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (std::uint32_t t = 0; t < script_.tensors.size(); ++t) {
+      ranks_[r]->driver.define(t,
+                               {script_.tensors[t].name, 0, script_.tensors[t].signature, detail::concat("rank ", r)});
+    }
+    agenda_.at(0, *this, kStep, r);
+    if (options_.ticks) agenda_.at(agenda_.up_to(kTickInterval), *this, kTick, r);
+  }
+  const auto anyone_needed = [&] {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (needed(static_cast<int>(r))) return true;
+    }
+    return false;
+  };
+  while (anyone_needed()) {
+    if (!agenda_.next() || agenda_.now() > last_end_ + options_.patience) {
+      outcome_.hung = true;
+      outcome_.waiting = waiting();
+      break;
+    }
+  }
+  return outcome_;
+}
+
+/// Must `rank` still get somewhere before the world may end?
+bool VirtualWorld::needed(int rank) const {
+  const Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  if (who.state == Rank::State::dead || who.state == Rank::State::left) return false;
+  if (who.state == Rank::State::stopped && resumes_ == 0) return false;
+  return !who.done || who.leaving;
+}
+
+std::string VirtualWorld::waiting() const {
+  std::string text = detail::concat("at ", static_cast<double>(agenda_.now()) * 1e-9, " s");
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    if (!needed(static_cast<int>(r))) continue;
+    text += detail::concat("\n  rank ", r, " in step ", ranks_[r]->step, " waits for");
+    for (const Rank::Running& running : ranks_[r]->operations) {
+      if (running.outstanding) text += detail::concat(' ', running.operation.definition->name);
+    }
+  }
+  return text;
+}
+
+void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
+  if (what == kFault) {
+    fault(script_.faults[value]);
+    return;
+  }
+  const auto rank = static_cast<int>(value & 0xffffffffU);
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  if (who.state == Rank::State::dead || who.state == Rank::State::left) return;
+  switch (what) {
+    case kTurn:
+      turn(rank);
+      break;
+    case kStep:
+      begin_step(rank);
+      break;
+    case kSubmit:
+      --who.to_submit;
+      who.submit.push_back(static_cast<std::uint32_t>(value >> 32U));
+      news(rank);
+      break;
+    case kTick:
+      news(rank);
+      agenda_.at(agenda_.now() + kTickInterval, *this, kTick, value);
+      break;
+    case kLeave:
+      if (who.state == Rank::State::stopped) {
+        agenda_.at(agenda_.now() + kTickInterval, *this, kLeave, value);
+        break;
+      }
+      turn(rank);
+      who.driver.shutdown();
+      who.driver.turn(agenda_.now());
+      who.state = Rank::State::left;
+      network_.close(rank);
+      break;
+    default:
+      CASYNC_CHECK(false, what);
+  }
+}
+
+void VirtualWorld::news(int rank) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  if (who.turn_planned) return;
+  if (who.state == Rank::State::stopped) {
+    who.missed = true;
+    return;
+  }
+  who.turn_planned = true;
+  agenda_.at(std::max(agenda_.now() + agenda_.up_to(options_.notice), who.busy_until), *this, kTurn,
+             static_cast<std::uint64_t>(rank));
+}
+
+void VirtualWorld::turn(int rank) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  who.turn_planned = false;
+  if (who.state == Rank::State::stopped) {
+    who.missed = true;
+    return;
+  }
+  ++outcome_.turns;
+  std::vector<std::uint32_t> submit;
+  submit.swap(who.submit);
+  for (const std::uint32_t tensor : submit) {
+    Rank::Running& running = who.operations[tensor];
+    running.step = who.step;
+    running.outstanding = true;
+    Operation& operation = running.operation;
+    operation.status = Status::ok;
+    if (options_.sizes_only) {
+      operation.input = operation.output = nothing_.get();
+    } else {
+      const auto buffers = program_->buffers(rank, who.step, tensor);
+      operation.input = buffers.input;
+      operation.output = buffers.output;
+    }
+    for (const Submission& submission : script_.steps[who.step][static_cast<std::size_t>(rank)]) {
+      if (submission.tensor == tensor) operation.rows = submission.rows;
+    }
+    who.driver.submit(tensor, &operation);
+  }
+  for (const std::string& why : who.abort) who.driver.abort(why);
+  who.abort.clear();
+  who.finished.clear();
+  who.workers.collect(who.finished);
+  for (auto& [job, error] : who.finished) who.driver.finished(std::move(job), std::move(error));
+  const bool busy = who.driver.turn(agenda_.now());
+  if (busy) who.busy_until = agenda_.now() + options_.per_message;
+  if (who.engine->waits_for_time() && !who.turn_planned) {
+    who.turn_planned = true;
+    agenda_.at(std::max(agenda_.now() + kSoon, who.busy_until), *this, kTurn, static_cast<std::uint64_t>(rank));
+  }
+  check_step(rank);
+}
+
+void VirtualWorld::begin_step(int rank) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  const auto r = static_cast<std::size_t>(rank);
+  if (who.step == script_.steps.size() || who.failed) {
+    who.done = true;
+    if (who.step == script_.steps.size() && !script_.leave_after.empty() && script_.leave_after[r] >= 0) {
+      who.leaving = true;
+      agenda_.at(agenda_.now() + script_.leave_after[r], *this, kLeave, r);
+    }
+    return;
+  }
+  const auto& submissions = script_.steps[who.step][r];
+  who.to_submit = who.to_finish = submissions.size();
+  for (const Submission& submission : submissions) {
+    agenda_.at(agenda_.now() + submission.after, *this, kSubmit,
+               (static_cast<std::uint64_t>(submission.tensor) << 32U) | r);
+  }
+  check_step(rank);
+}
+
+void VirtualWorld::ended(int rank, Operation& operation) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  const auto tensor = static_cast<std::uint32_t>(operation.definition - definitions_.data());
+  Rank::Running& running = who.operations[tensor];
+  CASYNC_CHECK(running.outstanding, "tensor ", operation.definition->name, " ended twice on rank ", rank);
+  running.outstanding = false;
+  last_end_ = agenda_.now();
+  --who.to_finish;
+  if (operation.status != Status::ok && operation.status != Status::mismatch) who.failed = true;
+  if (program_ != nullptr) program_->ended(rank, running.step, tensor, operation);
+}
+
+void VirtualWorld::check_step(int rank) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  if (who.to_finish > 0 || who.done || who.step == script_.steps.size()) return;
+  outcome_.step_ends[who.step] = std::max(outcome_.step_ends[who.step], agenda_.now());
+  outcome_.finished = std::max(outcome_.finished, agenda_.now());
+  ++who.step;
+  who.to_finish = 1;  // until the next step has begun
+  agenda_.at(agenda_.now(), *this, kStep, static_cast<std::uint64_t>(rank));
+}
+
+void VirtualWorld::fault(const Fault& fault) {
+  Rank& who = *ranks_[static_cast<std::size_t>(fault.rank)];
+  if (fault.kind == Fault::Kind::resume) --resumes_;
+  if (who.state == Rank::State::dead || who.state == Rank::State::left) return;
+  switch (fault.kind) {
+    case Fault::Kind::kill:
+      who.state = Rank::State::dead;
+      network_.kill(fault.rank, fault.noticed, kNoticeOfDeath);
+      break;
+    case Fault::Kind::stop:
+      who.state = Rank::State::stopped;
+      break;
+    case Fault::Kind::resume:
+      who.state = Rank::State::running;
+      if (std::exchange(who.missed, false)) news(fault.rank);
+      break;
+    case Fault::Kind::cut:
+      network_.cut(fault.rank, fault.peer);
+      break;
+    case Fault::Kind::mend:
+      network_.mend(fault.rank, fault.peer);
+      break;
+    case Fault::Kind::abort:
+      who.abort.push_back(detail::concat("rank ", fault.rank, " raised an exception (virtual world)"));
+      news(fault.rank);
+      break;
+  }
+}
+
+}  // namespace casync

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/event_log.hpp"
+#include "executor/driver.hpp"
+#include "executor/virtual/network.hpp"
+#include "executor/virtual/workers.hpp"
+
+namespace casync {
+
+/// One named tensor of the job and how it goes. Two tensors may share a name, for ranks that disagree.
+struct VirtualTensor {
+  std::string name;
+  Signature signature;
+  GradientPlan plan;
+};
+
+/// A rank submits `tensor` this long after its step began.
+struct Submission {
+  std::uint32_t tensor = 0;
+  Nanoseconds after = 0;
+  std::int64_t rows = 0;  ///< allgather
+};
+
+struct Fault {
+  enum class Kind : std::uint8_t { kill, stop, resume, cut, mend, abort } kind = Kind::kill;
+  Nanoseconds at = 0;
+  int rank = 0;
+  int peer = 0;        ///< cut, mend
+  double noticed = 1;  ///< kill: share of the peers whose transport hears of it
+};
+
+/// What the ranks' programs do: every step each rank submits, waits for all it submitted, and goes on.
+struct VirtualScript {
+  std::vector<VirtualTensor> tensors;
+  std::vector<std::vector<std::vector<Submission>>> steps;  ///< [step][rank]
+  std::vector<Fault> faults;
+  std::vector<Nanoseconds>
+      leave_after;  ///< per rank: shuts down this long after its last step; negative or empty: never
+};
+
+struct VirtualOptions {
+  std::uint64_t seed = 1;
+  NetworkOptions network;
+  VirtualWorkers::Options workers;
+  EngineOptions engine;         ///< member and host_of are filled in
+  Driver::Options driver;       ///< inline_bytes is the engine's
+  Nanoseconds notice = 0;       ///< a rank's progress role notices news after up to this
+  Nanoseconds per_message = 0;  ///< and is busy this long per turn that had any
+  bool ticks = true;            ///< turns without news, as the real executor has them; liveness and stalls need them
+  bool sizes_only = false;      ///< no contents: nothing is computed or copied, residuals and results have no memory
+  Nanoseconds patience = 100'000'000'000;  ///< a world in which no operation ends for so long hangs
+  std::string coordinator = "local";
+  std::string event_log;  ///< file, the rank is appended; empty: none
+};
+
+/// The memory of the ranks' programs, and what becomes of their operations. `sizes_only` worlds ask for nothing.
+class VirtualProgram {
+ public:
+  virtual ~VirtualProgram() = default;
+  struct Buffers {
+    const void* input = nullptr;
+    void* output = nullptr;
+  };
+  /// Called when `rank` submits; the memory lives until the world ends.
+  virtual Buffers buffers(int rank, std::uint32_t step, std::uint32_t tensor) = 0;
+  virtual void ended(int rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) = 0;
+};
+
+struct VirtualOutcome {
+  bool hung = false;
+  std::string waiting;  ///< hung: who waits for what
+  Nanoseconds finished = 0;
+  std::vector<Nanoseconds> step_ends;  ///< per step: when the last rank had finished it
+  std::uint64_t turns = 0;
+  std::vector<std::string> reports;
+};
+
+/// N Drivers and Engines over a virtual network and virtual processors, under one clock and one seed: thousands of
+/// interleavings of a job, each found again by its seed. One thread; no two worlds share anything.
+///   VirtualWorld world(options, script, program);
+///   VirtualOutcome outcome = world.run();
+class VirtualWorld final : private Agenda::Actor {
+ public:
+  /// `program` may be null for a sizes_only world.
+  VirtualWorld(VirtualOptions options, VirtualScript script, VirtualProgram* program);
+  ~VirtualWorld();
+
+  /// Runs until every rank that lives has ended its program, or nothing happens any more.
+  VirtualOutcome run();
+
+  Driver& driver(int rank);
+  const Engine& engine(int rank) const;
+  const Transport& transport(int rank) { return network_.transport(rank); }
+  bool alive(int rank) const;
+  const std::vector<float>* residual(int rank, const std::string& name);
+
+ private:
+  struct Rank;
+  class Plans;
+  enum What : std::uint32_t { kTurn, kStep, kSubmit, kTick, kFault, kLeave };
+  void happen(std::uint32_t what, std::uint64_t value) override;
+  void news(int rank);
+  void turn(int rank);
+  void begin_step(int rank);
+  void fault(const Fault& fault);
+  void ended(int rank, Operation& operation);
+  void check_step(int rank);
+  bool needed(int rank) const;
+  std::string waiting() const;
+  GradientPlan plan_of(const std::string& name, const Signature& signature) const;
+  EngineOptions engine_options(int rank) const;
+
+  VirtualOptions options_;
+  VirtualScript script_;
+  VirtualProgram* program_;
+  Agenda agenda_;
+  VirtualNetwork network_;
+  std::vector<Definition> definitions_;
+  std::vector<std::unique_ptr<EventLog>> logs_;  // outlive the ranks
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::unique_ptr<std::byte[]> nothing_;  // sizes_only: what all buffers point to
+  Nanoseconds last_end_ = 0;              // of an operation
+  std::size_t resumes_ = 0;               // stopped ranks that will go on
+  VirtualOutcome outcome_;
+};
+
+}  // namespace casync

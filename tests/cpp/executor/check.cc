@@ -1,0 +1,309 @@
+#include "executor/check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "casync/error.hpp"
+#include "codec/reference.hpp"
+#include "executor/reference.hpp"
+
+namespace casync::test {
+namespace {
+
+constexpr std::size_t kFailuresShown = 6;
+
+/// The ranks' programs of one schedule: known inputs, checked outputs.
+class Program final : public VirtualProgram {
+ public:
+  Program(const Schedule& schedule, Verification& result) : schedule_(schedule), result_(result) {
+    const auto n = static_cast<std::size_t>(schedule.size);
+    for (const VirtualTensor& tensor : schedule.script.tensors) {
+      references_.emplace_back(tensor, schedule.options.network.host_of);
+      const std::size_t element = size_of(tensor.signature.dtype);
+      Mass& mass = masses_.emplace_back();
+      if (references_.back().keeps_residuals() && tensor.signature.dtype == DType::float32) {
+        mass.inputs.assign(static_cast<std::size_t>(tensor.signature.shape.numel()), 0);
+        mass.results = mass.inputs;
+      }
+      for (std::size_t r = 0; r < n; ++r) {
+        Place& place = places_.emplace_back();
+        place.output.resize(static_cast<std::size_t>(tensor.signature.shape.numel()) * element);
+      }
+    }
+    for (std::uint32_t s = 0; s < schedule.script.steps.size(); ++s) expect_step(s);
+  }
+
+  Buffers buffers(int rank, std::uint32_t step, std::uint32_t tensor) override {
+    Place& mine = place(rank, tensor);
+    const Blob& input = step_of(step, tensor).inputs[static_cast<std::size_t>(rank)];
+    if (schedule_.script.tensors[tensor].signature.kind == OpKind::allgather) return {input.data(), nullptr};
+    if (schedule_.in_place[tensor]) {
+      std::copy(input.begin(), input.end(), mine.output.begin());
+      return {mine.output.data(), mine.output.data()};
+    }
+    std::fill(mine.output.begin(), mine.output.end(), std::byte{0xcd});
+    mine.input = input;
+    return {mine.input.data(), mine.output.data()};
+  }
+
+  void ended(int rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) override {
+    const VirtualTensor& what = schedule_.script.tensors[tensor];
+    const Step& expected = step_of(step, tensor);
+    const auto say = [&](const auto&... parts) {
+      fail(detail::concat("rank ", rank, ", step ", step, ", ", what.name, ": ", parts...));
+    };
+    if (operation.status != Status::ok) {
+      check_error(operation, expected, say);
+      return;
+    }
+    ++result_.operations;
+    if (expected.disagreed) {
+      say("ended well although the ranks disagreed");
+      return;
+    }
+    const bool gathers = what.signature.kind == OpKind::allgather;
+    const Blob& got = gathers ? operation.result : place(rank, tensor).output;
+    if (!gathers && !schedule_.in_place[tensor] &&
+        place(rank, tensor).input != expected.inputs[static_cast<std::size_t>(rank)]) {
+      say("the input was changed");
+    }
+    if (got.size() != expected.result.size()) {
+      say("the result has ", got.size(), " bytes instead of ", expected.result.size());
+      return;
+    }
+    if (operation.nonfinite != expected.nonfinite && !expected.may_hide_nonfinite) {
+      say(expected.nonfinite ? "NaN or Inf was not reported" : "NaN or Inf was reported where there is none");
+    }
+    if (got == expected.result) return;
+    const std::size_t element = size_of(what.signature.dtype);
+    for (std::size_t i = 0; i < got.size() / element; ++i) {
+      const double a = reference::read(got.data(), i, what.signature.dtype);
+      const double b = reference::read(expected.result.data(), i, what.signature.dtype);
+      if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+      say("element ", i, " is ", a, " and must be ", b);
+      return;
+    }
+  }
+
+  void check_residuals(VirtualWorld& world) {
+    for (std::size_t t = 0; t < schedule_.script.tensors.size(); ++t) {
+      const VirtualTensor& tensor = schedule_.script.tensors[t];
+      if (!references_[t].keeps_residuals() || tensor.signature.shape.numel() == 0 || !ran_[t]) continue;
+      std::vector<double> kept(static_cast<std::size_t>(tensor.signature.shape.numel()), 0);
+      for (int r = 0; r < schedule_.size; ++r) {
+        const std::vector<float>* residual = world.residual(r, tensor.name);
+        const std::vector<float> zero(kept.size(), 0.0F);
+        if (residual == nullptr) residual = &zero;
+        if (*residual != references_[t].residual(r)) {
+          fail(detail::concat("rank ", r, ", ", tensor.name, ": the residual is not the reference's"));
+          return;
+        }
+        for (std::size_t i = 0; i < kept.size(); ++i) kept[i] += static_cast<double>((*residual)[i]);
+      }
+      check_mass(t, kept);
+    }
+  }
+
+  void fail(const std::string& what) {
+    if (result_.failures.size() < kFailuresShown) result_.failures.push_back(what);
+  }
+
+ private:
+  struct Place {
+    Blob input, output;
+  };
+  struct Step {
+    std::vector<Blob> inputs;
+    Blob result;
+    bool nonfinite = false;
+    bool may_hide_nonfinite = false;  // min and max of NaN, integers
+    bool disagreed = false;
+  };
+  struct Mass {  // per element, over all steps; empty if nothing is to be conserved
+    std::vector<double> inputs, results;
+    double largest = 0;
+    bool finite = true;
+  };
+
+  Place& place(int rank, std::uint32_t tensor) {
+    return places_[tensor * static_cast<std::size_t>(schedule_.size) + static_cast<std::size_t>(rank)];
+  }
+  Step& step_of(std::uint32_t step, std::uint32_t tensor) {
+    return steps_[step * schedule_.script.tensors.size() + tensor];
+  }
+
+  /// Who submits what in this step, and what must come of it.
+  void expect_step(std::uint32_t s) {
+    const auto& tensors = schedule_.script.tensors;
+    ran_.resize(tensors.size(), false);
+    const auto& ranks = schedule_.script.steps[s];
+    for (std::uint32_t t = 0; t < tensors.size(); ++t) {
+      Step& step = steps_.emplace_back();
+      std::size_t count = 0;
+      for (int r = 0; r < schedule_.size; ++r) {
+        std::int64_t rows = -1;
+        for (const Submission& submission : ranks[static_cast<std::size_t>(r)]) {
+          if (submission.tensor == t) rows = submission.rows;
+        }
+        count += rows >= 0 ? 1 : 0;
+        step.inputs.push_back(rows >= 0 ? input_of(r, s, t, rows) : Blob{});
+      }
+      if (count < static_cast<std::size_t>(schedule_.size)) {
+        step.disagreed = true;
+        continue;
+      }
+      ran_[t] = true;
+      step.result = references_[t].step(step.inputs, s);
+      const DType dtype = tensors[t].signature.dtype;
+      for (std::size_t i = 0; is_floating(dtype) && i < step.result.size() / size_of(dtype); ++i) {
+        step.nonfinite |= !std::isfinite(reference::read(step.result.data(), i, dtype));
+      }
+      step.may_hide_nonfinite = tensors[t].signature.kind != OpKind::allreduce || schedule_.nonfinite_step[t] == s;
+      check_near(s, t, step);
+      add_mass(t, step);
+    }
+  }
+
+  /// Uniform in [-1, 1] times a scale of the tensor's own; integers small enough that no sum overflows.
+  Blob input_of(int rank, std::uint32_t step, std::uint32_t tensor, std::int64_t rows) {
+    const Signature& signature = schedule_.script.tensors[tensor].signature;
+    const std::int64_t numel =
+        signature.kind == OpKind::allgather ? rows * signature.shape.cols : signature.shape.numel();
+    Blob blob(static_cast<std::size_t>(numel) * size_of(signature.dtype));
+    Dice dice(schedule_.seed * 1'000'003 + tensor * 1009 + step * 101 + static_cast<std::uint64_t>(rank));
+    const double scale = std::ldexp(1.0, static_cast<int>(tensor % 5) - 3);
+    const bool spoilt = schedule_.nonfinite_step[tensor] == step && rank == static_cast<int>(tensor) % schedule_.size;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(numel); ++i) {
+      const auto bits = dice.next();
+      double value = static_cast<double>(static_cast<std::int32_t>(bits >> 32U)) * 0x1.0p-31 * scale;
+      if (signature.dtype == DType::boolean)
+        value = bits % 8 == 0 ? 1 : 0;
+      else if (signature.dtype == DType::uint8)
+        value = static_cast<double>(bits % 15);
+      else if (!is_floating(signature.dtype))
+        value = static_cast<double>(static_cast<std::int64_t>(bits % 15) - 7);
+      if (signature.dtype == DType::float32) {
+        const auto narrow = static_cast<float>(value);
+        std::memcpy(blob.data() + 4 * i, &narrow, 4);
+      } else {
+        reference::write(blob.data(), i, signature.dtype, value);
+      }
+    }
+    if (spoilt && is_floating(signature.dtype) && numel > 0) {
+      reference::write(blob.data(), dice.below(static_cast<std::uint64_t>(numel)), signature.dtype,
+                       dice.chance(50) ? NAN : INFINITY);
+    }
+    return blob;
+  }
+
+  /// The reference itself, held against sums in double: float32 and float64, uncompressed.
+  void check_near(std::uint32_t s, std::uint32_t t, const Step& step) {
+    const Signature& signature = schedule_.script.tensors[t].signature;
+    const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
+    if (signature.kind != OpKind::allreduce || !sums || references_[t].compressed() || step.nonfinite) return;
+    if (signature.dtype != DType::float32 && signature.dtype != DType::float64) return;
+    const double factor = static_cast<double>(signature.prescale) * static_cast<double>(signature.postscale) /
+                          (signature.op == ReduceOp::average ? schedule_.size : 1);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(signature.shape.numel()); ++i) {
+      double sum = 0;
+      for (const Blob& input : step.inputs) sum += reference::read(input.data(), i, signature.dtype);
+      const double error = reference::read(step.result.data(), i, signature.dtype) - sum * factor;
+      if (std::abs(error) <= 1e-5 * schedule_.size) continue;
+      fail(detail::concat("step ", s, ", tensor ", t, ", element ", i, ": the reference is ", error,
+                          " off the sum in double"));
+      return;
+    }
+  }
+
+  void add_mass(std::uint32_t t, const Step& step) {
+    Mass& mass = masses_[t];
+    const Signature& signature = schedule_.script.tensors[t].signature;
+    mass.finite &= !step.nonfinite && schedule_.nonfinite_step[t] < 0;
+    const double to_sum = (signature.op == ReduceOp::average ? schedule_.size : 1.0) /
+                          (static_cast<double>(signature.prescale) * static_cast<double>(signature.postscale));
+    for (std::size_t i = 0; i < mass.inputs.size(); ++i) {
+      for (const Blob& input : step.inputs) mass.inputs[i] += reference::read(input.data(), i, DType::float32);
+      mass.results[i] += to_sum * reference::read(step.result.data(), i, DType::float32);
+      mass.largest = std::max(mass.largest, std::abs(mass.results[i]));
+    }
+  }
+
+  void check_mass(std::size_t t, const std::vector<double>& kept) {
+    const Mass& mass = masses_[t];
+    if (!mass.finite) return;
+    for (std::size_t i = 0; i < mass.inputs.size(); ++i) {
+      const double lost = mass.inputs[i] - mass.results[i] - kept[i];
+      if (std::abs(lost) <= 1e-4 * (1 + mass.largest)) continue;
+      fail(detail::concat(schedule_.script.tensors[t].name, ", element ", i, ": ", lost,
+                          " of the inputs is neither in the results nor in "
+                          "the residuals"));
+      return;
+    }
+  }
+
+  template <typename Say>
+  void check_error(const Operation& operation, const Step& expected, const Say& say) {
+    ++result_.errors;
+    if (operation.text.empty()) say("failed without a text");
+    if (operation.status == Status::mismatch && expected.disagreed) return;
+    // A rank that went on after a disagreement may find the others gone; whoever breaks down must be named.
+    const bool named = std::any_of(schedule_.culprits.begin(), schedule_.culprits.end(), [&](int culprit) {
+      return operation.text.find("rank " + std::to_string(culprit)) != std::string::npos;
+    });
+    if (!schedule_.breaks || !named) say("failed: ", operation.text);
+  }
+
+  const Schedule& schedule_;
+  Verification& result_;
+  std::vector<TensorReference> references_;
+  std::vector<Mass> masses_;
+  std::vector<Place> places_;
+  std::vector<Step> steps_;
+  std::vector<bool> ran_;
+};
+
+}  // namespace
+
+Verification verify(const Schedule& schedule) {
+  Verification result;
+  Program program(schedule, result);
+  try {
+    VirtualWorld world(schedule.options, schedule.script, &program);
+    const VirtualOutcome outcome = world.run();
+    result.turns = outcome.turns;
+    if (outcome.hung) program.fail("hung " + outcome.waiting);
+    if (!schedule.breaks && !outcome.hung) {
+      for (int r = 0; r < schedule.size; ++r) {
+        if (world.engine(r).admission().used() != 0) {
+          program.fail(detail::concat("rank ", r, " holds ", world.engine(r).admission().used(), " bytes at the end"));
+        }
+      }
+      program.check_residuals(world);
+    }
+  } catch (const std::exception& error) {
+    program.fail(detail::concat("threw: ", error.what()));
+  }
+  return result;
+}
+
+Verification verify_seeds(std::uint64_t first, std::uint64_t count, std::size_t most) {
+  Verification all;
+  const Distributions distributions;
+  for (std::uint64_t seed = first; seed < first + count && all.failures.size() < most; ++seed) {
+    const Schedule schedule = draw(seed, distributions);
+    const Verification one = verify(schedule);
+    all.operations += one.operations;
+    all.errors += one.errors;
+    all.turns += one.turns;
+    if (one.failures.empty()) continue;
+    std::string text = schedule.print();
+    for (const std::string& failure : one.failures) text += "\n  FAILED: " + failure;
+    text += detail::concat("\n  replay: CASYNC_SEED=", seed, " test_schedules");
+    all.failures.push_back(std::move(text));
+  }
+  return all;
+}
+
+}  // namespace casync::test

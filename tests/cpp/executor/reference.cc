@@ -1,0 +1,353 @@
+#include "executor/reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "casync/error.hpp"
+#include "codec/reference.hpp"
+#include "common/hash.hpp"
+
+namespace casync::test {
+namespace {
+
+/// Adds as `none` documents: float32 and 16-bit floats in float32, float64 in float64, integers exactly, bool as or and
+/// and.
+double combine(double a, double b, ReduceOp op, DType dtype) {
+  if (std::isnan(b) && (op == ReduceOp::min || op == ReduceOp::max)) return b;  // passed on, whichever side it is on
+  switch (op) {
+    case ReduceOp::min:
+      return b < a ? b : a;
+    case ReduceOp::max:
+      return b > a ? b : a;
+    case ReduceOp::product:
+      return a * b;
+    case ReduceOp::average:
+    case ReduceOp::sum:
+    case ReduceOp::adasum:
+      break;
+  }
+  if (dtype == DType::boolean) return a != 0 || b != 0 ? 1 : 0;
+  if (dtype == DType::float64 || !is_floating(dtype)) return a + b;
+  return static_cast<double>(static_cast<float>(a) + static_cast<float>(b));
+}
+
+/// The mean and the user's factors, on the complete sum.
+double finish(double sum, const Signature& signature, std::size_t members) {
+  const bool average = signature.op == ReduceOp::average;
+  if (signature.dtype == DType::boolean) return sum;
+  if (!is_floating(signature.dtype)) return average ? std::trunc(sum / static_cast<double>(members)) : sum;
+  if (signature.dtype == DType::float64) return average ? sum / static_cast<double>(members) : sum;
+  const float mean = average ? 1.0F / static_cast<float>(members) : 1.0F;
+  if (signature.op != ReduceOp::average && signature.op != ReduceOp::sum) return sum;
+  return static_cast<double>(static_cast<float>(sum) * (mean * (signature.prescale * signature.postscale)));
+}
+
+/// A value as it is after a hop: rounded to the dtype.
+double stored(double value, DType dtype) {
+  Blob place(8);
+  reference::write(place.data(), 0, dtype, value);
+  return reference::read(place.data(), 0, dtype);
+}
+
+}  // namespace
+
+TensorReference::TensorReference(const VirtualTensor& tensor, std::vector<std::uint32_t> host_of)
+    : tensor_(tensor),
+      codec_(make_codec(tensor.plan.codec)),
+      host_of_(std::move(host_of)),
+      name_hash_(hash_text(tensor.name)) {
+  std::map<std::uint32_t, std::vector<std::uint32_t>> hosts;
+  for (std::uint32_t m = 0; m < host_of_.size(); ++m) hosts[host_of_[m]].push_back(m);
+  for (auto& [host, ranks] : hosts) hosts_.push_back(ranks);
+  const Signature& signature = tensor.signature;
+  compressed_ = signature.kind == OpKind::allreduce && !codec_->info().identity;
+  feedback_ = compressed_ && host_of_.size() > 1 && codec_->info().feedback == Feedback::wrapper;
+  if (signature.kind == OpKind::allreduce) {
+    WorkflowRequest request;
+    request.shape = signature.shape;
+    request.dtype = signature.dtype;
+    request.codec = codec_.get();
+    request.topology = tensor.plan.topology;
+    request.partitions = tensor.plan.partitions;
+    request.first_owner = tensor.plan.first_owner;
+    request.host_of = host_of_;
+    partitions_ = build_workflow(request).partitions;
+  }
+  residuals_.assign(host_of_.size(), std::vector<float>(static_cast<std::size_t>(signature.shape.numel()), 0.0F));
+}
+
+Source TensorReference::raw(const Blob& input, const Range& range) const {
+  const std::size_t element = size_of(tensor_.signature.dtype);
+  return {input.data() + static_cast<std::size_t>(range.begin) * element,
+          static_cast<std::size_t>(range.size()) * element, true};
+}
+
+/// Payloads of whole units stand one after the other, so that of a partition is a piece of the whole gradient's.
+Source TensorReference::slice(const Blob& payload, const Range& range, int round) const {
+  const Shape& shape = tensor_.signature.shape;
+  const DType dtype = tensor_.signature.dtype;
+  if (!codec_->info().fixed_size) {
+    CASYNC_CHECK(range.begin == 0 && range.end == shape.numel(), "payloads of variable size are not cut");
+    return {payload.data(), payload.size(), false};
+  }
+  const std::size_t before = codec_->bound(shape, dtype, {0, range.begin}, round);
+  return {payload.data() + before, codec_->bound(shape, dtype, range, round), false};
+}
+
+/// Runs the codec on one part; returns the payload and writes the raw result to `out` if there is one.
+Blob TensorReference::compute(const Part& part, void* out) {
+  const Signature& signature = tensor_.signature;
+  const CodecInfo& info = codec_->info();
+  const auto n = static_cast<float>(host_of_.size());
+  const bool average = signature.op == ReduceOp::average;
+  Blob payload(part.encodes ? codec_->bound(signature.shape, signature.dtype, part.range, part.round) : 0);
+  Segment segment;
+  segment.shape = signature.shape;
+  segment.dtype = signature.dtype;
+  segment.range = part.range;
+  segment.name_hash = name_hash_;
+  segment.sequence = sequence_;
+  segment.rank = static_cast<std::uint16_t>(part.rank);
+  segment.role = part.role;
+  segment.round = static_cast<std::uint8_t>(part.round);
+  segment.sources = part.sources;
+  if (info.prescaled) {
+    segment.pre = 1.0F / n;
+  } else if (part.final) {
+    segment.mid = 1.0F / n;
+  }
+  if (part.deliver) segment.post = (average ? 1.0F : n) * (signature.prescale * signature.postscale);
+  segment.previous = part.previous;
+  if (part.feedback && feedback_) segment.residual = residuals_[part.rank].data() + part.range.begin;
+  segment.payload = payload;
+  segment.raw_out = out;
+  codec_->run(std::span(&segment, 1));
+  payload.resize(segment.payload_bytes);
+  return payload;
+}
+
+Blob TensorReference::step(const std::vector<Blob>& inputs, std::uint32_t sequence) {
+  Blob out;
+  sequence_ = sequence;
+  switch (tensor_.signature.kind) {
+    case OpKind::barrier:
+      break;
+    case OpKind::broadcast:
+      out = inputs[static_cast<std::size_t>(tensor_.signature.root)];
+      break;
+    case OpKind::allgather:
+      for (const Blob& input : inputs) out.insert(out.end(), input.begin(), input.end());
+      break;
+    case OpKind::allreduce:
+      if (!compressed_) {
+        out = allreduce_plain(inputs);
+      } else if (inputs.size() == 1) {
+        out = solo(inputs);
+      } else if (codec_->info().rounds.size() > 1 || tensor_.plan.topology == Topology::direct) {
+        out = rounds(inputs);
+      } else {
+        out = parameter_server(inputs);
+      }
+      break;
+  }
+  return out;
+}
+
+/// direct, PS: member order, one rounding at the end. ring: owner+1, ..., owner, rounded at each hop. two_level: host
+/// by host, own ranks one by one, other hosts' sums (in rank order) rounded once before.
+Blob TensorReference::allreduce_plain(const std::vector<Blob>& inputs) const {
+  const Signature& signature = tensor_.signature;
+  const DType dtype = signature.dtype;
+  const auto n = static_cast<std::uint32_t>(inputs.size());
+  Blob out(inputs[0].size());
+  const auto value = [&](std::uint32_t m, std::size_t i) { return reference::read(inputs[m].data(), i, dtype); };
+  for (std::size_t p = 0; p < partitions_.size(); ++p) {
+    const auto position = static_cast<std::uint32_t>(tensor_.plan.first_owner + p);
+    for (auto e = partitions_[p].begin; e < partitions_[p].end; ++e) {
+      const auto i = static_cast<std::size_t>(e);
+      double sum = 0;
+      bool first = true;
+      const auto add = [&](double next) {
+        sum = first ? next : combine(sum, next, signature.op, dtype);
+        first = false;
+      };
+      if (tensor_.plan.topology == Topology::ring && n > 1) {
+        for (std::uint32_t hop = 1; hop <= n; ++hop) {
+          add(value((position + hop) % n, i));
+          if (hop < n) sum = stored(sum, dtype);
+        }
+      } else if (tensor_.plan.topology == Topology::two_level && n > 1) {
+        const std::size_t owner_host = position % hosts_.size();
+        for (std::size_t h = 0; h < hosts_.size(); ++h) {
+          if (h == owner_host) {
+            for (const std::uint32_t m : hosts_[h]) add(value(m, i));
+            continue;
+          }
+          double local = value(hosts_[h][0], i);
+          for (std::size_t m = 1; m < hosts_[h].size(); ++m)
+            local = combine(local, value(hosts_[h][m], i), signature.op, dtype);
+          add(stored(local, dtype));
+        }
+      } else {
+        for (std::uint32_t m = 0; m < n; ++m) add(value(m, i));
+      }
+      reference::write(out.data(), i, dtype, finish(sum, signature, n));
+    }
+  }
+  return out;
+}
+
+/// N = 1 is the identity (rule R9), but for the user's factors.
+Blob TensorReference::solo(const std::vector<Blob>& inputs) {
+  const Signature& signature = tensor_.signature;
+  Blob out = inputs[0];
+  const float factor = signature.prescale * signature.postscale;
+  for (std::size_t i = 0; factor != 1.0F && i < out.size() / size_of(signature.dtype); ++i) {
+    const auto value = static_cast<float>(reference::read(out.data(), i, signature.dtype));
+    reference::write(out.data(), i, signature.dtype, static_cast<double>(value * factor));
+  }
+  return out;
+}
+
+/// The owner adds all contributions in member order, its own raw, takes the mean, encodes; all decode what it encoded.
+void TensorReference::owned(const std::vector<Blob>& inputs, const std::vector<Blob>& payloads, const Range& range,
+                            std::uint32_t owner, Blob& out) {
+  Part part{range, owner, Role::owner};
+  part.feedback = part.final = part.deliver = part.encodes = true;
+  for (std::uint32_t m = 0; m < inputs.size(); ++m) {
+    part.sources.push_back(m == owner ? raw(inputs[m], range) : slice(payloads[m], range, 0));
+  }
+  const std::size_t element = size_of(tensor_.signature.dtype);
+  compute(part, out.data() + static_cast<std::size_t>(range.begin) * element);
+}
+
+void TensorReference::ring(const std::vector<Blob>& inputs, const Range& range, std::uint32_t owner, Blob& out) {
+  const auto n = static_cast<std::uint32_t>(inputs.size());
+  const std::size_t element = size_of(tensor_.signature.dtype);
+  Blob carried;
+  for (std::uint32_t hop = 0; hop < n; ++hop) {
+    const std::uint32_t member = (owner + 1 + hop) % n;
+    Part part{range, member, hop == 0 ? Role::worker : Role::owner};
+    part.feedback = part.encodes = true;
+    part.final = part.deliver = hop + 1 == n;
+    const Source sum{carried.data(), carried.size(), false};
+    part.sources.assign(hop > 0 ? 1 : 0, sum);
+    part.sources.push_back(raw(inputs[member], range));
+    Blob next = compute(part, part.deliver ? out.data() + static_cast<std::size_t>(range.begin) * element : nullptr);
+    carried = std::move(next);
+  }
+}
+
+/// Every host's leader adds its ranks raw and encodes; the owner adds host by host, its own ranks raw.
+void TensorReference::two_level(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position,
+                                Blob& out) {
+  const std::size_t element = size_of(tensor_.signature.dtype);
+  const std::size_t owner_host = position % hosts_.size();
+  const std::size_t turn = position / hosts_.size();
+  const auto leader = [&](std::size_t h) { return hosts_[h][turn % hosts_[h].size()]; };
+  std::vector<Blob> sums(hosts_.size());
+  Part last{range, leader(owner_host), Role::owner};
+  last.feedback = last.final = last.deliver = last.encodes = true;
+  for (std::size_t h = 0; h < hosts_.size(); ++h) {
+    if (h == owner_host) {
+      for (const std::uint32_t m : hosts_[h]) last.sources.push_back(raw(inputs[m], range));
+      continue;
+    }
+    Part part{range, leader(h), Role::worker};
+    part.feedback = part.encodes = true;
+    for (const std::uint32_t m : hosts_[h]) part.sources.push_back(raw(inputs[m], range));
+    sums[h] = compute(part, nullptr);
+    last.sources.push_back({sums[h].data(), sums[h].size(), false});
+  }
+  compute(last, out.data() + static_cast<std::size_t>(range.begin) * element);
+}
+
+/// PS, ring and two-level with a codec of one round.
+Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
+  Blob out(inputs[0].size());
+  const auto n = static_cast<std::uint32_t>(inputs.size());
+  const Range whole{0, tensor_.signature.shape.numel()};
+  std::vector<Blob> payloads(n);
+  if (tensor_.plan.topology == Topology::parameter_server && whole.size() > 0) {
+    // What a worker sends of the partitions it does not own is cut from one encoding of the whole gradient.
+    const auto before = residuals_;
+    for (std::uint32_t m = 0; m < n; ++m) {
+      Part part{whole, m};
+      part.feedback = part.encodes = true;
+      part.sources.push_back(raw(inputs[m], whole));
+      payloads[m] = compute(part, nullptr);
+    }
+    for (std::size_t p = 0; p < partitions_.size(); ++p) {
+      const std::uint32_t owner = static_cast<std::uint32_t>(tensor_.plan.first_owner + p) % n;
+      std::copy(before[owner].begin() + partitions_[p].begin, before[owner].begin() + partitions_[p].end,
+                residuals_[owner].begin() + partitions_[p].begin);
+    }
+  }
+  for (std::size_t p = 0; p < partitions_.size(); ++p) {
+    const auto position = static_cast<std::uint32_t>(tensor_.plan.first_owner + p);
+    switch (tensor_.plan.topology) {
+      case Topology::parameter_server:
+        owned(inputs, payloads, partitions_[p], position % n, out);
+        break;
+      case Topology::ring:
+        ring(inputs, partitions_[p], position % n, out);
+        break;
+      case Topology::two_level:
+        two_level(inputs, partitions_[p], position, out);
+        break;
+      case Topology::direct:
+        CASYNC_CHECK(false, "direct has its own way");
+    }
+  }
+  return out;
+}
+
+/// direct with a codec, and codecs of several rounds: every member encodes, payloads are merged in member order, and
+/// the result of a round is what the next one starts from. In the last round direct decodes each payload, PS the merged
+/// one.
+Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
+  Blob out(inputs[0].size());
+  const Range whole{0, tensor_.signature.shape.numel()};
+  if (whole.size() == 0) return out;
+  const auto count = static_cast<int>(codec_->info().rounds.size());
+  Blob previous;
+  for (int round = 0; round < count; ++round) {
+    std::vector<Blob> payloads;
+    for (std::uint32_t m = 0; m < inputs.size(); ++m) {
+      Part part{whole, m};
+      part.round = round;
+      part.feedback = part.encodes = true;
+      part.previous = previous;
+      part.sources.push_back(raw(inputs[m], whole));
+      payloads.push_back(compute(part, nullptr));
+    }
+    Part merge{whole, 0, Role::owner};
+    merge.round = round;
+    merge.previous = previous;
+    for (const Blob& payload : payloads) merge.sources.push_back({payload.data(), payload.size(), false});
+    const bool last = round + 1 == count;
+    if (last && tensor_.plan.topology == Topology::direct) {
+      merge.role = Role::worker;
+      merge.final = merge.deliver = true;
+      compute(merge, out.data());
+      break;
+    }
+    merge.encodes = true;
+    Blob merged = compute(merge, nullptr);
+    if (last) {
+      Part decode{whole, 0};
+      decode.round = round;
+      decode.previous = previous;
+      decode.final = decode.deliver = true;
+      decode.sources.push_back({merged.data(), merged.size(), false});
+      compute(decode, out.data());
+      break;
+    }
+    previous = std::move(merged);
+  }
+  return out;
+}
+
+}  // namespace casync::test

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "casync/workflow.hpp"
+#include "executor/virtual/world.hpp"
+
+namespace casync::test {
+
+using Blob = std::vector<std::byte>;
+
+/// What one tensor's operation must give, computed from the documentation of plan, topology and codec alone: no Engine,
+/// no task graph, no message. Uncompressed values are added element by element in the order that the topology
+/// documents; a codec is run over the *whole* gradient for what the workers send, and over a partition only where an
+/// owner encodes again.
+class TensorReference {
+ public:
+  TensorReference(const VirtualTensor& tensor, std::vector<std::uint32_t> host_of);
+
+  /// One step's result from every rank's input (allgather: of its own rows). Residuals go on from step to step.
+  /// `sequence` counts the submissions of the name before.
+  Blob step(const std::vector<Blob>& inputs, std::uint32_t sequence);
+
+  const std::vector<float>& residual(int rank) const { return residuals_[static_cast<std::size_t>(rank)]; }
+  bool keeps_residuals() const { return feedback_; }
+  bool compressed() const { return compressed_; }
+
+ private:
+  struct Part {  // one compute step over a range, before it is a Segment
+    Range range;
+    std::uint32_t rank = 0;
+    Role role = Role::worker;
+    int round = 0;
+    bool feedback = false;
+    bool final = false;
+    bool deliver = false;
+    std::vector<Source> sources{};
+    std::span<const std::byte> previous{};
+    bool encodes = false;
+  };
+  Blob compute(const Part& part, void* out);
+  Source raw(const Blob& input, const Range& range) const;
+  Source slice(const Blob& payload, const Range& range, int round) const;
+
+  Blob allreduce_plain(const std::vector<Blob>& inputs) const;
+  Blob solo(const std::vector<Blob>& inputs);
+  void owned(const std::vector<Blob>& inputs, const std::vector<Blob>& payloads, const Range& range,
+             std::uint32_t owner, Blob& out);
+  void ring(const std::vector<Blob>& inputs, const Range& range, std::uint32_t owner, Blob& out);
+  void two_level(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position, Blob& out);
+  Blob parameter_server(const std::vector<Blob>& inputs);
+  Blob rounds(const std::vector<Blob>& inputs);
+
+  VirtualTensor tensor_;
+  std::shared_ptr<const Codec> codec_;
+  std::vector<std::uint32_t> host_of_;
+  std::vector<std::vector<std::uint32_t>> hosts_;
+  std::vector<Range> partitions_;
+  std::vector<std::vector<float>> residuals_;
+  std::uint64_t name_hash_;
+  std::uint32_t sequence_ = 0;
+  bool compressed_ = false;
+  bool feedback_ = false;
+};
+
+}  // namespace casync::test

@@ -1,0 +1,304 @@
+#include "executor/schedule.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "casync/error.hpp"
+
+namespace casync::test {
+namespace {
+
+template <typename T>
+std::string list_of(const std::vector<T>& values) {
+  std::ostringstream out;
+  for (const T& value : values) out << ' ' << value;
+  return out.str();
+}
+
+constexpr Nanoseconds kMillisecond = 1'000'000;
+
+Shape shape_of(Dice& dice, const Distributions& from) {
+  const std::int64_t numel = dice.one_of(from.numel);
+  const std::int64_t cols = dice.one_of(from.cols);
+  return numel < cols ? Shape{numel, 1} : Shape{numel / cols, cols};
+}
+
+Signature signature_of(Dice& dice, const Distributions& from, const Shape& shape, const std::string& codec) {
+  Signature signature;
+  const bool identity = codec == "none";
+  signature.shape = shape;
+  signature.dtype = dice.one_of(identity ? from.uncompressed : from.compressed);
+  signature.op = dice.chance(70) ? ReduceOp::average : ReduceOp::sum;
+  if (identity && dice.chance(from.odd_op)) {
+    signature.op = dice.one_of(std::vector<ReduceOp>{ReduceOp::min, ReduceOp::max, ReduceOp::product});
+    if (signature.op == ReduceOp::product && signature.dtype != DType::float64) signature.op = ReduceOp::max;
+  } else if (is_floating(signature.dtype) && signature.dtype != DType::float64 && dice.chance(from.scaled)) {
+    signature.prescale = 0.5F;
+    signature.postscale = 3.0F;
+  }
+  signature.dims = detail::concat("(", shape.rows, ", ", shape.cols, ")");
+  signature.compression = codec;
+  return signature;
+}
+
+GradientPlan plan_of(Dice& dice, const Signature& signature, int size, const std::string& codec) {
+  const auto n = static_cast<std::uint32_t>(size);
+  GradientPlan plan;
+  plan.codec = codec;
+  plan.partitions = dice.one_of(std::vector<std::uint32_t>{1, 3, n, 2 * n});
+  plan.first_owner = static_cast<std::uint32_t>(dice.below(n));
+  std::vector<Topology> routes{Topology::direct, Topology::parameter_server, Topology::ring, Topology::two_level};
+  if (codec.starts_with("test_topk")) routes = {Topology::direct};
+  if (codec == "test_tworound") routes = {Topology::direct, Topology::parameter_server};
+  plan.topology = dice.one_of(routes);
+  const auto bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);
+  if (dice.chance(30)) {  // as "auto" decides
+    const bool small = bytes <= 4096 || codec.starts_with("test_topk");
+    plan.topology = small ? Topology::direct : Topology::parameter_server;
+    if (small) plan.partitions = 1;
+  }
+  return plan;
+}
+
+VirtualTensor tiny_tensor(Dice& dice, const Distributions& from, const std::string& name) {
+  VirtualTensor tensor;
+  tensor.name = name;
+  tensor.signature = signature_of(dice, from, {1 + static_cast<std::int64_t>(dice.below(64)), 1}, "none");
+  return tensor;
+}
+
+VirtualTensor tensor_of(Dice& dice, const Distributions& from, int size, const std::string& name) {
+  VirtualTensor tensor;
+  tensor.name = name;
+  const Shape shape = shape_of(dice, from);
+  if (dice.chance(from.other_kind)) {
+    tensor.signature = signature_of(dice, from, shape, "none");
+    tensor.signature.op = ReduceOp::sum;
+    tensor.signature.prescale = tensor.signature.postscale = 1.0F;
+    tensor.signature.kind = dice.one_of(std::vector<OpKind>{OpKind::allgather, OpKind::broadcast, OpKind::barrier});
+    tensor.signature.root = static_cast<std::int32_t>(dice.below(static_cast<std::uint64_t>(size)));
+    if (tensor.signature.kind == OpKind::allgather)
+      tensor.signature.shape.rows = std::min<std::int64_t>(40, shape.rows);
+    if (tensor.signature.kind == OpKind::barrier) tensor.signature.shape = {};
+    tensor.plan = plan_of(dice, tensor.signature, size, "none");
+    return tensor;
+  }
+  std::string codec = dice.one_of(from.codecs);
+  if (shape.numel() < from.min_numel && !dice.chance(16)) codec = "none";
+  tensor.signature = signature_of(dice, from, shape, codec);
+  tensor.plan = plan_of(dice, tensor.signature, size, codec);
+  return tensor;
+}
+
+void draw_hosts(Dice& dice, Schedule& schedule) {
+  auto& host_of = schedule.options.network.host_of;
+  std::uint32_t host = 0;
+  const bool alone = dice.chance(50);
+  for (int m = 0; m < schedule.size; ++m) {
+    if (m > 0 && (alone || dice.chance(40))) ++host;
+    host_of.push_back(host);
+  }
+  if (!alone && dice.chance(30)) {  // ranks of a host need not be neighbours
+    for (std::size_t i = host_of.size(); i > 1; --i) std::swap(host_of[i - 1], host_of[dice.below(i)]);
+  }
+}
+
+void draw_options(Dice& dice, const Distributions& from, Schedule& schedule) {
+  VirtualOptions& options = schedule.options;
+  options.seed = dice.next();
+  options.network.between = {dice.one_of(from.bytes_per_second), dice.one_of(from.latency)};
+  options.network.within = {dice.one_of(from.bytes_per_second) * 8, dice.one_of(from.latency) / 4};
+  options.network.jitter = dice.one_of(from.jitter);
+  if (dice.chance(30)) {
+    for (int h = 0; h < schedule.size; ++h) options.network.host_speed.push_back(dice.chance(25) ? 0.2 : 1.0);
+  }
+  options.workers.threads = 1 + static_cast<int>(dice.below(3));
+  options.workers.seconds_per_byte = dice.chance(50) ? 1e-10 : 1e-8;
+  options.engine.pool_bytes = dice.one_of(from.pool_bytes);
+  options.engine.inline_bytes = dice.one_of(from.inline_bytes);
+  options.engine.eager_bytes = dice.one_of(from.eager_bytes);
+  options.driver.run_inline_bytes = dice.one_of(from.run_inline_bytes);
+  options.driver.batch_bytes = dice.one_of(from.batch_bytes);
+  options.driver.session_tag = static_cast<std::uint32_t>(dice.below(1000));
+  options.notice = dice.one_of(from.notice);
+  options.ticks = dice.chance(from.ticks);
+  if (dice.chance(from.global_policy)) {
+    options.coordinator = "global";
+  }
+}
+
+void draw_steps(Dice& dice, const Distributions& from, Schedule& schedule) {
+  const auto tensors = static_cast<std::uint32_t>(schedule.script.tensors.size());
+  const Nanoseconds spread = dice.one_of(from.spread);
+  const bool same_order = dice.chance(from.same_order);
+  const auto steps = 1 + dice.below(static_cast<std::uint64_t>(from.steps_most));
+  for (std::uint64_t s = 0; s < steps; ++s) {
+    auto& ranks = schedule.script.steps.emplace_back();
+    const Nanoseconds late = dice.one_of(from.late);
+    const auto who = dice.below(static_cast<std::uint64_t>(schedule.size));
+    const std::uint64_t order = dice.next();
+    for (int r = 0; r < schedule.size; ++r) {
+      auto& submissions = ranks.emplace_back();
+      Dice own(same_order ? order : dice.next());
+      for (std::uint32_t t = 0; t < tensors; ++t) {
+        const auto after = static_cast<Nanoseconds>(own.below(static_cast<std::uint64_t>(spread) + 1));
+        const Signature& signature = schedule.script.tensors[t].signature;
+        std::int64_t rows = 0;
+        if (signature.kind == OpKind::allgather)
+          rows = static_cast<std::int64_t>(dice.below(static_cast<std::uint64_t>(signature.shape.rows) + 1));
+        submissions.push_back({t, after + (static_cast<std::uint64_t>(r) == who ? late : 0), rows});
+      }
+    }
+  }
+}
+
+/// In one step one rank submits a tensor of the same name on other terms.
+void draw_disagreement(Dice& dice, Schedule& schedule) {
+  if (schedule.size < 2 || schedule.script.tensors.empty()) return;
+  auto& tensors = schedule.script.tensors;
+  const auto which = static_cast<std::uint32_t>(dice.below(tensors.size()));
+  if (tensors[which].signature.kind != OpKind::allreduce) return;
+  VirtualTensor other = tensors[which];
+  other.signature.dims += " of another rank";
+  if (dice.chance(50)) other.signature.shape.rows += 1;
+  const auto variant = static_cast<std::uint32_t>(tensors.size());
+  tensors.push_back(other);
+  schedule.in_place.push_back(true);
+  schedule.nonfinite_step.push_back(-1);
+  auto& ranks = dice.one_of(schedule.script.steps);
+  auto& step = schedule.script.steps[static_cast<std::size_t>(&ranks - schedule.script.steps.data())];
+  auto& submissions = step[dice.below(step.size())];
+  for (Submission& submission : submissions) {
+    if (submission.tensor == which) submission.tensor = variant;
+  }
+}
+
+void draw_faults(Dice& dice, Schedule& schedule) {
+  const auto n = static_cast<std::uint64_t>(schedule.size);
+  if (n < 2) return;
+  for (std::uint64_t i = 0; i < 1 + dice.below(2); ++i) {
+    Fault fault;
+    // A time on a logarithmic scale, from 1 us to 4 s.
+    fault.at = static_cast<Nanoseconds>(1'000ULL << dice.below(23));
+    fault.at += static_cast<Nanoseconds>(dice.below(static_cast<std::uint64_t>(fault.at)));
+    fault.rank = static_cast<int>(dice.below(n));
+    fault.peer = static_cast<int>((static_cast<std::uint64_t>(fault.rank) + 1 + dice.below(n - 1)) % n);
+    fault.noticed = dice.one_of(std::vector<double>{1.0, 0.4, 0.0});
+    const bool passes = dice.chance(30);
+    const Nanoseconds pause = static_cast<Nanoseconds>(1 + dice.below(3000)) * kMillisecond;
+    switch (dice.below(4)) {
+      case 0:
+        fault.kind = Fault::Kind::kill;
+        break;
+      case 1:
+        fault.kind = Fault::Kind::stop;
+        break;
+      case 2:
+        fault.kind = Fault::Kind::cut;
+        break;
+      default:
+        fault.kind = Fault::Kind::abort;
+        break;
+    }
+    const bool pauses = passes && (fault.kind == Fault::Kind::stop || fault.kind == Fault::Kind::cut);
+    schedule.script.faults.push_back(fault);
+    if (pauses) {
+      fault.kind = fault.kind == Fault::Kind::stop ? Fault::Kind::resume : Fault::Kind::mend;
+      fault.at += pause;
+      schedule.script.faults.push_back(fault);
+      continue;
+    }
+    schedule.breaks = true;
+    schedule.culprits.push_back(fault.rank);
+    if (fault.kind == Fault::Kind::cut) schedule.culprits.push_back(fault.peer);
+  }
+  schedule.options.ticks = true;
+}
+
+}  // namespace
+
+std::uint64_t Dice::next() {
+  state_ += 0x9e3779b97f4a7c15ULL;
+  std::uint64_t z = state_;
+  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31U);
+}
+
+Schedule draw(std::uint64_t seed, const Distributions& from) {
+  Dice dice(seed * 0x2545f4914f6cdd1dULL + 1);
+  Schedule schedule;
+  schedule.seed = seed;
+  schedule.size = dice.one_of(from.members);
+  draw_hosts(dice, schedule);
+  draw_options(dice, from, schedule);
+  const auto wanted = 1 + dice.below(static_cast<std::uint64_t>(from.tensors_most));
+  const std::int64_t budget = from.work_most / schedule.size / from.steps_most;
+  const bool small = dice.chance(from.small);
+  std::int64_t elements = 0;
+  for (std::uint64_t t = 0; t < wanted; ++t) {
+    const std::string name = detail::concat("gradient", t);
+    VirtualTensor tensor = small ? tiny_tensor(dice, from, name) : tensor_of(dice, from, schedule.size, name);
+    const bool gathers = tensor.signature.kind == OpKind::allgather;
+    const std::int64_t numel = tensor.signature.shape.numel() * (gathers ? schedule.size : 1);
+    if (elements + numel > budget && t > 0) continue;
+    elements += numel;
+    schedule.script.tensors.push_back(std::move(tensor));
+    schedule.in_place.push_back(dice.chance(from.in_place));
+    schedule.nonfinite_step.push_back(dice.chance(from.nonfinite) ? static_cast<std::int64_t>(dice.below(2)) : -1);
+  }
+  draw_steps(dice, from, schedule);
+  if (dice.chance(from.disagree)) draw_disagreement(dice, schedule);
+  if (dice.chance(from.leave)) {
+    for (int r = 0; r < schedule.size; ++r) {
+      schedule.script.leave_after.push_back(static_cast<Nanoseconds>(dice.below(3)) * 10 * kMillisecond);
+    }
+  }
+  if (dice.chance(from.faults)) draw_faults(dice, schedule);
+  return schedule;
+}
+
+std::string Distributions::print() const {
+  std::ostringstream out;
+  out << "members" << list_of(members) << "\ntensors 1.." << tensors_most << ", steps 1.." << steps_most << "\nnumel"
+      << list_of(numel) << "\ncols" << list_of(cols) << "\ncodecs" << list_of(codecs) << " (under " << min_numel
+      << " elements mostly none)\ndtypes, compressed:";
+  for (const DType dtype : compressed) out << ' ' << name_of(dtype);
+  out << "\ndtypes, uncompressed:";
+  for (const DType dtype : uncompressed) out << ' ' << name_of(dtype);
+  out << "\npartitions 1 3 N 2N, first owner any; topologies direct ps ring two_level auto, hosts alone or of unequal "
+         "size"
+      << "\npool bytes" << list_of(pool_bytes) << "\ninline bytes" << list_of(inline_bytes) << "\neager bytes"
+      << list_of(eager_bytes) << "\nrun inline bytes" << list_of(run_inline_bytes) << "\nbatch bytes"
+      << list_of(batch_bytes) << "\nlink bytes/s" << list_of(bytes_per_second) << ", latency ns" << list_of(latency)
+      << ", jitter ns" << list_of(jitter) << "\nnotice ns" << list_of(notice) << "\nspread ns" << list_of(spread)
+      << ", one rank late ns" << list_of(late) << "\nper cent: all tiny " << small << ", other kinds " << other_kind
+      << ", odd ops " << odd_op << ", in place " << in_place << ", scaled " << scaled << ", NaN or Inf " << nonfinite
+      << ", same order " << same_order << ", global coordinator " << global_policy << ", disagreement " << disagree
+      << ", shutdown at the end " << leave << ", faults " << faults << ", ticks " << ticks << '\n';
+  return out.str();
+}
+
+std::string Schedule::print() const {
+  std::ostringstream out;
+  out << "seed " << seed << ": " << size << " ranks, hosts" << list_of(options.network.host_of) << ", pool "
+      << options.engine.pool_bytes << ", inline " << options.engine.inline_bytes << ", eager "
+      << options.engine.eager_bytes << ", run inline " << options.driver.run_inline_bytes << ", steps "
+      << script.steps.size() << ", " << options.coordinator << " coordinator" << (options.ticks ? ", ticks" : "");
+  for (std::size_t t = 0; t < script.tensors.size(); ++t) {
+    const VirtualTensor& tensor = script.tensors[t];
+    out << "\n  " << tensor.name << ": " << name_of(tensor.signature.kind) << ' ' << name_of(tensor.signature.dtype)
+        << ' ' << tensor.signature.shape.rows << " x " << tensor.signature.shape.cols << ' '
+        << name_of(tensor.signature.op) << ", " << tensor.plan.codec << ", " << name_of(tensor.plan.topology) << ", K "
+        << tensor.plan.partitions << ", first owner " << tensor.plan.first_owner << (in_place[t] ? ", in place" : "");
+    if (nonfinite_step[t] >= 0) out << ", not finite in step " << nonfinite_step[t];
+  }
+  constexpr const char* kKinds[] = {"kill", "stop", "resume", "cut", "mend", "abort"};
+  for (const Fault& fault : script.faults) {
+    out << "\n  fault: " << kKinds[static_cast<std::size_t>(fault.kind)] << " rank " << fault.rank << " (peer "
+        << fault.peer << ") at " << static_cast<double>(fault.at) * 1e-9 << " s";
+  }
+  return out.str();
+}
+
+}  // namespace casync::test

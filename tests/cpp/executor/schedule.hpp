@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "executor/virtual/world.hpp"
+
+namespace casync::test {
+
+/// What the schedules are drawn from. Weights are by repetition; print() shows all of it.
+struct Distributions {
+  std::vector<int> members{1, 2, 2, 3, 3, 4, 4, 4, 5, 6, 7, 8, 9, 11, 13, 16};
+  int tensors_most = 12;
+  int steps_most = 4;
+  /// Elements of a gradient: nothing, one, odd, around min_numel, one block and a bit, several blocks.
+  std::vector<std::int64_t> numel{0, 1, 2, 3, 7, 64, 255, 1001, 4095, 4096, 4097, 9000, 16384, 16385, 33000, 70001};
+  std::vector<std::int64_t> cols{1, 1, 1, 3, 64, 257, 4096, 5000};
+  std::int64_t min_numel = 4096;     ///< below: uncompressed, unless a rule says otherwise (one in six)
+  std::int64_t work_most = 900'000;  ///< elements over all ranks, gradients and steps
+  std::vector<std::string> codecs{"none",
+                                  "none",
+                                  "none",
+                                  "fp16",
+                                  "bf16",
+                                  "onebit",
+                                  "onebit",
+                                  "terngrad(bits=2)",
+                                  "terngrad(bits=8)",
+                                  "test_topk(ratio=0.03)",
+                                  "test_tworound"};
+  std::vector<DType> compressed{DType::float32, DType::float32,  DType::float32,
+                                DType::float16, DType::bfloat16, DType::float64};
+  std::vector<DType> uncompressed{DType::float32,  DType::float32, DType::float32, DType::float16,
+                                  DType::bfloat16, DType::float64, DType::int8,    DType::int32,
+                                  DType::int64,    DType::uint8,   DType::boolean};
+  std::vector<std::size_t> pool_bytes{1, 2000, 64 << 10, 1 << 20, 24 << 20};
+  std::vector<std::size_t> inline_bytes{64, 1000, 12 << 10};
+  std::vector<std::size_t> eager_bytes{0, 300, 300, 3000, 1 << 20};
+  std::vector<std::size_t> run_inline_bytes{0, 4096, 64 << 10};
+  std::vector<std::size_t> batch_bytes{1, 64 << 10, 1 << 20};
+  std::vector<double> bytes_per_second{1.25e6, 1.25e7, 1.25e8, 1.25e9};
+  std::vector<Nanoseconds> latency{0, 50'000, 3'000'000};
+  std::vector<Nanoseconds> jitter{0, 10'000, 1'000'000, 20'000'000};
+  std::vector<Nanoseconds> notice{0, 20'000, 2'000'000};
+  std::vector<Nanoseconds> spread{0, 100'000, 30'000'000};  ///< over which a rank's submissions of a step are scattered
+  std::vector<Nanoseconds> late{0, 0, 0, 50'000'000, 3'000'000'000};  ///< of one rank per step
+  // Shares, in per cent.
+  int small = 15;       ///< schedules of nothing but tiny gradients, sent directly
+  int other_kind = 10;  ///< tensors that are an allgather, a broadcast or a barrier
+  int odd_op = 10;      ///< uncompressed tensors with Min, Max or Product
+  int in_place = 60;
+  int scaled = 10;      ///< with prescale and postscale
+  int nonfinite = 4;    ///< tensors that hold a NaN or Inf in one step
+  int same_order = 40;  ///< schedules in which all ranks submit in one order
+  int global_policy = 25;
+  int disagree = 12;  ///< schedules in which one rank once submits other terms
+  int leave = 25;     ///< schedules whose ranks shut down when they are through
+  int faults = 25;    ///< schedules with one or two faults
+  int ticks = 50;     ///< schedules without faults in which time passes without news, too
+
+  std::string print() const;
+};
+
+/// One job, all of it drawn from a seed.
+struct Schedule {
+  std::uint64_t seed = 0;
+  int size = 1;
+  VirtualOptions options;
+  VirtualScript script;
+  std::vector<bool> in_place;                ///< per tensor
+  std::vector<std::int64_t> nonfinite_step;  ///< per tensor, -1: none
+  bool breaks = false;                       ///< its faults may end operations with an error
+  std::vector<int> culprits;                 ///< ranks one of which such an error must name
+
+  std::string print() const;
+};
+
+Schedule draw(std::uint64_t seed, const Distributions& from);
+
+/// Random numbers of a schedule: splitmix64.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next();
+  std::uint64_t below(std::uint64_t limit) { return next() % limit; }
+  bool chance(int percent) { return below(100) < static_cast<std::uint64_t>(percent); }
+  template <typename T>
+  const T& one_of(const std::vector<T>& values) {
+    return values[below(values.size())];
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace casync::test

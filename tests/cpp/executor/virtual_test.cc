@@ -1,0 +1,142 @@
+// The virtual executor itself: time that adds up, seeds that repeat, faults that bite, and its speed.
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <iostream>
+
+#include "casync/error.hpp"
+#include "executor/virtual/world.hpp"
+
+namespace casync {
+namespace {
+
+constexpr Nanoseconds kMillisecond = 1'000'000;
+
+VirtualTensor tensor_of(const std::string& name, std::int64_t numel, const std::string& codec, Topology topology,
+                        std::uint32_t k) {
+  VirtualTensor tensor;
+  tensor.name = name;
+  tensor.signature.shape = {numel, 1};
+  tensor.signature.compression = codec;
+  tensor.plan.codec = codec;
+  tensor.plan.topology = topology;
+  tensor.plan.partitions = k;
+  return tensor;
+}
+
+/// `steps` steps in which every rank submits all tensors at once.
+VirtualScript script_of(std::uint32_t members, std::vector<VirtualTensor> tensors, std::size_t steps = 1) {
+  VirtualScript script;
+  std::vector<Submission> all;
+  for (std::uint32_t t = 0; t < tensors.size(); ++t) all.push_back({t, 0, 0});
+  script.steps.assign(steps, std::vector<std::vector<Submission>>(members, all));
+  script.tensors = std::move(tensors);
+  return script;
+}
+
+VirtualOptions sizes_only(std::uint32_t members) {
+  VirtualOptions options;
+  for (std::uint32_t m = 0; m < members; ++m) options.network.host_of.push_back(m);
+  options.sizes_only = true;
+  return options;
+}
+
+TEST(VirtualWorld, ATransferTakesItsBytesAndItsLatency) {
+  // A ring of two with one partition: 4 MB to the owner and 4 MB back, one after the other.
+  VirtualOptions options = sizes_only(2);
+  options.network.between = {1e9, kMillisecond};
+  options.workers.seconds_per_byte = 0;
+  VirtualWorld world(options, script_of(2, {tensor_of("w", 1'000'000, "none", Topology::ring, 1)}), nullptr);
+  const VirtualOutcome outcome = world.run();
+  EXPECT_FALSE(outcome.hung) << outcome.waiting;
+  // 8 ms of bytes; messages on the way: agreement (2), window (1), announcement and body (2 each, overlapping in part).
+  EXPECT_GE(outcome.finished, 12 * kMillisecond);
+  EXPECT_LE(outcome.finished, 15 * kMillisecond);
+}
+
+TEST(VirtualWorld, RanksOfAHostShareItsLink) {
+  const auto time_of = [](std::vector<std::uint32_t> host_of) {
+    VirtualOptions options = sizes_only(0);
+    options.network.host_of = std::move(host_of);
+    options.network.between = {1e9, 0};
+    options.workers.seconds_per_byte = 0;
+    VirtualWorld world(options, script_of(4, {tensor_of("w", 4'000'000, "none", Topology::direct, 4)}), nullptr);
+    return world.run().finished;
+  };
+  // Two ranks of a host send 16 MB twice each across its link; alone, each sends three times over a link of its own,
+  // and now and then two meet at a receiver.
+  EXPECT_NEAR(static_cast<double>(time_of({0, 0, 1, 1})), 64e6, 5e6);
+  EXPECT_NEAR(static_cast<double>(time_of({0, 1, 2, 3})), 52e6, 6e6);
+}
+
+TEST(VirtualWorld, ASeedRepeatsAndAnotherDoesNot) {
+  const auto run = [](std::uint64_t seed) {
+    VirtualOptions options = sizes_only(5);
+    options.seed = seed;
+    options.network.jitter = kMillisecond;
+    VirtualWorld world(options,
+                       script_of(5,
+                                 {tensor_of("a", 50'000, "onebit", Topology::parameter_server, 5),
+                                  tensor_of("b", 70'000, "none", Topology::ring, 10)},
+                                 3),
+                       nullptr);
+    const VirtualOutcome outcome = world.run();
+    return std::pair(outcome.finished, outcome.turns);
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+}
+
+TEST(VirtualWorld, AKilledRankEndsTheOthersWithItsName) {
+  class Program : public VirtualProgram {
+   public:
+    Buffers buffers(int, std::uint32_t, std::uint32_t) override { return {data.data(), data.data()}; }
+    void ended(int rank, std::uint32_t, std::uint32_t, Operation& operation) override {
+      EXPECT_EQ(operation.status, Status::peer_failure);
+      EXPECT_NE(operation.text.find("rank 1"), std::string::npos) << operation.text;
+      ended_.push_back(rank);
+    }
+    std::vector<float> data = std::vector<float>(100'000);
+    std::vector<int> ended_;
+  } program;
+  VirtualOptions options = sizes_only(3);
+  options.sizes_only = false;
+  VirtualScript script = script_of(3, {tensor_of("w", 100'000, "none", Topology::ring, 3)});
+  script.faults.push_back({.kind = Fault::Kind::kill, .at = 100'000, .rank = 1, .noticed = 0});
+  VirtualWorld world(options, script, &program);
+  EXPECT_FALSE(world.run().hung);
+  EXPECT_FALSE(world.alive(1));
+  EXPECT_EQ(program.ended_.size(), 2U);
+}
+
+TEST(VirtualWorld, AHangIsFoundAndSaysWhoWaits) {
+  VirtualOptions options = sizes_only(2);
+  options.ticks = false;  // nobody's heart beats, so nobody ever hears of the cut
+  VirtualScript script = script_of(2, {tensor_of("w", 100'000, "none", Topology::ring, 2)});
+  script.faults.push_back({.kind = Fault::Kind::cut, .at = 0, .rank = 0, .peer = 1});
+  VirtualWorld world(options, script, nullptr);
+  const VirtualOutcome outcome = world.run();
+  EXPECT_TRUE(outcome.hung);
+  EXPECT_NE(outcome.waiting.find("rank 1 in step 0 waits for w"), std::string::npos) << outcome.waiting;
+}
+
+TEST(VirtualWorld, SixteenNodesAndFourHundredGradientsInAboutASecond) {
+  std::vector<VirtualTensor> tensors;
+  for (int t = 0; t < 400; ++t) {
+    const std::int64_t numel = t % 2 == 0 ? 768 : t % 40 == 1 ? 2'400'000 : 590'000;  // as a transformer's
+    const bool small = numel < 4096;
+    tensors.push_back(tensor_of(detail::concat("g", t), numel, small ? "none" : "onebit",
+                                small ? Topology::direct : Topology::parameter_server, small ? 1 : 16));
+  }
+  VirtualWorld world(sizes_only(16), script_of(16, std::move(tensors)), nullptr);
+  const std::clock_t begin = std::clock();
+  const VirtualOutcome outcome = world.run();
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  EXPECT_FALSE(outcome.hung) << outcome.waiting;
+  std::cout << "16 nodes, 400 gradients, sizes only: " << seconds << " s of processor time for a step of "
+            << static_cast<double>(outcome.finished) * 1e-9 << " s, " << outcome.turns << " turns\n";
+  EXPECT_LT(seconds, 30);  // sanitizers and a busy machine; the figure is the line above
+}
+
+}  // namespace
+}  // namespace casync
