@@ -1,0 +1,13 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+/// One function per public header, called by module.cc.
+namespace casync {
+
+void bind_errors(pybind11::module_& module);
+void bind_codec(pybind11::module_& module);
+void bind_session(pybind11::module_& module);
+void bind_simulate(pybind11::module_& module);
+
+}  // namespace casync

@@ -1,0 +1,20 @@
+#include <pybind11/stl.h>
+
+#include "bindings/bindings.hpp"
+#include "casync/codec.hpp"
+
+namespace py = pybind11;
+
+namespace casync {
+
+void bind_codec(py::module_& module) {
+  module.def("codec_names", &codec_names, "Names of the codecs that compression= accepts.");
+  module.def(
+      "check_codec", [](const std::string& spec) { return make_codec(spec)->info().spec; }, py::arg("spec"),
+      "Canonical form of a codec spec; InvalidArgumentError if there is no such codec.");
+  module.def(
+      "isa", [] { return std::array{"baseline", "avx2", "avx512"}[static_cast<std::size_t>(current_isa())]; },
+      "Instruction set the codecs use on this processor.");
+}
+
+}  // namespace casync

@@ -1,0 +1,221 @@
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <map>
+
+#include "bindings/bindings.hpp"
+#include "casync/error.hpp"
+#include "casync/session.hpp"
+
+namespace py = pybind11;
+
+namespace casync {
+namespace {
+
+constexpr Nanoseconds kSignalInterval = 100'000'000;  // how often Ctrl-C is looked for
+
+std::shared_ptr<Transport> transport_of(const py::object& capsule) {
+  if (capsule.is_none()) return nullptr;
+  const auto typed = py::cast<py::capsule>(capsule);
+  return *static_cast<std::shared_ptr<Transport>*>(typed.get_pointer());
+}
+
+py::dict to_dict(const GradientPlan& plan) {
+  using namespace py::literals;
+  return py::dict("topology"_a = std::string(name_of(plan.topology)), "codec"_a = plan.codec,
+                  "partitions"_a = plan.partitions, "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch,
+                  "reason"_a = plan.reason);
+}
+
+GradientPlan plan_of(const std::string& name, const py::dict& dict) {
+  const auto topology = topology_from(dict["topology"].cast<std::string>());
+  if (!topology) {
+    throw InvalidArgument(detail::concat("the plan of tensor ", name, " names the topology '",
+                                         dict["topology"].cast<std::string>(), "', which is not known"));
+  }
+  GradientPlan plan;
+  plan.topology = *topology;
+  plan.codec = dict["codec"].cast<std::string>();
+  plan.partitions = dict["partitions"].cast<std::uint32_t>();
+  plan.first_owner = dict["first_owner"].cast<std::uint32_t>();
+  plan.epoch = dict["epoch"].cast<std::uint32_t>();
+  plan.reason = dict["reason"].cast<std::string>();
+  return plan;
+}
+
+SessionOptions options_of(const py::dict& dict) {
+  SessionOptions options;
+  const auto take = [&](const char* key, auto& field) {
+    if (dict.contains(key)) field = dict[key].cast<std::decay_t<decltype(field)>>();
+  };
+  take("session_tag", options.session_tag);
+  take("host_of", options.host_of);
+  take("worker_threads", options.worker_threads);
+  take("pool_bytes", options.pool_bytes);
+  take("coordinator", options.coordinator);
+  take("min_numel", options.min_numel);
+  take("partition_bytes", options.partition_bytes);
+  take("explain", options.explain);
+  take("stall_warning_s", options.stall_warning_s);
+  take("timeout_s", options.timeout_s);
+  take("peer_timeout_s", options.peer_timeout_s);
+  take("event_log", options.event_log);
+  if (dict.contains("fixed_plans")) {
+    for (const auto& [name, plan] : dict["fixed_plans"].cast<std::map<std::string, py::dict>>()) {
+      options.fixed_plans.emplace_back(name, plan_of(name, plan));
+    }
+  }
+  return options;
+}
+
+void wait_until_done(Session& session, Session::Handle handle) {
+  while (true) {
+    bool done = false;
+    {
+      const py::gil_scoped_release release;
+      done = session.wait(handle, kSignalInterval);
+    }
+    if (done) return;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+/// Waits for all before it throws the first failure, so that no handle is left behind.
+void synchronize_all(Session& session, const std::vector<Session::Handle>& handles) {
+  for (const Session::Handle handle : handles) wait_until_done(session, handle);
+  std::exception_ptr first;
+  for (const Session::Handle handle : handles) {
+    try {
+      session.collect(handle);
+    } catch (const Error&) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace
+
+void bind_session(py::module_& module) {
+  using namespace py::literals;
+  py::class_<Session>(module, "Session")
+      .def(py::init([](const py::object& transport, const py::dict& options, const py::function& log) {
+             auto shared = std::make_shared<py::function>(log);
+             return std::make_unique<Session>(transport_of(transport), options_of(options),
+                                              [shared](const std::string& text) {
+                                                const py::gil_scoped_acquire acquire;
+                                                (*shared)(text);
+                                              });
+           }),
+           "transport"_a, "options"_a, "log"_a)
+      .def_property_readonly("rank", &Session::rank)
+      .def_property_readonly("size", &Session::size)
+      .def(
+          "define",
+          [](Session& session, const std::string& name, int kind, int dtype, int op, std::int64_t rows,
+             std::int64_t cols, int root, float prescale, float postscale, std::string dims, std::string compression,
+             std::string topology, const std::string& site) {
+            Signature signature;
+            signature.kind = static_cast<OpKind>(kind);
+            signature.dtype = static_cast<DType>(dtype);
+            signature.op = static_cast<ReduceOp>(op);
+            signature.shape = {rows, cols};
+            signature.root = root;
+            signature.prescale = prescale;
+            signature.postscale = postscale;
+            signature.dims = std::move(dims);
+            signature.compression = std::move(compression);
+            signature.topology = std::move(topology);
+            return session.define(name, signature, site);
+          },
+          "name"_a, "kind"_a, "dtype"_a, "op"_a, "rows"_a, "cols"_a, "root"_a = 0, "prescale"_a = 1.0F,
+          "postscale"_a = 1.0F, "dims"_a = "", "compression"_a = "none", "topology"_a = "auto", "site"_a = "")
+      .def(
+          "submit",
+          [](Session& session, std::uint32_t registration, std::uintptr_t input, std::uintptr_t output,
+             std::int64_t rows, bool wake) {
+            return session.submit(registration, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
+                                  rows, wake);
+          },
+          "registration"_a, "input"_a, "output"_a, "rows"_a = 0, "wake"_a = true)
+      .def("done", &Session::done, "handle"_a)
+      .def(
+          "synchronize",
+          [](Session& session, Session::Handle handle) {
+            wait_until_done(session, handle);
+            session.collect(handle);
+          },
+          "handle"_a)
+      .def("synchronize_all", &synchronize_all, "handles"_a)
+      .def(
+          "synchronize_gather",
+          [](Session& session, Session::Handle handle) {
+            wait_until_done(session, handle);
+            Session::Gathered gathered = session.take_result(handle);
+            session.collect(handle);
+            return py::make_tuple(
+                py::bytearray(reinterpret_cast<const char*>(gathered.bytes.data()), gathered.bytes.size()),
+                gathered.rows);
+          },
+          "handle"_a)
+      .def("abort", &Session::abort, "why"_a)
+      .def("shutdown", &Session::shutdown, py::call_guard<py::gil_scoped_release>())
+      .def("counters",
+           [](Session& session) {
+             SessionCounters counters;
+             {
+               const py::gil_scoped_release release;
+               counters = session.counters();
+             }
+             return py::dict(
+                 "sent_bytes"_a = counters.transport.sent_bytes, "received_bytes"_a = counters.transport.received_bytes,
+                 "sent_messages"_a = counters.transport.sent_messages,
+                 "received_messages"_a = counters.transport.received_messages, "slot_bytes"_a = counters.slot_bytes,
+                 "residual_bytes"_a = counters.residual_bytes, "pool_peak"_a = counters.pool_peak);
+           })
+      .def("plan",
+           [](Session& session, std::uint32_t registration) -> py::object {
+             std::unique_ptr<GradientPlan> plan;
+             {
+               const py::gil_scoped_release release;
+               plan = session.plan(registration);
+             }
+             if (plan == nullptr) return py::none();
+             return to_dict(*plan);
+           })
+      .def("plans",
+           [](Session& session) {
+             std::vector<std::pair<std::string, GradientPlan>> plans;
+             {
+               const py::gil_scoped_release release;
+               plans = session.plans();
+             }
+             py::dict by_name;
+             for (const auto& [name, plan] : plans) by_name[py::str(name)] = to_dict(plan);
+             return by_name;
+           })
+      .def("residual_names", &Session::residual_names, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "residual",
+          [](Session& session, const std::string& name) {
+            std::vector<float> values;
+            {
+              const py::gil_scoped_release release;
+              values = session.residual(name);
+            }
+            return py::array_t<float>(static_cast<py::ssize_t>(values.size()), values.data());
+          },
+          "name"_a)
+      .def(
+          "set_residual",
+          [](Session& session, const std::string& name,
+             const py::array_t<float, py::array::c_style | py::array::forcecast>& values) {
+            const std::span<const float> span(values.data(), static_cast<std::size_t>(values.size()));
+            const py::gil_scoped_release release;
+            session.set_residual(name, span);
+          },
+          "name"_a, "values"_a);
+}
+
+}  // namespace casync

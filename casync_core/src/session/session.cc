@@ -1,0 +1,290 @@
+#include "casync/session.hpp"
+
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+#include "casync/error.hpp"
+#include "common/hash.hpp"
+#include "coordinator/make_policy.hpp"
+#include "engine/event_log.hpp"
+#include "executor/real/real_executor.hpp"
+#include "planner/measured_planning.hpp"
+#include "transport/local/local_transport.hpp"
+
+namespace casync {
+namespace {
+
+constexpr Nanoseconds from_seconds(double seconds) { return static_cast<Nanoseconds>(seconds * 1e9); }
+
+[[noreturn]] void throw_failure(Status status, const std::string& text) {
+  switch (status) {
+    case Status::mismatch:
+      throw Mismatch(text);
+    case Status::timeout:
+      throw Timeout(text);
+    case Status::aborted:
+      throw Aborted(text);
+    case Status::peer_failure:
+      throw PeerFailure(text);
+    case Status::invalid:
+      throw InvalidArgument(text);
+    case Status::corrupt:
+      throw CorruptPayload(text);
+    case Status::ok:
+      break;
+  }
+  throw InternalError("an operation failed with status ok");
+}
+
+}  // namespace
+
+/// `mutex_` guards the registrations, the operations and the outstanding names; nothing is locked inside it but the
+/// executor's inbox.
+struct Session::Impl {
+  struct Slot {
+    std::unique_ptr<Operation> operation;
+    std::uint32_t registration = 0;
+    std::uint32_t generation = 0;
+  };
+
+  Impl(std::shared_ptr<Transport> given, SessionOptions wanted, std::function<void(const std::string&)> log)
+      : options(std::move(wanted)), transport(std::move(given)), report(std::move(log)) {
+    if (transport == nullptr) transport = transport::connect_solo();
+    if (options.host_of.empty()) options.host_of.assign(static_cast<std::size_t>(transport->size()), 0);
+    EngineOptions engine;
+    engine.member = static_cast<std::uint32_t>(transport->rank());
+    engine.host_of = options.host_of;
+    engine.pool_bytes = options.pool_bytes;
+    engine.heartbeat.timeout = from_seconds(options.peer_timeout_s);
+    engine.ledger.stall_warning = from_seconds(options.stall_warning_s);
+    engine.ledger.timeout = from_seconds(options.timeout_s);
+    planning.host_of = options.host_of;
+    planning.planner.min_numel = options.min_numel;
+    planning.planner.partition_bytes = static_cast<double>(options.partition_bytes);
+    planning.fixed.insert(options.fixed_plans.begin(), options.fixed_plans.end());
+    planning.explain = options.explain;
+    RealExecutor::Options real;
+    real.worker_threads = options.worker_threads;
+    real.driver.session_tag = options.session_tag;
+    real.driver.inline_bytes = engine.inline_bytes;
+    auto policy = make_policy(options.coordinator, static_cast<std::uint16_t>(transport->rank()),
+                              static_cast<std::uint16_t>(transport->size()));
+    std::unique_ptr<Planning> plans = std::make_unique<MeasuredPlanning>(planning, report);
+    if (!options.event_log.empty()) {
+      event_log = std::make_unique<EventLog>(options.event_log, engine, options.coordinator);
+      plans = event_log->watch(std::move(plans));
+      real.driver.observer = event_log.get();
+    }
+    executor = std::make_unique<RealExecutor>(
+        std::make_unique<Engine>(std::move(engine), std::move(policy), std::move(plans)), transport, real, report);
+  }
+
+  Slot& slot_of(Handle handle) {
+    const auto index = static_cast<std::size_t>(handle & 0xffffffffU);
+    if (index >= slots.size() || slots[index].generation != handle >> 32U || slots[index].operation == nullptr) {
+      throw InvalidArgument("this handle is not outstanding: it was synchronised before, or never given out");
+    }
+    return slots[index];
+  }
+
+  SessionOptions options;
+  std::shared_ptr<Transport> transport;
+  std::function<void(const std::string&)> report;
+  MeasuredPlanning::Options planning;
+  std::mutex mutex;
+  std::deque<Definition> definitions;  // stable addresses
+  std::unordered_map<std::string, std::uint32_t> definition_index;
+  std::vector<std::string> sites;
+  std::unordered_map<std::string, Handle> outstanding;
+  std::deque<Slot> slots;
+  std::vector<std::uint32_t> free_slots;
+  bool shut_down = false;
+  std::unique_ptr<EventLog> event_log;  // outlives the executor
+  std::unique_ptr<RealExecutor> executor;
+};
+
+Session::Session(std::shared_ptr<Transport> transport, SessionOptions options,
+                 std::function<void(const std::string&)> log)
+    : impl_(std::make_unique<Impl>(std::move(transport), std::move(options), std::move(log))) {}
+
+Session::~Session() { shutdown(); }
+
+int Session::rank() const { return impl_->transport->rank(); }
+int Session::size() const { return impl_->transport->size(); }
+
+namespace {
+
+/// What can be refused without asking the other ranks, besides what the planner refuses.
+void check(const std::string& name, const Signature& signature, int size) {
+  const auto refuse = [&](const auto&... parts) {
+    throw InvalidArgument(detail::concat("tensor ", name, ": ", parts...));
+  };
+  if (signature.kind == OpKind::broadcast && (signature.root < 0 || signature.root >= size)) {
+    refuse("broadcast root rank ", signature.root, " is not one of 0 to ", size - 1);
+  }
+  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
+  if (signature.kind == OpKind::allreduce && !sums && (signature.prescale != 1.0F || signature.postscale != 1.0F)) {
+    refuse("prescale and postscale factors go with Average and Sum, not with ", name_of(signature.op));
+  }
+}
+
+std::string key_of(const std::string& name, const Signature& s) {
+  return detail::concat(name, '\0', static_cast<int>(s.kind), ',', static_cast<int>(s.dtype), ',',
+                        static_cast<int>(s.op), ',', s.shape.rows, ',', s.shape.cols, ',', s.root, ',', s.prescale, ',',
+                        s.postscale, ',', s.dims, ',', s.compression, ',', s.topology);
+}
+
+}  // namespace
+
+std::uint32_t Session::define(const std::string& name, const Signature& signature, const std::string& site) {
+  const std::lock_guard lock(impl_->mutex);
+  const std::string key = key_of(name, signature);
+  if (const auto at = impl_->definition_index.find(key); at != impl_->definition_index.end()) return at->second;
+  check(name, signature, size());
+  MeasuredPlanning::check(impl_->planning, name, signature);  // throws what no plan can carry
+  const auto number = static_cast<std::uint32_t>(impl_->definitions.size());
+  impl_->definitions.push_back({name, signature, hash_text(name)});
+  impl_->definition_index.emplace(key, number);
+  impl_->executor->define(number, {name, 0, signature, site});
+  return number;
+}
+
+Session::Handle Session::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
+                                bool wake) {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->shut_down) throw Aborted("CaSync has been shut down");
+  const Definition& definition = impl_->definitions.at(registration);
+  const auto [at, is_new] = impl_->outstanding.try_emplace(definition.name, 0);
+  if (!is_new) {
+    throw InvalidArgument(
+        detail::concat("Requested to ", name_of(definition.signature.kind),
+                       " a tensor with the same name as another that is outstanding: ", definition.name,
+                       ". Synchronize the first before you submit it again, or give one another name"));
+  }
+  if (impl_->free_slots.empty()) {
+    impl_->free_slots.push_back(static_cast<std::uint32_t>(impl_->slots.size()));
+    impl_->slots.emplace_back();
+  }
+  const std::uint32_t index = impl_->free_slots.back();
+  impl_->free_slots.pop_back();
+  Impl::Slot& slot = impl_->slots[index];
+  slot.operation = std::make_unique<Operation>();
+  slot.operation->definition = &definition;
+  slot.operation->input = input;
+  slot.operation->output = output;
+  slot.operation->rows = rows;
+  slot.registration = registration;
+  const Handle handle = (static_cast<Handle>(slot.generation) << 32U) | index;
+  at->second = handle;
+  impl_->executor->submit(registration, slot.operation.get(), wake);
+  return handle;
+}
+
+bool Session::done(Handle handle) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->slot_of(handle).operation->done.load(std::memory_order_acquire);
+}
+
+bool Session::wait(Handle handle, Nanoseconds timeout) {
+  const Operation* operation = nullptr;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    operation = impl_->slot_of(handle).operation.get();
+  }
+  return impl_->executor->wait(*operation, timeout);
+}
+
+Session::Gathered Session::take_result(Handle handle) {
+  const std::lock_guard lock(impl_->mutex);
+  Operation& operation = *impl_->slot_of(handle).operation;
+  return {std::move(operation.result), operation.result_rows};
+}
+
+void Session::collect(Handle handle) {
+  std::unique_ptr<Operation> operation;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    Impl::Slot& slot = impl_->slot_of(handle);
+    CASYNC_CHECK(slot.operation->done.load(std::memory_order_acquire), "an operation is collected before it is done");
+    operation = std::move(slot.operation);
+    ++slot.generation;
+    impl_->outstanding.erase(operation->definition->name);
+    impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & 0xffffffffU));
+  }
+  if (operation->nonfinite) {
+    impl_->report(
+        detail::concat("tensor ", operation->definition->name, " holds NaN or Inf after it was synchronised"));
+  }
+  if (operation->status != Status::ok) throw_failure(operation->status, operation->text);
+}
+
+void Session::abort(const std::string& why) { impl_->executor->abort(why); }
+
+void Session::shutdown() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->shut_down) return;
+    impl_->shut_down = true;
+  }
+  impl_->executor->shutdown();
+}
+
+SessionCounters Session::counters() {
+  SessionCounters counters;
+  impl_->executor->inspect([&](Driver& driver, const Engine& engine) {
+    counters.transport = impl_->transport->counters();
+    counters.slot_bytes = driver.memory().slot_memory();
+    counters.residual_bytes = driver.memory().residual_memory();
+    counters.pool_peak = engine.admission().peak();
+  });
+  return counters;
+}
+
+std::unique_ptr<GradientPlan> Session::plan(std::uint32_t registration) {
+  std::unique_ptr<GradientPlan> plan;
+  impl_->executor->inspect([&](Driver&, const Engine& engine) {
+    if (const GradientPlan* known = engine.plan_of(registration)) plan = std::make_unique<GradientPlan>(*known);
+  });
+  return plan;
+}
+
+std::vector<std::pair<std::string, GradientPlan>> Session::plans() {
+  std::vector<const Definition*> definitions;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    for (const Definition& definition : impl_->definitions) definitions.push_back(&definition);
+  }
+  std::vector<std::pair<std::string, GradientPlan>> plans;
+  impl_->executor->inspect([&](Driver&, const Engine& engine) {
+    for (std::uint32_t i = 0; i < definitions.size(); ++i) {
+      if (definitions[i]->signature.kind != OpKind::allreduce) continue;
+      if (const GradientPlan* plan = engine.plan_of(i)) plans.emplace_back(definitions[i]->name, *plan);
+    }
+  });
+  return plans;
+}
+
+std::vector<std::string> Session::residual_names() {
+  std::vector<std::string> names;
+  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+    for (const auto& [name, residual] : driver.memory().residuals()) names.push_back(name);
+  });
+  return names;
+}
+
+std::vector<float> Session::residual(const std::string& name) {
+  std::vector<float> values;
+  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+    const auto& residuals = driver.memory().residuals();
+    if (const auto at = residuals.find(name); at != residuals.end()) values = at->second;
+  });
+  return values;
+}
+
+void Session::set_residual(const std::string& name, std::span<const float> values) {
+  impl_->executor->inspect(
+      [&](Driver& driver, const Engine&) { driver.memory().residuals()[name].assign(values.begin(), values.end()); });
+}
+
+}  // namespace casync

@@ -1,0 +1,199 @@
+// Whole sessions over the local transport, real threads: every topology and kind of operation against sums in double.
+#include "session/world.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+#include <random>
+
+#include "casync/error.hpp"
+
+namespace casync {
+namespace {
+
+std::vector<float> gradient_of(int rank, std::int64_t numel, std::uint32_t seed) {
+  std::mt19937 random(seed * 1000 + static_cast<std::uint32_t>(rank));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(numel));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<double> mean_of(int size, std::int64_t numel, std::uint32_t seed) {
+  std::vector<double> mean(static_cast<std::size_t>(numel));
+  for (int r = 0; r < size; ++r) {
+    const auto values = gradient_of(r, numel, seed);
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += static_cast<double>(values[i]) / size;
+  }
+  return mean;
+}
+
+Signature signature_of(std::int64_t numel, const std::string& codec, const std::string& topology) {
+  Signature signature;
+  signature.shape = {numel, 1};
+  signature.dims = "(" + std::to_string(numel) + ",)";
+  signature.compression = codec;
+  signature.topology = topology;
+  return signature;
+}
+
+struct Case {
+  int size;
+  std::string topology;
+  std::string coordinator = "local";
+};
+
+class Allreduce : public testing::TestWithParam<Case> {};
+
+TEST_P(Allreduce, UncompressedMeanMatchesDoubleSums) {
+  const auto [size, topology, coordinator] = GetParam();
+  std::mutex mutex;
+  std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
+  for (const std::int64_t numel : {0, 1, 7, 1000, 5000, 100003, 700001}) {
+    spawn(
+        size,
+        [&](Session& session) {
+          auto values = gradient_of(session.rank(), numel, 3);
+          const auto registration = session.define("w", signature_of(numel, "none", topology), "test");
+          run(session, registration, values.data(), values.data());
+          const std::lock_guard lock(mutex);
+          results[static_cast<std::size_t>(session.rank())] = values;
+        },
+        [&](int, SessionOptions& options) {
+          options.partition_bytes = 64 << 10;
+          options.coordinator = coordinator;
+          if (topology == "two_level") {
+            for (std::size_t m = 0; m < options.host_of.size(); ++m)
+              options.host_of[m] = static_cast<std::uint32_t>(m / 2);
+          }
+        });
+    const auto mean = mean_of(size, numel, 3);
+    for (const auto& result : results) {
+      EXPECT_EQ(result, results.front()) << "replicas differ";
+      for (std::size_t i = 0; i < mean.size(); ++i)
+        ASSERT_NEAR(result[i], mean[i], 1e-5) << "element " << i << " of " << numel;
+    }
+  }
+}
+
+TEST_P(Allreduce, CompressedReplicasAreIdenticalOverManySteps) {
+  const auto [size, topology, coordinator] = GetParam();
+  std::mutex mutex;
+  for (const std::string codec : {"onebit", "fp16", "terngrad(bits=2)"}) {
+    const std::int64_t numel = 200'003;
+    std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
+    std::vector<double> sum_of_results(static_cast<std::size_t>(numel));
+    std::vector<double> sum_of_means(static_cast<std::size_t>(numel));
+    spawn(
+        size,
+        [&](Session& session) {
+          const auto registration = session.define("w", signature_of(numel, codec, topology), "test");
+          for (std::uint32_t step = 0; step < 5; ++step) {
+            auto values = gradient_of(session.rank(), numel, step);
+            run(session, registration, values.data(), values.data());
+            const std::lock_guard lock(mutex);
+            results[static_cast<std::size_t>(session.rank())] = values;
+          }
+        },
+        [&](int, SessionOptions& options) {
+          options.partition_bytes = 64 << 10;
+          options.coordinator = coordinator;
+          if (topology == "two_level") {
+            for (std::size_t m = 0; m < options.host_of.size(); ++m)
+              options.host_of[m] = static_cast<std::uint32_t>(m / 2);
+          }
+        });
+    for (const auto& result : results) EXPECT_EQ(result, results.front()) << codec << ": replicas differ";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Allreduce,
+                         testing::Values(Case{1, "ps"}, Case{2, "ps"}, Case{3, "ps"}, Case{4, "ps"}, Case{2, "ring"},
+                                         Case{3, "ring"}, Case{5, "ring"}, Case{4, "two_level"}, Case{5, "two_level"},
+                                         Case{3, "direct"}, Case{4, "ps", "global"}, Case{5, "ring", "global"}),
+                         [](const auto& test) {
+                           return test.param.topology + std::to_string(test.param.size) + "_" + test.param.coordinator;
+                         });
+
+TEST(Session, ManySmallOperationsAtOnce) {
+  spawn(4, [](Session& session) {
+    constexpr int kCount = 200;
+    std::vector<std::vector<float>> values(kCount);
+    std::vector<std::uint32_t> registrations;
+    for (int i = 0; i < kCount; ++i) {
+      registrations.push_back(session.define("t" + std::to_string(i), signature_of(1024, "none", "auto"), "test"));
+    }
+    for (int step = 0; step < 5; ++step) {
+      std::vector<Session::Handle> handles;
+      for (int i = 0; i < kCount; ++i) {
+        // Ranks submit in different orders.
+        const auto which = static_cast<std::size_t>((i * 7 + session.rank() * 13) % kCount);
+        values[which].assign(1024, static_cast<float>(session.rank()) + static_cast<float>(which));
+        handles.push_back(session.submit(registrations[which], values[which].data(), values[which].data()));
+      }
+      for (const auto handle : handles) {
+        while (!session.wait(handle, 1'000'000'000)) {
+        }
+        session.collect(handle);
+      }
+      for (int i = 0; i < kCount; ++i) ASSERT_EQ(values[static_cast<std::size_t>(i)][17], 1.5F + static_cast<float>(i));
+    }
+  });
+}
+
+TEST(Session, DisagreementShowsBothSidesAndTheSessionStaysUsable) {
+  spawn(3, [](Session& session) {
+    std::vector<float> values(6000, 1.0F);
+    const std::int64_t numel = session.rank() == 1 ? 5000 : 6000;
+    const auto wrong = session.define("w", signature_of(numel, "none", "ps"), "train.py:7");
+    try {
+      run(session, wrong, values.data(), values.data());
+      FAIL() << "rank " << session.rank() << " noticed nothing";
+    } catch (const Mismatch& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("(5000,)"), std::string::npos) << text;
+      EXPECT_NE(text.find("(6000,)"), std::string::npos) << text;
+      EXPECT_NE(text.find("train.py:7"), std::string::npos) << text;
+    }
+    const auto right = session.define("w", signature_of(6000, "none", "ps"), "train.py:7");
+    run(session, right, values.data(), values.data());
+    EXPECT_EQ(values[5999], 1.0F);
+  });
+}
+
+TEST(Session, AllgatherBroadcastBarrier) {
+  spawn(3, [](Session& session) {
+    const int rank = session.rank();
+    Signature gather;
+    gather.kind = OpKind::allgather;
+    gather.shape = {0, 2};
+    const auto registration = session.define("g", gather, "test");
+    for (int step = 0; step < 3; ++step) {
+      std::vector<float> mine(static_cast<std::size_t>(2 * (rank + step)), static_cast<float>(rank));
+      const auto handle = session.submit(registration, mine.data(), nullptr, rank + step);
+      while (!session.wait(handle, 1'000'000'000)) {
+      }
+      const auto gathered = session.take_result(handle);
+      session.collect(handle);
+      ASSERT_EQ(gathered.rows, 3 + 3 * step);
+      const auto* values = reinterpret_cast<const float*>(gathered.bytes.data());
+      std::size_t at = 0;
+      for (int r = 0; r < 3; ++r) {
+        for (int i = 0; i < 2 * (r + step); ++i) ASSERT_EQ(values[at++], static_cast<float>(r));
+      }
+    }
+    Signature broadcast = signature_of(300'000, "none", "auto");
+    broadcast.kind = OpKind::broadcast;
+    broadcast.root = 1;
+    std::vector<float> values(300'000, static_cast<float>(rank));
+    run(session, session.define("b", broadcast, "test"), values.data(), values.data());
+    EXPECT_EQ(values[299'999], 1.0F);
+    Signature barrier;
+    barrier.kind = OpKind::barrier;
+    run(session, session.define("barrier", barrier, "test"), nullptr, nullptr);
+  });
+}
+
+}  // namespace
+}  // namespace casync
