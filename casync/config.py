@@ -1,0 +1,126 @@
+"""All that can be set from outside: one frozen `Config`, read once at `init()`.
+
+    config = Config.from_environment(os.environ, compression="onebit")
+
+An argument wins over a `CASYNC_` variable, which wins over Horovod's name for it, which wins over the default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from casync.errors import InvalidArgumentError
+
+__all__ = ["Config"]
+
+_T = TypeVar("_T")
+
+
+def _setting(default: _T, variable: str, parse: Callable[[str], _T], alias: str | None = None) -> _T:
+    """A field that `variable` sets, or else Horovod's `alias`."""
+    return field(default=default, metadata={"variables": (variable, *filter(None, [alias])), "parse": parse})
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise ValueError(f"it must be at least {least}")
+        return value
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError("it must be a finite number of seconds above 0")
+    return value
+
+
+def _explain(text: str) -> bool:
+    if text not in ("", "explain"):
+        raise ValueError('it is "explain" or empty')
+    return text == "explain"
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a session behaves. Each field names its variable, in brackets Horovod's, and its default.
+
+    All ranks must be given the same values: a rank that compresses what another does not is a `MismatchError`.
+    """
+
+    compression: str = _setting("none", "CASYNC_COMPRESSION", str)
+    """`CASYNC_COMPRESSION` (none): codec spec of gradients for which no `compression=` is given."""
+
+    topology: str = _setting("auto", "CASYNC_TOPOLOGY", str)
+    """`CASYNC_TOPOLOGY` (auto): auto, direct, ps, ring or two_level, where no `topology=` is given."""
+
+    min_numel: int = _setting(4096, "CASYNC_MIN_NUMEL", _count(0))
+    """`CASYNC_MIN_NUMEL` (4096): gradients of fewer elements go uncompressed."""
+
+    partition_bytes: int = _setting(256 << 10, "CASYNC_PARTITION_BYTES", _count(1))
+    """`CASYNC_PARTITION_BYTES` (256 KiB): the size of partition that the planner aims at."""
+
+    pool_bytes: int = _setting(24 << 20, "CASYNC_POOL_BYTES", _count(1))
+    """`CASYNC_POOL_BYTES` (24 MiB): memory for payloads and partial sums, per rank."""
+
+    worker_threads: int = _setting(1, "CASYNC_WORKER_THREADS", _count(1))
+    """`CASYNC_WORKER_THREADS` (1): threads that encode, merge and decode, per rank."""
+
+    coordinator: str = _setting("local", "CASYNC_COORDINATOR", str)
+    """`CASYNC_COORDINATOR` (local): the policy that decides which messages go over the links now: local or global."""
+
+    explain: bool = _setting(False, "CASYNC_PLAN", _explain)
+    """`CASYNC_PLAN=explain` (off): log the plan of each gradient with its reason and its predicted times."""
+
+    stall_warning_s: float = _setting(
+        60.0, "CASYNC_STALL_WARNING_SECONDS", _seconds, "HOROVOD_STALL_CHECK_TIME_SECONDS"
+    )
+    """`CASYNC_STALL_WARNING_SECONDS` [`HOROVOD_STALL_CHECK_TIME_SECONDS`] (60): report an operation that some rank has
+    not submitted for so long."""
+
+    timeout_s: float = _setting(600.0, "CASYNC_TIMEOUT_SECONDS", _seconds)
+    """`CASYNC_TIMEOUT_SECONDS` (600): such an operation ends with a `StallError` after so long. Always finite."""
+
+    peer_timeout_s: float = _setting(8.0, "CASYNC_PEER_TIMEOUT_SECONDS", _seconds)
+    """`CASYNC_PEER_TIMEOUT_SECONDS` (8): a rank that does not answer for so long, while another waits for it, is given
+    up.
+    """
+
+    event_log: str = _setting("", "CASYNC_EVENT_LOG", str)
+    """`CASYNC_EVENT_LOG` (none): file for `casync replay`; `{rank}` in it becomes the rank, and is appended if it is
+    missing.
+    """
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], **overrides: Any) -> Config:
+        """The settings in `environ`, replaced by those `overrides` that are not None.
+
+        Raises `InvalidArgumentError` that names the variable for a value it cannot read. Empty variables count as
+        unset.
+        """
+        values: dict[str, Any] = {}
+        for item in dataclasses.fields(cls):
+            for variable in reversed(item.metadata["variables"]):
+                if text := environ.get(variable):
+                    try:
+                        values[item.name] = item.metadata["parse"](text)
+                    except ValueError as error:
+                        raise InvalidArgumentError(f"{variable}={text!r}: {error}") from None
+        values.update({name: value for name, value in overrides.items() if value is not None})
+        return cls(**values)
+
+    def core_options(self, rank: int, size: int) -> dict[str, Any]:
+        """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
+        options = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("compression", "topology")}
+        if self.event_log:
+            path = self.event_log
+            if size > 1 and "{rank}" not in path:
+                path += ".{rank}"
+            options["event_log"] = path.replace("{rank}", str(rank))
+        return options

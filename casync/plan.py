@@ -1,0 +1,114 @@
+"""Plans as values and as JSON: how each gradient of a job is synchronised.
+
+The same fields and names as the core's `GradientPlan`, so C++, Python and the files grep alike. A file is one object:
+
+    {"format": "casync-plan", "version": 1, "gradients": {"conv1.weight": {"topology": "ps", "codec": "onebit", ...}}}
+
+    plans = read_plans("plan.json")
+    plans["conv1.weight"].codec           # "onebit"
+    write_plans("copy.json", plans)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+__all__ = ["TOPOLOGIES", "GradientPlan", "PlanError", "from_json", "read_plans", "to_json", "write_plans"]
+
+TOPOLOGIES = ("direct", "ps", "ring", "two_level")
+
+_FORMAT = "casync-plan"
+_VERSION = 1
+_UINT32 = 2**32 - 1
+
+
+class PlanError(ValueError):
+    """Text that is no plan, or a plan that cannot be; says where and why."""
+
+
+@dataclass(frozen=True)
+class GradientPlan:
+    """How one gradient is synchronised. Checked when made: a plan that exists can be carried to the core."""
+
+    topology: str = "direct"
+    """One of `TOPOLOGIES`."""
+    codec: str = "none"
+    """A spec, for example `terngrad(bits=2)`."""
+    partitions: int = 1
+    """K, at least 1; fewer are made when the gradient has fewer units."""
+    first_owner: int = 0
+    """Partition p is owned by member (first_owner + p) mod N."""
+    epoch: int = 0
+    """Plans of one epoch hold together; a re-plan starts the next."""
+    reason: str = ""
+    """Why, in words, with the predicted times."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("partitions", 1), ("first_owner", 0), ("epoch", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _UINT32:
+                raise PlanError(f"{name} must be an integer from {least} to {_UINT32}, not {value!r}")
+        for name in ("topology", "codec", "reason"):
+            if not isinstance(getattr(self, name), str):
+                raise PlanError(f"{name} must be text, not {getattr(self, name)!r}")
+        if self.topology not in TOPOLOGIES:
+            raise PlanError(f"topology {self.topology!r} is not known; known: {', '.join(TOPOLOGIES)}")
+        if not self.codec:
+            raise PlanError('codec is empty; write "none" for no compression')
+
+
+def to_json(plans: Mapping[str, GradientPlan]) -> str:
+    """The text of a plan file, one gradient after another in the order of `plans`."""
+    gradients = {name: asdict(plan) for name, plan in plans.items()}
+    return json.dumps({"format": _FORMAT, "version": _VERSION, "gradients": gradients}, indent=2) + "\n"
+
+
+def from_json(text: str) -> dict[str, GradientPlan]:
+    """Plans by gradient name. Fields left out have their defaults; unknown ones are refused, as typing errors."""
+    try:
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise PlanError(f"not JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise PlanError(f'not a plan: no "format": "{_FORMAT}" at its top')
+    if document.get("version") != _VERSION:
+        raise PlanError(f"plan version {document.get('version')!r}; this CaSync reads version {_VERSION}")
+    gradients = document.get("gradients")
+    if not isinstance(gradients, dict):
+        raise PlanError('"gradients" must be an object of plans by gradient name')
+    return {name: _gradient(name, content) for name, content in gradients.items()}
+
+
+def _gradient(name: str, content: object) -> GradientPlan:
+    if not isinstance(content, dict):
+        raise PlanError(f"gradient {name!r}: must be an object, not {content!r}")
+    unknown = set(content) - {field.name for field in fields(GradientPlan)}
+    if unknown:
+        raise PlanError(f"gradient {name!r}: unknown field {sorted(unknown)[0]!r}")
+    try:
+        return GradientPlan(**content)
+    except PlanError as error:
+        raise PlanError(f"gradient {name!r}: {error}") from None
+
+
+def read_plans(path: str | os.PathLike[str]) -> dict[str, GradientPlan]:
+    """Plans of a file; a PlanError names the file."""
+    try:
+        return from_json(Path(path).read_text(encoding="utf-8"))
+    except (PlanError, UnicodeDecodeError) as error:
+        raise PlanError(f"{os.fspath(path)}: {error}") from None
+
+
+def write_plans(path: str | os.PathLike[str], plans: Mapping[str, GradientPlan]) -> None:
+    """Write a plan file, whole or not at all: a reader never sees half of one."""
+    target = Path(path)
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(to_json(plans), encoding="utf-8")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,48 @@
+"""Plans as text: a table of choices, or the reason of each. Pure functions from plans to lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from casync.plan import GradientPlan
+
+__all__ = ["explanations", "summary", "table"]
+
+_HEADINGS = ("gradient", "codec", "K", "topology", "first owner", "epoch")
+_NUMBERS = {"K", "first owner", "epoch"}
+
+
+def table(plans: Mapping[str, GradientPlan]) -> list[str]:
+    """One line per gradient, in the order of the plan, below a line of headings; columns as wide as they need."""
+    rows = [_HEADINGS]
+    for name, plan in plans.items():
+        rows.append(
+            (name, plan.codec, str(plan.partitions), plan.topology, str(plan.first_owner), str(plan.epoch)),
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if heading in _NUMBERS else cell.ljust(width)
+            for cell, width, heading in zip(row, widths, _HEADINGS, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def summary(plans: Mapping[str, GradientPlan]) -> str:
+    """How many gradients go by which codec and topology, the most frequent first."""
+    if not plans:
+        return "no gradients"
+    counts = Counter(f"{plan.codec} over {plan.topology}" for plan in plans.values())
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    return f"{len(plans)} gradient{'s' if len(plans) > 1 else ''}: {kinds}"
+
+
+def explanations(plans: Mapping[str, GradientPlan]) -> list[str]:
+    """One line per gradient: its choice and, in the planner's words, why."""
+    return [
+        f"{name}: {plan.codec}, K={plan.partitions}, {plan.topology}; {plan.reason or 'no reason was recorded'}"
+        for name, plan in plans.items()
+    ]

@@ -1,0 +1,376 @@
+"""A session: this process's membership in one world of ranks.
+
+`Session` adds to the compiled core what belongs to a Python process: where the world comes from, memory that stays
+alive while an operation is outstanding, and an end in good order however the program leaves.
+
+    with Session(Config(compression="onebit")) as session:
+        ...
+
+Adaptors keep one default session (`casync.adaptor`); several explicit ones may live in one process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import sys
+import traceback
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
+
+from casync.config import Config
+from casync.errors import AbortedError, CasyncError, InvalidArgumentError, PeerFailureError
+
+__all__ = ["Session", "World", "call_site", "started_by_mpi"]
+
+_LOG = logging.getLogger("casync")
+# How the core begins the text of a PeerFailureError (engine/engine.cc, engine/heartbeat.cc).
+_LOST_PEER = re.compile(r"rank (\d+) ")
+# Frames of these packages are never where a user's program submitted something.
+_NOT_THE_USER = frozenset({"casync", "torch"})
+
+
+@dataclass(frozen=True)
+class World:
+    """Who the ranks are and which share a host. `host_of` holds a host index per rank, counted from 0 by first
+    appearance.
+    """
+
+    rank: int
+    host_of: tuple[int, ...]
+
+    @classmethod
+    def of(cls, rank: int, hosts: Sequence[Any]) -> World:
+        """From one equal-if-same-host value per rank."""
+        index: dict[Any, int] = {}
+        return cls(rank, tuple(index.setdefault(host, len(index)) for host in hosts))
+
+    @property
+    def size(self) -> int:
+        return len(self.host_of)
+
+    @property
+    def local_rank(self) -> int:
+        """Position among the ranks of this host."""
+        return self._local_rank_of(self.rank)
+
+    @property
+    def local_size(self) -> int:
+        return self.host_of.count(self.host_of[self.rank])
+
+    @property
+    def cross_rank(self) -> int:
+        """Position among the ranks that have this local rank, one per host that is large enough."""
+        return self._across().index(self.rank)
+
+    @property
+    def cross_size(self) -> int:
+        return len(self._across())
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether all hosts have equally many ranks."""
+        return len({self.host_of.count(host) for host in set(self.host_of)}) == 1
+
+    def _local_rank_of(self, rank: int) -> int:
+        return self.host_of[:rank].count(self.host_of[rank])
+
+    def _across(self) -> list[int]:
+        local_rank = self.local_rank
+        return [rank for rank in range(self.size) if self._local_rank_of(rank) == local_rank]
+
+
+def started_by_mpi(environ: Mapping[str, str]) -> bool:
+    """Whether MPI says that this process is one of several; False for a world of one.
+
+    Raises `CasyncError`, with the command to use, if this process was clearly meant to be one of several by a launcher
+    that is not MPI's: N worlds of one would train N models without a word.
+    """
+
+    def number(name: str) -> int:
+        text = environ.get(name, "")
+        return int(text) if text.isdigit() else 0
+
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        if number(name) > 0:
+            return number(name) > 1
+    if "PMIX_RANK" in environ:
+        return True
+    if number("CASYNC_SIZE") == 1:
+        return False
+    for launcher, size, evidence in (
+        ("casyncrun or horovodrun", "CASYNC_SIZE", "CASYNC_SIZE"),
+        ("casyncrun or horovodrun", "HOROVOD_SIZE", "HOROVOD_RANK"),
+        ("torchrun", "WORLD_SIZE", "RANK"),
+        ("srun", "SLURM_NTASKS", "SLURM_PROCID"),
+    ):
+        if number(size) > 1 and evidence in environ:
+            remedy = f"start them with `casyncrun -np {number(size)} python ...`"
+            if launcher == "srun":
+                remedy += " inside the allocation, or with `srun --mpi=pmix`"
+            raise CasyncError(
+                f"{size}={number(size)} says that this is one of {number(size)} processes started by {launcher}, but "
+                f"MPI does not know of them, so each would be a world of its own: {remedy}. If this process is meant "
+                f"to be alone, set CASYNC_SIZE=1"
+            )
+    return False
+
+
+def _place(frame: FrameType, line: int) -> str:
+    path = frame.f_code.co_filename
+    here = os.getcwd() + os.sep
+    return f"{path.removeprefix(here)}:{line}"
+
+
+def call_site() -> str:
+    """`file:line` of the innermost frame outside CaSync and the framework. A few µs: call it at a name's first use
+    only.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _NOT_THE_USER:
+            return _place(frame, frame.f_lineno)
+        frame = frame.f_back
+    return "?"
+
+
+def _describe_exception(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> str:
+    """`Type: text at file:line`, the place being the innermost one in the user's own code."""
+    text = "".join(traceback.format_exception_only(kind, value)).strip()
+    place = ""
+    while trace is not None:
+        if not place or str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0] not in _NOT_THE_USER:
+            place = f" at {_place(trace.tb_frame, trace.tb_lineno)}"
+        trace = trace.tb_next
+    return text + place
+
+
+class _Forked:
+    """What a child process finds in place of the core: its threads and connections stayed with the parent."""
+
+    def __init__(self, core: Any) -> None:
+        # Never destroyed here: that would join a thread which this process does not have.
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(core))
+
+    def __getattr__(self, name: str) -> Any:
+        raise CasyncError(
+            "this process was forked after init() and has no part in the session: use it in the parent only, or start "
+            "child processes with the spawn method and call init() there"
+        )
+
+
+class Session:
+    """One rank's membership in one world.
+
+    Args:
+        config: settings; None reads the environment.
+        tag: tells sessions of one process apart. The k-th session of every rank must have the same tag.
+        peers: ranks of MPI's world that form this one, in order; None: all. This process must be among them.
+        environ: where the launcher's variables are looked up.
+
+    Raises `CasyncError` if the processes of a job cannot find each other, with what to do. Any thread may call any
+    method; none holds the GIL while it waits.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        tag: int = 0,
+        peers: Sequence[int] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        environ = os.environ if environ is None else environ
+        self.config = Config.from_environment(environ) if config is None else config
+        self.registrations: dict[Any, int] = {}
+        """What adaptors have defined so far: their own key -> the core's registration."""
+        self.shortcuts: dict[Any, int] = {}
+        """The same for a hot path, under keys that are quicker to make."""
+        self.pending: dict[int, Any] = {}
+        """Handle -> the tensors of an operation, kept alive until it is synchronised or the session ends."""
+        self.counts: dict[str, int] = {}
+        """Kind of operation -> how many were given no name."""
+        self.claims: dict[str, Any] = {}
+        """Tensor name -> the `casync.state.Claim` of who keeps codec state under it."""
+        transport, self.world = self._connect(environ, tag, peers)
+        # Imported here, so that settings, errors and the launcher work without the compiled module.
+        from casync import _core
+
+        options = self.config.core_options(self.world.rank, self.world.size)
+        options |= {"session_tag": tag, "host_of": list(self.world.host_of)}
+        self._world_ranks = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
+        self.core: Any = _core.Session(transport, options, _LOG.warning)
+        self._is_open = True
+        self._previous_hook = sys.excepthook
+        self._hook = self._on_uncaught
+        sys.excepthook = self._hook
+        atexit.register(self.shutdown)
+        weak = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: Session._after_fork(weak))
+        _report().initialized()
+
+    @staticmethod
+    def _connect(environ: Mapping[str, str], tag: int, peers: Sequence[int] | None) -> tuple[Any, World]:
+        if not started_by_mpi(environ):
+            if peers is not None and list(peers) != [0]:
+                raise InvalidArgumentError(f"peers {list(peers)}: this is a world of one, its only rank is 0")
+            return None, World.of(0, [0])
+        from casync import mpi
+
+        module = mpi.load()
+        mine, size = module.world_rank(), module.world_size()
+        if (told := environ.get("CASYNC_SIZE", str(size))) != str(size):
+            raise CasyncError(
+                f"casyncrun started {told} ranks, but MPI knows of {size}: the program and casyncrun use different MPI "
+                "libraries. `casync doctor` shows which"
+            )
+        ranks = list(range(size)) if peers is None else [int(rank) for rank in peers]
+        if mine not in ranks or len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(size)):
+            raise InvalidArgumentError(
+                f"peers {ranks} must be distinct ranks of 0 to {size - 1}, with this one, {mine}"
+            )
+        hosts = module.hosts()
+        world = World.of(ranks.index(mine), [hosts[rank] for rank in ranks])
+        return module.connect(tag, None if peers is None else ranks), world
+
+    @property
+    def rank(self) -> int:
+        return self.world.rank
+
+    @property
+    def size(self) -> int:
+        return self.world.size
+
+    @property
+    def is_open(self) -> bool:
+        """Whether operations can be submitted: after `Session()`, before `shutdown()`."""
+        return self._is_open
+
+    def define(self, key: Any, name: str, signature: Mapping[str, Any]) -> int:
+        """The core's registration of `name`, remembered under `key`; the place of the call goes into error messages."""
+        registration: int = self.core.define(name, site=call_site(), **signature)
+        self.registrations[key] = registration
+        return registration
+
+    def submit(
+        self, registration: int, source: int, target: int, keep: Any, *, rows: int = 0, wake: bool = True
+    ) -> int:
+        """Submit memory at `source`, result to `target`; never blocks. `keep` is held until the handle is synchronised.
+
+        `wake` false spares a switch of threads when the caller waits, or submits more, at once.
+        """
+        handle: int = self.core.submit(registration, source, target, rows, wake)
+        self.pending[handle] = keep
+        return handle
+
+    def synchronize(self, handle: int) -> Any:
+        """Wait for an operation, forget it and return what was kept. Raises what went wrong, a
+        `HorovodInternalError`.
+        """
+        try:
+            self.core.synchronize(handle)
+        except CasyncError as error:
+            self._failed((handle,), error)
+            raise
+        return self.pending.pop(handle)
+
+    def synchronize_all(self, handles: Sequence[int]) -> None:
+        """Wait for all, forget them, then raise the first failure. After Ctrl-C all are still outstanding."""
+        try:
+            self.core.synchronize_all(handles)
+        except CasyncError as error:
+            self._failed(handles, error)
+            raise
+        self._forget(handles)
+
+    def synchronize_gather(self, handle: int) -> tuple[bytearray, int, Any]:
+        """`synchronize` for an allgather: its bytes, their rows over all ranks, and what was kept."""
+        try:
+            data, rows = self.core.synchronize_gather(handle)
+        except CasyncError as error:
+            self._failed((handle,), error)
+            raise
+        return data, rows, self.pending.pop(handle)
+
+    def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
+        self._forget(handles)
+        if self.size > 1 and isinstance(error, AbortedError | PeerFailureError):
+            from casync import mpi
+
+            mpi.load().note_failure()  # MPI_Finalize would wait for a rank that may never come
+        if isinstance(error, PeerFailureError) and (lost := _LOST_PEER.match(str(error))):
+            _report().unreachable(self._world_ranks[int(lost[1])], str(error))
+
+    def _forget(self, handles: Sequence[int]) -> None:
+        for handle in handles:
+            self.pending.pop(handle, None)
+
+    def counters(self) -> dict[str, int]:
+        """Bytes and messages this rank sent and received since the session began, and memory it holds."""
+        return dict(self.core.counters())
+
+    def abort(self, why: str) -> None:
+        """End the session on all ranks: every outstanding and later operation raises `AbortedError` with `why`."""
+        self.core.abort(why)
+
+    def shutdown(self) -> None:
+        """Leave the world. Outstanding operations end with an error, here and on the ranks that still wait for them.
+        Idempotent.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        atexit.unregister(self.shutdown)
+        if sys.excepthook is self._hook:
+            sys.excepthook = self._previous_hook
+        if not isinstance(self.core, _Forked):
+            self.core.shutdown()
+        self.pending.clear()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and value is not None:
+            self._tell_others(kind, value, trace)
+        self.shutdown()
+
+    def _on_uncaught(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        """sys.excepthook: this program is about to end, so nobody should wait for it."""
+        if self._is_open:
+            self._tell_others(kind, value, trace)
+        self._previous_hook(kind, value, trace)
+
+    def _tell_others(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        # What another rank caused is known there already, and must not look like this rank's fault.
+        if isinstance(value, AbortedError | PeerFailureError):
+            return
+        text = _describe_exception(kind, value, trace)
+        _report().failing(text)
+        try:
+            self.core.abort(f"rank {self.rank}: {text}")
+        except CasyncError:
+            _LOG.exception("could not tell the other ranks")
+
+    @staticmethod
+    def _after_fork(weak: weakref.ref[Session]) -> None:
+        session = weak()
+        if session is not None and session._is_open:
+            session.core = _Forked(session.core)
+            session.pending.clear()
+
+
+def _report() -> ModuleType:
+    """How to tell casyncrun about this rank; without casyncrun its functions do nothing."""
+    from casync.launcher import report
+
+    return report

@@ -1,0 +1,131 @@
+"""`casync simulate`: how long a data-parallel step would take, predicted in virtual time.
+
+The engine that runs real jobs runs here over a modelled network and modelled processors, with sizes only:
+
+    casync simulate --nodes 16 --gradients bert-base --rate 1gbit --codec onebit
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+import time
+from collections.abc import Sequence
+
+from casync import errors
+from casync.models import MODELS
+
+__all__ = ["gradients_of", "main", "parse_rate", "parse_seconds"]
+
+_RATES = {"": 1.0, "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
+_TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
+_TOPOLOGIES = ("auto", "direct", "ps", "ring", "two_level")
+
+
+def _with_unit(text: str, units: dict[str, float], kind: str) -> float:
+    match = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)", text.strip().lower().removesuffix("/s"))
+    if match is None or match[2] not in units:
+        known = ", ".join(unit for unit in units if unit)
+        raise argparse.ArgumentTypeError(f"{text!r} is no {kind}; write a number and one of {known}")
+    return float(match[1]) * units[match[2]]
+
+
+def parse_rate(text: str) -> float:
+    """Bytes per second of a rate such as `1gbit`, `25gbit` or `110MB/s`."""
+    rate = _with_unit(text, _RATES, "rate")
+    if rate <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: a link needs a rate above 0")
+    return rate
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of a time such as `50us`, `0.2s` or `3ms`."""
+    return _with_unit(text, _TIMES, "time")
+
+
+def gradients_of(text: str) -> list[tuple[int, int]]:
+    """Rows and columns of each gradient: a model of table 6, or sizes such as `400x65536` or `1000,2048x512,7`."""
+    if text in MODELS:
+        shapes = MODELS[text]()
+        return [(shape[0], math.prod(shape[1:])) for shape in shapes]
+    gradients: list[tuple[int, int]] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(?:(\d+)x)?(\d+)", part.strip())
+        if match is None:
+            known = ", ".join(MODELS)
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: neither a model ({known}) nor sizes such as 400x65536 (COUNTxELEMENTS)"
+            )
+        gradients += [(int(match[2]), 1)] * int(match[1] or 1)
+    return gradients
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="casync simulate", description="Predict the time of a data-parallel step.")
+    parser.add_argument("--nodes", type=int, default=4, help="hosts (4)")
+    parser.add_argument("--ranks-per-node", type=int, default=1, help="ranks on each host (1)")
+    parser.add_argument(
+        "--gradients",
+        type=gradients_of,
+        default="resnet50",
+        metavar="MODEL|SIZES",
+        help=f"{', '.join(MODELS)}, or 400x65536",
+    )
+    parser.add_argument("--rate", type=parse_rate, default="1gbit", help="of a host's link, each way (1gbit)")
+    parser.add_argument("--latency", type=parse_seconds, default="50us", help="between hosts (50us)")
+    parser.add_argument("--codec", default="none", help="compression as a script names it (none)")
+    parser.add_argument(
+        "--topology", choices=_TOPOLOGIES, action="append", help="only this one; may be repeated (all but direct)"
+    )
+    parser.add_argument("--coordinator", choices=("local", "global"), default="local")
+    parser.add_argument(
+        "--backward", type=parse_seconds, default="0s", help="time over which the gradients become ready (0s)"
+    )
+    parser.add_argument(
+        "--partition-bytes", type=float, default=float(1 << 20), help="limit of a partition's payload (1048576)"
+    )
+    parser.add_argument("--workers", type=int, default=1, help="processors per rank that encode and decode (1)")
+    parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `casync simulate`; returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    from casync import _core  # the compiled core, not needed for --help
+
+    hosts = [node for node in range(arguments.nodes) for _ in range(arguments.ranks_per_node)]
+    count = len(arguments.gradients)
+    size = sum(rows * cols for rows, cols in arguments.gradients) * 4 / 2**20
+    sys.stdout.write(
+        f"{len(hosts)} ranks on {arguments.nodes} hosts, {count} gradients of {size:.2f} MiB, codec {arguments.codec}\n"
+    )
+    sys.stdout.write(f"{'topology':<10} {'step':>12} {'sent by the busiest rank':>26}   simulated in\n")
+    carried = 0
+    for topology in arguments.topology or ("auto", "ps", "ring", "two_level"):
+        begin = time.monotonic()
+        try:
+            step = _core.simulate(
+                gradients=arguments.gradients,
+                host_of=hosts,
+                rate=arguments.rate,
+                latency_s=arguments.latency,
+                compression=arguments.codec,
+                topology=topology,
+                coordinator=arguments.coordinator,
+                backward_s=arguments.backward,
+                partition_bytes=arguments.partition_bytes,
+                worker_threads=arguments.workers,
+                seed=arguments.seed,
+            )
+        except errors.InvalidArgumentError as error:
+            sys.stdout.write(f"{topology:<10} {error}\n")
+            continue
+        carried += 1
+        took = time.monotonic() - begin
+        sys.stdout.write(
+            f"{topology:<10} {step['step_s'] * 1e3:>9.2f} ms {step['sent_bytes'] / 2**20:>22.2f} MiB   {took:.2f} s\n"
+        )
+    return 0 if carried else 1

@@ -1,0 +1,115 @@
+"""The commands `casync` and `casyncrun`, and the doctor's tables."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import casync
+from casync import cli, doctor
+from casync.doctor import ABSENT, OK, PROBLEM, Finding
+from casync.launcher.cli import main as casyncrun
+
+
+def test_only_commands_that_exist_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = cli.COMMANDS[:2]
+    later = cli.Command("later", "casync.no.such.module", "main", "not yet")
+    monkeypatch.setattr(cli, "COMMANDS", (*ours, later))
+    assert cli.available() == ours
+    assert cli.main(["later"]) == 2
+    said = capsys.readouterr().err
+    assert "no command 'later'" in said and "doctor" in said and "not yet" not in said
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    assert "run  " in capsys.readouterr().out
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"casync {casync.__version__}\n"
+
+
+def test_a_command_gets_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "-np", "0", "a"]) == 2
+    assert "at least one rank" in capsys.readouterr().err
+
+
+def test_dry_run_prints_one_line_for_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert casyncrun(["-np", "2", "--dry-run", "python", "a b.py"]) == 0
+    words = shlex.split(capsys.readouterr().out)
+    assert Path(words[0]).name == "mpirun" and words[-2:] == ["python", "a b.py"]
+
+
+def test_the_dry_line_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    casyncrun(["-np", "2", "--dry-run", "sh", "-c", "echo I am $CASYNC_RANK of $HOROVOD_SIZE"])
+    line = capsys.readouterr().out
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=30, check=False)
+    assert sorted(done.stdout.split("\n")) == ["", "I am 0 of 2", "I am 1 of 2"]
+
+
+def test_check_build_is_laid_out_as_horovods() -> None:
+    table = doctor.check_build(
+        [Finding("PyTorch", OK, ""), Finding("MPI transport", OK, ""), Finding("core", ABSENT, "")]
+    )
+    assert table.startswith(
+        f"CaSync v{casync.__version__}:\n\nAvailable Frameworks:\n    [ ] TensorFlow\n    [X] PyTorch\n"
+    )
+    assert "Available Controllers:\n    [X] MPI\n    [ ] Gloo\n" in table
+    assert "Available Compute:\n    [ ] CPU\n    [ ] CUDA\n" in table
+
+
+def test_the_doctor_finds_this_python_and_says_what_to_do_about_what_is_missing() -> None:
+    found = {f.what: f for f in doctor.examine({"PATH": "/bin:/usr/bin"})}
+    assert sys.executable in found["Python"].detail
+    assert all(f.advice for f in found.values() if f.state != OK)
+
+
+@pytest.mark.parametrize(
+    ("environ", "what"),
+    [
+        ({"WORLD_SIZE": "4"}, "torchrun"),
+        ({"SLURM_NTASKS": "4"}, "srun"),
+        ({"OMPI_MCA_pml": "ucx"}, "OMPI_MCA_pml"),
+        ({"PYTHONPATH": "/repo/frameworks"}, "PYTHONPATH"),
+    ],
+)
+def test_known_traps_are_named(environ: dict[str, str], what: str) -> None:
+    assert what in {f.what for f in doctor.traps({"PATH": "/bin:/usr/bin", **environ})}
+
+
+def test_no_trap_inside_a_job() -> None:
+    environ = {"PATH": "/bin:/usr/bin", "WORLD_SIZE": "4", "SLURM_NTASKS": "4", "CASYNC_RANK": "0"}
+    assert not {"torchrun", "srun"} & {f.what for f in doctor.traps(environ)}
+
+
+def test_debians_casync_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "casync").write_text("#!/bin/sh\n")
+    (tmp_path / "casync").chmod(0o755)
+    found = {f.what: f for f in doctor.traps({"PATH": str(tmp_path)})}
+    assert "python -m casync" in found["command name"].advice
+
+
+def test_render_marks_problems() -> None:
+    text = doctor.render([Finding("a", OK, "fine"), Finding("b", PROBLEM, "broken", "mend it")], width=80)
+    assert "✓" in text and "✗" in text and "mend it" in text
+
+
+def test_importing_casync_is_light() -> None:
+    script = (
+        "import sys, casync, casync.launcher, casync.launcher.report\n"
+        "print([name for name in ('numpy', 'torch', 'rich', 'argparse') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        cwd=Path(casync.__file__).parents[1],
+    )
+    assert done.stdout == "[]\n"

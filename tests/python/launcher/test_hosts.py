@@ -1,0 +1,26 @@
+"""Where each rank is, in Horovod's terms."""
+
+from __future__ import annotations
+
+from casync.launcher.hosts import Host, Place, parse_hosts, places
+
+
+def test_places_on_equal_hosts() -> None:
+    found = places({0: ("a", 0), 1: ("a", 1), 2: ("b", 0), 3: ("b", 1)})
+    assert found[2] == Place(2, 4, 0, 2, 1, 2, "b")
+    assert found[1] == Place(1, 4, 1, 2, 0, 2, "a")
+
+
+def test_places_on_unequal_hosts_count_only_hosts_that_have_the_local_rank() -> None:
+    found = places({0: ("a", 0), 1: ("b", 0), 2: ("b", 1), 3: ("c", 0), 4: ("c", 1)})
+    assert (found[0].cross_rank, found[0].cross_size, found[0].local_size) == (0, 3, 1)
+    assert (found[2].cross_rank, found[2].cross_size, found[2].local_size) == (0, 2, 2)
+    assert (found[4].cross_rank, found[4].cross_size) == (1, 2)
+
+
+def test_places_do_not_depend_on_the_order_in_which_ranks_were_heard_of() -> None:
+    assert places({1: ("b", 0), 0: ("a", 0)}) == places({0: ("a", 0), 1: ("b", 0)})
+
+
+def test_a_bracketed_address_is_one_name() -> None:
+    assert parse_hosts("[fe80::1]:2") == (Host("[fe80::1]", 2),)

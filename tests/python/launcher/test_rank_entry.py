@@ -1,0 +1,79 @@
+"""The wrapper's wire format and the names it exports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import casync.launcher.rank_entry as entry
+
+ENTRY = (sys.executable, "-I", "-S", str(Path(entry.__file__)))
+PLACE = {
+    "rank": 3,
+    "size": 4,
+    "local_rank": 1,
+    "local_size": 2,
+    "cross_rank": 1,
+    "cross_size": 2,
+    "hostname": "h2",
+    "master_addr": "10.0.0.1",
+    "master_port": 5000,
+}
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_frames_survive_every_cut(step: int) -> None:
+    stream = entry.pack("O", b"some bytes") + entry.pack("X", {"status": -9}) + entry.pack("K", b"")
+    unpacker = entry.Unpacker()
+    frames = [f for at in range(0, len(stream), step) for f in unpacker.feed(stream[at : at + step])]
+    assert frames == [("O", b"some bytes"), ("X", b'{"status": -9}'), ("K", b"")]
+
+
+def test_a_rank_knows_its_place_under_every_name() -> None:
+    names = entry.rank_names(PLACE, {})
+    for prefix in ("CASYNC", "HOROVOD"):
+        assert [names[f"{prefix}_{key}"] for key in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")] == [
+            "3",
+            "4",
+            "1",
+            "2",
+        ]
+        assert [names[f"{prefix}_{key}"] for key in ("CROSS_RANK", "CROSS_SIZE", "HOSTNAME")] == ["1", "2", "h2"]
+    assert [names[key] for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")] == [
+        "3", "4", "1", "10.0.0.1", "5000",
+    ]  # fmt: skip
+    assert names["PYTHONUNBUFFERED"] == "1"
+
+
+def test_what_the_user_set_for_torch_stays() -> None:
+    names = entry.rank_names(PLACE, {"MASTER_ADDR": "mine", "MASTER_PORT": "1"})
+    assert "MASTER_ADDR" not in names and "MASTER_PORT" not in names and names["RANK"] == "3"
+
+
+def test_without_casyncrun_it_becomes_the_command() -> None:
+    environ = {k: v for k, v in os.environ.items() if k not in ("RANK", entry.LAUNCHER)}
+    for name, value in (("RANK", 5), ("SIZE", 6), ("LOCAL_RANK", 1), ("LOCAL_SIZE", 2)):
+        environ[f"OMPI_COMM_WORLD_{name}"] = str(value)
+    done = subprocess.run(
+        [*ENTRY, "--", "sh", "-c", "echo $CASYNC_RANK $CASYNC_CROSS_RANK"],
+        env=environ, capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.stdout == "5 2\n"
+
+
+def test_outside_of_a_job_it_says_so() -> None:
+    done = subprocess.run(
+        [*ENTRY, "--", "true"],
+        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "start it through casyncrun" in done.stderr
+
+
+def test_the_wrapper_needs_the_standard_library_only() -> None:
+    done = subprocess.run(ENTRY, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (2, "usage: rank_entry.py -- COMMAND ...\n")

@@ -1,0 +1,115 @@
+"""Ranks that disagree: both sides are shown on every rank, and the session stays usable."""
+
+import casync.torch as hvd
+import pytest
+import torch
+
+
+def disagree(size, *texts, call):
+    """`call` must raise a MismatchError that holds `texts` and where it was submitted; then the same name works."""
+    if size < 2:
+        pytest.skip("one rank cannot disagree")
+    with pytest.raises(hvd.MismatchError) as caught:
+        call()
+    message = str(caught.value)
+    for text in (*texts, "test_errors.py:", "rank 0"):
+        assert text in message, message
+    assert isinstance(caught.value, hvd.HorovodInternalError) and isinstance(caught.value, RuntimeError)
+    assert torch.equal(hvd.allreduce(torch.ones(5), name="x"), torch.ones(5))
+
+
+def test_shapes(rank, size):
+    shape = (17, 3) if rank == 0 else (17, 4)
+    disagree(size, "Mismatched", "(17, 3)", "(17, 4)", call=lambda: hvd.allreduce(torch.ones(shape), name="x"))
+
+
+def test_equal_numel_but_another_shape(rank, size):
+    shape = (3, 4) if rank == 0 else (4, 3)
+    disagree(size, "(3, 4)", "(4, 3)", call=lambda: hvd.allreduce(torch.ones(shape), name="x"))
+
+
+def test_dtypes(rank, size):
+    dtype = torch.int32 if rank == 0 else torch.float32
+    disagree(size, "int32", "float32", call=lambda: hvd.allreduce(torch.ones(9, dtype=dtype), name="x"))
+
+
+def test_ops(rank, size):
+    op = hvd.Sum if rank == 0 else hvd.Max
+    disagree(size, "Sum", "Max", call=lambda: hvd.allreduce(torch.ones(9), op=op, name="x"))
+
+
+def test_scale_factors(rank, size):
+    factor = 1.0 if rank == 0 else 2.0
+    call = lambda: hvd.allreduce(torch.ones(9), prescale_factor=factor, op=hvd.Sum, name="x")  # noqa: E731
+    disagree(size, "prescale", call=call)
+
+
+def test_codecs(rank, size):
+    codec = "onebit" if rank == 0 else "fp16"
+    disagree(size, "onebit", "fp16", call=lambda: hvd.allreduce(torch.ones(9000), compression=codec, name="x"))
+
+
+def test_topologies(rank, size):
+    route = "ps" if rank == 0 else "ring"
+    disagree(size, "ps", "ring", call=lambda: hvd.allreduce(torch.ones(9000), topology=route, name="x"))
+
+
+def test_broadcast_roots(rank, size):
+    root = 0 if rank == 0 else size - 1
+    disagree(size, "root", call=lambda: hvd.broadcast(torch.ones(9), root, name="x"))
+
+
+def test_object_roots(rank, size):
+    root = 0 if rank == 0 else size - 1
+    if size > 1:
+        with pytest.raises(hvd.MismatchError):
+            hvd.broadcast_object("x", root)
+    assert hvd.broadcast_object("x" * (rank + 1), 0) == "x"
+
+
+def test_allgather_trailing_dimensions(rank, size):
+    shape = (rank, 3) if rank == 0 else (rank, 4)
+    disagree(size, "(*, 3)", "(*, 4)", call=lambda: hvd.allgather(torch.ones(shape), name="x"))
+
+
+def test_allgather_of_equally_long_rows_but_another_shape(rank, size):
+    shape = (rank, 2, 6) if rank == 0 else (rank, 3, 4)
+    disagree(size, "(*, 2, 6)", "(*, 3, 4)", call=lambda: hvd.allgather(torch.ones(shape), name="x"))
+
+
+def test_a_mismatch_leaves_other_operations_alone(rank, size):
+    if size < 2:
+        pytest.skip("one rank cannot disagree")
+    good = [hvd.allreduce_async(torch.full((1000,), float(rank)), op=hvd.Sum, name=f"good{i}") for i in range(10)]
+    bad = hvd.allreduce_async(torch.ones(3 + (rank == 0)), name="bad")
+    good += [hvd.allreduce_async(torch.full((1000,), float(rank)), op=hvd.Sum, name=f"more{i}") for i in range(10)]
+    with pytest.raises(hvd.MismatchError, match="bad"):
+        hvd.synchronize(bad)
+    assert all(hvd.synchronize(handle)[0] == sum(range(size)) for handle in good)
+    assert hvd.synchronize(bad) is None
+
+
+def test_the_same_name_twice_is_refused_at_submit():
+    handle = hvd.allreduce_async(torch.ones(10), name="twice")
+    with pytest.raises(ValueError, match="Requested to allreduce .* same name .*twice"):
+        hvd.allreduce_async(torch.ones(10), name="twice")
+    hvd.synchronize(handle)
+    hvd.allreduce(torch.ones(10), name="twice")
+
+
+def test_an_abandoned_handle_does_not_disturb(rank, size):
+    """Its memory stays alive until shutdown, and neither barrier nor shutdown waits for it."""
+    hvd.allreduce_async(torch.ones(100_000), name="abandoned")
+    hvd.barrier()
+
+
+def test_a_rank_that_comes_late_to_a_mismatch_is_told_too(rank, size):
+    if size < 2:
+        pytest.skip("one rank cannot disagree")
+    if rank == 0:
+        hvd.barrier()
+    handle = hvd.allreduce_async(torch.ones(4 + (rank == size - 1)), name="x")
+    if rank > 0:
+        hvd.barrier()
+    with pytest.raises(hvd.MismatchError):
+        hvd.synchronize(handle)

@@ -1,0 +1,61 @@
+"""`casync simulate`: predictions that follow from bytes and rates."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from casync import _core, cli
+from casync.simulate import gradients_of, parse_rate, parse_seconds
+
+
+def predict(**changes):
+    arguments = {
+        "gradients": gradients_of("20x1000000"),
+        "host_of": [0, 1, 2, 3],
+        "rate": parse_rate("1gbit"),
+        "latency_s": 50e-6,
+        "compression": "none",
+        "topology": "ps",
+    }
+    return _core.simulate(**(arguments | changes))
+
+
+@pytest.mark.parametrize("topology", ["ps", "ring"])
+def test_a_long_step_takes_its_bytes_over_the_rate(topology):
+    bound = 1.5 * 80e6 / 125e6  # 2(N-1)/N of 80 MB per direction
+    assert bound <= predict(topology=topology)["step_s"] <= 1.25 * bound
+
+
+def test_compression_shortens_it_and_sends_less():
+    plain, onebit = predict(), predict(compression="onebit")
+    assert onebit["step_s"] < plain["step_s"] / 5
+    assert onebit["sent_bytes"] < plain["sent_bytes"] / 20
+
+
+def test_what_is_sent_during_backward_is_hidden():
+    step = predict(backward_s=0.5)["step_s"]
+    assert step < predict()["step_s"] + 0.5 * 0.6
+
+
+def test_units():
+    assert parse_rate("1gbit") == parse_rate("125MB/s") == 125e6
+    assert parse_seconds("50us") == pytest.approx(5e-5)
+    for wrong in ("fast", "1 furlong", "0gbit"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            parse_rate(wrong)
+
+
+def test_gradients_are_models_or_sizes():
+    assert gradients_of("2x10,7") == [(10, 1), (10, 1), (7, 1)]
+    assert len(gradients_of("resnet50")) == 161
+    with pytest.raises(argparse.ArgumentTypeError, match="resnet50"):
+        gradients_of("resnet51")
+
+
+def test_the_command_prints_a_row_per_topology(capsys):
+    assert cli.main(["simulate", "--gradients", "5x100000", "--codec", "test_topk(ratio=0.01)"]) == 0
+    out = capsys.readouterr().out
+    assert " ms " in out  # auto goes directly
+    assert "gathers" in out  # a ring cannot

@@ -1,0 +1,192 @@
+"""Whole jobs under casyncrun whose ranks do not all come to a good end: what the others get, and when."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+PRELUDE = """
+    import json, os, signal, sys, time
+    import torch
+    torch.set_num_threads(1)
+    import casync.torch as hvd
+    hvd.init(peer_timeout_s=4.0, stall_warning_s=1.0, timeout_s=20.0)
+    rank, size = hvd.rank(), hvd.size()
+    hvd.allreduce(torch.ones(1000), name="first")
+
+    def note(**what):
+        with open(f"rank{rank}.json", "w") as file:
+            json.dump({"at": time.time(), **what}, file)
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """`job(np, body)` runs the prelude and `body` on np ranks; returns (exit status, output, what each rank noted)."""
+
+    def run(ranks, body, timeout=40):
+        script = tmp_path / "script.py"
+        script.write_text(textwrap.dedent(PRELUDE) + textwrap.dedent(body))
+        command = [sys.executable, "-m", "casync", "run", "-np", str(ranks), sys.executable, str(script)]
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+            output, _ = process.communicate(timeout=10)
+            pytest.fail(f"not done after {timeout} s:\n{output}")
+        notes = {int(path.stem[4:]): json.loads(path.read_text()) for path in tmp_path.glob("rank*.json")}
+        return process.returncode, output, notes
+
+    return run
+
+
+WAITS = {
+    "allreduce": "hvd.allreduce(torch.ones(100_000), name='x')",
+    "a new name": "hvd.allreduce(torch.ones(10), name='new')",
+    "barrier": "hvd.barrier()",
+    "allgather": "hvd.allgather(torch.ones(rank + 1, 3))",
+    "broadcast": "hvd.broadcast(torch.ones(100_000), 1)",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
+def test_an_exception_on_one_rank_stops_the_others_with_its_text(job, wait):
+    status, output, notes = job(3, f"""
+    if rank == 1:
+        time.sleep(0.3)
+        note()
+        raise ValueError("bad label 7")
+    try:
+        {wait}
+    except hvd.AbortedError as error:
+        note(text=str(error))
+        raise
+    """)  # fmt: skip
+    assert status != 0
+    for rank in (0, 2):
+        assert "rank 1: ValueError: bad label 7 at script.py:" in notes[rank]["text"], output
+        assert notes[rank]["at"] - notes[1]["at"] < 2.0
+    assert "rank 1" in output and "Traceback" in output
+
+
+def test_an_exception_inside_backward_reaches_the_others(job):
+    """The hooks of a rank have submitted some of its gradients already."""
+    status, output, notes = job(3, """
+    model = torch.nn.Sequential(*[torch.nn.Linear(200, 200) for _ in range(5)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression="onebit")
+    def fail(gradient):
+        if rank == 2 and step == 3:
+            note()
+            raise RuntimeError("from a hook")
+    model[2].weight.register_hook(fail)
+    try:
+        for step in range(10):
+            optimizer.zero_grad()
+            model(torch.ones(4, 200)).sum().backward()
+            optimizer.step()
+    except hvd.HorovodInternalError as error:
+        note(text=str(error))
+        sys.exit(1)
+    """)  # fmt: skip
+    assert status != 0
+    assert all("RuntimeError: from a hook" in notes[rank]["text"] for rank in (0, 1)), output
+    assert all(notes[rank]["at"] - notes[2]["at"] < 2.0 for rank in (0, 1))
+
+
+def test_a_rank_that_leaves_in_good_order_is_named(job):
+    status, output, notes = job(3, """
+    if rank == 2:
+        sys.exit(0)
+    try:
+        hvd.allreduce(torch.ones(10), name="alone")
+    except hvd.HorovodInternalError as error:
+        note(text=str(error))
+    """)  # fmt: skip
+    assert all("rank 2" in notes[rank]["text"] and "alone" in notes[rank]["text"] for rank in (0, 1)), output
+
+
+def test_a_killed_rank_is_named_within_ten_seconds(job):
+    status, output, notes = job(3, """
+    try:
+        for step in range(10_000):
+            if rank == 1 and step == 5:
+                note()
+                os.kill(os.getpid(), signal.SIGKILL)
+            hvd.allreduce(torch.ones(100_000), name="x", topology="ring")
+    except hvd.PeerFailureError as error:
+        note(text=str(error))
+        raise
+    """)  # fmt: skip
+    assert status != 0
+    for rank in (0, 2):
+        assert "rank 1" in notes[rank]["text"], output
+        assert notes[rank]["at"] - notes[1]["at"] < 10.0
+
+
+def test_a_stall_is_reported_with_the_missing_rank_and_the_line(job):
+    status, output, notes = job(2, """
+    if rank == 1:
+        time.sleep(2.5)
+    hvd.allreduce(torch.ones(10), name="late")
+    """)  # fmt: skip
+    assert status == 0
+    assert "allreduce.late" in output and "script.py:" in output and "rank" in output
+
+
+def test_ctrl_c_interrupts_a_wait(job):
+    status, output, notes = job(2, """
+    if rank == 1:
+        time.sleep(2)
+    else:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        begin = time.monotonic()
+        try:
+            hvd.allreduce(torch.ones(10), name="x")
+        except KeyboardInterrupt:
+            note(waited=time.monotonic() - begin)
+    hvd.shutdown()
+    """)  # fmt: skip
+    assert notes[0]["waited"] < 1.0, output
+
+
+def test_a_forked_child_has_no_part_in_the_session(job):
+    """DataLoader workers are forked: they run, end, and leave the parent's session alone."""
+    status, output, notes = job(2, """
+    loader = torch.utils.data.DataLoader(list(range(8)), batch_size=2, num_workers=1, multiprocessing_context="fork")
+    total = sum(batch.sum() for batch in loader)
+    child = os.fork()
+    if child == 0:
+        try:
+            hvd.allreduce(torch.ones(3))
+        except hvd.CasyncError as error:
+            assert "forked" in str(error)
+            sys.exit(7)  # by way of atexit
+    _, ended = os.waitpid(child, 0)
+    result = hvd.allreduce(total, op=hvd.Sum)
+    note(ended=os.waitstatus_to_exitcode(ended), total=int(result))
+    """)  # fmt: skip
+    assert status == 0, output
+    assert all(notes[rank]["ended"] == 7 and notes[rank]["total"] == 56 for rank in (0, 1))
+
+
+@pytest.mark.parametrize("environ", [{"WORLD_SIZE": "2", "RANK": "0"}, {"SLURM_NTASKS": "2", "SLURM_PROCID": "1"}])
+def test_torchrun_and_srun_without_mpi_are_refused(environ, tmp_path):
+    program = "import casync.torch as hvd; hvd.init(); print('alone')"
+    ours = ("OMPI_", "PMIX_", "PMI_", "CASYNC_", "HOROVOD_", "SLURM_")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    begin = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=clean | environ, capture_output=True, text=True
+    )
+    assert ended.returncode != 0 and "alone" not in ended.stdout and time.monotonic() - begin < 30
+    assert "casyncrun -np 2" in ended.stderr

@@ -1,0 +1,150 @@
+"""Where the world comes from, what the settings are, and how a program's end reaches the other ranks."""
+
+import sys
+
+import casync.torch as hvd
+import pytest
+import torch
+
+from casync.config import Config
+from casync.errors import CasyncError, InvalidArgumentError
+from casync.session import Session, World, call_site, started_by_mpi
+
+# --- the world -------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_of_uneven_hosts():
+    """Hosts a, b, a, c, a: local ranks count within a host, cross ranks among equal local ranks."""
+    worlds = [World.of(rank, "abaca") for rank in range(5)]
+    assert worlds[0].host_of == (0, 1, 0, 2, 0)
+    assert [w.local_rank for w in worlds] == [0, 0, 1, 0, 2]
+    assert [w.local_size for w in worlds] == [3, 1, 3, 1, 3]
+    assert [w.cross_rank for w in worlds] == [0, 1, 0, 2, 0]
+    assert [w.cross_size for w in worlds] == [3, 3, 1, 3, 1]
+    assert not worlds[0].is_homogeneous and World.of(0, "aabb").is_homogeneous
+
+
+@pytest.mark.parametrize(("environ", "expected"), [
+    ({}, False),
+    ({"OMPI_COMM_WORLD_SIZE": "4"}, True),
+    ({"OMPI_COMM_WORLD_SIZE": "1"}, False),
+    ({"PMI_SIZE": "2", "PMI_RANK": "0"}, True),
+    ({"PMIX_RANK": "0", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, True),
+    ({"OMPI_COMM_WORLD_SIZE": "4", "WORLD_SIZE": "4", "RANK": "0", "CASYNC_SIZE": "4", "HOROVOD_SIZE": "4"}, True),
+    ({"CASYNC_SIZE": "1", "CASYNC_RANK": "0"}, False),
+    ({"CASYNC_SIZE": "1", "WORLD_SIZE": "4", "RANK": "0"}, False),
+    ({"WORLD_SIZE": "1", "RANK": "0"}, False),
+    ({"WORLD_SIZE": "4"}, False),
+    ({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}, False),
+])  # fmt: skip
+def test_who_started_this_process(environ, expected):
+    assert started_by_mpi(environ) is expected
+
+
+@pytest.mark.parametrize(("environ", "texts"), [
+    ({"WORLD_SIZE": "4", "RANK": "2"}, ("torchrun", "casyncrun -np 4")),
+    ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, ("srun --mpi=pmix", "casyncrun -np 8", "CASYNC_SIZE=1")),
+    ({"HOROVOD_SIZE": "2", "HOROVOD_RANK": "0"}, ("casyncrun -np 2",)),
+    ({"CASYNC_SIZE": "3"}, ("casyncrun -np 3",)),
+])  # fmt: skip
+def test_processes_that_should_be_one_world_and_are_not(environ, texts):
+    with pytest.raises(CasyncError) as caught:
+        started_by_mpi(environ)
+    assert all(text in str(caught.value) for text in texts)
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_win_over_the_environment_over_horovods_names():
+    environ = {"CASYNC_MIN_NUMEL": "10", "HOROVOD_STALL_CHECK_TIME_SECONDS": "7", "CASYNC_PLAN": "explain"}
+    config = Config.from_environment(environ)
+    assert (config.min_numel, config.stall_warning_s, config.explain) == (10, 7.0, True)
+    config = Config.from_environment(environ | {"CASYNC_STALL_WARNING_SECONDS": "8"}, min_numel=20, timeout_s=None)
+    assert (config.min_numel, config.stall_warning_s, config.timeout_s) == (20, 8.0, 600.0)
+    assert Config.from_environment({"CASYNC_MIN_NUMEL": ""}) == Config()
+
+
+@pytest.mark.parametrize(("variable", "value"), [
+    ("CASYNC_MIN_NUMEL", "many"), ("CASYNC_MIN_NUMEL", "-1"), ("CASYNC_WORKER_THREADS", "0"),
+    ("CASYNC_TIMEOUT_SECONDS", "inf"), ("CASYNC_PEER_TIMEOUT_SECONDS", "0"), ("CASYNC_PLAN", "yes"),
+])  # fmt: skip
+def test_a_bad_value_names_its_variable(variable, value):
+    with pytest.raises(InvalidArgumentError, match=f"{variable}='{value}'"):
+        Config.from_environment({variable: value})
+
+
+def test_every_rank_writes_its_own_event_log():
+    assert Config(event_log="log").core_options(3, 4)["event_log"] == "log.3"
+    assert Config(event_log="log-{rank}.bin").core_options(3, 4)["event_log"] == "log-3.bin"
+    assert Config(event_log="log").core_options(0, 1)["event_log"] == "log"
+
+
+# --- life ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_cycles():
+    hook = sys.excepthook
+    for cycle in range(100):
+        hvd.init()
+        assert hvd.allreduce(torch.full((10,), float(cycle)))[0] == cycle
+        hvd.shutdown()
+    assert sys.excepthook is hook and not hvd.is_initialized()
+    hvd.shutdown()
+
+
+def test_before_init():
+    for call in (hvd.rank, hvd.size, hvd.barrier, lambda: hvd.allreduce(torch.ones(1)), hvd.counters):
+        with pytest.raises(ValueError, match=r"CaSync has not been initialized; use hvd.init\(\)."):
+            call()
+
+
+def test_init_refuses_what_it_does_not_know():
+    with pytest.raises(TypeError):
+        hvd.init(colour="blue")
+    with pytest.raises(hvd.NotAvailableError, match="process_sets"):
+        hvd.init(process_sets=[])
+    with pytest.raises(ValueError, match="world of one"):
+        hvd.init(comm=[0, 1])
+    assert not hvd.is_initialized()
+
+
+def test_after_shutdown_a_session_refuses():
+    session = Session(Config())
+    session.shutdown()
+    session.shutdown()
+    assert not session.is_open
+    registration = session.core.define("t", 0, 0, 1, 1, 1)
+    with pytest.raises(hvd.AbortedError, match="shut down"):
+        session.submit(registration, 0, 0, None)
+
+
+def test_call_site_is_the_users_line():
+    assert call_site().startswith(__file__) or call_site().split(":")[0].endswith("test_session.py")
+    line = sys._getframe().f_lineno + 1
+    assert call_site().endswith(f":{line}")
+
+
+def test_an_uncaught_exception_is_told_once_with_its_place(monkeypatch):
+    told, printed = [], []
+    monkeypatch.setattr(sys, "excepthook", lambda *error: printed.append(error[1]))
+    session = Session(Config())
+    monkeypatch.setattr(session, "core", type("Core", (), {"abort": told.append, "shutdown": lambda *_: None})())
+    try:
+        raise KeyError("label 7")
+    except KeyError as error:
+        sys.excepthook(KeyError, error, error.__traceback__)
+    line = sys._getframe().f_lineno - 3
+    assert len(told) == 1 and told[0].startswith("rank 0: KeyError: 'label 7' at ")
+    assert told[0].endswith(f"test_session.py:{line}") and len(printed) == 1
+    # What another rank caused is not this rank's fault.
+    sys.excepthook(hvd.AbortedError, hvd.AbortedError("rank 3: ..."), None)
+    assert len(told) == 1 and len(printed) == 2
+    session.shutdown()
+
+
+def test_leaving_a_with_block_by_an_exception_aborts():
+    with pytest.raises(ZeroDivisionError), Session(Config()) as session:
+        handle = None
+        raise ZeroDivisionError
+    assert not session.is_open and handle is None
