@@ -1,0 +1,129 @@
+"""CaSync for PyTorch: `import casync.torch as hvd` where `import horovod.torch as hvd` stood.
+
+    import casync.torch as hvd
+
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression="onebit")
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+Start it with `casyncrun -np 4 python train.py`; a plain `python train.py` is a world of one.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from casync.adaptor import Adasum, Average, Max, Min, ProcessSet, Product, Sum
+from casync.errors import (
+    AbortedError,
+    CasyncError,
+    CorruptPayloadError,
+    HorovodInternalError,
+    InvalidArgumentError,
+    MismatchError,
+    NotAvailableError,
+    PeerFailureError,
+    StallError,
+)
+
+from .basics import (
+    counters,
+    cross_rank,
+    cross_size,
+    global_process_set,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+from .compression import Compression
+from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from .ops import (
+    allgather,
+    allgather_async,
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    barrier,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    poll,
+    synchronize,
+)
+from .optimizer import DistributedOptimizer
+
+__all__ = [
+    "AbortedError",
+    "Adasum",
+    "Average",
+    "CasyncError",
+    "Compression",
+    "CorruptPayloadError",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "InvalidArgumentError",
+    "Max",
+    "Min",
+    "MismatchError",
+    "NotAvailableError",
+    "PeerFailureError",
+    "ProcessSet",
+    "Product",
+    "StallError",
+    "Sum",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "counters",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "poll",
+    "rank",
+    "shutdown",
+    "size",
+    "synchronize",
+]
+
+# Horovod's names that are not there yet: an error that says so is better than one that looks like a misspelling.
+_LATER = frozenset(
+    """
+    SyncBatchNorm add_process_set alltoall alltoall_async elastic grouped_allgather grouped_allgather_async
+    grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter grouped_reducescatter_async join
+    reducescatter reducescatter_async remove_process_set sparse_allreduce_async start_timeline stop_timeline
+    """.split()
+)
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in _LATER:
+        raise AttributeError(f"casync.torch.{name} is part of Horovod's interface and not there yet")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,63 @@
+"""Who am I: the default session as a training script sees it. The same functions in every adaptor."""
+
+from __future__ import annotations
+
+from casync import adaptor
+from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
+from casync.adaptor import init, is_initialized, shutdown
+
+__all__ = [
+    "counters",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+]
+
+
+def rank() -> int:
+    """This process's number in the world, from 0. ValueError before `init()`, as for all functions of this module."""
+    return adaptor.session().world.rank
+
+
+def size() -> int:
+    """How many processes the world has."""
+    return adaptor.session().world.size
+
+
+def local_rank() -> int:
+    """This process's number among those of its host, from 0: which GPU to take."""
+    return adaptor.session().world.local_rank
+
+
+def local_size() -> int:
+    """How many processes this host has."""
+    return adaptor.session().world.local_size
+
+
+def cross_rank() -> int:
+    """This process's number among those that have the same local rank, one per host."""
+    return adaptor.session().world.cross_rank
+
+
+def cross_size() -> int:
+    """How many hosts have a process of this local rank."""
+    return adaptor.session().world.cross_size
+
+
+def is_homogeneous() -> bool:
+    """Whether every host has equally many processes."""
+    return adaptor.session().world.is_homogeneous
+
+
+def counters() -> dict[str, int]:
+    """What this process has cost since `init()`: `sent_bytes`, `received_bytes`, `sent_messages`, `received_messages`
+    as the transport counts them (headers included), and `slot_bytes`, `residual_bytes`, `pool_peak` of memory held."""
+    return adaptor.session().counters()

@@ -1,0 +1,149 @@
+"""Collectives on what is not one tensor: parameters, an optimizer's state, any Python object. All are collective and
+block.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import cloudpickle
+
+import torch
+from casync import adaptor
+from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
+from casync.adaptor import require_global
+from casync.errors import InvalidArgumentError
+from casync.state import STATE_KEY
+
+from .ops import allgather, broadcast, broadcast_async_, synchronize
+
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+
+
+def broadcast_parameters(params: Mapping[str, Any] | Iterable[tuple[str, torch.Tensor]], root_rank: int) -> None:
+    """Give every rank the values that `root_rank` has, in place: `model.state_dict()` or `model.named_parameters()`.
+
+    Names, shapes and dtypes must agree between ranks. Entries of a state_dict that are not tensors are left alone.
+    """
+    if isinstance(params, Mapping):
+        named = sorted(params.items())
+    elif isinstance(params, Iterable) and not isinstance(params, torch.Tensor | str):
+        named = list(params)
+        if not all(isinstance(item, tuple) and len(item) == 2 for item in named):
+            raise InvalidArgumentError(
+                "invalid params: give a state_dict, or pairs of name and tensor (not model.parameters())"
+            )
+    else:
+        raise InvalidArgumentError(f"invalid params of type: {type(params)}")
+    _broadcast_all([(name, tensor) for name, tensor in named if isinstance(tensor, torch.Tensor)], root_rank)
+
+
+def _broadcast_all(named: Iterable[tuple[str, torch.Tensor]], root_rank: int) -> None:
+    handles = []
+    try:
+        for name, tensor in named:
+            handles.append(broadcast_async_(tensor, root_rank, name))
+    finally:
+        for handle in handles:
+            synchronize(handle)
+
+
+class _Slot:
+    """Stands for the i-th tensor of a structure that is sent without its tensors."""
+
+    def __init__(self, index: int, tensor: torch.Tensor) -> None:
+        self.index = index
+        self.shape = tuple(tensor.shape)
+        self.dtype = tensor.dtype
+
+
+def _take_out(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """`value` with each tensor replaced by a slot, and the tensors appended to `tensors`."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return _Slot(len(tensors) - 1, value)
+    if isinstance(value, dict):
+        return {key: _take_out(item, tensors) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_take_out(item, tensors) for item in value)
+    return value
+
+
+def _put_in(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The inverse: each slot replaced by an empty tensor, which is also appended to `tensors`."""
+    if isinstance(value, _Slot):
+        tensors.append(torch.empty(value.shape, dtype=value.dtype))
+        return tensors[-1]
+    if isinstance(value, dict):
+        return {key: _put_in(item, tensors) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_put_in(item, tensors) for item in value)
+    return value
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
+    """Give every rank's optimizer the state and hyperparameters of `root_rank`'s, whose own stays as it is.
+
+    Codec state (residuals) is each rank's own and is not copied: see `casync.state`. `model` is accepted and not
+    needed. Raises ValueError for LBFGS, whose state is not per parameter.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidArgumentError("cannot broadcast torch.optim.LBFGS state")
+    is_root = adaptor.session().rank == root_rank
+    tensors: list[torch.Tensor] = []
+    structure: Any = None
+    if is_root:
+        state = {key: value for key, value in optimizer.state_dict().items() if key != STATE_KEY}
+        structure = _take_out(state, tensors)
+    structure = broadcast_object(structure, root_rank, name="optimizer_state")
+    if not is_root:
+        structure = _put_in(structure, tensors)
+    _broadcast_all([(f"optimizer_state.{i}", tensor) for i, tensor in enumerate(tensors)], root_rank)
+    if not is_root:
+        _load_shared(optimizer, structure)
+
+
+def _load_shared(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load what ranks share. Of a DistributedOptimizer the codec state stays as it is, so its class's own loader is
+    used.
+    """
+    load = getattr(optimizer, "load_shared_state_dict", optimizer.load_state_dict)
+    load(state)
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: Any = global_process_set
+) -> Any:
+    """`root_rank`'s object, pickled by cloudpickle there and unpickled on every other rank. The other ranks' `obj` is
+    ignored.
+
+    Returns `obj` itself on the root. `name` tells concurrent calls apart.
+    """
+    require_global(process_set)
+    owner = adaptor.session()
+    if not 0 <= root_rank < owner.size:
+        raise InvalidArgumentError(
+            f"broadcast received invalid root rank {root_rank}: there are ranks 0 to {owner.size - 1}"
+        )
+    is_root = owner.rank == root_rank
+    mine = _bytes_of(obj) if is_root else torch.empty(0, dtype=torch.uint8)
+    # Ranks that disagree about the root learn it here. The object itself then goes by an allgather to which one rank
+    # contributes: its size may differ from call to call without a new negotiation.
+    broadcast(torch.zeros(1), root_rank, name=f"{name or 'object'}.root")
+    data = allgather(mine, name=f"{name or 'object'}.bytes")
+    return obj if is_root else pickle.loads(data.numpy().data)
+
+
+def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+    """The objects of all ranks, in rank order, pickled by cloudpickle. `name` tells concurrent calls apart."""
+    data = allgather(_bytes_of(obj), name=f"{name or 'object'}.all")
+    # Pickles end themselves, so no sizes need to be sent.
+    stream = io.BytesIO(data.numpy().data)
+    return [pickle.load(stream) for _ in range(adaptor.session().size)]
+
+
+def _bytes_of(obj: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)

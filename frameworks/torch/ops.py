@@ -1,0 +1,420 @@
+"""Operations on tensors: allreduce, allgather, broadcast, barrier, and their handles.
+
+Signatures and defaults are Horovod's; `compression=` and `topology=` of the asynchronous ones are ours. An operation is
+submitted by pointer and never copied, unless its tensor is not contiguous. Any thread may call; two threads must not
+use one name at a time.
+
+Tensors are dense and on the CPU, of float32, float16, bfloat16, float64, int8, int16, int32, int64 or uint8; allgather
+and broadcast take bool too. Anything else raises `NotAvailableError`. A wrong argument raises `InvalidArgumentError` (a
+ValueError) at the call; ranks that disagree get a `MismatchError` where they wait, and the session stays usable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from casync import adaptor
+from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
+from casync.adaptor import OpKind, Sum, Terms, codec_text, require_global, resolve_op, tensor_name
+from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.session import Session
+
+from .compression import Compression
+
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "poll",
+    "synchronize",
+]
+
+_DTYPE_NAMES = {getattr(torch, name): name for name in adaptor.DTYPES}
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """The core's name of the tensor's dtype. Raises `NotAvailableError` for what the core cannot read."""
+    if not isinstance(tensor, torch.Tensor):
+        raise InvalidArgumentError(f"a {type(tensor).__name__} is not a tensor")
+    if not tensor.is_cpu:
+        raise NotAvailableError(f"a tensor on {tensor.device}: this build synchronises CPU tensors; call .cpu() on it")
+    if tensor.layout is not torch.strided:
+        raise NotAvailableError(
+            f"a tensor of layout {tensor.layout}: only dense ones are there yet; call .to_dense() on it"
+        )
+    name = _DTYPE_NAMES.get(tensor.dtype)
+    if name is None:
+        raise NotAvailableError(f"dtype {tensor.dtype}: there are {', '.join(adaptor.DTYPES)}")
+    return name
+
+
+def _wants_gradient(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
+
+
+class _Pending:
+    """The tensors of an outstanding operation. `target` is where the result must be copied to, if it is not there
+    already.
+    """
+
+    __slots__ = ("result", "source", "target")
+
+    def __init__(self, source: torch.Tensor, result: torch.Tensor, target: torch.Tensor | None) -> None:
+        self.source = source
+        self.result = result
+        self.target = target
+
+    def finish(self, owner: Session, handle: int) -> torch.Tensor:
+        owner.synchronize(handle)
+        if self.target is None:
+            return self.result
+        with torch.no_grad():
+            return self.target.copy_(self.result)
+
+
+class _PendingGather:
+    """An outstanding allgather: its result is made when it is known how many rows there are."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: torch.Tensor) -> None:
+        self.source = source
+
+    def finish(self, owner: Session, handle: int) -> torch.Tensor:
+        data, rows, _ = owner.synchronize_gather(handle)
+        shape = (rows, *self.source.shape[1:])
+        if not data:
+            return torch.empty(shape, dtype=self.source.dtype)
+        return torch.frombuffer(data, dtype=self.source.dtype).reshape(shape)
+
+
+def _submit(owner: Session, registration: int, kind: int, tensor: torch.Tensor, in_place: bool, wake: bool) -> int:
+    source, target = tensor, None
+    if not tensor.is_contiguous():
+        source, target = tensor.detach().contiguous(), tensor
+    result = source
+    if not in_place:
+        target = None
+        if kind == OpKind.BROADCAST:  # works in place, here on a copy
+            result = source = source.detach().clone()
+        else:
+            result = torch.empty_like(source)
+    pending = _Pending(source, result, target)
+    return owner.submit(registration, source.data_ptr(), result.data_ptr(), pending, wake=wake)
+
+
+def _submit_allreduce(
+    tensor: torch.Tensor,
+    name: str | None,
+    op: int,
+    scales: tuple[float, float],
+    process_set: Any,
+    compression: Any = None,
+    topology: str | None = None,
+    *,
+    in_place: bool,
+    wake: bool = True,
+) -> int:
+    require_global(process_set)
+    owner = adaptor.session()
+    # All that the registration follows from, as it is given: a name that was used before costs one look-up.
+    key: Any = None
+    if name is not None and type(tensor) is torch.Tensor:
+        key = (name, tensor.dtype, tensor.shape, tensor.layout, tensor.is_cpu, op, scales, compression, topology)
+        registration = owner.shortcuts.get(key)
+        if registration is not None:
+            return _submit(owner, registration, OpKind.ALLREDUCE, tensor, in_place, wake)
+    dtype = dtype_name(tensor)
+    if dtype == "bool":
+        raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
+    name = tensor_name(owner, OpKind.ALLREDUCE, name)
+    route = owner.config.topology if topology is None else topology
+    terms = Terms(name, OpKind.ALLREDUCE, dtype, tensor.shape, op, 0, *scales, codec_text(compression), route)
+    registration = terms.register(owner)
+    if key is not None:
+        owner.shortcuts[key] = registration
+    return _submit(owner, registration, OpKind.ALLREDUCE, tensor, in_place, wake)
+
+
+# --- allreduce --------------------------------------------------------------------------------------------------------
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+    *,
+    topology: str | None = None,
+) -> torch.Tensor:
+    """The tensor reduced over all ranks, as a new tensor of the same shape and dtype. Blocks.
+
+    Args:
+        tensor: of one shape and dtype on all ranks.
+        average: deprecated; True is `op=Average`, False is `op=Sum`.
+        name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
+        compression: a codec (`Compression.onebit()`, "onebit"); float tensors with Sum and Average.
+        op: Average (default), Sum, Min, Max or Product. Average of integers truncates towards zero.
+        prescale_factor: multiplies the tensor before it is summed; with Sum and Average.
+        postscale_factor: multiplies the result; with Sum and Average.
+        process_set: all ranks, so far.
+        topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
+
+    Differentiable for Sum and Average. Uncompressed, the result is the sum in rank order for "direct" and "ps".
+    """
+    op = resolve_op(op, average)
+    scales = (prescale_factor, postscale_factor)
+    if _wants_gradient(tensor):
+        from .autograd import Allreduce
+
+        return Allreduce.apply(tensor, name, compression, op, scales, process_set, topology)  # type: ignore[no-any-return]
+    handle = _submit_allreduce(tensor, name, op, scales, process_set, compression, topology, in_place=False, wake=False)
+    return synchronize(handle)  # type: ignore[no-any-return]
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+    *,
+    compression: Any = None,
+    topology: str | None = None,
+) -> int:
+    """Submit an allreduce and return its handle at once. `tensor` must not change before `synchronize(handle)`
+    returns.
+    """
+    scales = (prescale_factor, postscale_factor)
+    return _submit_allreduce(
+        tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=False
+    )
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+    *,
+    compression: Any = None,
+    topology: str | None = None,
+) -> torch.Tensor:
+    """`allreduce` whose result replaces the tensor's values; returns the tensor. Not differentiable."""
+    scales = (prescale_factor, postscale_factor)
+    handle = _submit_allreduce(
+        tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=True, wake=False
+    )
+    synchronize(handle)
+    return tensor
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+    *,
+    compression: Any = None,
+    topology: str | None = None,
+) -> int:
+    """Submit an in-place allreduce and return its handle at once. `tensor` is the runtime's until
+    `synchronize(handle)` returns.
+    """
+    scales = (prescale_factor, postscale_factor)
+    return _submit_allreduce(
+        tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=True
+    )
+
+
+def _grouped(tensors: Sequence[torch.Tensor], name: str | None, *arguments: Any, in_place: bool) -> list[torch.Tensor]:
+    base = tensor_name(adaptor.session(), OpKind.ALLREDUCE, name)
+    for tensor in tensors:
+        dtype_name(tensor)  # a bad one is found before the first is submitted
+    handles: list[int] = []
+    results: list[torch.Tensor] = []
+    try:
+        for i, tensor in enumerate(tensors):
+            is_last = i == len(tensors) - 1
+            handles.append(_submit_allreduce(tensor, f"{base}.{i}", *arguments, in_place=in_place, wake=is_last))
+    finally:
+        results += [synchronize(handle) for handle in handles]
+    return results
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+) -> list[torch.Tensor]:
+    """`allreduce` of several tensors, of any shapes and dtypes, together; new tensors in the order given."""
+    op = resolve_op(op, average)
+    scales = (prescale_factor, postscale_factor)
+    if any(_wants_gradient(tensor) for tensor in tensors):
+        base = tensor_name(adaptor.session(), OpKind.ALLREDUCE, name)
+        named = [(f"{base}.{i}", tensor) for i, tensor in enumerate(tensors)]
+        return [allreduce(tensor, None, each, compression, op, *scales, process_set) for each, tensor in named]
+    return _grouped(tensors, name, op, scales, process_set, compression, in_place=False)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+) -> list[torch.Tensor]:
+    """`grouped_allreduce` in place; returns the tensors."""
+    scales = (prescale_factor, postscale_factor)
+    _grouped(tensors, name, resolve_op(op, average), scales, process_set, in_place=True)
+    return list(tensors)
+
+
+# --- allgather --------------------------------------------------------------------------------------------------------
+
+
+def _submit_allgather(tensor: torch.Tensor, name: str | None, wake: bool) -> int:
+    owner = adaptor.session()
+    dtype = dtype_name(tensor)
+    if tensor.dim() == 0:
+        raise InvalidArgumentError("allgather of a tensor without dimensions: reshape it to (1,) first")
+    terms = Terms(tensor_name(owner, OpKind.ALLGATHER, name), OpKind.ALLGATHER, dtype, tensor.shape[1:])
+    registration = terms.register(owner)
+    source = tensor.detach().contiguous()
+    return owner.submit(registration, source.data_ptr(), 0, _PendingGather(source), rows=tensor.shape[0], wake=wake)
+
+
+def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set) -> torch.Tensor:
+    """The tensors of all ranks, one after another along the first dimension. Blocks. Differentiable.
+
+    First dimensions may differ between ranks, and be 0; the others and the dtype must not.
+    """
+    require_global(process_set)
+    if _wants_gradient(tensor):
+        from .autograd import Allgather
+
+        return Allgather.apply(tensor, name)  # type: ignore[no-any-return]
+    return synchronize(_submit_allgather(tensor, name, wake=False))  # type: ignore[no-any-return]
+
+
+def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set) -> int:
+    """Submit an allgather and return its handle at once. `tensor` must not change before `synchronize(handle)`
+    returns.
+    """
+    require_global(process_set)
+    return _submit_allgather(tensor, name, wake=True)
+
+
+# --- broadcast --------------------------------------------------------------------------------------------------------
+
+
+def _submit_broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, in_place: bool, wake: bool) -> int:
+    owner = adaptor.session()
+    dtype = dtype_name(tensor)
+    if not 0 <= root_rank < owner.size:
+        raise InvalidArgumentError(
+            f"broadcast received invalid root rank {root_rank}: there are ranks 0 to {owner.size - 1}"
+        )
+    full = tensor_name(owner, OpKind.BROADCAST, name)
+    registration = Terms(full, OpKind.BROADCAST, dtype, tensor.shape, Sum, root_rank).register(owner)
+    return _submit(owner, registration, OpKind.BROADCAST, tensor, in_place, wake)
+
+
+def broadcast(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
+) -> torch.Tensor:
+    """Rank `root_rank`'s tensor, as a new tensor on every rank. One shape and dtype everywhere. Blocks.
+    Differentiable.
+    """
+    require_global(process_set)
+    if _wants_gradient(tensor):
+        from .autograd import Broadcast
+
+        return Broadcast.apply(tensor, root_rank, name)  # type: ignore[no-any-return]
+    return synchronize(_submit_broadcast(tensor, root_rank, name, False, wake=False))  # type: ignore[no-any-return]
+
+
+def broadcast_async(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
+) -> int:
+    """Submit a broadcast and return its handle at once."""
+    require_global(process_set)
+    return _submit_broadcast(tensor, root_rank, name, False, wake=True)
+
+
+def broadcast_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
+) -> torch.Tensor:
+    """`broadcast` whose result replaces the tensor's values; returns the tensor."""
+    require_global(process_set)
+    synchronize(_submit_broadcast(tensor, root_rank, name, True, wake=False))
+    return tensor
+
+
+def broadcast_async_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
+) -> int:
+    """Submit an in-place broadcast and return its handle at once. `tensor` is the runtime's until
+    `synchronize(handle)` returns.
+    """
+    require_global(process_set)
+    return _submit_broadcast(tensor, root_rank, name, True, wake=True)
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def barrier(process_set: Any = global_process_set) -> None:
+    """Wait until every rank is here. Does not wait for operations that are outstanding."""
+    require_global(process_set)
+    owner = adaptor.session()
+    registration = Terms("barrier", OpKind.BARRIER, "uint8", (0,)).register(owner)
+    owner.synchronize(owner.submit(registration, 0, 0, None, wake=False))
+
+
+def poll(handle: int) -> bool:
+    """Whether `synchronize(handle)` would return, or raise, at once."""
+    done: bool = adaptor.session().core.done(handle)
+    return done
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for an operation and return its output tensor; None for a handle that was synchronised before.
+
+    Raises what ended it: `MismatchError`, `StallError`, `PeerFailureError`, `AbortedError`, all `HorovodInternalError`.
+    Ctrl-C interrupts the wait; the operation is then still outstanding.
+    """
+    owner = adaptor.session()
+    pending = owner.pending.get(handle)
+    return None if pending is None else pending.finish(owner, handle)

@@ -1,0 +1,392 @@
+"""DistributedOptimizer: an optimizer whose gradients are synchronised while backward still runs.
+
+A hook on each parameter submits its gradient, in place, as soon as backward has accumulated it. `step()` waits for all
+of them at once and then runs the optimizer's own step. In a world of one there are no hooks, and nothing but the
+optimizer itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from casync import adaptor, state
+from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
+from casync.adaptor import Average, OpKind, Terms, codec_text, require_global, tensor_name
+from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.session import Session
+
+from .compression import Compression
+from .ops import dtype_name
+
+__all__ = ["DistributedOptimizer"]
+
+_TOO_MANY_PASSES = (
+    "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
+    "backward_passes_per_step to accumulate gradients locally."
+)
+_ZEROED_TOO_EARLY = (
+    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
+    "This is prohibited as it can cause a race condition."
+)
+_STEP_AFTER_SYNCHRONIZE = (
+    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). This can "
+    "cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if you use "
+    "optimizer.synchronize() in your code."
+)
+
+
+class _Parameter:
+    """What is remembered of one parameter, so that its hook has one submit to do."""
+
+    __slots__ = ("contiguous", "delay", "dtype", "name", "numel", "parameter", "registration", "session", "tensor")
+
+    def __init__(self, parameter: torch.nn.Parameter, name: str, tensor: str, delay: int) -> None:
+        self.parameter = parameter
+        self.name = name  # the user's
+        self.tensor = tensor  # the session's
+        self.delay = delay  # backward passes until the gradient is submitted
+        # Of the gradient that was registered last; `session` is None before.
+        self.session: Session | None = None
+        self.registration = 0
+        self.dtype: torch.dtype | None = None
+        self.numel = -1
+        self.contiguous: torch.Tensor | None = (
+            None  # a copy to synchronise, where the gradient itself is not contiguous
+        )
+
+
+class _DistributedOptimizer(torch.optim.Optimizer):
+    """The methods that `DistributedOptimizer` adds in front of the wrapped optimizer's class."""
+
+    # Made by `_adopt` instead of __init__: the wrapped optimizer has run its own already, and keeps its state.
+    _casync: _Settings
+    _entries: dict[torch.nn.Parameter, _Parameter]
+    _handles: dict[torch.nn.Parameter, int | None]
+    _parameter_names: dict[torch.nn.Parameter, str]
+
+    def _adopt(
+        self, optimizer: torch.optim.Optimizer, settings: _Settings, names: dict[torch.nn.Parameter, str]
+    ) -> None:
+        # A scheduler made before wraps `step` on the instance; kept, it would bypass ours.
+        self.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k not in ("step", "zero_grad")})
+        self._casync = settings
+        self._entries = {}
+        # Handles of this step's gradients; None for one that waits for further backward passes.
+        self._handles = {}
+        self._parameter_names = names
+        self.backward_passes_per_step = settings.passes
+        self.op = settings.op
+        self._synchronized = False
+        self._should_synchronize = True
+        self._is_distributed = adaptor.session().size > 1
+        self._claim = state.Claim() if settings.keeps_state else None
+        if self._is_distributed:
+            self._register_hooks()
+
+    # --- hooks --------------------------------------------------------------------------------------------------------
+
+    def _register_hooks(self) -> None:
+        """Put hooks on the parameters that need gradients and have none: all at first, later those that were frozen or
+        added.
+        """
+        owner = adaptor.session()
+        new = []
+        for g, group in enumerate(self.param_groups):
+            for i, parameter in enumerate(group["params"]):
+                if not parameter.requires_grad or parameter in self._entries:
+                    continue
+                name = self._parameter_names.setdefault(parameter, f"allreduce.noname.{g}.{i}")
+                tensor = tensor_name(owner, OpKind.ALLREDUCE, name)
+                entry = _Parameter(parameter, name, tensor, self.backward_passes_per_step)
+                self._entries[parameter] = entry
+                new.append(tensor)
+                parameter.register_post_accumulate_grad_hook(self._hook_of(entry))
+        if new and self._claim is not None:
+            self._claim.take(owner, new)
+
+    def _hook_of(self, entry: _Parameter) -> Callable[[torch.Tensor], None]:
+        def hook(parameter: torch.Tensor) -> None:
+            if entry.delay <= 0:
+                raise AssertionError(_TOO_MANY_PASSES)
+            entry.delay -= 1
+            self._handles[entry.parameter] = None if entry.delay else self._submit(entry)
+
+        return hook
+
+    def _submit(self, entry: _Parameter) -> int:
+        gradient = entry.parameter.grad
+        owner = adaptor.session()
+        if gradient is None:
+            # Unused on this rank in this step, but perhaps used on another, which waits for ours.
+            gradient = entry.parameter.grad = torch.zeros_like(entry.parameter, requires_grad=False)
+        if (
+            entry.session is not owner
+            or gradient.dtype is not entry.dtype
+            or gradient.numel() != entry.numel
+            or not gradient.is_cpu
+            or gradient.layout is not torch.strided
+        ):
+            self._register(owner, entry, gradient)
+        if gradient.is_contiguous():
+            entry.contiguous = None
+        else:
+            entry.contiguous = gradient = gradient.contiguous()
+        pointer = gradient.data_ptr()
+        return owner.submit(entry.registration, pointer, pointer, gradient)
+
+    def _register(self, owner: Session, entry: _Parameter, gradient: torch.Tensor) -> None:
+        settings = self._casync
+        if gradient.layout is not torch.strided:
+            raise NotAvailableError(
+                f"parameter {entry.name} has a gradient of layout {gradient.layout}: sparse gradients are not there "
+                f"yet; use a layer with sparse=False"
+            )
+        terms = Terms(
+            entry.tensor,
+            OpKind.ALLREDUCE,
+            dtype_name(gradient),
+            gradient.shape,
+            settings.op,
+            0,
+            1.0 / settings.predivide,
+            settings.predivide,
+            settings.compression,
+            settings.topology,
+        )
+        entry.registration = terms.register(owner)
+        entry.session = owner
+        entry.dtype = gradient.dtype
+        entry.numel = gradient.numel()
+
+    # --- what a training script calls ---------------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Wait until every gradient is the reduced one; those that backward did not reach are submitted first, as
+        zeros.
+
+        `step()` does this itself. Call it to change gradients in between (clipping), and then step within
+        `skip_synchronize()`. Raises what ended an operation (`casync.errors.HorovodInternalError`) once all have ended.
+        """
+        if self._is_distributed:
+            if self._claim is not None:
+                self._claim.check()
+            self._register_hooks()
+            try:
+                for parameter, entry in self._entries.items():
+                    if self._handles.get(parameter) is None:
+                        self._handles[parameter] = self._submit(entry)
+            finally:
+                # Also when a submit failed: what was submitted must end before the gradients are anybody's again.
+                self._wait()
+        self._synchronized = True
+
+    def _wait(self) -> None:
+        handles = [handle for handle in self._handles.values() if handle is not None]
+        try:
+            adaptor.session().synchronize_all(handles)
+        finally:
+            self._reset()
+        with torch.no_grad():
+            for parameter, entry in self._entries.items():
+                if entry.contiguous is not None and parameter.grad is not None:
+                    parameter.grad.copy_(entry.contiguous)
+                    entry.contiguous = None
+
+    def _reset(self) -> None:
+        self._handles.clear()
+        for entry in self._entries.values():
+            entry.delay = self.backward_passes_per_step
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it `step()` does not synchronise: for after an explicit `synchronize()`."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Synchronise the gradients, then step. Gradients that `closure` computes are synchronised after each call of
+        it.
+        """
+        if self._should_synchronize:
+            if self._synchronized:
+                warnings.warn(_STEP_AFTER_SYNCHRONIZE, stacklevel=2)
+            if closure is None or self._handles:
+                self.synchronize()
+            if closure is not None:
+                closure = self._synchronizing(closure)
+        self._synchronized = False
+        return super().step(closure) if closure is not None else super().step()
+
+    def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def run() -> Any:
+            loss = closure()
+            self.synchronize()
+            return loss
+
+        return run
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """Reset gradients. AssertionError between `backward()` and `step()`, when they are being synchronised."""
+        if self._handles:
+            raise AssertionError(_ZEROED_TOO_EARLY)
+        super().zero_grad(*args, **kwargs)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """From now on, `passes` backward passes accumulate locally before a gradient is synchronised."""
+        self.backward_passes_per_step = _positive(passes)
+        for entry in self._entries.values():
+            entry.delay = passes
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def _tensors(self) -> dict[str, str]:
+        return {entry.name: entry.tensor for entry in self._entries.values()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's state; with a lossy codec, this rank's residuals by parameter name under the key "casync".
+
+        Local; call it between steps. Save one per rank, if training is to continue exactly.
+        """
+        shared = super().state_dict()
+        if not (self._is_distributed and self._casync.keeps_state):
+            return shared
+        if any(handle is not None for handle in self._handles.values()):
+            raise AssertionError("optimizer.state_dict() was called after loss.backward() but before optimizer.step()")
+        own = state.collect(adaptor.session(), self._tensors())
+        own["residuals"] = {name: torch.from_numpy(values) for name, values in own["residuals"].items()}
+        return {**shared, state.STATE_KEY: own}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
+        """Load what `state_dict()` gave, on any rank. Residuals of another rank's checkpoint start at zero, with a
+        warning.
+        """
+        self.load_shared_state_dict({key: value for key, value in state_dict.items() if key != state.STATE_KEY})
+        if self._is_distributed and self._casync.keeps_state:
+            own = state_dict.get(state.STATE_KEY)
+            if own is not None:
+                own = {**own, "residuals": {name: values.numpy() for name, values in own["residuals"].items()}}
+            state.restore(adaptor.session(), self._tensors(), own)
+
+    def load_shared_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what all ranks share, and leave the residuals as they are. Waits for gradients that are being
+        synchronised.
+        """
+        if self._handles:
+            self._wait()
+        super().load_state_dict(state_dict)
+        self._synchronized = False
+        self._should_synchronize = True
+
+
+class _Settings:
+    """How the gradients of one optimizer are synchronised."""
+
+    def __init__(
+        self, owner: Session, compression: Any, topology: str | None, op: int, predivide: float, passes: int
+    ) -> None:
+        # Compression.none is the default argument, so it stands for "not said"; the string says it.
+        given = None if compression is Compression.none else compression
+        self.compression = codec_text(given, owner.config.compression)
+        self.topology = owner.config.topology if topology is None else topology
+        self.op = op
+        self.predivide = predivide
+        self.passes = passes
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the codec may keep residuals."""
+        return self.compression != "none"
+
+
+def _positive(passes: int) -> int:
+    if passes <= 0:
+        raise InvalidArgumentError("backward_passes_per_step must be > 0")
+    return passes
+
+
+def _names_of(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None
+) -> dict[torch.nn.Parameter, str]:
+    """Parameter -> name, checked; empty if the user gave none."""
+    named = [] if named_parameters is None else list(named_parameters)
+    if not all(isinstance(item, tuple) and len(item) == 2 for item in named):
+        raise InvalidArgumentError(
+            "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
+            "model.named_parameters()."
+        )
+    names = [name for name, _ in named]
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidArgumentError(
+            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(duplicates)}"
+        )
+    found = {parameter: name for name, parameter in named}
+    unnamed = [p for group in optimizer.param_groups for p in group["params"] if p not in found]
+    if named and unnamed:
+        raise InvalidArgumentError(
+            "named_parameters was specified, but one or more model parameters were not named. Shapes of those: "
+            f"{', '.join(str(tuple(p.shape)) for p in unnamed)}"
+        )
+    return found
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    sparse_as_dense: bool = False,
+    process_set: Any = global_process_set,
+    *,
+    topology: str | None = None,
+) -> Any:
+    """An optimizer of the same class that steps with gradients reduced over all ranks.
+
+    Args:
+        optimizer: any `torch.optim.Optimizer`. Its state and parameter groups are taken over, so use only the result
+            from now on.
+        named_parameters: `model.named_parameters()`. Names appear in messages and in checkpoints; without them
+            parameters are numbered. Two optimizers that compress must not share names.
+        compression: a codec (`Compression.onebit()`, "onebit"). `Compression.none` takes `Config.compression`.
+        backward_passes_per_step: how many backward passes add up locally before gradients are synchronised.
+        op: Average, Sum, Min, Max or Product.
+        gradient_predivide_factor: gradients are divided by it before they are summed and multiplied by it after: with
+            Average.
+        num_groups, groups, sparse_as_dense, process_set: not there yet; any value but the default is an error.
+        topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
+
+    `init()` comes first. Call `step()` and the rest on one thread; hooks run on the thread that runs backward.
+    """
+    _positive(backward_passes_per_step)
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise InvalidArgumentError("gradient_predivide_factor not supported with op != Average")
+    if num_groups != 0 or groups is not None:
+        raise NotAvailableError(
+            "num_groups and groups are not there yet; leave them out: small gradients are batched anyway"
+        )
+    if sparse_as_dense:
+        raise NotAvailableError("sparse_as_dense is not there yet; use layers with sparse=False")
+    require_global(process_set)
+    names = _names_of(optimizer, named_parameters)
+    owner = adaptor.session()
+    predivide = gradient_predivide_factor
+    settings = _Settings(
+        owner, compression, topology, adaptor.resolve_op(op, None), predivide, backward_passes_per_step
+    )
+    original = type(optimizer)
+    cls = type(
+        original.__name__, (_DistributedOptimizer, original), {"__module__": __name__, "__doc__": original.__doc__}
+    )
+    distributed = cls.__new__(cls)
+    distributed._adopt(optimizer, settings, names)
+    return distributed
