@@ -1,0 +1,128 @@
+"""The lab's names, addresses and commands as data. Pure, so tests read them without root.
+
+A machine may hold several labs; each takes a slot, and everything it makes has the slot in its name:
+bridge `csnl0`, namespace `csnl0-h1`, the link's end at the bridge `csnl0v1`, network 10.231.200.0/24.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SLOTS", "HostLayout", "Layout", "agent_script", "removal", "setup"]
+
+SLOTS = 32
+_PREFIX = "csnl"
+_FIRST_NETWORK = 200  # 10.231.200.0/24 and up
+_MOST_HOSTS = 200
+
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HostLayout:
+    """One host: its host name, namespace, link end at the bridge, and address."""
+
+    name: str
+    namespace: str
+    link: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A lab that takes slot `slot`. `rate` as tc writes it ("1gbit"), None for an unshaped link."""
+
+    slot: int
+    count: int
+    rate: str | None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= _MOST_HOSTS:
+            raise ValueError(f"{self.count} hosts: a lab has 1 to {_MOST_HOSTS}")
+        if not 0 <= self.slot < SLOTS:
+            raise ValueError(f"slot {self.slot}: a machine has {SLOTS}")
+
+    @property
+    def bridge(self) -> str:
+        """The bridge all links end at."""
+        return f"{_PREFIX}{self.slot}"
+
+    @property
+    def network(self) -> str:
+        """The lab's subnet."""
+        return f"10.231.{_FIRST_NETWORK + self.slot}.0/24"
+
+    @property
+    def gateway(self) -> str:
+        """The address of this machine on the bridge, where mpirun's daemons report to."""
+        return self._address(1)
+
+    @property
+    def hosts(self) -> tuple[HostLayout, ...]:
+        """h1, h2, ..."""
+        return tuple(
+            HostLayout(f"h{i}", f"{self.bridge}-h{i}", f"{self.bridge}v{i}", self._address(10 + i))
+            for i in range(1, self.count + 1)
+        )
+
+    def _address(self, last: int) -> str:
+        return f"10.231.{_FIRST_NETWORK + self.slot}.{last}"
+
+
+def setup(layout: Layout) -> list[Command]:
+    """The commands that make the lab, in order."""
+    commands: list[Command] = [
+        ("ip", "link", "add", layout.bridge, "type", "bridge"),
+        ("ip", "addr", "add", f"{layout.gateway}/24", "dev", layout.bridge),
+        ("ip", "link", "set", layout.bridge, "up"),
+    ]
+    for host in layout.hosts:
+        inside = ("ip", "-n", host.namespace)
+        commands += [
+            ("ip", "netns", "add", host.namespace),
+            # Neighbour discovery would put bytes on the NICs' counters that no job sent.
+            ("ip", "netns", "exec", host.namespace, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"),
+            ("ip", "link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.namespace),
+            ("ip", "link", "set", host.link, "master", layout.bridge, "up"),
+            (*inside, "link", "set", "lo", "up"),
+            (*inside, "addr", "add", f"{host.address}/24", "dev", "eth0"),
+            (*inside, "link", "set", "eth0", "up"),
+            # Linux's default congestion control, whatever this machine is set to: under bbr every flow slows down for
+            # 200 ms now and then, and in a ring all ranks wait for the one that does.
+            (*inside, "route", "replace", layout.network, "dev", "eth0", "src", host.address, "congctl", "cubic"),
+        ]
+        if layout.rate is not None:
+            # A full-duplex link: tbf shapes what leaves a device, so the uplink is shaped at the host's end and the
+            # downlink at the bridge's.
+            shape = ("root", "tbf", "rate", layout.rate, "burst", "256kb", "latency", "20ms")
+            commands.append(("tc", "-n", host.namespace, "qdisc", "add", "dev", "eth0", *shape))
+            commands.append(("tc", "qdisc", "add", "dev", host.link, *shape))
+    return commands
+
+
+def removal(slot: int, namespaces: list[str], links: list[str]) -> list[Command]:
+    """The commands that remove what is left of slot `slot`, given the names that exist now."""
+    layout = Layout(slot, 1, None)
+    commands: list[Command] = [("ip", "netns", "del", n) for n in namespaces if n.startswith(f"{layout.bridge}-h")]
+    commands += [("ip", "link", "del", link) for link in links if link.startswith(f"{layout.bridge}v")]
+    commands += [("ip", "link", "del", link) for link in links if link == layout.bridge]
+    return commands
+
+
+def agent_script(layout: Layout) -> str:
+    """What mpirun runs in place of ssh: `agent [options] HOST COMMAND...`.
+
+    Each host needs a host name of its own (a UTS namespace): two daemons that call themselves alike crash rank 1.
+    Temporary files go where the script lies, so the session folder of a daemon that was killed goes with the lab.
+    """
+    cases = "\n".join(f"  {host.name}|{host.address}) namespace={host.namespace};;" for host in layout.hosts)
+    return f"""#!/bin/sh
+while [ $# -gt 0 ]; do case "$1" in -o|-p|-l|-i) shift 2;; -*) shift;; *) break;; esac; done
+host=$1; shift
+case "$host" in
+{cases}
+  *) echo "netlab: no host $host" >&2; exit 255;;
+esac
+TMPDIR=${{0%/*}}; export TMPDIR
+exec ip netns exec "$namespace" unshare --uts sh -c 'hostname "$0"; exec sh -c "$1"' "$host" "$*"
+"""

@@ -1,0 +1,102 @@
+"""Times one data-parallel step on netlab hosts: CaSync beside DDP/gloo, taking turns in one run.
+
+    python -m benchmarks.step_time --models resnet50,bert-base --rounds 5
+
+Prints, per model and contender, the median seconds of a step (the slowest rank's), the ratio to DDP, the CPU seconds of
+the busiest rank, the bytes its transport sent, and beside them the least time the uncompressed bytes can take at the
+goodput that one TCP stream reached in the same rounds. Needs root (network namespaces). Writes the figures as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.netlab import Netlab
+from casync.models import MODELS, mebibytes
+
+CONTENDERS = "none;ddp;ddp:100;ddp+fp16;casync:none;casync:fp16;casync:onebit;casync:terngrad(bits=2)"
+MALLOC = {  # both sides: keep freed gradients instead of faulting their pages in again at every step
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+    "MALLOC_ARENA_MAX": "2",
+}
+
+
+def run_model(lab: Netlab, name: str, arguments: argparse.Namespace) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "result.json"
+        env = {**MALLOC, "STEP_TIME_RENDEZVOUS": f"file://{folder}/store", "GLOO_SOCKET_IFNAME": "eth0"}
+        argv = [sys.executable, "-m", "benchmarks.step_time.worker", "--model", name]
+        argv += ["--contenders", arguments.contenders, "--rounds", str(arguments.rounds)]
+        argv += ["--topology", arguments.topology, "--out", str(out)]
+        exports = [word for variable in env for word in ("-x", variable)]
+        result = lab.run(arguments.hosts, argv, env, timeout=arguments.timeout, casyncrun_args=exports)
+        if result.status != 0 or not out.exists():
+            raise SystemExit(f"step_time: {name} failed with status {result.status}\n{result.stdout}\n{result.stderr}")
+        return json.loads(out.read_text())
+
+
+def show(name: str, result: dict, console: Console) -> None:
+    seconds: dict[str, list[float]] = result["seconds"]
+    size = result["size"]
+    goodput = statistics.median(result["goodput"])
+    wire = 2 * (size - 1) / size * mebibytes(MODELS[name]()) * 2**20
+    limit = wire / goodput
+    baselines = [spec for spec in seconds if spec.startswith("ddp") and "fp16" not in spec]
+    ddp = min((statistics.median(seconds[spec]) for spec in baselines), default=None)
+    fp16 = statistics.median(seconds["ddp+fp16"]) if "ddp+fp16" in seconds else None
+    table = Table(
+        title=f"{name}: {mebibytes(MODELS[name]()):.0f} MiB, {size} hosts, "
+        f"one TCP stream {goodput * 8 / 1e6:.0f} Mbit/s, uncompressed limit {limit:.3f} s"
+    )
+    columns = ("contender", "median s", "min", "max", "DDP / it", "fp16 hook / it", "of limit", "CPU s", "sent MiB")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "contender" else "right")
+    for spec, times in seconds.items():
+        median = statistics.median(times)
+        table.add_row(
+            spec,
+            f"{median:.3f}",
+            f"{min(times):.3f}",
+            f"{max(times):.3f}",
+            f"{ddp / median:.2f}" if ddp else "",
+            f"{fp16 / median:.2f}" if fp16 else "",
+            f"{limit / median:.3f}" if spec != "none" else "",
+            f"{statistics.median(result['cpu'][spec]):.2f}",
+            f"{result['sent'][spec] / 2**20:.1f}" if spec.startswith("casync") else "",
+        )
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.step_time", description=__doc__)
+    parser.add_argument("--models", default="resnet50,bert-base", help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--contenders", default=CONTENDERS, help="separated by ';'")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--topology", default="auto")
+    parser.add_argument("--timeout", type=float, default=1500.0)
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/step_time.json"))
+    arguments = parser.parse_args()
+    console = Console(width=140)
+    results = {}
+    with Netlab(hosts=arguments.hosts, rate=arguments.rate) as lab:
+        for name in arguments.models.split(","):
+            results[name] = run_model(lab, name, arguments)
+            show(name, results[name], console)
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(results, indent=1))
+    console.print(f"figures: {arguments.json}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""One rank of the step-time benchmark: every contender in one process, taking turns, so that they meet the same
+machine.
+
+Started on each host by `python -m benchmarks.step_time`. The backward pass only writes gradients: it copies random
+values into fresh tensors, in reverse order of the parameters, as autograd's own backward would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import casync.torch as hvd
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+from casync.models import MODELS
+
+POOL = 1 << 22  # random values that gradients are cut from
+STREAM_BYTES = 48 << 20
+SIOCGIFADDR = 0x8915  # linux/sockios.h
+
+
+class _Write(torch.autograd.Function):
+    """Passes a scalar through; its backward writes the gradient of one parameter."""
+
+    @staticmethod
+    def forward(ctx, x, parameter, pool, offset):  # noqa: ANN001, ANN205
+        ctx.gradient = (parameter.shape, pool, offset)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):  # noqa: ANN001, ANN205
+        shape, pool, offset = ctx.gradient
+        return grad, write_gradient(shape, pool, offset), None, None
+
+
+def write_gradient(shape: torch.Size, pool: torch.Tensor, offset: int) -> torch.Tensor:
+    gradient = torch.empty(shape)
+    flat = gradient.view(-1)
+    for begin in range(0, flat.numel(), POOL // 2):
+        part = flat[begin : begin + POOL // 2]
+        part.copy_(pool[offset : offset + part.numel()])
+    return gradient
+
+
+class Model(torch.nn.Module):
+    """Parameters of the given shapes over shared storage: each contender has its own Parameter objects, but no copy
+    of the weights."""
+
+    def __init__(self, storage: list[torch.Tensor], pool: torch.Tensor) -> None:
+        super().__init__()
+        self.weights = torch.nn.ParameterList([torch.nn.Parameter(tensor) for tensor in storage])
+        self.pool = pool
+
+    def forward(self) -> torch.Tensor:
+        x = torch.zeros((), requires_grad=True)
+        for index, parameter in enumerate(self.weights):
+            x = _Write.apply(x, parameter, self.pool, offset_of(index))
+        return x
+
+
+def offset_of(index: int) -> int:
+    return (index * 7919) % (POOL // 2)
+
+
+def pool_of(rank: int) -> torch.Tensor:
+    return torch.randn(POOL, generator=torch.Generator().manual_seed(100 + rank)) * 1e-2
+
+
+Step = Callable[[], None]
+
+
+def contender(spec: str, storage: list[torch.Tensor], pool: torch.Tensor, topology: str) -> tuple[Step, Model]:
+    """`none` (no communication), `ddp`, `ddp:MB`, `ddp+fp16`, or `casync:CODEC`."""
+    model = Model(storage, pool)
+    if spec == "none":
+
+        def step() -> None:
+            model().backward()
+
+    elif spec.startswith("ddp"):
+        bucket_mb = float(spec.partition(":")[2] or 25)
+        wrapped = torch.nn.parallel.DistributedDataParallel(
+            model, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb
+        )
+        if "+fp16" in spec:
+            wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+
+        def step() -> None:
+            wrapped().backward()
+
+    else:
+        codec = spec.partition(":")[2]
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.0),
+            named_parameters=[(f"{spec}.{name}", parameter) for name, parameter in model.named_parameters()],
+            compression=codec,
+            topology=topology,
+        )
+
+        def step() -> None:
+            model().backward()
+            optimizer.synchronize()
+
+    return step, model
+
+
+def check(spec: str, model: Model) -> str:
+    """Compares the synchronised gradients with the mean of what all ranks wrote; every rank knows every rank's pool."""
+    pools = [pool_of(rank) for rank in range(dist.get_world_size())]
+    dot = norm_got = norm_mean = 0.0
+    worst = 0.0
+    for index, parameter in enumerate(model.weights):
+        got = parameter.grad.double()
+        mean = sum(write_gradient(parameter.shape, pool, offset_of(index)).double() for pool in pools) / len(pools)
+        worst = max(worst, float((got - mean).abs().max()))
+        dot += float((got * mean).sum())
+        norm_got += float((got * got).sum())
+        norm_mean += float((mean * mean).sum())
+    cosine = dot / max((norm_got * norm_mean) ** 0.5, 1e-300)
+    lossless = spec in ("casync:none",) or (spec.startswith("ddp") and "fp16" not in spec)
+    if lossless and worst > 1e-6:
+        raise SystemExit(f"{spec}: a gradient is {worst} away from the mean of the ranks'")
+    if cosine < 0.3:
+        raise SystemExit(f"{spec}: the result points elsewhere than the mean gradient (cosine {cosine:.3f})")
+    digest = torch.tensor([hash(tuple(float(p.grad.double().sum()) for p in model.weights))], dtype=torch.int64)
+    seen = [torch.zeros_like(digest) for _ in pools]
+    dist.all_gather(seen, digest)
+    if any(int(other) != int(digest) for other in seen):
+        raise SystemExit(f"{spec}: the ranks hold different gradients")
+    return f"cosine {cosine:.4f}, largest error {worst:.1e}"
+
+
+def own_address() -> str:
+    """IPv4 address of the interface that gloo was told to use."""
+    interface = os.environ["GLOO_SOCKET_IFNAME"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("256s", interface.encode())
+        return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)[20:24])
+
+
+def stream_goodput(rank: int) -> float:
+    """Bytes per second of one TCP stream from rank 0's host to rank 1's, measured while everybody else rests."""
+    listener = socket.create_server((own_address(), 0)) if rank == 1 else None
+    where = [listener.getsockname() if listener is not None else None]
+    dist.broadcast_object_list(where, 1)
+    rate = torch.zeros(1, dtype=torch.float64)
+    if rank == 1 and listener is not None:
+        with listener, listener.accept()[0] as connection:
+            buffer = bytearray(1 << 20)
+            received, start = 0, 0.0
+            while count := connection.recv_into(buffer):
+                if start == 0.0:
+                    start = time.perf_counter()
+                    continue
+                received += count
+            rate[0] = received / (time.perf_counter() - start)
+    elif rank == 0:
+        with socket.create_connection(tuple(where[0])) as connection:
+            block = bytes(1 << 20)
+            for _ in range(STREAM_BYTES >> 20):
+                connection.sendall(block)
+    dist.broadcast(rate, 1)
+    return float(rate[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--contenders", required=True)
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--topology", required=True)
+    parser.add_argument("--out", required=True)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    dist.init_process_group("gloo", init_method=os.environ["STEP_TIME_RENDEZVOUS"], rank=rank, world_size=size)
+
+    storage = [torch.zeros(shape) for shape in MODELS[arguments.model]()]
+    pool = pool_of(rank)
+    specs = arguments.contenders.split(";")
+    steps = {spec: contender(spec, storage, pool, arguments.topology) for spec in specs}
+    checks: dict[str, str] = {}
+    for spec, (step, model) in steps.items():  # warm-up: negotiation, bucket rebuild, memory
+        for _ in range(2):
+            step()
+            if spec != "none" and spec not in checks:
+                checks[spec] = check(spec, model)
+            release(model)
+    seconds: dict[str, list[float]] = {spec: [] for spec in specs}
+    cpu: dict[str, list[float]] = {spec: [] for spec in specs}
+    sent: dict[str, int] = {}
+    goodput: list[float] = []
+    for _ in range(arguments.rounds):
+        goodput.append(stream_goodput(rank))
+        for spec, (step, model) in steps.items():
+            before = hvd.counters()["sent_bytes"]
+            dist.barrier()
+            start, start_cpu = time.perf_counter(), time.process_time()
+            step()
+            elapsed = torch.tensor([time.perf_counter() - start, time.process_time() - start_cpu], dtype=torch.float64)
+            sent[spec] = hvd.counters()["sent_bytes"] - before
+            dist.all_reduce(elapsed, dist.ReduceOp.MAX)
+            seconds[spec].append(float(elapsed[0]))
+            cpu[spec].append(float(elapsed[1]))
+            release(model)
+    if rank == 0:
+        result = {"seconds": seconds, "cpu": cpu, "sent": sent, "goodput": goodput, "checks": checks, "size": size}
+        with open(arguments.out, "w") as file:
+            json.dump(result, file)
+    dist.barrier()
+    with contextlib.suppress(RuntimeError):
+        dist.destroy_process_group()
+    hvd.shutdown()
+
+
+def release(model: Model) -> None:
+    for parameter in model.weights:
+        parameter.grad = None
+
+
+if __name__ == "__main__":
+    main()
