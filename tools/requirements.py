@@ -1,0 +1,27 @@
+"""Prints the requirements that pyproject.toml states, for pip: `requirements.py build run torch test`.
+
+`build` and `run` are the build system's and the package's own, any other word is an extra. So the versions are in one
+file. torch itself is left out: which build of it to take is the caller's choice.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    from pip._vendor import tomli as tomllib
+
+
+def requirements(groups: list[str], pyproject: Path) -> list[str]:
+    stated = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+    project = stated["project"]
+    table = {"build": stated["build-system"]["requires"], "run": project["dependencies"]}
+    table |= project["optional-dependencies"]
+    found = dict.fromkeys(requirement for group in groups for requirement in table[group])
+    return [requirement for requirement in found if re.match(r"[\w.-]+", requirement)[0] != "torch"]
+
+
+if __name__ == "__main__":
+    print("\n".join(requirements(sys.argv[1:], Path(__file__).resolve().parent.parent / "pyproject.toml")))
