@@ -90,6 +90,12 @@ DEFAULTS = (
         "btl", "sm,tcp,self", "always", "shared memory inside a host, TCP between hosts, nothing that needs a driver"
     ),
     Default(
+        "btl_tcp_flags",
+        "send,inplace,need-ack,need-csum",
+        "always",
+        "without put: a put over a connection that broke never completes, and both directions of a link share one queue",
+    ),
+    Default(
         "coll",
         "^hcoll,portals4,han",
         "fault_tolerant",

@@ -20,7 +20,7 @@ FACTS = Facts(
 )
 FT = " --mca coll '^hcoll,portals4,han'"
 TAIL = " /py -I -S /entry.py -- a"
-BASE = "--mca pml ob1 --mca btl sm,tcp,self"
+BASE = "--mca pml ob1 --mca btl sm,tcp,self --mca btl_tcp_flags send,inplace,need-ack,need-csum"
 
 
 def line(*argv: str, facts: Facts = FACTS, environ: dict[str, str] | None = None) -> str:
@@ -74,7 +74,7 @@ def test_only_the_ranks_of_this_host_count_as_oversubscription() -> None:
 def test_what_the_user_sets_wins_over_the_table() -> None:
     assert "--mca pml ucx" in line("-np", "2", "--mpi-args", "--mca pml ucx")
     assert "ob1" not in line("-np", "2", "--mpi-args", "--mca pml ucx")
-    assert "--mca btl" not in line("-np", "2", environ={"OMPI_MCA_btl": "tcp,self"})
+    assert "--mca btl " not in line("-np", "2", environ={"OMPI_MCA_btl": "tcp,self"})
     assert line("-np", "2", "--mpi-args", "--map-by core --bind-to core").count("--map-by") == 1
 
 
