@@ -93,7 +93,7 @@ DEFAULTS = (
         "btl_tcp_flags",
         "send,inplace,need-ack,need-csum",
         "always",
-        "without put: a put over a connection that broke never completes, and both directions of a link share one queue",
+        "no put: over a connection that broke a put never completes, and both directions of a link slow each other",
     ),
     Default(
         "coll",

@@ -377,6 +377,7 @@ void Engine::on_refuse(const Refuse& refuse) {
 void Engine::begin(std::uint32_t index, const Op& op) {
   Run& run = runs_[index];
   run.begun = true;
+  ++under_way_;
   run.eager = op.eager;
   run.graph.begin(op.shape);
   emit({.kind = ActionKind::begin, .id = index, .value = run.handle});
@@ -526,6 +527,7 @@ void Engine::finish(std::uint32_t index, Status status, std::string_view text) {
   Run& run = runs_[index];
   run.active = false;
   --outstanding_;
+  if (run.begun) --under_way_;
   eager_under_way_ -= run.eager_bytes;
   for (const Waiting& waiting : run.waiting) emit({.kind = ActionKind::drop, .value = waiting.cookie});
   run.waiting.clear();

@@ -57,6 +57,8 @@ class Engine {
   const GradientPlan* plan_of(std::uint32_t registration) const;
 
   bool outstanding() const { return outstanding_ > 0; }
+  /// Whether something runs that all ranks have agreed on.
+  bool under_way() const { return under_way_ > 0; }
   /// Whether `decide` must be called again soon though nothing happens.
   bool waits_for_time() const { return policy_->waits_for_time(); }
   bool failed() const { return failure_.has_value(); }
@@ -177,6 +179,7 @@ class Engine {
   Bytes scratch_;
   std::optional<Failure> failure_;
   std::size_t outstanding_ = 0;
+  std::size_t under_way_ = 0;  // of those, how many have begun
   std::size_t eager_under_way_ = 0;
   Nanoseconds now_ = 0;
   Nanoseconds next_check_ = 0;

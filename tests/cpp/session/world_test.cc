@@ -162,6 +162,28 @@ TEST(Session, DisagreementShowsBothSidesAndTheSessionStaysUsable) {
   });
 }
 
+TEST(Session, ARankMayLeaveBeforeWhatAllAgreedOnIsThrough) {
+  constexpr std::int64_t kNumel = 3'000'000;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    spawn(3, [&](Session& session) {
+      std::vector<float> values(kNumel, static_cast<float>(session.rank()));
+      const auto registration = session.define("w", signature_of(kNumel, "none", "ring"), "test");
+      Signature barrier;
+      barrier.kind = OpKind::barrier;
+      const auto meet = session.define("meet", barrier, "test");
+      const auto handle = session.submit(registration, values.data(), values.data(), 0, true);
+      run(session, meet, nullptr, nullptr);
+      if (session.rank() == 2) {
+        session.shutdown();
+        return;
+      }
+      ASSERT_TRUE(session.wait(handle, 20'000'000'000));
+      session.collect(handle);
+      for (const float value : values) ASSERT_EQ(value, 1.0F);
+    });
+  }
+}
+
 TEST(Session, AllgatherBroadcastBarrier) {
   spawn(3, [](Session& session) {
     const int rank = session.rank();

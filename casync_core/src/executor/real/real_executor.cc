@@ -18,8 +18,8 @@ Nanoseconds steady() {
 
 constexpr Nanoseconds kMicrosecond = 1'000;
 constexpr Nanoseconds kMillisecond = 1'000'000;
-constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;
-constexpr int kYields = 20;  // polls with a yield between them before the first sleep
+constexpr Nanoseconds kLeaveTime = 2'000 * kMillisecond;  // what a shutdown waits for the others at most
+constexpr int kYields = 20;                               // polls with a yield between them before the first sleep
 
 }  // namespace
 
@@ -161,12 +161,17 @@ void RealExecutor::shutdown() {
   parking_.notify_all();
   thread_.join();
   const std::lock_guard role(role_);
+  const Nanoseconds deadline = now() + kLeaveTime;
   turn();
+  // What has begun ends by itself as long as all ranks stay: nobody gave it up but the caller here.
+  while (engine_->under_way() && now() < deadline) {
+    if (!turn()) transport_->wait(pause(0));
+  }
   driver_.shutdown();
   turn();
   // A job may still write the user's memory, and wakes the transport when it ends: neither outlives this call.
   workers_.stop();
-  transport_->flush(kFlushTime);
+  transport_->flush(std::max<Nanoseconds>(deadline - now(), 0));
   transport_->close();
 }
 
