@@ -9,8 +9,6 @@
 namespace casync {
 namespace {
 
-using namespace std::chrono_literals;
-
 Nanoseconds steady() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -19,6 +17,7 @@ Nanoseconds steady() {
 constexpr Nanoseconds kMicrosecond = 1'000;
 constexpr Nanoseconds kMillisecond = 1'000'000;
 constexpr Nanoseconds kLeaveTime = 2'000 * kMillisecond;  // what a shutdown waits for the others at most
+constexpr Nanoseconds kParked = 20 * kMillisecond;        // between looks at what nobody announces
 constexpr int kYields = 20;                               // polls with a yield between them before the first sleep
 
 }  // namespace
@@ -47,6 +46,14 @@ void RealExecutor::push(Item item, bool wake) {
   }
   if (!wake || stop_) return;
   transport_->wake();
+  unpark();
+}
+
+/// With the mutex in between, so that a thread which is about to park sees what has changed.
+void RealExecutor::unpark() {
+  {
+    const std::lock_guard parked(parking_mutex_);
+  }
   parking_.notify_one();
 }
 
@@ -85,15 +92,17 @@ bool RealExecutor::turn() {
   for (auto& [job, error] : finished_) driver_.finished(std::move(job), std::move(error));
   const bool busy = driver_.turn(now());
   outstanding_.store(engine_->outstanding());
-  return busy || !taken_.empty() || !finished_.empty();
+  const bool news = busy || !taken_.empty() || !finished_.empty();
+  if (news) last_news_ = now();
+  return news;
 }
 
-/// How long to sleep after `idle` without news (DESIGN: progress has three states).
-Nanoseconds RealExecutor::pause(Nanoseconds idle) const {
+/// How long to sleep where the last turn brought nothing (DESIGN: progress has three states).
+Nanoseconds RealExecutor::pause(Nanoseconds time) const {
   if (engine_->waits_for_time()) return 200 * kMicrosecond;
-  if (!engine_->outstanding()) return transport_->wakes() ? 100 * kMillisecond : 20 * kMillisecond;
+  if (!engine_->outstanding()) return transport_->wakes() ? 100 * kMillisecond : kParked;
   if (transport_->moving()) return transport_->wakes() ? 50 * kMicrosecond : 200 * kMicrosecond;
-  return std::clamp(idle / 20, 20 * kMicrosecond, 5 * kMillisecond);
+  return std::clamp((time - last_news_) / 20, 20 * kMicrosecond, 5 * kMillisecond);
 }
 
 bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
@@ -104,44 +113,35 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
   if (!stop_) transport_->wake();  // the background thread gives up the role
   {
     const std::lock_guard role(role_);
-    Nanoseconds last_news = now();
     int yields = 0;
     while (!done() && !stop_) {
       const bool news = turn();
       const Nanoseconds time = now();
       if (done() || time >= deadline) break;
       if (news) {
-        last_news = time;
         yields = 0;
       } else if (yields < kYields) {
         ++yields;
         sched_yield();
       } else {
-        transport_->wait(std::min(pause(time - last_news), deadline - time));
+        transport_->wait(std::min(pause(time), deadline - time));
       }
     }
   }
   // With nothing outstanding the background thread may come back at its leisure.
-  if (waiters_.fetch_sub(1) == 1 && outstanding_.load()) parking_.notify_one();
+  if (waiters_.fetch_sub(1) == 1 && outstanding_.load()) unpark();
   return done();
 }
 
 void RealExecutor::background() {
-  Nanoseconds last_news = now();
   while (!stop_) {
     if (waiters_.load() > 0) {
       std::unique_lock parked(parking_mutex_);
-      parking_.wait_for(parked, 2ms, [this] { return waiters_.load() == 0 || stop_; });
+      parking_.wait_for(parked, std::chrono::nanoseconds(kParked), [this] { return waiters_.load() == 0 || stop_; });
       continue;
     }
     const std::lock_guard role(role_);
-    const bool news = turn();
-    const Nanoseconds time = now();
-    if (news) {
-      last_news = time;
-      continue;
-    }
-    transport_->wait(pause(time - last_news));
+    if (!turn()) transport_->wait(pause(now()));
   }
 }
 
@@ -158,14 +158,14 @@ void RealExecutor::inspect(const std::function<void(Driver&, const Engine&)>& re
 void RealExecutor::shutdown() {
   if (stop_.exchange(true)) return;
   transport_->wake();
-  parking_.notify_all();
+  unpark();
   thread_.join();
   const std::lock_guard role(role_);
   const Nanoseconds deadline = now() + kLeaveTime;
   turn();
   // What has begun ends by itself as long as all ranks stay: nobody gave it up but the caller here.
   while (engine_->under_way() && now() < deadline) {
-    if (!turn()) transport_->wait(pause(0));
+    if (!turn()) transport_->wait(pause(now()));
   }
   driver_.shutdown();
   turn();

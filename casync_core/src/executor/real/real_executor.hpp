@@ -56,8 +56,9 @@ class RealExecutor {
   };
   void push(Item item, bool wake);
   void background();
+  void unpark();
   bool turn();                                // with the role
-  Nanoseconds pause(Nanoseconds idle) const;  // with the role
+  Nanoseconds pause(Nanoseconds time) const;  // with the role
   Nanoseconds now() const;
 
   std::unique_ptr<Engine> engine_;
@@ -68,7 +69,8 @@ class RealExecutor {
 
   std::mutex inbox_mutex_;
   std::vector<Item> inbox_;
-  std::vector<Item> taken_;  // scratch, with the role
+  std::vector<Item> taken_;    // scratch, with the role
+  Nanoseconds last_news_ = 0;  // with the role
 
   std::mutex role_;
   std::atomic<int> waiters_{0};
