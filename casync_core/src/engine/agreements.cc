@@ -1,0 +1,87 @@
+#include "engine/agreements.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace casync {
+
+Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes)
+    : member_(member), host_of_(std::move(host_of)), inline_bytes_(inline_bytes) {}
+
+const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t name, const Signature& signature) {
+  Op& op = ops_[verdict.op];
+  if (op.name != kNone && lasts(signature.kind) && op.plan == verdict.plan) return op;
+  op.name = name;
+  op.plan = verdict.plan;
+  op.shape = make_shape(verdict, signature);
+  op.eager = signature.kind == OpKind::allreduce && verdict.plan.topology == Topology::direct &&
+             op.shape->codec->info().identity && op.shape->largest_message <= inline_bytes_ &&
+             op.shape->largest_message > 0;  // what sends nothing would not be heard of
+  return op;
+}
+
+const Agreements::Op* Agreements::find(std::uint32_t op) const {
+  const auto at = ops_.find(op);
+  return at == ops_.end() || at->second.name == kNone ? nullptr : &at->second;
+}
+
+std::vector<Agreements::Early> Agreements::claim(std::uint32_t op, std::uint32_t sequence) {
+  std::vector<Early> claimed;
+  const auto at = ops_.find(op);
+  if (at == ops_.end()) return claimed;
+  std::erase_if(at->second.early, [&](const Early& message) {
+    const bool matches = message.sequence == sequence;
+    if (matches) claimed.push_back(message);
+    return matches;
+  });
+  return claimed;
+}
+
+std::vector<std::uint64_t> Agreements::forget(std::uint32_t name, std::uint32_t sequence) {
+  std::vector<std::uint64_t> cookies;
+  for (auto& [number, op] : ops_) {
+    if (op.name != name) continue;
+    std::erase_if(op.early, [&](const Early& message) {
+      if (message.sequence > sequence) return false;
+      cookies.push_back(message.cookie);
+      return true;
+    });
+  }
+  return cookies;
+}
+
+std::vector<std::uint64_t> Agreements::forget_all() {
+  std::vector<std::uint64_t> cookies;
+  for (auto& [number, op] : ops_) {
+    for (const Early& message : std::exchange(op.early, {})) cookies.push_back(message.cookie);
+  }
+  return cookies;
+}
+
+std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature) const {
+  // A world of one is the identity (rule R9), in the gradient's own precision.
+  const auto codec = make_codec(host_of_.size() == 1 ? "none" : verdict.plan.codec);
+  WorkflowRequest request;
+  request.kind = signature.kind;
+  request.shape = signature.shape;
+  request.dtype = signature.dtype;
+  request.codec = codec.get();
+  request.topology = verdict.plan.topology;
+  request.partitions = verdict.plan.partitions;
+  request.first_owner = verdict.plan.first_owner;
+  request.member = member_;
+  request.root = static_cast<std::uint32_t>(signature.root);
+  request.host_of = host_of_;
+  if (signature.kind == OpKind::allgather) {
+    request.shape.rows = 0;
+    for (const std::int64_t count : verdict.rows) {
+      request.counts.push_back(count * signature.shape.cols);
+      request.shape.rows += count;
+    }
+  }
+  auto shape = std::make_shared<Template>(request);
+  shape->codec = codec;
+  return shape;
+}
+
+}  // namespace casync

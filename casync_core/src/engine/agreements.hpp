@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/control.hpp"
+#include "task/template.hpp"
+
+namespace casync {
+
+/// What the ranks have agreed on. An operation has a number, the same on every rank, a plan, and the template of this
+/// rank's workflow. Messages may overtake the agreement, or this rank's submit: those are kept here until their run
+/// begins. Pure.
+class Agreements {
+ public:
+  static constexpr std::uint32_t kNone = 0xffffffffU;
+
+  struct Early {  ///< a message whose run has not begun here
+    std::uint16_t peer;
+    std::uint32_t sequence;
+    std::uint32_t tag;
+    std::uint64_t cookie;
+  };
+  struct Op {
+    std::uint32_t name = kNone;  ///< as Submissions numbers it; kNone: not agreed, there are only messages
+    GradientPlan plan;
+    std::shared_ptr<const Template> shape;
+    bool eager = false;  ///< so small that it is sent before the peers have submitted theirs
+    std::vector<Early> early;
+  };
+
+  Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes);
+
+  /// Whether an operation of this kind is agreed on once for all of its runs. An allgather is not: its rows may change.
+  static bool lasts(OpKind kind) { return kind == OpKind::allreduce || kind == OpKind::broadcast; }
+
+  /// All ranks agree on `verdict`; here its tensor is `name`.
+  const Op& agree(const Verdict& verdict, std::uint32_t name, const Signature& signature);
+  /// Null if `op` was never agreed.
+  const Op* find(std::uint32_t op) const;
+
+  void keep(std::uint32_t op, const Early& message) { ops_[op].early.push_back(message); }
+  /// The messages kept for a run, which are kept no longer.
+  std::vector<Early> claim(std::uint32_t op, std::uint32_t sequence);
+  /// Forgets those for the runs of tensor `name` up to `sequence`; returns their cookies.
+  std::vector<std::uint64_t> forget(std::uint32_t name, std::uint32_t sequence);
+  std::vector<std::uint64_t> forget_all();
+
+ private:
+  std::shared_ptr<const Template> make_shape(const Verdict& verdict, const Signature& signature) const;
+
+  std::uint32_t member_;
+  std::vector<std::uint32_t> host_of_;
+  std::size_t inline_bytes_;
+  std::unordered_map<std::uint32_t, Op> ops_;
+};
+
+}  // namespace casync

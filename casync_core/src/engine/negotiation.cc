@@ -1,0 +1,158 @@
+#include "engine/negotiation.hpp"
+
+#include <utility>
+
+#include "casync/error.hpp"
+
+namespace casync {
+
+Negotiation::Negotiation(const Options& options, Submissions& submissions, Agreements& agreements, Planning& planning,
+                         Outbox& out, Outcomes outcomes)
+    : options_(options),
+      submissions_(submissions),
+      agreements_(agreements),
+      planning_(planning),
+      out_(out),
+      outcomes_(std::move(outcomes)),
+      ledger_(options.members, options.ledger, decisions()) {}
+
+Ledger::Decisions Negotiation::decisions() {
+  return {
+      .verdict =
+          [this](const Verdict& agreed, const Signature& signature) {
+            Verdict verdict = agreed;
+            const Agreements::Op* const known = agreements_.find(verdict.op);
+            verdict.plan = known != nullptr ? known->plan : planning_.plan(verdict.name, signature);
+            out_.tell_all(verdict);
+            hear(verdict);
+          },
+      .start =
+          [this](const Start& start) {
+            if (tell_new_plan(start)) return;
+            out_.tell_all(start);
+            hear(start);
+          },
+      .refuse =
+          [this](const Refuse& refuse) {
+            out_.tell_all(refuse);
+            hear(refuse);
+          },
+      .report = [this](const std::string& text) { out_.emit({.kind = ActionKind::report, .bytes = bytes_of(text)}); }};
+}
+
+void Negotiation::define(Request definition) {
+  const auto codecs = planning_.define(definition.name, definition.signature);
+  submissions_.define(std::move(definition));
+  for (const std::string& codec : codecs) out_.emit({.kind = ActionKind::measure, .bytes = bytes_of(codec)});
+}
+
+void Negotiation::submit(std::uint32_t index, std::int64_t rows, Nanoseconds now) {
+  if (planning_.measuring()) tell_costs(index);
+
+  Submissions::Run& run = submissions_.run(index);
+  const Ready ready{run.op, run.sequence};
+  if (run.op == Submissions::kNone) {
+    const Submissions::Registration& registration = submissions_.registration(run.registration);
+    Request request{submissions_.text(run.name), run.sequence, registration.signature, registration.site};
+    if (registration.signature.kind == OpKind::allgather) request.signature.shape.rows = rows;
+    to_root(request, now);
+    return;
+  }
+  const Agreements::Op& op = *agreements_.find(run.op);
+  const std::size_t bytes = op.shape->largest_message;
+  if (!op.eager || eager_bytes_ + bytes > options_.eager_bytes) {
+    to_root(ready, now);
+    return;
+  }
+  run.eager_bytes = bytes;
+  eager_bytes_ += bytes;
+  if (is_root()) ledger_.ready(0, ready, false, now);
+  // The ledger may have refused it, or started it at once.
+  if (run.active && !run.begun) outcomes_.begin(index);
+}
+
+/// Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
+void Negotiation::tell_costs(std::uint32_t index) {
+  const Submissions::Run& run = submissions_.run(index);
+  auto costs = planning_.costs(submissions_.registration(run.registration).signature, run.sequence);
+  if (!costs) return;
+  if (is_root()) {
+    planning_.costs_of(0, *costs);
+  } else {
+    out_.tell(0, Costs{std::move(*costs)});
+  }
+}
+
+void Negotiation::hear(std::uint32_t peer, const Costs& costs) {
+  if (!is_root()) throw CorruptPayload(detail::concat("rank ", peer, " sent its costs, but only rank 0 plans"));
+  planning_.costs_of(peer, costs.bytes);
+}
+
+void Negotiation::hear_data(std::uint32_t peer, const Ready& ready, Nanoseconds now) {
+  if (is_root()) ledger_.ready(peer, ready, false, now);
+}
+
+void Negotiation::left(std::uint32_t peer) {
+  if (is_root()) ledger_.left(peer);
+}
+
+void Negotiation::check(Nanoseconds now) {
+  if (is_root()) ledger_.check(now);
+}
+
+void Negotiation::hear(const Verdict& verdict) {
+  const std::uint32_t name = submissions_.find_name(verdict.name);
+  CASYNC_CHECK(name != Submissions::kNone, "a verdict on tensor ", verdict.name, ", which was never submitted here");
+  const std::uint32_t index = submissions_.find_run(name, verdict.sequence);
+  CASYNC_CHECK(index != Submissions::kNone, "a verdict on a run of ", verdict.name, " that is not outstanding");
+  Submissions::Run& run = submissions_.run(index);
+  Submissions::Registration& registration = submissions_.registration(run.registration);
+  agreements_.agree(verdict, name, registration.signature);
+  run.op = verdict.op;
+  if (Agreements::lasts(registration.signature.kind)) registration.op = verdict.op;
+  outcomes_.begin(index);
+}
+
+/// A new plan takes the place of the start, in the one order of starts, so it holds from this run on everywhere. Only
+/// for operations that begin by a start on every rank: of a small one, which is sent at once, this run may have begun
+/// with the old plan somewhere.
+bool Negotiation::tell_new_plan(const Start& start) {
+  const Agreements::Op& op = *agreements_.find(start.op);
+  if (op.eager) return false;
+  const std::string& name = submissions_.text(op.name);
+  const std::uint32_t index = submissions_.find_run(op.name, start.sequence);
+  CASYNC_CHECK(index != Submissions::kNone, "a start of ", name, ", which is not outstanding on the root");
+  const Submissions::Registration& registration = submissions_.registration(submissions_.run(index).registration);
+  auto plan = planning_.re_plan(name, registration.signature, op.plan);
+  if (!plan) return false;
+  const Verdict verdict{name, start.sequence, start.op, std::move(*plan), {}};
+  out_.tell_all(verdict);
+  hear(verdict);
+  return true;
+}
+
+void Negotiation::hear(const Start& start) {
+  const Agreements::Op* const op = agreements_.find(start.op);
+  CASYNC_CHECK(op != nullptr, "a start of operation ", start.op, ", which was never agreed");
+  const std::uint32_t index = submissions_.find_run(op->name, start.sequence);
+  if (index == Submissions::kNone) {
+    CASYNC_CHECK(submissions_.was_submitted(op->name, start.sequence),
+                 "a start of a run that was never submitted here");
+    return;  // eager here, and through: the data of those who were held back overtook the root's message
+  }
+  if (submissions_.run(index).begun) return;  // eager here, held back elsewhere
+  outcomes_.begin(index);
+}
+
+void Negotiation::hear(const Refuse& refuse) {
+  const std::uint32_t name = submissions_.find_name(refuse.name);
+  if (name == Submissions::kNone) return;
+  const std::uint32_t index = submissions_.find_run(name, refuse.sequence);
+  if (index == Submissions::kNone) return;  // not submitted here: told again when it is
+  for (const std::uint64_t cookie : agreements_.forget(name, refuse.sequence)) {
+    out_.emit({.kind = ActionKind::drop, .value = cookie});
+  }
+  outcomes_.refuse(index, refuse.status, refuse.text);
+}
+
+}  // namespace casync

@@ -1,0 +1,58 @@
+#include "engine/submissions.hpp"
+
+#include <utility>
+
+namespace casync {
+
+void Submissions::define(Request definition) {
+  const auto [at, is_new] = name_index_.try_emplace(definition.name, static_cast<std::uint32_t>(names_.size()));
+  if (is_new) names_.push_back({.text = std::move(definition.name)});
+  registrations_.push_back({at->second, std::move(definition.signature), std::move(definition.site)});
+}
+
+std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t handle) {
+  if (free_runs_.empty()) {
+    free_runs_.push_back(runs());
+    runs_.emplace_back();
+  }
+  const std::uint32_t number = free_runs_.back();
+  free_runs_.pop_back();
+  const Registration& what = registrations_[registration];
+  Name& name = names_[what.name];
+  runs_[number] = {.active = true,
+                   .registration = registration,
+                   .name = what.name,
+                   .op = what.op,
+                   .sequence = name.next_sequence++,
+                   .handle = handle};
+  name.runs[runs_[number].sequence % 2] = number;
+  ++outstanding_;
+  return number;
+}
+
+void Submissions::begin(std::uint32_t number) {
+  runs_[number].begun = true;
+  ++under_way_;
+}
+
+void Submissions::end(std::uint32_t number) {
+  Run& run = runs_[number];
+  run.active = false;
+  --outstanding_;
+  if (run.begun) --under_way_;
+  std::uint32_t& slot = names_[run.name].runs[run.sequence % 2];
+  if (slot == number) slot = kNone;
+  free_runs_.push_back(number);
+}
+
+std::uint32_t Submissions::find_name(const std::string& text) const {
+  const auto at = name_index_.find(text);
+  return at == name_index_.end() ? kNone : at->second;
+}
+
+std::uint32_t Submissions::find_run(std::uint32_t name, std::uint32_t sequence) const {
+  const std::uint32_t number = names_[name].runs[sequence % 2];
+  return number != kNone && runs_[number].sequence == sequence ? number : kNone;
+}
+
+}  // namespace casync

@@ -1,0 +1,127 @@
+#include "engine/task_manager.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace casync {
+
+TaskManager::TaskManager(const Options& options, LinkPolicy& policy, Outbox& out)
+    : options_(options),
+      policy_(policy),
+      out_(out),
+      admission_(options.pool_bytes, options.members),
+      parked_(options.members) {}
+
+bool TaskManager::begin(std::uint32_t instance, std::shared_ptr<const Template> shape, bool eager,
+                        std::uint64_t handle) {
+  if (instance >= graphs_.size()) graphs_.resize(instance + 1);
+  Graph& graph = graphs_[instance];
+  graph.eager = eager;
+  graph.tasks.begin(std::move(shape));
+  out_.emit({.kind = ActionKind::begin, .id = instance, .value = handle});
+  if (graph.tasks.done()) return true;
+  const std::vector<std::size_t>& reserve = graph.tasks.shape().workflow.reserve;
+  const auto partitions = static_cast<std::uint32_t>(reserve.size());
+  if (eager) {
+    for (std::uint32_t p = 0; p < partitions; ++p) open(instance, p);
+    return false;
+  }
+  units_.clear();
+  for (std::uint32_t p = 0; p < partitions; ++p) units_.push_back({instance, p, reserve[p]});
+  graph.first_unit = admission_.begin(units_);
+  return false;
+}
+
+void TaskManager::open_partitions() {
+  Admission::Unit unit;
+  while (admission_.next(unit)) {
+    for (const std::uint32_t peer : shape(unit.instance).window_peers[unit.partition]) admission_.want_window(peer);
+    open(unit.instance, unit.partition);
+  }
+  for (const auto& [peer, units] : admission_.windows()) out_.tell(peer, Window{units});
+}
+
+void TaskManager::open(std::uint32_t instance, std::uint32_t partition) {
+  out_.emit({.kind = ActionKind::reserve, .id = instance, .task = partition});
+  ready_.clear();
+  graphs_[instance].tasks.open_partition(partition, ready_);
+  for (const std::uint32_t task : ready_) make_ready(instance, task);
+}
+
+bool TaskManager::complete(std::uint32_t instance, std::uint32_t task_index) {
+  Graph& graph = graphs_[instance];
+  ready_.clear();
+  const std::uint32_t partition = graph.tasks.shape().workflow.tasks[task_index].partition;
+  if (graph.tasks.complete(task_index, ready_)) {
+    out_.emit({.kind = ActionKind::release, .id = instance, .task = partition});
+    if (!graph.eager) admission_.release(graph.tasks.shape().workflow.reserve[partition]);
+  }
+  for (const std::uint32_t task : ready_) make_ready(instance, task);
+  return graph.tasks.done();
+}
+
+void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
+  switch (shape(instance).workflow.tasks[task].primitive) {
+    case Primitive::encode:
+    case Primitive::decode:
+    case Primitive::merge:
+      out_.emit({.kind = ActionKind::run, .id = instance, .task = task});
+      break;
+    case Primitive::send:
+      send(instance, task);
+      break;
+    case Primitive::recv:
+      receive(instance, task);
+      break;
+  }
+}
+
+void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
+  const Graph& graph = graphs_[instance];
+  const Task& task = graph.tasks.shape().workflow.tasks[task_index];
+  const auto peer = static_cast<std::uint16_t>(task.peer);
+  const SendRequest request{instance, task_index, peer, graph.tasks.shape().message_bytes(task)};
+  const std::uint64_t unit = graph.first_unit + task.partition;
+  if (task.windowed && !graph.eager && !admission_.may_send(peer, unit)) {
+    parked_[peer].push_back({unit, request});
+  } else if (request.bytes <= options_.inline_bytes) {
+    out_.emit({.kind = ActionKind::send, .peer = peer, .id = instance, .task = task_index});
+  } else {
+    policy_.add(request);
+  }
+}
+
+void TaskManager::allow(std::uint16_t peer, std::uint64_t units) {
+  admission_.allow(peer, units);
+  const auto open = [&](const Parked& send) { return admission_.may_send(peer, send.unit); };
+  for (const Parked& send : parked_[peer]) {
+    if (open(send)) policy_.add(send.request);
+  }
+  std::erase_if(parked_[peer], open);
+}
+
+void TaskManager::arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t cookie) {
+  if (graphs_[instance].tasks.armed(task)) {
+    out_.emit({.kind = ActionKind::accept, .id = instance, .task = task, .value = cookie});
+  } else {
+    graphs_[instance].waiting.push_back({task, cookie});
+  }
+}
+
+void TaskManager::receive(std::uint32_t instance, std::uint32_t task) {
+  std::vector<Waiting>& waiting = graphs_[instance].waiting;
+  const auto here = [&](const Waiting& message) { return message.task == task; };
+  const auto at = std::find_if(waiting.begin(), waiting.end(), here);
+  if (at == waiting.end()) return;
+  const std::uint64_t cookie = at->cookie;
+  waiting.erase(at);
+  out_.emit({.kind = ActionKind::accept, .id = instance, .task = task, .value = cookie});
+}
+
+void TaskManager::end(std::uint32_t instance) {
+  std::vector<Waiting>& waiting = graphs_[instance].waiting;
+  for (const Waiting& message : waiting) out_.emit({.kind = ActionKind::drop, .value = message.cookie});
+  waiting.clear();
+}
+
+}  // namespace casync

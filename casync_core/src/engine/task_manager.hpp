@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "coordinator/link_policy.hpp"
+#include "engine/admission.hpp"
+#include "engine/outbox.hpp"
+#include "task/instance.hpp"
+
+namespace casync {
+
+/// Runs the task graphs of begun operations (paper: section 3.1, the task manager). A task that becomes ready turns
+/// into an action at once, or waits here for what it lacks: its partition for memory, a send for its receiver's window
+/// or, at the LinkPolicy, for its link, a receive for its message.
+class TaskManager {
+ public:
+  struct Options {
+    std::size_t inline_bytes = 0;  ///< messages up to this travel inside a head and wait for no link
+    std::size_t pool_bytes = 0;
+    std::uint32_t members = 1;
+  };
+  TaskManager(const Options& options, LinkPolicy& policy, Outbox& out);
+
+  /// Begins the graph of `instance`, for the operation `handle`; an eager one waits neither for memory nor for windows.
+  /// Returns whether it is through, because it has no tasks.
+  bool begin(std::uint32_t instance, std::shared_ptr<const Template> shape, bool eager, std::uint64_t handle);
+  /// `task` is done. Returns whether it was the last of its graph.
+  bool complete(std::uint32_t instance, std::uint32_t task);
+  /// The message of the receive `task` is here or announced.
+  void arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t cookie);
+  /// The graph is over, through or not. Its template stays until the instance is used again.
+  void end(std::uint32_t instance);
+
+  /// `peer` has opened the units below `units`.
+  void allow(std::uint16_t peer, std::uint64_t units);
+  /// Opens the partitions for which there is memory now, and tells those who send into them.
+  void open_partitions();
+
+  const Template& shape(std::uint32_t instance) const { return graphs_[instance].tasks.shape(); }
+  const Admission& admission() const { return admission_; }
+
+ private:
+  struct Waiting {  // a message whose receive is not armed yet
+    std::uint32_t task;
+    std::uint64_t cookie;
+  };
+  struct Graph {
+    Instance tasks;
+    bool eager = false;
+    std::uint64_t first_unit = 0;
+    std::vector<Waiting> waiting;
+  };
+  struct Parked {  // a send that waits for the peer's window
+    std::uint64_t unit;
+    SendRequest request;
+  };
+  void open(std::uint32_t instance, std::uint32_t partition);
+  void make_ready(std::uint32_t instance, std::uint32_t task);
+  void send(std::uint32_t instance, std::uint32_t task);
+  void receive(std::uint32_t instance, std::uint32_t task);
+
+  Options options_;
+  LinkPolicy& policy_;
+  Outbox& out_;
+  Admission admission_;
+  std::vector<Graph> graphs_;                // per instance
+  std::vector<std::vector<Parked>> parked_;  // per peer
+  std::vector<std::uint32_t> ready_;         // scratch
+  std::vector<Admission::Unit> units_;       // scratch
+};
+
+}  // namespace casync
