@@ -1,0 +1,67 @@
+// Operations, and the messages that overtake them.
+#include "engine/agreements.hpp"
+
+#include <gtest/gtest.h>
+
+namespace casync {
+namespace {
+
+constexpr std::uint32_t kName = 3;
+constexpr std::uint32_t kOp = 9;
+
+Signature signature_of(OpKind kind, std::int64_t numel) {
+  Signature signature;
+  signature.kind = kind;
+  signature.shape = {numel, 1};
+  return signature;
+}
+
+std::vector<std::uint64_t> cookies(const std::vector<Agreements::Early>& messages) {
+  std::vector<std::uint64_t> list;
+  for (const Agreements::Early& message : messages) list.push_back(message.cookie);
+  return list;
+}
+
+TEST(Agreements, BuildAnOperationOnceUntilItsPlanChanges) {
+  Agreements agreements(0, {0, 1}, 12 << 10);
+  EXPECT_EQ(agreements.find(kOp), nullptr);
+  Verdict verdict{"w", 0, kOp, {}, {}};
+  const Signature signature = signature_of(OpKind::allreduce, 100);
+  const auto first = agreements.agree(verdict, kName, signature).shape;
+  EXPECT_TRUE(agreements.find(kOp)->eager);
+  EXPECT_EQ(agreements.agree(verdict, kName, signature).shape, first);
+  verdict.plan.topology = Topology::ring;
+  EXPECT_NE(agreements.agree(verdict, kName, signature).shape, first);
+  EXPECT_FALSE(agreements.find(kOp)->eager);  // only a direct exchange is heard of by everybody
+}
+
+TEST(Agreements, AnAllgatherIsBuiltFromTheRowsOfEachRun) {
+  Agreements agreements(0, {0, 1}, 12 << 10);
+  const Signature signature = signature_of(OpKind::allgather, 0);
+  EXPECT_EQ(agreements.agree({"w", 0, kOp, {}, {2, 3}}, kName, signature).shape->shape.rows, 5);
+  EXPECT_EQ(agreements.agree({"w", 1, kOp, {}, {4, 4}}, kName, signature).shape->shape.rows, 8);
+}
+
+TEST(Agreements, AWorldOfOneIsTheIdentity) {
+  Agreements agreements(0, {0}, 12 << 10);
+  Verdict verdict{"w", 0, kOp, {}, {}};
+  verdict.plan.codec = "onebit";
+  EXPECT_TRUE(agreements.agree(verdict, kName, signature_of(OpKind::allreduce, 8192)).shape->codec->info().identity);
+}
+
+TEST(Agreements, KeepMessagesForTheirRun) {
+  Agreements agreements(0, {0, 1}, 12 << 10);
+  agreements.keep(kOp, {.peer = 1, .sequence = 0, .tag = 0, .cookie = 50});
+  agreements.keep(kOp, {.peer = 1, .sequence = 1, .tag = 0, .cookie = 51});
+  EXPECT_EQ(agreements.find(kOp), nullptr);  // messages alone are no agreement
+  agreements.agree({"w", 0, kOp, {}, {}}, kName, signature_of(OpKind::allreduce, 100));
+  EXPECT_EQ(cookies(agreements.claim(kOp, 0)), (std::vector<std::uint64_t>{50}));
+  EXPECT_TRUE(agreements.claim(kOp, 0).empty());
+  EXPECT_TRUE(agreements.forget(kName + 1, 1).empty());
+  EXPECT_TRUE(agreements.forget(kName, 0).empty());
+  EXPECT_EQ(agreements.forget(kName, 1), (std::vector<std::uint64_t>{51}));
+  EXPECT_TRUE(agreements.forget_all().empty());
+}
+
+}  // namespace
+}  // namespace casync

@@ -1,0 +1,40 @@
+// Names, runs and their numbers.
+#include "engine/submissions.hpp"
+
+#include <gtest/gtest.h>
+
+namespace casync {
+namespace {
+
+TEST(Submissions, CountTheRunsOfANameOverItsRegistrations) {
+  Submissions submissions;
+  submissions.define({"w", 0, {}, "one"});
+  submissions.define({"w", 0, {}, "other"});  // on other terms
+  const std::uint32_t first = submissions.submit(0, 7);
+  const std::uint32_t second = submissions.submit(1, 8);
+  EXPECT_EQ(submissions.run(first).sequence, 0U);
+  EXPECT_EQ(submissions.run(second).sequence, 1U);
+  EXPECT_EQ(submissions.find_run(0, 0), first);
+  EXPECT_EQ(submissions.find_run(0, 1), second);
+  EXPECT_FALSE(submissions.was_submitted(0, 2));
+  EXPECT_EQ(submissions.outstanding(), 2U);
+}
+
+TEST(Submissions, ANumberIsUsedAgainAndStartsAfresh) {
+  Submissions submissions;
+  submissions.define({"w", 0, {}, "one"});
+  const std::uint32_t first = submissions.submit(0, 7);
+  submissions.run(first).begun = submissions.run(first).nonfinite = true;
+  submissions.run(first).eager_bytes = 5;
+  submissions.end(first);
+  EXPECT_EQ(submissions.find_run(0, 0), Submissions::kNone);
+  EXPECT_TRUE(submissions.was_submitted(0, 0));
+  ASSERT_EQ(submissions.submit(0, 8), first);
+  const Submissions::Run& again = submissions.run(first);
+  EXPECT_TRUE(again.active && !again.begun && !again.nonfinite);
+  EXPECT_EQ(again.eager_bytes, 0U);
+  EXPECT_EQ(again.sequence, 1U);
+}
+
+}  // namespace
+}  // namespace casync

@@ -1,0 +1,109 @@
+// What ready tasks wait for before they become actions.
+#include "engine/task_manager.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "coordinator/local_policy.hpp"
+
+namespace casync {
+namespace {
+
+/// Member 0 of two, with uncompressed gradients by PS: partition 0 is its own, partition 1 that of member 1.
+class Managed : public testing::Test, private ActionSink {
+ protected:
+  Managed() {
+    out_.open(*this);
+    const auto codec = make_codec("none");
+    WorkflowRequest request;
+    request.shape = {8, 1};
+    request.codec = codec.get();
+    request.topology = Topology::parameter_server;
+    request.partitions = 2;
+    request.host_of = {0, 1};
+    auto shape = std::make_shared<Template>(request);
+    shape->codec = codec;
+    shape_ = shape;
+  }
+
+  /// What was emitted since the last call: "begin", "reserve p", "send task", ...
+  std::vector<std::string> seen() { return std::exchange(seen_, {}); }
+  std::uint32_t find(Primitive primitive, std::uint32_t partition) const {
+    for (const std::uint32_t task : shape_->members_of[partition]) {
+      if (shape_->workflow.tasks[task].primitive == primitive) return task;
+    }
+    return 0xffffffffU;
+  }
+  static std::string with(const char* what, std::uint32_t task) { return what + std::to_string(task); }
+
+  std::shared_ptr<const Template> shape_;
+  LocalPolicy policy_{0, 2, {}};
+  Outbox out_{0, 2};
+  TaskManager tasks_{{.inline_bytes = 1024, .pool_bytes = 1024, .members = 2}, policy_, out_};
+
+ private:
+  void emit(const Action& action) override {
+    constexpr const char* kNames[] = {"begin",    "reserve ", "run ",    "send ",  "accept ", "drop",
+                                      "release ", "finish",   "control", "report", "measure"};
+    std::string name = kNames[static_cast<std::size_t>(action.kind)];
+    if (name.back() == ' ') name += std::to_string(action.task);
+    seen_.push_back(name);
+  }
+  std::vector<std::string> seen_;
+};
+
+using List = std::vector<std::string>;
+
+TEST_F(Managed, APartitionWaitsForItsMemoryAndASendForTheWindow) {
+  EXPECT_FALSE(tasks_.begin(0, shape_, false, 77));
+  EXPECT_EQ(seen(), (List{"begin"}));
+  tasks_.open_partitions();
+  EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", "control"}));  // member 1 sends into partition 0: it is told
+  tasks_.allow(1, 1);
+  tasks_.allow(1, 2);  // now partition 1 has its memory there, too
+  LinkPolicy::Outcome outcome;
+  policy_.decide(0, outcome);
+  ASSERT_EQ(outcome.release.size(), 1U);
+  EXPECT_EQ(outcome.release[0].task, find(Primitive::send, 1));
+}
+
+TEST_F(Managed, AnEagerGraphWaitsForNeither) {
+  EXPECT_FALSE(tasks_.begin(0, shape_, true, 77));
+  EXPECT_EQ(seen(), (List{"begin", "reserve 0", "reserve 1", with("send ", find(Primitive::send, 1))}));
+  EXPECT_EQ(tasks_.admission().used(), 0U);
+}
+
+TEST_F(Managed, AMessageWaitsForItsReceive) {
+  tasks_.begin(0, shape_, true, 77);
+  const std::uint32_t pull = find(Primitive::recv, 1);  // into the output, which may be the input that is being sent
+  seen();
+  tasks_.arrived(0, pull, 5);
+  EXPECT_EQ(seen(), List{});
+  tasks_.complete(0, find(Primitive::send, 1));
+  EXPECT_EQ(seen(), (List{with("accept ", pull)}));
+}
+
+TEST_F(Managed, AnEndDropsTheMessagesThatWait) {
+  tasks_.begin(0, shape_, true, 77);
+  tasks_.arrived(0, find(Primitive::recv, 1), 5);
+  seen();
+  tasks_.end(0);
+  EXPECT_EQ(seen(), (List{"drop"}));
+}
+
+TEST_F(Managed, TheLastTaskOfAPartitionGivesItsMemoryBackAndTheLastOfAllEndsTheGraph) {
+  tasks_.begin(0, shape_, false, 77);
+  tasks_.open_partitions();
+  EXPECT_GT(tasks_.admission().used(), 0U);
+  seen();
+  std::uint32_t left = static_cast<std::uint32_t>(shape_->workflow.tasks.size());
+  for (std::uint32_t partition = 0; partition < 2; ++partition) {
+    for (const std::uint32_t task : shape_->members_of[partition]) EXPECT_EQ(tasks_.complete(0, task), --left == 0);
+    EXPECT_EQ(seen().back(), with("release ", partition));
+  }
+  EXPECT_EQ(tasks_.admission().used(), 0U);
+}
+
+}  // namespace
+}  // namespace casync
