@@ -1,0 +1,36 @@
+"""One rank of a job whose events are logged: several steps of named gradients, by several codecs and topologies."""
+
+from __future__ import annotations
+
+import casync.torch as hvd
+import torch
+
+STEPS = 6
+CODECS = ("none", "onebit", "terngrad(bits=2)", "auto")
+TOPOLOGIES = ("ps", "ring", "auto")
+# One element; what is sent at once; a head's size; several partitions.
+SIZES = (1, 1_000, 20_000, 700_000)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    hvd.init()
+    torch.manual_seed(hvd.rank())
+    gradients = {
+        f"{codec}.{topology}.{size}": (torch.randn(size), codec, topology)
+        for codec in CODECS
+        for topology in TOPOLOGIES
+        for size in SIZES
+    }
+    for _ in range(STEPS):
+        handles = [
+            hvd.allreduce_async(tensor, name=name, compression=codec, topology=topology)
+            for name, (tensor, codec, topology) in gradients.items()
+        ]
+        for handle in handles:
+            assert hvd.synchronize(handle).isfinite().all()
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()
