@@ -14,9 +14,11 @@ const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t na
   op.name = name;
   op.plan = verdict.plan;
   op.shape = make_shape(verdict, signature);
-  op.eager = signature.kind == OpKind::allreduce && verdict.plan.topology == Topology::direct &&
-             op.shape->codec->info().identity && op.shape->largest_message <= inline_bytes_ &&
-             op.shape->largest_message > 0;  // what sends nothing would not be heard of
+  const bool from_all =
+      verdict.plan.topology == Topology::direct || verdict.plan.topology == Topology::parameter_server;
+  op.eager = signature.kind == OpKind::allreduce && from_all && op.shape->codec->info().identity &&
+             op.shape->largest_message <= inline_bytes_ &&
+             op.shape->largest_message > 0;  // what sends nothing ends before the others have submitted it
   return op;
 }
 

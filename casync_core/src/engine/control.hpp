@@ -43,6 +43,7 @@ struct Request {
 struct Ready {
   std::uint32_t op = 0;
   std::uint32_t sequence = 0;
+  std::uint32_t wants_start = 1;  ///< whether the sender waits for a Start: an eager run has begun there already
 };
 /// Root to all: every rank agreed on `name`; it is `op` from now on, with this plan; begin.
 struct Verdict {

@@ -163,16 +163,11 @@ void Engine::on_arrived(const Event& event) {
     return;
   }
   const Agreements::Op* const op = agreements_.find(event.op);
-  // The root may answer by starting or refusing the run.
-  const auto report = [&] {
-    if (op != nullptr && op->eager) negotiation_.hear_data(event.peer, {event.op, event.sequence}, now_);
-  };
   if (op != nullptr && submissions_.was_submitted(op->name, event.sequence)) {
     const std::uint32_t index = submissions_.find_run(op->name, event.sequence);
     const bool over = index == Submissions::kNone;
     if (over || (submissions_.run(index).begun && submissions_.run(index).op != event.op)) {
       drop(event.value);
-      report();
       return;
     }
     if (submissions_.run(index).begun) {
@@ -182,12 +177,10 @@ void Engine::on_arrived(const Event& event) {
                                             submissions_.text(op->name), ", which is not part of its plan"));
       }
       tasks_.arrived(index, static_cast<std::uint32_t>(task), event.value);
-      report();
       return;
     }
   }
   agreements_.keep(event.op, {event.peer, event.sequence, event.tag, event.value});
-  report();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -86,17 +86,22 @@ void Ledger::request(std::uint32_t member, const Request& request, Nanoseconds n
   mark(entry, run, member, static_cast<std::uint32_t>(terms - entry.known.begin()));
 }
 
-void Ledger::ready(std::uint32_t member, const Ready& ready, bool wants_start, Nanoseconds now) {
+void Ledger::ready(std::uint32_t member, const Ready& ready, Nanoseconds now) {
   if (ready.op >= ops_.size()) {
     throw CorruptPayload(
         detail::concat("rank ", member, " is ready for operation ", ready.op, ", which was never agreed"));
   }
   const auto [entry_index, terms] = ops_[ready.op];
   Entry& entry = entries_[entry_index];
-  if (refuse_again(entry, ready.sequence) || entry.runs[ready.sequence % 2].decided == ready.sequence) return;
+  if (refuse_again(entry, ready.sequence)) return;
   Run& run = open(entry, ready.sequence, now);
-  if (wants_start) run.wants_start = true;
-  if (run.terms[member] == kNoTerms) mark(entry, run, member, terms);
+  if (ready.wants_start != 0) run.wants_start = true;
+  mark(entry, run, member, terms);
+}
+
+bool Ledger::incomplete(std::uint32_t op, std::uint32_t sequence) const {
+  const Run& run = entries_[ops_[op].first].runs[sequence % 2];
+  return run.count > 0 && run.sequence == sequence;
 }
 
 bool Ledger::refuse_again(Entry& entry, std::uint32_t sequence) {
@@ -145,7 +150,6 @@ void Ledger::decide(Entry& entry, Run& run) {
 
 void Ledger::close(Run& run) {
   run.count = 0;
-  run.decided = run.sequence;
   --open_;
 }
 

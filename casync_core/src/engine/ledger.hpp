@@ -32,8 +32,9 @@ class Ledger {
   Ledger(std::uint32_t members, Options options, Decisions decisions);
 
   void request(std::uint32_t member, const Request& request, Nanoseconds now);
-  /// `wants_start`: the member waits for a Start. A member whose eager data told us of its submit does not.
-  void ready(std::uint32_t member, const Ready& ready, bool wants_start, Nanoseconds now);
+  void ready(std::uint32_t member, const Ready& ready, Nanoseconds now);
+  /// Whether some member has reported run `sequence` of `op` and another one has not.
+  bool incomplete(std::uint32_t op, std::uint32_t sequence) const;
   /// The member left: runs it has not reported cannot happen, now or later.
   void left(std::uint32_t member);
   /// Reports runs that wait longer than stall_warning (once each) and refuses those that wait longer than the timeout.
@@ -48,7 +49,6 @@ class Ledger {
   };
   struct Run {
     std::uint32_t sequence = 0;
-    std::int64_t decided = -1;  // last sequence decided here: its data may still arrive
     std::uint32_t count = 0;
     bool requested = false;
     bool wants_start = false;

@@ -50,7 +50,6 @@ void Negotiation::submit(std::uint32_t index, std::int64_t rows, Nanoseconds now
   if (planning_.measuring()) tell_costs(index);
 
   Submissions::Run& run = submissions_.run(index);
-  const Ready ready{run.op, run.sequence};
   if (run.op == Submissions::kNone) {
     const Submissions::Registration& registration = submissions_.registration(run.registration);
     Request request{submissions_.text(run.name), run.sequence, registration.signature, registration.site};
@@ -59,16 +58,20 @@ void Negotiation::submit(std::uint32_t index, std::int64_t rows, Nanoseconds now
     return;
   }
   const Agreements::Op& op = *agreements_.find(run.op);
-  const std::size_t bytes = op.shape->largest_message;
-  if (!op.eager || eager_bytes_ + bytes > options_.eager_bytes) {
-    to_root(ready, now);
-    return;
+  const bool eager = op.eager && eager_bytes_ + op.shape->largest_message <= options_.eager_bytes && !ahead(run);
+  if (eager) {
+    run.eager_bytes = op.shape->largest_message;
+    eager_bytes_ += run.eager_bytes;
   }
-  run.eager_bytes = bytes;
-  eager_bytes_ += bytes;
-  if (is_root()) ledger_.ready(0, ready, false, now);
+  to_root(Ready{run.op, run.sequence, eager ? 0U : 1U}, now);
   // The ledger may have refused it, or started it at once.
-  if (run.active && !run.begun) outcomes_.begin(index);
+  if (eager && run.active && !run.begun) outcomes_.begin(index);
+}
+
+/// Whether this is the root and has not heard yet from all ranks of the run before. Nothing ends without the root, so
+/// while it waits for them no rank gets further than the one run ahead that its book has room for.
+bool Negotiation::ahead(const Submissions::Run& run) const {
+  return is_root() && run.sequence > 0 && ledger_.incomplete(run.op, run.sequence - 1);
 }
 
 /// Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
@@ -86,10 +89,6 @@ void Negotiation::tell_costs(std::uint32_t index) {
 void Negotiation::hear(std::uint32_t peer, const Costs& costs) {
   if (!is_root()) throw CorruptPayload(detail::concat("rank ", peer, " sent its costs, but only rank 0 plans"));
   planning_.costs_of(peer, costs.bytes);
-}
-
-void Negotiation::hear_data(std::uint32_t peer, const Ready& ready, Nanoseconds now) {
-  if (is_root()) ledger_.ready(peer, ready, false, now);
 }
 
 void Negotiation::left(std::uint32_t peer) {

@@ -41,10 +41,8 @@ class Negotiation {
 
   // From other ranks to the root.
   void hear(std::uint32_t peer, const Request& request, Nanoseconds now) { ledger_.request(peer, request, now); }
-  void hear(std::uint32_t peer, const Ready& ready, Nanoseconds now) { ledger_.ready(peer, ready, true, now); }
+  void hear(std::uint32_t peer, const Ready& ready, Nanoseconds now) { ledger_.ready(peer, ready, now); }
   void hear(std::uint32_t peer, const Costs& costs);
-  /// Data of an eager operation are the news that their sender has submitted it.
-  void hear_data(std::uint32_t peer, const Ready& ready, Nanoseconds now);
   void left(std::uint32_t peer);
   /// Looks for runs that some rank never submits.
   void check(Nanoseconds now);
@@ -56,6 +54,7 @@ class Negotiation {
  private:
   bool is_root() const { return options_.member == 0; }
   Ledger::Decisions decisions();
+  bool ahead(const Submissions::Run& run) const;
   bool tell_new_plan(const Start& start);
   void tell_costs(std::uint32_t run);
   template <typename Message>

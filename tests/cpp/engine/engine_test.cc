@@ -159,12 +159,32 @@ TEST(Engine, TellsALateEagerMemberThatItsRunWasRefused) {
   Played root(0, 3, 1 << 20);
   root.first_run(0, 3);
   root.submit();
-  root.control(1, Ready{0, 1});
   root.plain(2, ControlKind::bye);  // it cannot happen without rank 2
   ASSERT_EQ(root.finished().back(), Status::aborted);
   root.seen.clear();
-  root.arrive(1, 1);  // rank 1 learns of it by a Refuse, whatever it has sent meanwhile
+  root.control(1, Ready{0, 1, 0});  // rank 1 has begun it meanwhile
+  root.arrive(1, 1);
   EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::refuse}));
+}
+
+TEST(Engine, HoldsItsRunBackWhereTheRootHasNotHeardOfTheOneBefore) {
+  Played root(0, 3, 1 << 20);
+  root.first_run(0, 3);
+  root.submit();
+  root.control(1, Ready{0, 1, 0});
+  root.arrive(1, 1);
+  root.arrive(2, 1);  // rank 2's word for run 1 takes longer than its data
+  ASSERT_EQ(root.finished().size(), 2U);
+  root.seen.clear();
+  root.submit();
+  EXPECT_EQ(root.count(ActionKind::begin), 0U);
+  root.control(1, Ready{0, 2, 0});
+  root.control(2, Ready{0, 1, 0});
+  root.control(2, Ready{0, 2, 0});
+  EXPECT_EQ(root.count(ActionKind::begin), 1U);
+  root.arrive(1, 2);
+  root.arrive(2, 2);
+  EXPECT_EQ(root.finished(), (std::vector<Status>{Status::ok}));
 }
 
 TEST(Engine, KeepsAMessageOfTheNextRunForTheNextRun) {

@@ -58,17 +58,17 @@ TEST_F(LedgerTest, AgreesWhenAllMembersAsked) {
 TEST_F(LedgerTest, StartsAgainOnceAllAreReadyAndOneWaits) {
   agree(0);
   const std::uint32_t op = verdicts[0].op;
-  ledger.ready(2, {op, 1}, false, 0);
-  ledger.ready(0, {op, 1}, true, 0);
+  ledger.ready(2, {op, 1, 0}, 0);
+  ledger.ready(0, {op, 1}, 0);
   EXPECT_TRUE(starts.empty());
-  ledger.ready(1, {op, 1}, false, 0);
+  ledger.ready(1, {op, 1, 0}, 0);
   ASSERT_EQ(starts.size(), 1U);
   EXPECT_EQ(starts[0].sequence, 1U);
 }
 
 TEST_F(LedgerTest, SaysNothingWhenNobodyWaitsForAStart) {
   agree(0);
-  for (std::uint32_t m = 0; m < 3; ++m) ledger.ready(m, {verdicts[0].op, 1}, false, 0);
+  for (std::uint32_t m = 0; m < 3; ++m) ledger.ready(m, {verdicts[0].op, 1, 0}, 0);
   EXPECT_TRUE(starts.empty());
   EXPECT_FALSE(ledger.waiting());
 }
@@ -76,10 +76,10 @@ TEST_F(LedgerTest, SaysNothingWhenNobodyWaitsForAStart) {
 TEST_F(LedgerTest, TakesAMemberThatIsOneRunAhead) {
   agree(0);
   const std::uint32_t op = verdicts[0].op;
-  ledger.ready(0, {op, 1}, true, 0);
-  ledger.ready(1, {op, 1}, true, 0);
-  ledger.ready(0, {op, 2}, true, 0);  // eager data told of it before member 2 has said a word of run 1
-  ledger.ready(2, {op, 1}, true, 0);
+  ledger.ready(0, {op, 1}, 0);
+  ledger.ready(1, {op, 1}, 0);
+  ledger.ready(0, {op, 2}, 0);  // before member 2 has said a word of run 1
+  ledger.ready(2, {op, 1}, 0);
   ASSERT_EQ(starts.size(), 1U);
   EXPECT_EQ(starts[0].sequence, 1U);
 }
@@ -186,9 +186,7 @@ TEST_F(LedgerTest, RefusesWhatAMemberThatLeftNeverSubmitted) {
   EXPECT_EQ(refusals.back().sequence, 1U);
 }
 
-TEST_F(LedgerTest, RefusesAnOperationThatWasNeverAgreed) {
-  EXPECT_THROW(ledger.ready(1, {77, 0}, true, 0), CorruptPayload);
-}
+TEST_F(LedgerTest, RefusesAnOperationThatWasNeverAgreed) { EXPECT_THROW(ledger.ready(1, {77, 0}, 0), CorruptPayload); }
 
 }  // namespace
 }  // namespace casync
