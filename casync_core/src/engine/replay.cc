@@ -94,7 +94,7 @@ class Comparison final : public ActionSink {
     if (!difference_.empty()) return;
     const log::Trace found = log::trace_of(action, action.value);
     if (expected_.actions.empty()) {
-      difference_ = "the Engine does more than in the log: " + log::describe(found);
+      if (more_.empty()) more_ = "the Engine does more than in the log: " + log::describe(found);
       return;
     }
     if (!(expected_.actions.front() == found)) {
@@ -103,7 +103,9 @@ class Comparison final : public ActionSink {
     }
     expected_.actions.pop_front();
   }
+  /// The log holds all that a cause led to.
   void finish() {
+    if (difference_.empty()) difference_ = more_;
     if (difference_.empty() && !expected_.actions.empty()) {
       difference_ = "the Engine does less than in the log: " + log::describe(expected_.actions.front());
     }
@@ -115,6 +117,7 @@ class Comparison final : public ActionSink {
   Expected& expected_;
   std::uint64_t count_ = 0;
   std::string difference_;
+  std::string more_;
 };
 
 }  // namespace
@@ -172,8 +175,9 @@ Replay replay(const std::string& path) {
     } catch (const Error&) {  // as in the log, where the abort that follows is an event of its own
     }
     ++result.events;
-    if (!record.empty()) comparison.finish();  // the last cause may have been cut short
-    const std::string& difference = answers.surprise().empty() ? comparison.difference() : answers.surprise();
+    const bool cut = record.empty();  // what the last cause led to may not have been written any more
+    if (!cut) comparison.finish();
+    const std::string& difference = cut || answers.surprise().empty() ? comparison.difference() : answers.surprise();
     if (!difference.empty()) {
       result.difference = detail::concat("record ", result.events, " (", what, " at ", static_cast<double>(now) * 1e-9,
                                          " s): ", difference);
