@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string_view>
+#include <vector>
 
 namespace casync {
 namespace {
@@ -18,6 +20,26 @@ TEST(Crc32c, MatchesTheStandardsVectors) {
 }
 
 TEST(Crc32c, SeesOneFlippedBit) { EXPECT_NE(crc_of("123456789"), crc_of("123456788")); }
+
+/// Division by the polynomial, bit by bit, as RFC 3720 defines it.
+std::uint32_t by_definition(std::span<const std::byte> bytes) {
+  std::uint32_t crc = ~0U;
+  for (const std::byte b : bytes) {
+    crc ^= static_cast<std::uint32_t>(b);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1U) ^ ((crc & 1U) != 0 ? 0x82f63b78U : 0U);
+  }
+  return ~crc;
+}
+
+TEST(Crc32c, IsTheDefinitionAtEveryLength) {
+  std::mt19937 random(1);
+  std::vector<std::byte> bytes(5000);
+  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+  for (std::size_t length = 0; length <= bytes.size(); length += length < 40 ? 1 : 37) {
+    const auto some = std::span(bytes).last(length);
+    ASSERT_EQ(crc32c(some), by_definition(some)) << length << " bytes";
+  }
+}
 
 }  // namespace
 }  // namespace casync
