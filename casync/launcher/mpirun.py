@@ -96,6 +96,13 @@ DEFAULTS = (
         "no put: over a connection that broke a put never completes, and both directions of a link slow each other",
     ),
     Default(
+        "btl_sm_eager_limit",
+        "33024",
+        "always",
+        "a head full of small messages (32 KiB) goes at once, not after a handshake: 200 allreduces of 4 KiB took 3.6 "
+        "instead of 4.3 ms",
+    ),
+    Default(
         "coll",
         "^hcoll,portals4,han",
         "fault_tolerant",

@@ -113,7 +113,8 @@ inline constexpr double kRingFromBytes = 64 << 10;
 
 struct PlannerOptions {
   std::int64_t min_numel = 4096;     ///< below this many elements nothing is compressed (fidelity, rule R2)
-  double direct_limit_bytes = 4096;  ///< payloads up to this go from everyone to everyone
+  double direct_limit_bytes = 1024;  ///< payloads up to this go from everyone to everyone
+  double flat_limit_bytes = 12288;   ///< and up to this they do not go in two levels: a hop more costs more than bytes
   double partition_bytes = 1 << 20;  ///< upper limit of a partition's payload: bounds memory, lets links start early
   double partition_raw_bytes = 8 << 20;     ///< upper limit of a partition's raw bytes: bounds one encode task
   double least_partition_bytes = 16 << 10;  ///< lower limit of a partition's payload, where the two above allow it
@@ -154,11 +155,11 @@ struct Decision {
 
 /// Decides how one gradient is synchronised.
 /// - A codec that the user names is obeyed, except below min_numel. "auto(a, b)" chooses the fastest of a, b and none;
-/// bare "auto"
-///   the fastest of none, fp16 (for wider dtypes) and onebit. A tie goes to the codec named first, `none` before all.
+///   bare "auto" the fastest of none, fp16 (for wider dtypes) and onebit. A tie goes to the codec named first, `none`
+///   before all.
 /// - A topology that the user names is obeyed. Otherwise: direct for payloads up to direct_limit_bytes and for codecs
-/// that gather,
-///   two_level when there are several hosts and one of them has several ranks, ring as ring_from_bytes says, else PS.
+///   that gather; PS up to flat_limit_bytes; two_level when there are several hosts and one of them has several ranks;
+///   ring as ring_from_bytes says; else PS.
 /// - K minimises the predicted time over 1..4N, within the limits on a partition's size.
 /// - The first owner is chosen so that the most loaded member owns as little as possible.
 /// Throws InvalidArgument, naming tensor, dtype or op, and remedy, for a codec on an integer dtype or on Min, Max or

@@ -37,7 +37,8 @@ Topology route_for(const Gradient& gradient, const Codec& codec, double payload)
   const PlannerOptions& options = gradient.request.options;
   if (info.rounds.front() == Aggregation::gather || payload <= options.direct_limit_bytes) return Topology::direct;
   if (info.rounds.size() > 1) return Topology::parameter_server;
-  if (gradient.world.hosts > 1 && gradient.world.most_ranks > 1) return Topology::two_level;
+  const bool shared = gradient.world.hosts > 1 && gradient.world.most_ranks > 1;
+  if (shared && payload > options.flat_limit_bytes) return Topology::two_level;
   const bool merges = info.rounds.front() == Aggregation::reduce;
   return merges && gradient.raw >= options.ring_from_bytes ? Topology::ring : Topology::parameter_server;
 }

@@ -125,12 +125,15 @@ TEST_F(PlanTest, BareAutoConsidersSixteenBitsForWiderTypesOnly) {
   EXPECT_EQ(considered(DType::bfloat16), (std::vector<std::string>{"none", "onebit"}));
 }
 
-TEST_F(PlanTest, SmallPayloadsGoDirect) {
-  EXPECT_EQ(plan(gradient_of(1024)).plan.topology, Topology::direct);
-  EXPECT_EQ(plan(gradient_of(1025)).plan.topology, Topology::parameter_server);
-  EXPECT_EQ(plan(gradient_of(16384, "onebit")).plan.topology, Topology::direct);  // 2 KiB of payload
-  host_of = shared_hosts(2, 2);
-  EXPECT_EQ(plan(gradient_of(1024)).plan.topology, Topology::direct);
+TEST_F(PlanTest, SmallPayloadsGoDirectOrToAnOwner) {
+  for (const auto& hosts : {host_of, shared_hosts(2, 2)}) {
+    host_of = hosts;
+    EXPECT_EQ(plan(gradient_of(256)).plan.topology, Topology::direct);
+    EXPECT_EQ(plan(gradient_of(257)).plan.topology, Topology::parameter_server);
+    EXPECT_EQ(plan(gradient_of(3072)).plan.topology, Topology::parameter_server);
+    EXPECT_EQ(plan(gradient_of(4096, "onebit")).plan.topology, Topology::direct);  // half a KiB of payload
+  }
+  EXPECT_EQ(plan(gradient_of(3073)).plan.topology, Topology::two_level);
 }
 
 TEST_F(PlanTest, HostsWithSeveralRanksGoInTwoLevels) {

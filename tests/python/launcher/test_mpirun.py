@@ -20,7 +20,10 @@ FACTS = Facts(
 )
 FT = " --mca coll '^hcoll,portals4,han'"
 TAIL = " /py -I -S /entry.py -- a"
-BASE = "--mca pml ob1 --mca btl sm,tcp,self --mca btl_tcp_flags send,inplace,need-ack,need-csum"
+BASE = (
+    "--mca pml ob1 --mca btl sm,tcp,self --mca btl_tcp_flags send,inplace,need-ack,need-csum "
+    "--mca btl_sm_eager_limit 33024"
+)
 
 
 def line(*argv: str, facts: Facts = FACTS, environ: dict[str, str] | None = None) -> str:
