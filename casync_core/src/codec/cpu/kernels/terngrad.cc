@@ -1,3 +1,4 @@
+#include "codec/cpu/kernels/codes.hpp"
 #include "codec/cpu/kernels/entries.hpp"
 #include "codec/cpu/kernels/fused.hpp"
 #include "codec/cpu/kernels/philox.hpp"
@@ -66,17 +67,6 @@ CASYNC_INLINE U32x16 at_most(U32x16 a, std::uint32_t limit) {
   return a;
 }
 
-CASYNC_INLINE void store_bytes(std::uint8_t* to, const U32x16& a) {
-#if defined(__AVX512BW__)
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(__builtin_bit_cast(__m512i, a.r[0])));
-#else
-  for (int k = 0; k < kRegisters; ++k) {
-    const ByteRegister bytes = __builtin_convertvector(a.r[k], ByteRegister);
-    __builtin_memcpy(to + k * kLanes, &bytes, sizeof bytes);
-  }
-#endif
-}
-
 /// codes[i] = min(floor((y - minimum) / gap + u), levels) with u = (r + 0.5) / 65536 (R6), in fixed point with 16
 /// fraction bits: floor(z + u) = (nearest(z * 65536) + r) / 65536, where adding u in float32 would round up codes of
 /// 128 and more.
@@ -98,22 +88,6 @@ void quantise(const float* accumulated, float mid, float minimum, float gap, std
       const F32x16 y = x * factor;
       const U32x16 random = j % 2 == 0 ? words[j / 2] & 0xffffU : words[j / 2] >> 16;
       store_bytes(codes + i, at_most((nearest((y - origin) * lifted * inverse) + random) >> 16, levels));
-    }
-  }
-}
-
-/// Packs `bytes` bytes, reading bytes * 8 / kBits codes.
-template <int kBits>
-void pack(const std::uint8_t* codes, std::int64_t bytes, std::byte* to) {
-  for (std::int64_t i = 0; i < bytes; ++i) {
-    if constexpr (kBits == 2) {
-      std::uint32_t four = 0;
-      __builtin_memcpy(&four, codes + 4 * i, 4);
-      to[i] = static_cast<std::byte>(four | four >> 6 | four >> 12 | four >> 18);
-    } else {
-      std::uint16_t two = 0;
-      __builtin_memcpy(&two, codes + 2 * i, 2);
-      to[i] = static_cast<std::byte>(two | two >> 4);
     }
   }
 }
