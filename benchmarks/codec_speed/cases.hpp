@@ -11,41 +11,46 @@
 
 namespace casync::bench {
 
-/// Bytes that an operation must move through memory, by kind, per element of the gradient.
-struct Traffic {
-  double read = 0;    ///< read only
-  double update = 0;  ///< read and written in place
-  double write = 0;   ///< written only
+/// Memory from the beginning of a cache line on, as frameworks align their tensors; zeroed, so every page is touched.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes);
+
+  std::span<std::byte> bytes() const { return bytes_; }
+  std::span<float> floats() const { return {reinterpret_cast<float*>(bytes_.data()), bytes_.size() / sizeof(float)}; }
+
+ private:
+  std::unique_ptr<std::byte[]> owned_;
+  std::span<std::byte> bytes_;
 };
 
-/// One operation of one codec on a gradient in memory.
-struct Case {
-  std::string codec;
-  std::string operation;
-  double goal = 0;  ///< wanted ratio to memcpy of the gradient
-  Traffic traffic;
-  std::function<void()> run;
-};
-
-/// The gradient, and buffers of its size that the cases share; every page is touched.
+/// What all cases work on.
 struct Buffers {
   explicit Buffers(Shape shape);
 
   Shape shape;
-  std::span<float> gradient;
-  std::span<float> out;
-  std::span<float> residual;
-  std::vector<std::byte> payload;
-  std::vector<std::byte> peer[3];  ///< payloads of three other ranks
-
- private:
-  std::vector<float> memory_[3];  ///< aligned to cache lines, as frameworks align their tensors
+  Memory gradient;
+  Memory out;
+  Memory residual;  ///< also the accumulator of decode+merge: what is updated in place
 };
 
-/// Encode, decode, merge of three payloads and an own raw contribution, and the owner's merge+encode, for `codec`.
-std::vector<Case> make_cases(const std::string& codec, Buffers& buffers);
+/// The least that a ratio should be; 0: nobody asked for one.
+struct Goals {
+  double to_memcpy = 0;
+  double to_bare = 0;
+};
 
-/// The plainest loop that moves the same bytes.
-void bare_loop(const Traffic& traffic, Buffers& buffers);
+/// One operation of one codec on a gradient in memory, and the bare loop of the same work (bare.hpp).
+struct Case {
+  std::string operation;
+  Goals goals;
+  std::function<void()> run;
+  std::function<void()> bare;
+};
+
+/// Encode (with feedback where the codec has it), decode, decode+merge in place, and what the owner of a partition does
+/// among 4 ranks: merge of three payloads and its own contribution, then the same with an encode of the mean. They hold
+/// the memory of their payloads.
+std::vector<Case> make_cases(const std::string& codec, Buffers& buffers);
 
 }  // namespace casync::bench
