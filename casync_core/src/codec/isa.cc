@@ -63,6 +63,22 @@ void force_isa(Isa isa) {
 
 namespace codec {
 
+namespace {
+
+std::atomic<bool>& side_by_side() {
+#if defined(CASYNC_X86_KERNELS)
+  static std::atomic<bool> chosen{__builtin_cpu_is("intel") != 0};
+#else
+  static std::atomic<bool> chosen{false};
+#endif
+  return chosen;
+}
+
+}  // namespace
+
+bool pages_side_by_side() { return side_by_side().load(std::memory_order_relaxed); }
+void force_pages_side_by_side(bool chosen) { side_by_side().store(chosen, std::memory_order_relaxed); }
+
 const Kernels& kernels() {
 #if defined(CASYNC_X86_KERNELS)
   switch (current_isa()) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "casync/codec.hpp"
+#include "codec/cpu/kernels/kernels.hpp"
 
 /// What the codec tests share: gradients from a seed, segments as the executor would fill them, dispatch levels.
 namespace casync::test {
@@ -31,15 +32,21 @@ std::vector<float> gradient(std::int64_t n, std::uint64_t seed);
 Bytes elements(const std::vector<float>& values, DType dtype);
 std::vector<float> values(const Bytes& elements, DType dtype);
 
-/// Runs `body` under every dispatch level that this processor offers, restoring the best one.
+/// Runs `body` under every dispatch level that this processor offers and with both ways to read memory, restoring the
+/// best ones.
 template <typename Body>
 void at_every_isa(const Body& body) {
+  const bool best_order = codec::pages_side_by_side();
   for (int isa = 0; isa <= static_cast<int>(best_isa()); ++isa) {
-    SCOPED_TRACE("isa " + std::to_string(isa));
-    force_isa(static_cast<Isa>(isa));
-    body();
+    for (const bool side_by_side : {false, true}) {
+      SCOPED_TRACE("isa " + std::to_string(isa) + (side_by_side ? ", pages side by side" : ""));
+      force_isa(static_cast<Isa>(isa));
+      codec::force_pages_side_by_side(side_by_side);
+      body();
+    }
   }
   force_isa(best_isa());
+  codec::force_pages_side_by_side(best_order);
 }
 
 /// One call of Codec::run with its buffers, so that tests read as sentences.

@@ -4,44 +4,51 @@
 #include "codec/cpu/kernels/simd.hpp"
 
 /// The sum of raw and encoded contributions in one pass: sums stay in registers, where a pass per source would load and
-/// store them each time. `Payload` knows one encoding: constructed for a source, `at(i)` is its values i ... i + 15,
-/// `one(i)` the value i.
+/// store them each time. `Payload` knows one encoding: constructed for a source and a distance for fetch_ahead, `at(i)`
+/// is its values i ... i + 15, `one(i)` the value i.
 namespace casync::codec::CASYNC_KERNEL_ISA {
 namespace {
 
-/// A page of float32. Ranges of four pages are summed side by side, which gets more of them from memory per second than
-/// one after the other; the order of additions to an element is the same.
+/// A page of float32.
 constexpr std::int64_t kPage = 1024;
 
-/// Sets (kFirst) or adds the values of one source at i, i + kStride, ...
-template <typename Payload, bool kFirst, int kVectors, std::int64_t kStride>
-CASYNC_INLINE void contribute(const MergeSource& source, std::int64_t i, F32x16 (&sum)[kVectors]) {
+/// Where the vectors that are summed together lie, `stride` elements apart, and how far ahead payloads and raw sources
+/// are fetched. The order of additions to an element is always the same.
+struct Steps {
+  std::int64_t stride;
+  std::int64_t payload_ahead;
+  std::int64_t raw_ahead;
+};
+
+/// Sets (kFirst) or adds the values of one source at i, i + stride, ...
+template <typename Payload, bool kFirst, int kVectors>
+CASYNC_INLINE void contribute(const MergeSource& source, std::int64_t i, Steps steps, F32x16 (&sum)[kVectors]) {
   if (source.raw != nullptr) {
     const F32x16 factor = splat(source.factor);
     for (int v = 0; v < kVectors; ++v) {
-      const float* const from = source.raw + i + kStride * v;
-      fetch_ahead(from, kStride == kPage ? kVectors * kOneStream : kOneStream);
+      const float* const from = source.raw + i + steps.stride * v;
+      fetch_ahead(from, steps.raw_ahead);
       const F32x16 value = load(from) * factor;
       sum[v] = kFirst ? value : sum[v] + value;
     }
     return;
   }
-  const Payload payload(source.payload);
+  const Payload payload(source.payload, steps.payload_ahead);
   for (int v = 0; v < kVectors; ++v) {
-    const F32x16 value = payload.at(i + kStride * v);
+    const F32x16 value = payload.at(i + steps.stride * v);
     sum[v] = kFirst ? value : sum[v] + value;
   }
 }
 
-template <typename Payload, int kVectors, std::int64_t kStride>
-CASYNC_INLINE void merge_at(const MergeSource* sources, std::int64_t count, std::int64_t i, float* out,
+template <typename Payload, int kVectors>
+CASYNC_INLINE void merge_at(const MergeSource* sources, std::int64_t count, std::int64_t i, Steps steps, float* out,
                             FiniteCheck& check) {
   F32x16 sum[kVectors];
-  contribute<Payload, true, kVectors, kStride>(sources[0], i, sum);
-  for (std::int64_t s = 1; s < count; ++s) contribute<Payload, false, kVectors, kStride>(sources[s], i, sum);
+  contribute<Payload, true>(sources[0], i, steps, sum);
+  for (std::int64_t s = 1; s < count; ++s) contribute<Payload, false>(sources[s], i, steps, sum);
   for (int v = 0; v < kVectors; ++v) {
     check.see(sum[v]);
-    store(out + i + kStride * v, sum[v]);
+    store(out + i + steps.stride * v, sum[v]);
   }
 }
 
@@ -49,15 +56,20 @@ template <typename Payload>
 bool merge_fused(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
   FiniteCheck check;
   std::int64_t i = 0;
-  for (; i + 4 * kPage <= n; i += 4 * kPage)
-    for (std::int64_t j = i; j < i + kPage; j += 16) merge_at<Payload, 4, kPage>(sources, count, j, out, check);
-  for (; i + 64 <= n; i += 64) merge_at<Payload, 4, 16>(sources, count, i, out, check);
-  for (; i + 16 <= n; i += 16) merge_at<Payload, 1, 16>(sources, count, i, out, check);
+  Steps straight{16, 0, 0};
+  if (pages_side_by_side()) {
+    straight = {16, kOneStream, kOneStream};
+    for (; i + 4 * kPage <= n; i += 4 * kPage)
+      for (std::int64_t j = i; j < i + kPage; j += 16)
+        merge_at<Payload, 4>(sources, count, j, {kPage, kOneStream, 4 * kOneStream}, out, check);
+  }
+  for (; i + 64 <= n; i += 64) merge_at<Payload, 4>(sources, count, i, straight, out, check);
+  for (; i + 16 <= n; i += 16) merge_at<Payload, 1>(sources, count, i, straight, out, check);
   for (; i < n; ++i) {
     float sum = 0;
     for (std::int64_t s = 0; s < count; ++s) {
       const float value =
-          sources[s].raw != nullptr ? sources[s].raw[i] * sources[s].factor : Payload(sources[s].payload).one(i);
+          sources[s].raw != nullptr ? sources[s].raw[i] * sources[s].factor : Payload(sources[s].payload, 0).one(i);
       sum = s == 0 ? value : sum + value;
     }
     check.see(splat(sum));

@@ -35,11 +35,11 @@ struct Group {
   const float* residual;
   float mid;
   std::byte* bits;
-  float* scratch;  ///< receives x, if there is a residual
+  float* scratch;      ///< receives x, if there is a residual
+  std::int64_t ahead;  ///< for fetch_ahead
 };
 
-/// The sums and bits of kBlocks whole sum blocks from `begin` on, side by side: a block is a page of memory, and a core
-/// that reads several pages at a time gets more of them from memory than one that reads them one after the other.
+/// The sums and bits of kBlocks whole sum blocks, which are pages of memory, from `begin` on, side by side.
 template <bool kFeedback, int kBlocks>
 void split_blocks(const Group group, std::int64_t begin, Sums& sums) {
   const F32x16 factor = splat(group.mid);
@@ -49,10 +49,10 @@ void split_blocks(const Group group, std::int64_t begin, Sums& sums) {
   for (std::int64_t i = begin; i < begin + kSumBlock; i += 16) {
     for (int b = 0; b < kBlocks; ++b) {
       const std::int64_t at = i + b * kSumBlock;
-      fetch_ahead(group.accumulated + at, kFeedback ? kTwoStreams : kBlocks * kOneStream);
+      fetch_ahead(group.accumulated + at, kFeedback ? group.ahead : kBlocks * group.ahead);
       F32x16 x = load(group.accumulated + at);
       if constexpr (kFeedback) {
-        fetch_ahead(group.residual + at, kTwoStreams);
+        fetch_ahead(group.residual + at, group.ahead);
         x = x + load(group.residual + at);
         store(group.scratch + at, x);
       }
@@ -78,10 +78,10 @@ void split_rest(const Group group, std::int64_t begin, std::int64_t end, Sums& s
   F32x16 positive{};
   F32x16 negative{};
   const auto step = [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {
-    fetch_ahead(group.accumulated + i, kFeedback ? kTwoStreams : kOneStream);
+    fetch_ahead(group.accumulated + i, group.ahead);
     F32x16 x = load_first(group.accumulated + i, count);
     if constexpr (kFeedback) {
-      fetch_ahead(group.residual + i, kTwoStreams);
+      fetch_ahead(group.residual + i, group.ahead);
       x = x + load_first(group.residual + i, count);
       store_first(group.scratch + i, x, count);
     }
@@ -103,7 +103,8 @@ template <bool kFeedback>
 Sums split(const Group& group, std::int64_t n) {
   Sums sums;
   std::int64_t begin = 0;
-  for (; begin + 4 * kSumBlock <= n; begin += 4 * kSumBlock) split_blocks<kFeedback, 4>(group, begin, sums);
+  if (group.ahead > 0)  // pages side by side
+    for (; begin + 4 * kSumBlock <= n; begin += 4 * kSumBlock) split_blocks<kFeedback, 4>(group, begin, sums);
   for (; begin + kSumBlock <= n; begin += kSumBlock) split_blocks<kFeedback, 1>(group, begin, sums);
   if (begin < n) split_rest<kFeedback>(group, begin, n, sums);
   return sums;
@@ -127,7 +128,7 @@ CASYNC_INLINE bool finite(float value) { return value - value == 0.0F; }
 /// Decodes one group's payload.
 class BitPayload {
  public:
-  explicit CASYNC_INLINE BitPayload(const std::byte* payload) : bits_(payload + kHeader) {
+  CASYNC_INLINE BitPayload(const std::byte* payload, std::int64_t /*ahead*/) : bits_(payload + kHeader) {
     __builtin_memcpy(mean_, payload, kHeader);
     yes_ = splat(mean_[0]);
     no_ = splat(mean_[1]);
@@ -149,7 +150,8 @@ class BitPayload {
 bool onebit_encode(const float* accumulated, float* residual, float mid, std::int64_t n, std::byte* payload,
                    float* scratch) {
   std::byte* const bits = payload + kHeader;
-  const Group group{accumulated, residual, mid, bits, scratch};
+  const std::int64_t ahead = residual != nullptr ? kTwoStreams : kOneStream;
+  const Group group{accumulated, residual, mid, bits, scratch, pages_side_by_side() ? ahead : 0};
   const Sums sums = residual != nullptr ? split<true>(group, n) : split<false>(group, n);
   const std::int64_t negatives = n - sums.positives;
   float mean[2]{sums.positives > 0 ? sums.positive / static_cast<float>(sums.positives) : 0.0F,

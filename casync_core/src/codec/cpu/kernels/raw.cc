@@ -35,10 +35,11 @@ struct Brain : Sixteen<BFloat16> {
 template <typename Format, bool kAdd>
 bool load_as(const typename Format::Element* src, float factor, const float* addend, float* out, std::int64_t n) {
   const F32x16 scale = splat(factor);
+  const std::int64_t ahead = pages_side_by_side() ? kOneStream : 0;
   FiniteCheck check;
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    fetch_ahead(src + i, kOneStream);
+    fetch_ahead(src + i, ahead);
     F32x16 value = Format::read(src + i) * scale;
     if constexpr (kAdd) value = load(addend + i) + value;
     check.see(value);
@@ -64,10 +65,11 @@ bool load_any(const void* src, float factor, const float* addend, float* out, st
 
 template <typename Format, bool kStream>
 bool store_as(const float* src, F32x16 first, F32x16 second, typename Format::Element* to, std::int64_t n) {
+  const std::int64_t ahead = pages_side_by_side() ? kOneStream : 0;
   FiniteCheck check;
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    fetch_ahead(src + i, kOneStream);
+    fetch_ahead(src + i, ahead);
     const F32x16 value = load(src + i) * first * second;
     check.see(value);
     if constexpr (kStream)
@@ -105,10 +107,10 @@ bool store_any(const float* src, float first, float second, void* dst, std::int6
 template <typename Format>
 class ElementPayload {
  public:
-  explicit CASYNC_INLINE ElementPayload(const std::byte* payload) : payload_(payload) {}
+  CASYNC_INLINE ElementPayload(const std::byte* payload, std::int64_t ahead) : payload_(payload), ahead_(ahead) {}
   CASYNC_INLINE F32x16 at(std::int64_t i) const {
     const auto* const from = reinterpret_cast<const typename Format::Element*>(payload_) + i;
-    fetch_ahead(from, kOneStream);
+    fetch_ahead(from, ahead_);
     return Format::read(from);
   }
   CASYNC_INLINE float one(std::int64_t i) const {
@@ -119,6 +121,7 @@ class ElementPayload {
 
  private:
   const std::byte* payload_;
+  std::int64_t ahead_;
 };
 
 CASYNC_INLINE bool all_exponent_bits(float value) {

@@ -29,11 +29,13 @@ Span find_span(const float* accumulated, float mid, std::int64_t n) {
     high = larger(y, high);
   };
   std::int64_t i = 0;
-  for (; i + 4 * kPage <= n; i += 4 * kPage) {
-    for (std::int64_t j = i; j < i + kPage; j += 16) {
-      for (int page = 0; page < 4; ++page) {
-        fetch_ahead(accumulated + j + page * kPage, 4 * kOneStream);
-        see(load(accumulated + j + page * kPage) * factor);
+  if (pages_side_by_side()) {
+    for (; i + 4 * kPage <= n; i += 4 * kPage) {
+      for (std::int64_t j = i; j < i + kPage; j += 16) {
+        for (int page = 0; page < 4; ++page) {
+          fetch_ahead(accumulated + j + page * kPage, 4 * kOneStream);
+          see(load(accumulated + j + page * kPage) * factor);
+        }
       }
     }
   }
@@ -114,7 +116,7 @@ CASYNC_INLINE F32x16 floats_of(const std::uint8_t* codes) {
 template <int kBits>
 class CodePayload {
  public:
-  explicit CASYNC_INLINE CodePayload(const std::byte* payload) : packed_(payload + kHeader) {
+  CASYNC_INLINE CodePayload(const std::byte* payload, std::int64_t /*ahead*/) : packed_(payload + kHeader) {
     float header[2];
     __builtin_memcpy(header, payload, kHeader);
     minimum_ = splat(header[0]);
