@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "casync/error.hpp"
 #include "support.hpp"
@@ -142,35 +144,42 @@ TEST_P(Conformance, MergeAddsInSourceOrder) {
 }
 
 TEST_P(Conformance, LargeResultsTakeTheStreamingPathToTheSameBits) {
-  // Above the driver's limit of 8 MiB, at alignments that streaming stores do not like.
-  const Shape shape{600, 4096};
-  const std::int64_t n = shape.numel();
-  const std::vector<float> x = gradient(n, 31);
-  Bytes raw = elements(x, DType::float32);
-  const Bytes payload = encode(raw, shape, {0, n}, nullptr);
-  std::vector<float> expected;
-  for (std::int64_t begin = 0; begin < n; begin += 100 * 4096) {
-    std::vector<float> part;
-    Call call(codec_, shape, {begin, begin + 100 * 4096});
-    const Bytes bytes = encode(raw, shape, call.segment.range, nullptr);
-    call.encoded(bytes).raw(raw);
-    call.segment.post = 0.75F;
-    part = call.deliver().run().result();
-    expected.insert(expected.end(), part.begin(), part.end());
-  }
-  at_every_isa([&] {
-    for (const std::size_t shift : {0UL, 4UL, 20UL}) {
-      std::vector<float> memory(static_cast<std::size_t>(n) + 32, 7.0F);
-      Call call(codec_, shape, {0, n});
-      call.encoded(payload).raw(raw);
-      call.segment.post = 0.75F;
-      call.segment.raw_out = memory.data() + shift;
-      call.run();
-      const auto begin = memory.begin() + static_cast<std::ptrdiff_t>(shift);
-      ASSERT_TRUE(same_bits({begin, begin + n}, expected));
-      ASSERT_EQ(memory[shift + static_cast<std::size_t>(n)], 7.0F);
+  // Above the driver's limit of 8 MiB, with and without a last factor, in units that end on cache lines and that do
+  // not, at alignments that streaming stores like and do not.
+  for (const Shape shape : {Shape{600, 4096}, Shape{8001, 300}}) {
+    const std::int64_t n = shape.numel();
+    Bytes raw = elements(gradient(n, 31), DType::float32);
+    const Bytes payload = encode(raw, shape, {0, n}, nullptr);
+    for (const float post : {1.0F, 0.75F}) {
+      std::vector<float> expected;
+      for (std::int64_t begin = 0; begin < n;) {
+        const std::int64_t end = codec_->cut(shape, std::min(begin + 100 * 4096, n));
+        Call call(codec_, shape, {begin, end});
+        const Bytes bytes = encode(raw, shape, call.segment.range, nullptr);
+        call.encoded(bytes).raw(raw);
+        call.segment.post = post;
+        const std::vector<float> part = call.deliver().run().result();
+        expected.insert(expected.end(), part.begin(), part.end());
+        begin = end;
+      }
+      at_every_isa([&] {
+        std::vector<float> memory(static_cast<std::size_t>(n) + 48);
+        const std::size_t line = 16 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64 / sizeof(float);
+        for (const std::size_t shift : {line, line + 4, line + 13}) {
+          std::fill(memory.begin(), memory.end(), 7.0F);
+          Call call(codec_, shape, {0, n});
+          call.encoded(payload).raw(raw);
+          call.segment.post = post;
+          call.segment.raw_out = memory.data() + shift;
+          call.run();
+          const auto begin = memory.begin() + static_cast<std::ptrdiff_t>(shift);
+          ASSERT_TRUE(same_bits({begin, begin + n}, expected));
+          ASSERT_EQ(memory[shift - 1], 7.0F);
+          ASSERT_EQ(memory[shift + static_cast<std::size_t>(n)], 7.0F);
+        }
+      });
     }
-  });
+  }
 }
 
 TEST_P(Conformance, ForeignLengthsAreCorruptPayloads) {

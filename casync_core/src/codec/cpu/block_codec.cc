@@ -73,6 +73,8 @@ class BlockCodec::Pass {
     }
     const std::size_t out_bytes = static_cast<std::size_t>(segment.range.size()) * size_of(segment.dtype);
     stream_ = segment.raw_out != nullptr && out_bytes >= kStreamBytes && !in_place;
+    stream_directly_ = stream_ && reinterpret_cast<std::uintptr_t>(segment.raw_out) % 64 == 0 &&
+                       codec.fills_cache_lines(segment.shape);
     stream_payload_ = segment.raw_out == nullptr && segment.payload.size() >= kStreamBytes;
   }
 
@@ -117,10 +119,15 @@ class BlockCodec::Pass {
   void* raw_out(const BlockJob& job) const { return static_cast<std::byte*>(segment_.raw_out) + offset(job); }
 
   /// Where a float32 result that needs no factor goes: straight to raw_out, unless it is so large that it should bypass
-  /// the caches, which only step 3 does.
+  /// the caches and its units do not begin on cache lines; then step 3 does that.
   float* destination(const BlockJob& job, bool final, float* otherwise) const {
-    const bool direct = final && segment_.raw_out != nullptr && single() && !stream_ && segment_.post == 1.0F;
-    return direct ? static_cast<float*>(raw_out(job)) : otherwise;
+    const bool direct = final && segment_.raw_out != nullptr && single() && segment_.post == 1.0F;
+    return direct && stream_ == stream_directly_ ? static_cast<float*>(raw_out(job)) : otherwise;
+  }
+
+  /// The codec's merge to `out`, past the caches if that is raw_out and large.
+  void merge(const BlockJob& job, std::span<MergeSource> sources, float* out) {
+    segment_.nonfinite |= codec_.merge(job, sources, out, stream_directly_ && out == raw_out(job));
   }
 
   /// Step 1: the sum over the sources, in order.
@@ -130,7 +137,7 @@ class BlockCodec::Pass {
     const bool as_is = segment_.sources.size() == 1 && segment_.sources[0].raw && segment_.pre == 1.0F;
     const auto* const raw = static_cast<const float*>(raw_source(job, 0));
     if (as_is && out == own_.accumulated) return raw;
-    segment_.nonfinite |= codec_.merge(job, own_.cursors, out);
+    merge(job, own_.cursors, out);
     return out;
   }
 
@@ -144,7 +151,7 @@ class BlockCodec::Pass {
       } else {
         MergeSource pair[2]{{accumulated, 1.0F, nullptr, nullptr}, own_.cursors[i]};
         const auto sources = std::span(pair).last(accumulated != nullptr ? 2 : 1);
-        segment_.nonfinite |= codec_.merge(job, sources, own_.accumulated);
+        merge(job, sources, own_.accumulated);
         own_.cursors[i] = pair[1];
       }
       accumulated = own_.accumulated;
@@ -163,7 +170,7 @@ class BlockCodec::Pass {
     if (segment_.raw_out == nullptr) return nullptr;
     float* const out = destination(job, true, own_.decoded);
     MergeSource written{nullptr, 1.0F, payload, payload + encoded.bytes};
-    segment_.nonfinite |= codec_.merge(job, {&written, 1}, out);
+    merge(job, {&written, 1}, out);
     return out;
   }
 
@@ -172,7 +179,8 @@ class BlockCodec::Pass {
   Segment& segment_;
   Scratch& own_;
   std::size_t dtype_;
-  bool stream_ = false;
+  bool stream_ = false;           ///< raw_out bypasses the caches
+  bool stream_directly_ = false;  ///< and merges may write there
   bool stream_payload_ = false;
 };
 

@@ -42,8 +42,12 @@ class BlockCodec : public Codec {
 
   /// Writes the sum of `sources`, in order, over the block to `out`, and moves every source past the block; returns
   /// whether some sum is NaN or Inf. `out` may be a raw source's memory. Throws CorruptPayload where the bytes cannot
-  /// be this codec's; one of fixed size may rely on there being enough.
-  virtual bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out) const = 0;
+  /// be this codec's; one of fixed size may rely on there being enough. `stream`: `out` is large, aligned to a cache
+  /// line and read by nobody soon, so its stores may bypass the caches; only where fills_cache_lines().
+  virtual bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool stream) const = 0;
+
+  /// Whether all units but the gradient's last fill whole cache lines of float32.
+  virtual bool fills_cache_lines(const Shape& /*shape*/) const { return true; }
 
   /// A segment that the blocks do not fit (other reductions, other dtypes): true if the codec has done it by itself.
   virtual bool run_otherwise(Segment& /*segment*/) const { return false; }

@@ -33,9 +33,9 @@ class Cast16 final : public BlockCodec {
     return {static_cast<std::size_t>(n) * 2, nonfinite};
   }
 
-  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out) const override {
+  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool stream) const override {
     const std::int64_t n = job.range.size();
-    const bool nonfinite = kernels().merge_raw[wire_](sources.data(), std::ssize(sources), out, n);
+    const bool nonfinite = kernels().merge_raw[wire_](sources.data(), std::ssize(sources), out, n, stream);
     advance(sources, n, n * 2);
     return nonfinite;
   }

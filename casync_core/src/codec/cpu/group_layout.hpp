@@ -31,6 +31,9 @@ class GroupLayout {
 
   std::int64_t longest() const { return group_; }
 
+  /// Whether all groups but the gradient's last are multiples of `elements`.
+  bool multiples_of(std::int64_t elements) const { return group_ % elements == 0 && period_ % elements == 0; }
+
   /// Largest group boundary <= element.
   std::int64_t floor(std::int64_t element) const {
     if (element >= numel_) return numel_;

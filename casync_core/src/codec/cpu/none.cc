@@ -148,11 +148,11 @@ class None final : public BlockCodec {
     return {static_cast<std::size_t>(n) * size_of(dtype), nonfinite};
   }
 
-  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out) const override {
+  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool stream) const override {
     const auto dtype = job.segment.dtype;
     const std::int64_t n = job.range.size();
     const auto add = kernels().merge_raw[static_cast<std::size_t>(dtype)];
-    const bool nonfinite = add(sources.data(), std::ssize(sources), out, n);
+    const bool nonfinite = add(sources.data(), std::ssize(sources), out, n, stream);
     advance(sources, n, n * static_cast<std::int64_t>(size_of(dtype)));
     return nonfinite;
   }

@@ -32,6 +32,8 @@ class Onebit final : public BlockCodec {
   }
 
  protected:
+  bool fills_cache_lines(const Shape& shape) const override { return GroupLayout(shape).multiples_of(16); }
+
   Encoded encode(const BlockJob& job, const float* accumulated, float* residual, std::byte* payload) const override {
     alignas(64) float x[GroupLayout::kLongest];
     const Kernels& kernel = kernels();
@@ -48,13 +50,13 @@ class Onebit final : public BlockCodec {
     return encoded;
   }
 
-  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out) const override {
+  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool stream) const override {
     const Kernels& kernel = kernels();
     const GroupLayout layout(job.segment.shape);
     bool nonfinite = false;
     for (std::int64_t begin = job.range.begin; begin < job.range.end;) {
       const std::int64_t n = layout.end_of(begin) - begin;
-      nonfinite |= kernel.onebit_merge(sources.data(), std::ssize(sources), out, n);
+      nonfinite |= kernel.onebit_merge(sources.data(), std::ssize(sources), out, n, stream);
       advance(sources, n, GroupLayout::bytes_of(n));
       out += n;
       begin += n;

@@ -51,12 +51,12 @@ class Terngrad final : public BlockCodec {
     return encoded;
   }
 
-  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out) const override {
+  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool stream) const override {
     const Merge merge_unit = kernels().terngrad_merge[bits_ == 2 ? 0 : bits_ == 4 ? 1 : 2];
     bool nonfinite = false;
     for (std::int64_t begin = job.range.begin; begin < job.range.end; begin += kUnit) {
       const std::int64_t n = std::min(kUnit, job.range.end - begin);
-      nonfinite |= merge_unit(sources.data(), std::ssize(sources), out, n);
+      nonfinite |= merge_unit(sources.data(), std::ssize(sources), out, n, stream);
       advance(sources, n, static_cast<std::int64_t>(bytes_of(n)));
       out += n;
     }

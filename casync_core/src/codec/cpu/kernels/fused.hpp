@@ -40,7 +40,7 @@ CASYNC_INLINE void contribute(const MergeSource& source, std::int64_t i, Steps s
   }
 }
 
-template <typename Payload, int kVectors>
+template <typename Payload, bool kStream, int kVectors>
 CASYNC_INLINE void merge_at(const MergeSource* sources, std::int64_t count, std::int64_t i, Steps steps, float* out,
                             FiniteCheck& check) {
   F32x16 sum[kVectors];
@@ -48,12 +48,16 @@ CASYNC_INLINE void merge_at(const MergeSource* sources, std::int64_t count, std:
   for (std::int64_t s = 1; s < count; ++s) contribute<Payload, false>(sources[s], i, steps, sum);
   for (int v = 0; v < kVectors; ++v) {
     check.see(sum[v]);
-    store(out + i + steps.stride * v, sum[v]);
+    float* const to = out + i + steps.stride * v;
+    if constexpr (kStream)
+      stream(to, sum[v]);
+    else
+      store(to, sum[v]);
   }
 }
 
-template <typename Payload>
-bool merge_fused(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
+template <typename Payload, bool kStream>
+bool merge_as(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
   FiniteCheck check;
   std::int64_t i = 0;
   Steps straight{16, 0, 0};
@@ -61,10 +65,10 @@ bool merge_fused(const MergeSource* sources, std::int64_t count, float* out, std
     straight = {16, kOneStream, kOneStream};
     for (; i + 4 * kPage <= n; i += 4 * kPage)
       for (std::int64_t j = i; j < i + kPage; j += 16)
-        merge_at<Payload, 4>(sources, count, j, {kPage, kOneStream, 4 * kOneStream}, out, check);
+        merge_at<Payload, kStream, 4>(sources, count, j, {kPage, kOneStream, 4 * kOneStream}, out, check);
   }
-  for (; i + 64 <= n; i += 64) merge_at<Payload, 4>(sources, count, i, straight, out, check);
-  for (; i + 16 <= n; i += 16) merge_at<Payload, 1>(sources, count, i, straight, out, check);
+  for (; i + 64 <= n; i += 64) merge_at<Payload, kStream, 4>(sources, count, i, straight, out, check);
+  for (; i + 16 <= n; i += 16) merge_at<Payload, kStream, 1>(sources, count, i, straight, out, check);
   for (; i < n; ++i) {
     float sum = 0;
     for (std::int64_t s = 0; s < count; ++s) {
@@ -76,6 +80,11 @@ bool merge_fused(const MergeSource* sources, std::int64_t count, float* out, std
     out[i] = sum;
   }
   return check.failed();
+}
+
+template <typename Payload>
+bool merge_fused(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming) {
+  return streaming ? merge_as<Payload, true>(sources, count, out, n) : merge_as<Payload, false>(sources, count, out, n);
 }
 
 }  // namespace

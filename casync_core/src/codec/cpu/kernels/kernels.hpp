@@ -31,8 +31,9 @@ using LoadRaw = bool (*)(const void* src, float factor, const float* addend, flo
 /// dst = (src * first) * second, rounded to nearest even. `stream`: the stores bypass the caches, call fence() at the
 /// end.
 using StoreRaw = bool (*)(const float* src, float first, float second, void* dst, std::int64_t n, bool stream);
-/// out = the sum of the sources, in order, over one unit of n elements; count >= 1.
-using Merge = bool (*)(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n);
+/// out = the sum of the sources, in order, over one unit of n elements; count >= 1. `stream` as above, and then `out`
+/// is aligned to 64 bytes.
+using Merge = bool (*)(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool stream);
 
 struct Kernels {
   LoadRaw load_raw[4];  ///< by DType: float32, float16, bfloat16, float64

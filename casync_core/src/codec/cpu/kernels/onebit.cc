@@ -165,8 +165,8 @@ bool onebit_encode(const float* accumulated, float* residual, float mid, std::in
   return nonfinite;
 }
 
-bool onebit_merge(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
-  return merge_fused<BitPayload>(sources, count, out, n);
+bool onebit_merge(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming) {
+  return merge_fused<BitPayload>(sources, count, out, n, streaming);
 }
 
 }  // namespace casync::codec::CASYNC_KERNEL_ISA

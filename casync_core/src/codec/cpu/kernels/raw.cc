@@ -152,14 +152,14 @@ bool load_float64(const void* src, float factor, const float* addend, float* out
   return nonfinite;
 }
 
-bool merge_float32(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
-  return merge_fused<ElementPayload<Float32>>(sources, count, out, n);
+bool merge_float32(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming) {
+  return merge_fused<ElementPayload<Float32>>(sources, count, out, n, streaming);
 }
-bool merge_float16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
-  return merge_fused<ElementPayload<Half>>(sources, count, out, n);
+bool merge_float16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming) {
+  return merge_fused<ElementPayload<Half>>(sources, count, out, n, streaming);
 }
-bool merge_bfloat16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
-  return merge_fused<ElementPayload<Brain>>(sources, count, out, n);
+bool merge_bfloat16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming) {
+  return merge_fused<ElementPayload<Brain>>(sources, count, out, n, streaming);
 }
 
 bool store_float32(const float* src, float first, float second, void* dst, std::int64_t n, bool streaming) {

@@ -209,14 +209,14 @@ bool terngrad_encode(const float* accumulated, float mid, std::int64_t n, int bi
   return false;
 }
 
-bool terngrad_merge2(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
-  return merge_fused<CodePayload<2>>(sources, count, out, n);
+bool terngrad_merge2(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming) {
+  return merge_fused<CodePayload<2>>(sources, count, out, n, streaming);
 }
-bool terngrad_merge4(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
-  return merge_fused<CodePayload<4>>(sources, count, out, n);
+bool terngrad_merge4(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming) {
+  return merge_fused<CodePayload<4>>(sources, count, out, n, streaming);
 }
-bool terngrad_merge8(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
-  return merge_fused<CodePayload<8>>(sources, count, out, n);
+bool terngrad_merge8(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming) {
+  return merge_fused<CodePayload<8>>(sources, count, out, n, streaming);
 }
 
 }  // namespace casync::codec::CASYNC_KERNEL_ISA

@@ -77,7 +77,7 @@ class TestTopk final : public BlockCodec {
     return {4 + std::size_t{8} * count, false};
   }
 
-  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out) const override {
+  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool /*stream*/) const override {
     static thread_local std::vector<float> sum;
     const auto n = static_cast<std::size_t>(job.range.size());
     sum.assign(n, 0.0F);
