@@ -35,13 +35,12 @@ class Onebit final : public BlockCodec {
   bool fills_cache_lines(const Shape& shape) const override { return GroupLayout(shape).multiples_of(16); }
 
   Encoded encode(const BlockJob& job, const float* accumulated, float* residual, std::byte* payload) const override {
-    alignas(64) float x[GroupLayout::kLongest];
     const Kernels& kernel = kernels();
     const GroupLayout layout(job.segment.shape);
     Encoded encoded;
     for (std::int64_t begin = job.range.begin; begin < job.range.end;) {
       const std::int64_t n = layout.end_of(begin) - begin;
-      encoded.nonfinite |= kernel.onebit_encode(accumulated, residual, job.segment.mid, n, payload + encoded.bytes, x);
+      encoded.nonfinite |= kernel.onebit_encode(accumulated, residual, job.segment.mid, n, payload + encoded.bytes);
       encoded.bytes += static_cast<std::size_t>(GroupLayout::bytes_of(n));
       accumulated += n;
       if (residual != nullptr) residual += n;

@@ -41,10 +41,8 @@ struct Kernels {
   Merge merge_raw[3];  ///< payloads are elements of float32, float16, bfloat16
 
   /// One group of `onebit`. x = accumulated + residual (or accumulated alone), y = x * mid. Writes the means of y >= 0
-  /// and of y < 0 and the bits to `payload`, and x - D/mid to `residual`. `scratch` holds n floats and is used with a
-  /// residual only.
-  bool (*onebit_encode)(const float* accumulated, float* residual, float mid, std::int64_t n, std::byte* payload,
-                        float* scratch);
+  /// and of y < 0 and the bits to `payload`, and x - D/mid to `residual`.
+  bool (*onebit_encode)(const float* accumulated, float* residual, float mid, std::int64_t n, std::byte* payload);
   Merge onebit_merge;
 
   /// One unit of `terngrad`, n <= 4096: minimum, gap, then n codes of `bits` bits.

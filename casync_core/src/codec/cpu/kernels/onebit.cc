@@ -3,8 +3,8 @@
 #include "codec/cpu/kernels/simd.hpp"
 
 /// One group of onebit (Seide et al. 2014, section 3.1; ALGORITHMS: onebit). The first pass forms x, its bits and the
-/// two sums; the second, over a copy of x that is still in the first-level cache, forms the residual. Without feedback
-/// one pass is all.
+/// two sums; the second forms x again, from memory that is still in the caches, and from it the residual: cheaper than
+/// a copy of x, which would push the group out of the first-level cache. Without feedback one pass is all.
 namespace casync::codec::CASYNC_KERNEL_ISA {
 namespace {
 
@@ -35,7 +35,6 @@ struct Group {
   const float* residual;
   float mid;
   std::byte* bits;
-  float* scratch;      ///< receives x, if there is a residual
   std::int64_t ahead;  ///< for fetch_ahead
 };
 
@@ -54,7 +53,6 @@ void split_blocks(const Group group, std::int64_t begin, Sums& sums) {
       if constexpr (kFeedback) {
         fetch_ahead(group.residual + at, group.ahead);
         x = x + load(group.residual + at);
-        store(group.scratch + at, x);
       }
       const F32x16 y = x * factor;
       const Mask16 mask = not_negative(y);
@@ -83,7 +81,6 @@ void split_rest(const Group group, std::int64_t begin, std::int64_t end, Sums& s
     if constexpr (kFeedback) {
       fetch_ahead(group.residual + i, group.ahead);
       x = x + load_first(group.residual + i, count);
-      store_first(group.scratch + i, x, count);
     }
     const F32x16 y = x * factor;
     const Mask16 mask = not_negative(y);  // the padding is zero: it adds nothing, and its bits are cleared below
@@ -110,17 +107,20 @@ Sums split(const Group& group, std::int64_t n) {
   return sums;
 }
 
-/// residual = x - (bit ? positive : negative)
-void leave_residual(const float* scratch, const std::byte* bits, float positive, float negative, float* residual,
+/// residual = x - (bit ? positive : negative), x = accumulated + residual
+void leave_residual(const float* accumulated, const std::byte* bits, float positive, float negative, float* residual,
                     std::int64_t n) {
   const F32x16 yes = splat(positive);
   const F32x16 no = splat(negative);
   std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    store(residual + i, load(scratch + i) - select(mask_of(get_bits(bits + i / 8)), yes, no));
-  if (const std::int64_t rest = n - i; rest > 0)
-    store_first(residual + i,
-                load_first(scratch + i, rest) - select(mask_of(get_last_bits(bits + i / 8, rest)), yes, no), rest);
+  for (; i + 16 <= n; i += 16) {
+    const F32x16 x = load(accumulated + i) + load(residual + i);
+    store(residual + i, x - select(mask_of(get_bits(bits + i / 8)), yes, no));
+  }
+  if (const std::int64_t rest = n - i; rest > 0) {
+    const F32x16 x = load_first(accumulated + i, rest) + load_first(residual + i, rest);
+    store_first(residual + i, x - select(mask_of(get_last_bits(bits + i / 8, rest)), yes, no), rest);
+  }
 }
 
 CASYNC_INLINE bool finite(float value) { return value - value == 0.0F; }
@@ -147,11 +147,10 @@ class BitPayload {
 
 }  // namespace
 
-bool onebit_encode(const float* accumulated, float* residual, float mid, std::int64_t n, std::byte* payload,
-                   float* scratch) {
+bool onebit_encode(const float* accumulated, float* residual, float mid, std::int64_t n, std::byte* payload) {
   std::byte* const bits = payload + kHeader;
   const std::int64_t ahead = residual != nullptr ? kTwoStreams : kOneStream;
-  const Group group{accumulated, residual, mid, bits, scratch, pages_side_by_side() ? ahead : 0};
+  const Group group{accumulated, residual, mid, bits, pages_side_by_side() ? ahead : 0};
   const Sums sums = residual != nullptr ? split<true>(group, n) : split<false>(group, n);
   const std::int64_t negatives = n - sums.positives;
   float mean[2]{sums.positives > 0 ? sums.positive / static_cast<float>(sums.positives) : 0.0F,
@@ -161,7 +160,7 @@ bool onebit_encode(const float* accumulated, float* residual, float mid, std::in
   const bool nonfinite = !finite(mean[0]) || !finite(mean[1]);
   if (nonfinite) mean[0] = mean[1] = __builtin_nanf("");
   __builtin_memcpy(payload, mean, kHeader);
-  if (residual != nullptr && !nonfinite) leave_residual(scratch, bits, mean[0] / mid, mean[1] / mid, residual, n);
+  if (residual != nullptr && !nonfinite) leave_residual(accumulated, bits, mean[0] / mid, mean[1] / mid, residual, n);
   return nonfinite;
 }
 
