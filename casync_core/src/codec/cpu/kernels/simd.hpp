@@ -69,8 +69,10 @@ CASYNC_INLINE F32x16 load(const float* from) {
   for (int k = 0; k < kRegisters; ++k) __builtin_memcpy(&out.r[k], from + k * kLanes, kRegisterBytes);
   return out;
 }
+/// Not by memcpy, which GCC 12 turns into pieces of 16 bytes by way of the stack where a register has 32.
 CASYNC_INLINE void store(float* to, const F32x16& a) {
-  for (int k = 0; k < kRegisters; ++k) __builtin_memcpy(to + k * kLanes, &a.r[k], kRegisterBytes);
+  using Unaligned = float __attribute__((vector_size(kRegisterBytes), aligned(1), may_alias));
+  for (int k = 0; k < kRegisters; ++k) *reinterpret_cast<Unaligned*>(to + k * kLanes) = a.r[k];
 }
 /// 64 or 32 bytes past the caches; `to` is aligned to as much.
 CASYNC_INLINE void stream(void* to, const F32x16& a) {
@@ -84,12 +86,20 @@ CASYNC_INLINE void stream(void* to, const F32x16& a) {
   __builtin_memcpy(to, &a, 64);
 #endif
 }
+/// 32 bytes past the caches, in the pieces in which they were just written: a load that spans two stores waits for
+/// both.
 CASYNC_INLINE void stream_half(void* to, const void* from) {
-#if defined(__AVX2__)
+#if defined(__AVX512BW__)
   _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_loadu_si256(static_cast<const __m256i*>(from)));
-#elif defined(__SSE2__)
+#elif defined(__AVX2__)
   for (int k = 0; k < 2; ++k)
     _mm_stream_si128(static_cast<__m128i*>(to) + k, _mm_loadu_si128(static_cast<const __m128i*>(from) + k));
+#elif defined(__SSE2__)
+  for (int k = 0; k < 4; ++k) {
+    long long piece = 0;
+    __builtin_memcpy(&piece, static_cast<const char*>(from) + 8 * k, sizeof piece);
+    _mm_stream_si64(static_cast<long long*>(to) + k, piece);
+  }
 #else
   __builtin_memcpy(to, from, 32);
 #endif
