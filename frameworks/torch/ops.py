@@ -65,8 +65,8 @@ def _wants_gradient(tensor: torch.Tensor) -> bool:
 
 
 class _Pending:
-    """The tensors of an outstanding operation. `target` is where the result must be copied to, if it is not there
-    already.
+    """The tensors of an outstanding operation that does not just work in place on one. `target` is where the result
+    must be copied to, if it is not there already.
     """
 
     __slots__ = ("result", "source", "target")
@@ -111,8 +111,10 @@ def _submit(owner: Session, registration: int, kind: int, tensor: torch.Tensor, 
             result = source = source.detach().clone()
         else:
             result = torch.empty_like(source)
-    pending = _Pending(source, result, target)
-    return owner.submit(registration, source.data_ptr(), result.data_ptr(), pending, wake=wake)
+    address = source.data_ptr()
+    if result is source and target is None:
+        return owner.submit(registration, address, address, source, wake=wake)
+    return owner.submit(registration, address, result.data_ptr(), _Pending(source, result, target), wake=wake)
 
 
 def _submit_allreduce(
@@ -417,4 +419,8 @@ def synchronize(handle: int) -> Any:
     """
     owner = adaptor.session()
     pending = owner.pending.get(handle)
-    return None if pending is None else pending.finish(owner, handle)
+    if pending is None:
+        return None
+    if isinstance(pending, torch.Tensor):  # in place
+        return owner.synchronize(handle)
+    return pending.finish(owner, handle)

@@ -70,14 +70,13 @@ SessionOptions options_of(const py::dict& dict) {
 }
 
 void wait_until_done(Session& session, Session::Handle handle) {
-  while (true) {
-    bool done = false;
+  bool done = session.done(handle);  // of many, most are done when their turn comes: not worth giving up the GIL
+  while (!done) {
     {
       const py::gil_scoped_release release;
       done = session.wait(handle, kSignalInterval);
     }
-    if (done) return;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (!done && PyErr_CheckSignals() != 0) throw py::error_already_set();
   }
 }
 

@@ -95,8 +95,9 @@ struct Session::Impl {
   std::mutex mutex;
   std::deque<Definition> definitions;  // stable addresses
   std::unordered_map<std::string, std::uint32_t> definition_index;
-  std::vector<std::string> sites;
-  std::unordered_map<std::string, Handle> outstanding;
+  std::vector<std::uint32_t> names;  // of the definitions, numbered
+  std::unordered_map<std::string, std::uint32_t> name_index;
+  std::vector<bool> outstanding;  // by name
   std::deque<Slot> slots;
   std::vector<std::uint32_t> free_slots;
   bool shut_down = false;
@@ -145,6 +146,10 @@ std::uint32_t Session::define(const std::string& name, const Signature& signatur
   MeasuredPlanning::check(impl_->planning, name, signature);  // throws what no plan can carry
   const auto number = static_cast<std::uint32_t>(impl_->definitions.size());
   impl_->definitions.push_back({name, signature, hash_text(name)});
+  const auto next_name = static_cast<std::uint32_t>(impl_->outstanding.size());
+  const auto [at, is_new] = impl_->name_index.try_emplace(name, next_name);
+  if (is_new) impl_->outstanding.push_back(false);
+  impl_->names.push_back(at->second);
   impl_->definition_index.emplace(key, number);
   impl_->executor->define(number, {name, 0, signature, site});
   return number;
@@ -155,8 +160,7 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   const std::lock_guard lock(impl_->mutex);
   if (impl_->shut_down) throw Aborted("CaSync has been shut down");
   const Definition& definition = impl_->definitions.at(registration);
-  const auto [at, is_new] = impl_->outstanding.try_emplace(definition.name, 0);
-  if (!is_new) {
+  if (impl_->outstanding[impl_->names[registration]]) {
     throw InvalidArgument(
         detail::concat("Requested to ", name_of(definition.signature.kind),
                        " a tensor with the same name as another that is outstanding: ", definition.name,
@@ -176,7 +180,7 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   slot.operation->rows = rows;
   slot.registration = registration;
   const Handle handle = (static_cast<Handle>(slot.generation) << 32U) | index;
-  at->second = handle;
+  impl_->outstanding[impl_->names[registration]] = true;
   impl_->executor->submit(registration, slot.operation.get(), wake);
   return handle;
 }
@@ -209,7 +213,7 @@ void Session::collect(Handle handle) {
     CASYNC_CHECK(slot.operation->done.load(std::memory_order_acquire), "an operation is collected before it is done");
     operation = std::move(slot.operation);
     ++slot.generation;
-    impl_->outstanding.erase(operation->definition->name);
+    impl_->outstanding[impl_->names[slot.registration]] = false;
     impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & 0xffffffffU));
   }
   if (operation->nonfinite) {
