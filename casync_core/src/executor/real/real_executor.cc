@@ -128,8 +128,8 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
       }
     }
   }
-  // With nothing outstanding the background thread may come back at its leisure.
-  if (waiters_.fetch_sub(1) == 1 && outstanding_.load()) unpark();
+  // The background thread comes back at its leisure: most often the caller waits for the next operation at once.
+  waiters_.fetch_sub(1);
   return done();
 }
 
@@ -137,7 +137,8 @@ void RealExecutor::background() {
   while (!stop_) {
     if (waiters_.load() > 0) {
       std::unique_lock parked(parking_mutex_);
-      parking_.wait_for(parked, std::chrono::nanoseconds(kParked), [this] { return waiters_.load() == 0 || stop_; });
+      parking_.wait_for(parked, std::chrono::nanoseconds(outstanding_.load() ? kMillisecond : kParked),
+                        [this] { return waiters_.load() == 0 || stop_; });
       continue;
     }
     const std::lock_guard role(role_);
