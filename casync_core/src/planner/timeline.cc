@@ -1,72 +1,53 @@
 #include "planner/timeline.hpp"
 
 #include <algorithm>
-#include <utility>
-
-#include "casync/workflow.hpp"
-#include "planner/world.hpp"
+#include <cmath>
 
 namespace casync {
 namespace {
 
-constexpr std::uint32_t kPieces = 16;  // of one gradient; each has up to one partition per owner
-constexpr std::uint32_t kParts = 8;    // of one piece
+constexpr std::uint32_t kPieces = 16;      // of one gradient
+constexpr std::uint32_t kParts = 8;        // of one piece, where two resources work on it at a time
+constexpr double kInHeadBytes = 12 << 10;  // messages up to this travel inside a head
+constexpr double kStartHops = 2;           // of an operation: ready to the root, start from it
+constexpr double kWindowHops = 1;          // of one that sends at once: the receiver's window; else encoding hides it
 
-/// A gradient's work in one pass through the resources. Seconds of the resources are per part of a piece, except the
-/// merge, which needs all parts of its piece.
-struct Work {
-  double encode_s = 0;
-  double transfer_s = 0;  ///< per phase and direction
-  double latency_s = 0;   ///< per phase
-  double merge_s = 0;     ///< at the owner, between the phases
-  double decode_s = 0;    ///< of the result
-  std::uint32_t phases = 2;
-  std::uint32_t pieces = 1;
-  std::uint32_t parts = 1;  ///< per piece
+/// The partitions of one gradient, dealt in turn to `owners`: what one of them owns.
+struct Owned {
+  Owned(double partitions, double owners) : mean(partitions / owners), most(std::ceil(mean)), least(std::floor(mean)) {}
+  double mean;
+  double most;
+  double least;
 };
 
-/// Every payload that arrives is decoded once, so a rank decodes as many gradients as it receives; it encodes every
-/// partition that it sends on or owns once. A merge of raw elements costs as much as the table's `none` says, by
-/// default nothing.
-Work work_of(const TimelineItem& item, const CostTable& costs, std::span<const std::uint32_t> host_of) {
-  const World world(host_of);
-  const Statement statement =
-      state_costs(item.topology, host_of, item.partitions, item.payload, item.raw, item.identity);
-  const bool two_level = item.topology == Topology::two_level;
-  const bool direct = item.topology == Topology::direct;
-  const LinkCost& link = world.flat_link(costs);
-  const double inside =
-      two_level && world.most_ranks > 1 ? item.raw : 0;  // of the statement's bytes, through shared memory
-  const double between = statement.bytes - inside;
-  const double leaders = two_level ? std::min(world.most_ranks, item.partitions) : 1;
-
-  Work work;
-  work.phases = direct ? 1 : 2;
-  work.pieces = std::clamp(ceil_div(item.partitions, direct ? 1 : world.members), 1U, kPieces);
-  work.parts = std::clamp(ceil_div(item.partitions, work.pieces), 1U, kParts);
-  const double piece = 1.0 / work.pieces;
-  const double part = piece / work.parts;
-  work.latency_s = statement.hops * link.latency_s / work.phases;
-  work.transfer_s = part / work.phases *
-                    (statement.messages * link.message_s +
-                     between * link.seconds_per_byte * (two_level ? 1 : world.nic_share(item.topology)) +
-                     inside * costs.intra.seconds_per_byte);
-  const double received = between / item.payload / leaders;  // gradients
-  const double merged = direct ? received + (item.identity ? 0 : 1) : received / 2;
-  const double results = direct || item.identity ? 0 : (two_level ? 1 : received / 2);
-  const double calls = static_cast<double>(item.partitions) / leaders;
-  const auto decode_s = [&](double gradients) {
-    return gradients * (calls * item.codec.decode_fixed_s + item.raw * item.codec.decode_s_per_byte);
-  };
-  if (!item.identity) {
-    work.encode_s = part * (calls * item.codec.encode_fixed_s + item.raw / leaders * item.codec.encode_s_per_byte);
-  }
-  work.merge_s = piece * decode_s(merged);
-  work.decode_s = part * decode_s(results);
-  return work;
-}
+/// A message's way besides its bytes: a body follows its announcement.
+double hop_seconds(const LinkCost& link, double bytes) { return link.latency_s * (bytes > kInHeadBytes ? 2 : 1); }
 
 }  // namespace
+
+/// A gradient: seconds of one partition, and how many there are.
+struct Timeline::Gradient {
+  double ready_s = 0;           ///< when it can begin
+  double encode_s = 0;          ///< one call
+  double merge_s = 0;           ///< one contribution
+  double decode_s = 0;          ///< the result
+  double send_s = 0;            ///< to a rank of a flat topology; two_level: to another host
+  double hop_s = 0;             ///< from the end of that to the receiver's next task
+  double raw_inside_s = 0;      ///< raw elements to a rank of this host
+  double payload_inside_s = 0;  ///< a payload to a rank of this host
+  double hop_inside_s = 0;
+  double partitions = 1;
+  std::uint32_t pieces = 1;
+
+  bool encoded() const { return encode_s > 0; }
+  /// Messages of several senders meet at a receiver as chance has it: the last one waits for half of the others.
+  double meeting_s(double senders) const { return senders / 2 * send_s; }
+  /// Of a piece: so many times `seconds` on the mean rank, and on the busiest.
+  Share share(double mean, double busiest, double seconds) const {
+    return Share{mean * seconds, std::max(mean, busiest) * seconds} / pieces;
+  }
+  std::uint32_t parts() const { return std::clamp(static_cast<std::uint32_t>(partitions / pieces), 1U, kParts); }
+};
 
 double Timeline::Resource::book(double from, double duration) {
   if (duration <= 0) return from;
@@ -88,29 +69,179 @@ double Timeline::Resource::book(double from, double duration) {
   return grown.end;
 }
 
-Timeline::Timeline(const CostTable& costs, std::vector<std::uint32_t> host_of)
-    : costs_(costs), host_of_(std::move(host_of)) {}
+Timeline::Timeline(const CostTable& costs, const std::vector<std::uint32_t>& host_of)
+    : costs_(costs), world_(host_of) {}
 
-double Timeline::transfer(double from, double duration) {
-  return std::max(uplink_.book(from, duration), downlink_.book(from, duration));
+double Timeline::take(Resource& resource, double from, const Share& share) {
+  return std::max(resource.book(from, share.mean), from + share.busiest);
+}
+
+double Timeline::relay(double from, Resource& first, const Share& first_share, Resource& second,
+                       const Share& second_share, std::uint32_t parts, double last) {
+  double done = from;
+  double end = from;
+  for (std::uint32_t part = 0; part < parts; ++part) {
+    done = take(first, done, first_share / parts);
+    end = take(second, std::max(done, end), second_share / parts);
+  }
+  return std::max(end, done + last);
+}
+
+// In what follows every piece takes a step before any takes the next: the engine, too, has all partitions of a gradient
+// under way at a time.
+
+/// A rank encodes all partitions, sends each to all others, and merges all payloads of each, its own too.
+double Timeline::direct(const Gradient& g) {
+  const double k = g.partitions;
+  const double others = world_.members - 1;
+  const double merges = g.encoded() ? others + 1 : others;
+  std::vector<double> at(g.pieces, g.ready_s);
+  for (double& piece : at) {
+    piece = g.hop_s + g.meeting_s(others) +
+            relay(piece, processor_, g.share(k, k, g.encode_s), flat_link(), g.share(k * others, k * others, g.send_s),
+                  g.parts());
+  }
+  for (double& piece : at) piece = take(processor_, piece, g.share(k * merges, k * merges, g.merge_s));
+  return *std::max_element(at.begin(), at.end());
+}
+
+/// A rank encodes what others own; an owner merges, encodes once more, and sends the result to all others.
+///
+/// Ranks encode in one order, so all payloads of a partition meet at its owner, the last one's too.
+double Timeline::parameter_server(const Gradient& g) {
+  const double k = g.partitions;
+  const double others = world_.members - 1;
+  const Owned owned(k, world_.members);
+  const Share transfer = g.share(owned.mean * others, std::max(owned.most * others, k - owned.least), g.send_s);
+  std::vector<double> at(g.pieces, g.ready_s);
+  for (double& piece : at) {
+    piece = g.hop_s + relay(piece, processor_, g.share(k - owned.mean, k - owned.least, g.encode_s), flat_link(),
+                            transfer, g.parts(), g.encoded() ? others * g.send_s : 0);
+  }
+  for (double& piece : at)
+    piece = take(processor_, piece, g.share(owned.mean, owned.most, others * g.merge_s + g.encode_s));
+  for (double& piece : at) {
+    piece = g.hop_s + g.meeting_s(others) +
+            relay(piece, flat_link(), transfer, processor_, g.share(k - owned.mean, k - owned.least, g.decode_s),
+                  g.parts());
+  }
+  return *std::max_element(at.begin(), at.end());
+}
+
+/// N-1 hops with a merge after each, then N-1 on which the result is passed on and decoded beside. Of the L ranks of a
+/// host one has its neighbour on another, so a piece of a partition per host crosses the NIC on every L-th hop.
+double Timeline::ring(const Gradient& g) {
+  const Owned owned(g.partitions, world_.members);
+  const Owned by_host(g.partitions, world_.hosts);
+  const Share across = g.share(by_host.mean, by_host.most, g.send_s);
+  const Share inside = g.share(owned.mean, owned.most, g.payload_inside_s);
+  const auto compute = [&](double seconds) { return g.share(owned.mean, owned.most, seconds); };
+  const auto pass = [&](std::uint32_t piece, std::uint32_t hop, double from) {
+    return world_.hosts > 1 && (piece + hop) % world_.most_ranks == 0 ? g.hop_s + take(nic_, from, across)
+                                                                      : g.hop_inside_s + take(inside_, from, inside);
+  };
+  double end = g.ready_s;
+  std::vector<double> at(g.pieces, g.ready_s);
+  for (double& piece : at) piece = take(processor_, piece, compute(g.encode_s));
+  for (std::uint32_t hop = 1; hop < world_.members; ++hop) {
+    for (std::uint32_t piece = 0; piece < g.pieces; ++piece)
+      at[piece] = take(processor_, pass(piece, hop, at[piece]), compute(g.merge_s + g.encode_s));
+  }
+  for (std::uint32_t hop = world_.members; hop < 2 * world_.members - 1; ++hop) {
+    for (std::uint32_t piece = 0; piece < g.pieces; ++piece) {
+      at[piece] = pass(piece, hop, at[piece]);
+      end = std::max(end, take(processor_, at[piece], compute(g.decode_s)));
+    }
+  }
+  return end;
+}
+
+/// The ranks of a host hand their raw elements to the partition's leader; leaders do what parameter_server does, hosts
+/// being its members; the result goes from a leader to its ranks.
+double Timeline::two_level(const Gradient& g) {
+  const double k = g.partitions;
+  const double hosts = world_.hosts;
+  const double ranks = world_.most_ranks;
+  const Owned by_host(k, hosts);
+  const Owned by_rank(k, hosts * ranks);
+  const double led = k / ranks;
+  const double most_led = std::min(k, by_rank.most * hosts);
+  const double least_led = std::max(0.0, k - (ranks - 1) * most_led);
+  const Share gather = g.share(led * (ranks - 1), std::max(most_led * (ranks - 1), k - least_led), g.raw_inside_s);
+  const Share encode = g.share(led - by_rank.mean, most_led - by_rank.least, g.encode_s);
+  const Share transfer =
+      g.share(by_host.mean * (hosts - 1), std::max(by_host.most * (hosts - 1), k - by_host.least), g.send_s);
+  const Share merge = g.share(by_rank.mean, by_rank.most, (hosts - 1) * g.merge_s + g.encode_s);
+  const Share scatter = g.share(led * (ranks - 1), most_led * (ranks - 1), g.payload_inside_s);
+  const Share decode = g.share(k - by_rank.mean, k - by_rank.least, g.decode_s);
+
+  std::vector<double> at(g.pieces, g.ready_s);
+  if (ranks > 1) {
+    for (double& piece : at) piece = g.hop_inside_s + take(inside_, piece, gather);
+  }
+  if (hosts > 1) {
+    const double last = g.encoded() ? (hosts - 1) * g.send_s : 0;
+    for (double& piece : at) piece = g.hop_s + relay(piece, processor_, encode, nic_, transfer, g.parts(), last);
+  }
+  for (double& piece : at) piece = take(processor_, piece, merge);
+  if (hosts > 1) {
+    for (double& piece : at) piece = g.hop_s + g.meeting_s(hosts - 1) + take(nic_, piece, transfer);
+  }
+  if (ranks > 1) {
+    for (double& piece : at) piece = g.hop_inside_s + take(inside_, piece, scatter);
+  }
+  for (double& piece : at) piece = take(processor_, piece, decode);
+  return *std::max_element(at.begin(), at.end());
+}
+
+Timeline::Gradient Timeline::describe(const TimelineItem& item) const {
+  const double raw = item.raw / item.partitions;
+  const double payload = item.payload / item.partitions;
+  const bool flat = item.topology != Topology::two_level;
+  const LinkCost& link = world_.flat_link(costs_);
+  const double crowd = flat ? world_.nic_share(item.topology) : 1;
+
+  Gradient gradient;
+  gradient.merge_s = item.codec.decode_fixed_s + raw * item.codec.decode_s_per_byte;
+  if (!item.identity) {
+    gradient.encode_s = item.codec.encode_fixed_s + raw * item.codec.encode_s_per_byte;
+    gradient.decode_s = gradient.merge_s;
+  }
+  gradient.send_s = link.message_s + payload * link.seconds_per_byte * crowd;
+  gradient.hop_s = hop_seconds(link, payload);
+  gradient.raw_inside_s = costs_.intra.message_s + raw * costs_.intra.seconds_per_byte;
+  gradient.payload_inside_s = costs_.intra.message_s + payload * costs_.intra.seconds_per_byte;
+  gradient.hop_inside_s = hop_seconds(costs_.intra, flat ? payload : raw);
+  gradient.partitions = item.partitions;
+
+  const bool at_once = item.topology == Topology::direct && item.identity && payload <= kInHeadBytes;
+  const double hops = at_once ? 0 : item.identity ? kStartHops + kWindowHops : kStartHops;
+  gradient.ready_s = item.ready_s + hops * link.latency_s;
+
+  std::uint32_t per_piece = 1;  // partitions, so that every rank has its share of each piece
+  if (item.topology == Topology::ring) per_piece = world_.hosts;
+  if (item.topology == Topology::parameter_server || !flat) per_piece = world_.members;
+  gradient.pieces = std::clamp(ceil_div(item.partitions, per_piece), 1U, kPieces);
+  return gradient;
 }
 
 double Timeline::add(const TimelineItem& item) {
   double end = item.ready_s;
-  if (host_of_.size() > 1 && item.raw > 0) {
-    const Work work = work_of(item, costs_, host_of_);
-    for (std::uint32_t piece = 0; piece < work.pieces; ++piece) {
-      double arrived = item.ready_s;
-      for (std::uint32_t part = 0; part < work.parts; ++part) {
-        const double encoded = processor_.book(item.ready_s, work.encode_s);
-        arrived = std::max(arrived, transfer(encoded, work.transfer_s) + work.latency_s);
-      }
-      const double merged = processor_.book(arrived, work.merge_s);
-      end = std::max(end, merged);
-      for (std::uint32_t part = 0; work.phases == 2 && part < work.parts; ++part) {
-        const double returned = transfer(merged, work.transfer_s) + work.latency_s;
-        end = std::max(end, processor_.book(returned, work.decode_s));
-      }
+  if (world_.members > 1 && item.raw > 0) {
+    const Gradient gradient = describe(item);
+    switch (item.topology) {
+      case Topology::direct:
+        end = direct(gradient);
+        break;
+      case Topology::parameter_server:
+        end = parameter_server(gradient);
+        break;
+      case Topology::ring:
+        end = ring(gradient);
+        break;
+      case Topology::two_level:
+        end = two_level(gradient);
+        break;
     }
   }
   finish_ = std::max(finish_, end);

@@ -27,16 +27,43 @@ TEST(Timeline, NothingTakesNothing) {
   EXPECT_EQ(alone.add(uncompressed(kMiB, 1, 1)), 1);
 }
 
+/// What the last of three senders waits for the others at a receiver, for partitions of `bytes`.
+double meeting(double bytes) { return 1.5 * bytes * 1e-9; }
+
 TEST(Timeline, OneGradientTakesItsBytes) {
   Timeline timeline(plain_costs(), separate_hosts(4));
-  EXPECT_NEAR(timeline.add(uncompressed(64 * kMiB, 4)), 1.5 * 64 * kMiB * 1e-9, 1e-9)
+  EXPECT_NEAR(timeline.add(uncompressed(64 * kMiB, 64)), 1.5 * 64 * kMiB * 1e-9 + meeting(kMiB), 1e-9)
       << "2(N-1)/N of it in each direction";
 }
 
 TEST(Timeline, GradientsOfAnIdleProcessorAddUpAtTheLink) {
   Timeline timeline(plain_costs(), separate_hosts(4));
   for (int i = 0; i < 50; ++i) timeline.add(uncompressed(kMiB, 4));
-  EXPECT_NEAR(timeline.finish(), 50 * 1.5 * kMiB * 1e-9, 1e-9);
+  EXPECT_NEAR(timeline.finish(), 50 * 1.5 * kMiB * 1e-9 + meeting(kMiB / 4), 1e-9);
+}
+
+TEST(Timeline, OneOwnerCostsALoneGradientMoreThanASet) {
+  Timeline alone(plain_costs(), separate_hosts(4));
+  EXPECT_NEAR(alone.add(uncompressed(kMiB, 1)), 2 * 3 * kMiB * 1e-9 + meeting(kMiB), 1e-9)
+      << "three contributions through the owner's link, and three results";
+  Timeline set(plain_costs(), separate_hosts(4));
+  for (int i = 0; i < 50; ++i) set.add(uncompressed(kMiB, 1));
+  EXPECT_NEAR(set.finish(), 50 * 1.5 * kMiB * 1e-9, 10 * kMiB * 1e-9) << "owners take turns";
+}
+
+TEST(Timeline, RanksOfAHostDoNotSlowItsLink) {
+  TimelineItem item = uncompressed(64 * kMiB, 64);
+  item.topology = Topology::two_level;
+  CostTable costs = plain_costs();
+  costs.intra = {0, 1e-12, 0};
+  Timeline two_level(costs, shared_hosts(4, 4));
+  EXPECT_NEAR(two_level.add(item), 1.5 * 64 * kMiB * 1e-9 + meeting(kMiB), 64 * kMiB * 1e-11) << "per host";
+  item.topology = Topology::ring;
+  Timeline ring(costs, shared_hosts(4, 4));
+  EXPECT_NEAR(ring.add(item), 2.0 * 15 / 16 * 64 * kMiB * 1e-9, 4 * kMiB * 1e-9) << "one rank of a host crosses it";
+  item.topology = Topology::parameter_server;
+  Timeline flat(costs, shared_hosts(4, 4));
+  EXPECT_GT(flat.add(item), 3 * 2.0 * 15 / 16 * 64 * kMiB * 1e-9) << "all ranks of a host cross it";
 }
 
 TEST(Timeline, LatencyIsHiddenByOtherGradients) {
@@ -44,10 +71,15 @@ TEST(Timeline, LatencyIsHiddenByOtherGradients) {
   costs.inter.latency_s = 1e-3;
   const double each = 1.5 * kMiB * 1e-9;
   Timeline one(costs, separate_hosts(4));
-  EXPECT_NEAR(one.add(uncompressed(kMiB, 4)), each + 2e-3, 1e-9);
+  EXPECT_NEAR(one.add(uncompressed(kMiB, 4)), each + meeting(kMiB / 4) + 7e-3, 1e-9)
+      << "ready, start, window; an announcement and a body each way";
   Timeline many(costs, separate_hosts(4));
   for (int i = 0; i < 50; ++i) many.add(uncompressed(kMiB, 4));
-  EXPECT_LT(many.finish(), 50 * each + 2.1e-3);
+  EXPECT_LT(many.finish(), 50 * each + meeting(kMiB / 4) + 7.1e-3);
+  Timeline small(costs, separate_hosts(4));
+  TimelineItem item = uncompressed(1024, 1);
+  item.topology = Topology::direct;
+  EXPECT_LT(small.add(item), 1.1e-3) << "small ones leave at once";
 }
 
 TEST(Timeline, ReadyTimesAreKept) {
