@@ -321,7 +321,7 @@ class Session:
         self.core.abort(why)
 
     def shutdown(self) -> None:
-        """Leave the world. What all ranks have agreed on may end within two seconds; other outstanding operations end
+        """Leave the world. What all ranks have agreed on may still end, for a second; other outstanding operations end
         with an error, here and on the ranks that still wait for them. Idempotent.
         """
         if not self._is_open:

@@ -87,7 +87,9 @@ struct Segment {
   std::span<const std::byte> previous;  ///< aggregated payload of the previous round; empty in round 0
   /// Residual of this rank over the range (float32, at range.begin), or null. In units of the accumulated value:
   ///   x = accumulated + residual;  y = x * mid;  payload = E(y);  residual = x - D(payload) / mid
-  /// A unit whose x is not finite is encoded so that it decodes to NaN, and its residual stays as it was (R7).
+  /// A unit whose x is not finite is encoded so that it decodes to NaN, and its residual stays as it was (R7). With
+  /// several rounds it is read in each and written in the last. An aborted operation gives back residual + D(payload) /
+  /// mid, which is x.
   float* residual = nullptr;
   // Outputs.
   std::span<std::byte> payload;   ///< capacity for the encoded result, or empty when nothing is encoded

@@ -62,9 +62,7 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
       on_arrived(event);
       break;
     case EventKind::ran:
-      if (failure_) break;
-      if (event.flag) submissions_.run(event.id).nonfinite = true;
-      complete(event.id, event.task);
+      on_ran(event);
       break;
     case EventKind::sent: {
       if (failure_) break;
@@ -111,6 +109,21 @@ void Engine::on_submit(const Event& event) {
   } else {
     negotiation_.submit(run, static_cast<std::int64_t>(event.size), now_);
   }
+}
+
+void Engine::on_ran(const Event& event) {
+  tasks_.returned(event.id);
+  Submissions::Run& run = submissions_.run(event.id);
+  if (!run.active) return;  // refused meanwhile
+  if (event.flag) run.nonfinite = true;
+  if (!event.bytes.empty()) {
+    fail(Status::aborted, std::string(text_of(event.bytes)), true);
+  } else if (failure_) {
+    tasks_.note(event.id, event.task);
+  } else {
+    complete(event.id, event.task);
+  }
+  if (failure_ && run.active) wind_up(event.id);
 }
 
 void Engine::on_control(const Event& event) {
@@ -204,7 +217,7 @@ void Engine::begin(std::uint32_t index) {
 }
 
 void Engine::complete(std::uint32_t index, std::uint32_t task) {
-  if (!submissions_.run(index).active) return;  // refused or aborted meanwhile
+  if (!submissions_.run(index).active) return;  // refused meanwhile
   if (tasks_.complete(index, task)) finish(index, Status::ok, {});
 }
 
@@ -219,6 +232,13 @@ void Engine::finish(std::uint32_t index, Status status, std::string_view text) {
              .value = run.handle,
              .bytes = bytes_of(text)});
   submissions_.end(index);
+}
+
+/// After a failure: ends the run, unless a worker is still at it. The worker reads and writes the user's memory, and
+/// what it computes decides what is delivered and what is given back.
+void Engine::wind_up(std::uint32_t index) {
+  if (submissions_.run(index).begun && tasks_.computing(index)) return;
+  finish(index, failure_->status, failure_->text);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -256,7 +276,7 @@ void Engine::fail(Status status, const std::string& text, bool announce) {
   failure_ = Failure{status, text};
   if (announce) out_.tell_all(Abort{status, text});
   for (std::uint32_t run = 0; run < submissions_.runs(); ++run) {
-    if (submissions_.run(run).active) finish(run, status, text);
+    if (submissions_.run(run).active) wind_up(run);
   }
   for (const std::uint64_t cookie : agreements_.forget_all()) drop(cookie);
 }

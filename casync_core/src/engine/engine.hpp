@@ -55,7 +55,9 @@ class Engine {
   void decide(Nanoseconds now, ActionSink& sink);
 
   /// The template that `instance` runs; valid from its `begin` to its `finish`.
-  const Template& shape(std::uint32_t instance) const { return tasks_.shape(instance); }
+  const Template& shape(std::uint32_t instance) const { return tasks_.graph(instance).shape(); }
+  /// What of it is done; likewise.
+  const Instance& graph(std::uint32_t instance) const { return tasks_.graph(instance); }
   /// Which registration `instance` runs, and how many runs of the name came before.
   std::uint32_t registration_of(std::uint32_t instance) const { return submissions_.run(instance).registration; }
   std::uint32_t sequence_of(std::uint32_t instance) const { return submissions_.run(instance).sequence; }
@@ -86,6 +88,7 @@ class Engine {
   std::uint32_t members() const { return static_cast<std::uint32_t>(options_.host_of.size()); }
 
   void on_submit(const Event& event);
+  void on_ran(const Event& event);
   void on_control(const Event& event);
   void on_arrived(const Event& event);
   void on_bye(std::uint16_t peer);
@@ -94,6 +97,7 @@ class Engine {
   void begin(std::uint32_t run);
   void complete(std::uint32_t run, std::uint32_t task);
   void finish(std::uint32_t run, Status status, std::string_view text);
+  void wind_up(std::uint32_t run);
   void drop(std::uint64_t cookie) { out_.emit({.kind = ActionKind::drop, .value = cookie}); }
   void fail(Status status, const std::string& text, bool announce);
 

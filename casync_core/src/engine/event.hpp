@@ -16,7 +16,7 @@ enum class EventKind : std::uint8_t {
   submit,     ///< id = registration, value = handle, count = rows of this rank's own (allgather)
   control,    ///< peer, bytes = one control message
   arrived,    ///< peer, op, sequence, tag, size, value = cookie: a message is here or announced
-  ran,        ///< id = instance, task; flag = the result was not finite
+  ran,        ///< id = instance, task; flag = the result was not finite; bytes = why it failed, if it did
   sent,       ///< id = instance, task
   received,   ///< id = instance, task
   peer_down,  ///< peer, bytes = why

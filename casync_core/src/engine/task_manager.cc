@@ -35,7 +35,8 @@ bool TaskManager::begin(std::uint32_t instance, std::shared_ptr<const Template> 
 void TaskManager::open_partitions() {
   Admission::Unit unit;
   while (admission_.next(unit)) {
-    for (const std::uint32_t peer : shape(unit.instance).window_peers[unit.partition]) admission_.want_window(peer);
+    for (const std::uint32_t peer : graph(unit.instance).shape().window_peers[unit.partition])
+      admission_.want_window(peer);
     open(unit.instance, unit.partition);
   }
   for (const auto& [peer, units] : admission_.windows()) out_.tell(peer, Window{units});
@@ -61,11 +62,12 @@ bool TaskManager::complete(std::uint32_t instance, std::uint32_t task_index) {
 }
 
 void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
-  switch (shape(instance).workflow.tasks[task].primitive) {
+  switch (graph(instance).shape().workflow.tasks[task].primitive) {
     case Primitive::encode:
     case Primitive::decode:
     case Primitive::merge:
       out_.emit({.kind = ActionKind::run, .id = instance, .task = task});
+      ++graphs_[instance].computing;
       break;
     case Primitive::send:
       send(instance, task);

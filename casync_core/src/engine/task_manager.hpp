@@ -28,6 +28,12 @@ class TaskManager {
   bool begin(std::uint32_t instance, std::shared_ptr<const Template> shape, bool eager, std::uint64_t handle);
   /// `task` is done. Returns whether it was the last of its graph.
   bool complete(std::uint32_t instance, std::uint32_t task);
+  /// A worker is through with a task, whatever came of it.
+  void returned(std::uint32_t instance) { --graphs_[instance].computing; }
+  /// Whether workers are at tasks of the graph.
+  bool computing(std::uint32_t instance) const { return graphs_[instance].computing > 0; }
+  /// After a failure: `task` is done all the same, but nothing follows from it.
+  void note(std::uint32_t instance, std::uint32_t task) { graphs_[instance].tasks.note(task); }
   /// The message of the receive `task` is here or announced.
   void arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t cookie);
   /// The graph is over, through or not. Its template stays until the instance is used again.
@@ -38,7 +44,7 @@ class TaskManager {
   /// Opens the partitions for which there is memory now, and tells those who send into them.
   void open_partitions();
 
-  const Template& shape(std::uint32_t instance) const { return graphs_[instance].tasks.shape(); }
+  const Instance& graph(std::uint32_t instance) const { return graphs_[instance].tasks; }
   const Admission& admission() const { return admission_; }
 
  private:
@@ -50,6 +56,7 @@ class TaskManager {
     Instance tasks;
     bool eager = false;
     std::uint64_t first_unit = 0;
+    std::uint32_t computing = 0;  // tasks that workers are at
     std::vector<Waiting> waiting;
   };
   struct Parked {  // a send that waits for the peer's window

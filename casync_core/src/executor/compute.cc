@@ -1,6 +1,5 @@
 #include "executor/compute.hpp"
 
-#include <array>
 #include <exception>
 
 namespace casync {
@@ -82,53 +81,6 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
                        shape.workflow.slots[task.encode_to.slot].bytes};
   }
   if (task.write_to.place == Place::output) segment.raw_out = memory.address(instance, task.partition, task.write_to);
-}
-
-namespace {
-
-/// `values` as elements of `dtype`; in `values` itself if they are.
-const void* convert(std::span<float> values, DType dtype, std::vector<std::byte>& memory) {
-  if (dtype == DType::float32) return values.data();
-  memory.resize(values.size() * size_of(dtype));
-  if (dtype == DType::float64) {
-    auto* to = reinterpret_cast<double*>(memory.data());
-    for (const float value : values) *to++ = static_cast<double>(value);
-    return memory.data();
-  }
-  const Source raw{values.data(), values.size_bytes(), true};
-  Segment segment;
-  segment.shape = {static_cast<std::int64_t>(values.size()), 1};
-  segment.range = {0, segment.shape.rows};
-  segment.sources = {&raw, 1};
-  segment.payload = memory;
-  make_codec(dtype == DType::float16 ? "fp16" : "bf16")->run(std::span(&segment, 1));
-  return memory.data();
-}
-
-}  // namespace
-
-void carry_residual(Memory& memory, const Template& shape, std::uint32_t instance) {
-  Operation& operation = memory.operation(instance);
-  const Signature& signature = operation.definition->signature;
-  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
-  if (memory.residuals().empty() || shape.codec->info().feedback != Feedback::none) return;
-  if (signature.kind != OpKind::allreduce || !sums || !is_floating(signature.dtype)) return;
-  const auto left = memory.residuals().find(operation.definition->name);
-  if (left == memory.residuals().end()) return;
-  if (left->second.size() != static_cast<std::size_t>(signature.shape.numel())) return;
-  std::vector<std::byte> converted;
-  const std::size_t bytes = left->second.size() * size_of(signature.dtype);
-  const void* residual = convert(left->second, signature.dtype, converted);
-  const std::array<Source, 2> sources{{{operation.input, bytes, true}, {residual, bytes, true}}};
-  Segment segment;
-  segment.shape = signature.shape;
-  segment.dtype = signature.dtype;
-  segment.range = {0, signature.shape.numel()};
-  segment.sources = sources;
-  segment.raw_out = operation.output;
-  make_codec("none")->run(std::span(&segment, 1));
-  operation.input = operation.output;
-  memory.residuals().erase(left);
 }
 
 std::string Job::run() {

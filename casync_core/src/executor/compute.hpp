@@ -25,11 +25,6 @@ struct Job {
   std::string run();
 };
 
-/// A codec without feedback never looks at a residual. So what another codec left behind for this gradient joins the
-/// input here, once: the plan may change its codec and no mass is lost. The sum is written to the output, which becomes
-/// the input.
-void carry_residual(Memory& memory, const Template& shape, std::uint32_t instance);
-
 /// What the factors of a segment depend on besides the task.
 struct ComputeContext {
   std::uint32_t members = 1;

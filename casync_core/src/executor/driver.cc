@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "casync/error.hpp"
+#include "executor/residuals.hpp"
 
 namespace casync {
 namespace {
@@ -50,19 +51,20 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
     return;
   }
   const std::uint32_t instance = job->instance;
-  if (memory_.active(instance) && !engine_.failed()) {
-    const Task& task = engine_.shape(instance).workflow.tasks[job->task];
+  const Task& task = engine_.shape(instance).workflow.tasks[job->task];
+  if (memory_.active(instance)) {  // else it was refused meanwhile
     if (!error.empty()) {
-      apply({.kind = EventKind::abort,
-             .bytes = bytes_of(detail::concat(name_of(task.primitive), " of tensor ",
-                                              memory_.operation(instance).definition->name, " failed: ", error))});
-    } else {
-      if (task.encode_to.place == Place::slot)
-        memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
-      apply(
-          {.kind = EventKind::ran, .flag = task.deliver && job->segment.nonfinite, .id = instance, .task = job->task});
+      error = detail::concat(name_of(task.primitive), " of tensor ", memory_.operation(instance).definition->name,
+                             " failed: ", error);
+    } else if (task.encode_to.place == Place::slot) {
+      memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
   }
+  apply({.kind = EventKind::ran,
+         .flag = task.deliver && job->segment.nonfinite,
+         .id = instance,
+         .task = job->task,
+         .bytes = bytes_of(error)});
   spare_jobs_.push_back(std::move(job));
 }
 
@@ -131,9 +133,7 @@ void Driver::emit(const Action& action) {
       break;
     case ActionKind::run: {
       auto job = new_job();
-      prepare(*job, memory_, engine_.shape(action.id), action.id, action.task,
-              {static_cast<std::uint32_t>(transport_.size()), static_cast<std::uint16_t>(transport_.rank()),
-               engine_.sequence_of(action.id), options_.contents});
+      prepare(*job, memory_, engine_.shape(action.id), action.id, action.task, context_of(action.id));
       jobs_bytes_ += job->weight;
       jobs_.push_back(std::move(job));
       break;
@@ -151,16 +151,9 @@ void Driver::emit(const Action& action) {
     case ActionKind::drop:
       framer_.drop(action.value, *this);
       break;
-    case ActionKind::finish: {
-      auto& operation = *reinterpret_cast<Operation*>(action.value);
-      operation.status = action.status;
-      operation.nonfinite = action.nonfinite;
-      operation.text = text_of(action.bytes);
-      // After a failure jobs and transfers may still touch the slots: they are freed with the session.
-      if (action.status == Status::ok || !engine_.failed()) memory_.finish(action.id);
-      callbacks_.finished(operation);
+    case ActionKind::finish:
+      finish(action);
       break;
-    }
     case ActionKind::control:
       framer_.control(action.peer, action.bytes);
       break;
@@ -175,6 +168,26 @@ void Driver::emit(const Action& action) {
       callbacks_.report(std::string(text_of(action.bytes)));
       break;
   }
+}
+
+void Driver::finish(const Action& action) {
+  auto& operation = *reinterpret_cast<Operation*>(action.value);
+  operation.status = action.status;
+  operation.nonfinite = action.nonfinite;
+  operation.text = text_of(action.bytes);
+  if (memory_.active(action.id)) {
+    if (action.status != Status::ok && options_.contents) {
+      if (engine_.failed()) framer_.flush();  // the peers hear of it before this takes its time
+      give_back(memory_, engine_.graph(action.id), action.id, context_of(action.id));
+    }
+    memory_.finish(action.id, engine_.failed());
+  }
+  callbacks_.finished(operation);
+}
+
+ComputeContext Driver::context_of(std::uint32_t instance) const {
+  return {static_cast<std::uint32_t>(transport_.size()), static_cast<std::uint16_t>(transport_.rank()),
+          engine_.sequence_of(instance), options_.contents};
 }
 
 void Driver::start_send(const Action& action) {

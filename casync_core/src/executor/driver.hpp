@@ -76,6 +76,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void measured(const Measurement& measurement);
   bool settle();
   void start_send(const Action& action);
+  void finish(const Action& action);
+  ComputeContext context_of(std::uint32_t instance) const;
   void start_jobs();
   std::unique_ptr<Job> new_job();
 

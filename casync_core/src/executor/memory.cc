@@ -70,10 +70,12 @@ void Memory::release(std::uint32_t instance, std::uint32_t partition) {
   }
 }
 
-void Memory::finish(std::uint32_t instance) {
-  if (!active(instance)) return;
+void Memory::finish(std::uint32_t instance, bool slots_in_use) {
   Running& running = instances_[instance];
-  for (SlotMemory& slot : running.slots) give_back(slot);
+  for (SlotMemory& slot : running.slots) {
+    if (!slots_in_use) give_back(slot);
+  }
+  running.carried = {};
   running.operation = nullptr;
   running.shape = nullptr;
 }

@@ -21,7 +21,8 @@ class Memory {
   void begin(std::uint32_t instance, const Template& shape, Operation* operation);
   void reserve(std::uint32_t instance, std::uint32_t partition);
   void release(std::uint32_t instance, std::uint32_t partition);
-  void finish(std::uint32_t instance);
+  /// `slots_in_use`: transfers may still touch the slots, which then stay until the session's end.
+  void finish(std::uint32_t instance, bool slots_in_use);
 
   Operation& operation(std::uint32_t instance) { return *instances_[instance].operation; }
   bool active(std::uint32_t instance) const {
@@ -41,6 +42,8 @@ class Memory {
   /// The residual of a gradient, zero at first use; one float32 per element.
   std::vector<float>& residual(const Definition& definition);
   std::unordered_map<std::string, std::vector<float>>& residuals() { return residuals_; }
+  /// The residual that has joined the input of `instance`; empty: none has.
+  std::vector<float>& carried(std::uint32_t instance) { return instances_[instance].carried; }
 
   std::size_t slot_memory() const { return held_; }  ///< bytes of slots, in use and kept for reuse
   std::size_t residual_memory() const;
@@ -55,6 +58,7 @@ class Memory {
     Operation* operation = nullptr;
     const Template* shape = nullptr;
     std::vector<SlotMemory> slots;
+    std::vector<float> carried;
   };
   void give_back(SlotMemory& slot);
 

@@ -30,6 +30,17 @@ bool Instance::complete(std::uint32_t task, std::vector<std::uint32_t>& ready) {
   return --left_in_partition_[what.partition] == 0;
 }
 
+std::vector<std::uint32_t> Instance::taken() const {
+  std::vector<std::uint32_t> tasks;
+  for (std::uint32_t index = 0; index < done_.size(); ++index) {
+    const Task& task = shape_->workflow.tasks[index];
+    // Of a codec of several rounds the last one takes from the residual; those before only look at it.
+    const bool takes = task.feedback && task.round + std::size_t{1} == shape_->codec->info().rounds.size();
+    if (takes && done_[index] && !delivered(task.partition)) tasks.push_back(index);
+  }
+  return tasks;
+}
+
 std::int64_t Instance::first_pending() const {
   for (std::size_t i = 0; i < done_.size(); ++i) {
     if (!done_[i]) return static_cast<std::int64_t>(i);

@@ -24,11 +24,21 @@ class Instance {
   /// `task` is done. Appends the tasks that became ready; returns true if it was the last of its partition.
   bool complete(std::uint32_t task, std::vector<std::uint32_t>& ready);
 
+  /// `task` is done, but the run ends before it is through: nothing follows from it.
+  void note(std::uint32_t task) { done_[task] = true; }
+
   bool done() const { return remaining_ == 0; }
   bool armed(std::uint32_t task) const { return pending_[task] == 0; }
+
   std::uint32_t remaining() const { return remaining_; }
   /// First task that is not done, for reports; -1 if all are.
   std::int64_t first_pending() const;
+
+  // Of an allreduce that ends before it is through:
+  /// Whether the output holds the final value of the partition.
+  bool delivered(std::uint32_t partition) const { return done_[shape_->delivery[partition]]; }
+  /// The tasks that took from the gradient and this rank's residual what was not delivered: it is in their payloads.
+  std::vector<std::uint32_t> taken() const;
 
  private:
   std::shared_ptr<const Template> shape_;

@@ -17,6 +17,7 @@ Template::Template(const WorkflowRequest& request)
   tasks_of_partition.assign(partitions, 0);
   members_of.resize(partitions);
   window_peers.resize(partitions);
+  delivery.resize(partitions);
   for (std::uint32_t i = 0; i < workflow.tasks.size(); ++i) {
     const Task& task = workflow.tasks[i];
     first_dependencies.push_back(task.dependencies + 1);
@@ -26,6 +27,8 @@ Template::Template(const WorkflowRequest& request)
       receives_.push_back({key_of(task.peer, task.tag), i});
       if (task.windowed) window_peers[task.partition].push_back(task.peer);
     }
+    const bool receives_result = task.primitive == Primitive::recv && task.data.place == Place::output;
+    if (receives_result || task.write_to.place == Place::output) delivery[task.partition] = i;
     if (task.primitive == Primitive::recv || task.primitive == Primitive::send) {
       largest_message = std::max(largest_message, message_bytes(task));
     }

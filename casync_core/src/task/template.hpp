@@ -21,7 +21,8 @@ struct Template {
   std::vector<std::uint32_t> tasks_of_partition;  ///< per partition: how many tasks
   std::vector<std::vector<std::uint32_t>> members_of;    ///< per partition: tasks, in order
   std::vector<std::vector<std::uint32_t>> window_peers;  ///< per partition: members that wait for our window
-  std::size_t largest_message = 0;                       ///< bytes, over all sends and receives
+  std::vector<std::uint32_t> delivery;  ///< per partition of an allreduce: the last task that writes the output
+  std::size_t largest_message = 0;      ///< bytes, over all sends and receives
 
   /// Index of the receive that `tag` from member `peer` names, or -1.
   std::int64_t find_recv(std::uint32_t peer, std::uint32_t tag) const;

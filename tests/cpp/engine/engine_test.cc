@@ -58,6 +58,14 @@ class Played : private ActionSink {
            .value = ++cookie_});
   }
   void shutdown() { apply({.kind = EventKind::shutdown}); }
+  /// From now on workers keep their tasks, until one is given back, done or failed.
+  void hold() { holds_ = true; }
+  void give_back(const std::string& error) {
+    Event ran = held_.back();
+    held_.pop_back();
+    ran.bytes = bytes_of(error);
+    apply(ran);
+  }
   /// The first run, on everybody's request.
   void first_run(std::uint32_t member, std::uint32_t members) {
     submit();
@@ -112,7 +120,7 @@ class Played : private ActionSink {
   void emit(const Action& action) override {
     seen.push_back({action, {action.bytes.begin(), action.bytes.end()}});
     const Event done{.id = action.id, .task = action.task};
-    if (action.kind == ActionKind::run) follow_.push_back(with(done, EventKind::ran));
+    if (action.kind == ActionKind::run) (holds_ ? held_ : follow_).push_back(with(done, EventKind::ran));
     if (action.kind == ActionKind::send) follow_.push_back(with(done, EventKind::sent));
     if (action.kind == ActionKind::accept) follow_.push_back(with(done, EventKind::received));
   }
@@ -124,6 +132,8 @@ class Played : private ActionSink {
   std::uint64_t handle_ = 0;
   std::uint64_t cookie_ = 0;
   std::vector<Event> follow_;
+  bool holds_ = false;
+  std::vector<Event> held_;
   Engine engine_;
 };
 
@@ -212,6 +222,27 @@ TEST(Engine, LeavesInGoodOrderOnlyWithNothingOutstanding) {
   busy.shutdown();
   EXPECT_EQ(busy.told(0), (std::vector<ControlKind>{ControlKind::abort}));
   EXPECT_EQ(busy.finished(), (std::vector<Status>{Status::aborted}));
+}
+
+TEST(Engine, EndsAnAbortedRunWhenTheWorkersAreThroughWithIt) {
+  Played member(1, 2, 0);
+  member.hold();
+  member.first_run(1, 2);
+  EXPECT_EQ(member.count(ActionKind::run), 1U);
+  member.control(0, Abort{Status::aborted, "rank 0 gave up"});
+  EXPECT_TRUE(member.finished().empty());
+  member.give_back("");
+  EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
+}
+
+TEST(Engine, ATaskThatFailsAbortsTheSession) {
+  Played member(1, 2, 0);
+  member.hold();
+  member.first_run(1, 2);
+  member.seen.clear();
+  member.give_back("merge failed");
+  EXPECT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::abort}));
+  EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
 }
 
 TEST(Engine, MeansNothingByMessagesAfterAnAbort) {

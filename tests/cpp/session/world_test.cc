@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <mutex>
 #include <random>
@@ -180,6 +181,52 @@ TEST(Session, ARankMayLeaveBeforeWhatAllAgreedOnIsThrough) {
       ASSERT_TRUE(session.wait(handle, 20'000'000'000));
       session.collect(handle);
       for (const float value : values) ASSERT_EQ(value, 1.0F);
+    });
+  }
+}
+
+/// Of each element: nothing was taken, or it was given back, or delivered.
+void expect_nothing_lost(Session& session, const std::string& name, const std::vector<float>& gradient,
+                         const std::vector<float>& output, float untouched) {
+  std::vector<float> residual = session.residual(name);
+  residual.resize(gradient.size(), 0.0F);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    if (output[i] != untouched || residual[i] == 0.0F) continue;
+    ASSERT_NEAR(residual[i], gradient[i], 2e-6) << name << ", element " << i << " on rank " << session.rank();
+  }
+}
+
+TEST(Session, AnAbortAndAShutdownGiveBackWhatWasNotDelivered) {
+  for (int round = 0; round < 24; ++round) {
+    spawn(3, [round](Session& session) {
+      constexpr std::int64_t kNumel = 1 << 20;
+      constexpr float kUntouched = 7;
+      const std::vector<float> gradient = gradient_of(session.rank(), kNumel, 1);
+      std::vector<Session::Handle> handles;
+      std::vector<std::vector<float>> outputs(3, std::vector<float>(kNumel, kUntouched));
+      for (std::size_t t = 0; t < outputs.size(); ++t) {
+        const auto registration =
+            session.define(detail::concat("w", t), signature_of(kNumel, "onebit", "ps"), "world_test.cc");
+        handles.push_back(session.submit(registration, gradient.data(), outputs[t].data()));
+      }
+      const bool shuts_down = round % 2 == 1;
+      if (session.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
+        if (shuts_down) {
+          session.shutdown();
+        } else {
+          session.abort("rank 1 gives up");
+        }
+      }
+      for (std::size_t t = 0; t < outputs.size(); ++t) {
+        while (!session.wait(handles[t], 1'000'000'000)) ASSERT_FALSE(shuts_down && session.rank() == 1);
+        try {
+          session.collect(handles[t]);
+        } catch (const Aborted&) {
+        }
+        expect_nothing_lost(session, detail::concat("w", t), gradient, outputs[t], kUntouched);
+        std::vector<float>().swap(outputs[t]);  // nobody writes there any more
+      }
     });
   }
 }

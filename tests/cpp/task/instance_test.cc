@@ -67,6 +67,41 @@ TEST(Instance, NothingRunsBeforeItsPartitionIsOpen) {
   EXPECT_THROW(instance.complete(0, ready), InternalError);
 }
 
+/// Completes what is ready, but no receive, until nothing is.
+void run_without_the_others(Instance& instance) {
+  std::vector<std::uint32_t> ready;
+  for (std::uint32_t p = 0; p < instance.shape().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
+  while (!ready.empty()) {
+    const std::uint32_t task = ready.back();
+    ready.pop_back();
+    if (instance.shape().workflow.tasks[task].primitive != Primitive::recv) instance.complete(task, ready);
+  }
+}
+
+TEST(Instance, TakesWhatItEncodedUntilTheResultIsThere) {
+  // Member 0 of two: partition 0 is its own, of partition 1 it sends its contribution.
+  Instance instance;
+  instance.begin(template_of(Topology::parameter_server, 2, 2));
+  EXPECT_TRUE(instance.taken().empty());
+  run_without_the_others(instance);
+  ASSERT_EQ(instance.taken().size(), 1U);
+  const auto& tasks = instance.shape().workflow.tasks;
+  EXPECT_EQ(tasks[instance.taken()[0]].primitive, Primitive::encode);
+  EXPECT_EQ(tasks[instance.taken()[0]].partition, 1U);
+  // The owner's merge encodes too, but it delivers what it encodes.
+  for (std::uint32_t task = 0; task < tasks.size(); ++task) {
+    if (tasks[task].primitive == Primitive::merge) instance.note(task);
+  }
+  EXPECT_TRUE(instance.delivered(0));
+  EXPECT_EQ(instance.taken().size(), 1U);
+  EXPECT_FALSE(instance.delivered(1));
+  for (std::uint32_t task = 0; task < tasks.size(); ++task) {
+    if (tasks[task].primitive == Primitive::decode) instance.note(task);
+  }
+  EXPECT_TRUE(instance.delivered(1));
+  EXPECT_TRUE(instance.taken().empty());
+}
+
 TEST(Template, FindsReceivesByPeerAndTag) {
   const auto shape = template_of(Topology::parameter_server, 4, 4);
   for (std::uint32_t t = 0; t < shape->workflow.tasks.size(); ++t) {

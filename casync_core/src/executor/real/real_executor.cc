@@ -16,7 +16,8 @@ Nanoseconds steady() {
 
 constexpr Nanoseconds kMicrosecond = 1'000;
 constexpr Nanoseconds kMillisecond = 1'000'000;
-constexpr Nanoseconds kLeaveTime = 2'000 * kMillisecond;  // what a shutdown waits for the others at most
+constexpr Nanoseconds kDrainTime = 1'000 * kMillisecond;  // for what is under way at a shutdown
+constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;  // for its last messages
 constexpr Nanoseconds kParked = 20 * kMillisecond;        // between looks at what nobody announces
 constexpr int kYields = 20;                               // polls with a yield between them before the first sleep
 
@@ -162,7 +163,7 @@ void RealExecutor::shutdown() {
   unpark();
   thread_.join();
   const std::lock_guard role(role_);
-  const Nanoseconds deadline = now() + kLeaveTime;
+  const Nanoseconds deadline = now() + kDrainTime;
   turn();
   // What has begun ends by itself as long as all ranks stay: nobody gave it up but the caller here.
   while (engine_->under_way() && now() < deadline) {
@@ -170,9 +171,11 @@ void RealExecutor::shutdown() {
   }
   driver_.shutdown();
   turn();
-  // A job may still write the user's memory, and wakes the transport when it ends: neither outlives this call.
+  // A job may still write the user's memory, and wakes the transport when it ends: neither outlives this call. Its
+  // operation ends with it.
   workers_.stop();
-  transport_->flush(std::max<Nanoseconds>(deadline - now(), 0));
+  turn();
+  transport_->flush(kFlushTime);
   transport_->close();
 }
 

@@ -21,6 +21,9 @@ void WorkerPool::stop() {
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
+  for (auto& batch : std::exchange(queue_, {})) {
+    for (auto& job : batch) finished_.emplace_back(std::move(job), "the session was shut down before its turn");
+  }
 }
 
 void WorkerPool::run(std::vector<std::unique_ptr<Job>> batch) {

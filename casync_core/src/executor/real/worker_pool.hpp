@@ -26,8 +26,8 @@ class WorkerPool final : public Workers {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Ends the threads after the job each is at; what is still queued is dropped. Nothing calls `wake` afterwards.
-  /// Idempotent.
+  /// Ends the threads after the batch each is at; what is still queued comes back undone, with a text. Nothing calls
+  /// `wake` afterwards. Idempotent.
   void stop();
 
   void run(std::vector<std::unique_ptr<Job>> batch) override;
