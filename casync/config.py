@@ -78,6 +78,11 @@ class Config:
     explain: bool = _setting(False, "CASYNC_PLAN", _explain)
     """`CASYNC_PLAN=explain` (off): log the plan of each gradient with its reason and its predicted times."""
 
+    plan_file: str = _setting("", "CASYNC_PLAN_FILE", str)
+    """`CASYNC_PLAN_FILE` (none): plans of an earlier run, written by `casync.plan.write_plans`. The tensors in it have
+    these plans and are not planned again, except where the script names another codec.
+    """
+
     stall_warning_s: float = _setting(
         60.0, "CASYNC_STALL_WARNING_SECONDS", _seconds, "HOROVOD_STALL_CHECK_TIME_SECONDS"
     )
@@ -117,7 +122,8 @@ class Config:
 
     def core_options(self, rank: int, size: int) -> dict[str, Any]:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
-        options = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("compression", "topology")}
+        ours = ("compression", "topology", "plan_file")
+        options = {k: v for k, v in dataclasses.asdict(self).items() if k not in ours}
         if self.event_log:
             path = self.event_log
             if size > 1 and "{rank}" not in path:

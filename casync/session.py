@@ -19,18 +19,21 @@ import sys
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from casync.config import Config
 from casync.errors import AbortedError, CasyncError, InvalidArgumentError, PeerFailureError
+from casync.plan import GradientPlan, PlanError, read_plans
 
 __all__ = ["Session", "World", "call_site", "started_by_mpi"]
 
 _LOG = logging.getLogger("casync")
 # How the core begins the text of a PeerFailureError (engine/engine.cc, engine/heartbeat.cc).
 _LOST_PEER = re.compile(r"rank (\d+) ")
+# How it begins the text about a plan of the plan file that does not fit (planner/measured_planning.cc).
+_UNFIT_PLAN = "the plan given for tensor "
 # Frames of these packages are never where a user's program submitted something.
 _NOT_THE_USER = frozenset({"casync", "torch"})
 
@@ -121,6 +124,29 @@ def started_by_mpi(environ: Mapping[str, str]) -> bool:
     return False
 
 
+def _read_plan_file(path: str) -> dict[str, GradientPlan]:
+    """The plans in the file `path`; none for an empty path. Any reason why they cannot be used is an
+    `InvalidArgumentError` that names file and remedy.
+    """
+    if not path:
+        return {}
+    from casync import _core
+
+    try:
+        plans = read_plans(path)
+        for name, plan in plans.items():
+            try:
+                _core.check_codec(plan.codec)
+            except InvalidArgumentError as error:
+                raise PlanError(f"{path}: gradient {name!r}: {error}") from None
+    except (OSError, PlanError) as error:
+        raise InvalidArgumentError(
+            f"the plan file cannot be used: {error}. Write one with casync.plan.write_plans(path, hvd.plans()), or "
+            "unset CASYNC_PLAN_FILE (plan_file=) to have all tensors planned anew"
+        ) from None
+    return plans
+
+
 def _place(frame: FrameType, line: int) -> str:
     path = frame.f_code.co_filename
     here = os.getcwd() + os.sep
@@ -199,12 +225,15 @@ class Session:
         """Kind of operation -> how many were given no name."""
         self.claims: dict[str, Any] = {}
         """Tensor name -> the `casync.state.Claim` of who keeps codec state under it."""
+        self._given_plans = _read_plan_file(self.config.plan_file)
+        self._has_failed = False
         transport, self.world = self._connect(environ, tag, peers)
         # Imported here, so that settings, errors and the launcher work without the compiled module.
         from casync import _core
 
         options = self.config.core_options(self.world.rank, self.world.size)
         options |= {"session_tag": tag, "host_of": list(self.world.host_of)}
+        options["fixed_plans"] = {name: asdict(plan) for name, plan in self._given_plans.items()}
         self._world_ranks = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
         self.core: Any = _core.Session(transport, options, _LOG.warning)
         self._is_open = True
@@ -255,7 +284,15 @@ class Session:
 
     def define(self, key: Any, name: str, signature: Mapping[str, Any]) -> int:
         """The core's registration of `name`, remembered under `key`; the place of the call goes into error messages."""
-        registration: int = self.core.define(name, site=call_site(), **signature)
+        try:
+            registration: int = self.core.define(name, site=call_site(), **signature)
+        except InvalidArgumentError as error:
+            if not str(error).startswith(_UNFIT_PLAN):
+                raise
+            raise InvalidArgumentError(
+                f"{error}. The plan is from {self.config.plan_file}: correct it there, or take it out to have the "
+                "tensor planned anew"
+            ) from None
         self.registrations[key] = registration
         return registration
 
@@ -301,6 +338,7 @@ class Session:
 
     def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
         self._forget(handles)
+        self._has_failed = True
         if self.size > 1 and isinstance(error, AbortedError | PeerFailureError):
             from casync import mpi
 
@@ -316,8 +354,16 @@ class Session:
         """Bytes and messages this rank sent and received since the session began, and memory it holds."""
         return dict(self.core.counters())
 
+    def plans(self) -> dict[str, GradientPlan]:
+        """The plans of all allreduced tensors that the ranks have agreed on so far, by name; alike on all ranks.
+
+        `casync.plan.write_plans` puts them into a file, from which `CASYNC_PLAN_FILE` takes them in another run.
+        """
+        return {name: GradientPlan(**plan) for name, plan in self.core.plans().items()}
+
     def abort(self, why: str) -> None:
         """End the session on all ranks: every outstanding and later operation raises `AbortedError` with `why`."""
+        self._has_failed = True
         self.core.abort(why)
 
     def shutdown(self) -> None:
@@ -331,8 +377,25 @@ class Session:
         if sys.excepthook is self._hook:
             sys.excepthook = self._previous_hook
         if not isinstance(self.core, _Forked):
+            self._report_unused_plans()
             self.core.shutdown()
         self.pending.clear()
+
+    def _report_unused_plans(self) -> None:
+        """A plan file of another model would otherwise change nothing, without a word."""
+        if not self._given_plans or self._has_failed or self.rank != 0:
+            return
+        used = self.plans()
+        unused = [name for name, plan in self._given_plans.items() if used.get(name) != plan]
+        if unused:
+            _LOG.warning(
+                "%d of the %d plans in %s were not used, the first of them that of %s: no such tensor was allreduced, "
+                "or the script names another codec for it (compression='auto' leaves the choice to the file)",
+                len(unused),
+                len(self._given_plans),
+                self.config.plan_file,
+                unused[0],
+            )
 
     def __enter__(self) -> Session:
         return self
@@ -354,6 +417,7 @@ class Session:
         # What another rank caused is known there already, and must not look like this rank's fault.
         if isinstance(value, AbortedError | PeerFailureError):
             return
+        self._has_failed = True
         text = _describe_exception(kind, value, trace)
         _report().failing(text)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from casync import adaptor
 from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
 from casync.adaptor import init, is_initialized, shutdown
+from casync.plan import GradientPlan
 
 __all__ = [
     "counters",
@@ -16,6 +17,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "plans",
     "rank",
     "shutdown",
     "size",
@@ -61,3 +63,11 @@ def counters() -> dict[str, int]:
     """What this process has cost since `init()`: `sent_bytes`, `received_bytes`, `sent_messages`, `received_messages`
     as the transport counts them (headers included), and `slot_bytes`, `residual_bytes`, `pool_peak` of memory held."""
     return adaptor.session().counters()
+
+
+def plans() -> dict[str, GradientPlan]:
+    """How each allreduced tensor is synchronised, by name, as agreed on so far; alike on all ranks.
+
+    `casync.plan.write_plans("plan.json", hvd.plans())` saves them for another run with `CASYNC_PLAN_FILE=plan.json`.
+    """
+    return adaptor.session().plans()

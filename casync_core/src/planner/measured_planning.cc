@@ -50,12 +50,16 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
   if (signature.kind != OpKind::allreduce) return;
   const CostTable priors;
   plan_gradient({name, signature, options.host_of, priors, options.planner, {}});
-  if (const GradientPlan* fixed = find_fixed(options, name, signature)) {
-    if (fixed->partitions == 0) throw InvalidArgument(detail::concat("tensor ", name, ": its plan has no partitions"));
+  try {
+    const GradientPlan* fixed = find_fixed(options, name, signature);
+    if (fixed == nullptr) return;
+    if (fixed->partitions == 0) throw InvalidArgument("it has no partitions");
     Signature as_fixed = signature;
     as_fixed.compression = fixed->codec;
     as_fixed.topology = name_of(fixed->topology);
     plan_gradient({name, as_fixed, options.host_of, priors, options.planner, {}});
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(detail::concat("the plan given for tensor ", name, " does not fit it: ", error.what()));
   }
 }
 

@@ -1,0 +1,72 @@
+"""Plans to and from JSON: a run with the file of another one uses those plans, and no others."""
+
+from dataclasses import replace
+
+import casync.torch as hvd
+import torch
+
+from casync.plan import GradientPlan, read_plans, write_plans
+
+SIZES = (1_000, 50_000, 300_000)
+
+
+def train(rank, size, steps=1):
+    """`steps` steps of some gradients, whose codec is left open; every rank must get the same bits."""
+    for step in range(steps):
+        for numel in SIZES:
+            values = torch.linspace(-1, 1, numel) * (rank + 1 + step)
+            result = hvd.allreduce(values, name=f"w{numel}", compression="auto")
+            for other in hvd.allgather_object(result.sum().item()):
+                assert other == result.sum().item()
+
+
+def start_with(path):
+    hvd.shutdown()
+    hvd.init(timeout_s=20.0, plan_file=str(path))
+
+
+def test_plans_of_a_run_are_those_of_the_next(tmp_path, rank, size):
+    path = hvd.broadcast_object(str(tmp_path / "plan.json"))
+    train(rank, size, steps=6)  # long enough to be planned a second time, from measured costs
+    plans = hvd.plans()
+    assert sorted(plans) == [f"allreduce.w{numel}" for numel in sorted(SIZES, key=str)]
+    assert hvd.allgather_object(plans) == [plans] * size
+    if rank == 0:
+        write_plans(path, plans)
+    hvd.barrier()
+    start_with(path)
+    train(rank, size, steps=6)
+    assert hvd.plans() == plans == read_plans(path)
+
+
+def test_plans_that_no_planner_would_make_are_used(tmp_path, rank, size):
+    """Also by tensors that the planner would leave uncompressed, or would send at once."""
+    path = hvd.broadcast_object(str(tmp_path / "plan.json"))
+    plans = {
+        "allreduce.w1000": GradientPlan("ring", "onebit", 3, 1, 7, "by hand"),
+        "allreduce.w50000": GradientPlan("direct", "terngrad(bits=4)", 2, 5, 0, "by hand"),
+        "allreduce.w300000": GradientPlan("ps", "fp16", 11, size + 1, 0, "by hand"),
+    }
+    if rank == 0:
+        write_plans(path, plans)
+    hvd.barrier()
+    start_with(path)
+    before = hvd.counters()["sent_bytes"]
+    train(rank, size, steps=5)
+    assert hvd.plans() == plans
+    if size > 1:
+        assert hvd.counters()["sent_bytes"] > before
+
+
+def test_a_codec_that_the_script_names_comes_first(tmp_path, rank, size):
+    path = hvd.broadcast_object(str(tmp_path / "plan.json"))
+    plan = GradientPlan("ps", "onebit", 2, 0, 0, "by hand")
+    if rank == 0:
+        write_plans(path, {"allreduce.named": plan, "allreduce.same": plan, "allreduce.default": plan})
+    hvd.barrier()
+    start_with(path)
+    hvd.allreduce(torch.ones(100_000), name="named", compression="none")
+    hvd.allreduce(torch.ones(100_000), name="same", compression="onebit")
+    plans = hvd.plans()
+    assert plans["allreduce.named"].codec == "none" and plans["allreduce.same"] == plan
+    assert replace(plans["allreduce.named"], reason="") != replace(plan, reason="")
