@@ -1,9 +1,8 @@
 """Parameter shapes of the models in the HiPress paper's table 6, in the order of their forward pass.
 
 Only the shapes matter to synchronisation. Sizes agree with the table: VGG19 548.05 MiB in 38 gradients, BERT-base
-420.02 MiB,
-LSTM 327.97 MiB in 10, Transformer 234.08 MiB in 185; ResNet50 counts every batch norm, so 161 instead of 155 for
-97.49 MiB.
+420.02 MiB, LSTM 327.97 MiB in 10, Transformer 234.08 MiB in 185; ResNet50 counts every batch norm, so 161 instead of
+155 for 97.49 MiB.
 """
 
 from __future__ import annotations

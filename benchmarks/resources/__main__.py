@@ -2,11 +2,9 @@
 
     python -m benchmarks.resources
 
-Prints the processor time of an idle job of 4 ranks (all threads, mpirun and launcher included) and of three ranks
-that wait in
-synchronize, both over 10 s as a share of one core; and the peak memory of a rank beyond a control process without
-CaSync, as a
-share of the gradients, with one rank late.
+Prints the processor time of an idle job of 4 ranks (all threads, mpirun and launcher included) and of three ranks that
+wait in synchronize, both over 10 s as a share of one core; and the peak memory of a rank beyond a control process
+without CaSync, as a share of the gradients, with one rank late.
 """
 
 from __future__ import annotations

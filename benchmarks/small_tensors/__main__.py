@@ -3,8 +3,7 @@
     python -m benchmarks.small_tensors
 
 Beside them, in processes of their own that take turns with ours, MPI_Allreduce of the same bytes (mpi4py). Prints
-medians, the 99th
-percentile, and the ratios of both.
+medians, the 99th percentile, and the ratios of both.
 """
 
 from __future__ import annotations

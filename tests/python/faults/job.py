@@ -1,8 +1,7 @@
 """One rank of a job that meets a fault: run as `job.py SCENARIO FOLDER VICTIM`.
 
-The victim notes when the fault happens; every other rank notes which error it got and when. Both go to files in
-FOLDER, because what a
-killed rank printed may be lost.
+The victim notes when the fault happens; every other rank notes which error it got and when. Both go to files in FOLDER,
+because what a killed rank printed may be lost.
 """
 
 from __future__ import annotations
