@@ -221,6 +221,8 @@ class Session:
         """The same for a hot path, under keys that are quicker to make."""
         self.pending: dict[int, Any] = {}
         """Handle -> the tensors of an operation, kept alive until it is synchronised or the session ends."""
+        self._interrupted: list[Any] = []
+        """The tensors that were outstanding when the session failed: transfers may touch them until it is closed."""
         self.counts: dict[str, int] = {}
         """Kind of operation -> how many were given no name."""
         self.claims: dict[str, Any] = {}
@@ -337,6 +339,8 @@ class Session:
         return data, rows, self.pending.pop(handle)
 
     def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
+        if isinstance(error, AbortedError | PeerFailureError) and not self._interrupted:
+            self._interrupted = list(self.pending.values())
         self._forget(handles)
         self._has_failed = True
         if self.size > 1 and isinstance(error, AbortedError | PeerFailureError):
@@ -380,6 +384,7 @@ class Session:
             self._report_unused_plans()
             self.core.shutdown()
         self.pending.clear()
+        self._interrupted.clear()
 
     def _report_unused_plans(self) -> None:
         """A plan file of another model would otherwise change nothing, without a word."""

@@ -1,6 +1,7 @@
 """Where the world comes from, what the settings are, and how a program's end reaches the other ranks."""
 
 import sys
+import weakref
 
 import casync.torch as hvd
 import pytest
@@ -117,6 +118,33 @@ def test_after_shutdown_a_session_refuses():
     registration = session.core.define("t", 0, 0, 1, 1, 1)
     with pytest.raises(hvd.AbortedError, match="shut down"):
         session.submit(registration, 0, 0, None)
+
+
+def test_tensors_of_an_interrupted_operation_live_until_shutdown(monkeypatch):
+    """The network may still write a result that the program has given up."""
+
+    class Core:
+        def submit(self, *arguments):
+            return 7
+
+        def synchronize(self, handle):
+            raise hvd.AbortedError("rank 1 gave up")
+
+        def shutdown(self):
+            pass
+
+    session = Session(Config())
+    session.core.shutdown()
+    monkeypatch.setattr(session, "core", Core())
+    tensor = torch.zeros(3)
+    alive = weakref.ref(tensor)
+    handle = session.submit(0, 0, 0, tensor)
+    del tensor
+    with pytest.raises(hvd.AbortedError):
+        session.synchronize(handle)
+    assert alive() is not None and not session.pending
+    session.shutdown()
+    assert alive() is None
 
 
 def test_call_site_is_the_users_line():
