@@ -21,4 +21,4 @@ export TSAN_OPTIONS=suppressions=$lists/tsan.supp:halt_on_error=0:second_deadloc
 # Of Open MPI, what cannot live with ThreadSanitizer: a segment at a fixed address, which is not free under it, and UCX's
 # patch of mmap and madvise, which runs in threads that it has already taken down.
 export PMIX_MCA_gds=hash UCX_MEM_MMAP_HOOK_MODE=none
-ctest --test-dir "$build" --output-on-failure --timeout 900
+ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)"
