@@ -214,7 +214,8 @@ Timeline::Gradient Timeline::describe(const TimelineItem& item) const {
   gradient.hop_inside_s = hop_seconds(costs_.intra, flat ? payload : raw);
   gradient.partitions = item.partitions;
 
-  const bool at_once = item.topology == Topology::direct && item.identity && payload <= kInHeadBytes;
+  const bool from_all = item.topology == Topology::direct || item.topology == Topology::parameter_server;
+  const bool at_once = from_all && item.identity && payload <= kInHeadBytes;
   const double hops = at_once ? 0 : item.identity ? kStartHops + kWindowHops : kStartHops;
   gradient.ready_s = item.ready_s + hops * link.latency_s;
 

@@ -143,7 +143,7 @@ class TimelineOfASet : public testing::TestWithParam<Set> {};
 
 TEST_P(TimelineOfASet, IsWithinFivePercentOfTheVirtualExecutor) {
   for (const char* topology : {"auto", "ps", "ring", "two_level"}) {
-    // ResNet50's 106 small tensors go directly, inside heads. The virtual network does not queue heads, and they push
+    // ResNet50's 106 small tensors travel inside heads. The virtual network does not queue heads, and they push
     // the bodies away at both ends at once, so that it charges for them now too little and now too much: up to 6.5 %.
     const bool in_heads = std::string_view(GetParam().name) == "ResNet50" && std::string_view(topology) == "auto";
     compare({.sizes = GetParam().sizes}, topology, in_heads ? 0.08 : 0.05);

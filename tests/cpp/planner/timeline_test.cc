@@ -80,6 +80,8 @@ TEST(Timeline, LatencyIsHiddenByOtherGradients) {
   TimelineItem item = uncompressed(1024, 1);
   item.topology = Topology::direct;
   EXPECT_LT(small.add(item), 1.1e-3) << "small ones leave at once";
+  item.topology = Topology::parameter_server;
+  EXPECT_LT(small.add(item), 2.1e-3) << "to an owner, too";
 }
 
 TEST(Timeline, ReadyTimesAreKept) {
