@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -51,12 +52,13 @@ TEST_F(LogTest, SchedulesReplayToTheSameActions) {
 }
 
 TEST_F(LogTest, RealRanksReplayToTheSameActions) {
+  std::array<std::vector<std::vector<float>>, 4> memory;  // outlives the sessions: bodies may come after the abort
   spawn(
       4,
-      [](Session& session) {
+      [&memory](Session& session) {
         std::mt19937 random(static_cast<unsigned>(session.rank()));
+        auto& values = memory[static_cast<std::size_t>(session.rank())];
         for (int step = 0; step < 4; ++step) {
-          std::vector<std::vector<float>> values;
           std::vector<Session::Handle> handles;
           for (const char* codec : {"none", "onebit", "terngrad(bits=2)", "fp16", "test_topk(ratio=0.1)", "auto"}) {
             for (const std::int64_t numel : {100, 50'000}) {
