@@ -69,6 +69,21 @@ TEST(VirtualWorld, RanksOfAHostShareItsLink) {
   EXPECT_NEAR(static_cast<double>(time_of({0, 1, 2, 3})), 52e6, 6e6);
 }
 
+TEST(VirtualWorld, SmallMessagesTakeTheirBytesToo) {
+  // 100 tensors of 2 kB directly to 7 others: 1.4 MB leave every rank inside heads, and 1.4 MB come, which takes 1.4 ms.
+  // Agreement takes two messages before that, the last message a third one's latency.
+  std::vector<VirtualTensor> tensors;
+  for (int t = 0; t < 100; ++t) tensors.push_back(tensor_of(detail::concat("w", t), 500, "none", Topology::direct, 1));
+  VirtualOptions options = sizes_only(8);
+  options.network.between = {1e9, kMillisecond};
+  options.workers.seconds_per_byte = 0;
+  VirtualWorld world(options, script_of(8, std::move(tensors)), nullptr);
+  const VirtualOutcome outcome = world.run();
+  EXPECT_FALSE(outcome.hung) << outcome.waiting;
+  EXPECT_GE(outcome.finished, 44 * kMillisecond / 10);
+  EXPECT_LE(outcome.finished, 8 * kMillisecond);
+}
+
 TEST(VirtualWorld, ASeedRepeatsAndAnotherDoesNot) {
   const auto run = [](std::uint64_t seed) {
     VirtualOptions options = sizes_only(5);

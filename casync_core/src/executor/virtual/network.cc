@@ -144,12 +144,16 @@ void VirtualNetwork::send_head(int from, int to, std::span<const std::byte> head
   if (gone_[static_cast<std::size_t>(from)] || gone_[static_cast<std::size_t>(to)]) return;
   const bool is_near = near(from, to);
   const Nanoseconds span = span_of(from, to, head.size());
-  for (Nanoseconds* free : {&link(from, is_near).out_free, &link(to, is_near).in_free}) {
-    *free = std::max(*free, agenda_.now()) + span;
-  }
+  // Heads pass the bodies that wait, but not each other; a body waits for the time that they take.
+  Link& out = link(from, is_near);
+  Link& in = link(to, is_near);
+  out.out_heads = std::max(out.out_heads, agenda_.now()) + span;
+  in.in_heads = std::max(in.in_heads, out.out_heads - span) + span;
+  out.out_free = std::max(out.out_free, agenda_.now()) + span;
+  in.in_free = std::max(in.in_free, agenda_.now()) + span;
   const LinkSpeed& speed = is_near ? options_.within : options_.between;
   Pair& way = pair(from, to);
-  way.last_head = std::max(way.last_head + 1, agenda_.now() + span + speed.latency + agenda_.up_to(options_.jitter));
+  way.last_head = std::max(way.last_head + 1, in.in_heads + speed.latency + agenda_.up_to(options_.jitter));
   const std::uint64_t message = new_message(from, to);
   messages_[message].head.assign(head.begin(), head.end());
   agenda_.at(way.last_head, *this, kHead, message);
@@ -180,22 +184,32 @@ void VirtualNetwork::match(int from, int to) {
   CASYNC_CHECK(bytes == messages_[message].accepted.memory.size(), "rank ", from, " sent ", bytes, " bytes, rank ", to,
                " accepted ", messages_[message].accepted.memory.size());
   const bool is_near = near(from, to);
-  const Nanoseconds latency = (is_near ? options_.within : options_.between).latency;
   const Nanoseconds span = span_of(from, to, bytes);
   Nanoseconds& out_free = link(from, is_near).out_free;
-  Nanoseconds& in_free = link(to, is_near).in_free;
   const Nanoseconds start = std::max(agenda_.now(), out_free);
   out_free = start + span;
-  in_free = std::max(start + latency, in_free) + span;
-  // The receiver's share of the time follows when the bytes have left.
-  messages_[message].head.resize(sizeof(Nanoseconds));
-  const Nanoseconds landed = std::max(in_free, out_free + latency) + 1 + agenda_.up_to(options_.jitter);
-  std::memcpy(messages_[message].head.data(), &landed, sizeof(landed));
-  agenda_.at(out_free, *this, kLeft, message);
+  agenda_.at(start, *this, kStarted, message);
+}
+
+/// The receiver's share of the time: bodies take its link in the order in which they start, not in which they were
+/// matched, else one that waits at its sender would keep it from those that come at once.
+void VirtualNetwork::started(std::uint64_t value) {
+  Message& message = messages_[value];
+  const bool is_near = near(message.from, message.to);
+  const Nanoseconds latency = (is_near ? options_.within : options_.between).latency;
+  const Nanoseconds span = span_of(message.from, message.to, message.sent.bytes.size());
+  Nanoseconds& in_free = link(message.to, is_near).in_free;
+  in_free = std::max(agenda_.now() + latency, in_free) + span;
+  message.landed = std::max(in_free, agenda_.now() + span + latency) + 1 + agenda_.up_to(options_.jitter);
+  agenda_.at(agenda_.now() + span, *this, kLeft, value);
 }
 
 void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
   Message& message = messages_[value];
+  if (what == kStarted) {
+    started(value);
+    return;
+  }
   Pair& way = pair(message.from, message.to);
   if (way.cut) {
     way.held.emplace_back(what, value);
@@ -214,10 +228,8 @@ void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
         std::memcpy(message.accepted.memory.data(), message.sent.bytes.data(), message.sent.bytes.size());
       }
       ports_[static_cast<std::size_t>(message.from)]->deliver({Port::Kind::sent, -1, message.sent.id, {}});
-      Nanoseconds landed = 0;
-      std::memcpy(&landed, message.head.data(), sizeof(landed));
-      way.last_body = std::max(way.last_body, landed);
-      agenda_.at(landed, *this, kLanded, value);
+      way.last_body = std::max(way.last_body, message.landed);
+      agenda_.at(message.landed, *this, kLanded, value);
       return;
     }
     case kLanded:

@@ -54,7 +54,7 @@ class VirtualNetwork final : private Agenda::Actor {
 
  private:
   class Port;
-  enum What : std::uint32_t { kHead, kLeft, kLanded, kDown };
+  enum What : std::uint32_t { kHead, kStarted, kLeft, kLanded, kDown };
   struct Sent {
     std::span<const std::byte> bytes;
     std::uint64_t id;
@@ -78,10 +78,13 @@ class VirtualNetwork final : private Agenda::Actor {
     std::vector<std::byte> head;
     Sent sent{};
     Accepted accepted{};
+    Nanoseconds landed = 0;  // once it has started: when its last byte is there
   };
   struct Link {
     Nanoseconds out_free = 0;
     Nanoseconds in_free = 0;
+    Nanoseconds out_heads = 0;  // of heads alone
+    Nanoseconds in_heads = 0;
   };
 
   void happen(std::uint32_t what, std::uint64_t value) override;
@@ -89,6 +92,7 @@ class VirtualNetwork final : private Agenda::Actor {
   void send_body(int from, int to, std::span<const std::byte> body, std::uint64_t id);
   void accept(int from, int to, std::span<std::byte> body, std::uint64_t id);
   void match(int from, int to);
+  void started(std::uint64_t value);
   void gone(int rank, double noticed, Nanoseconds within, const std::string& why);
   bool near(int from, int to) const;
   Link& link(int rank, bool near);
