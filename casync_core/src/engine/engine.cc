@@ -42,7 +42,32 @@ Engine::~Engine() = default;
 // ---------------------------------------------------------------------------------------------------------------------
 // What happened
 
+/// What an event speaks of must be what this engine gave out: a log may have been changed.
+void Engine::check(const Event& event) const {
+  switch (event.kind) {
+    case EventKind::submit:
+      CASYNC_CHECK(event.id < submissions_.registrations(), "registration ", event.id, " was never defined");
+      break;
+    case EventKind::control:
+    case EventKind::arrived:
+    case EventKind::peer_down:
+      CASYNC_CHECK(event.peer < members(), "there is no rank ", event.peer);
+      break;
+    case EventKind::ran:
+    case EventKind::sent:
+    case EventKind::received:
+      CASYNC_CHECK(tasks_.has(event.id, event.task), "instance ", event.id, " has no task ", event.task);
+      break;
+    case EventKind::define:
+    case EventKind::measured:
+    case EventKind::abort:
+    case EventKind::shutdown:
+      break;
+  }
+}
+
 void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
+  check(event);
   now_ = now;
   out_.open(sink);
   switch (event.kind) {

@@ -87,6 +87,7 @@ class Engine {
 
   std::uint32_t members() const { return static_cast<std::uint32_t>(options_.host_of.size()); }
 
+  void check(const Event& event) const;
   void on_submit(const Event& event);
   void on_ran(const Event& event);
   void on_control(const Event& event);

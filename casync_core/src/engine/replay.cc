@@ -172,7 +172,10 @@ Replay replay(const std::string& path) {
         what = "decide";
         engine.decide(now, comparison);
       }
-    } catch (const Error&) {  // as in the log, where the abort that follows is an event of its own
+    } catch (const Error&) {                 // as in the log, where the abort that follows is an event of its own
+    } catch (const std::exception& error) {  // what no event of a real engine leads to
+      result.difference = detail::concat("record ", result.events + 1, " (", what, "): ", error.what());
+      break;
     }
     ++result.events;
     const bool cut = record.empty();  // what the last cause led to may not have been written any more

@@ -45,6 +45,11 @@ class TaskManager {
   void open_partitions();
 
   const Instance& graph(std::uint32_t instance) const { return graphs_[instance].tasks; }
+  /// Whether `instance` has a graph, and that a `task`.
+  bool has(std::uint32_t instance, std::uint32_t task) const {
+    return instance < graphs_.size() && graphs_[instance].tasks.has_shape() &&
+           task < graphs_[instance].tasks.shape().workflow.tasks.size();
+  }
   const Admission& admission() const { return admission_; }
 
  private:

@@ -70,8 +70,8 @@ TEST(VirtualWorld, RanksOfAHostShareItsLink) {
 }
 
 TEST(VirtualWorld, SmallMessagesTakeTheirBytesToo) {
-  // 100 tensors of 2 kB directly to 7 others: 1.4 MB leave every rank inside heads, and 1.4 MB come, which takes 1.4 ms.
-  // Agreement takes two messages before that, the last message a third one's latency.
+  // 100 tensors of 2 kB directly to 7 others: 1.4 MB leave every rank inside heads, and 1.4 MB come, which takes 1.4
+  // ms. Agreement takes two messages before that, the last message a third one's latency.
   std::vector<VirtualTensor> tensors;
   for (int t = 0; t < 100; ++t) tensors.push_back(tensor_of(detail::concat("w", t), 500, "none", Topology::direct, 1));
   VirtualOptions options = sizes_only(8);
