@@ -125,7 +125,7 @@ def test_a_long_file_is_a_warning_only(lint):
 @pytest.mark.parametrize(
     "line",
     [
-        "log = '/work/main/build/log'",
+        "log = '/work/x/build/log'",
         'open("/root/x")',
         "cd /tmp/venv && make",
         "cd /tmp/venv_pkg/bin",
