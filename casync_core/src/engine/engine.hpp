@@ -65,7 +65,7 @@ class Engine {
   const GradientPlan* plan_of(std::uint32_t registration) const;
 
   bool outstanding() const { return submissions_.outstanding() > 0; }
-  /// Whether something runs that all ranks have agreed on.
+  /// Whether some run has begun: all ranks have submitted it, or it is small and was sent unasked.
   bool under_way() const { return submissions_.under_way() > 0; }
   /// Whether `decide` must be called again soon though nothing happens.
   bool waits_for_time() const { return policy_->waits_for_time(); }
