@@ -37,6 +37,7 @@ _HEADER = struct.Struct("!BI")
 _CHUNK = 65536
 _CONNECT_SECONDS = 5.0
 _DRAIN_SECONDS = 0.5  # how long output is awaited from what the command left behind
+_PARENT_SECONDS = 2.0  # how long mpirun or prted may take to die, before its session folder is left to it
 _PR_SET_PDEATHSIG = 1
 _UNREACHABLE = 97
 
@@ -315,6 +316,7 @@ class _Rank:
         if self._leash_broken and os.getppid() == self._parent:
             # casyncrun died without a word. A remote prted outlives mpirun, so ask the one that started us to end.
             os.kill(self._parent, signal.SIGTERM)
+            self._wait_for_parent()
         if os.getppid() != self._parent:
             remove_session(self._parent)
         if status == 0:
@@ -328,6 +330,12 @@ class _Rank:
                 signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         return status if status > 0 else 1
+
+    def _wait_for_parent(self) -> None:
+        """A dying process stays its children's parent until its memory is gone, which takes a while under load."""
+        deadline = time.monotonic() + _PARENT_SECONDS
+        while os.getppid() == self._parent and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def remove_session(daemon: int) -> None:
