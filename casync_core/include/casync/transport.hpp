@@ -15,7 +15,8 @@
 /// of the transport's own.
 ///
 /// Threads: one thread at a time calls everything here (the one that holds the progress role), except `wake`, which any
-/// thread may call. Nothing blocks except `wait`, `flush` and `close`.
+/// thread may call, and `wait`, in which one thread may be while another calls the rest. Nothing blocks except `wait`,
+/// `flush` and `close`.
 namespace casync {
 
 /// Receives what happened, during Transport::poll only.
@@ -58,9 +59,9 @@ class Transport {
   /// program).
   virtual bool moving() const = 0;
 
-  /// Sleeps until something may have arrived, `wake` is called, or `timeout` passed; may return early. A `wake` that
-  /// came between the last return of `wait` and this call is not lost. Ranks of one host wake each other (shared-memory
-  /// futex).
+  /// Sleeps until something may have arrived or has to be reported, `wake` is called, or `timeout` passed; may return
+  /// early. A `wake` that came between the last return of `wait` and this call is not lost. Ranks of one host wake each
+  /// other (shared-memory futex).
   virtual void wait(Nanoseconds timeout) = 0;
   virtual void wake() = 0;
   /// True if every peer can wake this rank, so that waiting needs no polling.

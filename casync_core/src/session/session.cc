@@ -157,7 +157,7 @@ std::uint32_t Session::define(const std::string& name, const Signature& signatur
 
 Session::Handle Session::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
                                 bool wake) {
-  const std::lock_guard lock(impl_->mutex);
+  std::unique_lock lock(impl_->mutex);
   if (impl_->shut_down) throw Aborted("CaSync has been shut down");
   const Definition& definition = impl_->definitions.at(registration);
   if (impl_->outstanding[impl_->names[registration]]) {
@@ -181,7 +181,9 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   slot.registration = registration;
   const Handle handle = (static_cast<Handle>(slot.generation) << 32U) | index;
   impl_->outstanding[impl_->names[registration]] = true;
-  impl_->executor->submit(registration, slot.operation.get(), wake);
+  impl_->executor->submit(registration, slot.operation.get());
+  lock.unlock();
+  if (wake) impl_->executor->advance();
   return handle;
 }
 

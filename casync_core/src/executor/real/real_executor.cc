@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace casync {
 namespace {
@@ -19,7 +20,11 @@ constexpr Nanoseconds kMillisecond = 1'000'000;
 constexpr Nanoseconds kDrainTime = 1'000 * kMillisecond;  // for what is under way at a shutdown
 constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;  // for its last messages
 constexpr Nanoseconds kParked = 20 * kMillisecond;        // between looks at what nobody announces
-constexpr int kYields = 20;                               // polls with a yield between them before the first sleep
+constexpr Nanoseconds kForever = std::numeric_limits<Nanoseconds>::max();
+constexpr int kYields = 20;  // polls with a yield between them before the first sleep
+// A submit makes progress itself if nobody has for this long: a core that is busy with the backward pass may not give
+// the background thread its turn for several ms.
+constexpr Nanoseconds kStale = 50 * kMicrosecond;
 
 }  // namespace
 
@@ -40,14 +45,15 @@ RealExecutor::~RealExecutor() { shutdown(); }
 
 Nanoseconds RealExecutor::now() const { return steady() - start_; }
 
-void RealExecutor::push(Item item, bool wake) {
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    inbox_.push_back(std::move(item));
-  }
-  if (!wake || stop_) return;
-  transport_->wake();
-  unpark();
+void RealExecutor::push(Item item) {
+  const std::lock_guard lock(inbox_mutex_);
+  inbox_.push_back(std::move(item));
+}
+
+/// Wakes whoever sleeps in the transport, which a shutdown has not closed as long as the mutex is held.
+void RealExecutor::ring() {
+  const std::lock_guard lock(inbox_mutex_);
+  if (!stop_) transport_->wake();
 }
 
 /// With the mutex in between, so that a thread which is about to park sees what has changed.
@@ -58,18 +64,42 @@ void RealExecutor::unpark() {
   parking_.notify_one();
 }
 
+/// Wakes the background thread if it would sleep beyond `time`.
+void RealExecutor::rouse(Nanoseconds time) {
+  if (sleeps_until_.load() <= time) return;
+  ring();
+  unpark();
+}
+
 void RealExecutor::define(std::uint32_t registration, Request definition) {
-  push({Item::Kind::define, registration, nullptr, std::move(definition), {}}, false);
+  push({Item::Kind::define, registration, nullptr, std::move(definition), {}});
 }
 
-void RealExecutor::submit(std::uint32_t registration, Operation* operation, bool wake) {
-  push({Item::Kind::submit, registration, operation, {}, {}}, wake);
+void RealExecutor::submit(std::uint32_t registration, Operation* operation) {
+  push({Item::Kind::submit, registration, operation, {}, {}});
 }
 
-void RealExecutor::abort(std::string why) { push({Item::Kind::abort, 0, nullptr, {}, std::move(why)}, true); }
+void RealExecutor::advance() {
+  if (const std::unique_lock role(role_, std::try_to_lock); role.owns_lock()) {
+    if (stop_) return;
+    const bool stale = now() - last_turn_ >= kStale;
+    if (stale) turn();
+    rouse(now() + (stale ? pause(now()) : kStale));
+  } else {
+    ring();
+    unpark();
+  }
+}
+
+void RealExecutor::abort(std::string why) {
+  push({Item::Kind::abort, 0, nullptr, {}, std::move(why)});
+  ring();
+  unpark();
+}
 
 bool RealExecutor::turn() {
-  driver_.set_time(now());
+  last_turn_ = now();
+  driver_.set_time(last_turn_);
   taken_.clear();
   {
     const std::lock_guard lock(inbox_mutex_);
@@ -111,9 +141,10 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
   if (done()) return true;
   const Nanoseconds deadline = now() + timeout;
   waiters_.fetch_add(1);
-  if (!stop_) transport_->wake();  // the background thread gives up the role
+  ring();  // the background thread leaves its bed to this one
   {
     const std::lock_guard role(role_);
+    std::unique_lock bed(bed_, std::defer_lock);
     int yields = 0;
     while (!done() && !stop_) {
       const bool news = turn();
@@ -124,13 +155,18 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
       } else if (yields < kYields) {
         ++yields;
         sched_yield();
+      } else if (!bed.owns_lock() && !bed.try_lock()) {
+        // The background thread sleeps there. What rang it may have been meant for this one, so look once more.
+        ring();
+        bed.lock();
       } else {
         transport_->wait(std::min(pause(time), deadline - time));
       }
     }
   }
-  // The background thread comes back at its leisure: most often the caller waits for the next operation at once.
   waiters_.fetch_sub(1);
+  // The background thread comes back at its leisure: most often the caller waits for the next operation at once.
+  if (outstanding_.load()) rouse(now() + kMillisecond);
   return done();
 }
 
@@ -138,18 +174,26 @@ void RealExecutor::background() {
   while (!stop_) {
     if (waiters_.load() > 0) {
       std::unique_lock parked(parking_mutex_);
-      parking_.wait_for(parked, std::chrono::nanoseconds(outstanding_.load() ? kMillisecond : kParked),
-                        [this] { return waiters_.load() == 0 || stop_; });
+      sleeps_until_ = kForever;  // before the look at what is outstanding: who submits does both the other way round
+      const Nanoseconds time = outstanding_.load() ? kMillisecond : kParked;
+      sleeps_until_ = now() + time;
+      parking_.wait_for(parked, std::chrono::nanoseconds(time), [this] { return waiters_.load() == 0 || stop_; });
+      sleeps_until_ = 0;
       continue;
     }
-    const std::lock_guard role(role_);
-    if (!turn()) transport_->wait(pause(now()));
+    std::unique_lock role(role_);
+    if (turn()) continue;
+    const Nanoseconds time = pause(now());
+    const std::lock_guard bed(bed_);
+    sleeps_until_ = now() + time;
+    role.unlock();
+    transport_->wait(time);
+    sleeps_until_ = 0;
   }
 }
 
 void RealExecutor::inspect(const std::function<void(Driver&, const Engine&)>& read) {
   waiters_.fetch_add(1);
-  if (!stop_) transport_->wake();
   {
     const std::lock_guard role(role_);
     read(driver_, *engine_);
@@ -158,8 +202,11 @@ void RealExecutor::inspect(const std::function<void(Driver&, const Engine&)>& re
 }
 
 void RealExecutor::shutdown() {
-  if (stop_.exchange(true)) return;
-  transport_->wake();
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    if (stop_.exchange(true)) return;
+    transport_->wake();
+  }
   unpark();
   thread_.join();
   const std::lock_guard role(role_);

@@ -16,10 +16,12 @@ namespace casync {
 
 /// Drives one Engine with real time, threads and a transport.
 ///
-/// Threads. The *progress role* (mutex `role_`) belongs to one thread at a time: the background thread, or a thread
-/// that waits for an operation and meanwhile does the background thread's work, which saves two context switches per
-/// small operation. Everything the Driver, the Engine and the transport hold is guarded by the role. `inbox_mutex_`
-/// guards the inbox alone and is taken with the role or without; nothing is locked inside it.
+/// Threads. The *progress role* (mutex `role_`) belongs to one thread at a time: the background thread; a thread that
+/// waits for an operation and meanwhile does the background thread's work, which saves two context switches per small
+/// operation; or a thread that submits and finds that nobody has made progress for a while. Everything the Driver, the
+/// Engine and the transport hold is guarded by the role. The background thread lets go of it to sleep, so that a thread
+/// that comes need not wait until it is awake; who sleeps in the transport holds `bed_` instead. `inbox_mutex_` guards
+/// the inbox alone and is taken with the role or without; nothing is locked inside it.
 class RealExecutor {
  public:
   struct Options {
@@ -35,9 +37,10 @@ class RealExecutor {
 
   // Any thread.
   void define(std::uint32_t registration, Request definition);
-  void submit(std::uint32_t registration, Operation* operation, bool wake);
+  void submit(std::uint32_t registration, Operation* operation);
+  /// Sees to it that what was submitted goes on without a `wait`: by a turn of the caller's own if none was lately.
+  void advance();
   void abort(std::string why);
-  void wake() { transport_->wake(); }
   /// Makes progress until `operation` is done or `timeout` passed; returns whether it is done.
   bool wait(const Operation& operation, Nanoseconds timeout);
   /// Announces that this rank leaves, stops the background thread, closes the transport. Once.
@@ -54,9 +57,11 @@ class RealExecutor {
     Request definition;
     std::string text;
   };
-  void push(Item item, bool wake);
-  void background();
+  void push(Item item);
+  void ring();
   void unpark();
+  void rouse(Nanoseconds time);
+  void background();
   bool turn();                                // with the role
   Nanoseconds pause(Nanoseconds time) const;  // with the role
   Nanoseconds now() const;
@@ -71,8 +76,11 @@ class RealExecutor {
   std::vector<Item> inbox_;
   std::vector<Item> taken_;    // scratch, with the role
   Nanoseconds last_news_ = 0;  // with the role
+  Nanoseconds last_turn_ = 0;  // with the role
 
   std::mutex role_;
+  std::mutex bed_;  // held while in Transport::wait; taken with the role, kept by the background thread without it
+  std::atomic<Nanoseconds> sleeps_until_{0};  // the background thread; 0: awake
   std::atomic<int> waiters_{0};
   std::atomic<bool> outstanding_{false};  // as of the last turn
   std::atomic<bool> stop_{false};

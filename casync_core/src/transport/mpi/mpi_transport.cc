@@ -54,9 +54,7 @@ class MpiTransport final : public Transport {
     return std::find(cells.begin(), cells.end(), -1) == cells.end();
   }
   void wake() override { ring(own_cell()); }
-  void wait(Nanoseconds timeout) override {
-    if (done_.empty() && downs_.empty()) bell_.wait(timeout);
-  }
+  void wait(Nanoseconds timeout) override { bell_.wait(timeout); }
 
   void send_head(int peer, std::span<const std::byte> head) override {
     check_peer(peer);
@@ -361,6 +359,7 @@ class MpiTransport final : public Transport {
     from.accepted = 0;
     drop([&](const Pending& what) { return what.peer == peer && what.lane != Lane::head_in; });
     downs_.emplace_back(peer, std::move(why));
+    wake();  // the next poll reports it
   }
 
   template <typename Which>
