@@ -25,7 +25,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from casync.models import MODELS
 
 POOL = 1 << 22  # random values that gradients are cut from
-STREAM_BYTES = 48 << 20
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
@@ -148,8 +147,12 @@ def own_address() -> str:
         return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)[20:24])
 
 
-def stream_goodput(rank: int) -> float:
-    """Bytes per second of one TCP stream from rank 0's host to rank 1's, measured while everybody else rests."""
+def stream_goodput(rank: int, size: int) -> float:
+    """Bytes per second of one TCP stream of `size` bytes from rank 0's host to rank 1's, while everybody else rests.
+
+    `size` is what an uncompressed step puts on a link: of a shorter stream, the burst that the link's shaper lets pass
+    at once is a larger share than of the step.
+    """
     listener = socket.create_server((own_address(), 0)) if rank == 1 else None
     where = [listener.getsockname() if listener is not None else None]
     dist.broadcast_object_list(where, 1)
@@ -167,8 +170,8 @@ def stream_goodput(rank: int) -> float:
     elif rank == 0:
         with socket.create_connection(tuple(where[0])) as connection:
             block = bytes(1 << 20)
-            for _ in range(STREAM_BYTES >> 20):
-                connection.sendall(block)
+            for begin in range(0, size, len(block)):
+                connection.sendall(block[: size - begin])
     dist.broadcast(rate, 1)
     return float(rate[0])
 
@@ -189,6 +192,7 @@ def main() -> None:
     storage = [torch.zeros(shape) for shape in MODELS[arguments.model]()]
     pool = pool_of(rank)
     specs = arguments.contenders.split(";")
+    wire_bytes = 2 * (size - 1) * sum(4 * tensor.numel() for tensor in storage) // size
     steps = {spec: contender(spec, storage, pool, arguments.topology) for spec in specs}
     checks: dict[str, str] = {}
     for spec, (step, model) in steps.items():  # warm-up: negotiation, bucket rebuild, memory
@@ -202,7 +206,7 @@ def main() -> None:
     sent: dict[str, int] = {}
     goodput: list[float] = []
     for _ in range(arguments.rounds):
-        goodput.append(stream_goodput(rank))
+        goodput.append(stream_goodput(rank, wire_bytes))
         for spec, (step, model) in steps.items():
             before = hvd.counters()["sent_bytes"]
             dist.barrier()
