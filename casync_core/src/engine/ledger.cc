@@ -50,6 +50,16 @@ std::string difference(const Signature& a, const Signature& b) {
 Ledger::Ledger(std::uint32_t members, Options options, Decisions decisions)
     : members_(members), options_(options), decisions_(std::move(decisions)), left_(members, false) {}
 
+/// A member's reports come in the order of its submits. A second one of a run would count for a member that has said
+/// nothing yet, or open a run again that is over.
+void Ledger::count(Entry& entry, std::uint32_t member, std::uint32_t sequence) {
+  if (sequence < entry.reported[member]) {
+    throw CorruptPayload(
+        detail::concat("rank ", member, " reported run ", sequence, " of tensor ", entry.name, " twice"));
+  }
+  entry.reported[member] = sequence + 1;
+}
+
 Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now) {
   Run& run = entry.runs[sequence % 2];
   if (run.count == 0) {
@@ -68,9 +78,10 @@ Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now)
 void Ledger::request(std::uint32_t member, const Request& request, Nanoseconds now) {
   const auto [at, is_new] = by_name_.try_emplace(request.name, static_cast<std::uint32_t>(entries_.size()));
   if (is_new) {
-    entries_.push_back({request.name, {}, std::vector<std::string>(members_), {}});
+    entries_.push_back({request.name, {}, std::vector<std::string>(members_), std::vector<std::uint32_t>(members_)});
   }
   Entry& entry = entries_[at->second];
+  count(entry, member, request.sequence);
   const auto same = [&](const Terms& terms) { return agree(terms.signature, request.signature); };
   auto terms = std::find_if(entry.known.begin(), entry.known.end(), same);
   if (terms == entry.known.end()) {
@@ -93,6 +104,7 @@ void Ledger::ready(std::uint32_t member, const Ready& ready, Nanoseconds now) {
   }
   const auto [entry_index, terms] = ops_[ready.op];
   Entry& entry = entries_[entry_index];
+  count(entry, member, ready.sequence);
   if (refuse_again(entry, ready.sequence)) return;
   Run& run = open(entry, ready.sequence, now);
   if (ready.wants_start != 0) run.wants_start = true;

@@ -31,6 +31,7 @@ class Ledger {
 
   Ledger(std::uint32_t members, Options options, Decisions decisions);
 
+  /// Both throw CorruptPayload, naming member and tensor, for a run that the member has reported before.
   void request(std::uint32_t member, const Request& request, Nanoseconds now);
   void ready(std::uint32_t member, const Ready& ready, Nanoseconds now);
   /// Whether some member has reported run `sequence` of `op` and another one has not.
@@ -60,10 +61,12 @@ class Ledger {
   struct Entry {
     std::string name;
     std::vector<Terms> known;
-    std::vector<std::string> sites;  // per member
-    std::array<Run, 2> runs{};       // a rank is at most one run ahead of another
-    std::vector<Refuse> refused{};   // runs refused before all reported: whoever comes late is told too
+    std::vector<std::string> sites;       // per member
+    std::vector<std::uint32_t> reported;  // per member: runs below this one
+    std::array<Run, 2> runs{};            // a rank is at most one run ahead of another
+    std::vector<Refuse> refused{};        // runs refused before all reported: whoever comes late is told too
   };
+  void count(Entry& entry, std::uint32_t member, std::uint32_t sequence);
   Run& open(Entry& entry, std::uint32_t sequence, Nanoseconds now);
   bool refuse_again(Entry& entry, std::uint32_t sequence);
   void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms);

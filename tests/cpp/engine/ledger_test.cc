@@ -186,6 +186,48 @@ TEST_F(LedgerTest, RefusesWhatAMemberThatLeftNeverSubmitted) {
   EXPECT_EQ(refusals.back().sequence, 1U);
 }
 
+/// A rank reports each run of a tensor once. A second report would stand for a rank that has said nothing yet, or open
+/// a run anew that is over.
+TEST_F(LedgerTest, TakesEachRunOfAMemberOnce) {
+  const auto refused = [this](const auto& message) {
+    try {
+      if constexpr (std::is_same_v<std::decay_t<decltype(message)>, Ready>) {
+        ledger.ready(1, message, 0);
+      } else {
+        ledger.request(1, message, 0);
+      }
+    } catch (const CorruptPayload& error) {
+      for (const char* part : {"rank 1", "tensor w", "twice"})
+        EXPECT_TRUE(contains(error.what(), part)) << error.what();
+      return true;
+    }
+    return false;
+  };
+  ledger.request(1, request(0), 0);
+  EXPECT_TRUE(refused(request(0)));
+  ledger.request(0, request(0), 0);
+  EXPECT_TRUE(verdicts.empty()) << "two ranks of three have asked";
+  ledger.request(2, request(0), 0);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_TRUE(refused(request(0))) << "the run is over";
+  EXPECT_FALSE(ledger.waiting());
+
+  const std::uint32_t op = verdicts[0].op;
+  ledger.ready(1, {op, 1}, 0);
+  EXPECT_TRUE(refused(Ready{op, 1}));
+  ledger.ready(0, {op, 1}, 0);
+  EXPECT_TRUE(starts.empty()) << "two ranks of three are ready";
+  ledger.ready(2, {op, 1}, 0);
+  EXPECT_EQ(starts.size(), 1U);
+  EXPECT_TRUE(refused(Ready{op, 1})) << "the run is over";
+
+  ledger.ready(1, {op, 2}, 0);
+  ledger.left(2);  // refuses the run, of which whoever comes late is told; rank 1 was
+  ASSERT_EQ(refusals.size(), 1U);
+  EXPECT_TRUE(refused(Ready{op, 2}));
+  EXPECT_EQ(refusals.size(), 1U);
+}
+
 TEST_F(LedgerTest, RefusesAnOperationThatWasNeverAgreed) { EXPECT_THROW(ledger.ready(1, {77, 0}, 0), CorruptPayload); }
 
 }  // namespace
