@@ -21,8 +21,8 @@
 ///   decode         sources = {payload}                   raw_out set
 ///   merge          sources = {payload | raw, ...}        raw_out set
 ///   merge+encode   sources = {payload | raw, ...}        payload and raw_out set: raw_out receives the DECODED
-///   payload,
-///                                                        so the owner ends with the bits that every other rank decodes
+///                                                        payload, so the owner ends with the bits that every other
+///                                                        rank decodes
 ///
 /// Guarantees a codec gives: nothing is allocated per call beyond a thread-local scratch block; a call may run on any
 /// thread, concurrently with others on other ranges of the same gradient; the bytes depend on the unit of statistics

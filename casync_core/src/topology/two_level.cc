@@ -2,11 +2,11 @@
 // (paper: section 5.1, local aggregation). Partition p is led on each host by one of its ranks, a different one for
 // neighbouring partitions, so no core and no network queue does the work of all; one host's leader owns p.
 //
-//   step 1  each rank sends its raw contribution to its host's leader of p                       (windowed)
-//   step 2  the leader adds them in rank order, encodes, and sends the sum to the owner          (windowed)
+//   step 1  each rank sends its raw contribution to its host's leader of p (windowed)
+//   step 2  the leader adds them in rank order, encodes, and sends the sum to the owner (windowed)
 //   step 3  the owner adds, host by host, its own ranks' raw contributions and the other hosts' sums, takes the mean,
-//   encodes step 4  the owner sends the result to the leaders, a leader passes it on to its ranks, and all decode the
-//   same bytes
+//           and encodes
+//   step 4  the owner sends the result to the leaders, a leader passes it on to its ranks, all decode the same bytes
 //
 // hops 4; bytes per direction between hosts 2(H-1)/H of the encoded gradient per host when K is a multiple of H times
 // L. Hosts may have unequal numbers of ranks. With `none` the sums are the raw elements.

@@ -23,11 +23,11 @@ void ring(DoorbellCell& cell);
 ///
 /// Wake-up conditions, and why none is lost:
 ///  1. A ring before `wait` but after the previous `wait` returned: `word` differs from `seen_`, so `wait` does not
-///  sleep.
+///     sleep.
 ///  2. A ring between the comparison in `wait` and the kernel's: FUTEX_WAIT compares `word` again under its own lock.
 ///  3. A ring that saw `sleeping == 0` and makes no system call: it incremented `word` first, and the owner stored
-///  `sleeping`
-///     before it read `word` (all sequentially consistent), so the owner sees the new `word`: condition 1 or 2.
+///     `sleeping` before it read `word` (all sequentially consistent), so the owner sees the new `word`: condition 1 or
+///     2.
 ///  4. The timeout.
 class Doorbell {
  public:

@@ -14,11 +14,10 @@ namespace casync::transport {
 /// meanwhile.
 ///
 /// What it guarantees beyond the contract:
-///  - Heads go on a lane with receives posted beforehand, a few per peer; bodies on another, in requests of at most 1
-///  GiB.
+///  - Heads go on a lane with receives posted beforehand, a few per peer; bodies on another, in requests of at most
+///    1 GiB.
 ///  - A peer that MPI reports as failed, that breaks the protocol, or that closes its session, is on_peer_down once.
-///  Sends to it
-///    and accepts from it are ignored from then on. Nothing throws for a dead peer.
+///    Sends to it and accepts from it are ignored from then on. Nothing throws for a dead peer.
 ///  - Ranks of one host ring each other through shared memory; `wakes` is true if all peers are on this host.
 ///
 /// `close` waits until every living peer has closed as well, at most five seconds: only then may MPI use the
