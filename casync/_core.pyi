@@ -85,7 +85,7 @@ def simulate(
     topology: str,
     coordinator: str = "local",
     backward_s: float = 0.0,
-    partition_bytes: float = 1048576.0,
+    partition_bytes: float = ...,
     worker_threads: int = 1,
     seed: int = 1,
 ) -> Simulation: ...

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 
 from casync import errors
+from casync.config import Config
 from casync.models import MODELS
 
 __all__ = ["gradients_of", "main", "parse_rate", "parse_seconds"]
@@ -83,9 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--backward", type=parse_seconds, default="0s", help="time over which the gradients become ready (0s)"
     )
-    parser.add_argument(
-        "--partition-bytes", type=float, default=float(1 << 20), help="limit of a partition's payload (1048576)"
-    )
+    size = Config.partition_bytes  # as a session plans
+    parser.add_argument("--partition-bytes", type=float, default=size, help=f"limit of a partition's payload ({size})")
     parser.add_argument("--workers", type=int, default=1, help="processors per rank that encode and decode (1)")
     parser.add_argument("--seed", type=int, default=1)
     return parser

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,6 +39,10 @@ struct GradientPlan {
   std::string reason;             ///< why, in words, with the predicted times
   friend bool operator==(const GradientPlan&, const GradientPlan&) = default;
 };
+
+/// What a partition's payload aims at, for sessions and for what predicts them: it bounds memory, and lets links start
+/// early. `casync.config.Config` says the same to Python programs.
+inline constexpr std::size_t kPartitionBytes = 256 << 10;
 
 /// What an operation on a named tensor is, as every rank must state it alike. The unit of negotiation and of the plan
 /// cache.

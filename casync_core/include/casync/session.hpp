@@ -21,11 +21,11 @@ struct SessionOptions {
   std::uint32_t session_tag = 0;       ///< tells the frames of two sessions apart; alike on all ranks
   std::vector<std::uint32_t> host_of;  ///< per rank: host index
   int worker_threads = 1;
-  std::size_t pool_bytes = 24 << 20;        ///< memory for payloads and partial sums
-  std::string coordinator = "local";        ///< "local" or "global"
-  std::int64_t min_numel = 4096;            ///< smaller gradients go uncompressed
-  std::size_t partition_bytes = 256 << 10;  ///< what the planner aims at
-  bool explain = false;                     ///< log each plan
+  std::size_t pool_bytes = 24 << 20;  ///< memory for payloads and partial sums
+  std::string coordinator = "local";  ///< "local" or "global"
+  std::int64_t min_numel = 4096;      ///< smaller gradients go uncompressed
+  std::size_t partition_bytes = kPartitionBytes;
+  bool explain = false;  ///< log each plan
   /// Plans of an earlier session, by name: they hold as they are, and their tensors are not planned again. A codec that
   /// the user names for a tensor comes before its plan here.
   std::vector<std::pair<std::string, GradientPlan>> fixed_plans;

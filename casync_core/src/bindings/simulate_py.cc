@@ -39,8 +39,8 @@ void bind_simulate(py::module_& module) {
   using namespace py::literals;
   module.def(
       "simulate", &simulate_step, "gradients"_a, "host_of"_a, "rate"_a, "latency_s"_a, "compression"_a, "topology"_a,
-      "coordinator"_a = "local", "backward_s"_a = 0.0, "partition_bytes"_a = double{1 << 20}, "worker_threads"_a = 1,
-      "seed"_a = 1,
+      "coordinator"_a = "local", "backward_s"_a = 0.0, "partition_bytes"_a = PlannerOptions{}.partition_bytes,
+      "worker_threads"_a = 1, "seed"_a = 1,
       "Predict a step in virtual time: gradients as (rows, cols), rate in bytes/s. Returns step_s, sent_bytes, turns.");
   module.def(
       "replay",

@@ -62,7 +62,6 @@ SimulationRequest request_of(const Step& step) {
   request.compression = step.codec;
   request.topology = step.topology;
   request.backward_s = step.backward_s;
-  request.planner.partition_bytes = 256 << 10;  // as a session plans
   return request;
 }
 

@@ -6,7 +6,8 @@ import argparse
 
 import pytest
 
-from casync import _core, cli
+from casync import _core, cli, simulate
+from casync.config import Config
 from casync.simulate import gradients_of, parse_rate, parse_seconds
 
 
@@ -37,6 +38,14 @@ def test_compression_shortens_it_and_sends_less():
 def test_what_is_sent_during_backward_is_hidden():
     step = predict(backward_s=0.5)["step_s"]
     assert step < predict()["step_s"] + 0.5 * 0.6
+
+
+def test_plans_are_those_of_a_session():
+    """One size of partition by default: the settings', the core's and the command's."""
+    size = Config().partition_bytes
+    assert predict(topology="ring") == predict(topology="ring", partition_bytes=size)
+    assert predict(topology="ring") != predict(topology="ring", partition_bytes=4 * size)
+    assert simulate._parser().parse_args([]).partition_bytes == size
 
 
 def test_units():
