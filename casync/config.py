@@ -80,7 +80,8 @@ class Config:
 
     plan_file: str = _setting("", "CASYNC_PLAN_FILE", str)
     """`CASYNC_PLAN_FILE` (none): plans of an earlier run, written by `casync.plan.write_plans`. The tensors in it have
-    these plans and are not planned again, except where the script names another codec.
+    these plans and are not planned again, except where the script names another codec. Where it names another topology,
+    the tensor's first use is an `InvalidArgumentError`.
     """
 
     stall_warning_s: float = _setting(

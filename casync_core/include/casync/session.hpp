@@ -27,7 +27,7 @@ struct SessionOptions {
   std::size_t partition_bytes = kPartitionBytes;
   bool explain = false;  ///< log each plan
   /// Plans of an earlier session, by name: they hold as they are, and their tensors are not planned again. A codec that
-  /// the user names for a tensor comes before its plan here.
+  /// the user names for a tensor comes before its plan here; a topology that is not the plan's is refused by `define`.
   std::vector<std::pair<std::string, GradientPlan>> fixed_plans;
   double stall_warning_s = 60;
   double timeout_s = 600;

@@ -37,6 +37,18 @@ const GradientPlan* find_fixed(const MeasuredPlanning::Options& options, const s
   return &at->second;
 }
 
+/// A topology has no order of precedence as a codec has: who names one in the script means it, and so does who gives
+/// the plan. Where nothing is sent, a plan's topology means nothing.
+void check_topology(const MeasuredPlanning::Options& options, const GradientPlan& fixed, const Signature& signature) {
+  if (options.host_of.size() <= 1 || signature.shape.numel() == 0) return;
+  if (signature.topology.empty() || signature.topology == "auto") return;
+  if (signature.topology == name_of(fixed.topology)) return;
+  throw InvalidArgument(detail::concat("the plan has topology ", name_of(fixed.topology),
+                                       ", and the program names topology ", signature.topology,
+                                       " for it. To follow the plan, leave the topology out in the program, or name it "
+                                       "\"auto\"; to follow the program, take the plan out"));
+}
+
 }  // namespace
 
 MeasuredPlanning::MeasuredPlanning(Options options, std::function<void(const std::string&)> report)
@@ -54,6 +66,7 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
     const GradientPlan* fixed = find_fixed(options, name, signature);
     if (fixed == nullptr) return;
     if (fixed->partitions == 0) throw InvalidArgument("it has no partitions");
+    check_topology(options, *fixed, signature);
     Signature as_fixed = signature;
     as_fixed.compression = fixed->codec;
     as_fixed.topology = name_of(fixed->topology);

@@ -16,7 +16,7 @@ namespace casync {
 
 /// Plans by the cost model: from priors at first (epoch 0), from measured costs after the warm-up (epoch 1), then never
 /// again. Only gradients whose compression is "auto(...)" are planned again. A tensor with a plan in `fixed` has that
-/// one, unless its user named another codec.
+/// one, unless its user named another codec; a user who names another topology is refused.
 class MeasuredPlanning final : public Planning {
  public:
   static constexpr std::uint32_t kMeasuredEpoch = 1;

@@ -141,6 +141,33 @@ TEST_F(MeasuredPlanningTest, AFixedPlanHoldsUnlessTheUserNamesAnotherCodec) {
   EXPECT_FALSE(planning.re_plan("a", open, saved).has_value());
 }
 
+/// The script's word and the file's: neither wins in silence.
+TEST_F(MeasuredPlanningTest, AFixedPlanOfAnotherTopologyThanTheUserNamesIsRefusedWithBoth) {
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(2);
+  options.fixed["a"].codec = "fp16";
+  options.fixed["a"].topology = Topology::ring;
+  const auto said = [&](const Signature& signature) -> std::string {
+    try {
+      MeasuredPlanning::check(options, "a", signature);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return {};
+  };
+  for (const char* codec : {"auto", "fp16"}) {
+    const std::string text = said(gradient_of(1 << 20, codec, "ps"));
+    for (const char* part : {"tensor a", "topology ring", "topology ps", "leave the topology out", "take the plan out"})
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+    EXPECT_EQ(said(gradient_of(1 << 20, codec, "ring")), "");
+    EXPECT_EQ(said(gradient_of(1 << 20, codec, "auto")), "");
+  }
+  EXPECT_EQ(said(gradient_of(1 << 20, "none", "ps")), "") << "another codec is named, so the plan is left alone";
+  EXPECT_EQ(said(gradient_of(0, "fp16", "ps")), "") << "nothing is sent";
+  options.host_of = separate_hosts(1);
+  EXPECT_EQ(said(gradient_of(1 << 20, "fp16", "ps")), "") << "nothing is sent";
+}
+
 TEST_F(MeasuredPlanningTest, AFixedPlanThatCannotBeIsRefusedByName) {
   MeasuredPlanning::Options options;
   options.host_of = separate_hosts(2);

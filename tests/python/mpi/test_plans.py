@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import casync.torch as hvd
+import pytest
 import torch
 
 from casync.plan import GradientPlan, read_plans, write_plans
@@ -56,6 +57,25 @@ def test_plans_that_no_planner_would_make_are_used(tmp_path, rank, size):
     assert hvd.plans() == plans
     if size > 1:
         assert hvd.counters()["sent_bytes"] > before
+
+
+def test_a_topology_that_the_script_names_is_the_plans_or_an_error(tmp_path, rank, size):
+    path = hvd.broadcast_object(str(tmp_path / "plan.json"))
+    plan = GradientPlan("ring", "fp16", 2, 0, 0, "by hand")
+    if rank == 0:
+        write_plans(path, {f"allreduce.{name}": plan for name in ("other", "same", "open")})
+    hvd.barrier()
+    start_with(path)
+    tensor = torch.ones(100_000)
+    if size > 1:
+        with pytest.raises(hvd.InvalidArgumentError) as caught:
+            hvd.allreduce(tensor, name="other", compression="auto", topology="ps")
+        for text in ("allreduce.other", "ring", "ps", "leave the topology out", path):
+            assert text in str(caught.value)
+    hvd.allreduce(tensor, name="other", compression="auto")  # as the error says; the session stays usable
+    hvd.allreduce(tensor, name="same", compression="auto", topology="ring")
+    hvd.allreduce(tensor, name="open", compression="fp16", topology="auto")
+    assert set(hvd.plans().values()) == {plan} and len(hvd.plans()) == 3
 
 
 def test_a_codec_that_the_script_names_comes_first(tmp_path, rank, size):
