@@ -79,5 +79,11 @@ class StallError(HorovodInternalError):
 class CorruptPayloadError(HorovodInternalError):
     """Received bytes are not what the plan says they must be: truncated, foreign, or damaged on the way.
 
-    Remedy: run the same version of CaSync on all ranks; if it does, suspect the network or memory of the rank named.
+    The session is over on all ranks. Remedy: the text names the rank that sent the bytes, the one that noticed, and the
+    tensor if it is known. Run the same version of CaSync on all ranks; if it does, suspect the sender's network or
+    memory.
     """
+
+
+SESSION_IS_OVER = (PeerFailureError, AbortedError, CorruptPayloadError)
+"""After one of these the session is over, on all ranks."""

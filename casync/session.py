@@ -24,7 +24,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from casync.config import Config
-from casync.errors import AbortedError, CasyncError, InvalidArgumentError, PeerFailureError
+from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
 from casync.plan import GradientPlan, PlanError, read_plans
 
 __all__ = ["Session", "World", "call_site", "started_by_mpi"]
@@ -339,11 +339,11 @@ class Session:
         return data, rows, self.pending.pop(handle)
 
     def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
-        if isinstance(error, AbortedError | PeerFailureError) and not self._interrupted:
+        if isinstance(error, SESSION_IS_OVER) and not self._interrupted:
             self._interrupted = list(self.pending.values())
         self._forget(handles)
         self._has_failed = True
-        if self.size > 1 and isinstance(error, AbortedError | PeerFailureError):
+        if self.size > 1 and isinstance(error, SESSION_IS_OVER):
             from casync import mpi
 
             mpi.load().note_failure()  # MPI_Finalize would wait for a rank that may never come
@@ -419,8 +419,8 @@ class Session:
         self._previous_hook(kind, value, trace)
 
     def _tell_others(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        # What another rank caused is known there already, and must not look like this rank's fault.
-        if isinstance(value, AbortedError | PeerFailureError):
+        # What ended the session is known on all ranks already, and must not look like this rank's fault.
+        if isinstance(value, SESSION_IS_OVER):
             return
         self._has_failed = True
         text = _describe_exception(kind, value, trace)

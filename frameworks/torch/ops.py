@@ -414,7 +414,8 @@ def poll(handle: int) -> bool:
 def synchronize(handle: int) -> Any:
     """Wait for an operation and return its output tensor; None for a handle that was synchronised before.
 
-    Raises what ended it: `MismatchError`, `StallError`, `PeerFailureError`, `AbortedError`, all `HorovodInternalError`.
+    Raises what ended it: `MismatchError`, `StallError`, `PeerFailureError`, `AbortedError`, `CorruptPayloadError`, all
+    `HorovodInternalError`.
     Ctrl-C interrupts the wait; the operation is then still outstanding.
     """
     owner = adaptor.session()

@@ -18,6 +18,14 @@ ByteReader expect(std::span<const std::byte> message, ControlKind kind) {
   return reader;
 }
 
+/// Why something failed; "ok" is no such reason.
+Status get_failure(ByteReader& reader) {
+  const auto status = reader.get<Status>();
+  if (status == Status::ok || status > Status::corrupt)
+    throw CorruptPayload(detail::concat("status ", static_cast<int>(status), " is that of no failure"));
+  return status;
+}
+
 template <typename T>
 T get_fixed(std::span<const std::byte> message, ControlKind kind) {
   return expect(message, kind).get<T>();
@@ -113,7 +121,7 @@ Refuse get_refuse(std::span<const std::byte> message) {
   Refuse refuse;
   refuse.name = reader.get_text();
   refuse.sequence = reader.get<std::uint32_t>();
-  refuse.status = reader.get<Status>();
+  refuse.status = get_failure(reader);
   refuse.text = reader.get_text();
   return refuse;
 }
@@ -130,7 +138,7 @@ Costs get_costs(std::span<const std::byte> message) {
 Abort get_abort(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::abort);
   Abort abort;
-  abort.status = reader.get<Status>();
+  abort.status = get_failure(reader);
   abort.text = reader.get_text();
   return abort;
 }

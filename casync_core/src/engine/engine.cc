@@ -8,6 +8,16 @@ namespace casync {
 
 namespace {
 
+/// What `get` makes of a control message. Bytes that cannot be read do not say whose they are: the event does.
+template <typename Get>
+auto read(const Event& event, const Get& get) {
+  try {
+    return get(event.bytes);
+  } catch (const CorruptPayload& error) {
+    throw CorruptPayload(detail::concat("a control message from rank ", event.peer, ": ", error.what()));
+  }
+}
+
 class MadePlans final : public Planning {
  public:
   explicit MadePlans(PlanMaker make) : make_(std::move(make)) {}
@@ -58,9 +68,11 @@ void Engine::check(const Event& event) const {
     case EventKind::received:
       CASYNC_CHECK(tasks_.has(event.id, event.task), "instance ", event.id, " has no task ", event.task);
       break;
+    case EventKind::abort:
+      CASYNC_CHECK(event.status != Status::ok, "an abort that says nothing failed");
+      break;
     case EventKind::define:
     case EventKind::measured:
-    case EventKind::abort:
     case EventKind::shutdown:
       break;
   }
@@ -115,7 +127,7 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
                            static_cast<double>(event.value) * 1e-9});
       break;
     case EventKind::abort:
-      fail(Status::aborted, std::string(text_of(event.bytes)), true);
+      fail(event.status, std::string(text_of(event.bytes)), true);
       break;
     case EventKind::shutdown:
       on_shutdown();
@@ -141,8 +153,8 @@ void Engine::on_ran(const Event& event) {
   Submissions::Run& run = submissions_.run(event.id);
   if (!run.active) return;  // refused meanwhile
   if (event.flag) run.nonfinite = true;
-  if (!event.bytes.empty()) {
-    fail(Status::aborted, std::string(text_of(event.bytes)), true);
+  if (event.status != Status::ok) {
+    fail(event.status, std::string(text_of(event.bytes)), true);
   } else if (failure_) {
     tasks_.note(event.id, event.task);
   } else {
@@ -152,26 +164,27 @@ void Engine::on_ran(const Event& event) {
 }
 
 void Engine::on_control(const Event& event) {
+  const ControlKind kind = read(event, kind_of);
   // The session is over here; what was under way from ranks that do not know yet means nothing any more.
-  if (failure_ && kind_of(event.bytes) != ControlKind::ping) return;
-  switch (kind_of(event.bytes)) {
+  if (failure_ && kind != ControlKind::ping) return;
+  switch (kind) {
     case ControlKind::request:
-      negotiation_.hear(event.peer, get_request(event.bytes), now_);
+      negotiation_.hear(event.peer, read(event, get_request), now_);
       break;
     case ControlKind::ready:
-      negotiation_.hear(event.peer, get_ready(event.bytes), now_);
+      negotiation_.hear(event.peer, read(event, get_ready), now_);
       break;
     case ControlKind::verdict:
-      negotiation_.hear(get_verdict(event.bytes));
+      negotiation_.hear(read(event, get_verdict));
       break;
     case ControlKind::start:
-      negotiation_.hear(get_start(event.bytes));
+      negotiation_.hear(read(event, get_start));
       break;
     case ControlKind::refuse:
-      negotiation_.hear(get_refuse(event.bytes));
+      negotiation_.hear(read(event, get_refuse));
       break;
     case ControlKind::window:
-      tasks_.allow(event.peer, get_window(event.bytes).units);
+      tasks_.allow(event.peer, read(event, get_window).units);
       break;
     case ControlKind::ping:
       out_.tell_plain(event.peer, ControlKind::pong);
@@ -179,13 +192,13 @@ void Engine::on_control(const Event& event) {
     case ControlKind::pong:
       break;
     case ControlKind::links:
-      policy_->control(event.peer, get_links(event.bytes).bytes);
+      read(event, [&](const auto bytes) { policy_->control(event.peer, get_links(bytes).bytes); });
       break;
     case ControlKind::costs:
-      negotiation_.hear(event.peer, get_costs(event.bytes));
+      read(event, [&](const auto bytes) { negotiation_.hear(event.peer, get_costs(bytes)); });
       break;
     case ControlKind::abort: {
-      const Abort abort = get_abort(event.bytes);
+      const Abort abort = read(event, get_abort);
       fail(abort.status, abort.text, false);
       break;
     }
@@ -210,10 +223,7 @@ void Engine::on_arrived(const Event& event) {
     }
     if (submissions_.run(index).begun) {
       const std::int64_t task = shape(index).find_recv(event.peer, event.tag);
-      if (task < 0) {
-        throw CorruptPayload(detail::concat("rank ", event.peer, " sent message ", event.tag, " of tensor ",
-                                            submissions_.text(op->name), ", which is not part of its plan"));
-      }
+      if (task < 0) throw_unplanned(event.peer, event.tag, submissions_.run(index));
       tasks_.arrived(index, static_cast<std::uint32_t>(task), event.value);
       return;
     }
@@ -235,10 +245,14 @@ void Engine::begin(std::uint32_t index) {
     // The last message may finish the run, and the instance may be reused at once.
     if (!run.active || run.sequence != sequence) return;
     const std::int64_t task = shape(index).find_recv(message.peer, message.tag);
-    if (task < 0)
-      throw CorruptPayload(detail::concat("rank ", message.peer, " sent a message that is not part of the plan"));
+    if (task < 0) throw_unplanned(message.peer, message.tag, run);
     tasks_.arrived(index, static_cast<std::uint32_t>(task), message.cookie);
   }
+}
+
+void Engine::throw_unplanned(std::uint32_t peer, std::uint32_t tag, const Submissions::Run& run) const {
+  throw CorruptPayload(detail::concat("rank ", peer, " sent message ", tag, " of tensor ", submissions_.text(run.name),
+                                      ", which is not part of its plan"));
 }
 
 void Engine::complete(std::uint32_t index, std::uint32_t task) {

@@ -96,6 +96,7 @@ class Engine {
   void on_shutdown();
 
   void begin(std::uint32_t run);
+  [[noreturn]] void throw_unplanned(std::uint32_t peer, std::uint32_t tag, const Submissions::Run& run) const;
   void complete(std::uint32_t run, std::uint32_t task);
   void finish(std::uint32_t run, Status status, std::string_view text);
   void wind_up(std::uint32_t run);

@@ -11,22 +11,34 @@
 /// pointers into the user's memory, so that a log of events replays to the identical actions on another machine.
 namespace casync {
 
+/// How an operation ended, or what ended it. Numbers are on the wire: append only.
+enum class Status : std::uint8_t {
+  ok = 0,
+  mismatch = 1,
+  timeout = 2,
+  aborted = 3,
+  peer_failure = 4,
+  invalid = 5,
+  corrupt = 6
+};
+
 enum class EventKind : std::uint8_t {
   define,     ///< id = registration, bytes = name, signature and site (control.hpp)
-  submit,     ///< id = registration, value = handle, count = rows of this rank's own (allgather)
+  submit,     ///< id = registration, value = handle, size = rows of this rank's own (allgather)
   control,    ///< peer, bytes = one control message
   arrived,    ///< peer, op, sequence, tag, size, value = cookie: a message is here or announced
-  ran,        ///< id = instance, task; flag = the result was not finite; bytes = why it failed, if it did
+  ran,        ///< id = instance, task; flag = the result was not finite; status, bytes = why it failed, if it did
   sent,       ///< id = instance, task
   received,   ///< id = instance, task
   peer_down,  ///< peer, bytes = why
-  abort,      ///< bytes = why: this rank's program failed
+  abort,      ///< status, bytes = why: this rank's program failed, or bytes came that no correct peer sends
   shutdown,   ///< this rank leaves
   measured,   ///< task = CostKind, size = bytes, value = nanoseconds, bytes = codec: what something cost on this rank
 };
 
 struct Event {
   EventKind kind = EventKind::define;
+  Status status = Status::ok;
   bool flag = false;
   std::uint16_t peer = 0;
   std::uint32_t id = 0;
@@ -51,17 +63,6 @@ enum class ActionKind : std::uint8_t {
   control,  ///< bytes = one control message to peer
   report,   ///< bytes = a text for the user's log
   measure,  ///< bytes = a codec: time it on scratch data and answer with `measured` events
-};
-
-/// How an operation ended. Numbers are on the wire: append only.
-enum class Status : std::uint8_t {
-  ok = 0,
-  mismatch = 1,
-  timeout = 2,
-  aborted = 3,
-  peer_failure = 4,
-  invalid = 5,
-  corrupt = 6
 };
 
 struct Action {

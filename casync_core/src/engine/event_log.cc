@@ -84,8 +84,8 @@ void EventLog::on_event(const Event& event, Nanoseconds now) {
   log::put(record_, event, number, now);
   write();
   // What follows a failure is what a log is read for.
-  if (event.kind == EventKind::abort || event.kind == EventKind::peer_down || event.kind == EventKind::shutdown)
-    file_.flush();
+  const bool ends = event.kind == EventKind::peer_down || event.kind == EventKind::shutdown;
+  if (ends || event.status != Status::ok) file_.flush();
 }
 
 void EventLog::on_decide(Nanoseconds now) {

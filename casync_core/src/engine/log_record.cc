@@ -49,6 +49,7 @@ void put(Bytes& out, const Event& event, std::uint64_t number, Nanoseconds now) 
   ByteWriter writer(out);
   writer.put(now);
   writer.put(event.kind);
+  writer.put(event.status);
   writer.put(event.flag);
   writer.put(event.peer);
   writer.put(event.id);
@@ -65,6 +66,7 @@ Event get_event(ByteReader& reader, Nanoseconds& now) {
   Event event;
   now = reader.get<Nanoseconds>();
   event.kind = reader.get<EventKind>();
+  event.status = reader.get<Status>();
   event.flag = reader.get<bool>();
   event.peer = reader.get<std::uint16_t>();
   event.id = reader.get<std::uint32_t>();

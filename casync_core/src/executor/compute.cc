@@ -2,6 +2,8 @@
 
 #include <exception>
 
+#include "casync/error.hpp"
+
 namespace casync {
 namespace {
 
@@ -46,10 +48,11 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.instance = instance;
   job.task = task_index;
   job.codec = shape.codec.get();
+  job.refused = Job::kNone;
   job.sources.clear();
   for (std::uint32_t s = 0; s < task.source_count; ++s) {
     const Buffer buffer = shape.workflow.sources[task.first_source + s];
-    const bool raw = buffer.place != Place::slot || shape.workflow.slots[buffer.slot].raw;
+    const bool raw = shape.raw(buffer);
     const std::size_t bytes = buffer.place == Place::slot ? memory.slot_bytes(instance, buffer.slot) : raw_bytes;
     job.sources.push_back({memory.address(instance, task.partition, buffer), bytes, raw});
   }
@@ -91,9 +94,30 @@ std::string Job::run() {
       codec->run(std::span(&segment, 1));
     }
     return {};
+  } catch (const CorruptPayload& error) {
+    refused = find_refused();
+    return error.what();
   } catch (const std::exception& error) {
     return error.what();
   }
+}
+
+/// The codec does not say which of the sources it was: the first that it refuses when it is alone.
+std::size_t Job::find_refused() const {
+  std::vector<std::byte> nowhere(static_cast<std::size_t>(segment.range.size()) * size_of(segment.dtype));
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    Segment alone = segment;
+    alone.sources = {&sources[s], 1};
+    alone.residual = nullptr;
+    alone.payload = {};
+    alone.raw_out = nowhere.data();
+    try {
+      codec->run(std::span(&alone, 1));
+    } catch (const CorruptPayload&) {
+      return s;
+    }
+  }
+  return kNone;
 }
 
 }  // namespace casync

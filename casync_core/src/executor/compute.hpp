@@ -13,16 +13,22 @@ namespace casync {
 
 /// One compute task made ready to run on any thread: a codec segment and the memory its sources live in.
 struct Job {
+  static constexpr std::size_t kNone = ~std::size_t{0};
+
   std::uint32_t instance = 0;
   std::uint32_t task = 0;
   const Codec* codec = nullptr;
   std::vector<Source> sources;
   Segment segment;
   std::size_t weight = 0;        ///< bytes of gradient it touches, for batching
+  std::size_t refused = kNone;   ///< the source that the codec did not write, if that is what went wrong
   std::unique_ptr<Trial> trial;  ///< set: this is no task, but a codec to be timed
 
   /// Runs it; returns the text of what went wrong, empty if nothing did.
   std::string run();
+
+ private:
+  std::size_t find_refused() const;
 };
 
 /// What the factors of a segment depend on besides the task.

@@ -39,7 +39,11 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
          .value = reinterpret_cast<std::uint64_t>(operation)});
 }
 
-void Driver::abort(const std::string& why) { apply({.kind = EventKind::abort, .bytes = bytes_of(why)}); }
+void Driver::abort(const std::string& why) { give_up(Status::aborted, why); }
+
+void Driver::give_up(Status status, const std::string& why) {
+  apply({.kind = EventKind::abort, .status = status, .bytes = bytes_of(why)});
+}
 
 void Driver::shutdown() { apply({.kind = EventKind::shutdown}); }
 
@@ -51,16 +55,24 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
     return;
   }
   const std::uint32_t instance = job->instance;
-  const Task& task = engine_.shape(instance).workflow.tasks[job->task];
+  const Template& shape = engine_.shape(instance);
+  const Task& task = shape.workflow.tasks[job->task];
+  Status status = error.empty() ? Status::ok : Status::aborted;
   if (memory_.active(instance)) {  // else it was refused meanwhile
     if (!error.empty()) {
       error = detail::concat(name_of(task.primitive), " of tensor ", memory_.operation(instance).definition->name,
                              " failed: ", error);
+      const std::int64_t sender = job->refused == Job::kNone ? -1 : shape.sender_of(task, job->refused);
+      if (sender >= 0) {
+        status = Status::corrupt;
+        error = detail::concat("bytes from rank ", sender, ": ", error, noticed());
+      }
     } else if (task.encode_to.place == Place::slot) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
   }
   apply({.kind = EventKind::ran,
+         .status = status,
          .flag = task.deliver && job->segment.nonfinite,
          .id = instance,
          .task = job->task,
@@ -94,12 +106,14 @@ void Driver::apply(const Event& event) {
   if (options_.observer != nullptr) options_.observer->on_event(event, now_);
   try {
     engine_.apply(event, now_, *this);
-  } catch (const Error& error) {
-    // A message no correct peer sends, or a fault of our own: the session cannot go on, but it ends with a text on
-    // every rank.
+  } catch (const CorruptPayload& error) {
+    // A message that no correct peer sends: the session cannot go on, but it ends with a text on every rank.
     if (engine_.failed()) throw;
-    const std::string why = error.what();
-    apply({.kind = EventKind::abort, .bytes = bytes_of(why)});
+    give_up(Status::corrupt, detail::concat(error.what(), noticed()));
+  } catch (const Error& error) {
+    // A fault of our own.
+    if (engine_.failed()) throw;
+    give_up(Status::aborted, error.what());
   }
 }
 
@@ -109,7 +123,7 @@ bool Driver::settle() {
   bool applied = false;
   while (!pending_.empty() || !jobs_.empty() || !corrupt_.empty()) {
     applied = true;
-    if (!corrupt_.empty()) abort(std::exchange(corrupt_, {}));
+    if (!corrupt_.empty()) give_up(Status::corrupt, std::exchange(corrupt_, {}));
     std::vector<Event> events;
     events.swap(pending_);
     for (const Event& event : events) apply(event);
@@ -142,9 +156,11 @@ void Driver::emit(const Action& action) {
       start_send(action);
       break;
     case ActionKind::accept: {
-      const Task& task = engine_.shape(action.id).workflow.tasks[action.task];
-      const std::size_t bytes = engine_.shape(action.id).message_bytes(task);
-      framer_.place(action.value, {memory_.address(action.id, task.partition, task.data), bytes},
+      const Template& shape = engine_.shape(action.id);
+      const Task& task = shape.workflow.tasks[action.task];
+      const std::size_t bytes = shape.message_bytes(task);
+      const bool fills = shape.raw(task.data) || shape.codec->info().fixed_size;
+      framer_.place(action.value, {memory_.address(action.id, task.partition, task.data), bytes}, fills,
                     id_of(action.id, action.task), *this);
       break;
     }
@@ -194,7 +210,7 @@ void Driver::start_send(const Action& action) {
   const Template& shape = engine_.shape(action.id);
   const Task& task = shape.workflow.tasks[action.task];
   std::size_t bytes = shape.message_bytes(task);
-  const bool encoded = task.data.place == Place::slot && !shape.workflow.slots[task.data.slot].raw;
+  const bool encoded = !shape.raw(task.data);
   if (task.data.place == Place::slot) bytes = memory_.slot_bytes(action.id, task.data.slot);
   const MessageName name{engine_.op_of(action.id), engine_.sequence_of(action.id), task.tag};
   const std::span<const std::byte> data{memory_.address(action.id, task.partition, task.data), bytes};
@@ -241,7 +257,7 @@ void Driver::on_head(int peer, std::span<const std::byte> head) {
   try {
     framer_.take(peer, head, *this);
   } catch (const CorruptPayload& error) {
-    on_corrupt(peer, error.what());
+    on_corrupt(peer, error.what(), {});
   }
 }
 
@@ -289,9 +305,16 @@ void Driver::on_body_done(int peer, std::size_t bytes) {
   }
 }
 
-void Driver::on_corrupt(int peer, std::string_view why) {
+void Driver::on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) {
   // The Engine may be in the middle of an event: it hears of this after it.
-  if (corrupt_.empty()) corrupt_ = detail::concat("bytes from rank ", peer, ": ", why);
+  if (!corrupt_.empty()) return;
+  std::string of;
+  if (id && memory_.active(instance_of(*id)))
+    of = detail::concat(" of tensor ", memory_.operation(instance_of(*id)).definition->name);
+  corrupt_ = detail::concat("bytes", of, " from rank ", peer, ": ", why, noticed());
 }
+
+/// Which rank it was that says so: the text goes to all.
+std::string Driver::noticed() const { return detail::concat(", noticed by rank ", transport_.rank()); }
 
 }  // namespace casync

@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,16 +69,18 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on_control(int peer, std::span<const std::byte> message) override;
   void on_message(int peer, const MessageName& name, std::size_t bytes, std::uint64_t cookie) override;
   void on_placed(std::uint64_t id, std::size_t bytes) override;
-  void on_corrupt(int peer, std::string_view why) override;
+  void on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) override;
   void on_body_begun(int peer) override;
   void on_body_done(int peer, std::size_t bytes) override;
 
   void apply(const Event& event);
+  void give_up(Status status, const std::string& why);
   void measured(const Measurement& measurement);
   bool settle();
   void start_send(const Action& action);
   void finish(const Action& action);
   ComputeContext context_of(std::uint32_t instance) const;
+  std::string noticed() const;
   void start_jobs();
   std::unique_ptr<Job> new_job();
 
@@ -91,7 +94,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Nanoseconds now_ = 0;
   std::array<LinkMeter, 2> meters_;         // to other hosts, on this host
   std::vector<Event> pending_;              // events that follow from actions of this turn
-  std::string corrupt_;                     // what a peer sent that is not of this session, until it is told
+  std::string corrupt_;                     // what a peer sent that cannot be, until the Engine is told
   std::vector<std::unique_ptr<Job>> jobs_;  // prepared in this turn
   std::vector<std::unique_ptr<Job>> spare_jobs_;
   std::size_t jobs_bytes_ = 0;

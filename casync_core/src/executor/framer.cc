@@ -67,12 +67,14 @@ void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver)
   const auto header = reader.get<FrameHeader>();
   const bool valid = header.magic == kMagic && header.session == session_tag_ && header.bytes == reader.left();
   if (!valid || crc32c(head.subspan(sizeof(FrameHeader))) != header.crc) {
-    receiver.on_corrupt(peer, "a frame is not one of this session, or its checksum is wrong");
+    receiver.on_corrupt(peer, "a frame is not one of this session, or its checksum is wrong", {});
     return;
   }
   while (reader.left() > 0) {
     const auto entry = reader.get<Entry>();
     const auto bytes = reader.take(entry.bytes);
+    if (entry.kind > EntryKind::checked_body || (entry.kind == EntryKind::here && entry.size != entry.bytes))
+      throw CorruptPayload("a frame holds an entry that is none");
     if (entry.kind == EntryKind::control) {
       receiver.on_control(peer, bytes);
       continue;
@@ -96,11 +98,14 @@ void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver)
   }
 }
 
-void Framer::place(std::uint64_t cookie, std::span<std::byte> memory, std::uint64_t id, Receiver& receiver) {
+void Framer::place(std::uint64_t cookie, std::span<std::byte> memory, bool fills, std::uint64_t id,
+                   Receiver& receiver) {
   Message& message = messages_[cookie];
-  if (message.bytes > memory.size()) {
-    receiver.on_corrupt(message.peer, detail::concat("a message of ", message.bytes,
-                                                     " bytes came where the plan allows ", memory.size()));
+  if (message.bytes > memory.size() || (fills && message.bytes < memory.size())) {
+    receiver.on_corrupt(message.peer,
+                        detail::concat("a message of ", message.bytes, " bytes came where the plan says ",
+                                       memory.size(), fills ? "" : " at most"),
+                        id);
     return;
   }
   switch (message.state) {
@@ -162,7 +167,7 @@ void Framer::received(std::uint64_t cookie, Receiver& receiver) {
   if (intact) {
     receiver.on_placed(id, bytes);
   } else {
-    receiver.on_corrupt(peer, "the checksum of an encoded gradient is wrong");
+    receiver.on_corrupt(peer, "the checksum of an encoded gradient is wrong", id);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,7 +35,8 @@ class Framer {
     virtual void on_message(int peer, const MessageName& name, std::size_t bytes, std::uint64_t cookie) = 0;
     /// The message placed for `id` is complete, with its real length.
     virtual void on_placed(std::uint64_t id, std::size_t bytes) = 0;
-    virtual void on_corrupt(int peer, std::string_view why) = 0;
+    /// What `peer` sent cannot be what it should: a frame, or the message placed for `id`.
+    virtual void on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) = 0;
     /// A body from `peer` was accepted: its bytes may flow. on_body_done follows when they are here.
     virtual void on_body_begun(int /*peer*/) {}
     virtual void on_body_done(int /*peer*/, std::size_t /*bytes*/) {}
@@ -52,8 +54,9 @@ class Framer {
 
   // Incoming.
   void take(int peer, std::span<const std::byte> head, Receiver& receiver);
-  /// The message of `cookie` goes to `memory`, which holds at least its length; on_placed(id) follows, perhaps at once.
-  void place(std::uint64_t cookie, std::span<std::byte> memory, std::uint64_t id, Receiver& receiver);
+  /// The message of `cookie` goes to `memory`; on_placed(id) follows, perhaps at once. It is corrupt if it is longer,
+  /// or if it is shorter and `fills` says that it has that length.
+  void place(std::uint64_t cookie, std::span<std::byte> memory, bool fills, std::uint64_t id, Receiver& receiver);
   void drop(std::uint64_t cookie, Receiver& receiver);
   /// The transport received the body accepted as `transport_id`.
   void received(std::uint64_t transport_id, Receiver& receiver);

@@ -47,6 +47,15 @@ std::int64_t Template::find_recv(std::uint32_t peer, std::uint32_t tag) const {
   return at != receives_.end() && at->key == key ? static_cast<std::int64_t>(at->task) : -1;
 }
 
+std::int64_t Template::sender_of(const Task& task, std::size_t source) const {
+  const Buffer buffer = workflow.sources[task.first_source + source];
+  for (const std::uint32_t index : members_of[task.partition]) {
+    const Task& other = workflow.tasks[index];
+    if (other.primitive == Primitive::recv && other.data == buffer) return other.peer;
+  }
+  return -1;
+}
+
 std::size_t Template::message_bytes(const Task& task) const {
   if (task.data.place == Place::slot) return workflow.slots[task.data.slot].bytes;
   return static_cast<std::size_t>(workflow.partitions[task.partition].size()) * size_of(dtype);

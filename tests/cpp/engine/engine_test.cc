@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "casync/error.hpp"
 #include "coordinator/local_policy.hpp"
 
 namespace casync {
@@ -40,6 +41,9 @@ class Played : private ActionSink {
   void control(std::uint16_t peer, const Message& message) {
     Bytes bytes;
     put(bytes, message);
+    control_bytes(peer, bytes);
+  }
+  void control_bytes(std::uint16_t peer, const Bytes& bytes) {
     apply({.kind = EventKind::control, .peer = peer, .bytes = bytes});
   }
   void plain(std::uint16_t peer, ControlKind kind) {
@@ -60,9 +64,10 @@ class Played : private ActionSink {
   void shutdown() { apply({.kind = EventKind::shutdown}); }
   /// From now on workers keep their tasks, until one is given back, done or failed.
   void hold() { holds_ = true; }
-  void give_back(const std::string& error) {
+  void give_back(const std::string& error, Status status = Status::ok) {
     Event ran = held_.back();
     held_.pop_back();
+    ran.status = status;
     ran.bytes = bytes_of(error);
     apply(ran);
   }
@@ -240,9 +245,46 @@ TEST(Engine, ATaskThatFailsAbortsTheSession) {
   member.hold();
   member.first_run(1, 2);
   member.seen.clear();
-  member.give_back("merge failed");
+  member.give_back("merge failed", Status::aborted);
   EXPECT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::abort}));
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
+}
+
+TEST(Engine, WhatEndsTheSessionIsToldAsWhatItIs) {
+  Played member(1, 2, 0);
+  member.hold();
+  member.first_run(1, 2);
+  member.seen.clear();
+  member.give_back("bytes from rank 0: not a payload", Status::corrupt);
+  EXPECT_EQ(member.finished(), (std::vector<Status>{Status::corrupt}));
+  ASSERT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::abort}));
+  const auto is_abort = [](const Played::Seen& one) { return one.action.kind == ActionKind::control; };
+  const auto told = std::find_if(member.seen.begin(), member.seen.end(), is_abort);
+  EXPECT_EQ(get_abort(told->bytes).status, Status::corrupt);
+  Played other(0, 2, 0);
+  other.submit();
+  other.control(1, get_abort(told->bytes));
+  EXPECT_EQ(other.finished(), (std::vector<Status>{Status::corrupt}));
+}
+
+TEST(Engine, AControlMessageThatCannotBeReadNamesItsSender) {
+  Played member(1, 3, 0);
+  member.submit();
+  const auto said = [&](Bytes bytes) -> std::string {
+    try {
+      member.control_bytes(2, bytes);
+    } catch (const CorruptPayload& error) {
+      return error.what();
+    }
+    return {};
+  };
+  Bytes abort, ready;
+  put(abort, Abort{Status::ok, "nothing failed"});
+  put(ready, Ready{});
+  ready.pop_back();
+  for (const Bytes& bytes : {Bytes{}, Bytes{std::byte{0x77}}, abort, ready})
+    EXPECT_NE(said(bytes).find("rank 2"), std::string::npos) << said(bytes);
+  EXPECT_TRUE(member.finished().empty());
 }
 
 TEST(Engine, MeansNothingByMessagesAfterAnAbort) {

@@ -11,10 +11,12 @@
 
 namespace casync {
 
+using Wrap = std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)>;
+
 /// Runs `body` once per rank, each on a thread with a Session over a local world; rethrows the first failure. All ranks
-/// share the default options, changed by `change`.
+/// share the default options, changed by `change`, and send and receive through what `wrap` makes of their transport.
 inline void spawn(int size, const std::function<void(Session&)>& body,
-                  const std::function<void(int rank, SessionOptions&)>& change = {}) {
+                  const std::function<void(int rank, SessionOptions&)>& change = {}, const Wrap& wrap = {}) {
   transport::LocalWorld world(size);
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -26,7 +28,9 @@ inline void spawn(int size, const std::function<void(Session&)>& body,
         options.host_of.assign(static_cast<std::size_t>(size), 0);
         for (int m = 0; m < size; ++m) options.host_of[static_cast<std::size_t>(m)] = static_cast<std::uint32_t>(m);
         if (change) change(rank, options);
-        Session session(std::shared_ptr<Transport>(world.connect(rank)), options, [](const std::string&) {});
+        std::shared_ptr<Transport> transport = world.connect(rank);
+        if (wrap) transport = wrap(std::move(transport));
+        Session session(std::move(transport), options, [](const std::string&) {});
         body(session);
         session.shutdown();
       } catch (...) {

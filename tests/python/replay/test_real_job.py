@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 
 # casync_core/src/engine/log_record.hpp: a record's first byte, and what it holds.
 EVENT, DECIDE, ACTION = 1, 2, 4
-EVENT_FIELDS = struct.Struct("<qB?HIIIIIQQ")  # now, kind, flag, peer, id, task, op, sequence, tag, size, value
+EVENT_FIELDS = struct.Struct("<qBB?HIIIIIQQ")  # now, kind, status, flag, peer, id, task, op, sequence, tag, size, value
 ARRIVED, ACCEPT = 3, 4  # EventKind, ActionKind (engine/event.hpp)
 
 

@@ -120,7 +120,11 @@ def test_after_shutdown_a_session_refuses():
         session.submit(registration, 0, 0, None)
 
 
-def test_tensors_of_an_interrupted_operation_live_until_shutdown(monkeypatch):
+OVER = pytest.mark.parametrize("error", [hvd.AbortedError, hvd.PeerFailureError, hvd.CorruptPayloadError])
+
+
+@OVER
+def test_tensors_of_an_interrupted_operation_live_until_shutdown(error, monkeypatch):
     """The network may still write a result that the program has given up."""
 
     class Core:
@@ -128,7 +132,7 @@ def test_tensors_of_an_interrupted_operation_live_until_shutdown(monkeypatch):
             return 7
 
         def synchronize(self, handle):
-            raise hvd.AbortedError("rank 1 gave up")
+            raise error("what rank 1 did")
 
         def shutdown(self):
             pass
@@ -140,7 +144,7 @@ def test_tensors_of_an_interrupted_operation_live_until_shutdown(monkeypatch):
     alive = weakref.ref(tensor)
     handle = session.submit(0, 0, 0, tensor)
     del tensor
-    with pytest.raises(hvd.AbortedError):
+    with pytest.raises(error):
         session.synchronize(handle)
     assert alive() is not None and not session.pending
     session.shutdown()
@@ -165,9 +169,18 @@ def test_an_uncaught_exception_is_told_once_with_its_place(monkeypatch):
     line = sys._getframe().f_lineno - 3
     assert len(told) == 1 and told[0].startswith("rank 0: KeyError: 'label 7' at ")
     assert told[0].endswith(f"test_session.py:{line}") and len(printed) == 1
-    # What another rank caused is not this rank's fault.
-    sys.excepthook(hvd.AbortedError, hvd.AbortedError("rank 3: ..."), None)
-    assert len(told) == 1 and len(printed) == 2
+    session.shutdown()
+
+
+@OVER
+def test_an_error_that_all_ranks_have_is_not_told_again(error, monkeypatch):
+    """It would look like this rank's fault."""
+    told, printed = [], []
+    monkeypatch.setattr(sys, "excepthook", lambda *seen: printed.append(seen[1]))
+    session = Session(Config())
+    monkeypatch.setattr(session, "core", type("Core", (), {"abort": told.append, "shutdown": lambda *_: None})())
+    sys.excepthook(error, error("what rank 3 did"), None)
+    assert not told and len(printed) == 1
     session.shutdown()
 
 
