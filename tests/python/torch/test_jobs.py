@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from casync.plan import GradientPlan, write_plans
+
 PRELUDE = """
     import json, os, signal, sys, time
     import torch
@@ -140,6 +142,61 @@ def test_a_stall_is_reported_with_the_missing_rank_and_the_line(job):
     """)  # fmt: skip
     assert status == 0
     assert "allreduce.late" in output and "script.py:" in output and "rank" in output
+
+
+def test_an_abort_in_the_middle_of_a_body_leaves_its_memory_alone_until_shutdown(job, tmp_path, monkeypatch):
+    """Rank 1 is stopped while it sends to rank 2, rank 0 aborts, and rank 2 lets go of its tensor. What rank 1 goes on
+    to send arrives there all the same: MPI was told that address.
+    """
+    # One body of 128 MiB, much more than sockets hold; through shared memory it might come in one copy.
+    write_plans(tmp_path / "plan.json", {"allreduce.w": GradientPlan("ps", "none", partitions=1, first_owner=1)})
+    monkeypatch.setenv("CASYNC_PLAN_FILE", str(tmp_path / "plan.json"))
+    monkeypatch.setenv("OMPI_MCA_btl", "tcp,self")
+    status, output, notes = job(3, """
+    import ctypes, gc, weakref
+    from pathlib import Path
+    import numpy as np
+    from casync import adaptor
+
+    def wait_for(what):
+        deadline = time.monotonic() + 15
+        while not what():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    COUNT = 1 << 25
+    pids = hvd.allgather_object(os.getpid())
+    tensor = torch.full((COUNT,), float(rank == 1))
+    alive, address = weakref.ref(tensor), tensor.data_ptr()
+    handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="w")
+    if rank == 0:
+        wait_for(Path("stopped").exists)
+        adaptor.session().abort("rank 0 gives up")
+    if rank == 2:
+        memory = np.frombuffer((ctypes.c_float * COUNT).from_address(address), np.float32)
+        wait_for(lambda: memory[0] == 1)  # the result begins to arrive
+        os.kill(pids[1], signal.SIGSTOP)
+        Path("stopped").touch()
+    try:
+        hvd.synchronize(handle)
+        error = "none"
+    except hvd.AbortedError as aborted:
+        error = str(aborted)
+    if rank == 2:
+        del tensor
+        gc.collect()
+        another = torch.full((COUNT,), 7.0)  # would get that memory if it were free
+        before, kept = int(np.count_nonzero(memory)), alive() is not None
+        os.kill(pids[1], signal.SIGCONT)
+        note(error=error, before=before, kept=kept)
+        wait_for(lambda: np.count_nonzero(memory) > before)
+        hvd.shutdown()
+        note(error=error, before=before, kept=kept, freed=alive() is None, spoilt=int((another != 7).sum()))
+    """)  # fmt: skip
+    assert 2 in notes, output
+    assert notes[2]["kept"], "the network may still write to memory that was let go"
+    assert notes[2]["error"] == "rank 0 gives up" and 0 < notes[2]["before"] < 1 << 25, output
+    assert notes[2]["freed"] and notes[2]["spoilt"] == 0, output
 
 
 def test_ctrl_c_interrupts_a_wait(job):
