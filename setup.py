@@ -93,7 +93,7 @@ for framework in FRAMEWORKS:
 setup(
     packages=packages,
     package_dir=package_dir,
-    package_data={"": ["py.typed", "*.pyi", "*.cll"]},
+    package_data={"": ["py.typed", "*.pyi", "*.cll", "*.lark"]},
     ext_modules=[Extension("casync._core", []), *([Extension("casync._mpi", [])] if WITH_MPI else [])],
     cmdclass={"build": Build, "build_ext": CMakeBuild},
 )
