@@ -23,7 +23,13 @@ from casync.compll.types import FLOAT, UINT8, UNIT, Array, Scalar, Type, fixed
 __all__ = ["ENTRIES", "check"]
 
 # The functions with a known name: their array arguments ("g": gradient, "p": payload) and which of them is set.
-ENTRIES = {"init": ("g", None), "encode": ("gp", 1), "encode_merged": ("gp", 1), "decode": ("pg", 1), "merge": ("ppp", 2)}
+ENTRIES = {
+    "init": ("g", None),
+    "encode": ("gp", 1),
+    "encode_merged": ("gp", 1),
+    "decode": ("pg", 1),
+    "merge": ("ppp", 2),
+}
 _SIGNATURES = {
     "init": "void init(float* gradient, PARAMS params)",
     "encode": "void encode(float* gradient, uint8* compressed, PARAMS params)",
@@ -186,9 +192,8 @@ class _Checker:
 
     def _state(self, item: tree.State) -> Variable:
         if item.type.stars != len(item.lengths):
-            raise fail(
-                "state", item, f"{item.type.stars} stars and {len(item.lengths)} lengths", "a length in [] for each star"
-            )
+            message = f"{item.type.stars} stars and {len(item.lengths)} lengths"
+            raise fail("state", item, message, "a length in [] for each star")
         expressions = self._constant_scope()
         lengths = []
         for node in item.lengths:
@@ -324,9 +329,7 @@ class _Checker:
             raise fail("output-unset", item, f"`{scope.output}` is not set on every way", f"{scope.output} = ...")
         assert isinstance(output.type, Array)
         if output.type.length != UNIT:
-            raise fail(
-                "length", item, f"`{scope.output}` gets {output.type.length} elements", f"{scope.output}.size of them"
-            )
+            raise fail("length", item, f"`{scope.output}` gets {output.type.length}", f"{scope.output}.size of them")
         if output.local:
             raise fail(
                 "decode-reads-local", item, "what is decoded differs between ranks", "the same decoding on every rank"

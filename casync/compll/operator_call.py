@@ -125,8 +125,9 @@ class _Call:
         assert self._function_node is not None
         if name.function is None:
             if ELEMENT_FUNCTIONS[name.name].neutral is None:
-                raise fail("function-argument", self._function_node, f"`{name.name}` does not choose between two values",
-                           "smaller, greater, add, maxAbs or a function of your own")  # fmt: skip
+                message = f"`{name.name}` does not make one value of two here"
+                expected = "smaller, greater, add, maxAbs or a function of your own"
+                raise fail("function-argument", self._function_node, message, expected)
             return
         types = [argument.type.element for argument in name.function.arguments]
         if types != [element, element] or name.function.results != (element,):
@@ -148,8 +149,8 @@ class _Call:
         length = self.arrays[index].length
         if length not in (expected, *others):
             wanted = " or ".join(str(known) for known in dict.fromkeys((expected, *others)))
-            got = "another number" if str(length) == wanted else str(length)
-            raise fail("length", self._array_nodes[index], f"an array of {got} elements", f"one of {wanted}")
+            got = "another number of elements" if str(length) == wanted else str(length)
+            raise fail("length", self._array_nodes[index], f"an array of {got}", f"an array of {wanted}")
 
     def length(self, scalar: typed.Expression) -> Length:
         return self.expressions.length(scalar)

@@ -263,8 +263,8 @@ for _operator in (
              _scatter),
     Operator("sample", ("array", "scalar"), "sample(G, rate)", "Each s-th element, s = max(1, floor(1 / rate)), from a "
              "start below s that this rank draws.", ("dgc", "graddrop"), _sample),
-    Operator("topk", ("array", "int"), "topk(G, k)", "Indices and values of the k largest magnitudes, ties to the lower "
-             "index, in order of index.", ("dgc", "graddrop", "topkc"), _topk),
+    Operator("topk", ("array", "int"), "topk(G, k)", "Indices and values of the k largest magnitudes, ties to the "
+             "lower index, in order of index.", ("dgc", "graddrop", "topkc"), _topk),
     Operator("hadamard", ("array", "int"), "hadamard(G, n)", "The first n values of the orthonormal Walsh-Hadamard "
              "transform of G, which zeros fill up to a power of two.", ("thc", "drive (Vargaftik'21)"), _hadamard),
     Operator("runlength", ("array", "scalar", "int"), "runlength(G, value, longest)", "Values and lengths of runs: of "

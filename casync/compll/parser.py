@@ -130,9 +130,9 @@ def _syntax_error(error: UnexpectedInput, text: str) -> Located:
             end = start + 1
         span = Span(start, end, error.line, error.column)
         known = text[start] in '()[]{}<>=+-*/%&|^!~?:;,."' or end > start + 1 or text[start].isalnum()
-        kind = "syntax" if known else "character"
-        expected = _expected(error.allowed or set())
-        return fail(kind, span, f"unexpected `{text[start:end]}`", expected)
+        if not known:
+            return fail("character", span, f"unexpected `{text[start]}`", "a character of the language")
+        return fail("syntax", span, f"unexpected `{text[start:end]}`", _expected(error.allowed or set()))
     assert isinstance(error, UnexpectedToken)
     token, expected = error.token, error.accepts or error.expected
     previous = error.token_history[-1] if error.token_history else None

@@ -180,9 +180,7 @@ class Body:
         if index.type.element.floating:
             raise fail("index", at, f"a {index.type} as an index", "integers")
         if isinstance(value.type, Array) and not (isinstance(index.type, Array) and _length(index) == _length(value)):
-            raise fail(
-                "length", value_node, f"an array of {_length(value)} elements", "one value for each index, or a scalar"
-            )
+            raise fail("length", value_node, f"an array of {_length(value)}", "one value for each index, or a scalar")
         variable.local |= index.local or value.local or self.scope.branch_local
         if variable.storage == "state":
             self._state_set(variable, target)
@@ -283,7 +281,7 @@ class Body:
             where = "inside an `if`" if self.depth else f"in {self.scope.role}"
             raise fail("aggregate-place", node, f"aggregate {where}", "the top level of encode or init")
         if self.packed is not None:
-            raise fail("aggregate-place", node, "aggregate after concat", "aggregate before it: concat ends the last round")
+            raise fail("aggregate-place", node, "aggregate after concat", "it before concat, which ends the last round")
         names = [argument.name if isinstance(argument, tree.Name) else None for argument in call.arguments]
         if len(names) != 2 or names[0] is None or names[1] not in AGGREGATIONS:
             expected = f"aggregate(variable, {' | '.join(AGGREGATIONS)})"

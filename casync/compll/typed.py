@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from casync.compll.tree import Span
-from casync.compll.types import Array, Element, Length, Scalar, Type
+from casync.compll.types import Element, Length, Scalar, Type
 
 __all__ = [
     "Aggregate",
@@ -300,7 +300,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Round:
-    """Statements up to and without the aggregate. `live`: what earlier rounds computed and this or a later one reads."""
+    """Statements up to and without the aggregate. `live`: what earlier rounds computed and is read from here on."""
 
     statements: tuple[Statement, ...]
     ends: Aggregate | None

@@ -81,7 +81,10 @@ class Length:
         return self.of.sized if self.of is not None else self.kind != "counted"
 
     def __str__(self) -> str:
-        return "an unknown number" if self.kind == "counted" else self.text
+        """As in "an array of ..."."""
+        if self.kind == "counted":
+            return "an unknown number of elements"
+        return f"{'gradient.size' if self.kind == 'unit' else self.text} elements"
 
 
 UNIT = Length("unit", "size")
@@ -122,7 +125,7 @@ class Array:
 
     def __str__(self) -> str:
         if self.matrix is not None:
-            return f"{self.element}** of {self.matrix[0]} x {self.matrix[1]}"
+            return f"{self.element}** of {self.matrix[0].text} x {self.matrix[1].text}"
         view = f" in chunks of {self.chunk.expression.text}" if self.chunk is not None else ""
         return f"{self.element}* of {self.length}{view}"
 
