@@ -49,7 +49,8 @@ def build() -> Path:
 
 def check_contents(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for wanted in ("casync/py.typed", "casync/_core.pyi", "casync/torch/__init__.py"):
+    language = ("casync/compll/grammar.lark", "casync/compll/library/onebit.cll")
+    for wanted in ("casync/py.typed", "casync/_core.pyi", "casync/torch/__init__.py", *language):
         assert wanted in names, f"{wanted} is not in {wheel.name}"
     for module in ("_core", "_mpi"):
         assert any(name.startswith(f"casync/{module}.") and name.endswith(".so") for name in names), module

@@ -1,6 +1,6 @@
 """Checks a whole file: names, types, shapes, rounds, and that decode reads what encode wrote.
 
-`check(program)` gives a typed.Codec. A file without decode is a typed.Codec too (figure 5 has none), but no codec that
+`check_program` gives a typed.Codec. A file without decode is a typed.Codec too (figure 5 has none), but no codec that
 can be run: `codec.decode` is None.
 """
 
@@ -20,7 +20,7 @@ from casync.compll.scope import File, Scope, Variable, refuse_known
 from casync.compll.statements import Body, Extraction
 from casync.compll.types import FLOAT, UINT8, UNIT, Array, Scalar, Type, fixed
 
-__all__ = ["ENTRIES", "check"]
+__all__ = ["ENTRIES", "check_program"]
 
 # The functions with a known name: their array arguments ("g": gradient, "p": payload) and which of them is set.
 ENTRIES = {
@@ -40,7 +40,7 @@ _SIGNATURES = {
 _MOST_DRAWS = 16
 
 
-def check(program: tree.Program) -> typed.Codec:
+def check_program(program: tree.Program) -> typed.Codec:
     """The typed tree of `program`. Raises CompllError."""
     try:
         local_states: set[str] = set()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from casync.compll import typed
-from casync.compll.check import check
+from casync.compll.check import check_program
 from casync.compll.count import PAPER, count_lines, table
 from casync.compll.diagnostics import CompllError
 from casync.compll.fmt import format_program
@@ -51,7 +51,7 @@ def _read(path: str | Path) -> Program:
 
 
 def _check(path: str) -> int:
-    codec = check(_read(path))
+    codec = check_program(_read(path))
     sys.stdout.write(f"{path}: {_summary(codec)}\n")
     if codec.decode is None:
         sys.stdout.write("    no decode: it can be encoded with, and is no codec yet\n")

@@ -1,4 +1,6 @@
-"""What can be wrong with a CompLL file, and how it is shown.
+"""What can be wrong with a CompLL file.
+
+It is shown as::
 
     onebit.cll:7:12: undefined name `maen`
         return maen;
@@ -91,7 +93,7 @@ class CompllError(InvalidArgumentError):
 
 
 class Located(Exception):
-    """A finding on its way to where the file is known; `check` turns it into a CompllError."""
+    """A finding on its way to where the file is known; parse and check_program turn it into a CompllError."""
 
     def __init__(self, kind: str, message: str, expected: str, span: Span) -> None:
         super().__init__(message)

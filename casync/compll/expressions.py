@@ -80,7 +80,7 @@ class Expressions:
         element = FLOAT if isinstance(value, float) else INT32
         if abs(value) > NUMBER_LIMIT[element.kind]:
             raise fail("number", node, f"{node.text} is too large for {element}", "a value that fits")
-        return typed.Constant(type=Scalar(element), value=value, span=node.span, text=f"{value:g}" if value else "0")
+        return typed.Constant(type=Scalar(element), value=value, span=node.span, text=repr(value))
 
     def _name(self, node: tree.Name) -> typed.Expression:
         variable = self.scope.find(node.name)
@@ -309,8 +309,7 @@ class Expressions:
             return None
         draw = self._draw(node.right)
         assert isinstance(draw, typed.Draw)
-        ends = tuple(str(end.text).removeprefix("(float)") for end in (draw.low, draw.high))
-        if draw.type != Scalar(FLOAT) or ends != ("0", "1"):
+        if draw.type != Scalar(FLOAT) or (_constant(draw.low), _constant(draw.high)) != (0, 1):
             return None
         operand = self.convert(self.scalar(node.left), FLOAT)
         return typed.StochasticFloor(
@@ -344,6 +343,11 @@ class Expressions:
         if isinstance(scalar, typed.SizeOf):
             return scalar.length
         return fixed(scalar.text, scalar) if scalar.text is not None else self.file.counted()
+
+
+def _constant(found: typed.Expression) -> float | None:
+    inner = found.operand if isinstance(found, typed.Convert) else found
+    return inner.value if isinstance(inner, typed.Constant) else None
 
 
 def _a(found: typed.Expression) -> str:

@@ -1,4 +1,4 @@
-"""The typed tree: what `check` makes of a file, and all that a lowering needs to know of it.
+"""The typed tree: what `check_program` makes of a file, and all that a lowering needs to know of it.
 
 Names are resolved, conversions explicit, operators known to the table of operators.py, draws numbered. docs/compll.md
 says what each construct means; this file says where it is found.

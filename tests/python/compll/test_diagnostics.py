@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from casync.compll import CompllError, check, parse
+from casync.compll import CompllError, check_program, parse
 from casync.compll.diagnostics import KINDS
 from casync.errors import CasyncError
 
@@ -18,7 +18,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "compll" / "diagnostics").glob("*
 
 def diagnose(path: Path) -> CompllError:
     try:
-        check(parse(path.read_text(encoding="utf-8"), path.name))
+        check_program(parse(path.read_text(encoding="utf-8"), path.name))
     except CompllError as error:
         return error
     raise AssertionError(f"{path.name}: nothing is wrong with it")

@@ -19,6 +19,7 @@ FILES = [*library_files().values(), *sorted((FOLDER / "drafts").glob("*.cll"))]
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in [*FILES, FOLDER / "figure5.cll"]}
 
 AT = tree.Span(0, 0, 1, 1)
+COMMENTS = ["// one\n", "/* two */", "\n// three\n\n", "/* four\n   lines */", "\n\n"]
 NAMES = st.sampled_from(["a", "b", "gradient", "Q", "params", "size"])
 NUMBERS = st.sampled_from(["0", "7", "0.5", "1e-3", "0x1p-100", "0xff", ".5", "3."])
 OPERATORS = ["+", "-", "*", "/", "%", "<<", ">>", "<", ">", "<=", ">=", "==", "!=", "&", "|", "^", "&&", "||"]
@@ -97,7 +98,7 @@ def test_comments_stay_wherever_they_are(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(sorted(TEXTS.values())))
     places = [match.start() for match in re.finditer(r"\s", re.sub(r"//.*\n|\\", lambda m: "x" * len(m[0]), text))]
     for place in sorted(data.draw(st.lists(st.sampled_from(places), max_size=4, unique=True)), reverse=True):
-        comment = data.draw(st.sampled_from(["// one\n", "/* two */", "\n// three\n\n", "/* four\n   lines */", "\n\n"]))
+        comment = data.draw(st.sampled_from(COMMENTS))
         text = f"{text[:place]} {comment}{text[place:]}"
     program = parse(text)
     once = format_program(program)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from casync.compll import CompllError, check, format_program, parse
+from casync.compll import CompllError, check_program, format_program, parse
 from casync.compll.library import library_files
 
 FOLDER = Path(__file__).parents[2] / "compll"
@@ -21,7 +21,7 @@ def look_at(text: str) -> None:
     try:
         program = parse(text)
         assert parse(format_program(program)).items == program.items
-        check(program)
+        check_program(program)
     except CompllError as error:
         assert str(error).startswith("<text>:")
 
@@ -53,6 +53,9 @@ def test_halves_of_two_files(first: str, second: str, cut: float, resume: float)
     look_at(first[: int(cut * len(first))] + second[int(resume * len(second)) :])
 
 
-@pytest.mark.parametrize("text", ["", "\0", "\r\n", "\\", '"', "/*", "//", "é", "\ufeff", "void encode", "\u2028float x;"])
+ODD = ["", "\0", "\r\n", "\\", '"', "/*", "//", "é", "\ufeff", "void encode", "\u2028float x;", "float x;\rfloat y;"]
+
+
+@pytest.mark.parametrize("text", ODD)
 def test_odd_texts(text: str) -> None:
     look_at(text)
