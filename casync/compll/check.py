@@ -7,7 +7,7 @@ can be run: `codec.decode` is None.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from casync.compll import tree, typed
@@ -17,7 +17,8 @@ from casync.compll.expressions import Expressions
 from casync.compll.properties import check_properties, whole_unit
 from casync.compll.rounds import cut_into_rounds
 from casync.compll.scope import File, Scope, Variable, refuse_known
-from casync.compll.statements import Body, Extraction
+from casync.compll.statements import Body, Payload
+from casync.compll.tree import walk
 from casync.compll.types import FLOAT, UINT8, UNIT, Array, Scalar, Type, fixed
 
 __all__ = ["ENTRIES", "check_program"]
@@ -63,7 +64,7 @@ class _Checker:
         self.constants: list[typed.GlobalConstant] = []
         self.block = self._only(tree.Properties, "properties")
         self.entries: dict[str, tree.Function] = {}
-        self.payload = Extraction()
+        self.payload = Payload()
         self.after_encode: dict[str, Variable] = {}
         self.kept: tuple[str, ...] = ()
 
@@ -394,18 +395,8 @@ def _always_returns(statements: Sequence[tree.Statement]) -> bool:
     return isinstance(last, tree.Return)
 
 
-def _nodes(node: tree.Node) -> list[tree.Node]:
-    found = [node]
-    for field in fields(node):
-        value = getattr(node, field.name)
-        for child in value if isinstance(value, tuple) else (value,):
-            if isinstance(child, tree.Node):
-                found += _nodes(child)
-    return found
-
-
 def _refuse_recursion(item: tree.Function) -> None:
-    for node in _nodes(item):
+    for node in walk(item):
         if isinstance(node, tree.Call) and node.function == item.name:
             raise fail("recursion", node, f"`{item.name}` calls itself", "a function that is defined above")
 
@@ -415,7 +406,7 @@ def _sites(program: tree.Program) -> dict[int, int]:
     drawing = [
         node
         for item in program.items
-        for node in _nodes(item)
+        for node in walk(item)
         if isinstance(node, tree.Draw) or (isinstance(node, tree.Call) and node.function == "sample")
     ]
     drawing.sort(key=lambda node: node.span.start)

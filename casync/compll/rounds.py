@@ -33,14 +33,14 @@ def cut_into_rounds(statements: Sequence[typed.Statement]) -> tuple[typed.Round,
 
 
 def _set_by(statements: Sequence[typed.Statement]) -> Iterator[str]:
+    """Variables and globals; a state is kept anyway."""
     for statement in statements:
-        if isinstance(statement, typed.Assign):
-            yield from (target.name for target in statement.targets)
-        elif isinstance(statement, typed.Store):
-            yield statement.target.name
-        elif isinstance(statement, typed.If):
+        if isinstance(statement, typed.If):
             yield from _set_by(statement.then)
             yield from _set_by(statement.otherwise)
+        else:
+            targets = statement.targets if isinstance(statement, typed.Assign) else (statement.target,)
+            yield from (target.name for target in targets if target.storage in ("variable", "global"))
 
 
 def _needed(statements: Sequence[typed.Statement], ends: Sequence[typed.Aggregate | None]) -> Iterator[str]:

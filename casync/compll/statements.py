@@ -11,14 +11,14 @@ from casync.compll.expressions import Expressions
 from casync.compll.scope import Scope, Variable
 from casync.compll.types import UINT8, UNIT, Array, Element, Length, Scalar, Type
 
-__all__ = ["AGGREGATIONS", "Body", "Extraction"]
+__all__ = ["AGGREGATIONS", "Body", "Payload"]
 
 AGGREGATIONS = ("sum", "mean", "max", "satsum")
 
 
 @dataclass
-class Extraction:
-    """What the payload holds, for extract; filled by the concat of encode."""
+class Payload:
+    """What encode packs, for extract; None until encode is checked."""
 
     items: tuple[typed.Item, ...] | None = None
 
@@ -28,7 +28,7 @@ class Body:
     """Checks the body of one function. `payload` is shared between encode, decode and merge."""
 
     scope: Scope
-    payload: Extraction
+    payload: Payload
     results: tuple[Element, ...] | None = None  # of a function over values
     whole_unit: bool = True
     packed: tuple[typed.Item, ...] | None = None  # by this function
@@ -297,7 +297,7 @@ class Body:
             )  # fmt: skip
         if names[1] == "satsum" and value.type.element.floating:
             raise fail("aggregate-value", call.arguments[1], "a saturating sum of floats", "integers, or sum")
-        variable.local = False
+        variable.local, variable.text = False, None
         return typed.Aggregate(variable=names[0], type=value.type, operation=str(names[1]), span=node.span)
 
 

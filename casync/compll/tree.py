@@ -6,7 +6,8 @@ have equal trees. Parentheses leave no node: the tree's shape says what they sai
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 
 __all__ = [
     "Assign",
@@ -42,6 +43,7 @@ __all__ = [
     "TypeName",
     "Unary",
     "Variable",
+    "walk",
 ]
 
 
@@ -289,3 +291,13 @@ class Program:
     comments: tuple[Comment, ...] = field(compare=False)
     text: str = field(compare=False, repr=False)
     path: str = field(compare=False)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    yield node
+    for part in fields(node):
+        value = getattr(node, part.name)
+        for child in value if isinstance(value, tuple) else (value,):
+            if isinstance(child, Node):
+                yield from walk(child)

@@ -118,3 +118,30 @@ def test_merge_packs_what_encode_packs() -> None:
     with pytest.raises(CompllError) as error:
         check_program(parse(encode + merge.format(body.format("reduce(a, add), reduce(b, add)"))))
     assert error.value.kind == "concat-value"
+
+
+def test_an_aggregated_value_is_another_one() -> None:
+    """Its length, too: `n` below is not `world` any more, so the arrays may differ."""
+    before = "properties { aggregation = gather; bound = 8 * size + 8; } "
+    text = "int32 n = world; {} int32* a = range(n), b = range(world); compressed = concat(map(a, b, add));"
+    text = text.replace("a = range(n), b = range(world)", "a = range(n); int32* b = range(world)")
+    assert codec(text.format("")).fixed_size
+    assert kind(text.format("aggregate(n, sum);"), before=before) == "length"
+
+
+def test_how_an_owner_encodes_may_differ_but_not_what_it_packs() -> None:
+    merged = " void encode_merged(float* gradient, uint8* compressed) {{ {} }}"
+    encode = ENCODE.format("compressed = concat(gradient);")
+    packed = check_program(parse(encode + merged.format("compressed = concat(map(gradient, abs));"))).encode_merged
+    assert packed is not None and packed.inputs == ("gradient",)
+    with pytest.raises(CompllError) as error:
+        check_program(parse(encode + merged.format("compressed = concat(reduce(gradient, add));")))
+    assert error.value.kind == "concat-value"
+
+
+def test_live_values_are_those_read_after_the_cut() -> None:
+    encode = (
+        "float a = reduce(gradient, add); float b = reduce(gradient, greater); float c = a + b; "
+        "aggregate(c, sum); float d = b + c; aggregate(d, max); compressed = concat(a, d);"
+    )
+    assert [part.live for part in codec(encode).encode.rounds] == [(), ("a", "b"), ("a",)]

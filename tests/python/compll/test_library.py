@@ -102,9 +102,7 @@ def test_table_5() -> None:
 
 
 def calls(node: tree.Node) -> set[str]:
-    from casync.compll.check import _nodes
-
-    found = {part.function for part in _nodes(node) if isinstance(part, (tree.Call, tree.Draw))}
+    found = {part.function for part in tree.walk(node) if isinstance(part, (tree.Call, tree.Draw))}
     return found & set(OPERATORS)
 
 
