@@ -40,7 +40,7 @@ def evaluate(expression: typed.Expression, parameters: Mapping[str, typed.Parame
     for values in product(*choices):
         try:
             yield _value(expression, dict(zip(names, values, strict=True)))
-        except _NotHere:
+        except (_NotHere, ArithmeticError, ValueError):
             return
 
 
@@ -77,6 +77,8 @@ _OPERATIONS = {
     "min": min,
     "max": max,
     "neg": lambda a: -a,
+    "floor": math.floor,
+    "ceil": math.ceil,
 }
 
 
@@ -89,7 +91,10 @@ def _value(expression: typed.Expression, given: Mapping[str, float]) -> float:
     if isinstance(expression, typed.Choice):
         return values[1] if values[0] else values[2]
     if isinstance(expression, typed.Convert):
-        return values[0]
+        return values[0] if expression.type.element.floating else int(values[0])
+    if isinstance(expression, typed.Operation) and expression.name == "/":
+        quotient = values[0] / values[1]
+        return quotient if expression.type.element.floating else int(quotient)
     if isinstance(expression, typed.Operation) and expression.name in _OPERATIONS:
         return _OPERATIONS[expression.name](*values)
     raise _NotHere

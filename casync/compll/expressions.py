@@ -195,8 +195,10 @@ class Expressions:
         if node.operator == "~" and operand.type.element.floating:
             raise fail("type", node, "`~` of a float", "integers")
         element = operand.type.element.arithmetic
-        name = {"-": "neg", "+": "+", "~": "~"}[node.operator]
-        return self._operation(name, (self.convert(operand, element),), element, node)
+        operand = self.convert(operand, element)
+        if node.operator == "+":
+            return operand
+        return self._operation("neg" if node.operator == "-" else "~", (operand,), element, node)
 
     def _binary(self, node: tree.Binary) -> typed.Expression:
         left, right = self.scalar(node.left), self.scalar(node.right)

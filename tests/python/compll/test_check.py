@@ -145,3 +145,20 @@ def test_live_values_are_those_read_after_the_cut() -> None:
         "aggregate(c, sum); float d = b + c; aggregate(d, max); compressed = concat(a, d);"
     )
     assert [part.live for part in codec(encode).encode.rounds] == [(), ("a", "b"), ("a",)]
+
+
+@pytest.mark.parametrize(
+    ("unit", "most", "fine"),
+    [
+        ("params.n", 5000, True),
+        ("+params.n", 5000, True),
+        ("4096 / params.n * params.n", 4096, True),
+        ("4096 / params.n * params.n", 5000, False),
+    ],
+)
+def test_units_are_worked_out_where_parameters_decide(unit: str, most: int, fine: bool) -> None:
+    before = f"param P {{ int32 n = 8 in [1, {most}]; }} properties {{ unit = {unit}; }} "
+    if fine:
+        assert codec("compressed = concat(gradient);", before=before).properties.unit is not None
+    else:
+        assert kind("compressed = concat(gradient);", before=before) == "property-value"
