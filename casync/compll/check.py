@@ -14,6 +14,7 @@ from casync.compll import tree, typed
 from casync.compll.constants import evaluate, number
 from casync.compll.diagnostics import Located, fail
 from casync.compll.expressions import Expressions
+from casync.compll.lengths import product
 from casync.compll.properties import check_properties, whole_unit
 from casync.compll.rounds import cut_into_rounds
 from casync.compll.scope import File, Scope, Variable, refuse_known
@@ -209,7 +210,7 @@ class _Checker:
             type_ = Array(variable.element, lengths[0])
         else:
             rows, columns = lengths
-            type_ = Array(variable.element, fixed(f"({rows.text} * {columns.text})"), matrix=(rows, columns))
+            type_ = Array(variable.element, product(rows, columns), matrix=(rows, columns))
         variable.type = variable.declared = type_
         variable.local = item.name in self.known_local
         return variable

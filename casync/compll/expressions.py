@@ -163,7 +163,10 @@ class Expressions:
             )
         text = length.text if length.sized else None
         local = of.local and not length.sized
-        return typed.SizeOf(type=Scalar(INT32), length=length, span=node.span, local=local, text=text)
+        return typed.SizeOf(
+            type=Scalar(INT32), length=length, array=of, chunks=node.name == "count", span=node.span,
+            local=local, text=text,
+        )  # fmt: skip
 
     def _parameter(self, node: tree.Member) -> typed.Expression:
         parameter = self.file.parameters.get(node.name)

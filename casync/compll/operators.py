@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from casync.compll import typed
-from casync.compll.types import INT32, Array, Element, Length, Scalar, Type, chunk_count, fixed
+from casync.compll.lengths import COLUMNS, ROWS, at_most, product, sampled
+from casync.compll.types import INT32, UNIT, Array, Element, Length, Scalar, Type, chunk_count
 
 __all__ = ["OPERATORS", "TABLE_4", "Operator", "OperatorCall", "register_operator"]
 
@@ -91,14 +92,8 @@ def register_operator(
 # --- typing rules
 
 
-def _product(left: Length, right: Length) -> Length:
-    if not left.sized or not right.sized:
-        raise ValueError("a matrix has sized dimensions")
-    return fixed("size") if (left.text, right.text) == ("rows", "cols") else fixed(f"({left.text} * {right.text})")
-
-
 def _matrix(element: Element, rows: Length, columns: Length) -> Array:
-    return Array(element, _product(rows, columns), matrix=(rows, columns))
+    return Array(element, product(rows, columns), matrix=(rows, columns))
 
 
 def _plain(array: Array, element: Element | None = None) -> Array:
@@ -149,8 +144,8 @@ def _chunks(call: OperatorCall) -> tuple[Type, ...]:
 
 def _matrix_view(call: OperatorCall) -> tuple[Type, ...]:
     (array,) = call.arrays
-    call.same_length(0, fixed("size"))
-    return (_matrix(array.element, fixed("rows"), fixed("cols")),)
+    call.same_length(0, UNIT)
+    return (_matrix(array.element, ROWS, COLUMNS),)
 
 
 def _transpose(call: OperatorCall) -> tuple[Type, ...]:
@@ -189,7 +184,7 @@ def _whole_chunks(array: Array, index: Array, call: OperatorCall) -> Length:
     size = array.chunk.expression if array.chunk is not None else None
     if size is None or size.text is None or not index.length.sized:
         return call.counted()
-    return fixed(f"({size.text} * {index.length.text})")
+    return product(call.length(size), index.length)
 
 
 def _scatter(call: OperatorCall) -> tuple[Type, ...]:
@@ -200,15 +195,16 @@ def _scatter(call: OperatorCall) -> tuple[Type, ...]:
 
 
 def _sample(call: OperatorCall) -> tuple[Type, ...]:
-    (array,), (rate,) = call.arrays, call.scalars
-    sized = array.length.sized and rate.text is not None
-    return (Array(array.element, fixed(f"sample({array.length.text}, {rate.text})") if sized else call.counted()),)
+    (array,), (stride,) = call.arrays, call.scalars
+    if not array.length.sized or stride.text is None:
+        return (Array(array.element, call.counted()),)
+    return (Array(array.element, sampled(array.length, stride)),)
 
 
 def _topk(call: OperatorCall) -> tuple[Type, ...]:
     (array,), (count,) = call.arrays, call.scalars
     sized = array.length.sized and count.text is not None
-    length = fixed(f"min({count.text}, {array.length.text})") if sized else call.counted()
+    length = at_most(count, array.length) if sized else call.counted()
     return Array(INT32, length), Array(array.element, length)
 
 
@@ -261,8 +257,8 @@ for _operator in (
     Operator("scatter", ("int_array", "array", "int"), "scatter(index, G, n)", "n zeros, then G[i] at index[i], which "
              "are distinct; of a view whole chunks. A NaN in G makes all n NaN.", ("dgc", "graddrop", "adacomp"),
              _scatter),
-    Operator("sample", ("array", "scalar"), "sample(G, rate)", "Each s-th element, s = max(1, floor(1 / rate)), from a "
-             "start below s that this rank draws.", ("dgc", "graddrop"), _sample),
+    Operator("sample", ("array", "int"), "sample(G, stride)", "G.size / s elements, each s-th, s = max(1, "
+             "min(stride, G.size)), from a start below s that this rank draws.", ("dgc", "graddrop"), _sample),
     Operator("topk", ("array", "int"), "topk(G, k)", "Indices and values of the k largest magnitudes, ties to the "
              "lower index, in order of index.", ("dgc", "graddrop", "topkc"), _topk),
     Operator("hadamard", ("array", "int"), "hadamard(G, n)", "The first n values of the orthonormal Walsh-Hadamard "

@@ -132,7 +132,13 @@ class StochasticFloor(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class SizeOf(Expression):
+    """The number `length` of elements of `array`, or with `chunks` of its chunks. Without an array it is that of a
+    sized length, as the unit's.
+    """
+
     length: Length
+    array: Expression | None = None
+    chunks: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,7 @@ def test_draws_are_numbered_in_the_order_of_the_text() -> None:
         "float b(float x) { return x + shared_random<float>(0, 1); } "
         "float a(float x) { return b(x) + random<float>(0, 1); } "
     )
-    functions = codec("compressed = concat(map(sample(gradient, 0.5), a));", before=before).functions
+    functions = codec("compressed = concat(map(sample(gradient, 2), a));", before=before).functions
     assert [function.private for function in functions] == [False, True]
     drawn = [function.body[0].values[0].operands[1].drawing for function in functions]  # type: ignore[attr-defined]
     assert drawn == [typed.Drawing(0, True), typed.Drawing(1, False)]

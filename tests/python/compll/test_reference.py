@@ -1,0 +1,111 @@
+"""The typed tree says enough to run. With an interpreter of it (conftest.py) onebit and terngrad give the bytes of
+casync_core's hand-written codecs, and the other algorithms do what their papers say.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from casync.compll.library import library_files
+
+ROOT = Path(__file__).parents[3]
+NAMES = [*library_files(), "thc", "topkc"]
+F = np.float32
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def golden(spec: str) -> tuple[bytes, bytes]:
+    file = ROOT / "tests" / "cpp" / "codec" / "data" / "payloads.txt"
+    found = (line.split() for line in file.read_text(encoding="utf-8").splitlines())
+    return next((bytes.fromhex(payload), bytes.fromhex(values)) for name, payload, values in found if name == spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "given"),
+    [
+        ("onebit", "onebit", {}),
+        ("terngrad(bits=2)", "terngrad", {"bits": 2}),
+        ("terngrad(bits=4)", "terngrad", {"bits": 4}),
+        ("terngrad(bits=8)", "terngrad", {"bits": 8}),
+    ],
+)
+def test_the_hand_written_codecs_write_the_same_bytes(machine: Any, spec: str, name: str, given: dict) -> None:
+    gradient = [((i * 37) % 101 - 50) / 64 for i in range(333)]
+    rank = machine(name, (3, 111), name_hash=0x0123456789ABCDEF, step=0, **given)
+    payload, decoded = golden(spec)
+    assert rank.encode(gradient).hex() == payload.hex()
+    assert rank.decode(payload).tobytes() == decoded
+
+
+def gradient(n: int, seed: int = 1) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(n) * 0.01).astype(F)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize("x", [gradient(1000), gradient(1000) ** 3, np.zeros(1000, F)], ids=["normal", "heavy", "zero"])
+def test_decoding_never_ends_further_away_than_nothing(machine: Any, name: str, x: np.ndarray) -> None:
+    given = {"rank": 2} if name == "powersgd" else {}
+    rank = machine(name, (40, 25))
+    rank.params |= given
+    decoded = rank.decode(rank.encode(x))
+    assert decoded.shape == x.shape and np.isfinite(decoded).all()
+    if rank.codec.properties.contractive:
+        assert np.linalg.norm(x - decoded) <= np.linalg.norm(x) * (1 + 1e-6)
+    if not x.any():
+        assert not decoded.any()
+
+
+def test_bounds_hold(machine: Any) -> None:
+    for name in ("dgc", "graddrop", "adacomp", "threelc"):
+        for x in (gradient(1000), np.zeros(1000, F), np.ones(1000, F)):
+            rank = machine(name, (40, 25))
+            payload = rank.encode(x)
+            bound = rank.codec.properties.bound
+            assert bound is not None and len(payload) <= rank.value(bound), name
+
+
+@pytest.mark.parametrize(("name", "kept"), [("dgc", "v"), ("adacomp", "residual")])
+def test_what_is_not_sent_is_kept(machine: Any, name: str, kept: str) -> None:
+    rank, x = machine(name, (40, 25)), gradient(1000)
+    decoded = rank.decode(rank.encode(x))
+    assert decoded.any()
+    np.testing.assert_allclose(decoded + np.array(rank.env[kept], F), x, atol=1e-8)
+
+
+def test_dgc_sends_the_largest(machine: Any) -> None:
+    rank, x = machine("dgc", (40, 25), ratio=F(0.05)), gradient(1000)
+    decoded = rank.decode(rank.encode(x))
+    sent = np.flatnonzero(decoded)
+    assert 40 <= len(sent) <= 50
+    assert np.abs(x[sent]).min() >= np.sort(np.abs(x))[-80]
+    warm = machine("dgc", (40, 25), warmup_steps=10, step=15)
+    assert np.count_nonzero(warm.decode(warm.encode(x))) <= math.ceil(0.0625 * 1000)
+
+
+def test_threelc_shortens_runs_of_zeros(machine: Any) -> None:
+    rank, x = machine("threelc", (40, 25)), np.zeros(1000, F)
+    x[0] = 1
+    payload = rank.encode(x)
+    assert payload[8] == 2 * 81 + 27 + 9 + 3 + 1
+    assert len(payload) == 8 + 1 + math.ceil(199 / 14)  # 199 quintets of zeros
+    assert payload[9:] == bytes([255] * 14 + [244])
+
+
+def test_powersgd_is_exact_for_a_matrix_of_its_rank(machine: Any) -> None:
+    left, right = gradient(40 * 2).reshape(40, 2), gradient(2 * 25, seed=2).reshape(2, 25)
+    rank, x = machine("powersgd", (40, 25)), (left @ right).ravel()
+    np.testing.assert_allclose(rank.decode(rank.encode(x)), x, atol=1e-7)
+
+
+def test_tbq_takes_its_threshold_from_the_first_gradient(machine: Any) -> None:
+    rank, x = machine("tbq", (40, 25)), gradient(1000)
+    decoded = rank.decode(rank.encode(x))
+    tau = 4 * np.abs(x).mean()
+    np.testing.assert_allclose(np.abs(decoded[decoded != 0]), tau, rtol=1e-5)
+    assert np.count_nonzero(decoded) == np.count_nonzero(np.abs(x) > tau)
+    assert np.isnan(rank.decode(b"\xff" * 250)).all()
