@@ -30,6 +30,8 @@ def _operation(name: str, *operands: typed.Expression) -> typed.Expression:
 def product(left: Length, right: Length) -> Length:
     if (left, right) == (ROWS, COLUMNS):
         return UNIT
+    if not left.sized or not right.sized:
+        return Length("counted", f"({left.text} * {right.text})")
     return fixed(f"({left.text} * {right.text})", _operation("*", value_of(left), value_of(right)))
 
 

@@ -239,6 +239,9 @@ class Body:
         items = []
         for argument in arguments:
             is_counted = isinstance(argument.type, Array) and not argument.type.length.sized
+            if is_counted and argument.type.matrix is not None:
+                message = "a matrix whose sides a receiver cannot know"
+                raise fail("concat-value", argument.span, message, "sides that shape, parameters and step decide")
             items.append(typed.Item(_stored(argument.type), is_counted and argument.type.length not in counts))
             if is_counted:
                 counts.add(argument.type.length)

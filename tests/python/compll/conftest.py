@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,35 +56,20 @@ def divide(a: Any, b: Any) -> Any:
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
+    **{"+": operator.add, "-": operator.sub, "*": operator.mul, "&": operator.and_, "|": operator.or_},
     "/": divide,
     "%": lambda a, b: a - truncated(a, b) * b if b else 0,
     "<<": lambda a, b: a << b % 32,
     ">>": lambda a, b: a >> b % 32,
-    "&": lambda a, b: a & b,
-    "|": lambda a, b: a | b,
     "^": lambda a, b: a ^ b,
     "~": lambda a: ~a,
     "neg": lambda a: -a,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    ">": lambda a, b: a > b,
-    "<=": lambda a, b: a <= b,
-    ">=": lambda a, b: a >= b,
+    **{"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge},
     "&&": lambda a, b: bool(a) and bool(b),
     "||": lambda a, b: bool(a) or bool(b),
     "!": lambda a: not a,
     "abs": abs,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "rint": np.rint,
-    "sqrt": np.sqrt,
-    "exp2": np.exp2,
-    "log2": np.log2,
-    "cos": np.cos,
+    **{name: getattr(np, name) for name in ("floor", "ceil", "rint", "sqrt", "exp2", "log2", "cos")},
     "min": lambda a, b: a if a < b else b,
     "max": lambda a, b: a if a > b else b,
     "smaller": lambda a, b: a if a < b else b,
@@ -221,9 +207,7 @@ class Machine:
     def several(self, node: typed.Apply) -> tuple[Any, ...]:
         given = [a if isinstance(a, typed.FunctionName) else self.value(a) for a in node.arguments]
         results = getattr(self, f"op_{node.operator}")(*given)
-        return tuple(
-            self.to(result, type_.element) for result, type_ in zip(results, node.types, strict=True)
-        )  # fmt: skip
+        return tuple(self.to(result, type_.element) for result, type_ in zip(results, node.types, strict=True))
 
     def rows(self, arrays: Sequence[Values]) -> list[tuple[Any, ...]]:
         """Element i of each array; of an array with a value per chunk that of the chunk."""

@@ -162,3 +162,11 @@ def test_units_are_worked_out_where_parameters_decide(unit: str, most: int, fine
         assert codec("compressed = concat(gradient);", before=before).properties.unit is not None
     else:
         assert kind("compressed = concat(gradient);", before=before) == "property-value"
+
+
+def test_a_matrix_with_a_counted_side_cannot_be_sent() -> None:
+    before = "properties { unit = whole; aggregation = gather; bound = 8 * size + 8; } "
+    text = "int32 r = {}; float** P, Q = decomp(matrix(gradient), r); compressed = concat(P, Q);"
+    assert kind(text.format("1 + reduce(gradient, greater)"), before=before) == "concat-value"
+    known = codec(text.format("min(rows, 4)"), before=before.replace("bound = 8 * size + 8; ", ""))
+    assert str(known.payload[1].type) == "float** of cols x min(rows, 4)"
