@@ -42,6 +42,11 @@ class ByteReader {
   template <typename T>
   T get() {
     static_assert(std::is_trivially_copyable_v<T>);
+    if constexpr (std::is_same_v<T, bool>) {
+      const auto byte = get<std::uint8_t>();
+      if (byte > 1) throw CorruptPayload(detail::concat("a byte of ", int{byte}, " where a bool was expected"));
+      return byte == 1;
+    }
     T value;
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
