@@ -93,7 +93,8 @@ format: $(VENV)/.dependencies
 bench: $(addprefix bench-,$(BENCHMARKS))
 
 bench-codec_speed: $(VENV)/.dependencies
-	@cmake -S benchmarks/codec_speed -B build/codec_speed -GNinja -DCMAKE_BUILD_TYPE=Release --log-level=WARNING >/dev/null
+	@cmake -S benchmarks/codec_speed -B build/codec_speed -GNinja -DCMAKE_BUILD_TYPE=Release --log-level=WARNING \
+	  -DPython_EXECUTABLE=$(VENV)/bin/python >/dev/null
 	@cmake --build build/codec_speed --target codec_speed
 	@mkdir -p benchmarks/results
 	@build/codec_speed/codec_speed --json benchmarks/results/codec_speed.json $(ARGS)

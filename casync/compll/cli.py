@@ -1,4 +1,4 @@
-"""The command `casync compll`: check, format and count CompLL files."""
+"""The command `casync compll`: check, format, count and translate CompLL files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from casync.compll import typed
 from casync.compll.check import check_program
 from casync.compll.count import PAPER, count_lines, table
 from casync.compll.diagnostics import CompllError
+from casync.compll.emit_cpu import emit
 from casync.compll.fmt import format_program
 from casync.compll.library import library_files
 from casync.compll.parser import parse
 from casync.compll.tree import Program
+from casync.errors import NotAvailableError
 
 __all__ = ["main"]
 
@@ -27,6 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     formatted = commands.add_parser("fmt", help="lay a file out in the one way there is")
     formatted.add_argument("file", metavar="FILE", help="a .cll file, changed in place")
     formatted.add_argument("--check", action="store_true", help="change nothing; status 1 if it would change")
+    shown = commands.add_parser("show", help="print the code that is generated for a file")
+    shown.add_argument("file", metavar="FILE", help="a .cll file")
+    shown.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
     counted = commands.add_parser("count", help="lines of logic and of functions, beside table 5 of the paper")
     counted.add_argument("files", nargs="*", metavar="FILE", help="files to count (default: the library)")
     return parser
@@ -40,8 +45,10 @@ def main(argv: Sequence[str]) -> int:
             return _check(arguments.file)
         if arguments.command == "fmt":
             return _format(Path(arguments.file), arguments.check)
+        if arguments.command == "show":
+            return _show(Path(arguments.file), arguments.target)
         return _count(arguments.files)
-    except (CompllError, OSError, UnicodeDecodeError) as error:
+    except (CompllError, NotAvailableError, OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
 
@@ -55,6 +62,13 @@ def _check(path: str) -> int:
     sys.stdout.write(f"{path}: {_summary(codec)}\n")
     if codec.decode is None:
         sys.stdout.write("    no decode: it can be encoded with, and is no codec yet\n")
+    return 0
+
+
+def _show(path: Path, target: str) -> int:
+    if target == "cuda":
+        raise NotAvailableError("code for CUDA is not there yet; there is --target cpu")
+    sys.stdout.write(emit(check_program(_read(path)), path.stem))
     return 0
 
 

@@ -4,6 +4,7 @@
 #include "casync/codec.hpp"
 #include "casync/error.hpp"
 #include "codec/cpu/codecs.hpp"
+#include "codec/cpu/generated_codec.hpp"
 #include "codec/spec.hpp"
 
 namespace casync {
@@ -19,8 +20,6 @@ constexpr std::array kEntries{
     Entry{"none", codec::make_none},
     Entry{"fp16", codec::make_fp16},
     Entry{"bf16", codec::make_bf16},
-    Entry{"onebit", codec::make_onebit},
-    Entry{"terngrad", codec::make_terngrad},
     Entry{"test_topk", codec::make_test_topk},
     Entry{"test_tworound", codec::make_test_two_round},
 };
@@ -31,6 +30,7 @@ std::vector<std::string> codec_names() {
   std::vector<std::string> names;
   for (const Entry& entry : kEntries)
     if (!entry.name.starts_with(kTestOnly)) names.emplace_back(entry.name);
+  for (const codec::GeneratedCodec& generated : codec::generated_codecs()) names.emplace_back(generated.name);
   return names;
 }
 
@@ -38,6 +38,8 @@ std::shared_ptr<const Codec> make_codec(std::string_view text) {
   codec::Spec spec = codec::parse_spec(text);
   for (const Entry& entry : kEntries)
     if (entry.name == spec.name()) return entry.make(spec);
+  for (const codec::GeneratedCodec& generated : codec::generated_codecs())
+    if (generated.name == spec.name()) return codec::make_generated(generated, spec);
   std::string known;
   for (const std::string& name : codec_names()) known += (known.empty() ? "" : ", ") + name;
   throw InvalidArgument(detail::concat("codec '", spec.name(), "' is not known; known: ", known));

@@ -92,8 +92,9 @@ def philox(counter: tuple[int, ...], key: int) -> tuple[int, ...]:
 class Machine:
     """One rank and one unit, which begins at coordinate 0."""
 
-    def __init__(self, name: str, shape: tuple[int, int], **given: Any) -> None:
-        self.codec = check_program(parse(FILES[name].read_text(encoding="utf-8"), f"{name}.cll"))
+    def __init__(self, name: str | Path, shape: tuple[int, int], **given: Any) -> None:
+        path = name if isinstance(name, Path) else FILES[name]
+        self.codec = check_program(parse(path.read_text(encoding="utf-8"), path.name))
         self.hash = given.pop("name_hash", 0)
         size = shape[0] * shape[1]
         self.read_only = dict(size=size, rows=shape[0], cols=shape[1], step=5000, world=1, rank=0, name=0)

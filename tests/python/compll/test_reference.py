@@ -1,5 +1,5 @@
 """The typed tree says enough to run. With an interpreter of it (conftest.py) onebit and terngrad give the bytes of
-casync_core's hand-written codecs, and the other algorithms do what their papers say.
+tests/cpp/codec/data/payloads.txt, which hand-written codecs wrote, and the other algorithms do what their papers say.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def golden(spec: str) -> tuple[bytes, bytes]:
         ("terngrad(bits=8)", "terngrad", {"bits": 8}),
     ],
 )
-def test_the_hand_written_codecs_write_the_same_bytes(machine: Any, spec: str, name: str, given: dict) -> None:
+def test_the_bytes_are_those_that_hand_written_codecs_wrote(machine: Any, spec: str, name: str, given: dict) -> None:
     gradient = [((i * 37) % 101 - 50) / 64 for i in range(333)]
     rank = machine(name, (3, 111), name_hash=0x0123456789ABCDEF, step=0, **given)
     payload, decoded = golden(spec)

@@ -13,8 +13,6 @@ using CodecPointer = std::shared_ptr<const Codec>;
 CodecPointer make_none(Spec& spec);
 CodecPointer make_fp16(Spec& spec);
 CodecPointer make_bf16(Spec& spec);
-CodecPointer make_onebit(Spec& spec);
-CodecPointer make_terngrad(Spec& spec);
 
 // For tests of the runtime: the shapes of codec that the shipped ones do not have.
 CodecPointer make_test_topk(Spec& spec);

@@ -19,13 +19,4 @@ bool merge_float32(const MergeSource* sources, std::int64_t count, float* out, s
 bool merge_float16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming);
 bool merge_bfloat16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming);
 
-bool onebit_encode(const float* accumulated, float* residual, float mid, std::int64_t n, std::byte* payload);
-bool onebit_merge(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming);
-
-bool terngrad_encode(const float* accumulated, float mid, std::int64_t n, int bits, const RandomKey& key,
-                     std::byte* payload);
-bool terngrad_merge2(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming);
-bool terngrad_merge4(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming);
-bool terngrad_merge8(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming);
-
 }  // namespace casync::codec::CASYNC_KERNEL_ISA

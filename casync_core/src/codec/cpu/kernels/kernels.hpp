@@ -35,20 +35,29 @@ using StoreRaw = bool (*)(const float* src, float first, float second, void* dst
 /// is aligned to 64 bytes.
 using Merge = bool (*)(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool stream);
 
+/// What encodes one unit of a generated codec. x = accumulated + residual (or accumulated alone), y = x * mid; the
+/// payload of y goes to `payload`, and x - D / mid to `residual`, if there is one.
+struct UnitJob {
+  const float* accumulated = nullptr;
+  float* residual = nullptr;
+  float mid = 1.0F;
+  std::int64_t n = 0;
+  std::byte* payload = nullptr;
+  RandomKey key;
+};
+
+/// The inner loops that are generated from one CompLL file for one choice of the parameters that decide widths.
+/// `encode` says whether y, or what was to be sent, is not finite; then the payload decodes to NaN and the residual is
+/// as it was.
+struct UnitKernels {
+  bool (*encode)(const UnitJob& job) = nullptr;
+  Merge merge = nullptr;
+};
+
 struct Kernels {
   LoadRaw load_raw[4];  ///< by DType: float32, float16, bfloat16, float64
   StoreRaw store_raw[4];
   Merge merge_raw[3];  ///< payloads are elements of float32, float16, bfloat16
-
-  /// One group of `onebit`. x = accumulated + residual (or accumulated alone), y = x * mid. Writes the means of y >= 0
-  /// and of y < 0 and the bits to `payload`, and x - D/mid to `residual`.
-  bool (*onebit_encode)(const float* accumulated, float* residual, float mid, std::int64_t n, std::byte* payload);
-  Merge onebit_merge;
-
-  /// One unit of `terngrad`, n <= 4096: minimum, gap, then n codes of `bits` bits.
-  bool (*terngrad_encode)(const float* accumulated, float mid, std::int64_t n, int bits, const RandomKey& key,
-                          std::byte* payload);
-  Merge terngrad_merge[3];  ///< 2, 4, 8 bits
 
   /// Orders non-temporal stores before whatever tells another thread that the data is there.
   void (*fence)();

@@ -169,11 +169,31 @@ CASYNC_INLINE U32x16 as_bits(const F32x16& a) {
 
 /// a < b ? a : b, which fixes the result for zeros of either sign.
 CASYNC_INLINE F32x16 smaller(F32x16 a, const F32x16& b) {
-  for (int k = 0; k < kRegisters; ++k) a.r[k] = a.r[k] < b.r[k] ? a.r[k] : b.r[k];
+  for (int k = 0; k < kRegisters; ++k) {
+#if defined(__AVX512BW__)
+    a.r[k] = _mm512_min_ps(a.r[k], b.r[k]);
+#elif defined(__AVX2__)
+    a.r[k] = _mm256_min_ps(a.r[k], b.r[k]);
+#elif defined(__SSE2__)
+    a.r[k] = _mm_min_ps(a.r[k], b.r[k]);
+#else
+    a.r[k] = a.r[k] < b.r[k] ? a.r[k] : b.r[k];
+#endif
+  }
   return a;
 }
 CASYNC_INLINE F32x16 larger(F32x16 a, const F32x16& b) {
-  for (int k = 0; k < kRegisters; ++k) a.r[k] = a.r[k] > b.r[k] ? a.r[k] : b.r[k];
+  for (int k = 0; k < kRegisters; ++k) {
+#if defined(__AVX512BW__)
+    a.r[k] = _mm512_max_ps(a.r[k], b.r[k]);
+#elif defined(__AVX2__)
+    a.r[k] = _mm256_max_ps(a.r[k], b.r[k]);
+#elif defined(__SSE2__)
+    a.r[k] = _mm_max_ps(a.r[k], b.r[k]);
+#else
+    a.r[k] = a.r[k] > b.r[k] ? a.r[k] : b.r[k];
+#endif
+  }
   return a;
 }
 

@@ -19,10 +19,6 @@ const Kernels kKernels{
     .load_raw = {load_float32, load_float16, load_bfloat16, load_float64},
     .store_raw = {store_float32, store_float16, store_bfloat16, store_float64},
     .merge_raw = {merge_float32, merge_float16, merge_bfloat16},
-    .onebit_encode = onebit_encode,
-    .onebit_merge = onebit_merge,
-    .terngrad_encode = terngrad_encode,
-    .terngrad_merge = {terngrad_merge2, terngrad_merge4, terngrad_merge8},
     .fence = fence,
 };
 

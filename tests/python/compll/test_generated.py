@@ -1,0 +1,176 @@
+"""Generated C++, compiled and run, against the interpreter of the typed tree (conftest.py), which knows nothing of
+passes, lanes and levels.
+"""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from casync import cli
+from casync.compll.check import check_program
+from casync.compll.emit_cpu import emit, kernels_name
+from casync.compll.library import library_files
+from casync.compll.lower import lower, widths
+from casync.compll.parser import parse
+from casync.errors import NotAvailableError
+
+ROOT = Path(__file__).parents[3]
+OWN = ROOT / "tests" / "compll" / "quantisers"
+FILES = {**{name: library_files()[name] for name in ("onebit", "terngrad")}, "absmax": OWN / "absmax.cll",
+         "mean_sign": OWN / "mean_sign.cll"}  # fmt: skip
+FLAGS = {
+    "baseline": [],
+    "avx2": ["-mavx2", "-mf16c", "-mpopcnt"],
+    "avx512": ["-mavx2", "-mf16c", "-mpopcnt", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"],
+}
+NEEDED = {"baseline": set(), "avx2": {"avx2", "f16c"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+SIZES = [1, 2, 7, 8, 9, 15, 16, 17, 31, 127, 128, 129, 300, 500, 1023, 1024, 1025, 2500, 4096]
+F = np.float32
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def checked(name: str) -> Any:
+    return check_program(parse(FILES[name].read_text(encoding="utf-8"), f"{name}.cll"))
+
+
+@pytest.fixture(scope="module", params=sorted(FLAGS))
+def isa(request: pytest.FixtureRequest) -> str:
+    flags = set()
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("flags"):
+            flags = set(line.split(":")[1].split())
+            break
+    if not NEEDED[request.param] <= flags:
+        pytest.skip(f"this processor has no {request.param}")
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=sorted(FILES))
+def built(request: pytest.FixtureRequest, isa: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    name = request.param
+    folder = tmp_path_factory.mktemp(f"{name}-{isa}")
+    (folder / f"{name}.cc").write_text(emit(checked(name), name), encoding="utf-8")
+    core = ROOT / "casync_core"
+    command = ["g++", "-std=c++20", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi",
+               "-Wno-uninitialized", "-Wno-maybe-uninitialized", f"-DCASYNC_KERNEL_ISA={isa}",
+               f"-DHARNESS_KERNELS={kernels_name(name)}", f"-I{core}/src", f"-I{core}/include", *FLAGS[isa],
+               str(folder / f"{name}.cc"), str(OWN / "harness.cc"), "-o", str(folder / "run")]  # fmt: skip
+    subprocess.run(command, check=True)
+    return name, folder / "run"
+
+
+def units() -> list[np.ndarray]:
+    random = np.random.default_rng(7)
+    found = []
+    for n in SIZES:
+        normal = (random.standard_normal(n) * 0.01).astype(F)
+        found += [normal, normal**3]
+    odd = np.array([0.0, -0.0, 1e-42, -1e-42, 1e-30, 3.0, -3.0, 0.5], F)
+    return [*found, np.zeros(40, F), np.full(33, -2.5, F), np.resize(odd, 1100), np.resize(odd * F(1e-38), 77)]
+
+
+def run(program: Path, choice: int, cases: list[tuple[np.ndarray, np.ndarray, float, int]], *flags: int) -> list[Any]:
+    """(not finite, payload, residual, decoded) of each case."""
+    sent = b"".join(
+        struct.pack("<ifq", len(x), mid, size) + x.tobytes() + residual.tobytes() for x, residual, mid, size in cases
+    )
+    command = [str(program), str(choice), *map(str, flags)]
+    said = subprocess.run(command, input=sent, stdout=subprocess.PIPE, check=True, timeout=50).stdout
+    results, at = [], 0
+    for x, _, _, size in cases:
+        flag, payload, rest = said[at], said[at + 1 : at + 1 + size], said[at + 1 + size :]
+        residual, decoded = (np.frombuffer(rest, F, len(x), offset) for offset in (0, 4 * len(x)))
+        results.append((bool(flag), payload, residual, decoded))
+        at += 1 + size + 8 * len(x)
+    assert at == len(said)
+    return results
+
+
+@pytest.mark.parametrize("side_by_side", [0, 1])
+def test_bytes_and_values_are_those_of_the_text(built: tuple[str, Path], machine: Any, side_by_side: int) -> None:
+    name, program = built
+    for choice, chosen in enumerate(widths(checked(name))):
+        cases, expected = [], []
+        for x in units():
+            rank = machine(FILES[name], (1, len(x)), name_hash=0x0123456789ABCDEF, step=5000, **chosen)
+            payload = rank.encode(x)
+            expected.append((payload, rank.decode(payload)))
+            cases.append((x, np.zeros(len(x), F), 1.0, len(payload)))
+        for case, want, got in zip(cases, expected, run(program, choice, cases, 0, side_by_side), strict=True):
+            assert not got[0], len(case[0])
+            assert got[1].hex() == want[0].hex(), f"{name} {chosen}: {len(case[0])} elements"
+            assert got[3].tobytes() == want[1].tobytes()
+
+
+@pytest.mark.parametrize("mid", [1.0, 0.25])
+def test_the_residual_is_what_the_payload_lost(built: tuple[str, Path], mid: float) -> None:
+    """x = accumulated + residual, y = x * mid, residual = x - D(payload) / mid, in float32 (codec.hpp)."""
+    name, program = built
+    if checked(name).properties.feedback != "wrapper":
+        pytest.skip("keeps no residual")
+    random = np.random.default_rng(3)
+    bits, header = lower(checked(name), {}).payload[-1].bits, 4 * (len(lower(checked(name), {}).payload) - 1)
+    cases = [
+        (x, (random.standard_normal(len(x)) * 0.01).astype(F), mid, header + (len(x) * bits + 7) // 8) for x in units()
+    ]
+    for (x, before, _, _), (_, _, after, decoded) in zip(cases, run(program, 0, cases, 1, 0), strict=True):
+        if name == "onebit":
+            assert after.tobytes() == ((x + before) - decoded / F(mid)).tobytes()
+        np.testing.assert_allclose(after, (x + before) - decoded / F(mid), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_decodes_to_nan_and_leaves_the_residual(built: tuple[str, Path], bad: float) -> None:
+    name, program = built
+    feedback = int(checked(name).properties.feedback == "wrapper")
+    for choice, chosen in enumerate(widths(checked(name))):
+        items = lower(checked(name), chosen).payload
+        cases = []
+        for n, place in ((1, 0), (17, 16), (1000, 500), (1025, 1024), (4096, 4095)):
+            x = np.ones(n, F)
+            x[place] = bad
+            cases.append((x, np.full(n, 0.5, F), 1.0, 4 * (len(items) - 1) + (n * items[-1].bits + 7) // 8))
+        for flag, _, residual, decoded in run(program, choice, cases, feedback, 0):
+            assert flag and np.isnan(decoded).all() and (residual == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("adacomp", "parameter bin decides a width"),
+        ("dgc", "state (`u`)"),
+        ("graddrop", "aggregation gather"),
+        ("powersgd", "state (`Q`)"),
+        ("tbq", "`init`"),
+        ("threelc", "`sparsity`"),
+    ],
+)
+def test_what_cannot_be_generated_yet_is_named(name: str, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compll", "show", str(library_files()[name])]) == 1
+    said = capsys.readouterr().err
+    assert f"{name}.cll" in said and what in said
+
+
+def test_show_prints_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compll", "show", str(FILES["onebit"])]) == 0
+    assert "const UnitKernels kOnebit[]{" in capsys.readouterr().out
+    assert cli.main(["compll", "show", str(FILES["onebit"]), "--target", "cuda"]) == 1
+    assert "--target cpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "passes"), [("onebit", 1), ("terngrad", 2), ("absmax", 2), ("mean_sign", 3)])
+def test_as_few_passes_as_reductions_depend_on_each_other(name: str, passes: int) -> None:
+    text = emit(checked(name), name)
+    assert text.count("const auto step") == passes * len(widths(checked(name)))
+
+
+def test_a_width_without_a_list_of_values_is_refused() -> None:
+    text = FILES["terngrad"].read_text(encoding="utf-8").replace("in {2, 4, 8}", "in [1, 8]")
+    with pytest.raises(NotAvailableError, match="parameter bits decides a width"):
+        widths(check_program(parse(text, "wide.cll")))
