@@ -59,6 +59,16 @@ class CMakeBuild(build_ext):
             target = Path(self.get_ext_fullpath(extension.name))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(built[0], target)
+        self._headers()
+
+    def _headers(self):
+        """What a user's own codec is compiled with, at its first use (casync.compll.plugin)."""
+        include = Path(self.build_lib) / "casync" / "compll" / "include"
+        for source in (ROOT / "casync_core/include", ROOT / "casync_core/src"):
+            for header in [*source.glob("casync/*.hpp"), *source.glob("codec/**/*.hpp")]:
+                target = include / header.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(header, target)
 
     def _cmake(self, binary, modules):
         configure = [

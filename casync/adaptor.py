@@ -201,13 +201,17 @@ class Codec:
 
 
 def codec_text(compression: Any, default: str = "none") -> str:
-    """The spec of what a user gives as `compression`: a string, a `Codec`, or None for `default`."""
-    if compression is None:
-        return default
-    if isinstance(compression, str):
-        return compression
-    if isinstance(compression, Codec):
-        return compression.spec
+    """The spec of what a user gives as `compression`: a string, a `Codec`, or None for `default`.
+
+    A path to a CompLL file (`"my.cll"`, `"my.cll(bits=4)"`) is compiled and loaded at its first use.
+    """
+    spec = default if compression is None else compression.spec if isinstance(compression, Codec) else compression
+    if isinstance(spec, str):
+        if ".cll" not in spec:
+            return spec
+        from casync.compll.plugin import resolve
+
+        return resolve(spec)
     raise InvalidArgumentError(
         f"compression={compression!r} is not a codec: give a spec such as 'onebit', or one of hvd.Compression. A class "
         f"with compress() and decompress() cannot run inside the exchange; it has to be a codec of the core"

@@ -49,7 +49,7 @@ def build() -> Path:
 
 def check_contents(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    language = ("casync/compll/grammar.lark", "casync/compll/library/onebit.cll")
+    language = [f"casync/compll/{part}" for part in ("grammar.lark", "library/onebit.cll", "include/casync/codec.hpp")]
     for wanted in ("casync/py.typed", "casync/_core.pyi", "casync/torch/__init__.py", *language):
         assert wanted in names, f"{wanted} is not in {wheel.name}"
     for module in ("_core", "_mpi"):

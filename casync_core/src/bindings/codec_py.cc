@@ -2,6 +2,7 @@
 
 #include "bindings/bindings.hpp"
 #include "casync/codec.hpp"
+#include "codec/plugin.hpp"
 
 namespace py = pybind11;
 
@@ -12,6 +13,8 @@ void bind_codec(py::module_& module) {
   module.def(
       "check_codec", [](const std::string& spec) { return make_codec(spec)->info().spec; }, py::arg("spec"),
       "Canonical form of a codec spec; InvalidArgumentError if there is no such codec.");
+  module.def("load_codec", &codec::load_plugin, py::arg("path"),
+             "Load a codec that casync.compll.plugin compiled; returns its name.");
   module.def(
       "isa", [] { return std::array{"baseline", "avx2", "avx512"}[static_cast<std::size_t>(current_isa())]; },
       "Instruction set the codecs use on this processor.");

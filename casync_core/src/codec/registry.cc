@@ -5,6 +5,7 @@
 #include "casync/error.hpp"
 #include "codec/cpu/codecs.hpp"
 #include "codec/cpu/generated_codec.hpp"
+#include "codec/plugin.hpp"
 #include "codec/spec.hpp"
 
 namespace casync {
@@ -38,8 +39,8 @@ std::shared_ptr<const Codec> make_codec(std::string_view text) {
   codec::Spec spec = codec::parse_spec(text);
   for (const Entry& entry : kEntries)
     if (entry.name == spec.name()) return entry.make(spec);
-  for (const codec::GeneratedCodec& generated : codec::generated_codecs())
-    if (generated.name == spec.name()) return codec::make_generated(generated, spec);
+  if (const codec::GeneratedCodec* generated = codec::find_generated(spec.name()))
+    return codec::make_generated(*generated, spec);
   std::string known;
   for (const std::string& name : codec_names()) known += (known.empty() ? "" : ", ") + name;
   throw InvalidArgument(detail::concat("codec '", spec.name(), "' is not known; known: ", known));

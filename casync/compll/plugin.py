@@ -1,0 +1,140 @@
+"""A file of the user's own as a codec: translated, compiled with the system's C++ compiler and loaded at its first use.
+
+    hvd.DistributedOptimizer(optimizer, ..., compression="my.cll(bits=4)")
+
+The compiled object is kept in `$CASYNC_CACHE_DIR`, or `casync` in the user's cache folder, under a name that follows
+from all it is made of: the file, the headers, the compiler and its options. The core knows the codec as `my@5f3a9c21`,
+by the first digits of the file's SHA-256, so that ranks whose files differ disagree by name and decode no rubbish.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from casync.compll.check import check_program
+from casync.compll.emit_cpu import emit
+from casync.compll.emit_library import ISAS, emit_plugin
+from casync.compll.parser import parse
+from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
+
+__all__ = ["compile_file", "resolve"]
+
+_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-ffp-contract=off", "-fvisibility=hidden", "-w")
+_ISA_FLAGS = {
+    "baseline": (),
+    "avx2": ("-mavx2", "-mf16c", "-mpopcnt"),
+    "avx512": ("-mavx2", "-mf16c", "-mpopcnt", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl",
+               "-mprefer-vector-width=512"),
+}  # fmt: skip
+_COMPILE_SECONDS = 300
+_loaded: dict[str, str] = {}  # text of a file -> the codec's name
+
+
+def resolve(spec: str) -> str:
+    """`"my.cll(bits=4)"` as the core knows it; a spec that names no file stays as it is.
+
+    Raises `CompllError` for a file that means nothing, `NotAvailableError` if no code can be generated for it or there
+    is no compiler, `InvalidArgumentError` if it cannot be read.
+    """
+    name, bracket, rest = spec.partition("(")
+    name = name.strip()
+    if not name.endswith(".cll"):
+        return spec
+    path = Path(name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"compression={spec!r}: {path} cannot be read: {error}") from None
+    if text not in _loaded:
+        from casync import _core
+
+        _loaded[text] = _core.load_codec(str(compile_file(path, text)))
+    return _loaded[text] + bracket + rest
+
+
+def compile_file(path: Path, text: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The shared object of the file, compiled unless it is in the cache. Any number of processes may call at once."""
+    known_as = f"{path.stem}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    identifier = re.sub(r"\W", "_", path.stem)
+    codec = check_program(parse(text, str(path)))
+    kernels, plugin = emit(codec, identifier), emit_plugin(codec, identifier, known_as)
+    compiler = _compiler(environ)
+    isas = ISAS if platform.machine() in ("x86_64", "AMD64") else ISAS[:1]
+    defines = ("-DCASYNC_X86_KERNELS",) if len(isas) > 1 else ()
+    includes = _includes()
+    options = [*_FLAGS, *defines, *(flag for isa in isas for flag in (isa, *_ISA_FLAGS[isa]))]
+    key = hashlib.sha256("\0".join([kernels, plugin, *compiler, *options, _headers(includes)]).encode()).hexdigest()
+    cache = _cache_folder(environ)
+    cache.mkdir(parents=True, exist_ok=True)
+    target = cache / f"{identifier}-{key[:32]}.so"
+    with open(cache / f"{target.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            common = [*compiler, *_FLAGS, *defines, *(f"-I{folder}" for folder in includes)]
+            with tempfile.TemporaryDirectory(dir=cache) as folder:
+                _build(Path(folder), common, isas, kernels, plugin).rename(target)
+    return target
+
+
+def _build(folder: Path, common: list[str], isas: tuple[str, ...], kernels: str, plugin: str) -> Path:
+    (folder / "kernels.cc").write_text(kernels, encoding="utf-8")
+    (folder / "plugin.cc").write_text(plugin, encoding="utf-8")
+    objects = []
+    for isa in isas:
+        objects.append(str(folder / f"{isa}.o"))
+        extra = [*_ISA_FLAGS[isa], f"-DCASYNC_KERNEL_ISA={isa}"]
+        _run([*common, *extra, "-c", str(folder / "kernels.cc"), "-o", objects[-1]])
+    built = folder / "codec.so"
+    _run([*common, "-shared", str(folder / "plugin.cc"), *objects, "-o", str(built)])
+    return built
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
+    if done.returncode != 0:
+        raise CasyncError(
+            f"the code that was generated for a codec does not compile: `{shlex.join(command[:1])}` said\n{done.stderr}"
+        )
+
+
+def _compiler(environ: Mapping[str, str]) -> list[str]:
+    given = shlex.split(environ.get("CXX", ""))
+    for command in ([given] if given else [["c++"], ["g++"], ["clang++"]]):
+        if shutil.which(command[0], path=environ.get("PATH")):
+            return command
+    missing = f"CXX={shlex.join(given)} is not there" if given else "there is none on PATH"
+    raise NotAvailableError(
+        f"a CompLL file of your own needs a C++ compiler on each host, and {missing}: install one (apt-get install "
+        "g++) or name it with CXX=..."
+    )
+
+
+def _includes() -> list[Path]:
+    """The installed headers; in a checkout that is not installed, those of the core."""
+    installed = Path(__file__).parent / "include"
+    core = Path(__file__).resolve().parents[2] / "casync_core"
+    return [installed] if installed.exists() else [core / "include", core / "src"]
+
+
+def _headers(includes: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for folder in includes:
+        for header in sorted([*folder.glob("casync/*.hpp"), *folder.glob("codec/**/*.hpp")]):
+            digest.update(header.read_bytes())
+    return digest.hexdigest()
+
+
+def _cache_folder(environ: Mapping[str, str]) -> Path:
+    if given := environ.get("CASYNC_CACHE_DIR"):
+        return Path(given)
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "casync"

@@ -1,0 +1,94 @@
+"""A file of one's own: translated, compiled, kept, and refused where it cannot be."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from casync.compll.diagnostics import CompllError
+from casync.compll.library import library_files
+from casync.compll.plugin import compile_file, resolve
+from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
+
+ABSMAX = Path(__file__).parents[2] / "compll" / "quantisers" / "absmax.cll"
+TEXT = ABSMAX.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "CASYNC_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
+
+
+@pytest.mark.parametrize("spec", ["none", "onebit", "terngrad(bits=4)", "auto(onebit, fp16)"])
+def test_what_names_no_file_stays(spec: str) -> None:
+    assert resolve(spec) == spec
+
+
+def test_a_file_is_compiled_once(environ: dict[str, str]) -> None:
+    first = compile_file(ABSMAX, TEXT, environ)
+    before = first.stat().st_mtime_ns
+    assert compile_file(ABSMAX, TEXT, environ) == first and first.stat().st_mtime_ns == before
+    assert not [path for path in first.parent.iterdir() if path.is_dir()], "what was built with is removed"
+
+
+def test_another_text_is_another_object(environ: dict[str, str]) -> None:
+    other = compile_file(ABSMAX, TEXT.replace("unit = 512", "unit = 1024"), environ)
+    assert other != compile_file(ABSMAX, TEXT, environ)
+
+
+def test_the_core_knows_it_by_the_digits_of_its_text(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
+    from casync import _core
+
+    monkeypatch.setenv("CASYNC_CACHE_DIR", environ["CASYNC_CACHE_DIR"])
+    name = f"absmax@{hashlib.sha256(TEXT.encode()).hexdigest()[:8]}"
+    assert resolve(f" {ABSMAX} ") == name and resolve(str(ABSMAX)) == name
+    assert _core.check_codec(name) == name
+    with pytest.raises(InvalidArgumentError, match="no parameter 'bits'"):
+        _core.check_codec(resolve(f"{ABSMAX}(bits=2)"))
+
+
+def test_without_a_compiler_the_remedy_is_named(environ: dict[str, str], tmp_path: Path) -> None:
+    fresh = {**environ, "CASYNC_CACHE_DIR": str(tmp_path), "PATH": str(tmp_path)}
+    with pytest.raises(NotAvailableError, match=r"apt-get install g\+\+"):
+        compile_file(ABSMAX, TEXT, fresh)
+    with pytest.raises(NotAvailableError, match="CXX=none-such is not there"):
+        compile_file(ABSMAX, TEXT, {**fresh, "CXX": "none-such"})
+
+
+def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(environ: dict[str, str], tmp_path: Path) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\necho it is raining >&2\nexit 1\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    cache = tmp_path / "cache"
+    with pytest.raises(CasyncError, match="it is raining"):
+        compile_file(ABSMAX, TEXT, {**environ, "CXX": str(compiler), "CASYNC_CACHE_DIR": str(cache)})
+    assert [path.suffix for path in cache.iterdir()] == [".lock"]
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"nowhere\.cll cannot be read"):
+        resolve("nowhere.cll(bits=2)")
+
+
+def test_a_file_that_means_nothing_shows_the_place(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.cll"
+    file.write_text(TEXT.replace("maxAbs", "maxAbsolute"), encoding="utf-8")
+    with pytest.raises(CompllError, match=r"wrong\.cll:\d+:\d+: "):
+        resolve(str(file))
+
+
+def test_what_no_code_can_be_generated_for_is_refused_by_name() -> None:
+    with pytest.raises(NotAvailableError, match="no code can be generated for"):
+        resolve(str(library_files()["dgc"]))
+
+
+def test_a_stranger_is_no_codec(tmp_path: Path) -> None:
+    from casync import _core
+
+    with pytest.raises(InvalidArgumentError, match="cannot be loaded"):
+        _core.load_codec(str(tmp_path / "none.so"))
+    with pytest.raises(InvalidArgumentError, match="is no codec compiled for this version"):
+        _core.load_codec("libm.so.6")
