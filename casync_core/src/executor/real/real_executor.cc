@@ -132,7 +132,7 @@ bool RealExecutor::turn() {
 Nanoseconds RealExecutor::pause(Nanoseconds time) const {
   if (engine_->waits_for_time()) return 200 * kMicrosecond;
   if (!engine_->outstanding()) return transport_->wakes() ? 100 * kMillisecond : kParked;
-  if (transport_->moving()) return transport_->wakes() ? 50 * kMicrosecond : 200 * kMicrosecond;
+  if (transport_->moving()) return transport_->wakes() ? 50 * kMicrosecond : 100 * kMicrosecond;
   return std::clamp((time - last_news_) / 20, 20 * kMicrosecond, 5 * kMillisecond);
 }
 
