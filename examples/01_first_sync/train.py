@@ -1,4 +1,4 @@
-"""Train a small convolutional net on handwritten digits, on several workers, uncompressed and with onebit.
+"""Train a small convolutional net on handwritten digits, on several workers, uncompressed and with a codec.
 
     casyncrun -np 4 python examples/01_first_sync/train.py
 
@@ -22,7 +22,6 @@ from torch import nn
 from torch.nn import functional as F
 
 BATCH = 16  # per worker
-CODECS = ("none", "onebit")
 
 
 @dataclass(frozen=True)
@@ -114,15 +113,16 @@ def show(results: dict[str, list[Result]], console: Console) -> None:
             "identical" if identical else "DIFFERENT",
         )
     console.print(table)
-    plain, onebit = (sum(run.wire_bytes for run in results[codec]) for codec in CODECS)
-    if onebit:
-        console.print(f"onebit sent 1/{plain / onebit:.1f} of the bytes.")
+    (_, plain), (codec, compressed) = ((name, sum(run.wire_bytes for run in runs)) for name, runs in results.items())
+    if compressed:
+        console.print(f"{codec} sent 1/{plain / compressed:.1f} of the bytes.")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--codec", default="onebit", help="a codec's spec, or a CompLL file of your own")
     arguments = parser.parse_args()
 
     hvd.init()  # (1) Find the other workers.
@@ -131,11 +131,11 @@ def main() -> None:
 
     # (5) Only rank 0 talks.
     console = Console(quiet=hvd.rank() != 0)
-    results: dict[str, list[Result]] = {codec: [] for codec in CODECS}
+    results: dict[str, list[Result]] = {codec: [] for codec in ("none", arguments.codec)}
     bar = (TextColumn("{task.description:16}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*bar, console=console) as progress:
         for seed in range(arguments.seeds):
-            for codec in CODECS:
+            for codec in results:
                 results[codec].append(train(seed, codec, arguments.epochs, data, progress))
     show(results, console)
 

@@ -33,7 +33,7 @@ std::vector<double> mean_of(int size, std::int64_t numel, std::uint32_t seed) {
 Signature signature_of(std::int64_t numel, const std::string& codec, const std::string& topology) {
   Signature signature;
   signature.shape = {numel, 1};
-  signature.dims = "(" + std::to_string(numel) + ",)";
+  signature.dims = detail::concat("(", numel, ",)");
   signature.compression = codec;
   signature.topology = topology;
   return signature;

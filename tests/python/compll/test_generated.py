@@ -22,8 +22,9 @@ from casync.errors import NotAvailableError
 
 ROOT = Path(__file__).parents[3]
 OWN = ROOT / "tests" / "compll" / "quantisers"
-FILES = {**{name: library_files()[name] for name in ("onebit", "terngrad")}, "absmax": OWN / "absmax.cll",
-         "mean_sign": OWN / "mean_sign.cll"}  # fmt: skip
+FILES = {name: library_files()[name] for name in ("onebit", "terngrad")}
+FILES |= {name: OWN / f"{name}.cll" for name in ("absmax", "mean_sign")}
+FILES["four_levels"] = ROOT / "examples" / "02_own_codec" / "four_levels.cll"
 FLAGS = {
     "baseline": [],
     "avx2": ["-mavx2", "-mf16c", "-mpopcnt"],
@@ -164,7 +165,9 @@ def test_show_prints_the_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--target cpu" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "passes"), [("onebit", 1), ("terngrad", 2), ("absmax", 2), ("mean_sign", 3)])
+@pytest.mark.parametrize(
+    ("name", "passes"), [("onebit", 1), ("terngrad", 2), ("absmax", 2), ("mean_sign", 3), ("four_levels", 2)]
+)
 def test_as_few_passes_as_reductions_depend_on_each_other(name: str, passes: int) -> None:
     text = emit(checked(name), name)
     assert text.count("const auto step") == passes * len(widths(checked(name)))
