@@ -17,6 +17,7 @@ from casync.errors import NotAvailableError
 __all__ = ["LONGEST_UNIT", "emit", "kernels_name"]
 
 LONGEST_UNIT = 4096
+_COORDINATES = 128  # that one call of the random generator serves
 _CODE_BITS = (1, 2, 4, 8)
 
 _CALLS = {
@@ -91,6 +92,10 @@ class _Emitter:
             raise self._not_yet(f"an array of {self._codes.bits}-bit elements in a payload")
         self._values = _walk(item.value for item in self._payload)
         self._reductions = [value for value in self._values if value.op == "reduce"]
+        unit = self._codec.properties.unit
+        aligned = isinstance(unit, typed.Constant) and unit.value % _COORDINATES == 0
+        if not aligned and any(value.op == "stochastic_floor" for value in self._values):
+            raise self._not_yet(f"random numbers in units that are no multiple of {_COORDINATES}")
         self._sums = [value for value in self._reductions if _is_sum(value)]
         self._seen_in_sums = all(
             any(not_finite(value.operands[0], element) for value in self._sums)

@@ -12,7 +12,6 @@ from casync.errors import NotAvailableError
 __all__ = ["ISAS", "emit_library", "emit_plugin"]
 
 ISAS = ("baseline", "avx2", "avx512")
-_COORDINATES = 128  # that one call of the random generator serves
 
 
 def emit_library(codecs: Mapping[str, typed.Codec]) -> str:
@@ -113,9 +112,6 @@ def _unit(codec: typed.Codec) -> tuple[int, int]:
         shortest, longest = 0, int(unit.value)
     else:
         raise NotAvailableError(f"{codec.path}: no code can be generated for a unit that is not a number or rows yet")
-    if longest > LONGEST_UNIT or longest % _COORDINATES and codec.properties.unit_rows is None:
-        raise NotAvailableError(
-            f"{codec.path}: no code can be generated yet for units that are longer than {LONGEST_UNIT} or no multiple "
-            f"of {_COORDINATES}"
-        )
+    if longest > LONGEST_UNIT:
+        raise NotAvailableError(f"{codec.path}: no code can be generated for units longer than {LONGEST_UNIT} yet")
     return shortest, longest

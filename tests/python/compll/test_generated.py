@@ -173,6 +173,13 @@ def test_as_few_passes_as_reductions_depend_on_each_other(name: str, passes: int
     assert text.count("const auto step") == passes * len(widths(checked(name)))
 
 
+@pytest.mark.parametrize("unit", ["rows(256, 4096)", "100"])
+def test_random_numbers_need_units_that_begin_where_the_generator_does(unit: str) -> None:
+    text = FILES["terngrad"].read_text(encoding="utf-8").replace("unit = 4096", f"unit = {unit}")
+    with pytest.raises(NotAvailableError, match="random numbers in units that are no multiple of 128"):
+        emit(check_program(parse(text, "odd.cll")), "odd")
+
+
 def test_a_width_without_a_list_of_values_is_refused() -> None:
     text = FILES["terngrad"].read_text(encoding="utf-8").replace("in {2, 4, 8}", "in [1, 8]")
     with pytest.raises(NotAvailableError, match="parameter bits decides a width"):
