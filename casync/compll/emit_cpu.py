@@ -334,7 +334,10 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
     def _accumulate(self, value: Value) -> str:
         lanes, operand = f"l{value.number}[page]", self._name(value.operands[0], True)
         if _is_sum(value):
-            return f"{lanes} = {lanes} + (whole ? {operand} : keep(first_lanes(count), {operand}));"
+            mask, summand = self._masked(value.operands[0])
+            if mask is None:
+                return f"{lanes} = {lanes} + (whole ? {summand} : keep(first_lanes(count), {summand}));"
+            return f"{lanes} = add_where(whole ? {mask} : both({mask}, first_lanes(count)), {lanes}, {summand});"
         if value.data == "add":
             return f"v{value.number} += __builtin_popcount(bits_of({operand}) & ((1U << count) - 1U));"
         function = "smaller" if value.data == "smaller" else "larger"
@@ -342,6 +345,19 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         return (
             f"{lanes} = {function}(whole ? {candidate} : select(first_lanes(count), {candidate}, {lanes}), {lanes});"
         )
+
+    def _masked(self, value: Value) -> tuple[str | None, str]:
+        """A summand that is zero where a condition says so: the mask of the others, and what they are.
+
+        A sum that begins with +0 never becomes -0, so leaving a zero out changes no bit.
+        """
+        if value.op == "choose":
+            condition, yes, no = value.operands
+            if condition.lanes and _is_zero(no):
+                return self._name(condition, True), self._name(yes, True)
+            if condition.lanes and _is_zero(yes):
+                return f"negate({self._name(condition, True)})", self._name(no, True)
+        return None, self._name(value, True)
 
     @staticmethod
     def _finish(value: Value) -> list[str]:
@@ -396,7 +412,8 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
 
     def _define(self, value: Value, wide: bool = False) -> str:
         types = _LANE_TYPES if wide and value.lanes else _SCALAR_TYPES
-        unused = "[[maybe_unused]] " if value.op == "constant" else ""  # `keep` and `drop` need no zero
+        # A zero may end as `keep`, and what is kept as part of a sum.
+        unused = "[[maybe_unused]] " if value.op in ("constant", "choose") else ""
         return f"{unused}const {types[value.kind]} v{value.number} = {self._text(value, wide)};"
 
     def _text(self, value: Value, wide: bool) -> str:

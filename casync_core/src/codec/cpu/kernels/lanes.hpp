@@ -292,6 +292,16 @@ CASYNC_INLINE F32x16 keep(const Mask16& mask, F32x16 value) {
 }
 CASYNC_INLINE F32x16 drop(const Mask16& mask, const F32x16& value) { return keep(negate(mask), value); }
 
+/// sum + keep(mask, value), for a sum that is not -0.
+CASYNC_INLINE F32x16 add_where(const Mask16& mask, F32x16 sum, const F32x16& value) {
+#if defined(__AVX512BW__)
+  sum.r[0] = _mm512_mask_add_ps(sum.r[0], mask.r, sum.r[0], value.r[0]);
+  return sum;
+#else
+  return sum + keep(mask, value);
+#endif
+}
+
 /// Whether all that it saw was finite: anything else times zero is NaN, and stays in the sum.
 class Finiteness {
  public:
