@@ -142,6 +142,8 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
     def _decoder(self) -> str:
         """What does not depend on the code is computed when the decoder is made."""
         values = _walk([self._decoded])
+        if any(value.op == "size" for value in values):
+            raise self._not_yet("`gradient.size` in decode")
         scalars = [value for value in values if not value.lanes]
         inside = [value for value in values if value.lanes]
         wide = self._codes.bits > 1
@@ -221,6 +223,8 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         consumed = [value.operands[0] for value in reductions] + ([self._codes.value] if packs else [])
         inside = [value for value in _walk(consumed, into_reductions=False) if value.lanes]
         draws = sorted({value.data[0] for value in inside if value.op == "stochastic_floor"})
+        if draws and any(map(_is_sum, reductions)):
+            raise self._not_yet("a float sum and random numbers in one pass")
         spread = [value for value in self._spread(inside) if value.number not in self._spread_before]
         self._spread_before |= {value.number for value in spread}
         lines = [f"[[maybe_unused]] const auto w{value.number} = lanes(v{value.number});" for value in spread]
@@ -384,7 +388,8 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
     def _write(self) -> list[str]:
         bits = self._codes.bits
         scalars = [item.value for item in self._payload[:-1]]
-        lines = [f"const std::int64_t bytes = (n * {bits} + 7) / 8;"] if bits > 1 or not scalars else []
+        codes = f"payload + {self._header}"
+        lines = [f"const auto bytes = static_cast<std::size_t>((n * {bits} + 7) / 8);"]
         checks = [] if self._seen_in_sums else ["check.lost()"]
         checks += [f"!finite(v{value.number})" for value in [*self._sums, *scalars]]
         lines.append(f"const bool nonfinite = {' || '.join(checks)};")
@@ -395,14 +400,11 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
             lines.append("__builtin_memcpy(payload, header, sizeof header);")
         if bits > 1:
             lines.append("__builtin_memset(codes + n, 0, 16);  // the last byte's unused bits are zero")
-            to = f"payload + {self._header}"
-            if bits == 8:
-                lines.append(f"__builtin_memcpy({to}, codes, static_cast<std::size_t>(bytes));")
-            else:
-                lines.append(f"pack<{bits}>(codes, bytes, {to});")
-        size = f"static_cast<std::size_t>((n * {bits} + 7) / 8)"
+            packed = "static_cast<std::int64_t>(bytes)"
+            pack = f"pack<{bits}>(codes, {packed}, {codes});"
+            lines.append(f"__builtin_memcpy({codes}, codes, bytes);" if bits == 8 else pack)
         fill = "0" if scalars else "0xff"
-        lines.append(f"if (nonfinite) __builtin_memset(payload + {self._header}, {fill}, {size});")
+        lines.append(f"if (nonfinite) __builtin_memset({codes}, {fill}, bytes);")
         return [*lines, "return nonfinite;"]
 
     # --- values

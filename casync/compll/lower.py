@@ -130,10 +130,13 @@ class _Lowering:
                 raise self._not_yet(f"`{what}`")
         if codec.states:
             raise self._not_yet(f"state (`{codec.states[0].name}`)")
+        properties = codec.properties
+        if properties.applies is not None or properties.optimizer != "any" or properties.feedback == "own":
+            raise self._not_yet("`applies`, `optimizer = momentum` or `feedback = own`")
         if codec.decode is None:
             raise self._not_yet("a file without decode")
-        if len(codec.encode.rounds) > 1 or codec.properties.rounds != ("reencode",):
-            raise self._not_yet(f"aggregation {', '.join(codec.properties.rounds)}")
+        if len(codec.encode.rounds) > 1 or properties.rounds != ("reencode",):
+            raise self._not_yet(f"aggregation {', '.join(properties.rounds)}")
         gradient = self._graph.make("gradient", lanes=True)
         self._block(codec.encode.rounds[0].statements, {codec.encode.inputs[0]: gradient})
         self._globals = {}
@@ -186,8 +189,8 @@ class _Lowering:
     def _concat(self, call: typed.Apply, variables: Environment) -> None:
         for argument, item in zip(call.arguments, self._codec.payload, strict=True):
             value = self._value(argument, variables)
-            if isinstance(item.type, Array) and item.type.length != UNIT:
-                raise self._not_yet(f"a payload with an array of {item.type.length}", argument)
+            if isinstance(item.type, Array) and (item.type.length != UNIT or item.type.element.kind == "int"):
+                raise self._not_yet(f"a payload with {item.type}", argument)
             self._payload.append(PayloadItem(value, self._bits(item.type.element), item.type.element.floating))
 
     def _bits(self, element: Element) -> int:

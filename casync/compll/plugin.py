@@ -27,17 +27,17 @@ from casync.compll.emit_library import ISAS, emit_plugin
 from casync.compll.parser import parse
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 
-__all__ = ["compile_file", "resolve"]
+__all__ = ["ISA_FLAGS", "compile_file", "resolve"]
 
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-ffp-contract=off", "-fvisibility=hidden", "-w")
-_ISA_FLAGS = {
+ISA_FLAGS = {
     "baseline": (),
     "avx2": ("-mavx2", "-mf16c", "-mpopcnt"),
     "avx512": ("-mavx2", "-mf16c", "-mpopcnt", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl",
                "-mprefer-vector-width=512"),
 }  # fmt: skip
 _COMPILE_SECONDS = 300
-_loaded: dict[str, str] = {}  # text of a file -> the codec's name
+_loaded: dict[tuple[str, str], str] = {}  # name and text of a file -> the codec's name
 
 
 def resolve(spec: str) -> str:
@@ -55,24 +55,26 @@ def resolve(spec: str) -> str:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(f"compression={spec!r}: {path} cannot be read: {error}") from None
-    if text not in _loaded:
+    key = (path.stem, text)
+    if key not in _loaded:
         from casync import _core
 
-        _loaded[text] = _core.load_codec(str(compile_file(path, text)))
-    return _loaded[text] + bracket + rest
+        _loaded[key] = _core.load_codec(str(compile_file(path, text)))
+    return _loaded[key] + bracket + rest
 
 
 def compile_file(path: Path, text: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The shared object of the file, compiled unless it is in the cache. Any number of processes may call at once."""
-    known_as = f"{path.stem}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    identifier = re.sub(r"\W", "_", path.stem)
+    stem = re.sub(r"\W", "_", path.stem)
+    known_as = f"{stem}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    identifier = f"own_{stem}"  # no keyword, no digit first
     codec = check_program(parse(text, str(path)))
     kernels, plugin = emit(codec, identifier), emit_plugin(codec, identifier, known_as)
     compiler = _compiler(environ)
     isas = ISAS if platform.machine() in ("x86_64", "AMD64") else ISAS[:1]
     defines = ("-DCASYNC_X86_KERNELS",) if len(isas) > 1 else ()
     includes = _includes()
-    options = [*_FLAGS, *defines, *(flag for isa in isas for flag in (isa, *_ISA_FLAGS[isa]))]
+    options = [*_FLAGS, *defines, *(flag for isa in isas for flag in (isa, *ISA_FLAGS[isa]))]
     key = hashlib.sha256("\0".join([kernels, plugin, *compiler, *options, _headers(includes)]).encode()).hexdigest()
     cache = _cache_folder(environ)
     cache.mkdir(parents=True, exist_ok=True)
@@ -92,7 +94,7 @@ def _build(folder: Path, common: list[str], isas: tuple[str, ...], kernels: str,
     objects = []
     for isa in isas:
         objects.append(str(folder / f"{isa}.o"))
-        extra = [*_ISA_FLAGS[isa], f"-DCASYNC_KERNEL_ISA={isa}"]
+        extra = [*ISA_FLAGS[isa], f"-DCASYNC_KERNEL_ISA={isa}"]
         _run([*common, *extra, "-c", str(folder / "kernels.cc"), "-o", objects[-1]])
     built = folder / "codec.so"
     _run([*common, "-shared", str(folder / "plugin.cc"), *objects, "-o", str(built)])

@@ -15,9 +15,11 @@ import pytest
 from casync import cli
 from casync.compll.check import check_program
 from casync.compll.emit_cpu import emit, kernels_name
+from casync.compll.emit_library import ISAS
 from casync.compll.library import library_files
 from casync.compll.lower import lower, widths
 from casync.compll.parser import parse
+from casync.compll.plugin import ISA_FLAGS
 from casync.errors import NotAvailableError
 
 ROOT = Path(__file__).parents[3]
@@ -25,11 +27,6 @@ OWN = ROOT / "tests" / "compll" / "quantisers"
 FILES = {name: library_files()[name] for name in ("onebit", "terngrad")}
 FILES |= {name: OWN / f"{name}.cll" for name in ("absmax", "mean_sign")}
 FILES["four_levels"] = ROOT / "examples" / "02_own_codec" / "four_levels.cll"
-FLAGS = {
-    "baseline": [],
-    "avx2": ["-mavx2", "-mf16c", "-mpopcnt"],
-    "avx512": ["-mavx2", "-mf16c", "-mpopcnt", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"],
-}
 NEEDED = {"baseline": set(), "avx2": {"avx2", "f16c"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
 SIZES = [1, 2, 7, 8, 9, 15, 16, 17, 31, 127, 128, 129, 300, 500, 1023, 1024, 1025, 2500, 4096]
 F = np.float32
@@ -40,7 +37,7 @@ def checked(name: str) -> Any:
     return check_program(parse(FILES[name].read_text(encoding="utf-8"), f"{name}.cll"))
 
 
-@pytest.fixture(scope="module", params=sorted(FLAGS))
+@pytest.fixture(scope="module", params=ISAS)
 def isa(request: pytest.FixtureRequest) -> str:
     flags = set()
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -60,7 +57,7 @@ def built(request: pytest.FixtureRequest, isa: str, tmp_path_factory: pytest.Tem
     core = ROOT / "casync_core"
     command = ["g++", "-std=c++20", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi",
                "-Wno-uninitialized", "-Wno-maybe-uninitialized", f"-DCASYNC_KERNEL_ISA={isa}",
-               f"-DHARNESS_KERNELS={kernels_name(name)}", f"-I{core}/src", f"-I{core}/include", *FLAGS[isa],
+               f"-DHARNESS_KERNELS={kernels_name(name)}", f"-I{core}/src", f"-I{core}/include", *ISA_FLAGS[isa],
                str(folder / f"{name}.cc"), str(OWN / "harness.cc"), "-o", str(folder / "run")]  # fmt: skip
     subprocess.run(command, check=True)
     return name, folder / "run"
@@ -178,6 +175,29 @@ def test_random_numbers_need_units_that_begin_where_the_generator_does(unit: str
     text = FILES["terngrad"].read_text(encoding="utf-8").replace("unit = 4096", f"unit = {unit}")
     with pytest.raises(NotAvailableError, match="random numbers in units that are no multiple of 128"):
         emit(check_program(parse(text, "odd.cll")), "odd")
+
+
+REFUSED = {
+    "applies": ("contractive = yes;", "contractive = yes;\n    applies = step >= 10;", "`applies`"),
+    "int4": ("uint4", "int4", "a payload with int4"),
+    "size": ("scale * (code - 7) / 7", "scale * (code - 7) / size", "`gradient.size` in decode"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_would_be_ignored_or_wrong_is_refused(case: str) -> None:
+    before, after, what = REFUSED[case]
+    text = FILES["absmax"].read_text(encoding="utf-8")
+    assert before in text
+    with pytest.raises(NotAvailableError, match=what):
+        emit(check_program(parse(text.replace(before, after), "changed.cll")), "changed")
+
+
+def test_a_sum_over_what_is_drawn_is_refused() -> None:
+    text = FILES["terngrad"].read_text(encoding="utf-8")
+    text = text.replace("concat(min, gap, Q)", "concat(min, gap + 0 * reduce(map(Q, uintToFloat), add), Q)")
+    with pytest.raises(NotAvailableError, match="a float sum and random numbers in one pass"):
+        emit(check_program(parse(text, "drawn.cll")), "drawn")
 
 
 def test_a_width_without_a_list_of_values_is_refused() -> None:

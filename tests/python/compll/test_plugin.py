@@ -34,6 +34,11 @@ def test_a_file_is_compiled_once(environ: dict[str, str]) -> None:
     assert not [path for path in first.parent.iterdir() if path.is_dir()], "what was built with is removed"
 
 
+def test_any_file_name_will_do(environ: dict[str, str]) -> None:
+    for name in ("3-levels, mine.cll", "float.cll"):
+        assert compile_file(Path(name), TEXT, environ).exists()
+
+
 def test_another_text_is_another_object(environ: dict[str, str]) -> None:
     other = compile_file(ABSMAX, TEXT.replace("unit = 512", "unit = 1024"), environ)
     assert other != compile_file(ABSMAX, TEXT, environ)

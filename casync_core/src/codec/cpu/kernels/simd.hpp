@@ -59,11 +59,6 @@ CASYNC_INLINE F32x16 splat(float value) {
   for (int k = 0; k < kRegisters; ++k) out.r[k] = FloatRegister{} + value;
   return out;
 }
-CASYNC_INLINE U32x16 splat_u32(std::uint32_t value) {
-  U32x16 out;
-  for (int k = 0; k < kRegisters; ++k) out.r[k] = UintRegister{} + value;
-  return out;
-}
 CASYNC_INLINE F32x16 load(const float* from) {
   F32x16 out;
   for (int k = 0; k < kRegisters; ++k) __builtin_memcpy(&out.r[k], from + k * kLanes, kRegisterBytes);
@@ -144,10 +139,6 @@ CASYNC_INLINE U32x16 operator+(U32x16 a, const U32x16& b) {
   for (int k = 0; k < kRegisters; ++k) a.r[k] += b.r[k];
   return a;
 }
-CASYNC_INLINE U32x16 operator|(U32x16 a, const U32x16& b) {
-  for (int k = 0; k < kRegisters; ++k) a.r[k] |= b.r[k];
-  return a;
-}
 CASYNC_INLINE U32x16 operator&(U32x16 a, std::uint32_t b) {
   for (int k = 0; k < kRegisters; ++k) a.r[k] &= b;
   return a;
@@ -199,16 +190,6 @@ CASYNC_INLINE F32x16 larger(F32x16 a, const F32x16& b) {
 
 // --- masks
 
-CASYNC_INLINE Mask16 not_negative(const F32x16& a) {
-  Mask16 out;
-#if defined(__AVX512BW__)
-  out.r = _mm512_cmp_ps_mask(a.r[0], _mm512_setzero_ps(), _CMP_GE_OQ);
-#else
-  for (int k = 0; k < kRegisters; ++k) out.r[k] = a.r[k] >= FloatRegister{};
-#endif
-  return out;
-}
-
 /// Bit i = lane i.
 CASYNC_INLINE std::uint16_t bits_of(const Mask16& mask) {
 #if defined(__AVX512BW__)
@@ -251,20 +232,6 @@ CASYNC_INLINE F32x16 select(const Mask16& mask, const F32x16& yes, const F32x16&
   for (int k = 0; k < kRegisters; ++k) out.r[k] = mask.r[k] ? yes.r[k] : no.r[k];
 #endif
   return out;
-}
-
-/// Adds `b` to `yes` where the mask is set and to `no` where it is not.
-CASYNC_INLINE void add_split(const Mask16& mask, const F32x16& b, F32x16& yes, F32x16& no) {
-#if defined(__AVX512BW__)
-  yes.r[0] = _mm512_mask_add_ps(yes.r[0], mask.r, yes.r[0], b.r[0]);
-  no.r[0] = _mm512_mask_add_ps(no.r[0], _knot_mask16(mask.r), no.r[0], b.r[0]);
-#else
-  for (int k = 0; k < kRegisters; ++k) {
-    const auto value = __builtin_bit_cast(IntRegister, b.r[k]);
-    yes.r[k] += __builtin_bit_cast(FloatRegister, value & mask.r[k]);
-    no.r[k] += __builtin_bit_cast(FloatRegister, value & ~mask.r[k]);
-  }
-#endif
 }
 
 // --- folding lanes
