@@ -24,6 +24,10 @@
 ///                                                        payload, so the owner ends with the bits that every other
 ///                                                        rank decodes
 ///
+/// What a codec keeps of a gradient between steps it declares as state arrays; the runtime makes them, saves them with
+/// the optimizer and hands them in with every segment. Segments of disjoint ranges run at a time, so one writes of a
+/// per_element array its own range only, and of other arrays nothing unless it covers the gradient (`whole`).
+///
 /// Guarantees a codec gives: nothing is allocated per call beyond a thread-local scratch block; a call may run on any
 /// thread, concurrently with others on other ranges of the same gradient; the bytes depend on the unit of statistics
 /// alone, never on how the gradient was partitioned, batched or routed; decode is bit-equal at every dispatch level
@@ -41,6 +45,17 @@ enum class Aggregation : std::uint8_t {
 enum class Feedback : std::uint8_t {
   none,
   wrapper,  ///< the runtime's residual: x = g + e, e = x - D(x). Contractive codecs only.
+  own,      ///< the codec's state arrays, which encoding writes
+};
+
+/// An array of float32 that a codec keeps of a gradient between steps; saved with the optimizer under `name`.
+struct StateArray {
+  std::string name;
+  std::int64_t elements = 0;
+  bool per_element = false;  ///< one for each element of the gradient, in its order: partitions touch disjoint parts
+  bool shared = false;       ///< the same on every rank
+  bool pending = false;  ///< what was not sent yet, in units of the gradient: an aborted operation adds D(payload) back
+  friend bool operator==(const StateArray&, const StateArray&) = default;
 };
 
 /// What a codec says of itself; constant for an instance.
@@ -53,6 +68,9 @@ struct CodecInfo {
   bool whole = false;      ///< encodes the gradient once; partitions may only cut the payload
   bool fixed_size = true;  ///< payload bytes == bound(); otherwise bound() is an upper limit
   bool prescaled = false;  ///< the mean's 1/N is applied before the first encode (R4), e.g. fp16
+  bool averages = false;   ///< merging takes the mean by itself and a decoded payload is the average: no 1/N from the
+                           ///< runtime (R4)
+  bool momentum = false;   ///< takes over the optimizer's momentum: lr, momentum and nesterov of a segment are told
 };
 
 /// One contribution to a segment.
@@ -91,6 +109,13 @@ struct Segment {
   /// several rounds it is read in each and written in the last. An aborted operation gives back residual + D(payload) /
   /// mid, which is x.
   float* residual = nullptr;
+  /// The arrays of Codec::state, in its order, each from ITS first element on, not the range's; empty if it has none.
+  std::span<float* const> state;
+  std::uint32_t world = 1;  ///< ranks that contribute
+  // Of the optimizer, for this parameter; 0 where nobody said.
+  float lr = 0;
+  float momentum = 0;
+  bool nesterov = false;
   // Outputs.
   std::span<std::byte> payload;   ///< capacity for the encoded result, or empty when nothing is encoded
   std::size_t payload_bytes = 0;  ///< out: bytes written to `payload`
@@ -114,6 +139,28 @@ class Codec {
   /// Computes every segment. Throws CorruptPayload, naming the length found and expected, for bytes that this codec did
   /// not write.
   virtual void run(std::span<Segment> segments) const = 0;
+
+  /// What it keeps of a gradient of this shape.
+  virtual std::vector<StateArray> state(const Shape& /*shape*/) const { return {}; }
+
+  /// Writes the first values of state array `index`, which are zero so far. `name_hash` is the gradient's, for random
+  /// numbers.
+  virtual void start(const Shape& /*shape*/, std::uint64_t /*name_hash*/, std::size_t /*index*/,
+                     std::span<float> /*values*/) const {}
+
+  /// How many values the ranks agree on before a gradient is first encoded (CompLL's `init`); 0: none.
+  virtual std::int64_t agreed() const { return 0; }
+
+  /// This rank's own part of them. `segment` has one raw source over the whole gradient and no outputs.
+  virtual void propose(const Segment& /*segment*/, std::span<float> /*values*/) const {}
+
+  /// Sets `segment.state` from the ranks' mean of what they proposed. Until then the state is as it was started, and a
+  /// gradient is encoded with that only in a step in which the mean is not finite.
+  virtual void agree(const Segment& /*segment*/, std::span<const float> /*values*/) const {}
+
+  /// Whether a gradient of this shape is compressed in its step `sequence`; where not it goes as `none`. The same on
+  /// all ranks.
+  virtual bool applies(const Shape& /*shape*/, std::uint32_t /*sequence*/) const { return true; }
 };
 
 /// Creates a codec from its spec: `name` or `name(key=value, ...)`. Throws InvalidArgument that lists what is known.
