@@ -1,6 +1,8 @@
 #include "operators.hpp"
 
 #include "codec/cpu/kernels/operators/append.hpp"
+#include "codec/cpu/kernels/operators/elementary.hpp"
+#include "codec/cpu/kernels/operators/rounding.hpp"
 #include "codec/cpu/kernels/operators/select.hpp"
 #include "codec/cpu/kernels/operators/topk.hpp"
 
@@ -19,6 +21,83 @@ std::int64_t append_by_masks(const float* values, const std::uint16_t* masks, st
   return values_found == indices_found ? values_found : -1;
 }
 
+/// n is a multiple of 16.
+template <typename Function>
+void sixteen(const float* from, std::int64_t n, float* to) {
+  for (std::int64_t i = 0; i < n; i += 16) store(to + i, Function::of(load(from + i)));
+}
+template <typename Function>
+void one(const float* from, std::int64_t n, float* to) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = Function::of(from[i]);
+}
+template <typename Function>
+void sixteen(const std::int32_t* a, const std::int32_t* b, std::int64_t n, std::int32_t* to) {
+  for (std::int64_t i = 0; i < n; i += 16) store(to + i, Function::of(load(a + i), load(b + i)));
+}
+template <typename Function>
+void one(const std::int32_t* a, const std::int32_t* b, std::int64_t n, std::int32_t* to) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = Function::of(a[i], b[i]);
+}
+
+#define CASYNC_OF_ONE(name, expression)     \
+  struct name {                             \
+    template <typename T>                   \
+    CASYNC_INLINE static T of(const T& a) { \
+      return expression;                    \
+    }                                       \
+  };
+CASYNC_OF_ONE(Exp2, exp2(a))
+CASYNC_OF_ONE(Log2, log2(a))
+CASYNC_OF_ONE(Cosine, cosine(a))
+CASYNC_OF_ONE(RoundNearest, round_nearest(a))
+CASYNC_OF_ONE(RoundDown, round_down(a))
+CASYNC_OF_ONE(RoundUp, round_up(a))
+CASYNC_OF_ONE(SquareRoot, square_root(a))
+#undef CASYNC_OF_ONE
+
+#define CASYNC_OF_TWO(name, expression)                                  \
+  struct name {                                                          \
+    template <typename T>                                                \
+    CASYNC_INLINE static T of(const T& a, [[maybe_unused]] const T& b) { \
+      return expression;                                                 \
+    }                                                                    \
+  };
+CASYNC_OF_TWO(Minus, minus(a))
+CASYNC_OF_TWO(Magnitude, magnitude(a))
+CASYNC_OF_TWO(ShiftLeft, shift_left(a, b))
+CASYNC_OF_TWO(ShiftRight, shift_right(a, b))
+CASYNC_OF_TWO(Divide, divide(a, b))
+CASYNC_OF_TWO(Remainder, remainder(a, b))
+#undef CASYNC_OF_TWO
+
+template <std::int32_t kBy>
+struct DivideBy {
+  template <typename T>
+  CASYNC_INLINE static T of(const T& a, const T&) {
+    return divide_by<kBy>(a);
+  }
+};
+template <std::int32_t kBy>
+struct RemainderBy {
+  template <typename T>
+  CASYNC_INLINE static T of(const T& a, const T&) {
+    return remainder_by<kBy>(a);
+  }
+};
+
+template <typename Function>
+constexpr Operators::OfFloats of_floats() {
+  return {sixteen<Function>, one<Function>};
+}
+template <typename Function>
+constexpr Operators::OfIntegers of_integers() {
+  return {sixteen<Function>, one<Function>};
+}
+template <std::int32_t kBy>
+constexpr Operators::ByConstant by() {
+  return {kBy, of_integers<DivideBy<kBy>>(), of_integers<RemainderBy<kBy>>()};
+}
+
 }  // namespace
 
 const Operators kOperators{
@@ -30,6 +109,23 @@ const Operators kOperators{
     .nth_smallest_integer = nth_smallest<std::int32_t>,
     .topk = topk<float>,
     .topk_integers = topk<std::int32_t>,
+
+    .exp2 = of_floats<Exp2>(),
+    .log2 = of_floats<Log2>(),
+    .cosine = of_floats<Cosine>(),
+    .round_nearest = of_floats<RoundNearest>(),
+    .round_down = of_floats<RoundDown>(),
+    .round_up = of_floats<RoundUp>(),
+    .square_root = of_floats<SquareRoot>(),
+
+    .minus = of_integers<Minus>(),
+    .magnitude = of_integers<Magnitude>(),
+    .shift_left = of_integers<ShiftLeft>(),
+    .shift_right = of_integers<ShiftRight>(),
+    .divide = of_integers<Divide>(),
+    .remainder = of_integers<Remainder>(),
+    .divide_by = {by<0>(), by<1>(), by<-1>(), by<2>(), by<3>(), by<5>(), by<-7>(), by<50>(), by<81>(), by<500>(),
+                  by<1024>(), by<0x7fffffff>(), by<-0x7fffffff - 1>()},
 };
 
 }  // namespace casync::codec::CASYNC_KERNEL_ISA

@@ -20,6 +20,24 @@ struct Operators {
                        std::int32_t* index_scratch, float* value_scratch);
   std::int64_t (*topk_integers)(const std::int32_t* values, std::int64_t n, std::int64_t k, std::int32_t* index_out,
                                 std::int32_t* value_out, std::int32_t* index_scratch, std::int32_t* value_scratch);
+
+  /// An element function over an array, sixteen at a time (n is a multiple of 16) and one by one.
+  struct OfFloats {
+    void (*sixteen)(const float* from, std::int64_t n, float* to);
+    void (*one)(const float* from, std::int64_t n, float* to);
+  };
+  OfFloats exp2, log2, cosine, round_nearest, round_down, round_up, square_root;
+
+  struct OfIntegers {
+    void (*sixteen)(const std::int32_t* a, const std::int32_t* b, std::int64_t n, std::int32_t* to);
+    void (*one)(const std::int32_t* a, const std::int32_t* b, std::int64_t n, std::int32_t* to);
+  };
+  OfIntegers minus, magnitude, shift_left, shift_right, divide, remainder;
+  struct ByConstant {
+    std::int32_t by;
+    OfIntegers divide, remainder;
+  };
+  ByConstant divide_by[13];
 };
 
 namespace baseline {
