@@ -14,7 +14,7 @@ CASYNC_INLINE I32x16 load(const std::int32_t* from) {
   return out;
 }
 CASYNC_INLINE void store(std::int32_t* to, const I32x16& a) {
-  using Unaligned = std::int32_t __attribute__((vector_size(kRegisterBytes), aligned(1), may_alias));
+  typedef std::int32_t Unaligned __attribute__((vector_size(kRegisterBytes), aligned(1), may_alias));
   for (int k = 0; k < kRegisters; ++k) *reinterpret_cast<Unaligned*>(to + k * kLanes) = a.r[k];
 }
 /// The first `count` lanes; the others are zero.
