@@ -1,5 +1,6 @@
 #include "each_isa.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace casync::test {
@@ -27,6 +28,18 @@ std::vector<float> values_of(Kind kind, std::int64_t n) {
     }
   }
   return out;
+}
+
+float tree_sum(const std::vector<float>& x) {
+  float total = 0;
+  for (std::size_t from = 0; from < x.size(); from += 1024) {
+    float lane[16]{};
+    for (std::size_t i = from; i < std::min(from + 1024, x.size()); ++i) lane[i % 16] = lane[i % 16] + x[i];
+    for (int apart = 8; apart > 0; apart /= 2)
+      for (int j = 0; j < apart; ++j) lane[j] = lane[j] + lane[j + apart];
+    total = total + lane[0];
+  }
+  return total;
 }
 
 }  // namespace casync::test

@@ -2,6 +2,8 @@
 
 #include "codec/cpu/kernels/operators/append.hpp"
 #include "codec/cpu/kernels/operators/elementary.hpp"
+#include "codec/cpu/kernels/operators/matmul.hpp"
+#include "codec/cpu/kernels/operators/orth.hpp"
 #include "codec/cpu/kernels/operators/rounding.hpp"
 #include "codec/cpu/kernels/operators/select.hpp"
 #include "codec/cpu/kernels/operators/topk.hpp"
@@ -98,6 +100,8 @@ constexpr Operators::ByConstant by() {
   return {kBy, of_integers<DivideBy<kBy>>(), of_integers<RemainderBy<kBy>>()};
 }
 
+Matrix view(Operators::Matrix a) { return {a.values, a.rows, a.cols, a.transposed}; }
+
 }  // namespace
 
 const Operators kOperators{
@@ -126,6 +130,11 @@ const Operators kOperators{
     .remainder = of_integers<Remainder>(),
     .divide_by = {by<0>(), by<1>(), by<-1>(), by<2>(), by<3>(), by<5>(), by<-7>(), by<50>(), by<81>(), by<500>(),
                   by<1024>(), by<0x7fffffff>(), by<-0x7fffffff - 1>()},
+
+    .matmul_scratch = [](Operators::Matrix a, Operators::Matrix b) { return matmul_scratch(view(a), view(b)); },
+    .matmul = [](Operators::Matrix a, Operators::Matrix b, float* out,
+                 float* scratch) { matmul(view(a), view(b), out, scratch); },
+    .orth = orth,
 };
 
 }  // namespace casync::codec::CASYNC_KERNEL_ISA

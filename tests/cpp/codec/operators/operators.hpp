@@ -38,6 +38,15 @@ struct Operators {
     OfIntegers divide, remainder;
   };
   ByConstant divide_by[13];
+
+  struct Matrix {
+    const float* values;
+    std::int64_t rows, cols;
+    bool transposed;
+  };
+  std::int64_t (*matmul_scratch)(Matrix a, Matrix b);
+  void (*matmul)(Matrix a, Matrix b, float* out, float* scratch);
+  void (*orth)(const float* matrix, std::int64_t rows, std::int64_t cols, float* out, float* scratch);
 };
 
 namespace baseline {

@@ -1,0 +1,265 @@
+#pragma once
+
+#include "codec/cpu/kernels/simd.hpp"
+
+/// The product of two matrices in float32, of which one is a gradient and the other has few columns: the gradient is
+/// read once, from front to back, and there is little to compute for each of its elements.
+///
+/// Sums have one order at every instruction set. If the left side lies row after row, the inner side is contiguous, and
+/// its products are summed as reduce(..., add) does: blocks of 1024, sixteen lanes, folded 8 4 2 1, blocks in order. If
+/// the left side is a transposed view, the gradient's rows are the inner side: products are summed in order over runs
+/// of 128, runs in order.
+namespace casync::codec::CASYNC_KERNEL_ISA {
+namespace {
+
+/// Row after row in memory; a transposed view of `rows` x `cols` lies there as cols x rows.
+struct Matrix {
+  const float* values;
+  std::int64_t rows;
+  std::int64_t cols;
+  bool transposed = false;
+};
+
+constexpr std::int64_t kTreeBlock = 1024;
+constexpr std::int64_t kRun = 128;
+/// Columns from which on a vector holds neighbours of a row of the product, not of the inner side.
+constexpr std::int64_t kWide = 64;
+/// Columns whose sums fit into the first-level cache for a few columns of the other side.
+constexpr std::int64_t kTile = 1024;
+/// Rows of the gradient that are read side by side, so that what they meet of the other side stays in the cache.
+constexpr std::int64_t kPanel = 8;
+
+// As many sums as there are registers for: rows, or vectors of one row, times columns of the other side.
+#if defined(__AVX512BW__)
+constexpr int kRowsAtOnce = 4;
+constexpr int kColumnsAtOnce = 4;
+#elif defined(__AVX2__)
+constexpr int kRowsAtOnce = 1;
+constexpr int kColumnsAtOnce = 4;
+#else
+constexpr int kRowsAtOnce = 1;
+constexpr int kColumnsAtOnce = 2;
+#endif
+
+CASYNC_INLINE std::int64_t whole_vectors(std::int64_t n) { return (n + 15) / 16 * 16; }
+
+/// Columns of the right side that fit into the first-level cache together.
+CASYNC_INLINE std::int64_t tile_width(std::int64_t inner) {
+  const std::int64_t width = 8 * kTile / inner / 16 * 16;
+  return width < kWide ? kWide : width < kTile ? width : kTile;
+}
+
+/// What matmul needs, in elements.
+CASYNC_INLINE std::int64_t matmul_scratch(const Matrix& a, const Matrix& b) {
+  if (!a.transposed && b.cols >= kWide) return b.rows * tile_width(b.rows);
+  if (!a.transposed) return b.transposed ? 0 : b.cols * whole_vectors(b.rows);
+  const std::int64_t copy = b.transposed ? b.rows * b.cols : 0;
+  return copy + (a.rows <= b.cols ? a.rows * kTile : b.cols * (kTile + a.rows));
+}
+
+/// to[c][r] = from[r][c], whose rows are `stride` apart in `to`.
+inline void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* to, std::int64_t stride) {
+  for (std::int64_t r0 = 0; r0 < rows; r0 += 16)
+    for (std::int64_t c0 = 0; c0 < cols; c0 += 16)
+      for (std::int64_t c = c0; c < c0 + 16 && c < cols; ++c)
+        for (std::int64_t r = r0; r < r0 + 16 && r < rows; ++r) to[c * stride + r] = from[r * cols + c];
+}
+
+/// One block of the tree, for some rows of the left side and some columns of the right one, which lie `b_stride` apart.
+template <int kRows, int kColumns>
+CASYNC_INLINE void products(const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride,
+                            std::int64_t n, bool first, float* out, std::int64_t out_stride) {
+  F32x16 sum[kRows][kColumns]{};
+  const auto step = [&](std::int64_t i, const auto& read) __attribute__((always_inline)) {
+    F32x16 row[kRows];
+    for (int r = 0; r < kRows; ++r) row[r] = read(a + r * a_stride + i);
+    for (int c = 0; c < kColumns; ++c) {
+      const F32x16 column = read(b + c * b_stride + i);
+      for (int r = 0; r < kRows; ++r) sum[r][c] = sum[r][c] + row[r] * column;
+    }
+  };
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) step(i, [](const float* from) __attribute__((always_inline)) { return load(from); });
+  if (i < n) step(i, [&](const float* from) __attribute__((always_inline)) { return load_first(from, n - i); });
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kColumns; ++c) {
+      float& value = out[r * out_stride + c];
+      const float block = fold<Add>(sum[r][c]);
+      value = first ? block : value + block;
+    }
+  }
+}
+
+/// Few columns on the right: `b` holds them as rows, `b_stride` apart.
+template <int kRows>
+CASYNC_INLINE void products_of_rows(const Matrix& a, std::int64_t row, std::int64_t from, std::int64_t n,
+                                    const float* b, std::int64_t b_stride, std::int64_t columns, float* out) {
+  const float* const left = a.values + row * a.cols + from;
+  float* const to = out + row * columns;
+  std::int64_t c = 0;
+  for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
+    products<kRows, kColumnsAtOnce>(left, a.cols, b + c * b_stride + from, b_stride, n, from == 0, to + c, columns);
+  for (; c < columns; ++c)
+    products<kRows, 1>(left, a.cols, b + c * b_stride + from, b_stride, n, from == 0, to + c, columns);
+}
+
+inline void matmul_narrow(const Matrix& a, const float* b, std::int64_t b_stride, std::int64_t columns, float* out) {
+  for (std::int64_t panel = 0; panel < a.rows; panel += kPanel) {
+    const std::int64_t end = a.rows - panel < kPanel ? a.rows : panel + kPanel;
+    for (std::int64_t from = 0; from < a.cols; from += kTreeBlock) {
+      const std::int64_t n = a.cols - from < kTreeBlock ? a.cols - from : kTreeBlock;
+      std::int64_t row = panel;
+      for (; row + kRowsAtOnce <= end; row += kRowsAtOnce)
+        products_of_rows<kRowsAtOnce>(a, row, from, n, b, b_stride, columns, out);
+      for (; row < end; ++row) products_of_rows<1>(a, row, from, n, b, b_stride, columns, out);
+    }
+  }
+}
+
+/// Lanes `lane`, lane + kApart, lane + 2 kApart, ... of the tree, folded, for sixteen neighbours in each of kRows rows
+/// of the product. What no element reaches is left out; it would add zeros.
+template <int kApart, int kRows>
+CASYNC_INLINE void folded(const float* a, std::int64_t a_stride, std::int64_t n, std::int64_t lane, const float* b,
+                          std::int64_t b_stride, F32x16 (&sum)[kRows]) {
+  if constexpr (kApart == 16) {
+    for (std::int64_t i = lane; i < n; i += 16) {
+      const F32x16 right = load(b + i * b_stride);
+      for (int r = 0; r < kRows; ++r) {
+        const F32x16 product = splat(a[r * a_stride + i]) * right;
+        sum[r] = i == lane ? product : sum[r] + product;
+      }
+    }
+  } else {
+    folded<2 * kApart>(a, a_stride, n, lane, b, b_stride, sum);
+    if (lane + kApart >= n) return;
+    F32x16 high[kRows];
+    folded<2 * kApart>(a, a_stride, n, lane + kApart, b, b_stride, high);
+    for (int r = 0; r < kRows; ++r) sum[r] = sum[r] + high[r];
+  }
+}
+
+/// kRows rows of a tile of the product, `count` elements of each; `b` has whole vectors.
+template <int kRows>
+CASYNC_INLINE void rows_of_tile(const float* a, std::int64_t inner, const float* b, std::int64_t width,
+                                std::int64_t count, float* out, std::int64_t columns) {
+  for (std::int64_t from = 0; from < inner; from += kTreeBlock) {
+    const std::int64_t n = inner - from < kTreeBlock ? inner - from : kTreeBlock;
+    for (std::int64_t c = 0; c < count; c += 16) {
+      F32x16 block[kRows];
+      folded<1>(a + from, inner, n, 0, b + from * width + c, width, block);
+      for (int r = 0; r < kRows; ++r) {
+        float* const to = out + r * columns + c;
+        // Adding to 0 makes +0 of -0, as beginning with it does.
+        if (c + 16 <= count)
+          store(to, (from == 0 ? F32x16{} : load(to)) + block[r]);
+        else
+          store_first(to, (from == 0 ? F32x16{} : load_first(to, count - c)) + block[r], count - c);
+      }
+    }
+  }
+}
+
+/// Many columns on the right: a tile of them is copied together, where it stays in the cache for all rows.
+inline void matmul_wide(const Matrix& a, const Matrix& b, float* out, float* copy) {
+  const std::int64_t width = tile_width(b.rows);
+  for (std::int64_t tile = 0; tile < b.cols; tile += width) {
+    const std::int64_t count = b.cols - tile < width ? b.cols - tile : width;
+    if (count < width) __builtin_memset(copy, 0, static_cast<std::size_t>(b.rows * width) * sizeof(float));
+    if (b.transposed)
+      transpose(b.values + tile * b.rows, count, b.rows, copy, width);
+    else
+      for (std::int64_t i = 0; i < b.rows; ++i)
+        __builtin_memcpy(copy + i * width, b.values + i * b.cols + tile,
+                         static_cast<std::size_t>(count) * sizeof(float));
+    std::int64_t row = 0;
+    for (; row + 2 <= a.rows; row += 2)
+      rows_of_tile<2>(a.values + row * a.cols, a.cols, copy, width, count, out + row * b.cols + tile, b.cols);
+    if (row < a.rows)
+      rows_of_tile<1>(a.values + row * a.cols, a.cols, copy, width, count, out + row * b.cols + tile, b.cols);
+  }
+}
+
+/// Adds `rows` rows of the wide side, times as many elements of kColumns columns of the narrow one, to the sums.
+template <int kColumns, int kVectors, typename Read>
+CASYNC_INLINE void add_rows(const float* wide, std::int64_t width, const float* narrow, std::int64_t columns,
+                            std::int64_t rows, bool first, float* sums, const Read& read) {
+  F32x16 sum[kColumns][kVectors];
+  for (int c = 0; c < kColumns; ++c)
+    for (int v = 0; v < kVectors; ++v) sum[c][v] = first ? F32x16{} : load(sums + c * kTile + 16 * v);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    F32x16 value[kVectors];
+    for (int v = 0; v < kVectors; ++v) value[v] = read(wide + row * width + 16 * v);
+    for (int c = 0; c < kColumns; ++c) {
+      const F32x16 factor = splat(narrow[row * columns + c]);
+      for (int v = 0; v < kVectors; ++v) sum[c][v] = sum[c][v] + value[v] * factor;
+    }
+  }
+  for (int c = 0; c < kColumns; ++c)
+    for (int v = 0; v < kVectors; ++v) store(sums + c * kTile + 16 * v, sum[c][v]);
+}
+
+/// out[c][i] = the sum over rows of wide[row][i] * narrow[row][c], in runs.
+template <int kColumns>
+CASYNC_INLINE void add_panel(const float* wide, std::int64_t width, std::int64_t count, const float* narrow,
+                             std::int64_t columns, std::int64_t rows, bool first, float* sums) {
+  const auto whole = [](const float* from) __attribute__((always_inline)) { return load(from); };
+  std::int64_t i = 0;
+  for (; i + 16 * kRowsAtOnce <= count; i += 16 * kRowsAtOnce)
+    add_rows<kColumns, kRowsAtOnce>(wide + i, width, narrow, columns, rows, first, sums + i, whole);
+  for (; i + 16 <= count; i += 16)
+    add_rows<kColumns, 1>(wide + i, width, narrow, columns, rows, first, sums + i, whole);
+  if (i < count)
+    add_rows<kColumns, 1>(wide + i, width, narrow, columns, rows, first, sums + i,
+                          [&](const float* from)
+                              __attribute__((always_inline)) { return load_first(from, count - i); });
+}
+
+inline void matmul_of_columns(const float* wide, std::int64_t width, const float* narrow, std::int64_t columns,
+                              std::int64_t rows, float* out, float* sums) {
+  for (std::int64_t tile = 0; tile < width; tile += kTile) {
+    const std::int64_t count = width - tile < kTile ? width - tile : kTile;
+    for (std::int64_t run = 0; run < rows; run += kRun) {
+      const std::int64_t run_end = rows - run < kRun ? rows : run + kRun;
+      for (std::int64_t row = run; row < run_end; row += kPanel) {
+        const std::int64_t panel = run_end - row < kPanel ? run_end - row : kPanel;
+        const float* const from = wide + row * width + tile;
+        std::int64_t c = 0;
+        for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
+          add_panel<kColumnsAtOnce>(from, width, count, narrow + row * columns + c, columns, panel, row == run,
+                                    sums + c * kTile);
+        for (; c < columns; ++c)
+          add_panel<1>(from, width, count, narrow + row * columns + c, columns, panel, row == run, sums + c * kTile);
+      }
+      for (std::int64_t c = 0; c < columns; ++c) {
+        float* const to = out + c * width + tile;
+        const float* const sum = sums + c * kTile;
+        for (std::int64_t i = 0; i < count; ++i) to[i] = run == 0 ? sum[i] : to[i] + sum[i];
+      }
+    }
+  }
+}
+
+/// out, row after row, has a.rows x b.cols elements; a.cols is b.rows, and none is 0. Faster where `scratch` is aligned
+/// to 64 bytes.
+inline void matmul(const Matrix& a, const Matrix& b, float* out, float* scratch) {
+  if (!a.transposed && b.cols < kWide) {
+    if (b.transposed) return matmul_narrow(a, b.values, b.rows, b.cols, out);
+    const std::int64_t stride = whole_vectors(b.rows);
+    transpose(b.values, b.rows, b.cols, scratch, stride);
+    return matmul_narrow(a, scratch, stride, b.cols, out);
+  }
+  if (!a.transposed) return matmul_wide(a, b, out, scratch);
+  const float* right = b.values;
+  if (b.transposed) {
+    transpose(b.values, b.cols, b.rows, scratch, b.cols);
+    right = scratch;
+    scratch += b.rows * b.cols;
+  }
+  if (a.rows <= b.cols) return matmul_of_columns(right, b.cols, a.values, a.rows, a.cols, out, scratch);
+  float* const columns = scratch + b.cols * kTile;
+  matmul_of_columns(a.values, a.rows, right, b.cols, a.cols, columns, scratch);
+  transpose(columns, b.cols, a.rows, out, b.cols);
+}
+
+}  // namespace
+}  // namespace casync::codec::CASYNC_KERNEL_ISA
