@@ -7,9 +7,9 @@
 namespace casync::test {
 namespace {
 
-/// The indices of the k largest magnitudes, ties to the lower one, in order.
+/// All indices, those of larger magnitudes first, ties by index.
 template <typename T>
-std::vector<std::int32_t> largest(const std::vector<T>& values, std::int64_t k) {
+std::vector<std::int32_t> by_magnitude(const std::vector<T>& values) {
   std::vector<std::int32_t> index(values.size());
   std::iota(index.begin(), index.end(), 0);
   const auto magnitude = [&](std::int32_t i) {
@@ -17,7 +17,13 @@ std::vector<std::int32_t> largest(const std::vector<T>& values, std::int64_t k) 
   };
   std::stable_sort(index.begin(), index.end(),
                    [&](std::int32_t a, std::int32_t b) { return magnitude(a) > magnitude(b); });
-  index.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(k, 0, static_cast<std::int64_t>(values.size()))));
+  return index;
+}
+
+/// The first k, in order of index.
+std::vector<std::int32_t> head(const std::vector<std::int32_t>& sorted, std::int64_t k) {
+  const auto n = static_cast<std::int64_t>(sorted.size());
+  std::vector<std::int32_t> index(sorted.begin(), sorted.begin() + std::clamp<std::int64_t>(k, 0, n));
   std::sort(index.begin(), index.end());
   return index;
 }
@@ -43,8 +49,9 @@ TEST(TopK, IsTheHeadOfAStableSortInOrderOfIndex) {
   for (const Kind kind : kKinds) {
     for (const std::int64_t n : kLengths) {
       const std::vector<float> values = values_of(kind, n);
+      const std::vector<std::int32_t> sorted = by_magnitude(values);
       for (const std::int64_t k : {std::int64_t{-1}, std::int64_t{1}, n / 1000, n / 100, n / 3, n - 1, n, n + 1}) {
-        const std::vector<std::int32_t> expected = largest(values, k);
+        const std::vector<std::int32_t> expected = head(sorted, k);
         with_each_isa([&](const codec::Operators& operators) { expect_largest(operators.topk, values, k, expected); });
       }
     }
@@ -61,8 +68,9 @@ TEST(TopK, IsExactWhereASampleMisleads) {
   for (std::size_t i = 0; i < sampled.size(); ++i)
     if (i % 781 < 700) sampled[i] = static_cast<float>(i % 100 + 2);
   for (const auto& values : {ends, few, sampled}) {
+    const std::vector<std::int32_t> sorted = by_magnitude(values);
     for (const std::int64_t k : {20, 200, 2000, 3001, 20000}) {
-      const std::vector<std::int32_t> expected = largest(values, k);
+      const std::vector<std::int32_t> expected = head(sorted, k);
       with_each_isa([&](const codec::Operators& operators) { expect_largest(operators.topk, values, k, expected); });
     }
   }
@@ -76,8 +84,9 @@ TEST(TopK, TakesIntegersByTheirMagnitudes) {
     values[3] = INT32_MIN;
     values[1] = INT32_MAX;
     values[4] = -INT32_MAX;
+    const std::vector<std::int32_t> sorted = by_magnitude(values);
     for (const std::int64_t k : {std::int64_t{1}, std::int64_t{2}, n / 10, n / 2}) {
-      const std::vector<std::int32_t> expected = largest(values, k);
+      const std::vector<std::int32_t> expected = head(sorted, k);
       with_each_isa(
           [&](const codec::Operators& operators) { expect_largest(operators.topk_integers, values, k, expected); });
     }
