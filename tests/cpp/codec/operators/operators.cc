@@ -1,11 +1,17 @@
 #include "operators.hpp"
 
 #include "codec/cpu/kernels/operators/append.hpp"
+#include "codec/cpu/kernels/operators/counted.hpp"
+#include "codec/cpu/kernels/operators/draws.hpp"
 #include "codec/cpu/kernels/operators/elementary.hpp"
+#include "codec/cpu/kernels/operators/hadamard.hpp"
 #include "codec/cpu/kernels/operators/matmul.hpp"
 #include "codec/cpu/kernels/operators/orth.hpp"
 #include "codec/cpu/kernels/operators/rounding.hpp"
+#include "codec/cpu/kernels/operators/runs.hpp"
+#include "codec/cpu/kernels/operators/scattered.hpp"
 #include "codec/cpu/kernels/operators/select.hpp"
+#include "codec/cpu/kernels/operators/stable_sort.hpp"
 #include "codec/cpu/kernels/operators/topk.hpp"
 
 namespace casync::codec::CASYNC_KERNEL_ISA {
@@ -100,6 +106,10 @@ constexpr Operators::ByConstant by() {
   return {kBy, of_integers<DivideBy<kBy>>(), of_integers<RemainderBy<kBy>>()};
 }
 
+struct Range {
+  std::int32_t operator[](std::int64_t i) const { return static_cast<std::int32_t>(i); }
+};
+
 Matrix view(Operators::Matrix a) { return {a.values, a.rows, a.cols, a.transposed}; }
 
 }  // namespace
@@ -135,6 +145,32 @@ const Operators kOperators{
     .matmul = [](Operators::Matrix a, Operators::Matrix b, float* out,
                  float* scratch) { matmul(view(a), view(b), out, scratch); },
     .orth = orth,
+
+    .runlength = runlength<std::int32_t>,
+    .runlength_bytes = runlength<std::uint8_t>,
+    .repeat = [](const std::uint8_t* values, const std::int32_t* counts, std::int64_t m, std::int64_t n,
+                 std::uint8_t* out) { return repeat(values, counts, m, n, out); },
+    .repeat_range = [](const std::uint8_t* counts, std::int64_t m, std::int64_t n,
+                       std::int32_t* out) { return repeat(Range{}, counts, m, n, out); },
+
+    .hadamard = hadamard,
+
+    .gather = gather<float>,
+    .gather_chunks = gather_chunks<float>,
+    .scatter = scatter<float>,
+    .scatter_chunks = scatter_chunks<float>,
+    .add_scattered = add_scattered,
+    .counted = counted,
+
+    .draw_one = draw_one,
+    .draw_sixteen = [](const RandomKey& key, std::uint64_t coordinate,
+                       std::int32_t* out) { store(out, draw_sixteen(key, coordinate)); },
+
+    .stable_sort =
+        [](Operators::Keyed* data, Operators::Keyed* spare, std::int64_t n) {
+          stable_sort(data, spare, n,
+                      [](const Operators::Keyed& a, const Operators::Keyed& b) { return a.key <= b.key; });
+        },
 };
 
 }  // namespace casync::codec::CASYNC_KERNEL_ISA

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "codec/cpu/kernels/kernels.hpp"
 
 /// The operators of codec/cpu/kernels/operators as functions, one table per instruction set as the codecs' kernels
 /// have: they are of internal linkage, and compiled into what calls them. `operators.cc` fills the tables; like a
@@ -47,6 +50,35 @@ struct Operators {
   std::int64_t (*matmul_scratch)(Matrix a, Matrix b);
   void (*matmul)(Matrix a, Matrix b, float* out, float* scratch);
   void (*orth)(const float* matrix, std::int64_t rows, std::int64_t cols, float* out, float* scratch);
+
+  std::int64_t (*runlength)(const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,
+                            std::uint8_t* heads, std::int32_t* lengths);
+  std::int64_t (*runlength_bytes)(const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,
+                                  std::uint8_t* heads, std::uint8_t* lengths);
+  bool (*repeat)(const std::uint8_t* values, const std::int32_t* counts, std::int64_t m, std::int64_t n,
+                 std::uint8_t* out);
+  /// Of 0, 1, 2, ...
+  bool (*repeat_range)(const std::uint8_t* counts, std::int64_t m, std::int64_t n, std::int32_t* out);
+
+  void (*hadamard)(const float* values, std::int64_t n, float* out);
+
+  void (*gather)(const float* values, std::int64_t n, const std::int32_t* index, std::int64_t count, float* out);
+  void (*gather_chunks)(const float* values, std::int64_t n, std::int64_t chunk, const std::int32_t* index,
+                        std::int64_t count, float* out);
+  bool (*scatter)(const std::int32_t* index, const float* value, std::int64_t count, float* out, std::int64_t n);
+  bool (*scatter_chunks)(const std::int32_t* index, const float* value, std::int64_t chunk, std::int64_t count,
+                         float* out, std::int64_t n);
+  bool (*add_scattered)(const std::int32_t* index, const float* value, std::int64_t count, float* out, std::int64_t n);
+  std::int64_t (*counted)(const std::byte* at, const std::byte* end, std::int64_t most, int bits);
+
+  std::int32_t (*draw_one)(const RandomKey& key, std::uint64_t coordinate);
+  void (*draw_sixteen)(const RandomKey& key, std::uint64_t coordinate, std::int32_t* out);
+
+  /// By key alone.
+  struct Keyed {
+    std::int32_t key, number;
+  };
+  void (*stable_sort)(Keyed* data, Keyed* spare, std::int64_t n);
 };
 
 namespace baseline {

@@ -1,0 +1,104 @@
+#pragma once
+
+#include "codec/cpu/kernels/operators/append.hpp"
+
+/// Runs: `runlength` finds those of one value, `repeat` writes values as often as counts say. Nothing in them branches
+/// on how long a run is, unless it is very long: that cannot be guessed.
+namespace casync::codec::CASYNC_KERNEL_ISA {
+namespace {
+
+/// Bit i: whether from[i] is `value`, for 64 bytes.
+CASYNC_INLINE std::uint64_t equal_bytes(const std::uint8_t* from, std::uint8_t value) {
+#if defined(__AVX512BW__)
+  return _mm512_cmpeq_epi8_mask(_mm512_loadu_si512(from), _mm512_set1_epi8(static_cast<char>(value)));
+#elif defined(__SSE2__)
+  std::uint64_t bits = 0;
+  for (int k = 0; k < 4; ++k) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + k);
+    const int sixteen = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(static_cast<char>(value))));
+    bits |= static_cast<std::uint64_t>(sixteen) << (16 * k);
+  }
+  return bits;
+#else
+  std::uint64_t bits = 0;
+  for (int k = 0; k < 64; ++k) bits |= static_cast<std::uint64_t>(from[k] == value) << k;
+  return bits;
+#endif
+}
+
+/// Runs of `value`, each as long as it can be but no longer than `longest` >= 1, and every other element alone. Returns
+/// how many runs there are; `heads` and `lengths` have room for n + kSlack.
+template <typename Length>
+std::int64_t runlength(const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,
+                       std::uint8_t* heads, Length* lengths) {
+  std::int64_t runs = 0;
+  const auto run_of = [&](std::int64_t count) __attribute__((always_inline)) {
+    const auto four = [&] {
+      for (int j = 0; j < 4; ++j) {
+        heads[runs + j] = value;
+        lengths[runs + j] = static_cast<Length>(longest);
+      }
+    };
+    for (; count > 4 * longest; count -= 4 * longest, runs += 4) four();
+    four();
+    const std::int64_t parts = (count > 0) + (count > longest) + (count > 2 * longest) + (count > 3 * longest);
+    const std::int64_t whole = parts > 0 ? parts - 1 : 0;
+    lengths[runs + whole] = static_cast<Length>(count - whole * longest);
+    runs += parts;
+  };
+  std::int64_t start = 0;  // of what is not yet in a run; up to where we are it is all `value`
+  for (std::int64_t i = 0; i < n; i += 64) {
+    std::uint64_t others = 0;
+    if (i + 64 <= n) {
+      others = ~equal_bytes(values + i, value);
+    } else {
+      for (std::int64_t j = i; j < n; ++j) others |= static_cast<std::uint64_t>(values[j] != value) << (j - i);
+    }
+    if (others == ~std::uint64_t{0}) {
+      run_of(i - start);
+      __builtin_memcpy(heads + runs, values + i, 64);
+      for (int j = 0; j < 64; ++j) lengths[runs + j] = 1;
+      runs += 64;
+      start = i + 64;
+      continue;
+    }
+    for (; others != 0; others &= others - 1) {
+      const std::int64_t at = i + __builtin_ctzll(others);
+      run_of(at - start);
+      heads[runs] = values[at];
+      lengths[runs++] = 1;
+      start = at + 1;
+    }
+  }
+  run_of(n - start);
+  return runs;
+}
+
+/// values[0] counts[0] times, values[1] counts[1] times, ... False, and nothing is written, if the m counts, of which
+/// none may be negative, do not add up to n. `Values` is a pointer, or whatever gives an element for an index.
+template <typename T, typename Values, typename Count>
+bool repeat(const Values& values, const Count* counts, std::int64_t m, std::int64_t n, T* out) {
+  std::int64_t total = 0;
+  bool negative = false;
+  for (std::int64_t i = 0; i < m; ++i) {
+    total += static_cast<std::int64_t>(counts[i]);
+    negative |= counts[i] < Count{};
+  }
+  if (negative || total != n) return false;
+  std::int64_t at = 0;
+  for (std::int64_t i = 0; i < m; ++i) {
+    const T value = values[i];
+    const auto count = static_cast<std::int64_t>(counts[i]);
+    std::int64_t written = 0;
+    if (at + 16 <= n) {  // what is too much is written over
+      for (int j = 0; j < 16; ++j) out[at + j] = value;
+      written = 16;
+    }
+    for (; written < count; ++written) out[at + written] = value;
+    at += count;
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace casync::codec::CASYNC_KERNEL_ISA
