@@ -12,8 +12,8 @@ from pathlib import Path
 
 from casync.compll import typed
 from casync.compll.check import check_program
-from casync.compll.emit_cpu import emit
-from casync.compll.emit_library import emit_library
+from casync.compll.cpu.emit import emit
+from casync.compll.cpu.library import emit_library
 from casync.compll.library import library_files
 from casync.compll.parser import parse
 

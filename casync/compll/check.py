@@ -414,5 +414,3 @@ def _sites(program: tree.Program) -> dict[int, int]:
     if len(drawing) > _MOST_DRAWS:
         raise fail("draw", drawing[_MOST_DRAWS], f"more than {_MOST_DRAWS} draws", "functions that share a draw")
     return {node.span.start: site for site, node in enumerate(drawing)}
-
-

@@ -10,8 +10,8 @@ from pathlib import Path
 from casync.compll import typed
 from casync.compll.check import check_program
 from casync.compll.count import PAPER, count_lines, table
+from casync.compll.cpu.emit import emit
 from casync.compll.diagnostics import CompllError
-from casync.compll.emit_cpu import emit
 from casync.compll.fmt import format_program
 from casync.compll.library import library_files
 from casync.compll.parser import parse

@@ -158,9 +158,7 @@ class Expressions:
         elif isinstance(of.type, Array) and node.name == "count" and of.type.chunk is not None:
             length = of.type.chunk
         else:
-            raise fail(
-                "member", node, f"{_a(of)} has no `{node.name}`", "array.size, chunks(...).count or params.NAME"
-            )
+            raise fail("member", node, f"{_a(of)} has no `{node.name}`", "array.size, chunks(...).count or params.NAME")
         text = length.text if length.sized else None
         local = of.local and not length.sized
         return typed.SizeOf(

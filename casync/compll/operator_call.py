@@ -24,11 +24,14 @@ def check_operator(expressions: Expressions, node: tree.Call) -> typed.Apply:
     call = _Call(expressions, node, operator)
     types = operator.rule(call)
     local = call.local or any(argument.local for argument in call.arguments)
+    drawing = None
     if operator.name == "sample":
         expressions.scope.private = local = True
+        drawing = typed.Drawing(expressions.file.sites[node.span.start], shared=False)
     return typed.Apply(
-        type=types[0], operator=operator.name, arguments=tuple(call.arguments), types=types, span=node.span, local=local
-    )
+        type=types[0], operator=operator.name, arguments=tuple(call.arguments), types=types, span=node.span,
+        local=local, drawing=drawing,
+    )  # fmt: skip
 
 
 class _Call:

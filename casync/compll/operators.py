@@ -223,7 +223,6 @@ def _repeat(call: OperatorCall) -> tuple[Type, ...]:
     return (Array(array.element, call.length(call.scalars[0])),)
 
 
-
 for _operator in (
     Operator("sort", ("array", "function"), "sort(G, udf)", "Stable; udf(a, b) returns the one that comes first. Each "
              "chunk of a view by itself.", (TABLE_4,), _sort),

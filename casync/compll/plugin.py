@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from casync.compll.check import check_program
-from casync.compll.emit_cpu import emit
-from casync.compll.emit_library import ISAS, emit_plugin
+from casync.compll.cpu.emit import emit
+from casync.compll.cpu.library import ISAS, emit_plugin
 from casync.compll.parser import parse
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 
@@ -111,7 +111,7 @@ def _run(command: list[str]) -> None:
 
 def _compiler(environ: Mapping[str, str]) -> list[str]:
     given = shlex.split(environ.get("CXX", ""))
-    for command in ([given] if given else [["c++"], ["g++"], ["clang++"]]):
+    for command in [given] if given else [["c++"], ["g++"], ["clang++"]]:
         if shutil.which(command[0], path=environ.get("PATH")):
             return command
     missing = f"CXX={shlex.join(given)} is not there" if given else "there is none on PATH"

@@ -8,17 +8,17 @@ from casync.compll.diagnostics import fail
 from casync.compll.expressions import Expressions
 from casync.compll.scope import File, Scope
 from casync.compll.statements import AGGREGATIONS
+from casync.compll.types import UNIT, Array
 
 __all__ = ["DEFAULT_UNIT", "check_properties", "whole_unit"]
 
 DEFAULT_UNIT = 4096
 
 _WORDS = {
-    "feedback": ("none", "wrapper", "own"),
     "contractive": ("no", "yes"),
     "optimizer": ("any", "momentum"),
 }
-_NAMES = ("unit", "aggregation", *_WORDS, "bound", "applies")
+_NAMES = ("unit", "aggregation", "feedback", *_WORDS, "bound", "applies")
 
 
 def whole_unit(block: tree.Properties | None) -> bool:
@@ -37,12 +37,13 @@ def check_properties(block: tree.Properties | None, file: File, aggregated: tupl
         entries[entry.name] = entry
     expressions = Expressions(Scope(file, "constant", params=file.params_name and "params"))
     words = {name: _one_of(entries.get(name), name, allowed) for name, allowed in _WORDS.items()}
-    if words["feedback"] == "wrapper" and words["contractive"] != "yes":
+    feedback, pending = _feedback(entries.get("feedback"), file)
+    if feedback == "wrapper" and words["contractive"] != "yes":
         raise fail(
             "feedback",
             entries["feedback"],
             "error feedback around a codec that is not contractive diverges",
-            "`contractive = yes` (decoding never ends further from x than 0 is), or feedback = own or none",
+            "`contractive = yes` (decoding never ends further from x than 0 is), or feedback = own(STATE) or none",
         )
     unit, rows = _unit(entries.get("unit"), expressions)
     bound, applies = entries.get("bound"), entries.get("applies")
@@ -50,7 +51,8 @@ def check_properties(block: tree.Properties | None, file: File, aggregated: tupl
         unit=unit,
         unit_rows=rows,
         rounds=(*(f"reduce({operation})" for operation in aggregated), _aggregation(entries.get("aggregation"))),
-        feedback=words["feedback"],
+        feedback=feedback,
+        pending=pending,
         contractive=words["contractive"] == "yes",
         optimizer=words["optimizer"],
         bound=None if bound is None else expressions.whole(bound.value),
@@ -70,6 +72,22 @@ def _one_of(entry: tree.Property | None, name: str, allowed: tuple[str, ...]) ->
     return word
 
 
+def _feedback(entry: tree.Property | None, file: File) -> tuple[str, str | None]:
+    """With `own(STATE)` also which state holds what was not sent."""
+    if entry is None:
+        return "none", None
+    value = entry.value
+    if (word := _word(value)) in ("none", "wrapper"):
+        return str(word), None
+    if isinstance(value, tree.Call) and value.function == "own" and len(value.arguments) == 1:
+        name = _word(value.arguments[0])
+        state = file.variables.get(name) if name is not None else None
+        if state is not None and isinstance(state.declared, Array) and state.declared.length == UNIT:
+            return "own", state.name
+        raise fail("feedback", value, "what was not sent is kept per element", "own(STATE), a state of [size]")
+    raise fail("property-value", value, "not a value of `feedback`", "none, wrapper or own(STATE)")
+
+
 def _aggregation(entry: tree.Property | None) -> str:
     if entry is None:
         return "reencode"
@@ -79,9 +97,7 @@ def _aggregation(entry: tree.Property | None) -> str:
     if isinstance(value, tree.Call) and value.function == "reduce" and len(value.arguments) == 1:
         if (operation := _word(value.arguments[0])) in AGGREGATIONS:
             return f"reduce({operation})"
-    raise fail(
-        "property-value", value, "not an aggregation", f"reencode, gather or reduce({' | '.join(AGGREGATIONS)})"
-    )
+    raise fail("property-value", value, "not an aggregation", f"reencode, gather or reduce({' | '.join(AGGREGATIONS)})")
 
 
 def _unit(

@@ -122,5 +122,3 @@ def refuse_known(name: str, span: Span, *, functions: bool) -> None:
         raise fail("redefined", span, f"`{name}` is a read-only value of the language", "another name")
     if functions and (name in ELEMENT_FUNCTIONS or name in OPERATORS):
         raise fail("redefined", span, f"`{name}` is a function of the language", "another name")
-
-

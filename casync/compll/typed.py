@@ -159,11 +159,12 @@ class FunctionName(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class Apply(Expression):
-    """An array operator. `types` are its results; `type` is the first."""
+    """An array operator. `types` are its results; `type` is the first. `drawing`: of `sample`."""
 
     operator: str
     arguments: tuple[Expression, ...]
     types: tuple[Type, ...]
+    drawing: Drawing | None = None
 
 
 # --- statements
@@ -281,13 +282,15 @@ class StateVariable:
 @dataclass(frozen=True)
 class Properties:
     """`unit` is None for the whole gradient; `unit_rows` = (shortest, longest) where units are rows. `rounds` has one
-    aggregation for each round: "reencode", "gather", "reduce(sum)", ...
+    aggregation for each round: "reencode", "gather", "reduce(sum)", ... `pending`: with feedback "own" the state that
+    holds what was not sent yet.
     """
 
     unit: Expression | None
     unit_rows: tuple[int, int] | None
     rounds: tuple[str, ...]
     feedback: str
+    pending: str | None
     contractive: bool
     optimizer: str
     bound: Expression | None

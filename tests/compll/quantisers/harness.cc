@@ -30,10 +30,14 @@ int main(int, char** arguments) {
     std::vector<float> x(size), residual(size), out(size);
     if (std::fread(x.data(), 4, size, stdin) != size || std::fread(residual.data(), 4, size, stdin) != size) return 1;
     std::vector<std::byte> payload(static_cast<std::size_t>(payload_bytes));
-    const UnitJob job{x.data(),       feedback ? residual.data() : nullptr, mid, n,
-                      payload.data(), {0x0123456789ABCDEF, 5000, 0, 0, 0}};
+    Facts facts{.n = n, .step = 5000, .key = {0x0123456789ABCDEF, 5000, 0, 0, 0}};
+    const UnitJob job{.facts = facts,
+                      .accumulated = x.data(),
+                      .residual = feedback ? residual.data() : nullptr,
+                      .mid = mid,
+                      .payload = payload.data()};
     const bool nonfinite = kernels.encode(job);
-    const MergeSource source{nullptr, 1.0F, payload.data(), nullptr};
+    const MergeSource source{.payload = payload.data(), .facts = &facts};
     kernels.merge(&source, 1, out.data(), n, false);
     std::fputc(nonfinite ? 1 : 0, stdout);
     std::fwrite(payload.data(), 1, payload.size(), stdout);

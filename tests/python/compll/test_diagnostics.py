@@ -1,6 +1,6 @@
 """Every kind of diagnostic has an example and its text under tests/compll/diagnostics: KIND.cll, or KIND--DETAIL.cll.
 
-    python tests/python/compll/test_diagnostics.py     writes the texts anew; `git diff` shows what changed
+python tests/python/compll/test_diagnostics.py     writes the texts anew; `git diff` shows what changed
 """
 
 from __future__ import annotations

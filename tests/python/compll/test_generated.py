@@ -14,10 +14,11 @@ import pytest
 
 from casync import cli
 from casync.compll.check import check_program
-from casync.compll.emit_cpu import emit, kernels_name
-from casync.compll.emit_library import ISAS
+from casync.compll.cpu.emit import emit, kernels_name
+from casync.compll.cpu.library import ISAS
+from casync.compll.ir.choices import Choice, choices_of
+from casync.compll.ir.lower import lower
 from casync.compll.library import library_files
-from casync.compll.lower import lower, widths
 from casync.compll.parser import parse
 from casync.compll.plugin import ISA_FLAGS
 from casync.errors import NotAvailableError
@@ -73,6 +74,12 @@ def units() -> list[np.ndarray]:
     return [*found, np.zeros(40, F), np.full(33, -2.5, F), np.resize(odd, 1100), np.resize(odd * F(1e-38), 77)]
 
 
+def code_and_header(name: str, choice: Choice) -> tuple[int, int]:
+    """Bits of a code, and bytes of what precedes the codes."""
+    *scalars, codes = lower(checked(name), choice).rounds[0].payload
+    return int(codes.stored[1:]), 4 * len(scalars)
+
+
 def run(program: Path, choice: int, cases: list[tuple[np.ndarray, np.ndarray, float, int]], *flags: int) -> list[Any]:
     """(not finite, payload, residual, decoded) of each case."""
     sent = b"".join(
@@ -93,10 +100,10 @@ def run(program: Path, choice: int, cases: list[tuple[np.ndarray, np.ndarray, fl
 @pytest.mark.parametrize("side_by_side", [0, 1])
 def test_bytes_and_values_are_those_of_the_text(built: tuple[str, Path], machine: Any, side_by_side: int) -> None:
     name, program = built
-    for choice, chosen in enumerate(widths(checked(name))):
+    for choice, chosen in enumerate(choices_of(checked(name))):
         cases, expected = [], []
         for x in units():
-            rank = machine(FILES[name], (1, len(x)), name_hash=0x0123456789ABCDEF, step=5000, **chosen)
+            rank = machine(FILES[name], (1, len(x)), name_hash=0x0123456789ABCDEF, step=5000, **chosen.parameters)
             payload = rank.encode(x)
             expected.append((payload, rank.decode(payload)))
             cases.append((x, np.zeros(len(x), F), 1.0, len(payload)))
@@ -113,7 +120,7 @@ def test_the_residual_is_what_the_payload_lost(built: tuple[str, Path], mid: flo
     if checked(name).properties.feedback != "wrapper":
         pytest.skip("keeps no residual")
     random = np.random.default_rng(3)
-    bits, header = lower(checked(name), {}).payload[-1].bits, 4 * (len(lower(checked(name), {}).payload) - 1)
+    bits, header = code_and_header(name, Choice())
     cases = [
         (x, (random.standard_normal(len(x)) * 0.01).astype(F), mid, header + (len(x) * bits + 7) // 8) for x in units()
     ]
@@ -127,13 +134,13 @@ def test_the_residual_is_what_the_payload_lost(built: tuple[str, Path], mid: flo
 def test_what_is_not_finite_decodes_to_nan_and_leaves_the_residual(built: tuple[str, Path], bad: float) -> None:
     name, program = built
     feedback = int(checked(name).properties.feedback == "wrapper")
-    for choice, chosen in enumerate(widths(checked(name))):
-        items = lower(checked(name), chosen).payload
+    for choice, chosen in enumerate(choices_of(checked(name))):
+        bits, header = code_and_header(name, chosen)
         cases = []
         for n, place in ((1, 0), (17, 16), (1000, 500), (1025, 1024), (4096, 4095)):
             x = np.ones(n, F)
             x[place] = bad
-            cases.append((x, np.full(n, 0.5, F), 1.0, 4 * (len(items) - 1) + (n * items[-1].bits + 7) // 8))
+            cases.append((x, np.full(n, 0.5, F), 1.0, header + (n * bits + 7) // 8))
         for flag, _, residual, decoded in run(program, choice, cases, feedback, 0):
             assert flag and np.isnan(decoded).all() and (residual == 0.5).all()
 
@@ -167,7 +174,7 @@ def test_show_prints_the_code(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_as_few_passes_as_reductions_depend_on_each_other(name: str, passes: int) -> None:
     text = emit(checked(name), name)
-    assert text.count("const auto step") == passes * len(widths(checked(name)))
+    assert text.count("const auto step") == passes * len(choices_of(checked(name)))
 
 
 @pytest.mark.parametrize("unit", ["rows(256, 4096)", "100"])
@@ -202,5 +209,5 @@ def test_a_sum_over_what_is_drawn_is_refused() -> None:
 
 def test_a_width_without_a_list_of_values_is_refused() -> None:
     text = FILES["terngrad"].read_text(encoding="utf-8").replace("in {2, 4, 8}", "in [1, 8]")
-    with pytest.raises(NotAvailableError, match="parameter bits decides a width"):
-        widths(check_program(parse(text, "wide.cll")))
+    with pytest.raises(NotAvailableError, match="and params.bits may have any"):
+        choices_of(check_program(parse(text, "wide.cll")))

@@ -1,109 +1,162 @@
 #include "codec/cpu/generated_codec.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <charconv>
+#include <cmath>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "casync/error.hpp"
-#include "codec/cpu/block_codec.hpp"
+#include "codec/cpu/generated.hpp"
 
 namespace casync::codec {
 namespace {
 
-class Quantiser final : public BlockCodec {
- public:
-  Quantiser(const GeneratedCodec& codec, std::size_t choice) : codec_(codec), choice_(choice) {
-    info_.spec = std::string(codec.name);
-    if (!codec.parameter.empty())
-      info_.spec = detail::concat(codec.name, '(', codec.parameter, '=', codec.choices[choice].value, ')');
-    info_.rounds = {Aggregation::reencode};
-    info_.feedback = codec.feedback;
-  }
+/// The shortest text that reads back as the same float32.
+std::string text_of(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(value)).ptr;
+  return {text, end};
+}
 
-  const CodecInfo& info() const override { return info_; }
-
-  std::int64_t cut(const Shape& shape, std::int64_t element) const override { return layout(shape).floor(element); }
-
-  std::size_t bound(const Shape& shape, DType /*dtype*/, const Range& range, int /*round*/) const override {
-    const UnitLayout units = layout(shape);
-    return static_cast<std::size_t>(units.bytes_before(range.end) - units.bytes_before(range.begin));
-  }
-
- protected:
-  bool fills_cache_lines(const Shape& shape) const override { return layout(shape).multiples_of(16); }
-
-  Encoded encode(const BlockJob& job, const float* accumulated, float* residual, std::byte* payload) const override {
-    const Segment& segment = job.segment;
-    const UnitLayout units = layout(segment.shape);
-    const auto encode_unit = kernels_now().encode;
-    UnitJob unit{
-        .accumulated = accumulated,
-        .residual = residual,
-        .mid = segment.mid,
-        .payload = payload,
-        .key = {.name_hash = segment.name_hash,
-                .sequence = segment.sequence,
-                .round = segment.round,
-                .stream = static_cast<std::uint32_t>(segment.rank) << 1 | static_cast<std::uint32_t>(segment.role)}};
-    bool nonfinite = false;
-    for (std::int64_t begin = job.range.begin; begin < job.range.end; begin += unit.n) {
-      unit.n = units.end_of(begin) - begin;
-      unit.key.coordinate = static_cast<std::uint64_t>(begin);
-      nonfinite |= encode_unit(unit);
-      unit.payload += units.bytes_of(unit.n);
-      unit.accumulated += unit.n;
-      if (residual != nullptr) unit.residual += unit.n;
-    }
-    return {.bytes = static_cast<std::size_t>(unit.payload - payload), .nonfinite = nonfinite};
-  }
-
-  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool stream) const override {
-    const UnitLayout units = layout(job.segment.shape);
-    const Merge merge_unit = kernels_now().merge;
-    bool nonfinite = false;
-    for (std::int64_t begin = job.range.begin; begin < job.range.end;) {
-      const std::int64_t n = units.end_of(begin) - begin;
-      nonfinite |= merge_unit(sources.data(), std::ssize(sources), out, n, stream);
-      advance(sources, n, units.bytes_of(n));
-      out += n;
-      begin += n;
-    }
-    return nonfinite;
-  }
-
- private:
-  UnitLayout layout(const Shape& shape) const {
-    return {codec_.unit, codec_.header_bytes, codec_.choices[choice_].bits, shape};
-  }
-  const UnitKernels& kernels_now() const { return codec_.kernels[static_cast<std::size_t>(current_isa())][choice_]; }
-
-  const GeneratedCodec& codec_;
-  std::size_t choice_;
-  CodecInfo info_;
-};
-
-/// "2, 4 or 8"
-std::string list(std::span<const WidthChoice> choices) {
+/// "2, 4 or 8", "from 0 to 1"
+std::string accepted_by(const GeneratedParameter& parameter) {
+  if (parameter.accepted.empty()) return parameter.real ? "a number" : "a whole number";
+  if (parameter.interval)
+    return detail::concat("from ", text_of(parameter.accepted[0]), " to ", text_of(parameter.accepted[1]));
   std::string text;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (i > 0) text += i + 1 < choices.size() ? ", " : " or ";
-    text += std::to_string(choices[i].value);
+  for (std::size_t i = 0; i < parameter.accepted.size(); ++i) {
+    if (i > 0) text += i + 1 < parameter.accepted.size() ? ", " : " or ";
+    text += text_of(parameter.accepted[i]);
   }
   return text;
 }
 
+bool accepts(const GeneratedParameter& parameter, double value) {
+  if (parameter.accepted.empty()) return std::isfinite(value);
+  if (parameter.interval) return value >= parameter.accepted[0] && value <= parameter.accepted[1];
+  return std::ranges::find(parameter.accepted, value) != parameter.accepted.end();
+}
+
+Parameter take(const GeneratedParameter& parameter, Spec& spec, std::string& canonical) {
+  const double value = parameter.real ? spec.take_number(parameter.name, parameter.standard)
+                                      : spec.take_int(parameter.name, static_cast<int>(parameter.standard));
+  if (!accepts(parameter, value)) spec.refuse(detail::concat(parameter.name, " must be ", accepted_by(parameter)));
+  canonical += detail::concat(canonical.empty() ? "" : ", ", parameter.name, '=',
+                              parameter.real ? text_of(value) : std::to_string(static_cast<int>(value)));
+  Parameter taken;
+  if (parameter.real)
+    taken.real = static_cast<float>(value);
+  else
+    taken.whole = static_cast<std::int32_t>(value);
+  return taken;
+}
+
+std::int32_t held(std::int64_t value) {
+  return static_cast<std::int32_t>(std::min<std::int64_t>(value, std::numeric_limits<std::int32_t>::max()));
+}
+
+/// The whole gradient as float32, for what looks at it once.
+std::vector<float> values_of(const Segment& segment) {
+  CASYNC_CHECK(segment.sources.size() == 1 && segment.sources[0].raw, "one raw source is proposed from");
+  std::vector<float> values(static_cast<std::size_t>(segment.range.size()));
+  const auto load = kernels().load_raw[static_cast<std::size_t>(segment.dtype)];
+  load(segment.sources[0].data, segment.pre, nullptr, values.data(), segment.range.size());
+  return values;
+}
+
 }  // namespace
 
-std::shared_ptr<const Codec> make_generated(const GeneratedCodec& codec, Spec& spec) {
-  if (codec.parameter.empty()) {
-    spec.finish("");
-    return std::make_shared<Quantiser>(codec, 0);
+Facts Instance::facts(const Shape& shape) const {
+  Facts facts;
+  facts.parameters = parameters.data();
+  facts.n = shape.numel();
+  facts.rows = held(shape.rows);
+  facts.cols = held(shape.cols);
+  return facts;
+}
+
+CodecInfo Instance::info() const {
+  CodecInfo info;
+  info.spec = spec;
+  info.rounds.assign(codec.rounds.begin(), codec.rounds.end());
+  info.feedback = codec.feedback;
+  info.whole = codec.whole;
+  info.fixed_size = codec.fixed_size;
+  info.averages = !codec.reductions.empty();
+  info.momentum = codec.momentum;
+  return info;
+}
+
+Facts facts_of(const Instance& instance, const Segment& segment) {
+  Facts facts = instance.facts(segment.shape);
+  facts.state = segment.state.data();
+  facts.step = static_cast<std::int32_t>(segment.sequence);
+  facts.world = static_cast<std::int32_t>(segment.world);
+  facts.rank = segment.rank;
+  facts.name = static_cast<std::int32_t>(static_cast<std::uint32_t>(segment.name_hash));
+  facts.lr = segment.lr;
+  facts.momentum = segment.momentum;
+  facts.nesterov = segment.nesterov;
+  facts.key = {.name_hash = segment.name_hash,
+               .sequence = segment.sequence,
+               .round = segment.round,
+               .stream = static_cast<std::uint32_t>(segment.rank) << 1 | static_cast<std::uint32_t>(segment.role)};
+  return facts;
+}
+
+std::vector<StateArray> states_of(const Instance& instance, const Shape& shape) {
+  std::vector<StateArray> states;
+  const Facts facts = instance.facts(shape);
+  for (std::size_t i = 0; i < instance.codec.states.size(); ++i) {
+    const GeneratedState& state = instance.codec.states[i];
+    states.push_back({.name = std::string(state.name),
+                      .elements = instance.kernels().elements(facts, static_cast<int>(i)),
+                      .per_element = state.per_element,
+                      .shared = state.shared,
+                      .pending = state.pending});
   }
-  const int value = spec.take_int(codec.parameter, codec.standard);
-  spec.finish(detail::concat(codec.parameter, " (", list(codec.choices), ")"));
-  const auto at = std::ranges::find(codec.choices, value, &WidthChoice::value);
-  if (at == codec.choices.end()) spec.refuse(detail::concat(codec.parameter, " must be ", list(codec.choices)));
-  return std::make_shared<Quantiser>(codec, static_cast<std::size_t>(at - codec.choices.begin()));
+  return states;
+}
+
+void start_state(const Instance& instance, const Shape& shape, std::uint64_t name_hash, std::size_t index,
+                 std::span<float> values) {
+  Facts facts = instance.facts(shape);
+  facts.key.name_hash = name_hash;
+  facts.name = static_cast<std::int32_t>(static_cast<std::uint32_t>(name_hash));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = instance.kernels().start(facts, static_cast<int>(index), static_cast<std::int64_t>(i));
+}
+
+void propose_values(const Instance& instance, const Segment& segment, std::span<float> values) {
+  const std::vector<float> gradient = values_of(segment);
+  UnitJob job{.facts = facts_of(instance, segment), .accumulated = gradient.data()};
+  std::vector<std::byte> scratch(static_cast<std::size_t>(instance.kernels().propose_scratch(job.facts)));
+  job.scratch = scratch.data();
+  values[0] = instance.kernels().propose(job);
+}
+
+void agree_on(const Instance& instance, const Segment& segment, std::span<const float> values) {
+  instance.kernels().agree(facts_of(instance, segment), values[0]);
+}
+
+std::shared_ptr<const Codec> make_generated(const GeneratedCodec& codec, Spec& spec) {
+  Instance instance{codec, std::string(codec.name), {}, 0};
+  std::string canonical;
+  std::string known;
+  for (const GeneratedParameter& parameter : codec.parameters) {
+    instance.parameters.push_back(take(parameter, spec, canonical));
+    known += detail::concat(known.empty() ? "" : ", ", parameter.name, " (", accepted_by(parameter), ")");
+  }
+  spec.finish(known);
+  if (!canonical.empty()) instance.spec += "(" + canonical + ")";
+  const Facts facts = instance.facts({});
+  const auto choices = static_cast<std::size_t>(codec.choices);
+  while (instance.choice < choices && !instance.kernels().fits(facts)) ++instance.choice;
+  CASYNC_CHECK(instance.choice < choices, instance.spec, ": no code for these widths");
+  if (!codec.reductions.empty()) return make_rounds(std::move(instance));
+  return codec.bits.empty() ? make_units(std::move(instance)) : make_quantiser(std::move(instance));
 }
 
 }  // namespace casync::codec

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -10,31 +11,49 @@
 #include "codec/spec.hpp"
 
 /// Codecs generated from CompLL: what a file says becomes data here and inner loops in a kernel file; everything
-/// between is written once, in generated_codec.cc. Today a generated codec is a quantiser: a unit's payload is a header
-/// of scalars and one code per element.
+/// between is written once: generated_quantiser.cc for codes of one width over short units, generated_units.cc for
+/// units of any program, generated_rounds.cc for payloads that are reduced without being decoded.
 namespace casync::codec {
 
-/// One value of the parameter that decides the width of a code, with that width.
-struct WidthChoice {
-  int value = 0;
-  int bits = 0;
+struct GeneratedParameter {
+  std::string_view name;
+  bool real = false;
+  double standard = 0;
+  std::span<const double> accepted;  ///< values, or with `interval` both ends; empty: any
+  bool interval = false;
 };
+
+struct GeneratedState {
+  std::string_view name;
+  bool per_element = false;
+  bool shared = false;
+  bool pending = false;
+};
+
+/// How the values of a `reduce` round become one.
+enum class Reduction : std::uint8_t { sum, mean, max };
 
 struct GeneratedCodec {
   std::string_view name;
+  std::span<const Aggregation> rounds;
+  std::span<const Reduction> reductions;  ///< of `reduce` rounds: of each
   Feedback feedback = Feedback::none;
-  UnitRule unit;
-  int header_bytes = 0;
-  std::string_view parameter;  ///< empty: there is one choice
-  int standard = 0;            ///< the parameter's default
-  std::span<const WidthChoice> choices;
-  std::array<const UnitKernels*, 3> kernels;  ///< by Isa, one for each choice
+  UnitRule unit;       ///< where neither the parameters nor the shape decide it
+  bool whole = false;  ///< the unit is the gradient
+  bool fixed_size = true;
+  bool momentum = false;
+  std::int64_t header_bytes = 0;  ///< of a quantiser
+  std::span<const int> bits;      ///< of a quantiser: of a code, by choice
+  std::span<const GeneratedParameter> parameters;
+  std::span<const GeneratedState> states;
+  int choices = 1;
+  std::array<const UnitKernels*, 3> kernels;  ///< by Isa, one for each choice of widths
 };
 
 /// The files of the library that were translated when this was built. Defined in generated code.
 std::span<const GeneratedCodec> generated_codecs();
 
-/// Takes the parameter from the spec. Throws InvalidArgument for what the file does not accept.
+/// Takes the parameters from the spec. Throws InvalidArgument for what the file does not accept.
 std::shared_ptr<const Codec> make_generated(const GeneratedCodec& codec, Spec& spec);
 
 }  // namespace casync::codec

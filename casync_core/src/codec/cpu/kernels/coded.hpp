@@ -6,8 +6,8 @@
 
 /// Decoding of payloads that hold one code of 1, 2, 4 or 8 bits for each element, after a header of scalars.
 ///
-/// `Decoder` is what CompLL's `decode` says of one element: constructed from the payload's header, it gives the values
-/// of sixteen codes, or of one; kHeader is the header's length in bytes.
+/// `Decoder` is what CompLL's `decode` says of one element: constructed from the payload's header and the facts, it
+/// gives the values of sixteen codes, or of one; kHeader is the header's length in bytes.
 namespace casync::codec::CASYNC_KERNEL_ISA {
 namespace {
 
@@ -57,8 +57,9 @@ CASYNC_INLINE std::int32_t code_at(const std::byte* packed, std::int64_t i) {
 template <typename Decoder, int kBits, bool kDivided = false>
 class Coded {
  public:
-  CASYNC_INLINE Coded(const std::byte* payload, std::int64_t /*ahead*/, float divisor = 1.0F)
-      : decode_(payload), packed_(payload + Decoder::kHeader), divisor_(lanes(divisor)) {
+  CASYNC_INLINE Coded(const MergeSource& source, std::int64_t /*ahead*/) : Coded(source.payload, *source.facts, 1.0F) {}
+  CASYNC_INLINE Coded(const std::byte* payload, const Facts& facts, float divisor)
+      : decode_(payload, facts), packed_(payload + Decoder::kHeader), divisor_(lanes(divisor)) {
     if constexpr (kBits == 1) {
       yes_ = divided(lanes(decode_(true)));
       no_ = divided(lanes(decode_(false)));
@@ -127,10 +128,10 @@ class Coded {
 /// for all the compiler knows, a store to memory might change it.)
 template <typename Decoder, int kBits>
 CASYNC_INLINE void leave_residual(const UnitJob& job) {
-  const Coded<Decoder, kBits, true> decoded(job.payload, 0, job.mid);
+  const Coded<Decoder, kBits, true> decoded(job.payload, job.facts, job.mid);
   const float* const accumulated = job.accumulated;
   float* const residual = job.residual;
-  const std::int64_t n = job.n;
+  const std::int64_t n = job.facts.n;
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
     const F32x16 x = load(accumulated + i) + load(residual + i);

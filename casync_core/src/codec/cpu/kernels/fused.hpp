@@ -33,7 +33,7 @@ CASYNC_INLINE void contribute(const MergeSource& source, std::int64_t i, Steps s
     }
     return;
   }
-  const Payload payload(source.payload, steps.payload_ahead);
+  const Payload payload(source, steps.payload_ahead);
   for (int v = 0; v < kVectors; ++v) {
     const F32x16 value = payload.at(i + steps.stride * v);
     sum[v] = kFirst ? value : sum[v] + value;
@@ -73,7 +73,7 @@ bool merge_as(const MergeSource* sources, std::int64_t count, float* out, std::i
     float sum = 0;
     for (std::int64_t s = 0; s < count; ++s) {
       const float value =
-          sources[s].raw != nullptr ? sources[s].raw[i] * sources[s].factor : Payload(sources[s].payload, 0).one(i);
+          sources[s].raw != nullptr ? sources[s].raw[i] * sources[s].factor : Payload(sources[s], 0).one(i);
       sum = s == 0 ? value : sum + value;
     }
     check.see(splat(sum));

@@ -9,12 +9,15 @@
 /// otherwise. Entries that return bool say whether something they produced is NaN or Inf.
 namespace casync::codec {
 
-/// One contribution to a sum: raw float32 values times `factor`, or a payload.
+struct Facts;
+
+/// One contribution to a sum: raw float32 values times `factor`, or a payload, which generated code reads with `facts`.
 struct MergeSource {
   const float* raw = nullptr;
   float factor = 1.0F;
   const std::byte* payload = nullptr;
   const std::byte* payload_end = nullptr;
+  const Facts* facts = nullptr;
 };
 
 /// The words of the Philox counter and key that are common to one unit (R6).
@@ -35,23 +38,89 @@ using StoreRaw = bool (*)(const float* src, float first, float second, void* dst
 /// is aligned to 64 bytes.
 using Merge = bool (*)(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool stream);
 
-/// What encodes one unit of a generated codec. x = accumulated + residual (or accumulated alone), y = x * mid; the
-/// payload of y goes to `payload`, and x - D / mid to `residual`, if there is one.
-struct UnitJob {
-  const float* accumulated = nullptr;
-  float* residual = nullptr;
-  float mid = 1.0F;
-  std::int64_t n = 0;
-  std::byte* payload = nullptr;
+/// The value of a parameter of a generated codec, by the type that its file declares.
+union Parameter {
+  float real;
+  std::int32_t whole;
+};
+
+/// What generated code reads besides arrays; of one unit, or of a whole gradient.
+struct Facts {
+  const Parameter* parameters = nullptr;  ///< in the file's order
+  float* const* state = nullptr;  ///< in the file's order; what has a value per element from the unit's first one on
+  std::int64_t n = 0;             ///< elements
+  std::int32_t rows = 0;
+  std::int32_t cols = 0;
+  std::int32_t step = 0;
+  std::int32_t world = 1;
+  std::int32_t rank = 0;
+  std::int32_t name = 0;  ///< the low bits of the hash of the gradient's name
+  float lr = 0;
+  float momentum = 0;
+  bool nesterov = false;
   RandomKey key;
 };
 
-/// The inner loops that are generated from one CompLL file for one choice of the parameters that decide widths.
-/// `encode` says whether y, or what was to be sent, is not finite; then the payload decodes to NaN and the residual is
-/// as it was.
+/// What encodes one unit of a generated codec. x = accumulated + residual (or accumulated alone), y = x * mid; the
+/// payload of y goes to `payload`, and x - D / mid to `residual`, if there is one.
+struct UnitJob {
+  Facts facts;
+  const float* accumulated = nullptr;
+  float* residual = nullptr;
+  float mid = 1.0F;
+  std::byte* payload = nullptr;
+  std::byte* payload_end = nullptr;
+  const float* received = nullptr;  ///< aggregated values of the round before
+  std::byte* scratch = nullptr;
+};
+
+struct EncodedUnit {
+  std::int64_t bytes = 0;  ///< -1: more than the bound that the file states
+  bool nonfinite = false;
+};
+
+/// What decodes one unit. With `keep` states that decode assigns are assigned.
+struct DecodeJob {
+  Facts facts;
+  const std::byte* payload = nullptr;
+  const std::byte* payload_end = nullptr;  ///< of all that follows, not of the unit alone
+  const float* received = nullptr;
+  std::byte* scratch = nullptr;
+  float* out = nullptr;
+  const float* accumulated = nullptr;  ///< what is added to `out` where D is taken off
+  float divisor = 1.0F;
+  bool keep = false;
+};
+enum class Into : std::uint8_t {
+  set,   ///< out = D
+  add,   ///< out = out + D
+  lose,  ///< out = accumulated + out - D / divisor: what encoding lost
+};
+
+/// What is generated from one CompLL file for one choice of the parameters that decide widths. A quantiser has
+/// `encode` and `merge`, anything else `encode_unit` and `decode_unit`; what a file has no use for is null.
+///
+/// An encoder says whether y, or what was to be sent, is not finite; then the payload decodes to NaN and residual and
+/// states are as they were.
 struct UnitKernels {
   bool (*encode)(const UnitJob& job) = nullptr;
   Merge merge = nullptr;
+
+  EncodedUnit (*encode_unit)(const UnitJob& job, int round) = nullptr;
+  /// Returns the bytes that were the unit's, -1 if they cannot be this codec's.
+  std::int64_t (*decode_unit)(const DecodeJob& job, Into into) = nullptr;
+  std::int64_t (*scratch_bytes)(const Facts& facts) = nullptr;
+
+  float (*propose)(const UnitJob& job) = nullptr;  ///< of the whole gradient: its part of what the ranks agree on
+  std::int64_t (*propose_scratch)(const Facts& facts) = nullptr;
+  void (*agree)(const Facts& facts, float received) = nullptr;
+
+  bool (*fits)(const Facts& facts) = nullptr;          ///< whether the parameters give these widths
+  bool (*applies)(const Facts& facts) = nullptr;       ///< whether a gradient is compressed in this step
+  std::int64_t (*unit)(const Facts& facts) = nullptr;  ///< elements of a unit; 0: rows, or the whole gradient
+  std::int64_t (*bound)(const Facts& facts, int round) = nullptr;     ///< most payload bytes of a unit of n elements
+  std::int64_t (*elements)(const Facts& facts, int state) = nullptr;  ///< of a state
+  float (*start)(const Facts& facts, int state, std::int64_t element) = nullptr;  ///< the first value of one of them
 };
 
 struct Kernels {

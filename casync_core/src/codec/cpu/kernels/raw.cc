@@ -107,7 +107,8 @@ bool store_any(const float* src, float first, float second, void* dst, std::int6
 template <typename Format>
 class ElementPayload {
  public:
-  CASYNC_INLINE ElementPayload(const std::byte* payload, std::int64_t ahead) : payload_(payload), ahead_(ahead) {}
+  CASYNC_INLINE ElementPayload(const MergeSource& source, std::int64_t ahead)
+      : payload_(source.payload), ahead_(ahead) {}
   CASYNC_INLINE F32x16 at(std::int64_t i) const {
     const auto* const from = reinterpret_cast<const typename Format::Element*>(payload_) + i;
     fetch_ahead(from, ahead_);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 
-from casync.compll.lower import Value
+from casync.compll.ir.graph import Value
 
 __all__ = ["not_finite"]
 

@@ -1,0 +1,80 @@
+"""The C++ of calls of operators over whole arrays (codec/cpu/kernels/operators/)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from casync.compll.ir.graph import Memory
+from casync.compll.ir.program import Call
+
+__all__ = ["call_text", "matrices"]
+
+
+def call_text(call: Call, lengths: Sequence[str], scalars: Sequence[str], failed: str) -> list[str]:
+    """`lengths` of its arrays; `scalars` by name; `failed` leaves the function."""
+    arrays = [f"m{memory.number}" for memory in call.arrays]
+    made = [f"m{one.number}" if isinstance(one, Memory) else f"v{one.number}" for one in call.makes]
+    return _TEXTS[call.operator](call, [*arrays, *lengths, *scalars], made, failed)
+
+
+def _nth(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, length, position = given
+    function = "nth_largest" if call.data == "greater" else "nth_smallest"
+    return [f"{made[0]} = {function}({array}, {length}, {position});"]
+
+
+def _sort(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, length = given
+    sorted_, spare = made
+    comes_first = "a > b" if call.data == "greater" else "a < b"
+    return [
+        f"__builtin_memcpy({sorted_}, {array}, static_cast<std::size_t>({length}) * sizeof *{array});",
+        f"stable_sort({sorted_}, {spare}, {length}, [](auto a, auto b) {{ return {comes_first}; }});",
+    ]
+
+
+def _topk(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, length, wanted = given
+    index, values, spare_index, spare_values = made[-4:]
+    count = f"{made[0]} = static_cast<std::int32_t>(" if len(made) == 5 else ""
+    text = f"topk({array}, {length}, {wanted}, {index}, {values}, {spare_index}, {spare_values})"
+    return [f"{count}{text}{')' if count else ''};"]
+
+
+def _runlength(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, length, value, longest = given
+    count, heads, lengths = made
+    text = f"runlength({array}, {length}, {value}, {longest}, {heads}, {lengths})"
+    return [f"{count} = static_cast<std::int32_t>({text});"]
+
+
+def _repeat(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, counts, length, _, total = given
+    return [f"if ({total} > facts.n || !repeat({array}, {counts}, {length}, {total}, {made[0]})) {failed}"]
+
+
+def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    left, right, _, _, rows, inner, columns = given
+    sides = matrices(call, left, right, rows, inner, columns)
+    return [
+        f"if (std::int64_t{{{rows}}} * {columns} > facts.n) {failed}",
+        f"if ({rows} > 0 && {inner} > 0 && {columns} > 0)",
+        f"  matmul({sides}, {made[0]}, reinterpret_cast<float*>(scratch));",
+    ]
+
+
+def matrices(call: Call, left: str, right: str, rows: str, inner: str, columns: str) -> str:
+    """The two sides of a matmul."""
+    a, b = (str(turned).lower() for turned in call.data)
+    return f"Matrix{{{left}, {rows}, {inner}, {a}}}, Matrix{{{right}, {inner}, {columns}, {b}}}"
+
+
+def _orth(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, length, rows, columns = given
+    return [f"if ({length} > facts.n) {failed}", f"orth({array}, {rows}, {columns}, {made[0]}, {made[1]});"]
+
+
+_TEXTS: dict[str, Callable[[Call, list[str], list[str], str], list[str]]] = {
+    "nth": _nth, "sort": _sort, "topk": _topk, "runlength": _runlength, "repeat": _repeat, "matmul": _matmul,
+    "orth": _orth,
+}  # fmt: skip

@@ -1,0 +1,409 @@
+"""The C++ of a program's steps: loops over sixteen lanes for passes, calls of operators, branches.
+
+Single values are written where they are first needed. A reduction follows the fixed tree of docs/compll.md: v1 is its
+result, l1 its lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+
+from casync.compll.cpu.calls import call_text
+from casync.compll.cpu.reduce import Reduction
+from casync.compll.cpu.tables import ByteTable, byte_table, periodic
+from casync.compll.cpu.text import LANE_TYPES, POINTERS, SCALAR_TYPES, name_of, text_of
+from casync.compll.ir.graph import BIT, Domain, Memory, Value, walk
+from casync.compll.ir.operators import LONGEST_SMALL_CHUNK
+from casync.compll.ir.program import (
+    Action,
+    Block,
+    Branch,
+    Call,
+    Deliver,
+    Pack,
+    Pass,
+    Reduce,
+    Scatter,
+    Select,
+    Step,
+    Store,
+)
+from casync.errors import NotAvailableError
+
+__all__ = ["Steps", "elements_inside", "pointer"]
+
+
+def elements_inside(values: Iterable[Value], stop: Container[int] = ()) -> list[Value]:
+    """What a pass computes for each element, operands first; a chunk's value, or what `stop` has, is there."""
+    seen: dict[int, Value] = {}
+    waiting = [value for value in values if value.lanes]
+    while waiting:
+        value = waiting.pop()
+        if value.number not in seen:
+            seen[value.number] = value
+            if value.op != "spread" and value.number not in stop:
+                waiting += [operand for operand in value.operands if operand.lanes]
+    return sorted(seen.values(), key=lambda value: value.number)
+
+
+def pointer(memory: Memory) -> str:
+    return f"m{memory.number}"
+
+
+class Steps:
+    """Prints into `lines`. `leaves` gives the text of what is read from outside; `failed` leaves the function where an
+    array is longer than it may be or a payload is not what it should be.
+    """
+
+    def __init__(self, leaves: dict[str, str], path: str, failed: str) -> None:
+        self.lines: list[str] = []
+        self._leaves, self._path, self._failed = leaves, path, failed
+        self._defined: set[int] = set()
+        self._passes = 0
+        self._inside_name = ""
+        self._tables: dict[int, int] = {}  # elements that are looked up -> after how many they repeat
+        self.checks = False  # whether the pass that is printed looks for what is not finite
+        self.keeps_on_request = False  # whether states are assigned only if job.keep says so
+
+    def not_yet(self, what: str) -> NotAvailableError:
+        return NotAvailableError(f"{self._path}: no code can be generated for {what} yet")
+
+    def line(self, *lines: str) -> None:
+        self.lines += lines
+
+    # --- single values
+
+    def have(self, *values: Value) -> None:
+        """Single values that have a name from here on."""
+        self._defined |= {value.number for value in values}
+
+    def single(self, value: Value) -> str:
+        """The name of a single value, after the lines that define it."""
+        for part in walk([value]):
+            if part.number not in self._defined:
+                if part.op == "result":
+                    raise self.not_yet("a value that is needed before it is there")
+                self._defined.add(part.number)
+                self.line(
+                    f"[[maybe_unused]] const {SCALAR_TYPES[part.kind]} v{part.number} = {self._text(part, False)};"
+                )
+        return f"v{value.number}"
+
+    def length(self, domain: Domain) -> str:
+        return "facts.n" if domain.length is None else f"std::int64_t{{{self.single(domain.length)}}}"
+
+    def _text(self, value: Value, wide: bool) -> str:
+        return text_of(value, wide, self._leaf)
+
+    def _leaf(self, value: Value, wide: bool) -> str:
+        """What is read from memory, or from outside."""
+        if value.op == "load":
+            return f"elements({pointer(value.data)}, i, count)"
+        if value.op == "pick":
+            at = name_of(value.operands[0], wide)
+            if value.data is None:
+                return f"gradient_at<kFeedback>(job, {at})"
+            return f"pick({pointer(value.data)}, {at}, {self.length(value.data.domain)})"
+        if value.op == "index":
+            return "add(lanes(static_cast<std::int32_t>(i)), lane_numbers())"
+        if value.op == "draw_below":
+            return f"draw_below(facts.key, {value.data}U, {name_of(value.operands[0], wide)})"
+        if value.op == "shared_draw":
+            return f"shared_draw(facts.key, {value.data}U, element)"
+        key = value.op if value.op in self._leaves else f"{value.op} {value.data}"
+        if key not in self._leaves:
+            raise self.not_yet(f"`{value.data or value.op}` here")
+        return self._leaves[key]
+
+    # --- steps
+
+    def block(self, block: Block) -> None:
+        for step in block.steps:
+            self.step(step)
+
+    def step(self, step: Step) -> None:
+        if isinstance(step, Pass):
+            self._pass(step)
+        elif isinstance(step, Call):
+            self._call(step)
+        else:
+            self._branch(step)
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """Of a brace: what is defined there is not known after it."""
+        defined = set(self._defined)
+        outer, self.lines = self.lines, []
+        yield
+        outer += [f"  {line}" for line in self.lines]
+        self.lines, self._defined = outer, defined
+
+    def _branch(self, branch: Branch) -> None:
+        condition = self.single(branch.condition)
+        for made, _, _ in branch.merged:
+            if isinstance(made, Memory):
+                self.line(f"const {POINTERS[made.stored]}* {pointer(made)} = nullptr;")
+            else:
+                self.line(f"{SCALAR_TYPES[made.kind]} v{made.number}{{}};")
+                self._defined.add(made.number)
+        sides = ((1, branch.then, f"if ({condition}) {{"), (2, branch.otherwise, "} else {"))
+        for side, block, opening in sides:
+            self.line(opening)
+            with self._inside():
+                self.block(block)
+                for entry in branch.merged:
+                    made, left = entry[0], entry[side]
+                    if isinstance(made, Memory):
+                        assert isinstance(left, Memory)
+                        self.line(f"{pointer(made)} = {pointer(left)};")
+                    else:
+                        assert isinstance(left, Value)
+                        self.line(f"v{made.number} = {self.single(left)};")
+        self.line("}")
+
+    # --- calls
+
+    def _call(self, call: Call) -> None:
+        for memory in call.arrays:
+            self.length(memory.domain)
+        arguments = [self.single(value) for value in call.scalars]
+        for made in call.makes:
+            if isinstance(made, Value):
+                self.line(f"{SCALAR_TYPES[made.kind]} v{made.number} = 0;")
+                self.have(made)
+        self.line(*call_text(call, [self.length(memory.domain) for memory in call.arrays], arguments, self._failed))
+
+    # --- passes
+
+    def _pass(self, step: Pass) -> None:
+        """One loop; `number` keeps the names of several apart."""
+        inside = elements_inside(step.reads)
+        if any(value.op in ("stochastic_floor", "draw") for value in inside):
+            raise self.not_yet("random numbers in such a pass")
+        number, self._passes = self._passes, self._passes + 1
+        length = f"length{number}"
+        self.line(f"[[maybe_unused]] const std::int64_t {length} = {self.length(step.domain)};")
+        spread = {v.number: v for value in inside if value.op != "spread" for v in value.operands if not v.lanes}
+        spread |= {action.value.number: action.value for action in step.actions if not action.value.lanes}
+        for value in [*spread.values(), *(a.start for a in step.actions if isinstance(a, Reduce) and a.start)]:
+            self.single(value)
+        for value in inside:
+            if isinstance(value.data, Memory):
+                self.length(value.data.domain)
+        for action in step.actions:
+            self._before(action, length)
+        scatters = any(isinstance(a, Scatter) or (isinstance(a, Deliver) and a.index) for a in step.actions)
+        self._inside_name = f"inside{number}"
+        if scatters:
+            self.line(f"bool {self._inside_name} = true;")
+        self.line("{")
+        self._tables = {}
+        with self._inside():
+            for value in spread.values():
+                self.line(f"[[maybe_unused]] const auto w{value.number} = lanes(v{value.number});")
+            bytes_ = byte_table(inside) if [type(a) for a in step.actions] == [Deliver] else None
+            if bytes_ is not None:
+                self._deliver_bytes(bytes_, inside, step.actions[0].value)
+            elif step.chunk is None:
+                self._loop(step, self._tabulate(inside, step), "0", length, "kPage")
+            elif small_chunk(step.chunk):
+                self._small_chunks(step, inside, length)
+            else:
+                self._chunks(step, inside, length)
+        self.line("}")
+        for action in step.actions:
+            self._after(action)
+        if scatters:
+            self.line(f"if (!inside{number}) {self._failed}")
+
+    def _loop(self, step: Pass, inside: list[Value], first: str, last: str, page: str) -> None:
+        """Block by block of the fixed tree."""
+        sums = [Reduction(action) for action in step.actions if isinstance(action, Reduce)]
+        self.line(f"std::int64_t block = {first};")
+        self.line("const auto step = [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {")
+        with self._inside():
+            self.line("[[maybe_unused]] const bool whole = is_whole(count);")
+            for value in inside:
+                self._element(value)
+            for action in step.actions:
+                self._act(action, step)
+        self.line("};", f"for (; block < {last}; block += {page}) {{")
+        with self._inside():
+            self.line(f"const std::int64_t stop = block + {page} < {last} ? block + {page} : {last};")
+            self.line(*(line for reduction in sums for line in reduction.clear_one()))
+            self.line("std::int64_t i = block;", "for (; i + 16 <= stop; i += 16) step(i, 16);",
+                      "if (i < stop) step(i, stop - i);")  # fmt: skip
+            self.line(*(line for reduction in sums for line in reduction.fold()))
+            for action in step.actions:
+                if isinstance(action, Reduce) and action.to is not None and small_chunk(step.chunk):
+                    assert step.chunk is not None
+                    self.line(f"sum_chunks<{step.chunk.data}>(staged{action.to.number}, stop - block, "
+                              f"{pointer(action.to)} + block / {step.chunk.data});")  # fmt: skip
+        self.line("}")
+
+    def _chunks(self, step: Pass, inside: list[Value], length: str) -> None:
+        """The same for each chunk by itself."""
+        assert step.chunk is not None
+        chunk = self.single(step.chunk)
+        self.line(f"const std::int64_t each = {chunk} > 1 ? {chunk} : 1;",
+                  f"for (std::int64_t chunk = 0, first = 0; first < {length}; ++chunk, first += each) {{")  # fmt: skip
+        with self._inside():
+            self.line(f"const std::int64_t last = first + each < {length} ? first + each : {length};")
+            for value in inside:
+                if value.op == "spread":
+                    self._spread(value)
+            reductions = [Reduction(a) for a in step.actions if isinstance(a, Reduce) and a.to is not None]
+            self.line(*(line for reduction in reductions for line in reduction.start("last - first")))
+            self._loop(step, inside, "first", "last", "kPage")
+            for reduction in reductions:
+                assert reduction.action.to is not None
+                self.line(*reduction.finish(), f"{pointer(reduction.action.to)}[chunk] = {reduction.name};")
+        self.line("}")
+
+    def _small_chunks(self, step: Pass, inside: list[Value], length: str) -> None:
+        """Chunks shorter than sixteen lanes: staged, then added one by one."""
+        assert step.chunk is not None
+        page = 16 * step.chunk.data * (1024 // (16 * step.chunk.data))
+        for action in step.actions:
+            if isinstance(action, Reduce):
+                if action.to is None or action.function != "add" or action.to.stored != "i32":
+                    raise self.not_yet("reduce of small chunks but for integers and add")
+                self.line(f"alignas(64) std::int32_t staged{action.to.number}[{page}];")
+        self._loop(step, self._tabulate(inside, step), "0", length, str(page))
+
+    def _tabulate(self, inside: list[Value], step: Pass) -> list[Value]:
+        """Compute once what repeats; gives what is left to do for each element."""
+        self._tables = {}
+        for by, values in periodic(inside).items():
+            numbers = {value.number for value in values}
+            used = {o.number for value in inside if value.number not in numbers for o in value.operands}
+            used |= {value.number for value in step.reads}
+            tables = [value for value in values if value.number in used and value.kind != BIT]
+            if not tables:
+                continue
+            needed = elements_inside(tables)
+            for value in tables:
+                self.line(f"alignas(64) {SCALAR_TYPES[value.kind]} t{value.number}[{16 * by}];")
+            self.line(f"for (std::int64_t i = 0; i < {16 * by}; i += 16) {{")
+            with self._inside():
+                for value in needed:
+                    self._element(value)
+                self.line(*(f"put(t{value.number}, i, 16, v{value.number});" for value in tables))
+            self.line("}")
+            self._tables |= {value.number: 16 * by for value in tables}
+        left = [value for action in step.actions for value in action.reads if value.lanes]
+        return elements_inside(left, stop=self._tables)
+
+    def _deliver_bytes(self, table: ByteTable, inside: list[Value], result: Value) -> None:
+        """All values that there are, by byte and position, then a copy for each chunk."""
+        self.line("alignas(64) float table[256 * 8];", "for (std::int32_t code = 0; code < 256; ++code) {")
+        with self._inside():
+            for value in inside:
+                if value.number in table.positions:
+                    self.line(f"const I32x16 v{value.number} = lane_numbers();")
+                elif value.number in table.bytes_:
+                    self.line(f"const I32x16 v{value.number} = lanes(code);")
+                elif value.op != "index" and not (value.op == "/" and value.operands[0].op == "index"):
+                    self._element(value)
+            self.line(f"put(table, 8 * std::int64_t{{code}}, 8, v{result.number});")
+        self.line("}", f"deliver_bytes<kInto, {table.chunk}>(job, {pointer(table.memory)}, table);")
+
+    def _spread(self, value: Value) -> None:
+        """The value of this chunk in all lanes."""
+        (operand,) = value.operands
+        for part in elements_inside([operand]):
+            if part.op == "load":
+                text = f"{pointer(part.data)}[chunk]"
+            elif part.op == "index":
+                text = "static_cast<std::int32_t>(chunk)"
+            else:
+                for single in part.operands:
+                    if not single.lanes:
+                        self.single(single)
+                text = self._text(part, False)
+            self.line(f"const {SCALAR_TYPES[part.kind]} v{part.number} = {text};")
+        self.line(f"const auto v{value.number} = lanes(v{operand.number});")
+
+    def _element(self, value: Value) -> None:
+        if value.op == "spread":
+            return
+        if value.number in self._tables:
+            at = f"i % {self._tables[value.number]}"
+            self.line(f"const {LANE_TYPES[value.kind]} v{value.number} = elements(t{value.number}, {at}, 16);")
+            return
+        if value.op == "gradient":
+            self.line("F32x16 x = elements(accumulated, i, count);",
+                      "if constexpr (kFeedback) x = x + elements(residual, i, count);",
+                      f"const F32x16 v{value.number} = x * factor;")  # fmt: skip
+            if self.checks:
+                self.line(f"check.see(v{value.number});")
+            return
+        self.line(f"[[maybe_unused]] const {LANE_TYPES[value.kind]} v{value.number} = {self._text(value, True)};")
+
+    # --- actions
+
+    def _before(self, action: Action, length: str) -> None:
+        if isinstance(action, Reduce) and action.to is None:
+            self.line(*Reduction(action).start(length))
+        elif isinstance(action, Deliver) and action.index is not None:
+            self.line("deliver_zeros<kInto>(job);")
+        elif isinstance(action, Select):
+            self.line(f"std::int32_t v{action.count.number} = 0;")
+        elif isinstance(action, Pack):
+            self.packed(action.item)
+
+    def _act(self, action: Action, step: Pass) -> None:
+        value = name_of(action.value, True)
+        if isinstance(action, Reduce):
+            if action.to is not None and small_chunk(step.chunk):
+                self.line(f"put(staged{action.to.number}, i - block, 16, {value});")
+            else:
+                self.line(Reduction(action).accumulate())
+        elif isinstance(action, Select):
+            self._select(action, value)
+        elif isinstance(action, Store):
+            keeps = "if (job.keep) " if self.keeps_on_request and action.memory.place == "state" else ""
+            stored = f"to_int({value})" if action.value.kind == BIT else value
+            self.line(f"{keeps}put({pointer(action.memory)}, i, count, {stored});")
+        elif isinstance(action, Scatter):
+            to = pointer(action.memory)
+            self._scatter(action.index, value, self.length(action.memory.domain), f"{to}[place] = one")
+        elif isinstance(action, Deliver) and action.index is not None:
+            self._scatter(action.index, value, "facts.n", "deliver_one<kInto>(job, place, one)")
+        elif isinstance(action, Deliver):
+            self.line(f"deliver<kInto>(job, i, count, {value});")
+        else:
+            assert isinstance(action, Pack)
+            self.line(f"put(p{action.item}, i, count, {value});")
+
+    def _select(self, action: Select, value: str) -> None:
+        """Behind what was chosen before; most sixteens have nothing that is."""
+        condition, count, kept = name_of(action.condition, True), f"v{action.count.number}", f"k{action.count.number}"
+        numbers = "add(lanes(static_cast<std::int32_t>(i)), lane_numbers())"
+        self.line(
+            f"const Mask16 {kept} = whole ? {condition} : both({condition}, first_lanes(count));",
+            f"if (any({kept})) {{",
+            f"  append({kept}, {numbers}, {pointer(action.index)} + {count});",
+            f"  {count} += static_cast<std::int32_t>(append({kept}, {value}, {pointer(action.values)} + {count}));",
+            "}",
+        )
+
+    def _scatter(self, index: Value, value: str, length: str, each: str) -> None:
+        self.line(f"{self._inside_name} &= scatter({name_of(index, True)}, {value}, count, {length}, "
+                  f"[&](std::int32_t place, float one) {{ {each}; }});")  # fmt: skip
+
+    def _after(self, action: Action) -> None:
+        if isinstance(action, Reduce) and action.result is not None:
+            self.line(*Reduction(action).finish())
+            self.have(action.result)
+        elif isinstance(action, Select):
+            self.have(action.count)
+
+    def packed(self, item: int) -> None:
+        """p1 points to item 1 of the payload, an array."""
+        raise self.not_yet("a payload here")
+
+
+def small_chunk(chunk: Value | None) -> bool:
+    return chunk is not None and chunk.op == "constant" and chunk.data <= LONGEST_SMALL_CHUNK

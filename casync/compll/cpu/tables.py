@@ -1,0 +1,71 @@
+"""What is looked up instead of computed for each element: what repeats with small chunks.
+
+Of elements whose position in a chunk of C alone decides them, 16 C neighbours are computed once for a unit. If decoding
+knows nothing of an element but its position and the byte of its chunk, the values of all bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from casync.compll.ir.graph import Memory, Value
+
+__all__ = ["ByteTable", "byte_table", "periodic"]
+
+_LONGEST = 8  # elements of a chunk in a table of bytes
+
+
+def periodic(inside: Iterable[Value]) -> dict[int, list[Value]]:
+    """The elements that repeat, by the constant C of `index % C`, where more is computed than that remainder."""
+    found: dict[int, list[Value]] = {}
+    period: dict[int, int] = {}
+    for value in inside:
+        by = _position(value)
+        if by is None:
+            lanes = [operand for operand in value.operands if operand.lanes]
+            periods = {period.get(operand.number) for operand in lanes}
+            by = periods.pop() if lanes and len(periods) == 1 and value.op != "pick" else None
+        if by is not None:
+            period[value.number] = by
+            found.setdefault(by, []).append(value)
+    return {by: values for by, values in found.items() if len(values) > 1}
+
+
+@dataclass(frozen=True)
+class ByteTable:
+    """`inside`: what is computed for each position and byte, which are the values `positions` and `bytes_`."""
+
+    memory: Memory
+    chunk: int
+    positions: frozenset[int]
+    bytes_: frozenset[int]
+
+
+def byte_table(inside: Iterable[Value]) -> ByteTable | None:
+    """If the elements of a pass depend on nothing but index % C and the byte at index / C."""
+    positions, bytes_, sources, chunks = set(), set(), set(), set()
+    for value in inside:
+        if (by := _position(value)) is not None:
+            positions.add(value.number)
+            chunks.add(by)
+        elif value.op == "pick" and isinstance(value.data, Memory) and value.data.stored == "u8":
+            (index,) = value.operands
+            if index.op != "/" or index.operands[0].op != "index" or index.operands[1].op != "constant":
+                return None
+            bytes_.add(value.number)
+            sources.add(value.data)
+            chunks.add(index.operands[1].data)
+        elif value.op in ("gradient", "load", "pick", "spread"):
+            return None
+    if len(sources) != 1 or len(chunks) != 1 or not 1 < max(chunks) <= _LONGEST:
+        return None
+    return ByteTable(sources.pop(), chunks.pop(), frozenset(positions), frozenset(bytes_))
+
+
+def _position(value: Value) -> int | None:
+    """C of index % C."""
+    if value.op == "%" and value.operands[0].op == "index" and value.operands[1].op == "constant":
+        by = int(value.operands[1].data)
+        return by if 1 < by <= 16 else None
+    return None

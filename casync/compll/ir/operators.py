@@ -1,0 +1,262 @@
+"""What array operators become: expressions of an element, steps, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from casync.compll import typed
+from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Value, walk
+from casync.compll.ir.program import Action, Call, Reduce, Select
+from casync.compll.types import Array
+
+if TYPE_CHECKING:
+    from casync.compll.ir.lower import Lowering
+
+__all__ = ["LONGEST_SMALL_CHUNK", "OPERATORS", "chunk_of", "reindexed"]
+
+Results = tuple[Value, ...]
+
+LONGEST_SMALL_CHUNK = 16
+"""Elements of chunks that no loop of their own is worth."""
+
+
+def _arrays(lowering: Lowering, call: typed.Apply) -> list[Value]:
+    given = [a for a in call.arguments if isinstance(a.type, Array)]
+    return [lowering.value(argument) for argument in given]
+
+
+def _scalars(lowering: Lowering, call: typed.Apply) -> list[Value]:
+    given = [a for a in call.arguments if not isinstance(a.type, Array) and not isinstance(a, typed.FunctionName)]
+    return [lowering.value(argument) for argument in given]
+
+
+def _function(call: typed.Apply) -> typed.FunctionName:
+    return next(argument for argument in call.arguments if isinstance(argument, typed.FunctionName))
+
+
+def _chunked(lowering: Lowering, call: typed.Apply) -> Domain | None:
+    """The domain of the first array's chunks, if it is a view."""
+    first = next(a.type for a in call.arguments if isinstance(a.type, Array))
+    return None if first.chunk is None else lowering.domain(first.chunk)
+
+
+def _elements(lowering: Lowering, call: typed.Apply) -> list[Value]:
+    """One element of each array; a value per chunk as that of the element's chunk."""
+    values = _arrays(lowering, call)
+    chunks = _chunked(lowering, call)
+    base = values[0].domain
+    return [v if v.domain is base or v.domain is not chunks else _spread(lowering, v, base, call) for v in values]
+
+
+def _spread(lowering: Lowering, value: Value, base: Domain | None, at: typed.Expression) -> Value:
+    graph, chunks = lowering.graph, value.domain
+    assert chunks is not None and chunks.chunk is not None
+    if chunks.chunk.op == "constant" and chunks.chunk.data <= LONGEST_SMALL_CHUNK:
+        number = graph.make("index", kind=INT, domain=base)
+        return reindexed(lowering, value, graph.make("/", (number, chunks.chunk), INT), at)
+    return graph.make("spread", (value,), value.kind, chunks, domain=base)
+
+
+def _map(lowering: Lowering, call: typed.Apply) -> Results:
+    return lowering.apply(_function(call), _elements(lowering, call), call)
+
+
+def _reduce(lowering: Lowering, call: typed.Apply) -> Results:
+    named = _function(call)
+    if named.function is not None or _scalars(lowering, call):
+        raise lowering.not_yet("reduce with a function of your own", call)
+    (value,) = _arrays(lowering, call)
+    chunks = _chunked(lowering, call)
+    assert value.domain is not None
+    kind = lowering.kind(call.type.element)
+    if chunks is None:
+        result = lowering.graph.result(kind)
+        ends = named.name in ("smaller", "greater")
+        first = reindexed(lowering, value, lowering.graph.constant(0), call) if ends else None
+        lowering.act(
+            value.domain,
+            lambda read: [Reduce(read(value), named.name, result, start=None if first is None else read(first))],
+            call,
+        )
+        return (result,)
+    if named.name not in ("add", "maxAbs"):
+        raise lowering.not_yet(f"reduce(chunks(...), {named.name})", call)
+    memory = lowering.graph.memory("scratch", "f32" if kind == FLOAT else "i32", chunks)
+    lowering.act(value.domain, lambda read: [Reduce(read(value), named.name, to=memory)], call)
+    return (lowering.graph.load(memory),)
+
+
+def _filter(lowering: Lowering, call: typed.Apply) -> Results:
+    elements = _elements(lowering, call)
+    (flag,) = lowering.apply(_function(call), elements, call)
+    condition = lowering.condition(flag)
+    graph = lowering.graph
+    count = graph.result(INT)
+    domain = Domain(count)
+    index = graph.memory("scratch", "i32", domain)
+    values = graph.memory("scratch", lowering.stored_as(elements[0]), domain)
+    base = elements[0].domain
+    assert base is not None
+    lowering.act(base, lambda read: [Select(read(elements[0]), read(condition), count, index, values)], call)
+    return graph.load(index), graph.load(values)
+
+
+def chunk_of(actions: Sequence[Action]) -> Value | None:
+    """The chunk whose values actions read or make, so that the loop goes chunk by chunk."""
+    for action in actions:
+        if isinstance(action, Reduce) and action.to is not None:
+            return action.to.domain.chunk
+    parts = walk(value for action in actions for value in action.reads)
+    return next((part.data.chunk for part in parts if part.op == "spread"), None)
+
+
+def _sort(lowering: Lowering, call: typed.Apply) -> Results:
+    named = _function(call)
+    if named.function is not None or named.name not in ("smaller", "greater") or _chunked(lowering, call):
+        raise lowering.not_yet("sort but for sort(G, smaller) and sort(G, greater)", call)
+    (value,) = _arrays(lowering, call)
+    return (lowering.graph.make("sorted", (value,), value.kind, named.name),)
+
+
+def _topk(lowering: Lowering, call: typed.Apply) -> Results:
+    (value,), (wanted,) = _arrays(lowering, call), _scalars(lowering, call)
+    array = lowering.in_memory(value, "f32", call)
+    graph = lowering.graph
+    assert isinstance(call.types[0], Array)
+    domain = lowering.domain_of(call.types[0].length, lambda: graph.result(INT))
+    index, values = graph.memory("scratch", "i32", domain), graph.memory("scratch", "f32", domain)
+    spare = graph.memory("scratch", "i32", array.domain), graph.memory("scratch", "f32", array.domain)
+    made = (domain.length,) if domain.length is not None and domain.length.op == "result" else ()
+    lowering.block.call(Call("topk", (array,), (lowering.consumed(wanted),), (*made, index, values, *spare)))
+    return graph.load(index), graph.load(values)
+
+
+def _sample(lowering: Lowering, call: typed.Apply) -> Results:
+    (value,), (stride,) = _arrays(lowering, call), _scalars(lowering, call)
+    graph = lowering.graph
+    length = lowering.length(value.domain)
+    step = graph.make("max", (graph.constant(1), graph.make("min", (stride, length), INT)), INT)
+    assert call.drawing is not None
+    start = graph.make("draw_below", (step,), INT, call.drawing.site)
+    assert isinstance(call.type, Array)
+    domain = lowering.domain_of(call.type.length, lambda: graph.make("/", (length, step), INT))
+    number = graph.make("index", kind=INT, domain=domain)
+    return (reindexed(lowering, value, graph.make("+", (start, graph.make("*", (number, step), INT)), INT), call),)
+
+
+def _gather(lowering: Lowering, call: typed.Apply) -> Results:
+    if _chunked(lowering, call):
+        raise lowering.not_yet("gather of chunks", call)
+    value, index = _arrays(lowering, call)
+    return (reindexed(lowering, value, index, call),)
+
+
+def reindexed(lowering: Lowering, value: Value, index: Value, at: typed.Expression) -> Value:
+    """The element of `value` at `index`: what it is made of, taken there."""
+    again, stored = (_taken(lowering, read(value), index, at) for read in (lowering.computed, lowering.consumed))
+    if again is not stored:
+        lowering.alternative(again, stored)
+    return again
+
+
+def _taken(lowering: Lowering, value: Value, index: Value, at: typed.Expression) -> Value:
+    graph = lowering.graph
+    known: dict[int, Value] = {}
+    for part in walk([value]):
+        if part.domain is None:
+            known[part.number] = part
+        elif part.op in ("gradient", "load"):
+            known[part.number] = graph.make("pick", (index,), part.kind, part.data)
+        elif part.op == "index":
+            known[part.number] = index
+        elif part.op == "pick":
+            known[part.number] = graph.make("pick", (known[part.operands[0].number],), part.kind, part.data)
+        elif part.op in ("spread", "stochastic_floor", "draw"):
+            raise lowering.not_yet("single elements of such an array", at)
+        else:
+            known[part.number] = graph.make(part.op, [known[o.number] for o in part.operands], part.kind, part.data)
+    return known[value.number]
+
+
+def _range(lowering: Lowering, call: typed.Apply) -> Results:
+    (count,) = _scalars(lowering, call)
+    assert isinstance(call.type, Array)
+    domain = lowering.domain_of(call.type.length, lambda: count)
+    return (lowering.graph.make("index", kind=INT, domain=domain),)
+
+
+def _view(lowering: Lowering, call: typed.Apply) -> Results:
+    """The type says how it is looked at."""
+    return (_arrays(lowering, call)[0],)
+
+
+def _scatter(lowering: Lowering, call: typed.Apply) -> Results:
+    assert isinstance(call.type, Array)
+    if call.type.length.kind != "unit" or any(a.type.chunk for a in call.arguments if isinstance(a.type, Array)):
+        raise lowering.not_yet("scatter but for single values over the unit", call)
+    index, value = _arrays(lowering, call)
+    return (lowering.graph.make("scatter", (index, value), value.kind, domain=UNIT),)
+
+
+def _runlength(lowering: Lowering, call: typed.Apply) -> Results:
+    (value,), (repeated, longest) = _arrays(lowering, call), _scalars(lowering, call)
+    array = lowering.in_memory(value, "u8", call)
+    graph = lowering.graph
+    count = graph.result(INT)
+    domain = Domain(count)
+    heads, lengths = graph.memory("scratch", "u8", domain), graph.memory("scratch", "i32", domain)
+    lowering.block.call(Call("runlength", (array,), (repeated, longest), (count, heads, lengths)))
+    return graph.load(heads), graph.load(lengths)
+
+
+def _repeat(lowering: Lowering, call: typed.Apply) -> Results:
+    (value, counts), (total,) = _arrays(lowering, call), _scalars(lowering, call)
+    bytes_ = call.type.element.kind == "uint" and call.type.element.bits == 8
+    stored = "u8" if bytes_ else lowering.stored_as(value)
+    arrays = (lowering.in_memory(value, stored, call), lowering.in_memory(counts, "i32", call))
+    assert isinstance(call.type, Array)
+    domain = lowering.domain_of(call.type.length, lambda: total)
+    memory = lowering.graph.memory("scratch", stored, domain)
+    lowering.block.call(Call("repeat", arrays, (lowering.length(domain),), (memory,)))
+    return (lowering.graph.load(memory),)
+
+
+def _matmul(lowering: Lowering, call: typed.Apply) -> Results:
+    operands, transposed, sides = [], [], []
+    for argument in call.arguments:
+        assert isinstance(argument.type, Array) and argument.type.matrix is not None
+        value, turned = lowering.value(argument), False
+        while value.op == "transpose":
+            value, turned = value.operands[0], not turned
+        operands.append(lowering.in_memory(value, "f32", call))
+        transposed.append(turned)
+        sides.append([lowering.length(lowering.domain(length)) for length in argument.type.matrix])
+    (rows, inner), (_, columns) = sides
+    assert isinstance(call.type, Array)
+    memory = lowering.graph.memory("scratch", "f32", lowering.domain(call.type.length))
+    lowering.block.call(Call("matmul", tuple(operands), (rows, inner, columns), (memory,), tuple(transposed)))
+    return (lowering.graph.load(memory),)
+
+
+def _transpose(lowering: Lowering, call: typed.Apply) -> Results:
+    (value,) = _arrays(lowering, call)
+    assert isinstance(call.type, Array)
+    return (lowering.graph.make("transpose", (value,), value.kind, domain=lowering.domain(call.type.length)),)
+
+
+def _orth(lowering: Lowering, call: typed.Apply) -> Results:
+    argument = call.arguments[0]
+    assert isinstance(argument.type, Array) and argument.type.matrix is not None
+    sides = tuple(lowering.length(lowering.domain(length)) for length in argument.type.matrix)
+    array = lowering.in_memory(lowering.value(argument), "f32", call)
+    memory, spare = (lowering.graph.memory("scratch", "f32", array.domain) for _ in range(2))
+    lowering.block.call(Call("orth", (array,), sides, (memory, spare)))
+    return (lowering.graph.load(memory),)
+
+
+OPERATORS: dict[str, Callable[[Lowering, typed.Apply], Results]] = {
+    "map": _map, "reduce": _reduce, "filter": _filter, "sort": _sort, "topk": _topk, "sample": _sample,
+    "gather": _gather, "range": _range, "chunks": _view, "matrix": _view, "scatter": _scatter,
+    "runlength": _runlength, "repeat": _repeat, "matmul": _matmul, "transpose": _transpose, "orth": _orth,
+}  # fmt: skip

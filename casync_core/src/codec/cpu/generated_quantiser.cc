@@ -1,0 +1,73 @@
+#include <iterator>
+#include <utility>
+
+#include "codec/cpu/block_codec.hpp"
+#include "codec/cpu/generated.hpp"
+
+/// A unit's payload is a header of scalars and one code per element.
+namespace casync::codec {
+namespace {
+
+class Quantiser final : public Generated<BlockCodec> {
+ public:
+  using Generated::Generated;
+
+  std::int64_t cut(const Shape& shape, std::int64_t element) const override { return layout(shape).floor(element); }
+
+  std::size_t bound(const Shape& shape, DType /*dtype*/, const Range& range, int /*round*/) const override {
+    const UnitLayout units = layout(shape);
+    return static_cast<std::size_t>(units.bytes_before(range.end) - units.bytes_before(range.begin));
+  }
+
+ protected:
+  bool fills_cache_lines(const Shape& shape) const override { return layout(shape).multiples_of(16); }
+
+  Encoded encode(const BlockJob& job, const float* accumulated, float* residual, std::byte* payload) const override {
+    const UnitLayout units = layout(job.segment.shape);
+    const auto encode_unit = instance_.kernels().encode;
+    UnitJob unit{.facts = facts_of(instance_, job.segment),
+                 .accumulated = accumulated,
+                 .residual = residual,
+                 .mid = job.segment.mid,
+                 .payload = payload};
+    bool nonfinite = false;
+    for (std::int64_t begin = job.range.begin; begin < job.range.end; begin += unit.facts.n) {
+      unit.facts.n = units.end_of(begin) - begin;
+      unit.facts.key.coordinate = static_cast<std::uint64_t>(begin);
+      nonfinite |= encode_unit(unit);
+      unit.payload += units.bytes_of(unit.facts.n);
+      unit.accumulated += unit.facts.n;
+      if (residual != nullptr) unit.residual += unit.facts.n;
+    }
+    return {.bytes = static_cast<std::size_t>(unit.payload - payload), .nonfinite = nonfinite};
+  }
+
+  bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool stream) const override {
+    const UnitLayout units = layout(job.segment.shape);
+    const Merge merge_unit = instance_.kernels().merge;
+    const Facts facts = facts_of(instance_, job.segment);
+    for (MergeSource& source : sources) source.facts = &facts;
+    bool nonfinite = false;
+    for (std::int64_t begin = job.range.begin; begin < job.range.end;) {
+      const std::int64_t n = units.end_of(begin) - begin;
+      nonfinite |= merge_unit(sources.data(), std::ssize(sources), out, n, stream);
+      advance(sources, n, units.bytes_of(n));
+      out += n;
+      begin += n;
+    }
+    return nonfinite;
+  }
+
+ private:
+  UnitLayout layout(const Shape& shape) const {
+    return {instance_.codec.unit, instance_.codec.header_bytes, instance_.codec.bits[instance_.choice], shape};
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Codec> make_quantiser(Instance instance) {
+  return std::make_shared<Quantiser>(std::move(instance));
+}
+
+}  // namespace casync::codec

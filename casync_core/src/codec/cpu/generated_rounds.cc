@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "casync/error.hpp"
+#include "codec/cpu/block_codec.hpp"
+#include "codec/cpu/generated.hpp"
+#include "codec/cpu/unit_scratch.hpp"
+
+/// Payloads of float32 that are reduced without being decoded, over the whole gradient, in one round or several: what a
+/// round's payloads become is what the next one begins with.
+namespace casync::codec {
+namespace {
+
+class Rounds final : public Generated<Codec> {
+ public:
+  using Generated::Generated;
+
+  std::int64_t cut(const Shape& shape, std::int64_t element) const override {
+    return element >= shape.numel() ? shape.numel() : 0;
+  }
+
+  std::size_t bound(const Shape& shape, DType /*dtype*/, const Range& range, int round) const override {
+    if (range.size() == 0) return 0;
+    return static_cast<std::size_t>(instance_.kernels().bound(instance_.facts(shape), round));
+  }
+
+  void run(std::span<Segment> segments) const override {
+    for (Segment& segment : segments) {
+      check_segment(*this, segment);
+      CASYNC_CHECK(segment.op == ReduceOp::sum && is_floating(segment.dtype), info_.spec, " cannot do ",
+                   name_of(segment.op), " of ", name_of(segment.dtype));
+      segment.payload_bytes = 0;
+      segment.nonfinite = false;
+      if (segment.range.size() == 0) continue;
+      CASYNC_CHECK(!segment.sources.empty(), info_.spec, ": no sources");
+      if (segment.sources[0].raw) {
+        CASYNC_CHECK(segment.sources.size() == 1 && !segment.payload.empty(), info_.spec, ": raw values are encoded");
+        encode(segment);
+      } else {
+        reduce(segment);
+      }
+    }
+  }
+
+ private:
+  const float* received(const Segment& segment) const {
+    if (segment.round == 0) return nullptr;
+    const std::size_t expected = bound(segment.shape, segment.dtype, segment.range, segment.round - 1);
+    if (segment.previous.size() != expected) throw_corrupt(info_, segment, segment.previous.size(), expected);
+    return reinterpret_cast<const float*>(segment.previous.data());
+  }
+
+  void encode(Segment& segment) const {
+    UnitScratch& scratch = UnitScratch::of_thread();
+    const Facts facts = facts_of(instance_, segment);
+    const Source& source = segment.sources[0];
+    const auto* values = static_cast<const float*>(source.data);
+    if (segment.dtype != DType::float32 || segment.pre != 1.0F) {
+      float* const converted = scratch.values_for(facts.n);
+      kernels().load_raw[static_cast<std::size_t>(segment.dtype)](source.data, segment.pre, nullptr, converted,
+                                                                  facts.n);
+      values = converted;
+    }
+    const UnitJob job{.facts = facts,
+                      .accumulated = values,
+                      .residual = segment.residual,
+                      .mid = segment.mid,
+                      .payload = segment.payload.data(),
+                      .payload_end = segment.payload.data() + segment.payload.size(),
+                      .received = received(segment),
+                      .scratch = scratch.arrays_for(instance_.kernels().scratch_bytes(facts))};
+    const EncodedUnit encoded = instance_.kernels().encode_unit(job, segment.round);
+    CASYNC_CHECK(encoded.bytes >= 0, info_.spec, ": a payload longer than its bound");
+    segment.payload_bytes = static_cast<std::size_t>(encoded.bytes);
+    segment.nonfinite = encoded.nonfinite;
+    const bool last = segment.round + std::size_t{1} == info_.rounds.size();
+    if (segment.residual == nullptr || !last || encoded.nonfinite || !finite(segment.previous)) return;
+    Facts alone = facts;
+    alone.world = 1;
+    decode(segment, alone, segment.payload.first(segment.payload_bytes), segment.residual, Into::lose, false, values);
+  }
+
+  /// The payloads reduced in order: into a payload, or decoded.
+  void reduce(Segment& segment) const {
+    const auto count = segment.sources[0].bytes / sizeof(float);
+    static thread_local std::vector<float> reduced;
+    reduced.resize(count);
+    const Reduction reduction = instance_.codec.reductions[segment.round];
+    for (std::size_t s = 0; s < segment.sources.size(); ++s) {
+      const Source& source = segment.sources[s];
+      CASYNC_CHECK(!source.raw && source.bytes == count * sizeof(float), info_.spec, ": payloads of one length");
+      const auto* const from = static_cast<const float*>(source.data);
+      if (reduction == Reduction::max && s > 0)
+        for (std::size_t i = 0; i < count; ++i) reduced[i] = larger(reduced[i], from[i]);
+      else
+        kernels().load_raw[0](from, 1.0F, s == 0 ? nullptr : reduced.data(), reduced.data(),
+                              static_cast<std::int64_t>(count));
+    }
+    if (reduction == Reduction::mean && segment.sources.size() > 1) {
+      const auto contributions = static_cast<float>(segment.sources.size());
+      for (float& value : reduced) value /= contributions;
+    }
+    const auto bytes = std::as_bytes(std::span(reduced));
+    segment.nonfinite = !finite(bytes);
+    if (!segment.payload.empty()) {
+      std::ranges::copy(bytes, segment.payload.begin());
+      segment.payload_bytes = bytes.size();
+    }
+    if (segment.raw_out != nullptr) deliver(segment, bytes);
+  }
+
+  void deliver(Segment& segment, std::span<const std::byte> payload) const {
+    UnitScratch& scratch = UnitScratch::of_thread();
+    const Facts facts = facts_of(instance_, segment);
+    float* const values = scratch.values_for(facts.n);
+    decode(segment, facts, payload, values, Into::set, finite(payload) && finite(segment.previous));
+    segment.nonfinite |= kernels().store_raw[static_cast<std::size_t>(segment.dtype)](values, segment.mid, segment.post,
+                                                                                      segment.raw_out, facts.n, false);
+  }
+
+  void decode(const Segment& segment, const Facts& facts, std::span<const std::byte> payload, float* out, Into into,
+              bool keep, const float* accumulated = nullptr) const {
+    const DecodeJob job{.facts = facts,
+                        .payload = payload.data(),
+                        .payload_end = payload.data() + payload.size(),
+                        .received = received(segment),
+                        .scratch = UnitScratch::of_thread().arrays_for(instance_.kernels().scratch_bytes(facts)),
+                        .out = out,
+                        .accumulated = accumulated,
+                        .divisor = segment.mid,
+                        .keep = keep};
+    const std::int64_t used = instance_.kernels().decode_unit(job, into);
+    if (used != static_cast<std::int64_t>(payload.size()))
+      throw_corrupt(info_, segment, payload.size(), static_cast<std::size_t>(std::max<std::int64_t>(used, 0)));
+  }
+
+  /// NaN wins, so that no rank's is lost.
+  static float larger(float a, float b) { return b > a || b != b ? b : a; }
+
+  static bool finite(std::span<const std::byte> floats) {
+    const auto* const from = reinterpret_cast<const float*>(floats.data());
+    return std::all_of(from, from + floats.size() / sizeof(float), [](float value) { return value - value == 0.0F; });
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Codec> make_rounds(Instance instance) { return std::make_shared<Rounds>(std::move(instance)); }
+
+}  // namespace casync::codec

@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "casync/error.hpp"
+#include "codec/cpu/block_codec.hpp"
+#include "codec/cpu/generated.hpp"
+#include "codec/cpu/unit_scratch.hpp"
+
+/// Units of any program, encoded and decoded one by one: payloads may vary in size, and a unit may be long.
+namespace casync::codec {
+namespace {
+
+class Units final : public Generated<Codec> {
+ public:
+  using Generated::Generated;
+
+  std::int64_t cut(const Shape& shape, std::int64_t element) const override {
+    const std::int64_t unit = unit_of(shape);
+    return element >= shape.numel() ? shape.numel() : element / unit * unit;
+  }
+
+  std::size_t bound(const Shape& shape, DType /*dtype*/, const Range& range, int /*round*/) const override {
+    const std::int64_t unit = unit_of(shape);
+    const std::int64_t rest = range.size() % unit;
+    const std::int64_t whole = range.size() / unit;
+    return static_cast<std::size_t>((whole > 0 ? whole * bound_of(shape, unit) : 0) +
+                                    (rest > 0 ? bound_of(shape, rest) : 0));
+  }
+
+  void run(std::span<Segment> segments) const override {
+    for (Segment& segment : segments) {
+      check_segment(*this, segment);
+      CASYNC_CHECK(segment.op == ReduceOp::sum && is_floating(segment.dtype), info_.spec, " cannot do ",
+                   name_of(segment.op), " of ", name_of(segment.dtype));
+      CASYNC_CHECK(!segment.sources.empty() || segment.range.size() == 0, info_.spec, ": no sources");
+      run_units(segment);
+    }
+  }
+
+ private:
+  /// One unit of a segment.
+  struct Unit {
+    Segment& segment;
+    Facts facts;
+    std::int64_t offset;  ///< of its first element in the segment's range
+    UnitScratch& scratch;
+    std::byte* arrays;
+    std::array<float*, 8> state{};
+
+    float* residual() const { return segment.residual == nullptr ? nullptr : segment.residual + offset; }
+    std::int64_t raw_bytes() const { return offset * static_cast<std::int64_t>(size_of(segment.dtype)); }
+  };
+
+  std::int64_t unit_of(const Shape& shape) const {
+    const std::int64_t whole = std::max<std::int64_t>(shape.numel(), 1);
+    return instance_.codec.whole ? whole : instance_.kernels().unit(instance_.facts(shape));
+  }
+
+  std::int64_t bound_of(const Shape& shape, std::int64_t elements) const {
+    Facts facts = instance_.facts(shape);
+    facts.n = elements;
+    return instance_.kernels().bound(facts, 0);
+  }
+
+  void run_units(Segment& segment) const {
+    UnitScratch& scratch = UnitScratch::of_thread();
+    segment.payload_bytes = 0;
+    segment.nonfinite = false;
+    scratch.cursors.clear();
+    for (const Source& source : segment.sources) scratch.cursors.push_back(static_cast<const std::byte*>(source.data));
+    const std::int64_t longest = unit_of(segment.shape);
+    for (std::int64_t begin = segment.range.begin; begin < segment.range.end; begin += longest) {
+      Unit unit{segment, facts_of(instance_, segment), begin - segment.range.begin, scratch, nullptr};
+      unit.facts.n = std::min(longest, segment.range.end - begin);
+      unit.facts.key.coordinate = static_cast<std::uint64_t>(begin);
+      CASYNC_CHECK(segment.state.size() <= unit.state.size(), info_.spec, " has too many states");
+      for (std::size_t i = 0; i < segment.state.size(); ++i)
+        unit.state[i] = segment.state[i] + (instance_.codec.states[i].per_element ? begin : 0);
+      unit.facts.state = unit.state.data();
+      unit.arrays = scratch.arrays_for(instance_.kernels().scratch_bytes(unit.facts));
+      run_unit(unit);
+    }
+    for (std::size_t i = 0; i < segment.sources.size(); ++i) {
+      const Source& source = segment.sources[i];
+      const auto used = static_cast<std::size_t>(scratch.cursors[i] - static_cast<const std::byte*>(source.data));
+      if (!source.raw && used != source.bytes) throw_corrupt(info_, segment, source.bytes, used);
+    }
+  }
+
+  void run_unit(Unit& unit) const {
+    Segment& segment = unit.segment;
+    const float* values = accumulate(unit);
+    float factor = segment.mid;
+    if (!segment.payload.empty()) {
+      const std::span<const std::byte> written = encode(unit, values);
+      if (segment.raw_out == nullptr) return;
+      // Every rank decodes these very bytes.
+      float* const decoded = unit.scratch.values_for(unit.facts.n);
+      decode(unit, written, decoded, Into::set, true);
+      values = decoded;
+      factor = 1.0F;
+    }
+    const auto store = kernels().store_raw[static_cast<std::size_t>(segment.dtype)];
+    segment.nonfinite |= store(values, factor, segment.post,
+                               static_cast<std::byte*>(segment.raw_out) + unit.raw_bytes(), unit.facts.n, false);
+  }
+
+  /// The sum over the sources, in order; a float32 source that is alone is read in place.
+  const float* accumulate(Unit& unit) const {
+    const Segment& segment = unit.segment;
+    float* const sum = unit.scratch.values_for(unit.facts.n);
+    for (std::size_t i = 0; i < segment.sources.size(); ++i) {
+      const Source& source = segment.sources[i];
+      const std::byte*& cursor = unit.scratch.cursors[i];
+      if (source.raw) {
+        const auto* from = static_cast<const std::byte*>(source.data) + unit.raw_bytes();
+        if (segment.sources.size() == 1 && segment.dtype == DType::float32 && segment.pre == 1.0F)
+          return reinterpret_cast<const float*>(from);
+        const auto load = kernels().load_raw[static_cast<std::size_t>(segment.dtype)];
+        unit.segment.nonfinite |= load(from, segment.pre, i == 0 ? nullptr : sum, sum, unit.facts.n);
+      } else {
+        const auto* const end = static_cast<const std::byte*>(source.data) + source.bytes;
+        cursor += decode(unit, {cursor, end}, sum, i == 0 ? Into::set : Into::add, segment.payload.empty());
+      }
+    }
+    return sum;
+  }
+
+  /// Returns what was written, and leaves the residual.
+  std::span<const std::byte> encode(Unit& unit, const float* values) const {
+    Segment& segment = unit.segment;
+    std::byte* const to = segment.payload.data() + segment.payload_bytes;
+    const std::int64_t bound = bound_of(segment.shape, unit.facts.n);
+    const UnitJob job{.facts = unit.facts,
+                      .accumulated = values,
+                      .residual = unit.residual(),
+                      .mid = segment.mid,
+                      .payload = to,
+                      .payload_end = to + bound,
+                      .scratch = unit.arrays};
+    const EncodedUnit encoded = instance_.kernels().encode_unit(job, 0);
+    CASYNC_CHECK(encoded.bytes >= 0, info_.spec, ": a unit of ", unit.facts.n, " elements needs more than the ", bound,
+                 " bytes of its bound: correct `bound` in the file");
+    segment.payload_bytes += static_cast<std::size_t>(encoded.bytes);
+    segment.nonfinite |= encoded.nonfinite;
+    const std::span<const std::byte> written(to, static_cast<std::size_t>(encoded.bytes));
+    if (float* const residual = unit.residual(); residual != nullptr && !encoded.nonfinite) {
+      decode(unit, written, residual, Into::lose, false, values);
+    }
+    return written;
+  }
+
+  /// Returns the bytes that were the unit's.
+  std::int64_t decode(const Unit& unit, std::span<const std::byte> payload, float* out, Into into, bool keep,
+                      const float* accumulated = nullptr) const {
+    const DecodeJob job{.facts = unit.facts,
+                        .payload = payload.data(),
+                        .payload_end = payload.data() + payload.size(),
+                        .scratch = unit.arrays,
+                        .out = out,
+                        .accumulated = accumulated,
+                        .divisor = unit.segment.mid,
+                        .keep = keep};
+    const std::int64_t used = instance_.kernels().decode_unit(job, into);
+    if (used < 0)
+      throw_corrupt(info_, unit.segment, payload.size(),
+                    static_cast<std::size_t>(bound_of(unit.segment.shape, unit.facts.n)));
+    return used;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Codec> make_units(Instance instance) { return std::make_shared<Units>(std::move(instance)); }
+
+}  // namespace casync::codec

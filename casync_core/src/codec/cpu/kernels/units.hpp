@@ -1,0 +1,174 @@
+#pragma once
+
+#include "codec/cpu/kernels/arrays.hpp"
+#include "codec/cpu/kernels/integers.hpp"
+#include "codec/cpu/kernels/kernels.hpp"
+#include "codec/cpu/kernels/operators/append.hpp"
+#include "codec/cpu/kernels/operators/draws.hpp"
+#include "codec/cpu/kernels/operators/elementary.hpp"
+#include "codec/cpu/kernels/operators/rounding.hpp"
+
+/// What code generated for a unit needs beside operations on lanes: the gradient, scratch memory, payloads, results.
+namespace casync::codec::CASYNC_KERNEL_ISA {
+namespace {
+
+// --- the gradient
+
+/// The unit's element `at`, 0 outside of it.
+template <bool kFeedback>
+CASYNC_INLINE float gradient_at(const UnitJob& job, std::int32_t at) {
+  if (at < 0 || at >= job.facts.n) return 0.0F;
+  const float value = pick(job.accumulated, at);
+  return (kFeedback ? value + pick(job.residual, at) : value) * job.mid;
+}
+template <bool kFeedback>
+CASYNC_INLINE F32x16 gradient_at(const UnitJob& job, const I32x16& at) {
+  F32x16 value = pick(job.accumulated, at, job.facts.n);
+  if constexpr (kFeedback) value = value + pick(static_cast<const float*>(job.residual), at, job.facts.n);
+  return value * splat(job.mid);
+}
+
+template <bool kFeedback>
+bool all_finite(const UnitJob& job) {
+  Finiteness check;
+  const F32x16 factor = splat(job.mid);
+  for (std::int64_t i = 0; i < job.facts.n; i += 16) {
+    const std::int64_t count = job.facts.n - i < 16 ? job.facts.n - i : 16;
+    F32x16 x = elements(job.accumulated, i, count);
+    if constexpr (kFeedback) x = x + elements(static_cast<const float*>(job.residual), i, count);
+    check.see(x * factor);
+  }
+  return !check.lost();
+}
+
+// --- scratch memory
+
+/// Arrays have room for sixteen times four elements more than a unit, so that whole lanes may be stored at their end.
+constexpr std::int64_t kRoom = 64;
+CASYNC_INLINE std::int64_t scratch_of(std::int64_t n) { return (n + kRoom + 15) / 16 * 64; }
+template <typename T>
+CASYNC_INLINE T* take(std::byte*& scratch, std::int64_t n) {
+  std::byte* const here = scratch;
+  scratch += scratch_of(n);
+  return reinterpret_cast<T*>(here);
+}
+
+// --- payloads
+
+/// The count of a unit that was not finite.
+constexpr std::int32_t kPoisonedCount = -1;
+
+CASYNC_INLINE void write_count(std::byte* to, std::int32_t count) { __builtin_memcpy(to, &count, sizeof count); }
+CASYNC_INLINE std::int32_t read_count(const std::byte* from) {
+  std::int32_t count = 0;
+  __builtin_memcpy(&count, from, sizeof count);
+  return count;
+}
+template <typename T, typename Value>
+CASYNC_INLINE void write_one(T* to, Value value) {
+  const T stored = static_cast<T>(value);
+  __builtin_memcpy(to, &stored, sizeof stored);
+}
+/// NaN in each float, or zeros.
+template <bool kFloats>
+CASYNC_INLINE void poison(std::byte* to, std::int64_t bytes) {
+  const float nan = __builtin_nanf("");
+  __builtin_memset(to, 0, static_cast<std::size_t>(bytes));
+  if constexpr (kFloats)
+    for (std::int64_t i = 0; i + 4 <= bytes; i += 4) __builtin_memcpy(to + i, &nan, sizeof nan);
+}
+
+// --- results
+
+template <Into kInto>
+CASYNC_INLINE void deliver(const DecodeJob& job, std::int64_t i, std::int64_t count, const F32x16& value) {
+  if constexpr (kInto == Into::set) {
+    put(job.out, i, count, value);
+    return;
+  }
+  const F32x16 before = elements(static_cast<const float*>(job.out), i, count);
+  if constexpr (kInto == Into::add)
+    put(job.out, i, count, before + value);
+  else
+    put(job.out, i, count, elements(job.accumulated, i, count) + before - divide(value, lanes(job.divisor)));
+}
+/// Chunks of kChunk <= 8 elements, each of which table[8 * code] gives for the byte of the chunk.
+template <Into kInto, int kChunk>
+CASYNC_INLINE void deliver_bytes(const DecodeJob& job, const std::uint8_t* codes, const float* table) {
+  constexpr std::int64_t kChunks = 128;
+  alignas(64) float values[kChunks * kChunk + 16];
+  for (std::int64_t begin = 0; begin < job.facts.n; begin += kChunks * kChunk, codes += kChunks) {
+    const std::int64_t rest = job.facts.n - begin;
+    const std::int64_t n = rest < kChunks * kChunk ? rest : kChunks * kChunk;
+    float* const to = kInto == Into::set && rest >= kChunks * kChunk + 8 ? job.out + begin : values;
+    for (std::int64_t chunk = 0; chunk * kChunk < n; ++chunk)  // what is too much the next one overwrites
+      __builtin_memcpy(to + chunk * kChunk, table + 8 * std::int64_t{codes[chunk]}, 8 * sizeof(float));
+    if (to != values) continue;
+    for (std::int64_t i = 0; i < n; i += 16) deliver<kInto>(job, begin + i, n - i < 16 ? n - i : 16, load(values + i));
+  }
+}
+/// Before single elements are delivered: all others are zero.
+template <Into kInto>
+CASYNC_INLINE void deliver_zeros(const DecodeJob& job) {
+  const std::int64_t n = job.facts.n;
+  if constexpr (kInto == Into::set) __builtin_memset(job.out, 0, static_cast<std::size_t>(n) * sizeof(float));
+  if constexpr (kInto == Into::lose)
+    for (std::int64_t i = 0; i < n; i += 16) deliver<kInto>(job, i, n - i < 16 ? n - i : 16, F32x16{});
+}
+template <Into kInto>
+CASYNC_INLINE void deliver_one(const DecodeJob& job, std::int32_t at, float value) {
+  if constexpr (kInto == Into::lose)
+    job.out[at] -= value / job.divisor;
+  else
+    job.out[at] += value;
+}
+template <Into kInto>
+void deliver_nan(const DecodeJob& job) {
+  for (std::int64_t i = 0; i < job.facts.n; ++i) job.out[i] = __builtin_nanf("");
+}
+
+// --- single random numbers
+
+/// Draw `site` of the file as a number below `limit`, for the unit's first element.
+CASYNC_INLINE std::int32_t draw_below(RandomKey key, std::uint32_t site, std::int32_t limit) {
+  key.stream += site << 20;
+  return static_cast<std::int32_t>((std::int64_t{limit} * draw_one(key, key.coordinate)) >> 16);
+}
+/// Draw `site` in (0, 1), the same on every rank.
+CASYNC_INLINE float shared_draw(RandomKey key, std::uint32_t site, std::int64_t element) {
+  key.stream = 0xfffffU + (site << 20);
+  key.round = 0;
+  const std::int32_t r = draw_one(key, static_cast<std::uint64_t>(element));
+  return (static_cast<float>(r) + 0.5F) / 65536.0F;
+}
+
+// --- reductions of integers
+
+CASYNC_INLINE std::int32_t sum_of(const I32x16& a) {
+  std::int32_t lane[16];
+  __builtin_memcpy(lane, &a, sizeof lane);
+  std::int32_t sum = 0;
+  for (const std::int32_t one : lane) sum = add(sum, one);
+  return sum;
+}
+/// The sums of kChunk neighbours each; the last may have fewer.
+template <int kChunk>
+CASYNC_INLINE void sum_chunks(const std::int32_t* from, std::int64_t n, std::int32_t* to) {
+  std::int64_t i = 0;
+  for (; i + kChunk <= n; i += kChunk, ++to) {
+    std::int32_t sum = from[i];
+    for (int j = 1; j < kChunk; ++j) sum = add(sum, from[i + j]);
+    *to = sum;
+  }
+  if (i == n) return;
+  std::int32_t sum = 0;
+  for (; i < n; ++i) sum = add(sum, from[i]);
+  *to = sum;
+}
+
+CASYNC_INLINE std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return b > 0 ? (a + b - 1) / b : 0; }
+CASYNC_INLINE float larger_magnitude(float a, float b) { return larger(magnitude(a), magnitude(b)); }
+CASYNC_INLINE F32x16 larger_magnitude(const F32x16& a, const F32x16& b) { return larger(magnitude(a), magnitude(b)); }
+
+}  // namespace
+}  // namespace casync::codec::CASYNC_KERNEL_ISA
