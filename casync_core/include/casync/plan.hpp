@@ -55,7 +55,7 @@ struct Signature {
   float prescale = 1.0F;
   float postscale = 1.0F;
   std::string dims;         ///< the user's shape: "(64, 3, 7)", an allgather's "(*, 3, 7)"; alike on all ranks
-  std::string compression;  ///< as the user wrote it: a codec spec, or "auto(spec, ...)"
+  std::string compression;  ///< a codec spec, or "auto(spec, ...)", or one of them in "always(...)"
   std::string topology;     ///< "auto" or a topology's name
   friend bool operator==(const Signature&, const Signature&) = default;
 };

@@ -156,7 +156,7 @@ struct Decision {
 /// Decides how one gradient is synchronised.
 /// - A codec that the user names is obeyed, except below min_numel. "auto(a, b)" chooses the fastest of a, b and none;
 ///   bare "auto" the fastest of none, fp16 (for wider dtypes) and onebit. A tie goes to the codec named first, `none`
-///   before all.
+///   before all. "always(...)" around any of these lifts min_numel.
 /// - A topology that the user names is obeyed. Otherwise: direct for payloads up to direct_limit_bytes and for codecs
 ///   that gather; PS up to flat_limit_bytes; two_level when there are several hosts and one of them has several ranks;
 ///   ring as ring_from_bytes says; else PS.
@@ -165,6 +165,10 @@ struct Decision {
 /// Throws InvalidArgument, naming tensor, dtype or op, and remedy, for a codec on an integer dtype or on Min, Max or
 /// Product, for Adasum, for an unknown codec or topology, and for a topology that cannot carry the codec.
 Decision plan_gradient(const PlanRequest& request);
+
+/// Throws InvalidArgument, with what is known, unless `text` can be the compression of a signature: a codec's spec,
+/// "auto", "auto(spec, ...)", or one of these in "always(...)".
+void check_compression(std::string_view text);
 
 /// One line for CASYNC_PLAN=explain: "conv1.weight (64, 3, 7, 7) float32: onebit, K=4, ps, 1.52 ms compressed, 9.04 ms
 /// not; ...".

@@ -2,6 +2,7 @@
 
 #include "bindings/bindings.hpp"
 #include "casync/codec.hpp"
+#include "casync/planner.hpp"
 #include "codec/plugin.hpp"
 
 namespace py = pybind11;
@@ -13,6 +14,8 @@ void bind_codec(py::module_& module) {
   module.def(
       "check_codec", [](const std::string& spec) { return make_codec(spec)->info().spec; }, py::arg("spec"),
       "Canonical form of a codec spec; InvalidArgumentError if there is no such codec.");
+  module.def("check_compression", &check_compression, py::arg("text"),
+             "InvalidArgumentError unless the text is a codec spec or auto(...), also in always(...).");
   module.def("load_codec", &codec::load_plugin, py::arg("path"),
              "Load a codec that casync.compll.plugin compiled; returns its name.");
   module.def(

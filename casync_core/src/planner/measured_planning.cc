@@ -10,8 +10,12 @@
 namespace casync {
 namespace {
 
+std::string_view without_always(const Signature& signature) {
+  return parse_always(signature.compression).value_or(signature.compression);
+}
+
 bool is_automatic(const Signature& signature) {
-  return signature.kind == OpKind::allreduce && parse_auto(signature.compression).has_value();
+  return signature.kind == OpKind::allreduce && parse_auto(without_always(signature)).has_value();
 }
 
 /// "8.1 ns/B between hosts, 0.3 ns/B on a host, onebit 0.2+0.1 ns/B": for people.
@@ -30,8 +34,9 @@ const GradientPlan* find_fixed(const MeasuredPlanning::Options& options, const s
                                const Signature& signature) {
   const auto at = options.fixed.find(name);
   if (at == options.fixed.end() || signature.kind != OpKind::allreduce) return nullptr;
-  const bool named = !signature.compression.empty() && !is_automatic(signature);
-  if (named && make_codec(signature.compression)->info().spec != make_codec(at->second.codec)->info().spec) {
+  const std::string_view asked = without_always(signature);
+  const bool named = !asked.empty() && !is_automatic(signature);
+  if (named && make_codec(asked)->info().spec != make_codec(at->second.codec)->info().spec) {
     return nullptr;
   }
   return &at->second;
@@ -78,8 +83,8 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
 
 std::vector<std::string> MeasuredPlanning::define(const std::string& name, const Signature& signature) {
   const bool open = is_automatic(signature) && fixed_for(name, signature) == nullptr;
-  const bool large = signature.shape.numel() >= options_.planner.min_numel;
-  if (!open || !large || told_ || options_.host_of.size() <= 1) return {};
+  const bool left_out = signature.shape.numel() < options_.planner.min_numel && !parse_always(signature.compression);
+  if (!open || left_out || told_ || options_.host_of.size() <= 1) return {};
   const CostTable priors;
   const OwnerLoad none;
   std::vector<std::string> wanted;

@@ -102,7 +102,7 @@ Decision plan_broadcast(const Gradient& gradient) {
 Decision plan_allreduce(const Gradient& gradient, const Asked& asked) {
   const PlanRequest& request = gradient.request;
   const auto none = make_codec("none");
-  const bool small = request.signature.shape.numel() < request.options.min_numel;
+  const bool small = !asked.always && request.signature.shape.numel() < request.options.min_numel;
   Decision decision;
   const auto consider = [&](const Codec& codec) { decision.alternatives.push_back(price(gradient, codec)); };
   std::string rule = "as asked";

@@ -14,8 +14,8 @@ std::string_view trim(std::string_view text) {
 }
 
 [[noreturn]] void refuse(std::string_view compression) {
-  throw InvalidArgument(
-      detail::concat("compression '", compression, "' cannot be read; write auto, or auto(onebit, terngrad(bits=4))"));
+  throw InvalidArgument(detail::concat(
+      "compression '", compression, "' cannot be read; write auto, auto(onebit, terngrad(bits=4)), or always(onebit)"));
 }
 
 /// Splits at commas; those within brackets belong to a codec's parameters.
@@ -65,6 +65,18 @@ std::optional<std::string> obstacle(const Signature& signature) {
 
 }  // namespace
 
+std::optional<std::string_view> parse_always(std::string_view text) {
+  constexpr std::string_view kWord = "always";
+  text = trim(text);
+  if (!text.starts_with(kWord)) return std::nullopt;
+  const std::string_view rest = trim(text.substr(kWord.size()));
+  if (!rest.starts_with('(')) return std::nullopt;
+  if (!rest.ends_with(')')) refuse(text);
+  const std::string_view inside = trim(rest.substr(1, rest.size() - 2));
+  if (inside.empty()) refuse(text);
+  return parse_always(inside).value_or(inside);
+}
+
 std::optional<std::vector<std::string>> parse_auto(std::string_view text) {
   text = trim(text);
   if (!text.starts_with("auto")) return std::nullopt;
@@ -73,6 +85,13 @@ std::optional<std::vector<std::string>> parse_auto(std::string_view text) {
   if (rest.front() != '(') return std::nullopt;
   if (rest.back() != ')') refuse(text);
   return split_specs(rest.substr(1, rest.size() - 2), text);
+}
+
+void check_compression(std::string_view text) {
+  text = parse_always(text).value_or(text);
+  const auto specs = parse_auto(text);
+  if (!specs) make_codec(text);
+  for (const std::string& spec : specs.value_or(std::vector<std::string>{})) make_codec(spec);
 }
 
 Asked parse_request(const PlanRequest& request) {
@@ -84,9 +103,12 @@ Asked parse_request(const PlanRequest& request) {
   asked.topology = parse_topology(request);
   const auto none = make_codec("none");
   const auto why_not = obstacle(signature);
-  auto specs = parse_auto(signature.compression);
+  const auto always = parse_always(signature.compression);
+  const std::string_view compression = always.value_or(signature.compression);
+  asked.always = always.has_value();
+  auto specs = parse_auto(compression);
   if (!specs) {
-    const auto codec = signature.compression.empty() ? none : make_codec(signature.compression);
+    const auto codec = compression.empty() ? none : make_codec(compression);
     if (why_not && !codec->info().identity) {
       throw InvalidArgument(detail::concat("tensor ", request.name, " cannot be compressed with ", codec->info().spec,
                                            ": ", *why_not, "; use compression=\"none\" for it"));

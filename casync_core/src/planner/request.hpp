@@ -13,10 +13,14 @@ namespace casync {
 
 /// What a user asked for, taken apart and checked.
 struct Asked {
+  bool always = false;                               ///< "always(...)": whatever the gradient's size
   bool automatic = false;                            ///< "auto" or "auto(...)"
   std::vector<std::shared_ptr<const Codec>> codecs;  ///< the one named; or the candidates, `none` first
   std::optional<Topology> topology;                  ///< the one named, by the signature or else by the options
 };
+
+/// What stands in "always(onebit)"; nothing if the text is not an always.
+std::optional<std::string_view> parse_always(std::string_view text);
 
 /// Specs in "auto(onebit, terngrad(bits=4))"; nothing if the text is not an auto. Bare "auto" gives an empty list.
 std::optional<std::vector<std::string>> parse_auto(std::string_view text);

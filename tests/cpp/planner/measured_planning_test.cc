@@ -101,6 +101,13 @@ TEST_F(MeasuredPlanningTest, TimesEachCandidateOnceAndTellsAfterTheWarmUp) {
   EXPECT_FALSE(planning.costs(open, 4).has_value());
 }
 
+TEST_F(MeasuredPlanningTest, AlwaysOpensSmallGradientsToo) {
+  MeasuredPlanning planning = make();
+  const Signature open = gradient_of(100, "always(auto(onebit))");
+  EXPECT_EQ(planning.define("small", open), std::vector<std::string>{"onebit"});
+  EXPECT_FALSE(planning.costs(open, 3).has_value()) << "no codec was timed yet";
+}
+
 TEST_F(MeasuredPlanningTest, PlansAgainOnceWhenAllRanksHaveTold) {
   MeasuredPlanning planning = make();
   const Signature open = gradient_of(1 << 20, "auto(onebit)");
@@ -134,6 +141,8 @@ TEST_F(MeasuredPlanningTest, AFixedPlanHoldsUnlessTheUserNamesAnotherCodec) {
   EXPECT_TRUE(planning.define("a", open).empty());
   EXPECT_EQ(planning.plan("a", open), saved);
   EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "fp16")), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "always(fp16)")), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "always(auto)")), saved);
   EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "onebit")).codec, "onebit");
   saved.epoch = 0;
   planning.costs_of(0, costs(20e-9, 0.1e-9));

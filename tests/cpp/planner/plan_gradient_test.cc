@@ -51,6 +51,17 @@ TEST_F(PlanTest, SmallGradientsAreNotCompressed) {
   EXPECT_EQ(plan(gradient_of(100, "onebit")).plan.codec, "onebit");
 }
 
+TEST_F(PlanTest, AlwaysMeansSmallGradientsToo) {
+  for (const std::int64_t numel : {1, 100, 4095, 1 << 20}) {
+    EXPECT_EQ(plan(gradient_of(numel, "always(terngrad)")).plan.codec, "terngrad(bits=2)") << numel;
+    EXPECT_EQ(plan(gradient_of(numel, "always(none)")).plan.codec, "none") << numel;
+  }
+  EXPECT_EQ(plan(gradient_of(100, "always(auto(onebit))")).alternatives.size(), 2U) << "still the planner's choice";
+  Signature integers = gradient_of(100, "always(onebit)");
+  integers.dtype = DType::int32;
+  EXPECT_TRUE(says(refusal(integers), "cannot be compressed with onebit"));
+}
+
 TEST_F(PlanTest, IntegersWithACodecAreRefusedByName) {
   Signature signature = gradient_of(kLarge, "onebit");
   signature.dtype = DType::int32;

@@ -31,5 +31,28 @@ TEST(ParseAuto, WhatCannotBeReadIsRefused) {
   }
 }
 
+TEST(ParseAlways, GivesWhatIsMeantWhateverTheSize) {
+  EXPECT_EQ(parse_always("always(onebit)"), "onebit");
+  EXPECT_EQ(parse_always(" always ( terngrad(bits=4) ) "), "terngrad(bits=4)");
+  EXPECT_EQ(parse_always("always(auto(onebit, fp16))"), "auto(onebit, fp16)");
+  EXPECT_EQ(parse_always("always(always(onebit))"), "onebit") << "a rule in full for a codec that says so itself";
+  for (const char* text : {"", "always", "onebit", "alwaysbit", "auto(always)"})
+    EXPECT_FALSE(parse_always(text)) << text;
+  for (const char* text : {"always(", "always()", "always( )", "always(onebit", "always(always())"}) {
+    EXPECT_THROW(parse_always(text), InvalidArgument) << text;
+  }
+}
+
+TEST(CheckCompression, EveryCodecOfTheTextMustBeThere) {
+  for (const char* text :
+       {"none", "onebit", "auto", "auto(onebit, terngrad(bits=4))", "always(fp16)", "always(auto)"}) {
+    EXPECT_NO_THROW(check_compression(text)) << text;
+  }
+  for (const char* text : {"", "twobit", "onebit(x=1)", "auto(onebit, twobit)", "auto(auto)", "always(twobit)",
+                           "auto(always(onebit))", "always(auto(twobit))", "always(onebit", "auto("}) {
+    EXPECT_THROW(check_compression(text), InvalidArgument) << text;
+  }
+}
+
 }  // namespace
 }  // namespace casync
