@@ -6,16 +6,19 @@ CaSync keeps outside a `Session`.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import re
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from casync.config import Config
 from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.rules import Rules
 from casync.session import Session
 
 __all__ = [
@@ -31,11 +34,14 @@ __all__ = [
     "Product",
     "Sum",
     "Terms",
+    "check_rules",
+    "codec_by_name",
     "codec_text",
     "init",
     "is_initialized",
     "require_global",
     "resolve_op",
+    "rules_of",
     "session",
     "shutdown",
     "tensor_name",
@@ -72,7 +78,9 @@ DTYPES: Final = {
 """dtype name -> the core's number (casync/types.hpp: DType)."""
 
 _FLOATING: Final = frozenset(("float32", "float16", "bfloat16", "float64"))
+_CASTS: Final = frozenset(("fp16", "bf16", "always(fp16)", "always(bf16)"))
 _NAMES_PER_KIND: Final = 4096
+_LOG: Final = logging.getLogger("casync")
 
 
 # --- the default session ----------------------------------------------------------------------------------------------
@@ -200,22 +208,57 @@ class Codec:
         return self.spec
 
 
-def codec_text(compression: Any, default: str = "none") -> str:
-    """The spec of what a user gives as `compression`: a string, a `Codec`, or None for `default`.
+def codec_text(compression: Any) -> str:
+    """The spec of what a user gives as a codec: a string or a `Codec`.
 
-    A path to a CompLL file (`"my.cll"`, `"my.cll(bits=4)"`) is compiled and loaded at its first use.
+    A path to a CompLL file (`"my.cll"`, `"my.cll(bits=4)"`, `"auto(my.cll, fp16)"`) is compiled and loaded at its
+    first use.
     """
-    spec = default if compression is None else compression.spec if isinstance(compression, Codec) else compression
+    spec = compression.spec if isinstance(compression, Codec) else compression
     if isinstance(spec, str):
         if ".cll" not in spec:
             return spec
         from casync.compll.plugin import resolve
 
-        return resolve(spec)
+        return re.sub(r"[^(),]+\.cll", lambda file: resolve(file[0]), spec)
     raise InvalidArgumentError(
         f"compression={compression!r} is not a codec: give a spec such as 'onebit', or one of hvd.Compression. A class "
         f"with compress() and decompress() cannot run inside the exchange; it has to be a codec of the core"
     )
+
+
+def rules_of(compression: Any) -> Rules:
+    """The rules that a user gives as `compression`: a mapping from patterns to codecs, or one codec for everything.
+
+    Every codec is made once here, so that a mistake in a rule is an error at once, and on every rank.
+    """
+    from casync import _core
+
+    table = compression if isinstance(compression, Mapping) else {"*": compression}
+    rules = Rules.of({pattern: codec_text(codec) for pattern, codec in table.items()})
+    for _, codec in rules.pairs:
+        _core.check_compression(codec)
+    return rules
+
+
+def codec_by_name(rules: Rules, name: str) -> str:
+    """The codec of a tensor; rules see its name as `named_parameters` has it, without the `allreduce.` of ours."""
+    return rules.codec_of(_plain(name))
+
+
+def check_rules(owner: Session, rules: Rules, parameters: Collection[str]) -> None:
+    """Raise `InvalidArgumentError` if a parameter has no codec; warn, on rank 0, of rules that decide for none."""
+    names = [_plain(name) for name in parameters]
+    for name in names:
+        rules.codec_of(name)
+    idle = rules.idle(names)
+    if idle and owner.rank == 0:
+        found = "; ".join(f"{pattern!r}, because {why}" for pattern, why in idle.items())
+        _LOG.warning("rules of compression= that decide for none of the %d parameters: %s", len(names), found)
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix(f"{_KIND_NAMES[OpKind.ALLREDUCE]}.")
 
 
 def codec_for_dtype(spec: str, dtype: str) -> str:
@@ -223,7 +266,7 @@ def codec_for_dtype(spec: str, dtype: str) -> str:
 
     Every other codec is left for the core to accept or to refuse by name.
     """
-    return "none" if spec in ("fp16", "bf16") and dtype not in _FLOATING else spec
+    return "none" if spec in _CASTS and dtype not in _FLOATING else spec
 
 
 def tensor_name(owner: Session, kind: int, name: str | None) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from casync.errors import InvalidArgumentError
+from casync.rules import read_table
 
 __all__ = ["Config"]
 
@@ -41,6 +42,10 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _compression(text: str) -> str | Mapping[str, Any]:
+    return read_table(text) if text.lstrip().startswith("{") else text
+
+
 def _explain(text: str) -> bool:
     if text not in ("", "explain"):
         raise ValueError('it is "explain" or empty')
@@ -54,14 +59,15 @@ class Config:
     All ranks must be given the same values: a rank that compresses what another does not is a `MismatchError`.
     """
 
-    compression: str = _setting("none", "CASYNC_COMPRESSION", str)
-    """`CASYNC_COMPRESSION` (none): codec spec of gradients for which no `compression=` is given."""
+    compression: str | Mapping[str, Any] = _setting("none", "CASYNC_COMPRESSION", _compression)
+    """`CASYNC_COMPRESSION` (none): codec spec of gradients for which no `compression=` is given, or rules by name: a
+    mapping here, the same in JSON in the variable, `{"*.bias": "none", "*": "onebit"}`."""
 
     topology: str = _setting("auto", "CASYNC_TOPOLOGY", str)
     """`CASYNC_TOPOLOGY` (auto): auto, direct, ps, ring or two_level, where no `topology=` is given."""
 
     min_numel: int = _setting(4096, "CASYNC_MIN_NUMEL", _count(0))
-    """`CASYNC_MIN_NUMEL` (4096): gradients of fewer elements go uncompressed."""
+    """`CASYNC_MIN_NUMEL` (4096): gradients of fewer elements go uncompressed, unless a rule names them in full."""
 
     partition_bytes: int = _setting(256 << 10, "CASYNC_PARTITION_BYTES", _count(1))
     """`CASYNC_PARTITION_BYTES` (256 KiB): the size of partition that the planner aims at."""
@@ -124,7 +130,7 @@ class Config:
     def core_options(self, rank: int, size: int) -> dict[str, Any]:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
         ours = ("compression", "topology", "plan_file")
-        options = {k: v for k, v in dataclasses.asdict(self).items() if k not in ours}
+        options = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in ours}
         if self.event_log:
             path = self.event_log
             if size > 1 and "{rank}" not in path:

@@ -31,10 +31,12 @@ class _Cast(Codec):
 
 
 class Compression:
-    """What may stand in `compression=`; the spec strings ("onebit", "terngrad(bits=4)") may as well.
+    """What may stand in `compression=`; the spec strings ("onebit", "terngrad(bits=4)") may as well, and a table of
+    patterns for names with a codec each, `{"*.bias": "none", "*": "onebit"}`.
 
-    Gradients of fewer than `Config.min_numel` elements go uncompressed. Integer tensors, Min, Max and Product go with
-    `none` alone (`fp16` and `bf16` let integers pass).
+    Gradients of fewer than `Config.min_numel` elements go uncompressed; `"always(onebit)"` and a rule that is a name in
+    full override that. Integer tensors, Min, Max and Product go with `none` alone (`fp16` and `bf16` let integers
+    pass).
     """
 
     none: ClassVar[_Cast] = _Cast("none")

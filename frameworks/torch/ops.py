@@ -11,7 +11,7 @@ ValueError) at the call; ranks that disagree get a `MismatchError` where they wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -131,6 +131,9 @@ def _submit_allreduce(
 ) -> int:
     require_global(process_set)
     owner = adaptor.session()
+    if isinstance(compression, Mapping):
+        name = tensor_name(owner, OpKind.ALLREDUCE, name)
+        compression = adaptor.codec_by_name(adaptor.rules_of(compression), name)
     # All that the registration follows from, as it is given: a name that was used before costs one look-up.
     key: Any = None
     if name is not None and type(tensor) is torch.Tensor:
@@ -143,7 +146,8 @@ def _submit_allreduce(
         raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
     name = tensor_name(owner, OpKind.ALLREDUCE, name)
     route = owner.config.topology if topology is None else topology
-    terms = Terms(name, OpKind.ALLREDUCE, dtype, tensor.shape, op, 0, *scales, codec_text(compression), route)
+    codec = "none" if compression is None else codec_text(compression)
+    terms = Terms(name, OpKind.ALLREDUCE, dtype, tensor.shape, op, 0, *scales, codec, route)
     registration = terms.register(owner)
     if key is not None:
         owner.shortcuts[key] = registration
@@ -171,7 +175,8 @@ def allreduce(
         tensor: of one shape and dtype on all ranks.
         average: deprecated; True is `op=Average`, False is `op=Sum`.
         name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
-        compression: a codec (`Compression.onebit()`, "onebit"); float tensors with Sum and Average.
+        compression: a codec (`Compression.onebit()`, "onebit"), or codecs by name as in `DistributedOptimizer`; float
+            tensors with Sum and Average.
         op: Average (default), Sum, Min, Max or Product. Average of integers truncates towards zero.
         prescale_factor: multiplies the tensor before it is summed; with Sum and Average.
         postscale_factor: multiplies the result; with Sum and Average.

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from casync import adaptor, state
 from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import Average, OpKind, Terms, codec_text, require_global, tensor_name
+from casync.adaptor import Average, OpKind, Terms, require_global, tensor_name
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
 
@@ -99,7 +99,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             for i, parameter in enumerate(group["params"]):
                 if not parameter.requires_grad or parameter in self._entries:
                     continue
-                name = self._parameter_names.setdefault(parameter, f"allreduce.noname.{g}.{i}")
+                name = self._parameter_names.setdefault(parameter, _unnamed(g, i))
                 tensor = tensor_name(owner, OpKind.ALLREDUCE, name)
                 entry = _Parameter(parameter, name, tensor, self.backward_passes_per_step)
                 self._entries[parameter] = entry
@@ -154,7 +154,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             0,
             1.0 / settings.predivide,
             settings.predivide,
-            settings.compression,
+            adaptor.codec_by_name(settings.rules, entry.name),
             settings.topology,
         )
         entry.registration = terms.register(owner)
@@ -293,7 +293,7 @@ class _Settings:
     ) -> None:
         # Compression.none is the default argument, so it stands for "not said"; the string says it.
         given = None if compression is Compression.none else compression
-        self.compression = codec_text(given, owner.config.compression)
+        self.rules = adaptor.rules_of(owner.config.compression if given is None else given)
         self.topology = owner.config.topology if topology is None else topology
         self.op = op
         self.predivide = predivide
@@ -301,8 +301,8 @@ class _Settings:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether the codec may keep residuals."""
-        return self.compression != "none"
+        """Whether some codec may keep residuals."""
+        return any(codec != "none" for _, codec in self.rules.pairs)
 
 
 def _positive(passes: int) -> int:
@@ -311,10 +311,14 @@ def _positive(passes: int) -> int:
     return passes
 
 
+def _unnamed(group: int, index: int) -> str:
+    return f"allreduce.noname.{group}.{index}"
+
+
 def _names_of(
     optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None
 ) -> dict[torch.nn.Parameter, str]:
-    """Parameter -> name, checked; empty if the user gave none."""
+    """Parameter -> name, checked; numbered if the user gave none."""
     named = [] if named_parameters is None else list(named_parameters)
     if not all(isinstance(item, tuple) and len(item) == 2 for item in named):
         raise InvalidArgumentError(
@@ -327,8 +331,11 @@ def _names_of(
             f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(duplicates)}"
         )
     found = {parameter: name for name, parameter in named}
+    if not named:
+        groups = enumerate(optimizer.param_groups)
+        return {p: _unnamed(g, i) for g, group in groups for i, p in enumerate(group["params"])}
     unnamed = [p for group in optimizer.param_groups for p in group["params"] if p not in found]
-    if named and unnamed:
+    if unnamed:
         raise InvalidArgumentError(
             "named_parameters was specified, but one or more model parameters were not named. Shapes of those: "
             f"{', '.join(str(tuple(p.shape)) for p in unnamed)}"
@@ -357,7 +364,9 @@ def DistributedOptimizer(
             from now on.
         named_parameters: `model.named_parameters()`. Names appear in messages and in checkpoints; without them
             parameters are numbered. Two optimizers that compress must not share names.
-        compression: a codec (`Compression.onebit()`, "onebit"). `Compression.none` takes `Config.compression`.
+        compression: a codec (`Compression.onebit()`, "onebit"), or codecs by name, of which the first whose pattern
+            matches is taken: `{"*.bias": "none", "head.weight": "fp16", "*": "onebit"}`. A name in full overrides
+            `Config.min_numel`. `Compression.none` takes `Config.compression`.
         backward_passes_per_step: how many backward passes add up locally before gradients are synchronised.
         op: Average, Sum, Min, Max or Product.
         gradient_predivide_factor: gradients are divided by it before they are summed and multiplied by it after: with
@@ -383,6 +392,8 @@ def DistributedOptimizer(
     settings = _Settings(
         owner, compression, topology, adaptor.resolve_op(op, None), predivide, backward_passes_per_step
     )
+    held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+    adaptor.check_rules(owner, settings.rules, held)
     original = type(optimizer)
     cls = type(
         original.__name__, (_DistributedOptimizer, original), {"__module__": __name__, "__doc__": original.__doc__}

@@ -127,6 +127,15 @@ def wrap(model, **arguments):
     ({"sparse_as_dense": True}, NotImplementedError, "sparse_as_dense"),
     ({"process_set": 1}, NotImplementedError, "process set"),
     ({"compression": object()}, ValueError, "not a codec"),
+    ({"compression": "twobit"}, ValueError, "twobit"),
+    ({"compression": {"*.bias": "none", "*": "twobit"}}, ValueError, "twobit"),
+    ({"compression": {"weight": "auto(onebit, twobit)", "*": "none"}}, ValueError, "twobit"),
+    ({"compression": {"*": None}}, ValueError, "None is not a codec"),
+    ({"compression": {"*": {"*": "none"}}}, ValueError, "not a codec"),
+    ({"compression": {"*": "no_such_file.cll"}}, ValueError, "no_such_file.cll cannot be read"),
+    ({"compression": {"*": "none", "*.bias": "onebit"}}, ValueError, "put '\\*' last"),
+    ({"compression": {}}, ValueError, "has no rule"),
+    ({"compression": {"*.bias": "none"}}, ValueError, "parameter noname.0.0 matches no rule"),
 ])  # fmt: skip
 def test_arguments_of_the_optimizer(arguments, error, text):
     with pytest.raises(error, match=text):

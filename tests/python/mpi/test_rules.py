@@ -1,0 +1,127 @@
+"""Codecs by name: each layer goes as its rule says, and as if the whole model went so."""
+
+import logging
+
+import casync.torch as hvd
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+TABLE = {"*.bias": "none", "0.*": hvd.Compression.onebit(), "2.*": "terngrad(bits=4)", "4.weight": "fp16"}
+EXPECTED = {"0.weight": "onebit", "2.weight": "terngrad(bits=4)", "4.weight": "fp16"}  # and the biases none
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 30), nn.ReLU(), nn.Linear(30, 4))
+
+
+def wrap(model, compression, **arguments):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return hvd.DistributedOptimizer(
+        optimizer, named_parameters=model.named_parameters(), compression=compression, topology="ps", **arguments
+    )
+
+
+def step(model, optimizer, rank):
+    generator = torch.Generator().manual_seed(rank)
+    x, y = torch.randn(8, 20, generator=generator), torch.randint(0, 4, (8,), generator=generator)
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+def after_one_step(compression, rank, settings=None):
+    """The parameters after one step of a fresh session, their codecs, bytes sent, and who has a residual."""
+    hvd.shutdown()
+    hvd.init(timeout_s=20.0, stall_warning_s=10.0, **(settings or {}))
+    model = make_model()
+    optimizer = wrap(model, compression)
+    step(model, optimizer, rank)
+    state = optimizer.state_dict().get("casync", {"residuals": {}})
+    codecs = {name.removeprefix("allreduce."): plan.codec for name, plan in hvd.plans().items()}
+    return dict(model.named_parameters()), codecs, hvd.counters()["sent_bytes"], set(state["residuals"])
+
+
+@pytest.mark.parametrize("from_config", [False, True], ids=["argument", "config"])
+def test_each_layer_goes_as_its_rule_says(from_config, rank, size):
+    """Bit for bit what it is when the whole model goes so; nothing of one layer's codec reaches another's."""
+    given = (hvd.Compression.none, {"compression": TABLE}) if from_config else (TABLE, {})
+    mixed, codecs, sent, residuals = after_one_step(given[0], rank, given[1])
+    whole = {codec: after_one_step(codec, rank, {"min_numel": 0}) for codec in ("none", *EXPECTED.values())}
+    for name, parameter in mixed.items():
+        assert torch.equal(parameter, whole[EXPECTED.get(name, "none")][0][name]), name
+        rows = hvd.allgather(parameter.detach().reshape(1, -1))
+        assert all(torch.equal(row, rows[0]) for row in rows), name
+    if size < 2:
+        return
+    assert codecs == {name: EXPECTED.get(name, "none") for name in mixed}
+    assert residuals == {"0.weight"}, "of these codecs only onebit keeps one"
+    assert whole["onebit"][2] < sent < whole["none"][2]
+    for name, codec in EXPECTED.items():
+        assert not torch.equal(mixed[name], whole["none"][0][name]), f"{codec} changed nothing"
+
+
+def test_a_rule_in_full_holds_for_small_tensors_and_a_pattern_does_not(rank, size):
+    _, codecs, _, residuals = after_one_step(
+        {"4.bias": "onebit", "0.bias": "none", "*.bias": "fp16", "4.*": "always(fp16)", "*": "onebit"},
+        rank,
+    )
+    if size > 1:
+        assert codecs["4.bias"] == "onebit" and codecs["4.weight"] == "fp16"
+        assert codecs["0.bias"] == codecs["2.bias"] == "none" and codecs["0.weight"] == codecs["2.weight"] == "onebit"
+        assert residuals == {"4.bias", "0.weight", "2.weight"}
+        _, codecs, _, _ = after_one_step({"*.bias": "onebit", "*": "none"}, rank)
+        assert set(codecs.values()) == {"none"}
+
+
+def test_ranks_whose_tables_differ_disagree_by_name_about_that_tensor_alone(rank, size):
+    if size < 2:
+        pytest.skip("one rank cannot disagree")
+    compression = {"kept": "fp16", "other": "onebit" if rank else "terngrad", "*": "none"}
+    handle = hvd.allreduce_async(torch.full((9000,), float(rank)), name="kept", compression=compression)
+    with pytest.raises(hvd.MismatchError) as caught:
+        hvd.allreduce(torch.ones(9000), name="other", compression=compression)
+    for text in ("allreduce.other", "compression always(onebit)", "compression always(terngrad)"):
+        assert text in str(caught.value), str(caught.value)
+    assert torch.equal(hvd.synchronize(handle), torch.full((9000,), (size - 1) / 2))
+
+
+def test_operations_take_tables_too(rank, size):
+    table = {"counts": "fp16", "g.0": "onebit", "g.*": "terngrad(bits=8)", "noname.*": "bf16"}
+    counts = hvd.allreduce(torch.arange(9000), name="counts", op=hvd.Sum, compression=table)
+    assert torch.equal(counts, torch.arange(9000) * size), "a 16-bit cast leaves integers alone, named in full as well"
+    hvd.grouped_allreduce([torch.ones(5000), torch.ones(5000)], name="g", compression=table)
+    hvd.allreduce(torch.ones(5000, requires_grad=True), compression=table).sum().backward()
+    with pytest.raises(ValueError, match="parameter h matches no rule"):
+        hvd.allreduce(torch.ones(5000), name="h", compression=table)
+    with pytest.raises(ValueError, match="twobit"):
+        hvd.allreduce(torch.ones(5000), name="g.0", compression={"g.*": "onebit", "*": "twobit"})
+    if size > 1:
+        codecs = {name: plan.codec for name, plan in hvd.plans().items()}
+        assert codecs["allreduce.g.0"] == "onebit" and codecs["allreduce.g.1"] == "terngrad(bits=8)"
+        assert codecs["allreduce.counts"] == "none" and codecs["allreduce.noname.0"] == "bf16"
+
+
+def test_rules_about_no_parameter_are_one_warning_on_rank_0(rank, size, caplog):
+    with caplog.at_level(logging.WARNING, "casync"):
+        wrap(make_model(), {"embed*": "onebit", "*.weight": "fp16", "4.weight": "onebit", "*": "none"})
+        wrap(make_model(), TABLE | {"*": "none"})
+        wrap(make_model(), "onebit")
+    assert len(caplog.records) == (rank == 0)
+    for record in caplog.records:
+        assert "'embed*', because no parameter has such a name" in record.getMessage()
+        assert "'4.weight', because earlier patterns match all that it matches" in record.getMessage()
+        assert "6 parameters" in record.getMessage()
+
+
+def test_parameters_that_come_later_need_a_rule_as_well(rank, size):
+    if size < 2:
+        pytest.skip("a world of one has no hooks")
+    model, later = make_model(), nn.Linear(20, 300)
+    optimizer = wrap(model, {"[024].*": "none", "noname.1.0": "onebit"})
+    optimizer.add_param_group({"params": list(later.parameters())})
+    with pytest.raises(ValueError, match=r"parameter noname\.1\.1 matches no rule"):
+        later(torch.ones(1, 20)).sum().backward()
+        optimizer.step()

@@ -1,0 +1,109 @@
+"""Codecs by name: which rule decides, which rules have no effect, and what cannot be meant."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from casync.config import Config
+from casync.errors import InvalidArgumentError
+from casync.rules import Rules, read_table
+
+# Few letters, so that patterns often match and often meet.
+NAMES = st.text("ab.", min_size=1, max_size=6)
+PATTERNS = st.text("ab.*?", min_size=1, max_size=5).filter(lambda pattern: pattern != "*")
+TABLES = st.lists(PATTERNS, max_size=5, unique=True).map(lambda some: {p: f"codec{i}" for i, p in enumerate(some)})
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Letter by letter, from the definition of `*` and `?`."""
+    if not pattern:
+        return not name
+    if pattern[0] == "*":
+        return any(matches(pattern[1:], name[i:]) for i in range(len(name) + 1))
+    return bool(name) and pattern[0] in ("?", name[0]) and matches(pattern[1:], name[1:])
+
+
+def deciding(table: dict[str, str], name: str) -> str | None:
+    return next((pattern for pattern in table if matches(pattern, name)), None)
+
+
+@given(TABLES, NAMES, st.booleans())
+def test_the_first_pattern_that_matches_decides(table, name, is_complete):
+    if is_complete or not table:
+        table["*"] = "last"
+    rules = Rules.of(table)
+    pattern = deciding(table, name)
+    if pattern is None:
+        with pytest.raises(InvalidArgumentError) as caught:
+            rules.codec_of(name)
+        for text in (f"parameter {name} ", json.dumps(table), '"*"'):
+            assert text in str(caught.value)
+    else:
+        expected = table[pattern]
+        assert rules.codec_of(name) == (f"always({expected})" if pattern == name else expected)
+
+
+@given(TABLES, st.lists(NAMES, max_size=6, unique=True))
+def test_idle_patterns_decide_for_nobody_and_say_why(table, names):
+    idle = Rules.of({**table, "*": "last"}).idle(names)
+    decide = {deciding(table, name) for name in names}
+    assert set(idle) - {"*"} == set(table) - decide
+    assert ("*" in idle) == (not names)
+    for pattern, why in idle.items():
+        assert ("earlier" in why) == any(matches(pattern, name) for name in names)
+
+
+@pytest.mark.parametrize(("pattern", "name", "expected"), [
+    ("*.bias", "layer1.0.bias", "x"), ("*.bias", "bias", None), ("*bias", "bias", "x"),
+    ("embed*", "embed.weight", "x"), ("embed*", "model.embed.weight", None), ("Embed*", "embed.weight", None),
+    ("layer[12].*", "layer2.weight", "x"), ("layer[!12].*", "layer2.weight", None),
+    ("a[0]", "a[0]", "always(x)"), ("a[0]", "a0", "x"),  # a name is itself, whatever its characters
+])  # fmt: skip
+def test_patterns(pattern, name, expected):
+    rules = Rules.of({pattern: "x", "*": "other"})
+    assert rules.codec_of(name) == (expected or "other")
+
+
+@pytest.mark.parametrize(("table", "said"), [
+    ({}, r'no rule; "\*"'),
+    ({"": "none"}, "'' is no pattern"),
+    ({3: "none"}, "3 is no pattern"),
+    ({"a": "x", "*": "none", "b": "x", "c": "x"}, r"'b', 'c' has no effect after '\*'.*put '\*' last"),
+])  # fmt: skip
+def test_tables_that_cannot_be_meant(table, said):
+    with pytest.raises(InvalidArgumentError, match=said):
+        Rules.of(table)
+
+
+# --- in the environment ----------------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.text(), st.text()))
+def test_a_table_in_json_keeps_its_order(table):
+    assert list(read_table(json.dumps(table)).items()) == list(table.items())
+    assert Config.from_environment({"CASYNC_COMPRESSION": " " + json.dumps(table)}).compression == table
+
+
+def test_a_codec_alone_is_a_codec():
+    assert Config.from_environment({"CASYNC_COMPRESSION": "terngrad(bits=4)"}).compression == "terngrad(bits=4)"
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("{'*': 'onebit'}", "JSON, e.g. .*double quotes"),
+    ('{"*": "onebit"', "JSON"),
+    ('{"a": "none", "*": "onebit", "a": "fp16"}', "two rules for 'a'"),
+    ('{"*": 3}', "codec of '\\*' is 3"),
+    ('{"*": null}', "codec of '\\*' is null"),
+    ('{"*": {"a": "none"}}', "must be a string"),
+])  # fmt: skip
+def test_a_bad_table_names_its_variable(text, said):
+    with pytest.raises(InvalidArgumentError, match=f"(?s)CASYNC_COMPRESSION=.*{said}"):
+        Config.from_environment({"CASYNC_COMPRESSION": text})
+
+
+def test_a_table_is_not_for_the_core():
+    assert "compression" not in Config(compression={"*": "onebit"}).core_options(0, 1)
