@@ -46,9 +46,11 @@ class GradientPlan:
     """Plans of one epoch hold together; a re-plan starts the next."""
     reason: str = ""
     """Why, in words, with the predicted times."""
+    until: int = 0
+    """Holds for the gradient's steps below this one, in which a codec begins; 0: for good."""
 
     def __post_init__(self) -> None:
-        for name, least in (("partitions", 1), ("first_owner", 0), ("epoch", 0)):
+        for name, least in (("partitions", 1), ("first_owner", 0), ("epoch", 0), ("until", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _UINT32:
                 raise PlanError(f"{name} must be an integer from {least} to {_UINT32}, not {value!r}")

@@ -1,41 +1,41 @@
-"""Codec state for checkpoints: the residuals of this rank, by parameter name.
+"""Codec state for checkpoints: the residuals of this rank and the state arrays of its codecs, by parameter name.
 
 State belongs to the job: it is kept under names, not handles, so it survives a change of partitions, owners and
 topology. It is each rank's own (a residual is what *this* rank has not yet sent), so nothing here communicates, and
-`broadcast_*` never copies it.
+`broadcast_*` never copies it. Some arrays are shared: those are the same on every rank.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from casync.errors import InvalidArgumentError
 from casync.session import Session
 
-__all__ = ["STATE_KEY", "Claim", "collect", "restore"]
+__all__ = ["STATE_KEY", "Claim", "collect", "converted", "restore"]
 
 STATE_KEY = "casync"
 """The key of codec state in an optimizer's state_dict."""
 
-_FORMAT = 1
+_FORMAT = 2  # 1 had no "states"
 _LOG = logging.getLogger("casync")
 
 
 class Claim:
-    """One optimizer's right to the residuals of its names, until another optimizer takes one of them."""
+    """One optimizer's right to what is kept under its names, until another optimizer takes one of them."""
 
     def __init__(self) -> None:
         self._lost = ""
 
     def take(self, session: Session, tensors: Collection[str]) -> None:
-        """Take `tensors` over; their residuals start at zero. Nothing of these names may be outstanding."""
+        """Take `tensors` over; what is kept of them starts anew. Nothing of these names may be outstanding."""
         for tensor in tensors:
             if (other := session.claims.get(tensor)) is not None:
                 other._lost = tensor
             session.claims[tensor] = self
-        _clear(session, tensors)
+        _forget(session, tensors)
 
     def check(self) -> None:
         """Raise `InvalidArgumentError` if a later optimizer has a name of ours: they would feed on each other's
@@ -49,31 +49,52 @@ class Claim:
 
 
 def collect(session: Session, names: Mapping[str, str]) -> dict[str, Any]:
-    """The residuals of the tensors in `names` (parameter name -> tensor name), as float32 numpy vectors, with whose
-    they are.
+    """What is kept of the tensors in `names` (parameter name -> tensor name), with whose it is: residuals and state
+    arrays as float32 numpy vectors.
 
-    Nothing may be outstanding. Names without a residual, because they go uncompressed, are left out.
+    Nothing may be outstanding. Names of which nothing is kept, because they go uncompressed, are left out.
     """
-    known = set(session.core.residual_names())
-    residuals = {name: session.core.residual(tensor) for name, tensor in names.items() if tensor in known}
-    return {"format": _FORMAT, "rank": session.rank, "size": session.size, "residuals": residuals}
+    core = session.core
+    with_residual, with_state = set(core.residual_names()), set(core.state_names())
+    return {
+        "format": _FORMAT,
+        "rank": session.rank,
+        "size": session.size,
+        "residuals": {name: core.residual(tensor) for name, tensor in names.items() if tensor in with_residual},
+        "states": {name: core.state(tensor) for name, tensor in names.items() if tensor in with_state},
+    }
+
+
+def converted(state: Mapping[str, Any], convert: Callable[[Any], Any]) -> dict[str, Any]:
+    """`state` with every vector of numbers as `convert` makes it, for example a framework's tensor."""
+    residuals = {name: convert(values) for name, values in state["residuals"].items()}
+    states = {}
+    for name, kept in state.get("states", {}).items():
+        arrays = {key: {**array, "values": convert(array["values"])} for key, array in kept["arrays"].items()}
+        states[name] = {**kept, "arrays": arrays}
+    return {**state, "residuals": residuals, "states": states}
 
 
 def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any] | None) -> None:
-    """Put back what `collect` gave; names that it does not hold start at zero. Nothing may be outstanding.
+    """Put back what `collect` gave; names that it does not hold start anew. Nothing may be outstanding.
 
-    State of another rank or of a world of another size is not this rank's: residuals then start at zero, with one
-    warning, and training goes on without what had not been sent when the checkpoint was made.
+    State of another rank or of a world of another size is not this rank's: only shared arrays are put back, the others
+    and residuals start anew, with one warning, and training goes on without what had not been sent when the checkpoint
+    was made.
     """
     residuals: Mapping[str, Any] = {}
+    states: Mapping[str, Any] = {}
     if state is not None:
-        if state.get("format") != _FORMAT:
+        if state.get("format") not in (1, _FORMAT):
             raise InvalidArgumentError(
-                f"codec state of format {state.get('format')!r}; this version of CaSync reads format {_FORMAT}"
+                f"codec state of format {state.get('format')!r}; this version of CaSync reads formats 1 and {_FORMAT}"
             )
-        if (state["rank"], state["size"]) == (session.rank, session.size):
-            residuals = state["residuals"]
-        elif state["residuals"]:
+        residuals, states = state["residuals"], state.get("states", {})
+    if unknown := sorted({*residuals, *states} - set(names)):
+        raise InvalidArgumentError(f"codec state of parameters that are not in this optimizer: {', '.join(unknown)}")
+    if state is not None and (state["rank"], state["size"]) != (session.rank, session.size):
+        shared = {name: _shared_of(kept) for name, kept in states.items()}
+        if residuals or shared != states:
             _LOG.warning(
                 "the checkpoint holds the residuals of rank %d of %d, and this is rank %d of %d: residuals start at "
                 "zero here. To continue exactly, save a checkpoint on every rank and load each rank's own",
@@ -82,14 +103,19 @@ def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any]
                 session.rank,
                 session.size,
             )
-    if unknown := sorted(set(residuals) - set(names)):
-        raise InvalidArgumentError(f"codec state of parameters that are not in this optimizer: {', '.join(unknown)}")
-    _clear(session, names.values())
+        residuals, states = {}, shared
+    _forget(session, names.values())
     for name, values in residuals.items():
         session.core.set_residual(names[name], values)
+    for name, kept in states.items():
+        session.core.set_state(names[name], kept)
 
 
-def _clear(session: Session, tensors: Collection[str]) -> None:
-    # A residual of no length: the core starts it at zero when it is next needed.
-    for tensor in set(tensors).intersection(session.core.residual_names()):
-        session.core.set_residual(tensor, ())
+def _shared_of(kept: Mapping[str, Any]) -> dict[str, Any]:
+    return {**kept, "arrays": {name: array for name, array in kept["arrays"].items() if array["shared"]}}
+
+
+def _forget(session: Session, tensors: Collection[str]) -> None:
+    kept = {*session.core.residual_names(), *session.core.state_names()}
+    for tensor in kept.intersection(tensors):
+        session.core.forget(tensor)

@@ -250,7 +250,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return {entry.name: entry.tensor for entry in self._entries.values()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state; with a lossy codec, this rank's residuals by parameter name under the key "casync".
+        """The optimizer's state; with a lossy codec, this rank's residuals and codec state by parameter name under the
+        key "casync".
 
         Local; call it between steps. Save one per rank, if training is to continue exactly.
         """
@@ -260,8 +261,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if any(handle is not None for handle in self._handles.values()):
             raise AssertionError("optimizer.state_dict() was called after loss.backward() but before optimizer.step()")
         own = state.collect(adaptor.session(), self._tensors())
-        own["residuals"] = {name: torch.from_numpy(values) for name, values in own["residuals"].items()}
-        return {**shared, state.STATE_KEY: own}
+        return {**shared, state.STATE_KEY: state.converted(own, torch.from_numpy)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
         """Load what `state_dict()` gave, on any rank. Residuals of another rank's checkpoint start at zero, with a
@@ -271,7 +271,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if self._is_distributed and self._casync.keeps_state:
             own = state_dict.get(state.STATE_KEY)
             if own is not None:
-                own = {**own, "residuals": {name: values.numpy() for name, values in own["residuals"].items()}}
+                own = state.converted(own, torch.Tensor.numpy)
             state.restore(adaptor.session(), self._tensors(), own)
 
     def load_shared_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -159,7 +159,7 @@ class Codec {
   virtual void agree(const Segment& /*segment*/, std::span<const float> /*values*/) const {}
 
   /// Whether a gradient of this shape is compressed in its step `sequence`; where not it goes as `none`. The same on
-  /// all ranks.
+  /// all ranks; what applies in a step applies in all later ones.
   virtual bool applies(const Shape& /*shape*/, std::uint32_t /*sequence*/) const { return true; }
 };
 

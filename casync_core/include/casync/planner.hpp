@@ -135,6 +135,7 @@ struct PlanRequest {
   const CostTable& costs;
   const PlannerOptions& options;
   const OwnerLoad& load;
+  std::uint32_t sequence = 0;  ///< the gradient's step from which the plan holds
 };
 
 /// One way that was considered, with the partitions that suit it best.
@@ -154,7 +155,8 @@ struct Decision {
 };
 
 /// Decides how one gradient is synchronised.
-/// - A codec that the user names is obeyed, except below min_numel. "auto(a, b)" chooses the fastest of a, b and none;
+/// - A codec that the user names is obeyed, except below min_numel and where it does not apply (Codec::applies): if it
+///   does in a later step, the plan holds until then. "auto(a, b)" chooses the fastest of a, b and none;
 ///   bare "auto" the fastest of none, fp16 (for wider dtypes) and onebit. A tie goes to the codec named first, `none`
 ///   before all. "always(...)" around any of these lifts min_numel.
 /// - A topology that the user names is obeyed. Otherwise: direct for payloads up to direct_limit_bytes and for codecs

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "casync/codec.hpp"
+#include "casync/codec_state.hpp"
 #include "casync/plan.hpp"
 #include "casync/transport.hpp"
 #include "casync/types.hpp"
@@ -39,7 +40,7 @@ struct SessionOptions {
 struct SessionCounters {
   TransportCounters transport;
   std::uint64_t slot_bytes = 0;      ///< memory held for payloads and partial sums
-  std::uint64_t residual_bytes = 0;  ///< memory held for residuals
+  std::uint64_t residual_bytes = 0;  ///< memory held for residuals and codec state
   std::uint64_t pool_peak = 0;       ///< most bytes admitted at once
 };
 
@@ -60,6 +61,10 @@ class Session {
   /// Makes known what will be submitted under `name`; the same arguments give the same number. `site` is where in the
   /// user's program. Throws InvalidArgument for what no codec or topology can do, before anything is sent. Any thread.
   std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
+
+  /// What the optimizer does with this tensor's gradients from the next submit on: for codecs that take over its
+  /// momentum. Any thread.
+  void set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov);
 
   /// Submits; never blocks. The memory stays alive and untouched (input) until the handle is done. `rows` is this
   /// rank's, for an allgather. Throws InvalidArgument if the same name is outstanding. `wake` false: the caller waits
@@ -97,6 +102,14 @@ class Session {
   std::vector<std::string> residual_names();
   std::vector<float> residual(const std::string& name);
   void set_residual(const std::string& name, std::span<const float> values);
+  /// The same for the state arrays of codecs. `set_state` may hold some of the arrays only: the others start anew when
+  /// the gradient is next submitted; and all do if its codec is then another one. Throws InvalidArgument, naming tensor
+  /// and array, if a tensor of this name is defined and the state does not fit it; so does a later `define`.
+  std::vector<std::string> state_names();
+  CodecState state(const std::string& name);
+  void set_state(const std::string& name, CodecState state);
+  /// Residual and state of `name` are gone, and start anew when they are next needed.
+  void forget(const std::string& name);
 
  private:
   struct Impl;

@@ -38,7 +38,7 @@ struct Buffer {
 struct Slot {
   std::uint32_t partition = 0;
   std::uint8_t round = 0;
-  bool raw = false;       ///< elements of the gradient's dtype; otherwise a payload of the plan's codec
+  bool raw = false;       ///< elements of the gradient's dtype, or settled values; otherwise a payload of the plan's codec
   std::size_t bytes = 0;  ///< upper limit
 };
 
@@ -46,8 +46,11 @@ struct Task {
   Primitive primitive = Primitive::encode;
   Role role = Role::worker;
   std::uint8_t round = 0;
-  bool feedback = false;  ///< compute: uses this rank's residual over the partition
+  bool feedback = false;  ///< compute: takes from the gradient what it does not send, into the residual or the
+                          ///< codec's own state
   bool final = false;     ///< compute: the accumulated value is complete, so the mean's factor applies
+  bool settles = false;   ///< compute: an encode asks for this rank's part of the values that the codec settles with
+                          ///< the other ranks (Codec::propose), a merge takes their mean (Codec::agree)
   bool deliver = false;   ///< compute: writes the user's result, so the post factor applies
   bool windowed = false;  ///< send, recv: may come only when the receiver has opened the partition
   std::uint32_t partition = 0;
@@ -83,6 +86,7 @@ struct WorkflowRequest {
   Topology topology = Topology::direct;
   std::uint32_t partitions = 1;
   std::uint32_t first_owner = 0;
+  bool settles = false;                ///< the codec's values are settled first (Codec::agreed)
   std::uint32_t member = 0;            ///< this rank's index
   std::uint32_t root = 0;              ///< broadcast
   std::vector<std::uint32_t> host_of;  ///< per member: host index; its size is N

@@ -25,7 +25,7 @@ py::dict to_dict(const GradientPlan& plan) {
   using namespace py::literals;
   return py::dict("topology"_a = std::string(name_of(plan.topology)), "codec"_a = plan.codec,
                   "partitions"_a = plan.partitions, "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch,
-                  "reason"_a = plan.reason);
+                  "reason"_a = plan.reason, "until"_a = plan.until);
 }
 
 GradientPlan plan_of(const std::string& name, const py::dict& dict) {
@@ -41,7 +41,38 @@ GradientPlan plan_of(const std::string& name, const py::dict& dict) {
   plan.first_owner = dict["first_owner"].cast<std::uint32_t>();
   plan.epoch = dict["epoch"].cast<std::uint32_t>();
   plan.reason = dict["reason"].cast<std::string>();
+  plan.until = dict["until"].cast<std::uint32_t>();
   return plan;
+}
+
+py::array_t<float> to_array(const std::vector<float>& values) {
+  return {static_cast<py::ssize_t>(values.size()), values.data()};
+}
+
+py::dict to_dict(const CodecState& state) {
+  using namespace py::literals;
+  py::dict arrays;
+  for (std::size_t i = 0; i < state.arrays.size(); ++i) {
+    const StateArray& array = state.arrays[i];
+    arrays[py::str(array.name)] = py::dict("values"_a = to_array(state.values[i]), "per_element"_a = array.per_element,
+                                           "shared"_a = array.shared, "pending"_a = array.pending);
+  }
+  return py::dict("codec"_a = state.codec, "agreed"_a = state.agreed, "arrays"_a = arrays);
+}
+
+CodecState state_of(const py::dict& dict) {
+  CodecState state;
+  state.codec = dict["codec"].cast<std::string>();
+  state.agreed = dict["agreed"].cast<bool>();
+  for (const auto& [name, item] : dict["arrays"].cast<py::dict>()) {
+    const auto array = item.cast<py::dict>();
+    using Values = py::array_t<float, py::array::c_style | py::array::forcecast>;
+    const auto values = array["values"].cast<Values>();
+    state.values.emplace_back(values.data(), values.data() + values.size());
+    state.arrays.push_back({name.cast<std::string>(), values.size(), array["per_element"].cast<bool>(), array["shared"].cast<bool>(),
+                            array["pending"].cast<bool>()});
+  }
+  return state;
 }
 
 SessionOptions options_of(const py::dict& dict) {
@@ -130,6 +161,8 @@ void bind_session(py::module_& module) {
           },
           "name"_a, "kind"_a, "dtype"_a, "op"_a, "rows"_a, "cols"_a, "root"_a = 0, "prescale"_a = 1.0F,
           "postscale"_a = 1.0F, "dims"_a = "", "compression"_a = "none", "topology"_a = "auto", "site"_a = "")
+      .def("set_optimizer", &Session::set_optimizer, "registration"_a, "lr"_a, "momentum"_a = 0.0F,
+           "nesterov"_a = false)
       .def(
           "submit",
           [](Session& session, std::uint32_t registration, std::uintptr_t input, std::uintptr_t output,
@@ -203,7 +236,7 @@ void bind_session(py::module_& module) {
               const py::gil_scoped_release release;
               values = session.residual(name);
             }
-            return py::array_t<float>(static_cast<py::ssize_t>(values.size()), values.data());
+            return to_array(values);
           },
           "name"_a)
       .def(
@@ -214,7 +247,28 @@ void bind_session(py::module_& module) {
             const py::gil_scoped_release release;
             session.set_residual(name, span);
           },
-          "name"_a, "values"_a);
+          "name"_a, "values"_a)
+      .def("state_names", &Session::state_names, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "state",
+          [](Session& session, const std::string& name) {
+            CodecState state;
+            {
+              const py::gil_scoped_release release;
+              state = session.state(name);
+            }
+            return to_dict(state);
+          },
+          "name"_a)
+      .def(
+          "set_state",
+          [](Session& session, const std::string& name, const py::dict& dict) {
+            CodecState state = state_of(dict);
+            const py::gil_scoped_release release;
+            session.set_state(name, std::move(state));
+          },
+          "name"_a, "state"_a)
+      .def("forget", &Session::forget, "name"_a, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace casync

@@ -23,6 +23,8 @@ constexpr std::array kEntries{
     Entry{"bf16", codec::make_bf16},
     Entry{"test_topk", codec::make_test_topk},
     Entry{"test_tworound", codec::make_test_two_round},
+    Entry{"test_state", codec::make_test_state},
+    Entry{"test_lowrank", codec::make_test_low_rank},
 };
 
 }  // namespace

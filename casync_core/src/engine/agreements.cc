@@ -13,10 +13,14 @@ const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t na
   if (op.name != kNone && lasts(signature.kind) && op.plan == verdict.plan) return op;
   op.name = name;
   op.plan = verdict.plan;
-  op.shape = make_shape(verdict, signature);
+  op.shape = make_shape(verdict, signature, false);
+  const Codec& codec = *op.shape->codec;
+  op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, true) : nullptr;
+  op.settled = settled_by(codec.info().spec);
   const bool from_all =
       verdict.plan.topology == Topology::direct || verdict.plan.topology == Topology::parameter_server;
-  op.eager = signature.kind == OpKind::allreduce && from_all && op.shape->codec->info().identity &&
+  const bool lasts = verdict.plan.until == 0;  // else every run waits for a start, which may bring the next plan
+  op.eager = lasts && signature.kind == OpKind::allreduce && from_all && op.shape->codec->info().identity &&
              op.shape->largest_message <= inline_bytes_ &&
              op.shape->largest_message > 0;  // what sends nothing ends before the others have submitted it
   return op;
@@ -60,7 +64,8 @@ std::vector<std::uint64_t> Agreements::forget_all() {
   return cookies;
 }
 
-std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature) const {
+std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,
+                                                        bool settles) const {
   // A world of one is the identity (rule R9), in the gradient's own precision.
   const auto codec = make_codec(host_of_.size() == 1 ? "none" : verdict.plan.codec);
   WorkflowRequest request;
@@ -71,6 +76,7 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   request.topology = verdict.plan.topology;
   request.partitions = verdict.plan.partitions;
   request.first_owner = verdict.plan.first_owner;
+  request.settles = settles;
   request.member = member_;
   request.root = static_cast<std::uint32_t>(signature.root);
   request.host_of = host_of_;
@@ -83,6 +89,7 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   }
   auto shape = std::make_shared<Template>(request);
   shape->codec = codec;
+  shape->provisional = verdict.plan.until > 0;
   return shape;
 }
 

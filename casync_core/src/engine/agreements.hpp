@@ -27,6 +27,8 @@ class Agreements {
     std::uint32_t name = kNone;  ///< as Submissions numbers it; kNone: not agreed, there are only messages
     GradientPlan plan;
     std::shared_ptr<const Template> shape;
+    std::shared_ptr<const Template> settling;  ///< which settles the codec's values first; null if it has none
+    Settled settled = 0;                       ///< what a rank says that keeps them
     bool eager = false;  ///< so small that it is sent before the peers have submitted theirs
     std::vector<Early> early;
   };
@@ -49,7 +51,7 @@ class Agreements {
   std::vector<std::uint64_t> forget_all();
 
  private:
-  std::shared_ptr<const Template> make_shape(const Verdict& verdict, const Signature& signature) const;
+  std::shared_ptr<const Template> make_shape(const Verdict& verdict, const Signature& signature, bool settles) const;
 
   std::uint32_t member_;
   std::vector<std::uint32_t> host_of_;

@@ -1,5 +1,6 @@
 #include "engine/control.hpp"
 
+#include "common/hash.hpp"
 #include "common/wire.hpp"
 #include "plan/plan_wire.hpp"
 
@@ -33,6 +34,8 @@ T get_fixed(std::span<const std::byte> message, ControlKind kind) {
 
 }  // namespace
 
+Settled settled_by(std::string_view codec) { return static_cast<Settled>(hash_text(codec)) | 1U; }
+
 ControlKind kind_of(std::span<const std::byte> message) {
   const auto kind = ByteReader(message).get<ControlKind>();
   if (kind > ControlKind::costs) throw CorruptPayload("a control message of an unknown kind");
@@ -58,7 +61,7 @@ Request get_definition(std::span<const std::byte> bytes) {
 }
 
 void put(Bytes& out, const Request& message) {
-  begin(out, ControlKind::request);
+  begin(out, ControlKind::request).put(message.settled);
   put_definition(out, message);
 }
 void put(Bytes& out, const Ready& message) { begin(out, ControlKind::ready).put(message); }
@@ -72,6 +75,7 @@ void put(Bytes& out, const Verdict& message) {
   put(out, message.plan);
   writer.put(static_cast<std::uint32_t>(message.rows.size()));
   for (const std::int64_t rows : message.rows) writer.put(rows);
+  writer.put(message.settled);
 }
 void put(Bytes& out, const Refuse& message) {
   ByteWriter writer = begin(out, ControlKind::refuse);
@@ -97,7 +101,10 @@ void put_plain(Bytes& out, ControlKind kind) { begin(out, kind); }
 
 Request get_request(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::request);
-  return get_definition(reader.take(reader.left()));
+  const auto settled = reader.get<Settled>();
+  Request request = get_definition(reader.take(reader.left()));
+  request.settled = settled;
+  return request;
 }
 Ready get_ready(std::span<const std::byte> message) { return get_fixed<Ready>(message, ControlKind::ready); }
 Start get_start(std::span<const std::byte> message) { return get_fixed<Start>(message, ControlKind::start); }
@@ -114,6 +121,7 @@ Verdict get_verdict(std::span<const std::byte> message) {
     throw CorruptPayload("a verdict names more members than it has bytes");
   verdict.rows.resize(members);
   for (std::int64_t& rows : verdict.rows) rows = reader.get<std::int64_t>();
+  verdict.settled = reader.get<Settled>();
   return verdict;
 }
 Refuse get_refuse(std::span<const std::byte> message) {

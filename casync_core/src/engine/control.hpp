@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "casync/plan.hpp"
@@ -32,18 +33,24 @@ using Bytes = std::vector<std::byte>;
 
 ControlKind kind_of(std::span<const std::byte> message);
 
+/// Which values a rank keeps that its codec has settled with the others (Codec::agreed): settled_by(codec), 0 for none.
+using Settled = std::uint32_t;
+Settled settled_by(std::string_view codec);
+
 /// Any rank to root: this rank submitted `name` for the `sequence`-th time, and these are its terms.
 struct Request {
   std::string name;
   std::uint32_t sequence = 0;
   Signature signature;
   std::string site;  ///< where in the user's program, e.g. "train.py:41"
+  Settled settled = 0;
 };
 /// Any rank to root: submitted again, on the terms of `op`.
 struct Ready {
   std::uint32_t op = 0;
   std::uint32_t sequence = 0;
   std::uint32_t wants_start = 1;  ///< whether the sender waits for a Start: an eager run has begun there already
+  Settled settled = 0;
 };
 /// Root to all: every rank agreed on `name`; it is `op` from now on, with this plan; begin.
 struct Verdict {
@@ -52,11 +59,13 @@ struct Verdict {
   std::uint32_t op = 0;
   GradientPlan plan;
   std::vector<std::int64_t> rows;  ///< allgather: rows per member
+  Settled settled = 0;             ///< what all ranks say; 0 where they differ
 };
 /// Root to all: every rank is ready for this run of `op`; begin. Verdicts and starts reach all ranks in one order.
 struct Start {
   std::uint32_t op = 0;
   std::uint32_t sequence = 0;
+  Settled settled = 0;  ///< what all ranks say; 0 where they differ
 };
 /// Root to all: this run of `name` will not happen.
 struct Refuse {
@@ -104,7 +113,7 @@ Links get_links(std::span<const std::byte> message);
 Costs get_costs(std::span<const std::byte> message);
 Abort get_abort(std::span<const std::byte> message);
 
-/// What Event::define carries: a Request whose sequence means nothing.
+/// What Event::define carries: a Request whose sequence and settled values mean nothing.
 void put_definition(Bytes& out, const Request& definition);
 Request get_definition(std::span<const std::byte> bytes);
 

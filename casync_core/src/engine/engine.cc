@@ -21,7 +21,9 @@ auto read(const Event& event, const Get& get) {
 class MadePlans final : public Planning {
  public:
   explicit MadePlans(PlanMaker make) : make_(std::move(make)) {}
-  GradientPlan plan(const std::string& name, const Signature& signature) override { return make_(name, signature); }
+  GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t /*sequence*/) override {
+    return make_(name, signature);
+  }
 
  private:
   PlanMaker make_;
@@ -136,7 +138,7 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
 }
 
 void Engine::on_submit(const Event& event) {
-  const std::uint32_t run = submissions_.submit(event.id, event.value);
+  const std::uint32_t run = submissions_.submit(event.id, event.value, event.tag);
   if (failure_) {
     finish(run, failure_->status, failure_->text);
   } else if (left_[0]) {
@@ -240,7 +242,8 @@ void Engine::begin(std::uint32_t index) {
   const std::uint32_t sequence = run.sequence;
   const Agreements::Op& op = *agreements_.find(op_number);
   submissions_.begin(index);
-  if (tasks_.begin(index, op.shape, op.eager, run.handle)) finish(index, Status::ok, {});
+  const bool settles = op.settling != nullptr && run.settled != op.settled;
+  if (tasks_.begin(index, settles ? op.settling : op.shape, op.eager, run.handle)) finish(index, Status::ok, {});
   for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
     // The last message may finish the run, and the instance may be reused at once.
     if (!run.active || run.sequence != sequence) return;

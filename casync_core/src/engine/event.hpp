@@ -24,7 +24,8 @@ enum class Status : std::uint8_t {
 
 enum class EventKind : std::uint8_t {
   define,     ///< id = registration, bytes = name, signature and site (control.hpp)
-  submit,     ///< id = registration, value = handle, size = rows of this rank's own (allgather)
+  submit,     ///< id = registration, value = handle, size = rows of this rank's own (allgather), tag = settled values
+              ///< that are kept of it (control.hpp)
   control,    ///< peer, bytes = one control message
   arrived,    ///< peer, op, sequence, tag, size, value = cookie: a message is here or announced
   ran,        ///< id = instance, task; flag = the result was not finite; status, bytes = why it failed, if it did

@@ -22,13 +22,13 @@ class EventLog::Watched final : public Planning {
   std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint32_t sequence) override {
     return written(log::Question::costs, planning_->costs(signature, sequence));
   }
-  GradientPlan plan(const std::string& name, const Signature& signature) override {
-    return *written(log::Question::plan, std::optional(planning_->plan(name, signature)));
+  GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) override {
+    return *written(log::Question::plan, std::optional(planning_->plan(name, signature, sequence)));
   }
   void costs_of(std::uint32_t member, std::span<const std::byte> costs) override { planning_->costs_of(member, costs); }
   std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature,
-                                      const GradientPlan& current) override {
-    return written(log::Question::re_plan, planning_->re_plan(name, signature, current));
+                                      const GradientPlan& current, std::uint32_t sequence) override {
+    return written(log::Question::re_plan, planning_->re_plan(name, signature, current, sequence));
   }
 
  private:

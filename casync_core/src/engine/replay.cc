@@ -55,10 +55,10 @@ class LoggedPlanning final : public Planning {
   std::optional<std::vector<std::byte>> costs(const Signature&, std::uint32_t) override {
     return answer<std::optional<log::Bytes>>(log::Question::costs, log::get_costs);
   }
-  GradientPlan plan(const std::string&, const Signature&) override {
+  GradientPlan plan(const std::string&, const Signature&, std::uint32_t) override {
     return answer<std::optional<GradientPlan>>(log::Question::plan, log::get_answered_plan).value_or(GradientPlan{});
   }
-  std::optional<GradientPlan> re_plan(const std::string&, const Signature&, const GradientPlan&) override {
+  std::optional<GradientPlan> re_plan(const std::string&, const Signature&, const GradientPlan&, std::uint32_t) override {
     return answer<std::optional<GradientPlan>>(log::Question::re_plan, log::get_answered_plan);
   }
   /// A question that the logged Engine did not ask here.

@@ -10,7 +10,7 @@ void Submissions::define(Request definition) {
   registrations_.push_back({at->second, std::move(definition.signature), std::move(definition.site)});
 }
 
-std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t handle) {
+std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t handle, Settled settled) {
   if (free_runs_.empty()) {
     free_runs_.push_back(runs());
     runs_.emplace_back();
@@ -24,7 +24,8 @@ std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t hand
                    .name = what.name,
                    .op = what.op,
                    .sequence = name.next_sequence++,
-                   .handle = handle};
+                   .handle = handle,
+                   .settled = settled};
   name.runs[runs_[number].sequence % 2] = number;
   ++outstanding_;
   return number;

@@ -1,5 +1,8 @@
 #include "executor/compute.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <exception>
 
 #include "casync/error.hpp"
@@ -14,7 +17,8 @@ struct Factors {
 };
 
 /// Where the mean's 1/N goes (R4): before the first encode for prescaled codecs, before the owner's encode for the
-/// others, and for uncompressed data into the final merge, together with the user's factors.
+/// others, and for uncompressed data into the final merge, together with the user's factors. A codec that averages by
+/// itself takes none.
 Factors factors_of(const CodecInfo& codec, const Signature& signature, const Task& task, std::uint32_t members) {
   const bool average = signature.op == ReduceOp::average;
   const float user = signature.prescale * signature.postscale;
@@ -25,12 +29,13 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
     if (task.final) factors.mid = (average ? 1.0F / n : 1.0F) * user;
     return factors;
   }
+  if (task.deliver) factors.post = (average ? 1.0F : n) * user;
+  if (codec.averages) return factors;
   if (codec.prescaled) {
     factors.pre = 1.0F / n;
   } else if (task.final) {
     factors.mid = 1.0F / n;
   }
-  if (task.deliver) factors.post = (average ? 1.0F : n) * user;
   return factors;
 }
 
@@ -39,7 +44,8 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
 void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t instance, std::uint32_t task_index,
              const ComputeContext& context) {
   const Task& task = shape.workflow.tasks[task_index];
-  const Definition& definition = *memory.operation(instance).definition;
+  const Operation& operation = memory.operation(instance);
+  const Definition& definition = *operation.definition;
   const Signature& signature = definition.signature;
   const Range range = shape.workflow.partitions[task.partition];
   const std::size_t raw_bytes = static_cast<std::size_t>(range.size()) * size_of(signature.dtype);
@@ -49,6 +55,8 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.task = task_index;
   job.codec = shape.codec.get();
   job.refused = Job::kNone;
+  job.settles = task.settles;
+  job.settled = false;
   job.sources.clear();
   for (std::uint32_t s = 0; s < task.source_count; ++s) {
     const Buffer buffer = shape.workflow.sources[task.first_source + s];
@@ -57,13 +65,19 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
     job.sources.push_back({memory.address(instance, task.partition, buffer), bytes, raw});
   }
   job.weight = raw_bytes * task.source_count;
+  if (task.settles && task.primitive == Primitive::encode) {
+    // The whole gradient, though the task is the first partition's.
+    const auto numel = static_cast<std::size_t>(shape.shape.numel());
+    job.weight = numel * size_of(signature.dtype);
+    job.sources.assign(1, {operation.input, job.weight, true});
+  }
 
   const Factors factors = factors_of(shape.codec->info(), signature, task, context.members);
   Segment& segment = job.segment;
   segment = {};
   segment.shape = shape.shape;
   segment.dtype = signature.dtype;
-  segment.range = range;
+  segment.range = task.settles ? Range{0, shape.shape.numel()} : range;
   segment.name_hash = definition.name_hash;
   segment.sequence = context.sequence;
   segment.rank = context.rank;
@@ -78,7 +92,14 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
     segment.previous = {memory.address(instance, task.partition, task.previous),
                         memory.slot_bytes(instance, task.previous.slot)};
   }
-  if (task.feedback && context.contents) segment.residual = memory.residual(definition).data() + range.begin;
+  segment.world = context.members;
+  segment.lr = operation.optimizer.lr;
+  segment.momentum = operation.optimizer.momentum;
+  segment.nesterov = operation.optimizer.nesterov;
+  if (Kept* const kept = memory.kept_of(instance)) {
+    segment.state = kept->arrays();
+    if (task.feedback && !kept->residual.empty()) segment.residual = kept->residual.data() + range.begin;
+  }
   if (task.encode_to.place == Place::slot) {
     segment.payload = {memory.address(instance, task.partition, task.encode_to),
                        shape.workflow.slots[task.encode_to.slot].bytes};
@@ -90,6 +111,8 @@ std::string Job::run() {
   try {
     if (trial != nullptr) {
       trial->run();
+    } else if (settles) {
+      settle();
     } else {
       codec->run(std::span(&segment, 1));
     }
@@ -102,13 +125,39 @@ std::string Job::run() {
   }
 }
 
+/// Writes this rank's proposal to the payload; or takes the mean of all proposals, in float32 in member order. Where
+/// that is not finite, as with a NaN in some rank's gradient, nothing is settled: the next run tries again.
+void Job::settle() {
+  std::vector<float> values(static_cast<std::size_t>(codec->agreed()), 0.0F);
+  if (!segment.payload.empty()) {
+    codec->propose(segment, values);
+    std::memcpy(segment.payload.data(), values.data(), segment.payload.size());
+    segment.payload_bytes = segment.payload.size();
+    return;
+  }
+  for (const Source& proposal : sources) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      float value = 0;
+      std::memcpy(&value, static_cast<const std::byte*>(proposal.data) + i * sizeof(float), sizeof(float));
+      values[i] += value;
+    }
+  }
+  for (float& value : values) value /= static_cast<float>(sources.size());
+  settled = std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+  if (!settled) return;
+  segment.sources = {};
+  codec->agree(segment, values);
+}
+
 /// The codec does not say which of the sources it was: the first that it refuses when it is alone.
 std::size_t Job::find_refused() const {
+  const ScratchState state(*codec, segment);
   std::vector<std::byte> nowhere(static_cast<std::size_t>(segment.range.size()) * size_of(segment.dtype));
   for (std::size_t s = 0; s < sources.size(); ++s) {
     Segment alone = segment;
     alone.sources = {&sources[s], 1};
     alone.residual = nullptr;
+    alone.state = state.arrays();
     alone.payload = {};
     alone.raw_out = nowhere.data();
     try {

@@ -23,11 +23,14 @@ struct Job {
   std::size_t weight = 0;        ///< bytes of gradient it touches, for batching
   std::size_t refused = kNone;   ///< the source that the codec did not write, if that is what went wrong
   std::unique_ptr<Trial> trial;  ///< set: this is no task, but a codec to be timed
+  bool settles = false;          ///< the segment is the gradient, for the codec's values: to propose, or to take over
+  bool settled = false;          ///< it has taken them over
 
   /// Runs it; returns the text of what went wrong, empty if nothing did.
   std::string run();
 
  private:
+  void settle();
   std::size_t find_refused() const;
 };
 
@@ -36,7 +39,6 @@ struct ComputeContext {
   std::uint32_t members = 1;
   std::uint16_t rank = 0;
   std::uint32_t sequence = 0;
-  bool contents = true;  ///< false: nothing will be computed, so no residual is made
 };
 
 /// Fills `job` for compute task `task` of `instance`.

@@ -35,6 +35,7 @@ void Driver::define(std::uint32_t registration, const Request& definition) {
 void Driver::submit(std::uint32_t registration, Operation* operation) {
   apply({.kind = EventKind::submit,
          .id = registration,
+         .tag = memory_.settled(*operation->definition),
          .size = static_cast<std::uint64_t>(operation->rows),
          .value = reinterpret_cast<std::uint64_t>(operation)});
 }
@@ -67,6 +68,8 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
         status = Status::corrupt;
         error = detail::concat("bytes from rank ", sender, ": ", error, noticed());
       }
+    } else if (task.settles && task.primitive == Primitive::merge) {
+      if (job->settled || !options_.contents) memory_.kept_of(instance)->agree();
     } else if (task.encode_to.place == Place::slot) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
@@ -137,7 +140,7 @@ void Driver::emit(const Action& action) {
   switch (action.kind) {
     case ActionKind::begin:
       memory_.begin(action.id, engine_.shape(action.id), reinterpret_cast<Operation*>(action.value));
-      if (transport_.size() > 1) carry_residual(memory_, engine_.shape(action.id), action.id);
+      if (transport_.size() > 1) take_over(memory_, engine_.shape(action.id), action.id, options_.contents);
       break;
     case ActionKind::reserve:
       memory_.reserve(action.id, action.task);
@@ -203,7 +206,7 @@ void Driver::finish(const Action& action) {
 
 ComputeContext Driver::context_of(std::uint32_t instance) const {
   return {static_cast<std::uint32_t>(transport_.size()), static_cast<std::uint16_t>(transport_.rank()),
-          engine_.sequence_of(instance), options_.contents};
+          engine_.sequence_of(instance)};
 }
 
 void Driver::start_send(const Action& action) {

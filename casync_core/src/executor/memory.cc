@@ -75,6 +75,7 @@ void Memory::finish(std::uint32_t instance, bool slots_in_use) {
   for (SlotMemory& slot : running.slots) {
     if (!slots_in_use) give_back(slot);
   }
+  running.kept = nullptr;
   running.carried = {};
   running.operation = nullptr;
   running.shape = nullptr;
@@ -99,16 +100,15 @@ std::byte* Memory::address(std::uint32_t instance, std::uint32_t partition, Buff
   return nullptr;
 }
 
-std::vector<float>& Memory::residual(const Definition& definition) {
-  std::vector<float>& residual = residuals_[definition.name];
-  const auto numel = static_cast<std::size_t>(definition.signature.shape.numel());
-  if (residual.size() != numel) residual.assign(numel, 0.0F);
-  return residual;
+Settled Memory::settled(const Definition& definition) const {
+  const auto at = kept_.find(definition.name);
+  const bool settled = at != kept_.end() && at->second.agreed(definition.signature.shape);
+  return settled ? settled_by(at->second.state().codec) : 0;
 }
 
-std::size_t Memory::residual_memory() const {
+std::size_t Memory::kept_memory() const {
   std::size_t bytes = 0;
-  for (const auto& [name, residual] : residuals_) bytes += residual.size() * sizeof(float);
+  for (const auto& [name, kept] : kept_) bytes += kept.bytes();
   return bytes;
 }
 

@@ -8,14 +8,16 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/control.hpp"
+#include "executor/kept.hpp"
 #include "executor/operation.hpp"
 #include "task/template.hpp"
 
 namespace casync {
 
-/// The executor's memory: slots of running instances, recycled by size, and the residuals that outlive them.
-/// The Engine bounds the slots (Admission); this class only holds them. Used by the progress thread alone, except
-/// `residual` ranges, which workers write, each its own partition.
+/// The executor's memory: slots of running instances, recycled by size, and what is kept of gradients, which outlives
+/// them. The Engine bounds the slots (Admission); this class only holds them. Used by the progress thread alone, except
+/// residuals and state arrays, which workers write, each in its own partition.
 class Memory {
  public:
   void begin(std::uint32_t instance, const Template& shape, Operation* operation);
@@ -39,14 +41,17 @@ class Memory {
     instances_[instance].slots[slot].bytes = bytes;
   }
 
-  /// The residual of a gradient, zero at first use; one float32 per element.
-  std::vector<float>& residual(const Definition& definition);
-  std::unordered_map<std::string, std::vector<float>>& residuals() { return residuals_; }
-  /// The residual that has joined the input of `instance`; empty: none has.
+  /// What is kept of gradients, by tensor name. An entry stays where it is until it is erased.
+  std::unordered_map<std::string, Kept>& kept() { return kept_; }
+  /// Whose values are kept for what `definition` names, as control.hpp says it.
+  Settled settled(const Definition& definition) const;
+  /// What `instance` uses of it; null: nothing.
+  Kept*& kept_of(std::uint32_t instance) { return instances_[instance].kept; }
+  /// What another codec held back and has joined the input of `instance`; empty: nothing has.
   std::vector<float>& carried(std::uint32_t instance) { return instances_[instance].carried; }
 
   std::size_t slot_memory() const { return held_; }  ///< bytes of slots, in use and kept for reuse
-  std::size_t residual_memory() const;
+  std::size_t kept_memory() const;                   ///< bytes of residuals and states
 
  private:
   struct SlotMemory {
@@ -58,6 +63,7 @@ class Memory {
     Operation* operation = nullptr;
     const Template* shape = nullptr;
     std::vector<SlotMemory> slots;
+    Kept* kept = nullptr;
     std::vector<float> carried;
   };
   void give_back(SlotMemory& slot);
@@ -66,7 +72,7 @@ class Memory {
   std::unordered_map<std::size_t, std::vector<std::unique_ptr<std::byte[]>>> spare_;  // by capacity
   std::size_t spare_bytes_ = 0;
   std::size_t held_ = 0;
-  std::unordered_map<std::string, std::vector<float>> residuals_;
+  std::unordered_map<std::string, Kept> kept_;
 };
 
 }  // namespace casync

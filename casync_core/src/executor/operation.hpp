@@ -18,6 +18,13 @@ struct Definition {
   std::uint64_t name_hash = 0;
 };
 
+/// What a codec may know of the optimizer, for one parameter.
+struct OptimizerTerms {
+  float lr = 0;
+  float momentum = 0;
+  bool nesterov = false;
+};
+
 /// One submitted operation: the user's memory on the way in, the outcome on the way out.
 ///
 /// The submitting thread fills the first part before it hands the operation over; the progress thread fills the second
@@ -27,6 +34,7 @@ struct Operation {
   const void* input = nullptr;
   void* output = nullptr;  ///< null for an allgather, whose output the runtime makes
   std::int64_t rows = 0;   ///< allgather: this rank's rows
+  OptimizerTerms optimizer;
 
   Status status = Status::ok;
   bool nonfinite = false;

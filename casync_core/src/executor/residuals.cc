@@ -42,8 +42,12 @@ std::vector<float> values_of(const Codec& codec, const Segment& gradient, Source
   segment.range = gradient.range;
   segment.round = gradient.round;
   segment.previous = gradient.previous;
+  segment.name_hash = gradient.name_hash;
+  segment.world = gradient.world;
   segment.sources = {&source, 1};
   segment.raw_out = values.data();
+  const ScratchState state(codec, gradient);  // decoding may write to it
+  segment.state = state.arrays();
   if (source.raw && gradient.dtype != DType::float32) {
     source.raw = false;  // elements of 16 bits are payloads of the codec that casts to them
     make_codec(gradient.dtype == DType::float16 ? "fp16" : "bf16")->run(std::span(&segment, 1));
@@ -53,21 +57,20 @@ std::vector<float> values_of(const Codec& codec, const Segment& gradient, Source
   return values;
 }
 
-}  // namespace
+/// Where the codec of `segment` holds back what it did not send, over the segment's range; null: nowhere.
+float* place_of(Memory& memory, std::uint32_t instance, const Segment& segment) {
+  if (segment.residual != nullptr) return segment.residual;
+  float* const pending = memory.kept_of(instance)->pending_array();
+  return pending == nullptr ? nullptr : pending + segment.range.begin;
+}
 
-void carry_residual(Memory& memory, const Template& shape, std::uint32_t instance) {
-  Operation& operation = memory.operation(instance);
+/// Adds `left` to the input; the sum is in the output, which becomes the input.
+void join(Operation& operation, std::vector<float>& left) {
   const Signature& signature = operation.definition->signature;
-  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
-  if (memory.residuals().empty() || shape.codec->info().feedback != Feedback::none) return;
-  if (signature.kind != OpKind::allreduce || !sums || !is_floating(signature.dtype)) return;
-  const auto left = memory.residuals().find(operation.definition->name);
-  if (left == memory.residuals().end()) return;
-  if (left->second.size() != static_cast<std::size_t>(signature.shape.numel())) return;
   std::vector<std::byte> converted;
-  const std::size_t bytes = left->second.size() * size_of(signature.dtype);
-  const void* residual = convert(left->second, signature.dtype, converted);
-  const std::array<Source, 2> sources{{{operation.input, bytes, true}, {residual, bytes, true}}};
+  const std::size_t bytes = left.size() * size_of(signature.dtype);
+  const void* converted_left = convert(left, signature.dtype, converted);
+  const std::array<Source, 2> sources{{{operation.input, bytes, true}, {converted_left, bytes, true}}};
   Segment segment;
   segment.shape = signature.shape;
   segment.dtype = signature.dtype;
@@ -76,8 +79,44 @@ void carry_residual(Memory& memory, const Template& shape, std::uint32_t instanc
   segment.raw_out = operation.output;
   make_codec("none")->run(std::span(&segment, 1));
   operation.input = operation.output;
-  memory.carried(instance) = std::move(left->second);
-  memory.residuals().erase(left);
+}
+
+}  // namespace
+
+void take_over(Memory& memory, const Template& shape, std::uint32_t instance, bool contents) {
+  Operation& operation = memory.operation(instance);
+  const Definition& definition = *operation.definition;
+  const Signature& signature = definition.signature;
+  const CodecInfo& info = shape.codec->info();
+  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
+  if (signature.kind != OpKind::allreduce || !sums || !is_floating(signature.dtype) || shape.provisional) return;
+  const auto found = memory.kept().find(definition.name);
+  if (info.identity && found == memory.kept().end()) return;
+  Kept& kept = found == memory.kept().end() ? memory.kept()[definition.name] : found->second;
+  const auto numel = static_cast<std::size_t>(signature.shape.numel());
+
+  std::vector<float> left;
+  if (info.feedback != Feedback::wrapper) left = std::exchange(kept.residual, {});
+  if (!kept.fits(*shape.codec, signature.shape)) {
+    if (!kept.restores(*shape.codec)) add_to(left, kept.pending());
+    kept.start(*shape.codec, signature.shape, definition.name, definition.name_hash, contents);
+  }
+  memory.kept_of(instance) = &kept;
+  if (!contents) return;
+  if (info.feedback == Feedback::wrapper && kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
+  const bool carries = left.size() == numel && numel > 0;
+  if (carries && info.feedback == Feedback::wrapper) {
+    add_to(kept.residual, left);
+  } else if (float* const pending = kept.pending_array(); carries && pending != nullptr) {
+    for (std::size_t i = 0; i < numel; ++i) pending[i] += left[i];
+  } else if (carries) {
+    join(operation, left);
+    memory.carried(instance) = std::move(left);
+  }
+  if (info.identity) {  // which keeps nothing
+    memory.kept_of(instance) = nullptr;
+    memory.kept().erase(definition.name);
+  }
 }
 
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {
@@ -87,7 +126,7 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
       const auto [begin, end] = workflow.partitions[p];
       if (run.delivered(p)) std::fill(carried.begin() + begin, carried.begin() + end, 0.0F);
     }
-    memory.residuals()[memory.operation(instance).definition->name] = std::move(carried);
+    add_to(memory.kept()[memory.operation(instance).definition->name].residual, carried);
   }
   Job job;
   for (const std::uint32_t index : run.taken()) {
@@ -95,16 +134,18 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
     const Segment& segment = job.segment;
     const Task& task = workflow.tasks[index];
     const Source payload{segment.payload.data(), memory.slot_bytes(instance, task.encode_to.slot), false};
+    float* const held_back = place_of(memory, instance, segment);
+    if (held_back == nullptr) continue;
     const std::vector<float> sent = values_of(*job.codec, segment, payload);
     for (std::size_t i = 0; i < sent.size(); ++i) {
-      if (std::isfinite(sent[i])) segment.residual[i] += sent[i] / segment.mid;
+      if (std::isfinite(sent[i])) held_back[i] += sent[i] / segment.mid;
     }
     for (std::uint32_t s = 0; s < task.source_count; ++s) {
       if (workflow.sources[task.first_source + s].place == Place::input) continue;
       const float factor = job.sources[s].raw ? segment.pre : 1.0F;
       const std::vector<float> others = values_of(*job.codec, segment, job.sources[s]);
       for (std::size_t i = 0; i < sent.size(); ++i) {
-        if (std::isfinite(sent[i])) segment.residual[i] -= others[i] * factor;
+        if (std::isfinite(sent[i])) held_back[i] -= others[i] * factor;
       }
     }
   }

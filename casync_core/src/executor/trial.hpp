@@ -9,8 +9,8 @@
 namespace casync {
 
 /// Times a codec on scratch data, for the planner: every candidate under the same conditions, run or not. About 10 ms
-/// on one core and 12 MB while it lasts. The data are float32; a codec with feedback is timed with its residual, one
-/// with several rounds in its first.
+/// on one core and 12 MB while it lasts. The data are float32; a codec with feedback is timed with a residual or state
+/// of its own, one of several rounds in all of them.
 class Trial {
  public:
   explicit Trial(std::string_view codec) : codec_(codec) {}

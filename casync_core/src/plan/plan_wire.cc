@@ -36,6 +36,7 @@ void put(std::vector<std::byte>& out, const GradientPlan& plan) {
   writer.put(plan.first_owner);
   writer.put(plan.epoch);
   writer.put_text(plan.reason);
+  writer.put(plan.until);
 }
 
 GradientPlan get_plan(ByteReader& reader) {
@@ -47,6 +48,7 @@ GradientPlan get_plan(ByteReader& reader) {
   plan.first_owner = reader.get<std::uint32_t>();
   plan.epoch = reader.get<std::uint32_t>();
   plan.reason = reader.get_text();
+  plan.until = reader.get<std::uint32_t>();
   return plan;
 }
 

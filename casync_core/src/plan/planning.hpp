@@ -32,8 +32,8 @@ struct Measurement {
 /// calls give equal plans. Every rank has one; that of the root plans.
 ///
 /// Plans are made twice: when a tensor is agreed on (`plan`), and, for those whose codec the user left open, once more
-/// when every rank has told what things cost there (`re_plan`). The root asks `re_plan` before each run that waits for
-/// a start.
+/// when every rank has told what things cost there (`re_plan`). A plan that holds until a certain step is followed by
+/// another one in that step. The root asks `re_plan` before each run that waits for a start.
 class Planning {
  public:
   virtual ~Planning() = default;
@@ -48,13 +48,13 @@ class Planning {
     return std::nullopt;
   }
 
-  /// Root: the plan of a newly agreed tensor.
-  virtual GradientPlan plan(const std::string& name, const Signature& signature) = 0;
+  /// Root: the plan of a newly agreed tensor from step `sequence` on.
+  virtual GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) = 0;
   /// Root: what `costs` returned on `member`. Throws CorruptPayload for other bytes.
   virtual void costs_of(std::uint32_t /*member*/, std::span<const std::byte> /*costs*/) {}
-  /// Root: the plan from the next run on of a tensor that has plan `current`; nothing if it stays.
+  /// Root: the plan from step `sequence` on of a tensor that has plan `current`; nothing if it stays.
   virtual std::optional<GradientPlan> re_plan(const std::string& /*name*/, const Signature& /*signature*/,
-                                              const GradientPlan& /*current*/) {
+                                              const GradientPlan& /*current*/, std::uint32_t /*sequence*/) {
     return std::nullopt;
   }
 };

@@ -18,6 +18,8 @@ bool is_automatic(const Signature& signature) {
   return signature.kind == OpKind::allreduce && parse_auto(without_always(signature)).has_value();
 }
 
+bool is_over(const GradientPlan& plan, std::uint32_t sequence) { return plan.until > 0 && sequence >= plan.until; }
+
 /// "8.1 ns/B between hosts, 0.3 ns/B on a host, onebit 0.2+0.1 ns/B": for people.
 std::string describe(const CostTable& costs) {
   const auto in_ns = [](double s_per_byte) { return std::round(s_per_byte * 1e12) / 1e3; };
@@ -105,10 +107,10 @@ std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& s
   return bytes;
 }
 
-Decision MeasuredPlanning::decide(const std::string& name, const Signature& signature) {
+Decision MeasuredPlanning::decide(const std::string& name, const Signature& signature, std::uint32_t sequence) {
   PlannerOptions planner = options_.planner;
   planner.epoch = is_automatic(signature) ? epoch_ : 0;
-  Decision decision = plan_gradient({name, signature, options_.host_of, costs_, planner, load_});
+  Decision decision = plan_gradient({name, signature, options_.host_of, costs_, planner, load_, sequence});
   if (!is_automatic(signature)) {
     lasting_.bytes.resize(decision.load.bytes.size());
     load_.bytes.resize(decision.load.bytes.size());
@@ -121,13 +123,17 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
   return decision;
 }
 
-GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& signature) {
-  if (const GradientPlan* fixed = fixed_for(name, signature)) {
-    if (options_.explain) {
-      report_(detail::concat(name, ": ", fixed->codec, ", K=", fixed->partitions, ", ", name_of(fixed->topology),
-                             ", as given"));
+GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& signature, std::uint32_t sequence) {
+  Signature asked = signature;
+  if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr && !is_over(*fixed, sequence)) {
+    if (make_codec(fixed->codec)->applies(signature.shape, sequence)) {
+      if (options_.explain) {
+        report_(detail::concat(name, ": ", fixed->codec, ", K=", fixed->partitions, ", ", name_of(fixed->topology),
+                               ", as given"));
+      }
+      return *fixed;
     }
-    return *fixed;
+    asked.compression = fixed->codec;
   }
   if (signature.kind != OpKind::allreduce) {
     const double bytes = static_cast<double>(signature.shape.numel()) * static_cast<double>(size_of(signature.dtype));
@@ -135,8 +141,8 @@ GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& si
     plan.partitions = std::max(1U, static_cast<std::uint32_t>(bytes / options_.planner.partition_bytes));
     return plan;
   }
-  const Decision decision = decide(name, signature);
-  if (options_.explain) report_(explain(name, signature, decision));
+  const Decision decision = decide(name, asked, sequence);
+  if (options_.explain) report_(explain(name, asked, decision));
   return decision.plan;
 }
 
@@ -152,10 +158,11 @@ void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte>
 }
 
 std::optional<GradientPlan> MeasuredPlanning::re_plan(const std::string& name, const Signature& signature,
-                                                      const GradientPlan& current) {
+                                                      const GradientPlan& current, std::uint32_t sequence) {
+  if (is_over(current, sequence)) return plan(name, signature, sequence);
   if (epoch_ < kMeasuredEpoch || current.epoch >= kMeasuredEpoch || !is_automatic(signature)) return std::nullopt;
   if (fixed_for(name, signature) != nullptr) return std::nullopt;
-  const Decision decision = decide(name, signature);
+  const Decision decision = decide(name, signature, sequence);
   if (options_.explain) report_(explain(name, signature, decision));
   return decision.plan;
 }

@@ -16,7 +16,8 @@ namespace casync {
 
 /// Plans by the cost model: from priors at first (epoch 0), from measured costs after the warm-up (epoch 1), then never
 /// again. Only gradients whose compression is "auto(...)" are planned again. A tensor with a plan in `fixed` has that
-/// one, unless its user named another codec; a user who names another topology is refused.
+/// one as far as it holds and its codec applies, unless its user named another codec; a user who names another topology
+/// is refused.
 class MeasuredPlanning final : public Planning {
  public:
   static constexpr std::uint32_t kMeasuredEpoch = 1;
@@ -36,17 +37,17 @@ class MeasuredPlanning final : public Planning {
   void measured(const Measurement& measurement) override { measurements_.add(measurement); }
   std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint32_t sequence) override;
 
-  GradientPlan plan(const std::string& name, const Signature& signature) override;
+  GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) override;
   void costs_of(std::uint32_t member, std::span<const std::byte> costs) override;
   std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature,
-                                      const GradientPlan& current) override;
+                                      const GradientPlan& current, std::uint32_t sequence) override;
 
   /// Throws InvalidArgument, as plan_gradient does, for a tensor that no plan or not its fixed plan can carry.
   static void check(const Options& options, const std::string& name, const Signature& signature);
 
  private:
   const GradientPlan* fixed_for(const std::string& name, const Signature& signature) const;
-  Decision decide(const std::string& name, const Signature& signature);
+  Decision decide(const std::string& name, const Signature& signature, std::uint32_t sequence);
 
   Options options_;
   std::function<void(const std::string&)> report_;

@@ -36,7 +36,7 @@ Topology route_for(const Gradient& gradient, const Codec& codec, double payload)
   const CodecInfo& info = codec.info();
   const PlannerOptions& options = gradient.request.options;
   if (info.rounds.front() == Aggregation::gather || payload <= options.direct_limit_bytes) return Topology::direct;
-  if (info.rounds.size() > 1) return Topology::parameter_server;
+  if (info.rounds.size() > 1 || info.averages) return Topology::parameter_server;
   const bool shared = gradient.world.hosts > 1 && gradient.world.most_ranks > 1;
   if (shared && payload > options.flat_limit_bytes) return Topology::two_level;
   const bool merges = info.rounds.front() == Aggregation::reduce;
@@ -99,6 +99,40 @@ Decision plan_broadcast(const Gradient& gradient) {
   return decision;
 }
 
+constexpr std::uint32_t kNever = ~0U;
+
+/// The first step in which `codec` is applied to gradients of `shape`.
+std::uint32_t first_step(const Codec& codec, const Shape& shape) {
+  std::uint32_t first = 0;
+  std::uint32_t last = kNever;
+  while (first < last) {
+    const std::uint32_t middle = first + (last - first) / 2;
+    if (codec.applies(shape, middle)) {
+      last = middle;
+    } else {
+      first = middle + 1;
+    }
+  }
+  return first;
+}
+
+/// What of the codecs asked for may be taken now, and until when.
+struct Candidates {
+  std::vector<std::shared_ptr<const Codec>> codecs;
+  std::uint32_t until = 0;  ///< the step in which the next one begins; 0: none does
+};
+
+Candidates candidates_of(const Asked& asked, const Shape& shape, std::uint32_t sequence) {
+  Candidates candidates;
+  for (const auto& codec : asked.codecs) {
+    const std::uint32_t first = codec->applies(shape, sequence) ? 0 : first_step(*codec, shape);
+    if (first == 0) candidates.codecs.push_back(codec);
+    const bool later = first > 0 && first < kNever;
+    if (later && (candidates.until == 0 || first < candidates.until)) candidates.until = first;
+  }
+  return candidates;
+}
+
 Decision plan_allreduce(const Gradient& gradient, const Asked& asked) {
   const PlanRequest& request = gradient.request;
   const auto none = make_codec("none");
@@ -110,8 +144,17 @@ Decision plan_allreduce(const Gradient& gradient, const Asked& asked) {
     consider(*none);
     rule = detail::concat("under ", request.options.min_numel, " elements nothing is compressed");
   } else {
+    const Shape& shape = request.signature.shape;
+    const Candidates candidates = candidates_of(asked, shape, request.sequence);
+    decision.plan.until = candidates.until;
     if (asked.automatic) rule = "auto";
-    for (const auto& codec : asked.codecs) {
+    if (candidates.codecs.empty()) {
+      consider(*none);
+      const std::string& spec = asked.codecs.front()->info().spec;
+      rule = candidates.until > 0 ? detail::concat(spec, " begins with step ", candidates.until)
+                                  : detail::concat(spec, " does not apply to ", shape.rows, " x ", shape.cols);
+    }
+    for (const auto& codec : candidates.codecs) {
       const CodecInfo& info = codec->info();
       try {
         consider(*codec);

@@ -133,7 +133,13 @@ void check_route(std::string_view name, Topology topology, const Codec& codec) {
     throw InvalidArgument(detail::concat("tensor ", name, ": codec ", info.spec, " gathers payloads, which topology ",
                                          name_of(topology), " does not carry; use topology \"direct\" or \"auto\""));
   }
-  if (info.rounds.size() > 1 && topology != Topology::direct && topology != Topology::parameter_server) {
+  const bool at_once = topology == Topology::direct || topology == Topology::parameter_server;
+  if (info.averages && !at_once) {
+    throw InvalidArgument(detail::concat("tensor ", name, ": codec ", info.spec,
+                                         " averages the payloads of all ranks at once, which topology ",
+                                         name_of(topology), " does not carry; use topology \"ps\" or \"auto\""));
+  }
+  if (info.rounds.size() > 1 && !at_once) {
     throw InvalidArgument(detail::concat("tensor ", name, ": codec ", info.spec, " has ", info.rounds.size(),
                                          " rounds, which topology ", name_of(topology),
                                          " does not carry; use topology \"ps\" or \"auto\""));

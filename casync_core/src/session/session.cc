@@ -1,5 +1,6 @@
 #include "casync/session.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
@@ -98,6 +99,8 @@ struct Session::Impl {
   std::vector<std::uint32_t> names;  // of the definitions, numbered
   std::unordered_map<std::string, std::uint32_t> name_index;
   std::vector<bool> outstanding;  // by name
+  std::vector<OptimizerTerms> optimizers;  // of the definitions
+  std::unordered_map<std::string, CodecState> set_states;  // without values: what definitions to come must fit
   std::deque<Slot> slots;
   std::vector<std::uint32_t> free_slots;
   bool shut_down = false;
@@ -145,7 +148,13 @@ std::uint32_t Session::define(const std::string& name, const Signature& signatur
   check(name, signature, size());
   MeasuredPlanning::check(impl_->planning, name, signature);  // throws what no plan can carry
   const auto number = static_cast<std::uint32_t>(impl_->definitions.size());
+  if (const auto set = impl_->set_states.find(name);
+      set != impl_->set_states.end() && signature.kind == OpKind::allreduce) {
+    check_state(name, set->second, signature.shape);
+    impl_->set_states.erase(set);
+  }
   impl_->definitions.push_back({name, signature, hash_text(name)});
+  impl_->optimizers.emplace_back();
   const auto next_name = static_cast<std::uint32_t>(impl_->outstanding.size());
   const auto [at, is_new] = impl_->name_index.try_emplace(name, next_name);
   if (is_new) impl_->outstanding.push_back(false);
@@ -153,6 +162,11 @@ std::uint32_t Session::define(const std::string& name, const Signature& signatur
   impl_->definition_index.emplace(key, number);
   impl_->executor->define(number, {name, 0, signature, site});
   return number;
+}
+
+void Session::set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->optimizers.at(registration) = {lr, momentum, nesterov};
 }
 
 Session::Handle Session::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
@@ -178,6 +192,7 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   slot.operation->input = input;
   slot.operation->output = output;
   slot.operation->rows = rows;
+  slot.operation->optimizer = impl_->optimizers[registration];
   slot.registration = registration;
   const Handle handle = (static_cast<Handle>(slot.generation) << 32U) | index;
   impl_->outstanding[impl_->names[registration]] = true;
@@ -241,7 +256,7 @@ SessionCounters Session::counters() {
   impl_->executor->inspect([&](Driver& driver, const Engine& engine) {
     counters.transport = impl_->transport->counters();
     counters.slot_bytes = driver.memory().slot_memory();
-    counters.residual_bytes = driver.memory().residual_memory();
+    counters.residual_bytes = driver.memory().kept_memory();
     counters.pool_peak = engine.admission().peak();
   });
   return counters;
@@ -274,7 +289,9 @@ std::vector<std::pair<std::string, GradientPlan>> Session::plans() {
 std::vector<std::string> Session::residual_names() {
   std::vector<std::string> names;
   impl_->executor->inspect([&](Driver& driver, const Engine&) {
-    for (const auto& [name, residual] : driver.memory().residuals()) names.push_back(name);
+    for (const auto& [name, kept] : driver.memory().kept()) {
+      if (!kept.residual.empty()) names.push_back(name);
+    }
   });
   return names;
 }
@@ -282,15 +299,62 @@ std::vector<std::string> Session::residual_names() {
 std::vector<float> Session::residual(const std::string& name) {
   std::vector<float> values;
   impl_->executor->inspect([&](Driver& driver, const Engine&) {
-    const auto& residuals = driver.memory().residuals();
-    if (const auto at = residuals.find(name); at != residuals.end()) values = at->second;
+    const auto& kept = driver.memory().kept();
+    if (const auto at = kept.find(name); at != kept.end()) values = at->second.residual;
   });
   return values;
 }
 
 void Session::set_residual(const std::string& name, std::span<const float> values) {
+  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+    driver.memory().kept()[name].residual.assign(values.begin(), values.end());
+  });
+}
+
+std::vector<std::string> Session::state_names() {
+  std::vector<std::string> names;
+  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+    for (const auto& [name, kept] : driver.memory().kept()) {
+      if (!kept.state().arrays.empty()) names.push_back(name);
+    }
+  });
+  return names;
+}
+
+CodecState Session::state(const std::string& name) {
+  CodecState state;
+  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+    const auto& kept = driver.memory().kept();
+    if (const auto at = kept.find(name); at != kept.end()) state = at->second.state();
+  });
+  return state;
+}
+
+void Session::set_state(const std::string& name, CodecState state) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    for (std::size_t i = 0; i < state.arrays.size(); ++i)
+      state.arrays[i].elements = static_cast<std::int64_t>(state.values[i].size());
+    const auto names_it = [&](const Definition& definition) {
+      return definition.name == name && definition.signature.kind == OpKind::allreduce;
+    };
+    const auto last = std::find_if(impl_->definitions.rbegin(), impl_->definitions.rend(), names_it);
+    if (last != impl_->definitions.rend()) {
+      check_state(name, state, last->signature.shape);
+    } else {
+      impl_->set_states[name] = {state.codec, state.agreed, state.arrays, {}};
+    }
+  }
   impl_->executor->inspect(
-      [&](Driver& driver, const Engine&) { driver.memory().residuals()[name].assign(values.begin(), values.end()); });
+      [&](Driver& driver, const Engine&) { driver.memory().kept()[name].set_state(std::move(state)); });
+}
+
+void Session::forget(const std::string& name) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->set_states.erase(name);
+  }
+  impl_->executor->inspect([&](Driver& driver, const Engine&) { driver.memory().kept().erase(name); });
 }
 
 }  // namespace casync

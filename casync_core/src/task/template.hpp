@@ -17,6 +17,7 @@ struct Template {
   std::shared_ptr<const Codec> codec;  ///< keeps alive what the executor computes with
   Shape shape;                         ///< of the output
   DType dtype = DType::float32;
+  bool provisional = false;  ///< another codec follows at a step that is known, and finds what is kept as it is
   std::vector<std::uint32_t> first_dependencies;  ///< per task: its dependencies, plus one for the partition's memory
   std::vector<std::uint32_t> tasks_of_partition;  ///< per partition: how many tasks
   std::vector<std::vector<std::uint32_t>> members_of;    ///< per partition: tasks, in order

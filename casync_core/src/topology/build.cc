@@ -24,8 +24,13 @@ void check_codec(const WorkflowRequest& request) {
     throw InvalidArgument(detail::concat("codec ", info.spec, " gathers payloads, which topology ",
                                          name_of(request.topology), " does not carry; use topology \"direct\""));
   }
-  if (info.rounds.size() > 1 && request.topology != Topology::direct &&
-      request.topology != Topology::parameter_server) {
+  const bool at_once = request.topology == Topology::direct || request.topology == Topology::parameter_server;
+  if (info.averages && !at_once) {
+    throw InvalidArgument(detail::concat("codec ", info.spec, " averages the payloads of all ranks at once, which ",
+                                         "topology ", name_of(request.topology),
+                                         " does not carry; use topology \"ps\""));
+  }
+  if (info.rounds.size() > 1 && !at_once) {
     throw InvalidArgument(detail::concat("codec ", info.spec, " has ", info.rounds.size(), " rounds, which topology ",
                                          name_of(request.topology), " does not carry; use topology \"ps\""));
   }
@@ -45,6 +50,7 @@ Workflow build_workflow(const WorkflowRequest& request) {
       return builder.finish();
     }
     check_codec(request);
+    if (request.settles) settle(builder);
     switch (request.topology) {
       case Topology::direct:
         direct(builder);

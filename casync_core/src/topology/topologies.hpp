@@ -11,6 +11,8 @@ void two_level(WorkflowBuilder& builder);
 void direct(WorkflowBuilder& builder);
 void broadcast(WorkflowBuilder& builder);
 void allgather(WorkflowBuilder& builder);
+/// Comes before any of the others.
+void settle(WorkflowBuilder& builder);
 
 /// A world of one: what is delivered is the input (rule R9: N = 1 is the identity).
 void solo(WorkflowBuilder& builder);

@@ -1,6 +1,7 @@
 #include "workflow/builder.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -48,6 +49,10 @@ Buffer WorkflowBuilder::payload_slot(std::uint32_t partition, int round) {
 
 Buffer WorkflowBuilder::raw_slot(std::uint32_t partition) { return add_slot(partition, 0, true, raw_bytes(partition)); }
 
+Buffer WorkflowBuilder::values_slot(std::uint32_t partition) {
+  return add_slot(partition, 0, true, static_cast<std::size_t>(request_.codec->agreed()) * sizeof(float));
+}
+
 Buffer WorkflowBuilder::add_slot(std::uint32_t partition, int round, bool raw, std::size_t bytes) {
   workflow_.slots.push_back({partition, static_cast<std::uint8_t>(round), raw, bytes});
   workflow_.reserve[partition] += bytes;
@@ -62,9 +67,10 @@ void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std:
   task.partition = partition;
   task.role = options.role;
   task.round = options.round;
-  task.feedback = options.feedback && request_.codec->info().feedback == Feedback::wrapper;
+  task.feedback = options.feedback && request_.codec->info().feedback != Feedback::none;
   task.final = options.final;
   task.deliver = options.deliver;
+  task.settles = options.settles;
   task.encode_to = options.encode_to;
   task.write_to = options.write_to;
   task.previous = options.previous;
@@ -77,6 +83,7 @@ void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std:
   if (options.encode_to.place != Place::none) accesses.emplace_back(options.encode_to, true);
   if (options.write_to.place != Place::none) accesses.emplace_back(options.write_to, true);
   add(task, accesses);
+  if (task.settles && primitive == Primitive::merge) settled_ = std::ssize(workflow_.tasks) - 1;
 }
 
 void WorkflowBuilder::send(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer from, bool windowed) {
@@ -125,6 +132,8 @@ void WorkflowBuilder::add(Task task, std::span<const std::pair<Buffer, bool>> ac
       now.readers.push_back(index);
     }
   }
+  const bool computes = task.primitive != Primitive::send && task.primitive != Primitive::recv;
+  if (computes && settled_ >= 0) before.insert(static_cast<std::uint32_t>(settled_));
   before.erase(index);
   for (const std::uint32_t task_before : before) followers_[task_before].push_back(index);
   task.dependencies = static_cast<std::uint32_t>(before.size());

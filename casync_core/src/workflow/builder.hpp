@@ -17,6 +17,7 @@ struct ComputeOptions {
   bool feedback = false;
   bool final = false;
   bool deliver = false;
+  bool settles = false;
   Buffer encode_to{};
   Buffer write_to{};
   Buffer previous{};
@@ -24,7 +25,8 @@ struct ComputeOptions {
 
 /// Collects the tasks of one member's workflow. Dependencies are derived from the buffers, never stated by hand: a task
 /// that reads a buffer follows the one that wrote it, and a task that writes a buffer follows all who read it before.
-/// `input` and `output` of a partition count as one buffer, because a user may pass the same memory for both.
+/// `input` and `output` of a partition count as one buffer, because a user may pass the same memory for both. What is
+/// computed after values were settled follows from that, in all partitions.
 ///
 /// Since a task can depend only on tasks added before it, a finished workflow has no cycle; finish() checks the rest of
 /// the contract: slots are written before they are read, and no two messages between two members share a tag and
@@ -47,6 +49,8 @@ class WorkflowBuilder {
   static Buffer output() { return {Place::output, 0}; }
   Buffer payload_slot(std::uint32_t partition, int round = 0);
   Buffer raw_slot(std::uint32_t partition);
+  /// For the values that the codec settles.
+  Buffer values_slot(std::uint32_t partition);
 
   void compute(Primitive primitive, std::uint32_t partition, std::span<const Buffer> sources,
                const ComputeOptions& options);
@@ -70,6 +74,7 @@ class WorkflowBuilder {
   std::vector<Access> user_;                           // per partition
   std::vector<Access> slots_;                          // per slot
   std::vector<std::vector<std::uint32_t>> followers_;  // per task
+  std::int64_t settled_ = -1;                          // the task since which the codec has its values
 };
 
 }  // namespace casync

@@ -23,7 +23,7 @@ class Program final : public VirtualProgram {
       references_.emplace_back(tensor, schedule.options.network.host_of);
       const std::size_t element = size_of(tensor.signature.dtype);
       Mass& mass = masses_.emplace_back();
-      if (references_.back().keeps_residuals() && tensor.signature.dtype == DType::float32) {
+      if (references_.back().holds_back() && tensor.signature.dtype == DType::float32) {
         mass.inputs.assign(static_cast<std::size_t>(tensor.signature.shape.numel()), 0);
         mass.results = mass.inputs;
       }
@@ -87,20 +87,25 @@ class Program final : public VirtualProgram {
     }
   }
 
-  void check_residuals(VirtualWorld& world) {
+  void check_kept(VirtualWorld& world) {
     for (std::size_t t = 0; t < schedule_.script.tensors.size(); ++t) {
       const VirtualTensor& tensor = schedule_.script.tensors[t];
-      if (!references_[t].keeps_residuals() || tensor.signature.shape.numel() == 0 || !ran_[t]) continue;
+      const TensorReference& reference = references_[t];
+      if (tensor.signature.shape.numel() == 0 || !ran_[t]) continue;
       std::vector<double> kept(static_cast<std::size_t>(tensor.signature.shape.numel()), 0);
       for (int r = 0; r < schedule_.size; ++r) {
-        const std::vector<float>* residual = world.residual(r, tensor.name);
-        const std::vector<float> zero(kept.size(), 0.0F);
-        if (residual == nullptr) residual = &zero;
-        if (*residual != references_[t].residual(r)) {
+        static const Kept kNothing;
+        const Kept* found = world.kept(r, tensor.name);
+        if (found == nullptr) found = &kNothing;
+        if (reference.keeps_residuals() && found->residual != reference.residual(r)) {
           fail(detail::concat("rank ", r, ", ", tensor.name, ": the residual is not the reference's"));
           return;
         }
-        for (std::size_t i = 0; i < kept.size(); ++i) kept[i] += static_cast<double>((*residual)[i]);
+        if (found->state().values != reference.state(r)) {
+          fail(detail::concat("rank ", r, ", ", tensor.name, ": the codec's state is not the reference's"));
+          return;
+        }
+        for (std::size_t i = 0; i < kept.size(); ++i) kept[i] += static_cast<double>(reference.held_back(r)[i]);
       }
       check_mass(t, kept);
     }
@@ -280,7 +285,7 @@ Verification verify(const Schedule& schedule) {
           program.fail(detail::concat("rank ", r, " holds ", world.engine(r).admission().used(), " bytes at the end"));
         }
       }
-      program.check_residuals(world);
+      program.check_kept(world);
     }
   } catch (const std::exception& error) {
     program.fail(detail::concat("threw: ", error.what()));

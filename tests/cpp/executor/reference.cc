@@ -63,7 +63,7 @@ TensorReference::TensorReference(const VirtualTensor& tensor, std::vector<std::u
   for (auto& [host, ranks] : hosts) hosts_.push_back(ranks);
   const Signature& signature = tensor.signature;
   compressed_ = signature.kind == OpKind::allreduce && !codec_->info().identity;
-  feedback_ = compressed_ && host_of_.size() > 1 && codec_->info().feedback == Feedback::wrapper;
+  if (compressed_ && host_of_.size() > 1) feedback_ = codec_->info().feedback;
   if (signature.kind == OpKind::allreduce) {
     WorkflowRequest request;
     request.shape = signature.shape;
@@ -74,6 +74,14 @@ TensorReference::TensorReference(const VirtualTensor& tensor, std::vector<std::u
     request.first_owner = tensor.plan.first_owner;
     request.host_of = host_of_;
     partitions_ = build_workflow(request).partitions;
+  }
+  states_.resize(host_of_.size());
+  for (State& state : states_) {
+    if (!compressed_ || host_of_.size() == 1) break;
+    for (const StateArray& array : codec_->state(signature.shape)) {
+      state.emplace_back(static_cast<std::size_t>(array.elements), 0.0F);
+      codec_->start(signature.shape, name_hash_, state.size() - 1, state.back());
+    }
   }
   residuals_.assign(host_of_.size(), std::vector<float>(static_cast<std::size_t>(signature.shape.numel()), 0.0F));
 }
@@ -113,19 +121,59 @@ Blob TensorReference::compute(const Part& part, void* out) {
   segment.role = part.role;
   segment.round = static_cast<std::uint8_t>(part.round);
   segment.sources = part.sources;
+  segment.world = static_cast<std::uint32_t>(host_of_.size());
   if (info.prescaled) {
     segment.pre = 1.0F / n;
-  } else if (part.final) {
+  } else if (part.final && !info.averages) {
     segment.mid = 1.0F / n;
   }
   if (part.deliver) segment.post = (average ? 1.0F : n) * (signature.prescale * signature.postscale);
   segment.previous = part.previous;
-  if (part.feedback && feedback_) segment.residual = residuals_[part.rank].data() + part.range.begin;
+  if (part.feedback && keeps_residuals()) segment.residual = residuals_[part.rank].data() + part.range.begin;
+  std::vector<float*> state;
+  for (auto& array : states_[part.rank]) state.push_back(array.data());
+  segment.state = state;
   segment.payload = payload;
   segment.raw_out = out;
   codec_->run(std::span(&segment, 1));
   payload.resize(segment.payload_bytes);
   return payload;
+}
+
+const std::vector<float>& TensorReference::held_back(int rank) const {
+  const auto arrays = codec_->state(tensor_.signature.shape);
+  for (std::size_t i = 0; feedback_ == Feedback::own && i < arrays.size(); ++i) {
+    if (arrays[i].pending) return state(rank)[i];
+  }
+  return residual(rank);
+}
+
+/// Every rank proposes; all take the mean, unless it is not finite.
+void TensorReference::settle(const std::vector<Blob>& inputs) {
+  std::vector<float> mean(static_cast<std::size_t>(codec_->agreed()));
+  Segment segment;
+  segment.shape = tensor_.signature.shape;
+  segment.dtype = tensor_.signature.dtype;
+  segment.range = {0, segment.shape.numel()};
+  for (const Blob& input : inputs) {
+    const Source source = raw(input, segment.range);
+    segment.sources = {&source, 1};
+    std::vector<float> values(mean.size());
+    codec_->propose(segment, values);
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += values[i];
+  }
+  bool finite = true;
+  for (float& value : mean) {
+    value /= static_cast<float>(inputs.size());
+    finite &= std::isfinite(value);
+  }
+  for (std::size_t m = 0; finite && m < inputs.size(); ++m) {
+    std::vector<float*> state;
+    for (auto& array : states_[m]) state.push_back(array.data());
+    segment.state = state;
+    codec_->agree(segment, mean);
+  }
+  settled_ = finite;
 }
 
 Blob TensorReference::step(const std::vector<Blob>& inputs, std::uint32_t sequence) {
@@ -141,6 +189,8 @@ Blob TensorReference::step(const std::vector<Blob>& inputs, std::uint32_t sequen
       for (const Blob& input : inputs) out.insert(out.end(), input.begin(), input.end());
       break;
     case OpKind::allreduce:
+      if (compressed_ && inputs.size() > 1 && !settled_ && codec_->agreed() > 0 && tensor_.signature.shape.numel() > 0)
+        settle(inputs);
       if (!compressed_) {
         out = allreduce_plain(inputs);
       } else if (inputs.size() == 1) {
@@ -273,6 +323,7 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
   if (tensor_.plan.topology == Topology::parameter_server && whole.size() > 0) {
     // What a worker sends of the partitions it does not own is cut from one encoding of the whole gradient.
     const auto before = residuals_;
+    const auto states_before = states_;
     for (std::uint32_t m = 0; m < n; ++m) {
       Part part{whole, m};
       part.feedback = part.encodes = true;
@@ -283,6 +334,13 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
       const std::uint32_t owner = static_cast<std::uint32_t>(tensor_.plan.first_owner + p) % n;
       std::copy(before[owner].begin() + partitions_[p].begin, before[owner].begin() + partitions_[p].end,
                 residuals_[owner].begin() + partitions_[p].begin);
+      const auto arrays = codec_->state(tensor_.signature.shape);
+      for (std::size_t a = 0; a < states_[owner].size(); ++a) {
+        if (!arrays[a].per_element) continue;
+        std::copy(states_before[owner][a].begin() + partitions_[p].begin,
+                  states_before[owner][a].begin() + partitions_[p].end,
+                  states_[owner][a].begin() + partitions_[p].begin);
+      }
     }
   }
   for (std::size_t p = 0; p < partitions_.size(); ++p) {
@@ -331,7 +389,7 @@ Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
     if (last && tensor_.plan.topology == Topology::direct) {
       merge.role = Role::worker;
       merge.final = merge.deliver = true;
-      compute(merge, out.data());
+      for (merge.rank = 0; merge.rank < inputs.size(); ++merge.rank) compute(merge, out.data());
       break;
     }
     merge.encodes = true;
@@ -342,7 +400,7 @@ Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
       decode.previous = previous;
       decode.final = decode.deliver = true;
       decode.sources.push_back({merged.data(), merged.size(), false});
-      compute(decode, out.data());
+      for (decode.rank = 0; decode.rank < inputs.size(); ++decode.rank) compute(decode, out.data());
       break;
     }
     previous = std::move(merged);

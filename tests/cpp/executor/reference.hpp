@@ -26,7 +26,13 @@ class TensorReference {
   Blob step(const std::vector<Blob>& inputs, std::uint32_t sequence);
 
   const std::vector<float>& residual(int rank) const { return residuals_[static_cast<std::size_t>(rank)]; }
-  bool keeps_residuals() const { return feedback_; }
+  bool keeps_residuals() const { return feedback_ == Feedback::wrapper; }
+  /// The state arrays of the codec, none if it is not used.
+  using State = std::vector<std::vector<float>>;
+  const State& state(int rank) const { return states_[static_cast<std::size_t>(rank)]; }
+  /// What `rank` has not sent yet: its residual, or the codec's pending array; empty if nothing is held back.
+  const std::vector<float>& held_back(int rank) const;
+  bool holds_back() const { return feedback_ != Feedback::none; }
   bool compressed() const { return compressed_; }
 
  private:
@@ -43,6 +49,7 @@ class TensorReference {
     bool encodes = false;
   };
   Blob compute(const Part& part, void* out);
+  void settle(const std::vector<Blob>& inputs);
   Source raw(const Blob& input, const Range& range) const;
   Source slice(const Blob& payload, const Range& range, int round) const;
 
@@ -61,10 +68,12 @@ class TensorReference {
   std::vector<std::vector<std::uint32_t>> hosts_;
   std::vector<Range> partitions_;
   std::vector<std::vector<float>> residuals_;
+  std::vector<State> states_;
+  bool settled_ = false;
   std::uint64_t name_hash_;
   std::uint32_t sequence_ = 0;
   bool compressed_ = false;
-  bool feedback_ = false;
+  Feedback feedback_ = Feedback::none;
 };
 
 }  // namespace casync::test

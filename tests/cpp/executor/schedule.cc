@@ -48,12 +48,14 @@ GradientPlan plan_of(Dice& dice, const Signature& signature, int size, const std
   plan.partitions = dice.one_of(std::vector<std::uint32_t>{1, 3, n, 2 * n});
   plan.first_owner = static_cast<std::uint32_t>(dice.below(n));
   std::vector<Topology> routes{Topology::direct, Topology::parameter_server, Topology::ring, Topology::two_level};
-  if (codec.starts_with("test_topk")) routes = {Topology::direct};
-  if (codec == "test_tworound") routes = {Topology::direct, Topology::parameter_server};
+  const CodecInfo info = make_codec(codec)->info();
+  if (info.rounds.front() == Aggregation::gather) routes = {Topology::direct};
+  if (info.whole) plan.partitions = 1;
+  if (info.rounds.size() > 1) routes = {Topology::direct, Topology::parameter_server};
   plan.topology = dice.one_of(routes);
   const auto bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);
   if (dice.chance(30)) {  // as "auto" decides
-    const bool small = bytes <= 4096 || codec.starts_with("test_topk");
+    const bool small = bytes <= 4096 || info.rounds.front() == Aggregation::gather;
     plan.topology = small ? Topology::direct : Topology::parameter_server;
     if (small) plan.partitions = 1;
   }
@@ -85,6 +87,7 @@ VirtualTensor tensor_of(Dice& dice, const Distributions& from, int size, const s
   }
   std::string codec = dice.one_of(from.codecs);
   if (shape.numel() < from.min_numel && !dice.chance(16)) codec = "none";
+  if (!make_codec(codec)->applies(shape, 0)) codec = "none";
   tensor.signature = signature_of(dice, from, shape, codec);
   tensor.plan = plan_of(dice, tensor.signature, size, codec);
   return tensor;

@@ -28,7 +28,10 @@ struct Distributions {
                                   "terngrad(bits=2)",
                                   "terngrad(bits=8)",
                                   "test_topk(ratio=0.03)",
-                                  "test_tworound"};
+                                  "test_tworound",
+                                  "test_state(gather=0)",
+                                  "test_state(gather=1)",
+                                  "test_lowrank(start=0)"};
   std::vector<DType> compressed{DType::float32, DType::float32,  DType::float32,
                                 DType::float16, DType::bfloat16, DType::float64};
   std::vector<DType> uncompressed{DType::float32,  DType::float32, DType::float32, DType::float16,

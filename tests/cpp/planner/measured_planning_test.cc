@@ -112,21 +112,21 @@ TEST_F(MeasuredPlanningTest, PlansAgainOnceWhenAllRanksHaveTold) {
   MeasuredPlanning planning = make();
   const Signature open = gradient_of(1 << 20, "auto(onebit)");
   const Signature named = gradient_of(1 << 20, "onebit");
-  const GradientPlan first = planning.plan("a", open);
-  const GradientPlan fixed = planning.plan("n", named);
+  const GradientPlan first = planning.plan("a", open, 0);
+  const GradientPlan fixed = planning.plan("n", named, 0);
   EXPECT_EQ(first.codec, "onebit");
   EXPECT_EQ(first.epoch, 0U);
   planning.costs_of(0, costs(20e-9, 0.1e-9));
-  EXPECT_FALSE(planning.re_plan("a", open, first).has_value());
+  EXPECT_FALSE(planning.re_plan("a", open, first, 4).has_value());
   planning.costs_of(1, costs(20e-9, 0.1e-9));
-  EXPECT_FALSE(planning.re_plan("n", named, fixed).has_value());
-  const auto second = planning.re_plan("a", open, first);
+  EXPECT_FALSE(planning.re_plan("n", named, fixed, 4).has_value());
+  const auto second = planning.re_plan("a", open, first, 4);
   ASSERT_TRUE(second.has_value());
   EXPECT_EQ(second->codec, "none");
   EXPECT_EQ(second->epoch, 1U);
   EXPECT_NE(second->reason.find("measured"), std::string::npos) << second->reason;
-  EXPECT_FALSE(planning.re_plan("a", open, *second).has_value()) << "frozen";
-  EXPECT_EQ(planning.plan("late", open).codec, "none") << "a later gradient is planned from what is known by then";
+  EXPECT_FALSE(planning.re_plan("a", open, *second, 4).has_value()) << "frozen";
+  EXPECT_EQ(planning.plan("late", open, 0).codec, "none") << "a later gradient is planned from what is known by then";
 }
 
 TEST_F(MeasuredPlanningTest, AFixedPlanHoldsUnlessTheUserNamesAnotherCodec) {
@@ -139,15 +139,15 @@ TEST_F(MeasuredPlanningTest, AFixedPlanHoldsUnlessTheUserNamesAnotherCodec) {
   MeasuredPlanning planning = make({{"a", saved}});
   const Signature open = gradient_of(1 << 20, "auto(onebit)");
   EXPECT_TRUE(planning.define("a", open).empty());
-  EXPECT_EQ(planning.plan("a", open), saved);
-  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "fp16")), saved);
-  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "always(fp16)")), saved);
-  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "always(auto)")), saved);
-  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "onebit")).codec, "onebit");
+  EXPECT_EQ(planning.plan("a", open, 0), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "fp16"), 0), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "always(fp16)"), 0), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "always(auto)"), 0), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "onebit"), 0).codec, "onebit");
   saved.epoch = 0;
   planning.costs_of(0, costs(20e-9, 0.1e-9));
   planning.costs_of(1, costs(20e-9, 0.1e-9));
-  EXPECT_FALSE(planning.re_plan("a", open, saved).has_value());
+  EXPECT_FALSE(planning.re_plan("a", open, saved, 4).has_value());
 }
 
 /// The script's word and the file's: neither wins in silence.

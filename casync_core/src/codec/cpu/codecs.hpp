@@ -17,5 +17,7 @@ CodecPointer make_bf16(Spec& spec);
 // For tests of the runtime: the shapes of codec that the shipped ones do not have.
 CodecPointer make_test_topk(Spec& spec);
 CodecPointer make_test_two_round(Spec& spec);
+CodecPointer make_test_state(Spec& spec);
+CodecPointer make_test_low_rank(Spec& spec);
 
 }  // namespace casync::codec

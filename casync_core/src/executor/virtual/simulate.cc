@@ -10,6 +10,8 @@ namespace {
 
 constexpr Nanoseconds from_seconds(double seconds) { return static_cast<Nanoseconds>(seconds * 1e9); }
 
+constexpr std::uint32_t kLateStep = ~0U;  // in which every codec has begun that ever does
+
 /// What a job takes on one processor, by the costs of its codec.
 Nanoseconds time_of(const Job& job, const CostTable& costs) {
   const CodecCost cost = costs.of(job.codec->info().spec);
@@ -43,7 +45,8 @@ Simulation simulate(const SimulationRequest& request) {
     tensor.signature.shape = request.gradients[g];
     tensor.signature.compression = request.compression;
     tensor.signature.topology = request.topology;
-    Decision decision = plan_gradient({tensor.name, tensor.signature, request.host_of, costs, request.planner, load});
+    Decision decision =
+        plan_gradient({tensor.name, tensor.signature, request.host_of, costs, request.planner, load, kLateStep});
     load = std::move(decision.load);
     tensor.plan = std::move(decision.plan);
     submissions.push_back(

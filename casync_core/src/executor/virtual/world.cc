@@ -55,7 +55,7 @@ struct VirtualWorld::Rank {
 class VirtualWorld::Plans final : public Planning {
  public:
   explicit Plans(const VirtualWorld& world) : world_(world) {}
-  GradientPlan plan(const std::string& name, const Signature& signature) override {
+  GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t /*sequence*/) override {
     return world_.plan_of(name, signature);
   }
 
@@ -135,10 +135,10 @@ Driver& VirtualWorld::driver(int rank) { return ranks_[static_cast<std::size_t>(
 const Engine& VirtualWorld::engine(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]->engine; }
 bool VirtualWorld::alive(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->state != Rank::State::dead; }
 
-const std::vector<float>* VirtualWorld::residual(int rank, const std::string& name) {
-  const auto& residuals = driver(rank).memory().residuals();
-  const auto at = residuals.find(name);
-  return at == residuals.end() ? nullptr : &at->second;
+const Kept* VirtualWorld::kept(int rank, const std::string& name) {
+  const auto& kept = driver(rank).memory().kept();
+  const auto at = kept.find(name);
+  return at == kept.end() ? nullptr : &at->second;
 }
 
 VirtualOutcome VirtualWorld::run() {

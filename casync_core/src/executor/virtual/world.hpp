@@ -98,7 +98,8 @@ class VirtualWorld final : private Agenda::Actor {
   const Engine& engine(int rank) const;
   const Transport& transport(int rank) { return network_.transport(rank); }
   bool alive(int rank) const;
-  const std::vector<float>* residual(int rank, const std::string& name);
+  /// What `rank` keeps of tensor `name`; null: nothing.
+  const Kept* kept(int rank, const std::string& name);
 
  private:
   struct Rank;

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "casync/codec.hpp"
+
+namespace casync {
+
+/// What a codec keeps of one gradient: its state arrays as they are in checkpoints.
+struct CodecState {
+  std::string codec;                       ///< canonical spec of whose it is; empty: nobody's
+  bool agreed = false;                     ///< it holds what the ranks agreed on (Codec::agree)
+  std::vector<StateArray> arrays;          ///< all of Codec::state, or, where it was set, some
+  std::vector<std::vector<float>> values;  ///< of the arrays
+};
+
+}  // namespace casync
