@@ -46,7 +46,7 @@ GradientPlan plan_of(const std::string& name, const py::dict& dict) {
 }
 
 py::array_t<float> to_array(const std::vector<float>& values) {
-  return {static_cast<py::ssize_t>(values.size()), values.data()};
+  return py::array_t<float>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
 py::dict to_dict(const CodecState& state) {

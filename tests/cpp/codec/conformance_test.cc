@@ -14,10 +14,19 @@ class Conformance : public testing::TestWithParam<const char*> {
   std::shared_ptr<const Codec> codec_ = make_codec(GetParam());
   bool wrapped() const { return codec_->info().feedback == Feedback::wrapper; }
 
-  /// A full encode with residual of a slice of the gradient.
-  Bytes encode(const Bytes& raw, Shape shape, Range range, std::vector<float>* residual, DType dtype = DType::float32) {
+  /// A full encode with residual or state of a slice of the gradient.
+  Bytes encode(const Bytes& raw, Shape shape, Range range, std::vector<float>* residual, DType dtype = DType::float32,
+               State* state = nullptr) {
     Call call(codec_, shape, range, dtype);
-    return call.raw(raw).residual(wrapped() ? residual : nullptr).encode().run().payload;
+    return call.raw(raw).residual(wrapped() ? residual : nullptr).state(state).encode().run().payload;
+  }
+  /// The state after some steps.
+  State used_state(Shape shape) {
+    State state(*codec_, shape);
+    for (std::uint64_t step = 0; step < 2 && shape.numel() > 0; ++step)
+      encode(elements(gradient(shape.numel(), 60 + step), DType::float32), shape, {0, shape.numel()}, nullptr,
+             DType::float32, &state);
+    return state;
   }
 };
 
@@ -27,21 +36,25 @@ TEST_P(Conformance, PartitionsConcatenateToTheWhole) {
     const std::int64_t n = shape.numel();
     const Bytes raw = elements(gradient(n, random.next()), DType::float32);
     const std::vector<float> residual = gradient(n, random.next());
+    const State state = used_state(shape);
     std::vector<float> whole_residual = residual;
-    const Bytes whole = encode(raw, shape, {0, n}, &whole_residual);
+    State whole_state = state;
+    const Bytes whole = encode(raw, shape, {0, n}, &whole_residual, DType::float32, &whole_state);
     for (int trial = 0; trial < 4; ++trial) {
       Bytes parts;
       std::vector<float> part_residual = residual;
+      State part_state = state;
       for (std::int64_t begin = 0; begin < n;) {
         const auto wanted = begin + 1 + static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(n));
         std::int64_t end = codec_->cut(shape, std::min(wanted, n));
         if (end <= begin) end = n;
-        const Bytes part = encode(raw, shape, {begin, end}, &part_residual);
+        const Bytes part = encode(raw, shape, {begin, end}, &part_residual, DType::float32, &part_state);
         parts.insert(parts.end(), part.begin(), part.end());
         begin = end;
       }
       ASSERT_EQ(parts, whole) << shape.rows << " x " << shape.cols;
       ASSERT_TRUE(same_bits(part_residual, whole_residual));
+      ASSERT_EQ(part_state.values, whole_state.values);
     }
   }
 }
@@ -73,13 +86,17 @@ TEST_P(Conformance, BytesAndValuesAreEqualAtEveryLevel) {
       std::vector<Bytes> payloads;
       std::vector<Bytes> outs;
       std::vector<std::vector<float>> residuals;
+      const State state = used_state(shape);
+      std::vector<State> states;
       std::vector<Bytes> merged;
       at_every_isa([&] {
         residuals.push_back(residual);
+        states.push_back(state);
         Call call(codec_, shape, {0, n}, dtype);
         call.segment.mid = 1.0F / 3.0F;
         call.segment.post = 3.0F;
         call.encoded(other).raw(raw).encoded(other).residual(wrapped() ? &residuals.back() : nullptr);
+        call.state(&states.back());
         call.encode().deliver().run();
         payloads.push_back(call.payload);
         outs.push_back(call.out);
@@ -89,6 +106,8 @@ TEST_P(Conformance, BytesAndValuesAreEqualAtEveryLevel) {
         ASSERT_EQ(outs.back(), outs.front());
         ASSERT_EQ(merged.back(), merged.front());
         ASSERT_TRUE(same_bits(residuals.back(), residuals.front()));
+        for (std::size_t a = 0; a < state.values.size(); ++a)
+          ASSERT_TRUE(same_bits(states.back().values[a], states.front().values[a])) << state.arrays[a].name;
       });
     }
   }
@@ -226,6 +245,48 @@ TEST_P(Conformance, PayloadsStayWithinTheBound) {
   }
 }
 
+TEST_P(Conformance, StateIsDeclaredAsItIsUsed) {
+  for (const Shape shape : awkward_shapes()) {
+    const std::int64_t n = shape.numel();
+    const State state(*codec_, shape);
+    ASSERT_EQ(codec_->state(shape), state.arrays);
+    for (std::size_t a = 0; a < state.arrays.size(); ++a) {
+      const StateArray& array = state.arrays[a];
+      EXPECT_FALSE(array.name.empty());
+      for (std::size_t b = 0; b < a; ++b) EXPECT_NE(array.name, state.arrays[b].name);
+      if (array.per_element) {
+        EXPECT_EQ(array.elements, n) << array.name;
+      }
+      if (array.pending) {
+        EXPECT_TRUE(array.per_element && !array.shared && codec_->info().feedback == Feedback::own) << array.name;
+      }
+    }
+    if (n == 0) continue;
+    // Encoding and decoding write what they may: the pending array takes what the payload does not, arrays of a whole
+    // gradient only if the codec covers it, and a gradient that is not finite changes nothing.
+    State before = used_state(shape);
+    State after = before;
+    const std::vector<float> x = gradient(n, 8);
+    const Bytes payload = encode(elements(x, DType::float32), shape, {0, n}, nullptr, DType::float32, &after);
+    Call decode(codec_, shape, {0, n});
+    const std::vector<float> sent = decode.state(&after).encoded(payload).deliver().run().result();
+    for (std::size_t a = 0; a < state.arrays.size(); ++a) {
+      const StateArray& array = state.arrays[a];
+      if (!array.per_element && !codec_->info().whole) {
+        ASSERT_EQ(before.values[a], after.values[a]) << array.name;
+      }
+      for (std::size_t i = 0; array.pending && i < x.size(); ++i) {
+        const float all = before.values[a][i] + x[i];
+        ASSERT_NEAR(after.values[a][i] + sent[i], all, 1e-6 * (1 + std::abs(all))) << array.name << ", element " << i;
+      }
+    }
+    const std::vector<float> nothing(x.size(), std::nanf(""));
+    State kept = after;
+    encode(elements(nothing, DType::float32), shape, {0, n}, nullptr, DType::float32, &kept);
+    ASSERT_EQ(kept.values, after.values);
+  }
+}
+
 TEST_P(Conformance, BrokenCallsAreInternalErrors) {
   const Bytes raw = elements(gradient(100, 4), DType::float32);
   Call nothing(codec_, {100, 1}, {0, 100});
@@ -240,7 +301,8 @@ TEST_P(Conformance, BrokenCallsAreInternalErrors) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, Conformance,
                          testing::Values("none", "fp16", "bf16", "onebit", "terngrad(bits=2)", "terngrad(bits=4)",
-                                         "terngrad(bits=8)", "test_topk(ratio=0.05)"),
+                                         "terngrad(bits=8)", "test_topk(ratio=0.05)",
+                                         "test_state(gather=0)", "test_state(gather=1)"),
                          [](const auto& parameter) {
                            std::string name = parameter.param;
                            std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });

@@ -56,7 +56,26 @@ std::vector<float> values(const Bytes& elements, DType dtype) {
   return out;
 }
 
-Call::Call(std::shared_ptr<const Codec> codec, Shape shape, Range range, DType dtype) : codec_(std::move(codec)) {
+State::State(const Codec& codec, Shape shape) : arrays(codec.state(shape)) {
+  Segment segment;
+  segment.shape = shape;
+  for (const StateArray& array : arrays) {
+    values.emplace_back(static_cast<std::size_t>(array.elements), 0.0F);
+    codec.start(shape, 0x0123456789abcdefULL, values.size() - 1, values.back());
+  }
+  point();
+  segment.state = pointers_;
+  const std::vector<float> agreed(static_cast<std::size_t>(codec.agreed()), 0.5F);
+  if (!agreed.empty()) codec.agree(segment, agreed);
+}
+
+void State::point() {
+  for (auto& array : values) pointers_.push_back(array.data());
+}
+
+Call::Call(std::shared_ptr<const Codec> codec, Shape shape, Range range, DType dtype)
+    : codec_(std::move(codec)), state_(*codec_, shape) {
+  segment.state = state_.pointers();
   segment.shape = shape;
   segment.range = range;
   segment.dtype = dtype;
@@ -81,6 +100,11 @@ Call& Call::residual(std::vector<float>* whole) {
 }
 
 std::size_t Call::bound() const { return codec_->bound(segment.shape, segment.dtype, segment.range, segment.round); }
+
+Call& Call::state(State* whole) {
+  if (whole != nullptr) segment.state = whole->pointers();
+  return *this;
+}
 
 Call& Call::encode() {
   payload.assign(bound(), std::byte{0xa5});

@@ -49,6 +49,22 @@ void at_every_isa(const Body& body) {
   codec::force_pages_side_by_side(best_order);
 }
 
+/// The state arrays of a codec for one gradient, started, with 0.5 for every value that ranks agree on.
+class State {
+ public:
+  State(const Codec& codec, Shape shape);
+  State(const State& other) : arrays(other.arrays), values(other.values) { point(); }
+  State& operator=(const State&) = delete;
+  std::span<float* const> pointers() const { return pointers_; }
+
+  std::vector<StateArray> arrays;
+  std::vector<std::vector<float>> values;
+
+ private:
+  void point();
+  std::vector<float*> pointers_;
+};
+
 /// One call of Codec::run with its buffers, so that tests read as sentences.
 ///   Call call(codec, shape, range); call.raw(bytes).residual(r).encode().run();  call.payload ...
 class Call {
@@ -59,6 +75,7 @@ class Call {
   Call& raw(const Bytes& whole);
   Call& encoded(const Bytes& bytes);
   Call& residual(std::vector<float>* whole);  ///< the whole gradient's residual, of which the range is changed
+  Call& state(State* whole);                  ///< instead of one of its own
   Call& encode();                             ///< asks for a payload
   Call& deliver();                            ///< asks for raw_out
   Call& run();
@@ -71,6 +88,7 @@ class Call {
 
  private:
   std::shared_ptr<const Codec> codec_;
+  State state_;
   std::vector<Source> sources_;
 };
 

@@ -150,6 +150,37 @@ TEST_F(MeasuredPlanningTest, AFixedPlanHoldsUnlessTheUserNamesAnotherCodec) {
   EXPECT_FALSE(planning.re_plan("a", open, saved, 4).has_value());
 }
 
+TEST_F(MeasuredPlanningTest, APlanThatIsOverIsFollowedByTheNext) {
+  MeasuredPlanning planning = make();
+  Signature matrix = gradient_of(1 << 20, "test_lowrank(start=7)");
+  matrix.shape = {1024, 1024};
+  const GradientPlan first = planning.plan("a", matrix, 0);
+  EXPECT_EQ(first.until, 7U);
+  EXPECT_FALSE(planning.re_plan("a", matrix, first, 6).has_value());
+  const auto second = planning.re_plan("a", matrix, first, 7);
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->codec, "test_lowrank(start=7)");
+  EXPECT_FALSE(planning.re_plan("a", matrix, *second, 8).has_value());
+  EXPECT_EQ(planning.plan("late", matrix, 9).codec, "test_lowrank(start=7)");
+}
+
+TEST_F(MeasuredPlanningTest, AFixedPlanWaitsForItsCodec) {
+  GradientPlan saved;
+  saved.topology = Topology::parameter_server;
+  saved.codec = "test_lowrank(start=7)";
+  GradientPlan over;  // saved before its codec began
+  over.until = 5;
+  MeasuredPlanning planning = make({{"a", saved}, {"b", over}});
+  Signature matrix = gradient_of(1 << 20, "auto(onebit)");
+  matrix.shape = {1024, 1024};
+  const GradientPlan first = planning.plan("a", matrix, 0);
+  EXPECT_EQ(first.codec, "none");
+  EXPECT_EQ(first.until, 7U);
+  EXPECT_EQ(planning.re_plan("a", matrix, first, 7), saved);
+  EXPECT_EQ(planning.plan("b", matrix, 0), over);
+  EXPECT_EQ(planning.re_plan("b", matrix, over, 5)->until, 0U);
+}
+
 /// The script's word and the file's: neither wins in silence.
 TEST_F(MeasuredPlanningTest, AFixedPlanOfAnotherTopologyThanTheUserNamesIsRefusedWithBoth) {
   MeasuredPlanning::Options options;

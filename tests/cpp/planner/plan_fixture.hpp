@@ -38,8 +38,8 @@ class PlanTest : public ::testing::Test {
  protected:
   PlanTest() { costs.inter.seconds_per_byte = 8e-9; }
 
-  Decision plan(const Signature& signature) const {
-    return plan_gradient({"conv1.weight", signature, host_of, costs, options, load});
+  Decision plan(const Signature& signature, std::uint32_t sequence = 0) const {
+    return plan_gradient({"conv1.weight", signature, host_of, costs, options, load, sequence});
   }
 
   /// The message of the InvalidArgument that planning ends in; empty if it does not.

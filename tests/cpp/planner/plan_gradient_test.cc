@@ -62,6 +62,38 @@ TEST_F(PlanTest, AlwaysMeansSmallGradientsToo) {
   EXPECT_TRUE(says(refusal(integers), "cannot be compressed with onebit"));
 }
 
+TEST_F(PlanTest, ACodecThatDoesNotApplyGivesWay) {
+  Signature matrix = gradient_of(1 << 20, "test_lowrank(start=1000)");
+  matrix.shape = {1024, 1024};
+  for (const std::uint32_t step : {0U, 1U, 999U}) {
+    const GradientPlan before = plan(matrix, step).plan;
+    EXPECT_EQ(before.codec, "none");
+    EXPECT_EQ(before.topology, Topology::ring) << "planned as what it is";
+    EXPECT_EQ(before.until, 1000U);
+    EXPECT_TRUE(says(before.reason, "test_lowrank(start=1000) begins with step 1000: none")) << before.reason;
+  }
+  EXPECT_EQ(plan(matrix, 1000).plan.codec, "test_lowrank(start=1000)");
+  EXPECT_EQ(plan(matrix, 1000).plan.until, 0U);
+  const GradientPlan vector = plan(gradient_of(1 << 20, "test_lowrank(start=1000)")).plan;
+  EXPECT_EQ(vector.codec, "none");
+  EXPECT_EQ(vector.until, 0U) << "for good";
+  EXPECT_TRUE(says(vector.reason, "test_lowrank(start=1000) does not apply to 1048576 x 1: none")) << vector.reason;
+  matrix.compression = "auto(onebit, test_lowrank(start=1000))";
+  EXPECT_EQ(plan(matrix, 0).plan.until, 1000U);
+  EXPECT_NE(plan(matrix, 0).plan.codec, "test_lowrank(start=1000)");
+  EXPECT_EQ(plan(matrix, 1000).plan.until, 0U);
+  matrix.shape = {10, 10};
+  EXPECT_EQ(plan(matrix, 0).plan.until, 0U) << "too small for any codec";
+}
+
+TEST_F(PlanTest, PayloadsThatAreAveragedAtOnceTakeNoRing) {
+  Signature matrix = gradient_of(1 << 20, "test_lowrank(start=0)");
+  matrix.shape = {1024, 1024};
+  EXPECT_EQ(plan(matrix).plan.topology, Topology::parameter_server);
+  matrix.topology = "ring";
+  EXPECT_TRUE(says(refusal(matrix), "averages the payloads of all ranks at once")) << refusal(matrix);
+}
+
 TEST_F(PlanTest, IntegersWithACodecAreRefusedByName) {
   Signature signature = gradient_of(kLarge, "onebit");
   signature.dtype = DType::int32;

@@ -72,6 +72,31 @@ TEST(Topology, EverySendMeetsItsReceiveAndEverythingIsDelivered) {
   }
 }
 
+TEST(Topology, ValuesAreSettledBeforeAnythingIsComputed) {
+  for (const Job& job : jobs()) {
+    if (job.codec != "onebit") continue;
+    const auto codec = make_codec(job.topology == Topology::direct ? "test_state(gather=1)" : "test_state(gather=0)");
+    WorkflowRequest request = job.request(*codec);
+    request.settles = true;
+    const Joint joint(request);
+    EXPECT_EQ(joint.fault(), "") << job.print();
+    for (const Workflow& workflow : joint.members()) {
+      std::vector<bool> follows(workflow.tasks.size(), false);
+      std::uint32_t proposals = 0;
+      for (std::size_t i = 0; i < workflow.tasks.size(); ++i) {
+        const Task& task = workflow.tasks[i];
+        const bool computes = task.primitive != Primitive::send && task.primitive != Primitive::recv;
+        if (task.settles && task.primitive == Primitive::merge) follows[i] = true;
+        if (task.settles && task.primitive == Primitive::encode) ++proposals;
+        EXPECT_TRUE(!computes || task.settles || follows[i] || job.members == 1) << job.print() << ", task " << i;
+        for (std::uint32_t s = 0; s < task.successor_count; ++s)
+          if (follows[i]) follows[workflow.successors[task.first_successor + s]] = true;
+      }
+      EXPECT_EQ(proposals, job.members > 1 ? 1U : 0U) << job.print();
+    }
+  }
+}
+
 TEST(Topology, BroadcastAndAllgatherMeetToo) {
   const auto codec = make_codec("none");
   for (const Job& job : jobs()) {
@@ -126,6 +151,8 @@ TEST(Topology, RefusesWhatNoRouteCarries) {
   EXPECT_THROW(build_workflow(Job{2, 1, Topology::ring, "", {0, 1}}.request(*topk)), InvalidArgument);
   const auto rounds = make_codec("test_tworound");
   EXPECT_THROW(build_workflow(Job{2, 1, Topology::two_level, "", {0, 1}}.request(*rounds)), InvalidArgument);
+  const auto averages = make_codec("test_lowrank");
+  EXPECT_THROW(build_workflow(Job{2, 1, Topology::ring, "", {0, 1}}.request(*averages)), InvalidArgument);
 }
 
 }  // namespace

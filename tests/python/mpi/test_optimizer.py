@@ -1,6 +1,7 @@
 """DistributedOptimizer against plain torch on the whole batch, and what it promises besides."""
 
 import copy
+import io
 import logging
 import warnings
 
@@ -283,7 +284,7 @@ def test_mismatch_in_backward_leaves_the_optimizer_usable(rank, size):
 # --- codec state ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", ["onebit", "none"])
+@pytest.mark.parametrize("codec", ["onebit", "none", "test_state", "test_lowrank"])
 def test_a_checkpoint_continues_bit_for_bit(codec, rank, size):
     data = make_data(size, 8)
     model = make_model()
@@ -291,7 +292,15 @@ def test_a_checkpoint_continues_bit_for_bit(codec, rank, size):
     for batch in data[:4]:
         step(model, optimizer, share(batch, rank))
     saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
-    if size > 1 and codec == "onebit":
+    if size > 1 and codec == "test_state":
+        states = saved[1]["casync"]["states"]
+        assert set(states) == {"0.weight", "2.weight"} and not saved[1]["casync"]["residuals"]
+        arrays = states["0.weight"]["arrays"]
+        assert states["0.weight"]["agreed"] and arrays["v"]["values"].numel() == 6000
+        assert [name for name, array in arrays.items() if array["shared"]] == ["tau"]
+        assert [name for name, array in arrays.items() if array["pending"]] == ["v"]
+        assert hvd.allgather_object(arrays["tau"]["values"].item()) == [arrays["tau"]["values"].item()] * size
+    elif size > 1 and codec != "none":
         residuals = saved[1]["casync"]["residuals"]
         assert set(residuals) == {"0.weight", "2.weight"}, "only those of at least min_numel elements are compressed"
         assert residuals["0.weight"].numel() == 6000 and residuals["0.weight"].abs().sum() > 0
@@ -306,6 +315,10 @@ def test_a_checkpoint_continues_bit_for_bit(codec, rank, size):
     again.load_state_dict(saved[0])
     resumed.load_state_dict(saved[1])
     assert str(resumed.state_dict()) == str(saved[1])
+    file = io.BytesIO()
+    torch.save(saved[1], file)
+    file.seek(0)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
     for batch in data[4:]:
         step(again, resumed, share(batch, rank))
     assert_same(model, again, rtol=0, atol=0)
@@ -323,6 +336,52 @@ def test_a_checkpoint_of_rank_0_alone_starts_residuals_at_zero(rank, size, caplo
     assert len(caplog.records) == (rank != 0)
     residuals = optimizer.state_dict()["casync"]["residuals"]
     assert all(values.abs().sum() > 0 for values in residuals.values()) == (rank == 0)
+
+
+def test_a_checkpoint_of_rank_0_alone_gives_what_is_shared(rank, size, caplog):
+    if size < 2:
+        pytest.skip("a world of one has no codec state")
+    model = make_model()
+    optimizer = wrap(model, compression="test_state")
+    for batch in make_data(size, 2):
+        step(model, optimizer, share(batch, rank))
+    saved = hvd.broadcast_object(optimizer.state_dict(), root_rank=0)
+    with caplog.at_level(logging.WARNING, logger="casync"):
+        optimizer.load_state_dict(saved)
+    assert len(caplog.records) == (rank != 0)
+    arrays = optimizer.state_dict()["casync"]["states"]["0.weight"]["arrays"]
+    assert set(arrays) == ({"v", "u", "tau"} if rank == 0 else {"tau"})
+    step(model, optimizer, share(make_data(size)[0], rank))
+    after = optimizer.state_dict()["casync"]["states"]["0.weight"]
+    assert after["agreed"] and torch.equal(after["arrays"]["tau"]["values"], arrays["tau"]["values"])
+    assert_replicas_identical(model)
+
+
+def test_a_checkpoint_from_before_codec_state_is_read(rank, size):
+    if size < 2:
+        pytest.skip("a world of one has no residuals")
+    model = make_model()
+    optimizer = wrap(model, compression="onebit")
+    step(model, optimizer, share(make_data(size)[0], rank))
+    saved = copy.deepcopy(optimizer.state_dict())
+    first = {key: value for key, value in saved["casync"].items() if key != "states"}
+    optimizer.load_state_dict({**saved, "casync": {**first, "format": 1}})
+    assert str(optimizer.state_dict()) == str(saved)
+    with pytest.raises(ValueError, match="format 3.*reads formats 1 and 2"):
+        optimizer.load_state_dict({**saved, "casync": {**first, "format": 3}})
+
+
+def test_state_of_another_model_is_refused(rank, size):
+    if size < 2:
+        pytest.skip("a world of one has no codec state")
+    model = make_model()
+    optimizer = wrap(model, compression="test_state")
+    step(model, optimizer, share(make_data(size)[0], rank))
+    saved = copy.deepcopy(optimizer.state_dict())
+    array = saved["casync"]["states"]["0.weight"]["arrays"]["v"]
+    array["values"] = array["values"][:17]
+    with pytest.raises(ValueError, match=r"0.weight.*holds 17 values of 'v'.*keeps 6000"):
+        optimizer.load_state_dict(saved)
 
 
 def test_broadcast_never_copies_codec_state(rank, size):

@@ -21,6 +21,7 @@ PLANS = st.builds(
     first_owner=UINT32,
     epoch=UINT32,
     reason=TEXT,
+    until=UINT32,
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
