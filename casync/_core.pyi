@@ -34,6 +34,7 @@ class StateArray(TypedDict):
 class CodecState(TypedDict):
     codec: str
     agreed: bool
+    steps: int
     arrays: dict[str, StateArray]
 
 class Session:

@@ -2,7 +2,8 @@
 
 State belongs to the job: it is kept under names, not handles, so it survives a change of partitions, owners and
 topology. It is each rank's own (a residual is what *this* rank has not yet sent), so nothing here communicates, and
-`broadcast_*` never copies it. Some arrays are shared: those are the same on every rank.
+`broadcast_*` never copies it. Some arrays are shared, and so is the count of a gradient's steps: those are the same on
+every rank.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def converted(state: Mapping[str, Any], convert: Callable[[Any], Any]) -> dict[s
 def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any] | None) -> None:
     """Put back what `collect` gave; names that it does not hold start anew. Nothing may be outstanding.
 
-    State of another rank or of a world of another size is not this rank's: only shared arrays are put back, the others
-    and residuals start anew, with one warning, and training goes on without what had not been sent when the checkpoint
+    State of another rank or of a world of another size is not this rank's: only what is shared is put back, other arrays and
+    residuals start anew, with one warning, and training goes on without what had not been sent when the checkpoint
     was made.
     """
     residuals: Mapping[str, Any] = {}

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@ namespace casync {
 struct CodecState {
   std::string codec;                       ///< canonical spec of whose it is; empty: nobody's
   bool agreed = false;                     ///< it holds what the ranks agreed on (Codec::agree)
+  std::uint32_t steps = 0;                 ///< of the gradient that came before
   std::vector<StateArray> arrays;          ///< all of Codec::state, or, where it was set, some
   std::vector<std::vector<float>> values;  ///< of the arrays
 };

@@ -37,7 +37,7 @@ struct GradientPlan {
   std::uint32_t first_owner = 0;  ///< partition p is owned by member (first_owner + p) mod N
   std::uint32_t epoch = 0;        ///< plans of one epoch hold together; a re-plan starts the next
   std::string reason;             ///< why, in words, with the predicted times
-  std::uint32_t until = 0;        ///< holds for the gradient's steps below this one, in which a codec begins; 0: for good
+  std::uint32_t until = 0;  ///< holds for the gradient's steps below this one, in which a codec begins; 0: for good
   friend bool operator==(const GradientPlan&, const GradientPlan&) = default;
 };
 

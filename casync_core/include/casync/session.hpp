@@ -102,7 +102,8 @@ class Session {
   std::vector<std::string> residual_names();
   std::vector<float> residual(const std::string& name);
   void set_residual(const std::string& name, std::span<const float> values);
-  /// The same for the state arrays of codecs. `set_state` may hold some of the arrays only: the others start anew when
+  /// The same for the state of codecs and the steps that are counted, of all gradients that a codec was or will be used
+  /// for. `set_state` may hold some of the arrays only: the others start anew when
   /// the gradient is next submitted; and all do if its codec is then another one. Throws InvalidArgument, naming tensor
   /// and array, if a tensor of this name is defined and the state does not fit it; so does a later `define`.
   std::vector<std::string> state_names();

@@ -38,7 +38,7 @@ struct Buffer {
 struct Slot {
   std::uint32_t partition = 0;
   std::uint8_t round = 0;
-  bool raw = false;       ///< elements of the gradient's dtype, or settled values; otherwise a payload of the plan's codec
+  bool raw = false;  ///< elements of the gradient's dtype, or settled values; otherwise a payload of the plan's codec
   std::size_t bytes = 0;  ///< upper limit
 };
 

@@ -57,20 +57,21 @@ py::dict to_dict(const CodecState& state) {
     arrays[py::str(array.name)] = py::dict("values"_a = to_array(state.values[i]), "per_element"_a = array.per_element,
                                            "shared"_a = array.shared, "pending"_a = array.pending);
   }
-  return py::dict("codec"_a = state.codec, "agreed"_a = state.agreed, "arrays"_a = arrays);
+  return py::dict("codec"_a = state.codec, "agreed"_a = state.agreed, "steps"_a = state.steps, "arrays"_a = arrays);
 }
 
 CodecState state_of(const py::dict& dict) {
   CodecState state;
   state.codec = dict["codec"].cast<std::string>();
   state.agreed = dict["agreed"].cast<bool>();
+  state.steps = dict["steps"].cast<std::uint32_t>();
   for (const auto& [name, item] : dict["arrays"].cast<py::dict>()) {
     const auto array = item.cast<py::dict>();
     using Values = py::array_t<float, py::array::c_style | py::array::forcecast>;
     const auto values = array["values"].cast<Values>();
     state.values.emplace_back(values.data(), values.data() + values.size());
-    state.arrays.push_back({name.cast<std::string>(), values.size(), array["per_element"].cast<bool>(), array["shared"].cast<bool>(),
-                            array["pending"].cast<bool>()});
+    state.arrays.push_back({name.cast<std::string>(), values.size(), array["per_element"].cast<bool>(),
+                            array["shared"].cast<bool>(), array["pending"].cast<bool>()});
   }
   return state;
 }

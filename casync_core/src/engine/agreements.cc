@@ -65,7 +65,7 @@ std::vector<std::uint64_t> Agreements::forget_all() {
 }
 
 std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,
-                                                        bool settles) const {
+                                                       bool settles) const {
   // A world of one is the identity (rule R9), in the gradient's own precision.
   const auto codec = make_codec(host_of_.size() == 1 ? "none" : verdict.plan.codec);
   WorkflowRequest request;

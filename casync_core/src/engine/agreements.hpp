@@ -29,7 +29,7 @@ class Agreements {
     std::shared_ptr<const Template> shape;
     std::shared_ptr<const Template> settling;  ///< which settles the codec's values first; null if it has none
     Settled settled = 0;                       ///< what a rank says that keeps them
-    bool eager = false;  ///< so small that it is sent before the peers have submitted theirs
+    bool eager = false;                        ///< so small that it is sent before the peers have submitted theirs
     std::vector<Early> early;
   };
 

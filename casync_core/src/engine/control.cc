@@ -61,7 +61,9 @@ Request get_definition(std::span<const std::byte> bytes) {
 }
 
 void put(Bytes& out, const Request& message) {
-  begin(out, ControlKind::request).put(message.settled);
+  ByteWriter writer = begin(out, ControlKind::request);
+  writer.put(message.settled);
+  writer.put(message.step);
   put_definition(out, message);
 }
 void put(Bytes& out, const Ready& message) { begin(out, ControlKind::ready).put(message); }
@@ -76,6 +78,7 @@ void put(Bytes& out, const Verdict& message) {
   writer.put(static_cast<std::uint32_t>(message.rows.size()));
   for (const std::int64_t rows : message.rows) writer.put(rows);
   writer.put(message.settled);
+  writer.put(message.step);
 }
 void put(Bytes& out, const Refuse& message) {
   ByteWriter writer = begin(out, ControlKind::refuse);
@@ -102,8 +105,10 @@ void put_plain(Bytes& out, ControlKind kind) { begin(out, kind); }
 Request get_request(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::request);
   const auto settled = reader.get<Settled>();
+  const auto step = reader.get<std::uint32_t>();
   Request request = get_definition(reader.take(reader.left()));
   request.settled = settled;
+  request.step = step;
   return request;
 }
 Ready get_ready(std::span<const std::byte> message) { return get_fixed<Ready>(message, ControlKind::ready); }
@@ -122,6 +127,7 @@ Verdict get_verdict(std::span<const std::byte> message) {
   verdict.rows.resize(members);
   for (std::int64_t& rows : verdict.rows) rows = reader.get<std::int64_t>();
   verdict.settled = reader.get<Settled>();
+  verdict.step = reader.get<std::uint32_t>();
   return verdict;
 }
 Refuse get_refuse(std::span<const std::byte> message) {

@@ -44,6 +44,7 @@ struct Request {
   Signature signature;
   std::string site;  ///< where in the user's program, e.g. "train.py:41"
   Settled settled = 0;
+  std::uint32_t step = 0;  ///< as this rank counts the gradient's steps, those before a checkpoint included
 };
 /// Any rank to root: submitted again, on the terms of `op`.
 struct Ready {
@@ -51,6 +52,7 @@ struct Ready {
   std::uint32_t sequence = 0;
   std::uint32_t wants_start = 1;  ///< whether the sender waits for a Start: an eager run has begun there already
   Settled settled = 0;
+  std::uint32_t step = 0;
 };
 /// Root to all: every rank agreed on `name`; it is `op` from now on, with this plan; begin.
 struct Verdict {
@@ -60,12 +62,14 @@ struct Verdict {
   GradientPlan plan;
   std::vector<std::int64_t> rows;  ///< allgather: rows per member
   Settled settled = 0;             ///< what all ranks say; 0 where they differ
+  std::uint32_t step = 0;          ///< the highest count
 };
 /// Root to all: every rank is ready for this run of `op`; begin. Verdicts and starts reach all ranks in one order.
 struct Start {
   std::uint32_t op = 0;
   std::uint32_t sequence = 0;
-  Settled settled = 0;  ///< what all ranks say; 0 where they differ
+  Settled settled = 0;     ///< what all ranks say; 0 where they differ
+  std::uint32_t step = 0;  ///< the highest count
 };
 /// Root to all: this run of `name` will not happen.
 struct Refuse {
@@ -113,7 +117,7 @@ Links get_links(std::span<const std::byte> message);
 Costs get_costs(std::span<const std::byte> message);
 Abort get_abort(std::span<const std::byte> message);
 
-/// What Event::define carries: a Request whose sequence and settled values mean nothing.
+/// What Event::define carries: a Request of which only name, signature and site mean anything.
 void put_definition(Bytes& out, const Request& definition);
 Request get_definition(std::span<const std::byte> bytes);
 

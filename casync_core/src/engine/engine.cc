@@ -138,7 +138,7 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
 }
 
 void Engine::on_submit(const Event& event) {
-  const std::uint32_t run = submissions_.submit(event.id, event.value, event.tag);
+  const std::uint32_t run = submissions_.submit(event.id, event.value, event.tag, event.sequence);
   if (failure_) {
     finish(run, failure_->status, failure_->text);
   } else if (left_[0]) {

@@ -61,6 +61,8 @@ class Engine {
   /// Which registration `instance` runs, and how many runs of the name came before.
   std::uint32_t registration_of(std::uint32_t instance) const { return submissions_.run(instance).registration; }
   std::uint32_t sequence_of(std::uint32_t instance) const { return submissions_.run(instance).sequence; }
+  /// How many of its steps came before in this job, which may have been interrupted; alike on all ranks.
+  std::uint32_t step_of(std::uint32_t instance) const { return submissions_.run(instance).step; }
   std::uint32_t op_of(std::uint32_t instance) const { return submissions_.run(instance).op; }
   const GradientPlan* plan_of(std::uint32_t registration) const;
 

@@ -26,8 +26,8 @@ class EventLog::Watched final : public Planning {
     return *written(log::Question::plan, std::optional(planning_->plan(name, signature, sequence)));
   }
   void costs_of(std::uint32_t member, std::span<const std::byte> costs) override { planning_->costs_of(member, costs); }
-  std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature,
-                                      const GradientPlan& current, std::uint32_t sequence) override {
+  std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature, const GradientPlan& current,
+                                      std::uint32_t sequence) override {
     return written(log::Question::re_plan, planning_->re_plan(name, signature, current, sequence));
   }
 

@@ -94,7 +94,7 @@ void Ledger::request(std::uint32_t member, const Request& request, Nanoseconds n
   Run& run = open(entry, request.sequence, now);
   run.requested = true;
   run.rows[member] = request.signature.shape.rows;
-  mark(entry, run, member, static_cast<std::uint32_t>(terms - entry.known.begin()), request.settled);
+  mark(entry, run, member, static_cast<std::uint32_t>(terms - entry.known.begin()), request.settled, request.step);
 }
 
 void Ledger::ready(std::uint32_t member, const Ready& ready, Nanoseconds now) {
@@ -108,7 +108,7 @@ void Ledger::ready(std::uint32_t member, const Ready& ready, Nanoseconds now) {
   if (refuse_again(entry, ready.sequence)) return;
   Run& run = open(entry, ready.sequence, now);
   if (ready.wants_start != 0) run.wants_start = true;
-  mark(entry, run, member, terms, ready.settled);
+  mark(entry, run, member, terms, ready.settled, ready.step);
 }
 
 bool Ledger::incomplete(std::uint32_t op, std::uint32_t sequence) const {
@@ -123,8 +123,10 @@ bool Ledger::refuse_again(Entry& entry, std::uint32_t sequence) {
   return at != entry.refused.end();
 }
 
-void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, Settled settled) {
+void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, Settled settled,
+                  std::uint32_t step) {
   run.settled = run.count == 0 || run.settled == settled ? settled : 0;
+  run.step = run.count == 0 ? step : std::max(run.step, step);
   run.terms[member] = terms;
   ++run.count;
   if (run.count == members_) {
@@ -150,14 +152,14 @@ void Ledger::decide(Entry& entry, Run& run) {
   }
   const Terms& terms = entry.known[first];
   if (run.requested) {
-    Verdict verdict{entry.name, run.sequence, terms.op, {}, {}, run.settled};
+    Verdict verdict{entry.name, run.sequence, terms.op, {}, {}, run.settled, run.step};
     if (terms.signature.kind == OpKind::allgather) verdict.rows = run.rows;
     close(run);
     decisions_.verdict(verdict, terms.signature);
   } else {
     const bool wanted = run.wants_start;
     close(run);
-    if (wanted) decisions_.start({terms.op, run.sequence, run.settled});
+    if (wanted) decisions_.start({terms.op, run.sequence, run.settled, run.step});
   }
 }
 

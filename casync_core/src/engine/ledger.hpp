@@ -55,6 +55,7 @@ class Ledger {
     bool wants_start = false;
     bool warned = false;
     Settled settled = 0;  // of all who have reported
+    std::uint32_t step = 0;
     Nanoseconds since = 0;
     std::vector<std::uint32_t> terms;  // per member, kNoTerms if not reported
     std::vector<std::int64_t> rows;    // per member
@@ -70,7 +71,7 @@ class Ledger {
   void count(Entry& entry, std::uint32_t member, std::uint32_t sequence);
   Run& open(Entry& entry, std::uint32_t sequence, Nanoseconds now);
   bool refuse_again(Entry& entry, std::uint32_t sequence);
-  void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, Settled settled);
+  void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, Settled settled, std::uint32_t step);
   void decide(Entry& entry, Run& run);
   void refuse(Entry& entry, Run& run, Status status, std::string text);
   void close(Run& run);

@@ -22,7 +22,7 @@ Ledger::Decisions Negotiation::decisions() {
           [this](const Verdict& agreed, const Signature& signature) {
             Verdict verdict = agreed;
             const Agreements::Op* const known = agreements_.find(verdict.op);
-            verdict.plan = known != nullptr ? known->plan : planning_.plan(verdict.name, signature, verdict.sequence);
+            verdict.plan = known != nullptr ? known->plan : planning_.plan(verdict.name, signature, verdict.step);
             out_.tell_all(verdict);
             hear(verdict);
           },
@@ -52,8 +52,8 @@ void Negotiation::submit(std::uint32_t index, std::int64_t rows, Nanoseconds now
   Submissions::Run& run = submissions_.run(index);
   if (run.op == Submissions::kNone) {
     const Submissions::Registration& registration = submissions_.registration(run.registration);
-    Request request{submissions_.text(run.name), run.sequence, registration.signature, registration.site,
-                    run.settled};
+    Request request{submissions_.text(run.name), run.sequence, registration.signature,
+                    registration.site,           run.settled,  run.step};
     if (registration.signature.kind == OpKind::allgather) request.signature.shape.rows = rows;
     to_root(request, now);
     return;
@@ -64,7 +64,7 @@ void Negotiation::submit(std::uint32_t index, std::int64_t rows, Nanoseconds now
     run.eager_bytes = op.shape->largest_message;
     eager_bytes_ += run.eager_bytes;
   }
-  to_root(Ready{run.op, run.sequence, eager ? 0U : 1U, run.settled}, now);
+  to_root(Ready{run.op, run.sequence, eager ? 0U : 1U, run.settled, run.step}, now);
   // The ledger may have refused it, or started it at once.
   if (eager && run.active && !run.begun) outcomes_.begin(index);
 }
@@ -110,6 +110,7 @@ void Negotiation::hear(const Verdict& verdict) {
   agreements_.agree(verdict, name, registration.signature);
   run.op = verdict.op;
   run.settled = verdict.settled;
+  run.step = verdict.step;
   if (Agreements::lasts(registration.signature.kind)) registration.op = verdict.op;
   outcomes_.begin(index);
 }
@@ -124,9 +125,9 @@ bool Negotiation::tell_new_plan(const Start& start) {
   const std::uint32_t index = submissions_.find_run(op.name, start.sequence);
   CASYNC_CHECK(index != Submissions::kNone, "a start of ", name, ", which is not outstanding on the root");
   const Submissions::Registration& registration = submissions_.registration(submissions_.run(index).registration);
-  auto plan = planning_.re_plan(name, registration.signature, op.plan, start.sequence);
+  auto plan = planning_.re_plan(name, registration.signature, op.plan, start.step);
   if (!plan) return false;
-  const Verdict verdict{name, start.sequence, start.op, std::move(*plan), {}, start.settled};
+  const Verdict verdict{name, start.sequence, start.op, std::move(*plan), {}, start.settled, start.step};
   out_.tell_all(verdict);
   hear(verdict);
   return true;
@@ -143,6 +144,7 @@ void Negotiation::hear(const Start& start) {
   }
   if (submissions_.run(index).begun) return;  // eager here, held back elsewhere
   submissions_.run(index).settled = start.settled;
+  submissions_.run(index).step = start.step;
   outcomes_.begin(index);
 }
 

@@ -58,7 +58,8 @@ class LoggedPlanning final : public Planning {
   GradientPlan plan(const std::string&, const Signature&, std::uint32_t) override {
     return answer<std::optional<GradientPlan>>(log::Question::plan, log::get_answered_plan).value_or(GradientPlan{});
   }
-  std::optional<GradientPlan> re_plan(const std::string&, const Signature&, const GradientPlan&, std::uint32_t) override {
+  std::optional<GradientPlan> re_plan(const std::string&, const Signature&, const GradientPlan&,
+                                      std::uint32_t) override {
     return answer<std::optional<GradientPlan>>(log::Question::re_plan, log::get_answered_plan);
   }
   /// A question that the logged Engine did not ask here.

@@ -10,7 +10,8 @@ void Submissions::define(Request definition) {
   registrations_.push_back({at->second, std::move(definition.signature), std::move(definition.site)});
 }
 
-std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t handle, Settled settled) {
+std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t handle, Settled settled,
+                                  std::uint32_t step) {
   if (free_runs_.empty()) {
     free_runs_.push_back(runs());
     runs_.emplace_back();
@@ -25,7 +26,8 @@ std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t hand
                    .op = what.op,
                    .sequence = name.next_sequence++,
                    .handle = handle,
-                   .settled = settled};
+                   .settled = settled,
+                   .step = step};
   name.runs[runs_[number].sequence % 2] = number;
   ++outstanding_;
   return number;

@@ -34,14 +34,16 @@ class Submissions {
     std::uint32_t op = kNone;
     std::uint32_t sequence = 0;
     std::uint64_t handle = 0;
-    Settled settled = 0;          ///< of this rank until it begins, then of all
+    // Of this rank until it begins, then of all:
+    Settled settled = 0;
+    std::uint32_t step = 0;
     std::size_t eager_bytes = 0;  ///< of the messages that it sent unasked
   };
 
   /// The next registration: they are numbered in order.
   void define(Request definition);
   /// Returns the number of the new run.
-  std::uint32_t submit(std::uint32_t registration, std::uint64_t handle, Settled settled = 0);
+  std::uint32_t submit(std::uint32_t registration, std::uint64_t handle, Settled settled = 0, std::uint32_t step = 0);
   void begin(std::uint32_t run);
   void end(std::uint32_t run);
 

@@ -79,7 +79,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   segment.dtype = signature.dtype;
   segment.range = task.settles ? Range{0, shape.shape.numel()} : range;
   segment.name_hash = definition.name_hash;
-  segment.sequence = context.sequence;
+  segment.sequence = context.step;
   segment.rank = context.rank;
   segment.role = task.role;
   segment.round = task.round;

@@ -38,7 +38,8 @@ struct Job {
 struct ComputeContext {
   std::uint32_t members = 1;
   std::uint16_t rank = 0;
-  std::uint32_t sequence = 0;
+  std::uint32_t step = 0;
+  bool contents = true;  ///< false: nothing will be computed, so nothing is kept
 };
 
 /// Fills `job` for compute task `task` of `instance`.

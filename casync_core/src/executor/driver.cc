@@ -35,6 +35,7 @@ void Driver::define(std::uint32_t registration, const Request& definition) {
 void Driver::submit(std::uint32_t registration, Operation* operation) {
   apply({.kind = EventKind::submit,
          .id = registration,
+         .sequence = memory_.steps(operation->definition->name),
          .tag = memory_.settled(*operation->definition),
          .size = static_cast<std::uint64_t>(operation->rows),
          .value = reinterpret_cast<std::uint64_t>(operation)});
@@ -140,7 +141,7 @@ void Driver::emit(const Action& action) {
   switch (action.kind) {
     case ActionKind::begin:
       memory_.begin(action.id, engine_.shape(action.id), reinterpret_cast<Operation*>(action.value));
-      if (transport_.size() > 1) take_over(memory_, engine_.shape(action.id), action.id, options_.contents);
+      if (transport_.size() > 1) take_over(memory_, engine_.shape(action.id), action.id, context_of(action.id));
       break;
     case ActionKind::reserve:
       memory_.reserve(action.id, action.task);
@@ -206,7 +207,7 @@ void Driver::finish(const Action& action) {
 
 ComputeContext Driver::context_of(std::uint32_t instance) const {
   return {static_cast<std::uint32_t>(transport_.size()), static_cast<std::uint16_t>(transport_.rank()),
-          engine_.sequence_of(instance)};
+          engine_.step_of(instance), options_.contents};
 }
 
 void Driver::start_send(const Action& action) {

@@ -37,7 +37,7 @@ bool Kept::fits(const Codec& codec, const Shape& shape) const {
 
 void Kept::start(const Codec& codec, const Shape& shape, const std::string& name, std::uint64_t name_hash,
                  bool contents) {
-  CodecState fresh{codec.info().spec, false, {}, {}};
+  CodecState fresh{codec.info().spec, false, state_.steps, {}, {}};
   if (contents) {
     fresh.arrays = codec.state(shape);
     fresh.values = started(codec, shape, name_hash);
@@ -93,10 +93,10 @@ void check_state(const std::string& name, const CodecState& state, const Shape& 
     const auto at = std::ranges::find(wanted, state.arrays[i].name, &StateArray::name);
     const std::int64_t elements = state.arrays[i].elements;
     if (at != wanted.end() && at->elements == elements) continue;
-    throw InvalidArgument(detail::concat(
-        "tensor ", name, ": the codec state that was set holds ", elements, " values of '", state.arrays[i].name,
-        "', and codec ", state.codec, " keeps ", at == wanted.end() ? 0 : at->elements, " of a ", shape.rows, " x ",
-        shape.cols, " gradient; load the state that was saved with this model, or none"));
+    throw InvalidArgument(detail::concat("tensor ", name, ": the codec state that was set holds ", elements,
+                                         " values of '", state.arrays[i].name, "', and codec ", state.codec, " keeps ",
+                                         at == wanted.end() ? 0 : at->elements, " of a ", shape.rows, " x ", shape.cols,
+                                         " gradient; load the state that was saved with this model, or none"));
   }
 }
 

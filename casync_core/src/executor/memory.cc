@@ -100,6 +100,11 @@ std::byte* Memory::address(std::uint32_t instance, std::uint32_t partition, Buff
   return nullptr;
 }
 
+std::uint32_t Memory::steps(const std::string& name) const {
+  const auto at = kept_.find(name);
+  return at == kept_.end() ? 0 : at->second.state().steps;
+}
+
 Settled Memory::settled(const Definition& definition) const {
   const auto at = kept_.find(definition.name);
   const bool settled = at != kept_.end() && at->second.agreed(definition.signature.shape);

@@ -43,6 +43,8 @@ class Memory {
 
   /// What is kept of gradients, by tensor name. An entry stays where it is until it is erased.
   std::unordered_map<std::string, Kept>& kept() { return kept_; }
+  /// How many steps of gradient `name` are counted.
+  std::uint32_t steps(const std::string& name) const;
   /// Whose values are kept for what `definition` names, as control.hpp says it.
   Settled settled(const Definition& definition) const;
   /// What `instance` uses of it; null: nothing.

@@ -83,26 +83,28 @@ void join(Operation& operation, std::vector<float>& left) {
 
 }  // namespace
 
-void take_over(Memory& memory, const Template& shape, std::uint32_t instance, bool contents) {
+void take_over(Memory& memory, const Template& shape, std::uint32_t instance, const ComputeContext& context) {
   Operation& operation = memory.operation(instance);
   const Definition& definition = *operation.definition;
   const Signature& signature = definition.signature;
   const CodecInfo& info = shape.codec->info();
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
-  if (signature.kind != OpKind::allreduce || !sums || !is_floating(signature.dtype) || shape.provisional) return;
+  if (signature.kind != OpKind::allreduce || !sums || !is_floating(signature.dtype)) return;
   const auto found = memory.kept().find(definition.name);
-  if (info.identity && found == memory.kept().end()) return;
+  if (info.identity && !shape.provisional && found == memory.kept().end()) return;
   Kept& kept = found == memory.kept().end() ? memory.kept()[definition.name] : found->second;
+  kept.count(context.step);
+  if (shape.provisional) return;
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
 
   std::vector<float> left;
   if (info.feedback != Feedback::wrapper) left = std::exchange(kept.residual, {});
   if (!kept.fits(*shape.codec, signature.shape)) {
     if (!kept.restores(*shape.codec)) add_to(left, kept.pending());
-    kept.start(*shape.codec, signature.shape, definition.name, definition.name_hash, contents);
+    kept.start(*shape.codec, signature.shape, definition.name, definition.name_hash, context.contents);
   }
   memory.kept_of(instance) = &kept;
-  if (!contents) return;
+  if (!context.contents) return;
   if (info.feedback == Feedback::wrapper && kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
   const bool carries = left.size() == numel && numel > 0;
   if (carries && info.feedback == Feedback::wrapper) {
@@ -112,10 +114,6 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, bo
   } else if (carries) {
     join(operation, left);
     memory.carried(instance) = std::move(left);
-  }
-  if (info.identity) {  // which keeps nothing
-    memory.kept_of(instance) = nullptr;
-    memory.kept().erase(definition.name);
   }
 }
 

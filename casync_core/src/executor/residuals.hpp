@@ -6,15 +6,15 @@
 #include "executor/memory.hpp"
 #include "task/instance.hpp"
 
-/// What becomes of what is kept of gradients besides encoding, which is the codec's: it outlives a change of plan and an
-/// abort. Called on the progress thread.
+/// What becomes of what is kept of gradients besides encoding, which is the codec's: it outlives a change of plan and
+/// an abort. Called on the progress thread.
 namespace casync {
 
 /// `instance` begins: finds what is kept of its gradient, and starts the codec's state if there is none or another's.
 /// What another codec held back goes where this one holds it back, or, if it never does, joins the input, once: the
 /// plan may change its codec and no mass is lost. The sum is then written to the output, which becomes the input.
-/// `contents` false: nothing will be computed, so nothing is made.
-void take_over(Memory& memory, const Template& shape, std::uint32_t instance, bool contents);
+/// Counts the step.
+void take_over(Memory& memory, const Template& shape, std::uint32_t instance, const ComputeContext& context);
 
 /// `run` ended before it was through, and no worker is at it any more. Afterwards exactly one holds of each partition:
 ///   delivered     the output holds the final value, and the residual what this rank's encoding lost;

@@ -39,8 +39,8 @@ class MeasuredPlanning final : public Planning {
 
   GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) override;
   void costs_of(std::uint32_t member, std::span<const std::byte> costs) override;
-  std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature,
-                                      const GradientPlan& current, std::uint32_t sequence) override;
+  std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature, const GradientPlan& current,
+                                      std::uint32_t sequence) override;
 
   /// Throws InvalidArgument, as plan_gradient does, for a tensor that no plan or not its fixed plan can carry.
   static void check(const Options& options, const std::string& name, const Signature& signature);

@@ -98,8 +98,8 @@ struct Session::Impl {
   std::unordered_map<std::string, std::uint32_t> definition_index;
   std::vector<std::uint32_t> names;  // of the definitions, numbered
   std::unordered_map<std::string, std::uint32_t> name_index;
-  std::vector<bool> outstanding;  // by name
-  std::vector<OptimizerTerms> optimizers;  // of the definitions
+  std::vector<bool> outstanding;                           // by name
+  std::vector<OptimizerTerms> optimizers;                  // of the definitions
   std::unordered_map<std::string, CodecState> set_states;  // without values: what definitions to come must fit
   std::deque<Slot> slots;
   std::vector<std::uint32_t> free_slots;
@@ -315,7 +315,7 @@ std::vector<std::string> Session::state_names() {
   std::vector<std::string> names;
   impl_->executor->inspect([&](Driver& driver, const Engine&) {
     for (const auto& [name, kept] : driver.memory().kept()) {
-      if (!kept.state().arrays.empty()) names.push_back(name);
+      if (kept.state().steps > 0) names.push_back(name);
     }
   });
   return names;
@@ -342,7 +342,7 @@ void Session::set_state(const std::string& name, CodecState state) {
     if (last != impl_->definitions.rend()) {
       check_state(name, state, last->signature.shape);
     } else {
-      impl_->set_states[name] = {state.codec, state.agreed, state.arrays, {}};
+      impl_->set_states[name] = {state.codec, state.agreed, 0, state.arrays, {}};
     }
   }
   impl_->executor->inspect(

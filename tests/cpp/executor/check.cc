@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "casync/error.hpp"
@@ -160,7 +161,7 @@ class Program final : public VirtualProgram {
         continue;
       }
       ran_[t] = true;
-      step.result = references_[t].step(step.inputs, s);
+      step.result = references_[t].step(step.inputs, steps_run_[tensors[t].name]++);
       const DType dtype = tensors[t].signature.dtype;
       for (std::size_t i = 0; is_floating(dtype) && i < step.result.size() / size_of(dtype); ++i) {
         step.nonfinite |= !std::isfinite(reference::read(step.result.data(), i, dtype));
@@ -267,6 +268,7 @@ class Program final : public VirtualProgram {
   std::vector<Place> places_;
   std::vector<Step> steps_;
   std::vector<bool> ran_;
+  std::map<std::string, std::uint32_t> steps_run_;  // what was refused is not counted
 };
 
 }  // namespace

@@ -60,7 +60,8 @@ TEST_F(LogTest, RealRanksReplayToTheSameActions) {
         auto& values = memory[static_cast<std::size_t>(session.rank())];
         for (int step = 0; step < 4; ++step) {
           std::vector<Session::Handle> handles;
-          for (const char* codec : {"none", "onebit", "terngrad(bits=2)", "fp16", "test_topk(ratio=0.1)", "test_state", "auto"}) {
+          for (const char* codec :
+               {"none", "onebit", "terngrad(bits=2)", "fp16", "test_topk(ratio=0.1)", "test_state", "auto"}) {
             for (const std::int64_t numel : {100, 50'000}) {
               Signature signature;
               signature.shape = {numel, 1};

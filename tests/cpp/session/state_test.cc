@@ -1,4 +1,5 @@
-// What codecs keep of a gradient, in whole sessions: settled once, conserved, saved and put back, begun when it is time.
+// What codecs keep of a gradient, in whole sessions: settled once, conserved, saved and put back, begun when it is
+// time.
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -138,14 +139,14 @@ TEST_P(CodecStates, AreSettledInTheFirstStepAndLoseNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , CodecStates,
-    testing::Values(Case{1, kCodec, "ps"}, Case{2, kCodec, "ps"}, Case{3, kCodec, "ps"}, Case{4, kCodec, "two_level"},
-                    Case{5, kCodec, "ps"}, Case{3, kCodec, "ring"}, Case{3, kCodec, "direct"},
-                    Case{4, "test_state(gather=1)", "auto"}),
-    [](const auto& test) {
-      return detail::concat(test.param.topology, test.param.size, test.param.codec == kCodec ? "" : "_gather");
-    });
+INSTANTIATE_TEST_SUITE_P(, CodecStates,
+                         testing::Values(Case{1, kCodec, "ps"}, Case{2, kCodec, "ps"}, Case{3, kCodec, "ps"},
+                                         Case{4, kCodec, "two_level"}, Case{5, kCodec, "ps"}, Case{3, kCodec, "ring"},
+                                         Case{3, kCodec, "direct"}, Case{4, "test_state(gather=1)", "auto"}),
+                         [](const auto& test) {
+                           return detail::concat(test.param.topology, test.param.size,
+                                                 test.param.codec == kCodec ? "" : "_gather");
+                         });
 
 TEST(CodecState, IsNotSettledByAGradientThatIsNotFinite) {
   spawn(3, [](Session& session) {
@@ -237,6 +238,7 @@ TEST(CodecState, InterruptedAndResumedEqualsUninterrupted) {
     EXPECT_EQ(session.state("w").values, saved.values) << "readable before its first use";
   });
   for (int r = 0; r < 3; ++r) {
+    EXPECT_EQ(second.states.of(r).steps, 5U);
     EXPECT_EQ(second.results.of(r), all.results.of(r));
     EXPECT_EQ(second.states.of(r).values, all.states.of(r).values);
   }
@@ -321,8 +323,10 @@ TEST(CodecState, ACodecThatBeginsLaterFindsWhatIsKeptAsItWas) {
   spawn(3, [&](Session& session) {
     const auto registration = session.define("w", signature_of(codec, shape), "test");
     const Floats residual = gradient_of(10 + session.rank(), 0, shape.numel());
-    const CodecState state{
-        .codec = codec, .arrays = {{.name = "q", .elements = 80, .shared = true}}, .values = {Floats(80, 2)}};
+    const CodecState state{.codec = codec,
+                           .steps = 0,
+                           .arrays = {{.name = "q", .elements = 80, .shared = true}},
+                           .values = {Floats(80, 2)}};
     session.set_residual("w", residual);
     session.set_state("w", state);
     Floats values;
@@ -348,6 +352,22 @@ TEST(CodecState, ACodecThatBeginsLaterFindsWhatIsKeptAsItWas) {
     results.put(session.rank(), values);
   });
   EXPECT_TRUE(results.alike());
+}
+
+TEST(CodecState, TheStepsBeforeACheckpointCount) {
+  const Shape shape{100, 80};
+  spawn(3, [&](Session& session) {
+    const auto registration = session.define("w", signature_of("test_lowrank(start=9)", shape), "test");
+    CodecState state;
+    state.steps = 7;
+    if (session.rank() == 1) session.set_state("w", state);  // who has none hears of it
+    for (std::uint32_t step = 7; step < 11; ++step) {
+      Floats values = gradient_of(session.rank(), step, shape.numel());
+      run(session, registration, values.data(), values.data());
+      EXPECT_EQ(session.plan(registration)->codec, step < 9 ? "none" : "test_lowrank(start=9)") << step;
+      EXPECT_EQ(session.state("w").steps, step + 1);
+    }
+  });
 }
 
 TEST(CodecState, SmallGradientsBeginLaterToo) {

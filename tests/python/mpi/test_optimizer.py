@@ -284,7 +284,7 @@ def test_mismatch_in_backward_leaves_the_optimizer_usable(rank, size):
 # --- codec state ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", ["onebit", "none", "test_state", "test_lowrank"])
+@pytest.mark.parametrize("codec", ["onebit", "none", "terngrad", "test_state", "test_lowrank", "test_lowrank(start=3)"])
 def test_a_checkpoint_continues_bit_for_bit(codec, rank, size):
     data = make_data(size, 8)
     model = make_model()
@@ -300,13 +300,13 @@ def test_a_checkpoint_continues_bit_for_bit(codec, rank, size):
         assert [name for name, array in arrays.items() if array["shared"]] == ["tau"]
         assert [name for name, array in arrays.items() if array["pending"]] == ["v"]
         assert hvd.allgather_object(arrays["tau"]["values"].item()) == [arrays["tau"]["values"].item()] * size
-    elif size > 1 and codec != "none":
+    elif size > 1 and codec == "onebit":
         residuals = saved[1]["casync"]["residuals"]
         assert set(residuals) == {"0.weight", "2.weight"}, "only those of at least min_numel elements are compressed"
         assert residuals["0.weight"].numel() == 6000 and residuals["0.weight"].abs().sum() > 0
         assert (saved[1]["casync"]["rank"], saved[1]["casync"]["size"]) == (rank, size)
     else:
-        assert "casync" not in saved[1]
+        assert ("casync" in saved[1]) == (size > 1 and codec != "none")
     for batch in data[4:]:
         step(model, optimizer, share(batch, rank))
 
@@ -335,7 +335,7 @@ def test_a_checkpoint_of_rank_0_alone_starts_residuals_at_zero(rank, size, caplo
         optimizer.load_state_dict(saved)
     assert len(caplog.records) == (rank != 0)
     residuals = optimizer.state_dict()["casync"]["residuals"]
-    assert all(values.abs().sum() > 0 for values in residuals.values()) == (rank == 0)
+    assert set(residuals) == ({"0.weight", "2.weight"} if rank == 0 else set())
 
 
 def test_a_checkpoint_of_rank_0_alone_gives_what_is_shared(rank, size, caplog):
@@ -366,7 +366,7 @@ def test_a_checkpoint_from_before_codec_state_is_read(rank, size):
     saved = copy.deepcopy(optimizer.state_dict())
     first = {key: value for key, value in saved["casync"].items() if key != "states"}
     optimizer.load_state_dict({**saved, "casync": {**first, "format": 1}})
-    assert str(optimizer.state_dict()) == str(saved)
+    assert str(optimizer.state_dict()["casync"]["residuals"]) == str(saved["casync"]["residuals"])
     with pytest.raises(ValueError, match="format 3.*reads formats 1 and 2"):
         optimizer.load_state_dict({**saved, "casync": {**first, "format": 3}})
 
@@ -404,7 +404,7 @@ def test_a_new_optimizer_starts_without_residuals_and_owns_its_names(rank, size)
     step(model, first, batch)
     other = make_model()
     second = wrap(other, compression="onebit")
-    assert all(len(values) == 0 for values in second.state_dict()["casync"]["residuals"].values())
+    assert not second.state_dict()["casync"]["residuals"]
     F.cross_entropy(model(batch[0]), batch[1]).backward()
     with pytest.raises(ValueError, match="made later"):
         first.step()

@@ -9,9 +9,9 @@
 /// `test_lowrank(start=0)`: stands for the codecs that encode a whole gradient in two rounds whose merges average, as
 /// PowerSGD does, with rank 1. It keeps the vector q, the same on every rank, which decoding writes:
 ///   round 0   p = M q, averaged          round 1   p = p / |p|;  q = M' p, averaged        D = p q'
-/// for M = gradient + residual; a rank's residual is M - p q' with its own q. Decoded is what the averaged payloads say,
-/// so values that are not finite make all of it NaN, and q and the residual stay. Applies to matrices, from step `start`
-/// on. Scalar code: it is for tests of the runtime.
+/// for M = gradient + residual; a rank's residual is M - p q' with its own q. Decoded is what the averaged payloads
+/// say, so values that are not finite make all of it NaN, and q and the residual stay. Applies to matrices, from step
+/// `start` on. Scalar code: it is for tests of the runtime.
 namespace casync::codec {
 namespace {
 
