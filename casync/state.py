@@ -79,9 +79,9 @@ def converted(state: Mapping[str, Any], convert: Callable[[Any], Any]) -> dict[s
 def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any] | None) -> None:
     """Put back what `collect` gave; names that it does not hold start anew. Nothing may be outstanding.
 
-    State of another rank or of a world of another size is not this rank's: only what is shared is put back, other arrays and
-    residuals start anew, with one warning, and training goes on without what had not been sent when the checkpoint
-    was made.
+    State of another rank or of a world of another size is not this rank's: only what is shared is put back, other
+    arrays and residuals start anew, with one warning, and training goes on without what had not been sent when the
+    checkpoint was made.
     """
     residuals: Mapping[str, Any] = {}
     states: Mapping[str, Any] = {}
