@@ -1,8 +1,10 @@
-"""The command `casync compll`: check, format, count and translate CompLL files."""
+"""The command `casync compll`: check, format, count, translate, test and time CompLL files."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +13,11 @@ from casync.compll import typed
 from casync.compll.check import check_program
 from casync.compll.count import PAPER, count_lines, table
 from casync.compll.cpu.emit import emit
-from casync.compll.diagnostics import CompllError
 from casync.compll.fmt import format_program
 from casync.compll.library import library_files
 from casync.compll.parser import parse
 from casync.compll.tree import Program
-from casync.errors import NotAvailableError
+from casync.errors import CasyncError, NotAvailableError
 
 __all__ = ["main"]
 
@@ -32,6 +33,11 @@ def _parser() -> argparse.ArgumentParser:
     shown = commands.add_parser("show", help="print the code that is generated for a file")
     shown.add_argument("file", metavar="FILE", help="a .cll file")
     shown.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
+    tested = commands.add_parser("test", help="try everything a codec promises")
+    timed = commands.add_parser("bench", help="how fast a codec is on one core, beside a copy of the gradient")
+    for command in (tested, timed):
+        command.add_argument("spec", metavar="FILE", help="a .cll file or a codec's name, with parameters or without")
+    timed.add_argument("--mib", type=_positive, default=256, help="size of the gradient, larger than the caches (256)")
     counted = commands.add_parser("count", help="lines of logic and of functions, beside table 5 of the paper")
     counted.add_argument("files", nargs="*", metavar="FILE", help="files to count (default: the library)")
     return parser
@@ -47,8 +53,12 @@ def main(argv: Sequence[str]) -> int:
             return _format(Path(arguments.file), arguments.check)
         if arguments.command == "show":
             return _show(Path(arguments.file), arguments.target)
+        if arguments.command == "test":
+            return _test(arguments.spec)
+        if arguments.command == "bench":
+            return _bench(arguments.spec, arguments.mib)
         return _count(arguments.files)
-    except (CompllError, NotAvailableError, OSError, UnicodeDecodeError) as error:
+    except (CasyncError, OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
 
@@ -76,6 +86,55 @@ def _summary(codec: typed.Codec) -> str:
     items = ", ".join(f"{item.type}{' behind their count' if item.counted else ''}" for item in codec.payload)
     size = "fixed size" if codec.fixed_size else "bounded size"
     return f"{' then '.join(codec.properties.rounds)}; feedback {codec.properties.feedback}; {size}: {items}"
+
+
+def _test(spec: str) -> int:
+    _need_numpy("casync compll test")
+    from rich.console import Console
+
+    from casync.compll.conformance.checks import CHECKS
+    from casync.compll.conformance.isolation import isolated
+    from casync.compll.conformance.report import heading, report
+    from casync.compll.conformance.subject import open_subject
+    from casync.compll.conformance.trial import Result
+
+    subject = open_subject(spec)
+    sys.stdout.write(f"{heading(subject.make().info)}\n")
+    sys.stdout.flush()
+    cuda = Result("cuda", None, "no code is generated for it yet")
+    results = itertools.chain((isolated(check, subject) for check in CHECKS), [cuda])
+    return 0 if report(Console(highlight=False), results) else 1
+
+
+def _bench(spec: str, mib: int) -> int:
+    _need_numpy("casync compll bench")
+    from casync import _core
+    from casync.compll.bench import measure
+    from casync.compll.plugin import resolve
+
+    codec = _core.Codec(resolve(spec))
+    best = _core.isa()
+    sys.stdout.write(f"{codec.info.spec}, one core, a gradient of {mib} MiB; medians, ratios to its copy in memory\n")
+    try:
+        for isa in reversed(_core.isas()):
+            _core.force_isa(isa)
+            for row in measure(codec, mib):
+                sys.stdout.write(f"{isa:<10}{row.operation:<22}{row.speed:7.2f} GiB/s{row.to_copy:8.2f}\n")
+                sys.stdout.flush()
+    finally:
+        _core.force_isa(best)
+    return 0
+
+
+def _need_numpy(command: str) -> None:
+    if importlib.util.find_spec("numpy") is None:
+        raise NotAvailableError(f"{command} needs numpy, which is not installed: pip install numpy")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return int(text)
 
 
 def _format(path: Path, only_check: bool) -> int:

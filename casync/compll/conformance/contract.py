@@ -1,0 +1,94 @@
+"""The codec contract (casync_core/include/casync/codec.hpp) as the kit speaks it: a codec of the core,
+`casync._core.Codec`, or anything with the same methods, computes segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = ["OWNER", "WORKER", "Codec", "Info", "Segment", "Source", "StateArray"]
+
+WORKER, OWNER = 0, 1
+
+
+@dataclass
+class Source:
+    """One contribution: a payload, or the raw elements of the range."""
+
+    data: np.ndarray
+    raw: bool = False
+
+
+@dataclass
+class Segment:
+    """One compute task over `range` of a gradient of `shape` (rows, columns). Arrays are contiguous; `residual` and
+    outputs begin at the range, arrays of `state` at their own beginning. `run` sets payload_bytes and nonfinite.
+    """
+
+    shape: tuple[int, int]
+    range: tuple[int, int]
+    sources: Sequence[Source]
+    dtype: int = 0
+    name_hash: int = 0
+    sequence: int = 0
+    rank: int = 0
+    role: int = WORKER
+    round: int = 0
+    pre: float = 1.0
+    mid: float = 1.0
+    post: float = 1.0
+    previous: np.ndarray | None = None
+    residual: np.ndarray | None = None
+    state: Sequence[np.ndarray] = ()
+    world: int = 1
+    lr: float = 0.0
+    momentum: float = 0.0
+    nesterov: bool = False
+    payload: np.ndarray | None = None
+    raw_out: np.ndarray | None = None
+    payload_bytes: int = 0
+    nonfinite: bool = False
+
+    @property
+    def elements(self) -> int:
+        return self.range[1] - self.range[0]
+
+
+class Info(Protocol):
+    """What a codec says of itself. `rounds`: reduce, reencode or gather; `feedback`: none, wrapper or own."""
+
+    spec: str
+    rounds: list[str]
+    feedback: str
+    identity: bool
+    whole: bool
+    fixed_size: bool
+    prescaled: bool
+    averages: bool
+    momentum: bool
+
+
+class StateArray(Protocol):
+    name: str
+    elements: int
+    per_element: bool
+    shared: bool
+    pending: bool
+
+
+class Codec(Protocol):
+    @property
+    def info(self) -> Info: ...
+    def cut(self, shape: tuple[int, int], element: int) -> int: ...
+    def bound(self, shape: tuple[int, int], dtype: int, range: tuple[int, int], round: int) -> int: ...
+    def run(self, segments: Sequence[Any]) -> None: ...
+    def state(self, shape: tuple[int, int]) -> Sequence[StateArray]: ...
+    def start(self, shape: tuple[int, int], name_hash: int, index: int, values: np.ndarray) -> None: ...
+    def agreed(self) -> int: ...
+    def propose(self, segment: Any, values: np.ndarray) -> None: ...
+    def agree(self, segment: Any, values: np.ndarray) -> None: ...
+    def applies(self, shape: tuple[int, int], sequence: int) -> bool: ...
