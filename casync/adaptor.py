@@ -44,6 +44,7 @@ __all__ = [
     "rules_of",
     "session",
     "shutdown",
+    "takes_momentum",
     "tensor_name",
 ]
 
@@ -239,6 +240,13 @@ def rules_of(compression: Any) -> Rules:
     for _, codec in rules.pairs:
         _core.check_compression(codec)
     return rules
+
+
+def takes_momentum(codec: str) -> bool:
+    """Whether the codec, or one of those in `auto(...)`, takes over the optimizer's momentum."""
+    from casync import _core
+
+    return bool(_core.takes_momentum(codec))
 
 
 def codec_by_name(rules: Rules, name: str) -> str:

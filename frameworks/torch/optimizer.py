@@ -20,6 +20,8 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
 
 from .compression import Compression
+from .momentum import Momentum
+from .momentum import Terms as OptimizerTerms
 from .ops import dtype_name
 
 __all__ = ["DistributedOptimizer"]
@@ -42,10 +44,14 @@ _STEP_AFTER_SYNCHRONIZE = (
 class _Parameter:
     """What is remembered of one parameter, so that its hook has one submit to do."""
 
-    __slots__ = ("contiguous", "delay", "dtype", "name", "numel", "parameter", "registration", "session", "tensor")
+    __slots__ = (
+        "contiguous", "delay", "dtype", "group", "name", "numel", "parameter", "registration", "session", "tensor",
+        "terms", "uncompressed",
+    )  # fmt: skip
 
-    def __init__(self, parameter: torch.nn.Parameter, name: str, tensor: str, delay: int) -> None:
+    def __init__(self, parameter: torch.nn.Parameter, group: int, name: str, tensor: str, delay: int) -> None:
         self.parameter = parameter
+        self.group = group
         self.name = name  # the user's
         self.tensor = tensor  # the session's
         self.delay = delay  # backward passes until the gradient is submitted
@@ -57,6 +63,9 @@ class _Parameter:
         self.contiguous: torch.Tensor | None = (
             None  # a copy to synchronise, where the gradient itself is not contiguous
         )
+        # Where a codec takes over momentum: what the core was told last, and whether this gradient has another codec.
+        self.terms: OptimizerTerms | None = None
+        self.uncompressed: bool | None = None
 
 
 class _DistributedOptimizer(torch.optim.Optimizer):
@@ -84,6 +93,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._should_synchronize = True
         self._is_distributed = adaptor.session().size > 1
         self._claim = state.Claim() if settings.keeps_state else None
+        self._momentum = (
+            Momentum(self, settings.momentum) if self._is_distributed and settings.takes_momentum else None
+        )
         if self._is_distributed:
             self._register_hooks()
 
@@ -101,7 +113,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                     continue
                 name = self._parameter_names.setdefault(parameter, _unnamed(g, i))
                 tensor = tensor_name(owner, OpKind.ALLREDUCE, name)
-                entry = _Parameter(parameter, name, tensor, self.backward_passes_per_step)
+                entry = _Parameter(parameter, g, name, tensor, self.backward_passes_per_step)
                 self._entries[parameter] = entry
                 new.append(tensor)
                 parameter.register_post_accumulate_grad_hook(self._hook_of(entry))
@@ -131,12 +143,22 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             or gradient.layout is not torch.strided
         ):
             self._register(owner, entry, gradient)
+        if self._momentum is not None:
+            self._tell_momentum(owner, self._momentum, entry)
         if gradient.is_contiguous():
             entry.contiguous = None
         else:
             entry.contiguous = gradient = gradient.contiguous()
         pointer = gradient.data_ptr()
         return owner.submit(entry.registration, pointer, pointer, gradient)
+
+    @staticmethod
+    def _tell_momentum(owner: Session, momentum: Momentum, entry: _Parameter) -> None:
+        momentum.take()
+        terms = momentum.terms(entry.group)
+        if terms != entry.terms:
+            owner.core.set_optimizer(entry.registration, *terms)
+            entry.terms = terms
 
     def _register(self, owner: Session, entry: _Parameter, gradient: torch.Tensor) -> None:
         settings = self._casync
@@ -158,6 +180,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             settings.topology,
         )
         entry.registration = terms.register(owner)
+        entry.terms = entry.uncompressed = None
         entry.session = owner
         entry.dtype = gradient.dtype
         entry.numel = gradient.numel()
@@ -195,6 +218,18 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 if entry.contiguous is not None and parameter.grad is not None:
                     parameter.grad.copy_(entry.contiguous)
                     entry.contiguous = None
+            if self._momentum is not None:
+                self._apply_momentum(self._momentum)
+
+    def _apply_momentum(self, momentum: Momentum) -> None:
+        """To gradients that another codec than the momentum's carried."""
+        if any(entry.uncompressed is None for entry in self._entries.values()):
+            plans = adaptor.session().plans()
+            for entry in self._entries.values():
+                entry.uncompressed = not adaptor.takes_momentum(plans[entry.tensor].codec)
+        for parameter, entry in self._entries.items():
+            if entry.uncompressed:
+                momentum.apply(parameter, entry.group)
 
     def _reset(self) -> None:
         self._handles.clear()
@@ -222,6 +257,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             if closure is not None:
                 closure = self._synchronizing(closure)
         self._synchronized = False
+        if self._momentum is not None:
+            self._momentum.take()
         return super().step(closure) if closure is not None else super().step()
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
@@ -256,6 +293,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         Local; call it between steps. Save one per rank, if training is to continue exactly.
         """
         shared = super().state_dict()
+        if self._momentum is not None:
+            shared = self._momentum.restored(shared)
         if not (self._is_distributed and self._casync.keeps_state):
             return shared
         if any(handle is not None for handle in self._handles.values()):
@@ -281,6 +320,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if self._handles:
             self._wait()
         super().load_state_dict(state_dict)
+        if self._momentum is not None:
+            self._momentum.take()
         self._synchronized = False
         self._should_synchronize = True
 
@@ -289,8 +330,9 @@ class _Settings:
     """How the gradients of one optimizer are synchronised."""
 
     def __init__(
-        self, owner: Session, compression: Any, topology: str | None, op: int, predivide: float, passes: int
-    ) -> None:
+        self, owner: Session, compression: Any, topology: str | None, op: int, predivide: float, passes: int,
+        momentum: float | None,
+    ) -> None:  # fmt: skip
         # Compression.none is the default argument, so it stands for "not said"; the string says it.
         given = None if compression is Compression.none else compression
         self.rules = adaptor.rules_of(owner.config.compression if given is None else given)
@@ -298,6 +340,12 @@ class _Settings:
         self.op = op
         self.predivide = predivide
         self.passes = passes
+        self.momentum = momentum
+
+    @property
+    def takes_momentum(self) -> bool:
+        """Whether some codec takes over the optimizer's momentum."""
+        return any(adaptor.takes_momentum(codec) for _, codec in self.rules.pairs)
 
     @property
     def keeps_state(self) -> bool:
@@ -356,6 +404,7 @@ def DistributedOptimizer(
     process_set: Any = global_process_set,
     *,
     topology: str | None = None,
+    momentum: float | None = None,
 ) -> Any:
     """An optimizer of the same class that steps with gradients reduced over all ranks.
 
@@ -373,6 +422,8 @@ def DistributedOptimizer(
             Average.
         num_groups, groups, sparse_as_dense, process_set: not there yet; any value but the default is an error.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
+        momentum: for codecs that take over the optimizer's momentum (dgc). None takes SGD's, group by group, and
+            switches it off there; any other optimizer needs a number, 0 if it has none to take over.
 
     `init()` comes first. Call `step()` and the rest on one thread; hooks run on the thread that runs backward.
     """
@@ -390,7 +441,7 @@ def DistributedOptimizer(
     owner = adaptor.session()
     predivide = gradient_predivide_factor
     settings = _Settings(
-        owner, compression, topology, adaptor.resolve_op(op, None), predivide, backward_passes_per_step
+        owner, compression, topology, adaptor.resolve_op(op, None), predivide, backward_passes_per_step, momentum
     )
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     adaptor.check_rules(owner, settings.rules, held)

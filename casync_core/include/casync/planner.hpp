@@ -172,6 +172,10 @@ Decision plan_gradient(const PlanRequest& request);
 /// "auto", "auto(spec, ...)", or one of these in "always(...)".
 void check_compression(std::string_view text);
 
+/// Whether a gradient with this compression needs the optimizer's momentum (CodecInfo::momentum). Throws
+/// InvalidArgument for an auto(...) with such a codec.
+bool takes_momentum(std::string_view text);
+
 /// One line for CASYNC_PLAN=explain: "conv1.weight (64, 3, 7, 7) float32: onebit, K=4, ps, 1.52 ms compressed, 9.04 ms
 /// not; ...".
 std::string explain(std::string_view name, const Signature& signature, const Decision& decision);

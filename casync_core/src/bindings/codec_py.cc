@@ -137,6 +137,8 @@ void bind_codec(py::module_& module) {
       "Canonical form of a codec spec; InvalidArgumentError if there is no such codec.");
   module.def("check_compression", &check_compression, "text"_a,
              "InvalidArgumentError unless the text is a codec spec or auto(...), also in always(...).");
+  module.def("takes_momentum", &takes_momentum, "text"_a,
+             "Whether the codec of such a text takes over the optimizer's momentum.");
   module.def("load_codec", &codec::load_plugin, "path"_a,
              "Load a codec that casync.compll.plugin compiled; returns its name.");
   module.def(

@@ -94,6 +94,19 @@ void check_compression(std::string_view text) {
   for (const std::string& spec : specs.value_or(std::vector<std::string>{})) make_codec(spec);
 }
 
+bool takes_momentum(std::string_view text) {
+  text = parse_always(text).value_or(text);
+  const auto specs = parse_auto(text);
+  if (!specs) return make_codec(text)->info().momentum;
+  for (const std::string& spec : *specs) {
+    if (make_codec(spec)->info().momentum)
+      throw InvalidArgument(detail::concat("compression '", text, "': ", spec,
+                                           " takes over the optimizer's momentum, so it is no choice among others; "
+                                           "name it alone"));
+  }
+  return false;
+}
+
 Asked parse_request(const PlanRequest& request) {
   const Signature& signature = request.signature;
   if (signature.op == ReduceOp::adasum) {
