@@ -17,9 +17,9 @@ from casync.errors import CasyncError, InvalidArgumentError
 ROOT = Path(__file__).parents[3]
 FOUR_LEVELS = ROOT / "examples" / "02_own_codec" / "four_levels.cll"
 BROKEN = ROOT / "tests" / "compll" / "broken" / "nan_swallowed.cll"
-# Several rounds, gathered payloads of different lengths, and the library's quantisers.
+# Quantisers, gathered payloads of different lengths, several rounds, state, values agreed on.
 SOUND = ["onebit", "terngrad(bits=2)", "terngrad(bits=4)", "terngrad(bits=8)", "fp16", "test_topk(ratio=0.05)"]
-SOUND += ["test_tworound", str(FOUR_LEVELS)]
+SOUND += ["test_tworound", "test_state(gather=0)", "test_state(gather=1)", "test_lowrank(start=7)", str(FOUR_LEVELS)]
 # A busy machine takes half a minute to compile a file.
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(300)]
 

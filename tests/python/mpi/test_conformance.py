@@ -1,4 +1,4 @@
-"""The ranks of the conformance kit do what the runtime does: the same bits of results and residuals."""
+"""The ranks of the conformance kit do what the runtime does: the same bits of results, residuals and state."""
 
 import casync.torch as hvd
 import numpy as np
@@ -19,6 +19,10 @@ CASES = [
     ("test_tworound", "direct", 2),
     ("fp16", "ps", 3),
     ("bf16", "direct", 1),
+    ("test_state(gather=0)", "ps", 3),
+    ("test_state(gather=1)", "direct", 2),
+    ("test_lowrank(start=0)", "ps", 1),
+    ("test_lowrank(start=0)", "direct", 1),
 ]
 
 
@@ -51,7 +55,9 @@ def test_the_virtual_ranks_are_the_real_ones(tmp_path, rank, size, rng, spec, to
         result = hvd.allreduce(mine, name="w", compression=spec).numpy().reshape(-1)
         expected = world.step(gradients)[rank]
         np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32), f"step {step}")
-        residual = world.ranks[rank].residual
-        if residual is not None:
-            real = adaptor.session().core.residual("allreduce.w")
-            np.testing.assert_array_equal(real.view(np.uint32), residual.view(np.uint32), f"step {step}")
+        core = adaptor.session().core
+        kept = {name: core.residual(name) for name in core.residual_names()}
+        for name in core.state_names():
+            kept |= {array: state["values"] for array, state in core.state(name)["arrays"].items()}
+        for (name, real), expected in zip(kept.items(), world.ranks[rank].kept().values(), strict=True):
+            np.testing.assert_array_equal(real.view(np.uint32), expected.view(np.uint32), f"{name}, step {step}")
