@@ -118,7 +118,8 @@ class TestLowRank final : public Codec {
     const Vector p = normalised(read(segment.previous));
     Vector q(cols);
     for (std::size_t i = 0; i < m.size(); ++i) q[i % cols] += m[i] * p[i / cols];
-    for (std::size_t i = 0; segment.residual != nullptr && finite(q) && i < m.size(); ++i)
+    const bool keeps = segment.residual != nullptr && finite(q);
+    for (std::size_t i = 0; keeps && i < m.size(); ++i)
       segment.residual[i] = m[i] - p[i / cols] * q[i % cols];
     return q;
   }
