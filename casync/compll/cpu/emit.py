@@ -28,6 +28,7 @@ def emit(codec: typed.Codec, name: str) -> str:
     table = ",\n".join(fields for _, fields in found)
     array = kernels_name(name)
     return f"""// Generated from {name}.cll by casync compll.
+#include "codec/cpu/kernels/operators/hadamard.hpp"
 #include "codec/cpu/kernels/operators/matmul.hpp"
 #include "codec/cpu/kernels/operators/orth.hpp"
 #include "codec/cpu/kernels/operators/runs.hpp"

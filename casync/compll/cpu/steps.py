@@ -350,6 +350,8 @@ class Steps:
             self.line("deliver_zeros<kInto>(job);")
         elif isinstance(action, Select):
             self.line(f"std::int32_t v{action.count.number} = 0;")
+        elif isinstance(action, Store) and action.memory.place == "scratch" and action.memory.units == 2:
+            self.line(f"if ({length} > 2 * facts.n) {self._failed}")
         elif isinstance(action, Pack):
             self.packed(action.item)
 

@@ -226,7 +226,8 @@ def _memories(codec: typed.Codec, program: Program) -> list[str]:
     for memory in sorted(_used(program.block), key=lambda memory: memory.number):
         name = f"m{memory.number}"
         if memory.place == "scratch":
-            lines.append(f"auto* const {name} = take<{POINTERS[memory.stored]}>(scratch, facts.n);")
+            length = "2 * facts.n" if memory.units == 2 else "facts.n"
+            lines.append(f"auto* const {name} = take<{POINTERS[memory.stored]}>(scratch, {length});")
         elif memory.place == "state":
             lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
         elif memory.place == "received":
@@ -245,9 +246,10 @@ def _scratch_bytes(name: str, codec: typed.Codec, programs: Sequence[Program]) -
                 steps.line(f"if (const std::int64_t needed = matmul_scratch({sides}); needed > spare) spare = needed;")
         if steps.lines:
             lines += ["{", *(f"  {line}" for line in steps.lines), "}"]
-    arrays = max(sum(memory.place == "scratch" for memory in _used(program.block)) for program in programs)
-    return _function(f"std::int64_t {name}(const Facts& facts)",
-                     [*lines, f"return {arrays} * scratch_of(facts.n) + 4 * spare;"])  # fmt: skip
+    units = max(sum(m.units for m in _used(program.block) if m.place == "scratch") for program in programs)
+    return _function(
+        f"std::int64_t {name}(const Facts& facts)", [*lines, f"return {units} * scratch_of(facts.n) + 4 * spare;"]
+    )
 
 
 def _calls(block: Block) -> Iterator[Call]:

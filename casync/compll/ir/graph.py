@@ -29,8 +29,8 @@ UNIT = Domain()
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """An array that is somewhere. `place`: scratch, state (of `name`), payload (item `name`), received (the aggregated
-    values of the round before), or either (what a branch leaves). `stored`: f32, i32, u16, u8, or u1, u2, u4 packed.
+    """An array that is somewhere. `stored`: f32, i32, u16, u8, or u1, u2, u4 packed. `place`: scratch, state (of
+    `name`), payload (item `name`), received (the aggregated values of round `name`), or either (what a branch leaves).
     """
 
     place: str
@@ -38,6 +38,14 @@ class Memory:
     domain: Domain
     number: int
     name: Any = None
+    padded: bool = False  # filled up to a power of two
+
+    @property
+    def units(self) -> int:
+        """Room for how many units scratch memory must have. Lengths that a file computes may be up to two."""
+        length = self.domain.length
+        counted = length is None or length.op in ("result", "count", "ceil_div")
+        return 1 if counted and not self.padded else 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +96,9 @@ class Graph:
         """Something new, which a step will compute."""
         return self.make("result", kind=kind, data=len(self._known))
 
-    def memory(self, place: str, stored: str, domain: Domain, name: Any = None) -> Memory:
+    def memory(self, place: str, stored: str, domain: Domain, name: Any = None, padded: bool = False) -> Memory:
         self._memories += 1
-        return Memory(place, stored, domain, self._memories, name)
+        return Memory(place, stored, domain, self._memories, name, padded)
 
     def load(self, memory: Memory) -> Value:
         kind = {"f32": FLOAT, "u1": BIT}.get(memory.stored, INT)

@@ -56,6 +56,7 @@ class Lowering(Expressions):
         self._domains: dict[str, Domain] = {}
         self._stored: dict[int, Value] = {}  # values that were stored, and where they are since
         self._memories: dict[str, Memory] = {}  # of states that are arrays, as they are now
+        self._repeats = False
         self._ends = False  # whether concat packs: not where encode runs again for decode
 
     # --- entries
@@ -74,9 +75,10 @@ class Lowering(Expressions):
         """What encode left equal on all ranks is computed again, from the result of the round before the last."""
         assert self.codec.decode is not None and self.codec.decode.output is not None
         last = len(self.codec.encode.rounds) - 1
-        if last > 0:
-            self._rounds(self.codec.encode, last)
-        self.local, self._keeps = {}, False
+        self._rounds(self.codec.encode, last, repeats=last > 0)
+        if last == 0:
+            self._forget()
+        self.local, self._keeps, self._repeats = {}, False, False
         self._statements(self.codec.decode.rounds[0].statements)
         output = self._variable(self.codec.decode.output)
         deliver, domain = Deliver(output), output.domain
@@ -103,12 +105,21 @@ class Lowering(Expressions):
         scalars = [state.name for state in self.codec.states if isinstance(state.type, Scalar)]
         return self._finished(Program(self.block, tuple(Item("f32", self._variable(name)) for name in scalars)))
 
-    def _rounds(self, entry: typed.Entry, last: int) -> None:
+    def _forget(self) -> None:
+        """What encode did; decode needs the lengths alone that a receiver knows, too."""
+        self.block = Block()
+        for names in (self.globals, self.states, self._stored, self._memories):
+            names.clear()
+        lengths = self._domains.items()
+        self._domains = {text: d for text, d in lengths if d.length is None or not list(needs([d.length]))}
+
+    def _rounds(self, entry: typed.Entry, last: int, repeats: bool = False) -> None:
         """Run the rounds up to `last`; what the ones before aggregate is received. Steps that lead only to what was
-        sent nobody needs then.
+        sent nobody needs then. Of rounds that were run before, and with `repeats` all were, no state is assigned again.
         """
         self.local = {entry.inputs[0]: self.graph.make("gradient", domain=UNIT)}
         for number in range(last + 1):
+            self._repeats = repeats or number < last
             self._statements(entry.rounds[number].statements)
             end = entry.rounds[number].ends
             if number < last and end is not None:
@@ -166,6 +177,8 @@ class Lowering(Expressions):
 
     def _set_states(self, states: Sequence[tuple[typed.Target, Value]], at: typed.Statement) -> None:
         """All at once: each may be made of what the others were."""
+        if self._repeats and any(isinstance(target.type, Array) for target, _ in states):
+            raise self.not_yet("a state that encode assigns although it aggregates", at)
         stores: list[tuple[Value, Memory]] = []
         for target, value in states:
             self.local.pop(target.name, None)
@@ -195,7 +208,7 @@ class Lowering(Expressions):
     def _store(self, statement: typed.Store) -> None:
         """`array[index] = value`: of a state that is in memory."""
         target = statement.target
-        if target.storage != "state" or not isinstance(statement.index.type, Array):
+        if target.storage != "state" or not isinstance(statement.index.type, Array) or self._repeats:
             raise self.not_yet("elements of an array that is no state", statement)
         index, value = self.value(statement.index), self.value(statement.value)
         assert index.domain is not None

@@ -245,6 +245,15 @@ def _transpose(lowering: Lowering, call: typed.Apply) -> Results:
     return (lowering.graph.make("transpose", (value,), value.kind, domain=lowering.domain(call.type.length)),)
 
 
+def _hadamard(lowering: Lowering, call: typed.Apply) -> Results:
+    (value,), (wanted,) = _arrays(lowering, call), _scalars(lowering, call)
+    array = lowering.in_memory(value, "f32", call)
+    assert isinstance(call.type, Array)
+    memory = lowering.graph.memory("scratch", "f32", lowering.domain_of(call.type.length, lambda: wanted), padded=True)
+    lowering.block.call(Call("hadamard", (array,), (lowering.length(memory.domain),), (memory,)))
+    return (lowering.graph.load(memory),)
+
+
 def _orth(lowering: Lowering, call: typed.Apply) -> Results:
     argument = call.arguments[0]
     assert isinstance(argument.type, Array) and argument.type.matrix is not None
@@ -259,4 +268,5 @@ OPERATORS: dict[str, Callable[[Lowering, typed.Apply], Results]] = {
     "map": _map, "reduce": _reduce, "filter": _filter, "sort": _sort, "topk": _topk, "sample": _sample,
     "gather": _gather, "range": _range, "chunks": _view, "matrix": _view, "scatter": _scatter,
     "runlength": _runlength, "repeat": _repeat, "matmul": _matmul, "transpose": _transpose, "orth": _orth,
+    "hadamard": _hadamard,
 }  # fmt: skip

@@ -1,7 +1,6 @@
 #include "operators.hpp"
 
 #include "codec/cpu/kernels/operators/append.hpp"
-#include "codec/cpu/kernels/operators/counted.hpp"
 #include "codec/cpu/kernels/operators/draws.hpp"
 #include "codec/cpu/kernels/operators/elementary.hpp"
 #include "codec/cpu/kernels/operators/hadamard.hpp"
@@ -9,7 +8,6 @@
 #include "codec/cpu/kernels/operators/orth.hpp"
 #include "codec/cpu/kernels/operators/rounding.hpp"
 #include "codec/cpu/kernels/operators/runs.hpp"
-#include "codec/cpu/kernels/operators/scattered.hpp"
 #include "codec/cpu/kernels/operators/select.hpp"
 #include "codec/cpu/kernels/operators/stable_sort.hpp"
 #include "codec/cpu/kernels/operators/topk.hpp"
@@ -154,13 +152,6 @@ const Operators kOperators{
                        std::int32_t* out) { return repeat(Range{}, counts, m, n, out); },
 
     .hadamard = hadamard,
-
-    .gather = gather<float>,
-    .gather_chunks = gather_chunks<float>,
-    .scatter = scatter<float>,
-    .scatter_chunks = scatter_chunks<float>,
-    .add_scattered = add_scattered,
-    .counted = counted,
 
     .draw_one = draw_one,
     .draw_sixteen = [](const RandomKey& key, std::uint64_t coordinate,

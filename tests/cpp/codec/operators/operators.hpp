@@ -62,15 +62,6 @@ struct Operators {
 
   void (*hadamard)(const float* values, std::int64_t n, float* out);
 
-  void (*gather)(const float* values, std::int64_t n, const std::int32_t* index, std::int64_t count, float* out);
-  void (*gather_chunks)(const float* values, std::int64_t n, std::int64_t chunk, const std::int32_t* index,
-                        std::int64_t count, float* out);
-  bool (*scatter)(const std::int32_t* index, const float* value, std::int64_t count, float* out, std::int64_t n);
-  bool (*scatter_chunks)(const std::int32_t* index, const float* value, std::int64_t chunk, std::int64_t count,
-                         float* out, std::int64_t n);
-  bool (*add_scattered)(const std::int32_t* index, const float* value, std::int64_t count, float* out, std::int64_t n);
-  std::int64_t (*counted)(const std::byte* at, const std::byte* end, std::int64_t most, int bits);
-
   std::int32_t (*draw_one)(const RandomKey& key, std::uint64_t coordinate);
   void (*draw_sixteen)(const RandomKey& key, std::uint64_t coordinate, std::int32_t* out);
 

@@ -119,8 +119,7 @@ class TestLowRank final : public Codec {
     Vector q(cols);
     for (std::size_t i = 0; i < m.size(); ++i) q[i % cols] += m[i] * p[i / cols];
     const bool keeps = segment.residual != nullptr && finite(q);
-    for (std::size_t i = 0; keeps && i < m.size(); ++i)
-      segment.residual[i] = m[i] - p[i / cols] * q[i % cols];
+    for (std::size_t i = 0; keeps && i < m.size(); ++i) segment.residual[i] = m[i] - p[i / cols] * q[i % cols];
     return q;
   }
 
