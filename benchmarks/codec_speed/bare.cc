@@ -15,8 +15,9 @@ constexpr std::size_t kUnit = 4096;
 /// The bits of a payload as numbers from 0.5 to 1: as they are they would make NaN of the residuals, which the codecs
 /// then leave alone.
 CASYNC_INLINE F32x16 line_at(const std::byte* from, std::size_t line) {
-  const U32x16 bits = as_bits(load(reinterpret_cast<const float*>(from) + 16 * line));
-  return as_floats((bits & 0x007fffffU) | splat_u32(0x3f000000U));
+  U32x16 bits = as_bits(load(reinterpret_cast<const float*>(from) + 16 * line)) & 0x007fffffU;
+  for (auto& lanes : bits.r) lanes |= 0x3f000000U;
+  return as_floats(bits);
 }
 CASYNC_INLINE void write_line(std::byte* to, std::size_t line, const F32x16& value, bool past_caches) {
   float* const at = reinterpret_cast<float*>(to) + 16 * line;
@@ -26,25 +27,42 @@ CASYNC_INLINE void write_line(std::byte* to, std::size_t line, const F32x16& val
     store(at, value);
 }
 
-void move(const Streams& streams) {
-  const auto lines = static_cast<std::size_t>(streams.lines);
-  for (std::size_t line = 0; line < streams.count / 16 / lines; ++line) {
+template <int kOwn, int kUpdates>
+float pass(const Streams& streams) {
+  F32x16 all{};
+  for (std::size_t line = 0; line < streams.count / 16 / streams.lines; ++line) {
     F32x16 decoded{};
     for (const std::byte* const peer : streams.peer)
       if (peer != nullptr) decoded = decoded + line_at(peer, line);
     F32x16 encoded{};
-    for (std::size_t i = 16 * lines * line; i < 16 * lines * (line + 1); i += 16) {
+    for (std::size_t i = 16 * streams.lines * line; i < 16 * streams.lines * (line + 1); i += 16) {
       F32x16 value = decoded;
-      if (streams.own != nullptr) value = value + load(streams.own + i);
-      if (streams.update != nullptr) {
-        value = value + load(streams.update + i);
-        store(streams.update + i, value);
-      }
+      for (int k = 0; k < kOwn; ++k) value = value + load(streams.own[k] + i);
+      for (int k = 0; k < kUpdates; ++k) value = value + load(streams.update[k] + i);
+      value = value * splat(0.25F);
+      for (int k = 0; k < kUpdates; ++k) store(streams.update[k] + i, value);
       if (streams.out != nullptr) stream(streams.out + i, value);
       encoded = encoded + value;
     }
     if (streams.payload != nullptr) write_line(streams.payload, line, encoded, streams.stream_payload);
+    all = all + encoded;
   }
+  return fold<Add>(all);
+}
+
+float move(const Streams& streams) {
+  constexpr float (*kPasses[3][3])(const Streams&){
+      {pass<0, 0>, pass<0, 1>, pass<0, 2>}, {pass<1, 0>, pass<1, 1>, pass<1, 2>}, {pass<2, 0>, pass<2, 1>, pass<2, 2>}};
+  const auto used = [](const auto& pointers) {
+    return (pointers[0] != nullptr ? 1 : 0) + (pointers[1] != nullptr ? 1 : 0);
+  };
+  return kPasses[used(streams.own)][used(streams.update)](streams);
+}
+
+void scatter(const Streams& streams) {
+  const std::size_t spread = 2 * streams.lines;  // an entry has the bytes of two elements
+  const auto* const entries = reinterpret_cast<const float*>(streams.peer[0]);
+  for (std::size_t i = 0; spread * i < streams.count; ++i) streams.update[0][spread * i] += entries[2 * i + 1];
 }
 
 CASYNC_INLINE U32x16 whole_part(const F32x16& a) {
@@ -89,7 +107,7 @@ void terngrad_units(const Streams& streams) {
   RandomKey key{.name_hash = 42};
   for (std::size_t begin = 0; begin + kUnit <= streams.count; begin += kUnit) {
     key.coordinate = begin;
-    terngrad_unit<kBits>(streams.own + begin, key, streams.payload + begin * kBits / 8);
+    terngrad_unit<kBits>(streams.own[0] + begin, key, streams.payload + begin * kBits / 8);
   }
 }
 
@@ -101,6 +119,6 @@ void terngrad(const Streams& streams) {
 
 }  // namespace
 
-const Bare kBare{move, terngrad};
+const Bare kBare{move, terngrad, scatter};
 
 }  // namespace casync::bench::CASYNC_KERNEL_ISA

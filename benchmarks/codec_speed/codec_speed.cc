@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cases.hpp"
+#include "casync/codec.hpp"
 #include "casync/error.hpp"
 
 /// How fast codecs encode, decode and merge on one core, as ratios to memcpy of the same gradient and to a bare loop
@@ -74,7 +75,19 @@ Options parse(int argc, char** argv) {
     }
   }
   if (options.codecs.empty())
-    options.codecs = {"onebit", "terngrad(bits=2)", "terngrad(bits=4)", "terngrad(bits=8)", "fp16", "bf16", "none"};
+    options.codecs = {"onebit",
+                      "terngrad(bits=2)",
+                      "terngrad(bits=4)",
+                      "terngrad(bits=8)",
+                      "tbq",
+                      "graddrop",
+                      "dgc(ratio=0.001)",
+                      "adacomp",
+                      "threelc",
+                      "powersgd(rank=4)",
+                      "fp16",
+                      "bf16",
+                      "none"};
   if (options.mib == 0) options.mib = std::max<std::int64_t>(256, (8 * last_level_cache() + (1 << 20) - 1) >> 20);
   return options;
 }
@@ -98,15 +111,15 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-Row measure(const std::string& codec, const Case& one, const Buffers& buffers, int turns) {
+Row measure(const std::string& codec, const Case& one, Buffers& buffers, int turns) {
   std::vector<double> seconds;
   std::vector<double> to_memcpy;
   std::vector<double> to_bare;
   one.run();
   one.bare();
-  const auto from = buffers.gradient.bytes();
+  const std::span<const float> from = buffers.gradient();
   for (int turn = 0; turn < turns; ++turn) {
-    const double copy = seconds_of([&] { std::memcpy(buffers.out.bytes().data(), from.data(), from.size()); });
+    const double copy = seconds_of([&] { std::memcpy(buffers.out.bytes().data(), from.data(), from.size_bytes()); });
     seconds.push_back(seconds_of(one.run));
     const double bare = seconds_of(one.bare);
     to_memcpy.push_back(copy / seconds.back());
@@ -150,7 +163,7 @@ int main_of(int argc, char** argv) {
     for (const Case& one : make_cases(codec, buffers)) {
       table.push_back(measure(codec, one, buffers, options.turns));
       const Row& row = table.back();
-      const double gigabytes = static_cast<double>(buffers.gradient.bytes().size()) * 1e-9;
+      const double gigabytes = static_cast<double>(buffers.out.bytes().size()) * 1e-9;
       std::printf("%-18s %-16s %9.2f %10.2f %-7s %8.2f %-7s\n", row.codec.c_str(), row.operation.c_str(),
                   gigabytes / row.seconds, row.to_memcpy, goal_text(row.to_memcpy, row.goals.to_memcpy).c_str(),
                   row.to_bare, goal_text(row.to_bare, row.goals.to_bare).c_str());
