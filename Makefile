@@ -92,12 +92,13 @@ format: $(VENV)/.dependencies
 
 bench: $(addprefix bench-,$(BENCHMARKS))
 
-bench-codec_speed: $(VENV)/.dependencies
+bench-codec_speed: $(VENV)/.installed $(VENV)/.bench
 	@cmake -S benchmarks/codec_speed -B build/codec_speed -GNinja -DCMAKE_BUILD_TYPE=Release --log-level=WARNING \
 	  -DPython_EXECUTABLE=$(VENV)/bin/python >/dev/null
 	@cmake --build build/codec_speed --target codec_speed
 	@mkdir -p benchmarks/results
 	@build/codec_speed/codec_speed --json benchmarks/results/codec_speed.json $(ARGS)
+	@PYTHONSAFEPATH=1 $(VENV)/bin/python -m benchmarks.codec_speed $(ARGS)
 
 # PYTHONSAFEPATH: `python -m` would put the checkout first, where casync/ has no compiled modules.
 bench-%: $(VENV)/.installed $(VENV)/.bench
