@@ -250,7 +250,7 @@ for _operator in (
     Operator("transpose", ("array",), "transpose(M)", "The transposed view.", ("powersgd", "acp-sgd (Zhang'23)"),
              _transpose),
     Operator("orth", ("array",), "orth(M)", "Columns made orthonormal: modified Gram-Schmidt, float32, left to right; "
-             "a column that vanishes becomes 0.", ("powersgd", "acp-sgd (Zhang'23)"), _orth),
+             "unit vector c takes the place of a column c that vanishes.", ("powersgd", "acp-sgd (Zhang'23)"), _orth),
     Operator("gather", ("array", "int_array"), "gather(G, index)", "G[index[i]] for each i; of a view whole chunks, "
              "padded with 0.", ("dgc", "topkc"), _gather),
     Operator("scatter", ("int_array", "array", "int"), "scatter(index, G, n)", "n zeros, then G[i] at index[i], which "

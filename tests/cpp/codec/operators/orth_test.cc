@@ -13,15 +13,22 @@ std::vector<float> orthonormal(const std::vector<float>& matrix, std::size_t row
     for (std::size_t i = 0; i < rows; ++i) product[i] = a[i] * b[i];
     return tree_sum(product);
   };
-  for (std::size_t c = 0; c < cols; ++c) {
-    for (std::size_t i = 0; i < rows; ++i) column[c][i] = matrix[i * cols + c];
+  const auto vanishes = [&](std::size_t c) {
     const float length = std::sqrt(inner(column[c], column[c]));
     for (std::size_t b = 0; b < c; ++b) {
       const float along = inner(column[b], column[c]);
       for (std::size_t i = 0; i < rows; ++i) column[c][i] = column[c][i] - along * column[b][i];
     }
     const float left = std::sqrt(inner(column[c], column[c]));
-    for (float& value : column[c]) value = left <= length / 65536 ? 0.0F : value / left;
+    const bool nothing = left <= length / 65536;
+    for (float& value : column[c]) value = nothing ? 0.0F : value / left;
+    return nothing;
+  };
+  for (std::size_t c = 0; c < cols; ++c) {
+    for (std::size_t i = 0; i < rows; ++i) column[c][i] = matrix[i * cols + c];
+    if (!vanishes(c)) continue;
+    if (c < rows) column[c][c] = 1;
+    vanishes(c);
   }
   std::vector<float> out(rows * cols);
   for (std::size_t c = 0; c < cols; ++c)
@@ -66,7 +73,7 @@ TEST(Orth, MakesColumnsOrthonormalInOneOrder) {
   for (const auto& shape : shapes) expect_orth(normal_matrix(shape[0], shape[1]), shape[0], shape[1]);
 }
 
-TEST(Orth, MakesZeroOfAColumnThatVanishes) {
+TEST(Orth, PutsAUnitVectorInPlaceOfAColumnThatVanishes) {
   std::vector<float> matrix = normal_matrix(500, 4);
   for (std::size_t i = 0; i < 500; ++i) {
     matrix[4 * i + 1] = -3 * matrix[4 * i];
@@ -74,11 +81,13 @@ TEST(Orth, MakesZeroOfAColumnThatVanishes) {
   }
   expect_orth(matrix, 500, 4);
   const std::vector<float> q = orthonormal(matrix, 500, 4);
-  for (std::size_t i = 0; i < 500; ++i) {
-    EXPECT_EQ(q[4 * i + 1], 0.0F);
-    EXPECT_EQ(q[4 * i + 2], 0.0F);
-  }
+  for (std::size_t c = 1; c <= 2; ++c) EXPECT_GT(q[4 * c + c], 0.9F) << "mostly unit vector " << c;
   expect_orth(std::vector<float>(12), 4, 3);
+  EXPECT_EQ(orthonormal(std::vector<float>(12), 4, 3), (std::vector<float>{1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0}));
+  std::vector<float> only_second(8);  // whose direction is the unit vector that would take the second column's place
+  only_second[2] = 5;
+  EXPECT_EQ(orthonormal(only_second, 4, 2), (std::vector<float>{0, 0, 1, 0, 0, 0, 0, 0}));
+  expect_orth(only_second, 4, 2);
   expect_orth(normal_matrix(3, 5), 3, 5);  // more columns than there are directions
 }
 
