@@ -1,0 +1,274 @@
+"""C++ of one unit's programs: encode for each round, decode, and what `init` computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from casync.compll import typed
+from casync.compll.cpu.functions import bytes_of, leaves_of
+from casync.compll.cpu.quantiser import is_quantiser
+from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
+from casync.compll.cuda.steps import Steps
+from casync.compll.ir.graph import BIT, FLOAT, Domain, Memory, Value
+from casync.compll.ir.lower import Lowered
+from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, needs
+from casync.compll.types import Scalar
+
+__all__ = ["emit_units"]
+
+_TOO_LONG = "return EncodedUnit{.bytes = -1};"
+_CORRUPT = "return -1;"
+_LEAVES = {"received": "job.received[0]"}
+
+
+def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
+    """The members of a codec's struct for one choice of widths."""
+    unit = _Unit(codec, lowered)
+    parts = [unit.encode_round(program, number) for number, program in enumerate(lowered.rounds)]
+    parts += [unit.decode(), unit.encode()]
+    proposing = (0, 0)
+    if codec.init is not None:
+        text, proposing = unit.propose()
+        parts += [text, unit.agree()]
+    per_element = sum(1 << i for i, state in enumerate(codec.states) if not isinstance(state.type, Scalar)
+                      and state.type.length.kind == "unit")  # fmt: skip
+    constants = {
+        "int kStates": len(codec.states), "unsigned kStatesPerElement": f"{per_element}U", "int kArrays": unit.arrays,
+        "int kReductions": unit.reductions, "int kProposeArrays": proposing[0], "int kProposeReductions": proposing[1],
+    }  # fmt: skip
+    head = "".join(f"static constexpr {name} = {value};\n" for name, value in constants.items())
+    return "\n".join([head, *parts])
+
+
+def _function(signature: str, lines: Sequence[str], template: bool = True) -> str:
+    unused = signature.replace(", ", ", [[maybe_unused]] ").replace("(", "([[maybe_unused]] ", 1)
+    head = "template <typename Team>\n" if template else ""
+    return f"{head}static CASYNC_DEVICE {unused} {{\n{''.join(f'  {line}{chr(10)}' for line in lines)}}}\n"
+
+
+class _Unit:
+    """`arrays` and `reductions`: the most that a program has at a time."""
+
+    def __init__(self, codec: typed.Codec, lowered: Lowered) -> None:
+        self._codec, self._lowered = codec, lowered
+        self._quantiser = is_quantiser(codec, lowered)
+        self.arrays, self.reductions = 0, 1
+
+    def _steps(self, failed: str, program: Program) -> Steps:
+        packed = [number for number, item in enumerate(program.payload) if _small(item)]
+        return Steps(leaves_of(self._codec) | _LEAVES, self._codec.path, failed, packed)
+
+    def _start(self, program: Program, steps: Steps) -> list[str]:
+        """Memories: m1 is where memory 1 lies, in scratch, or a state, or what was received."""
+        names = [state.name for state in self._codec.states]
+        lines = ["[[maybe_unused]] const Facts& facts = job.facts;", "std::byte* scratch = job.scratch;"]
+        work = f"take<float>(scratch, {steps.reductions} * work_of(facts.n))"
+        lines.append(f"[[maybe_unused]] float* const work = {work};")
+        arrays = 0
+        for memory in sorted(_used(program.block), key=lambda memory: memory.number):
+            name = f"m{memory.number}"
+            if memory.place == "scratch":
+                arrays += 1
+                lines.append(f"[[maybe_unused]] auto* const {name} = take<{POINTERS[memory.stored]}>(scratch, facts.n);")
+            elif memory.place == "state":
+                lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
+            elif memory.place == "received":
+                lines.append(f"[[maybe_unused]] const float* const {name} = job.received;")
+        self.arrays, self.reductions = max(self.arrays, arrays), max(self.reductions, steps.reductions)
+        return lines
+
+    # --- encode
+
+    def encode_round(self, program: Program, number: int) -> str:
+        steps = self._steps(_TOO_LONG, program)
+        placed = _Placed(steps, program.payload)
+        steps.packed = placed.up_to  # type: ignore[method-assign]
+        poisoned = f"return poison{number}(team, job);"
+        steps.line(f"if (!all_finite(team, job)) {poisoned}")
+        for step in program.block.steps:
+            steps.step(step)
+            for action in step.actions if isinstance(step, Pass) else ():
+                if isinstance(action, Reduce) and action.float_sum and action.result is not None:
+                    steps.line(f"if (!finite(v{action.result.number})) {poisoned}")
+        placed.up_to(len(program.payload) - 1)
+        for position, item in enumerate(program.payload):
+            if item.value is not None:
+                name = steps.single(item.value)
+                if item.value.kind == FLOAT:
+                    steps.line(f"if (!finite({name})) {poisoned}")
+                steps.line(f"write_one<{POINTERS[item.stored]}>(team, p{position}.bytes, {name});")
+        steps.line("return EncodedUnit{.bytes = to - job.payload};")
+        body = [*self._start(program, steps), *_TO, *steps.lines]
+        encode = _function(f"EncodedUnit encode{number}(const Team& team, const UnitJob& job)", body)
+        return f"{self._poison(program, number)}\n{encode}"
+
+    def _poison(self, program: Program, number: int) -> str:
+        """What a unit that is not finite is sent as: NaN for floats, 0 for integers, and no more than the first count.
+        A quantiser without a float has all bits set.
+        """
+        steps = self._steps(_TOO_LONG, program)
+        rest = "0xffU" if self._quantiser and len(program.payload) == 1 else "0U"
+        for item in program.payload:
+            if item.counted:
+                steps.line(f"if (end - to < 4) {_TOO_LONG}")
+                steps.line("write_one<std::int32_t>(team, to, kPoisonedCount);", "to += 4;")
+                break
+            bytes_ = _bytes(steps, item)
+            fill = f"fill_nan(team, to, {bytes_});" if item.stored == "f32" else f"fill(team, to, {bytes_}, {rest});"
+            steps.line(f"if (end - to < {bytes_}) {_TOO_LONG}", fill, f"to += {bytes_};")
+        steps.line("return EncodedUnit{.bytes = to - job.payload, .nonfinite = true};")
+        facts = "[[maybe_unused]] const Facts& facts = job.facts;"
+        return _function(f"EncodedUnit poison{number}(const Team& team, const UnitJob& job)", [facts, *_TO, *steps.lines])
+
+    def encode(self) -> str:
+        """All rounds, and what the last one leaves in the residual."""
+        last = len(self._lowered.rounds) - 1
+        lines = ["EncodedUnit encoded{};"]
+        lines += [f"if (round == {number}) encoded = encode{number}(team, job);" for number in range(last + 1)]
+        lines += [f"if (job.residual == nullptr || round != {last} || encoded.nonfinite || encoded.bytes < 0)",
+                  "  return encoded;", "team.barrier();"]  # fmt: skip
+        facts = ["Facts facts = job.facts;"]
+        if self._codec.properties.rounds[0].startswith("reduce"):
+            facts.append("facts.world = 1;")  # what this rank sent, by itself
+        received = {m for m in _used(self._lowered.decode.block) if m.place == "received"}
+        for memory in received:
+            steps = self._steps("", self._lowered.decode)
+            length = steps.length(memory.domain)
+            element = "[&](std::int64_t i) { return job.received[i]; }"
+            facts += [*steps.lines, f"if (!all_finite(team, {length}, {element})) return encoded;"]
+        decoding = ("const DecodeJob sent{.facts = facts, .payload = job.payload, .payload_end = job.payload + "
+                    "encoded.bytes, .received = job.received, .scratch = job.scratch, .out = job.residual, "
+                    ".divisor = job.mid};")  # fmt: skip
+        lines += [*facts, "add_to_residual(team, job);", decoding, "decode(team, sent, Into::subtract);",
+                  "return encoded;"]  # fmt: skip
+        return _function("EncodedUnit encode(const Team& team, const UnitJob& job, int round)", lines)
+
+    # --- decode
+
+    def decode(self) -> str:
+        program = self._lowered.decode
+        steps = self._steps(_CORRUPT, program)
+        steps.keeps_on_request = True
+        for item in program.payload:
+            self._unpack(steps, item)
+        if not self._quantiser:
+            steps.line("if (poisoned) {", "  deliver_everywhere(team, job, __builtin_nanf(\"\"));",
+                       "  return from - job.payload;", "}")  # fmt: skip
+        steps.block(program.block)
+        steps.line("return from - job.payload;")
+        poisoned = [] if self._quantiser else ["bool poisoned = false;"]
+        body = [*self._start(program, steps), *poisoned, "const std::byte* from = job.payload;",
+                "const std::byte* const end = job.payload_end;", *steps.lines]  # fmt: skip
+        return _function("std::int64_t decode(const Team& team, const DecodeJob& job, Into into)", body)
+
+    def _unpack(self, steps: Steps, item: Item) -> None:
+        """A poisoned unit is NaN, whatever else it says, and ends with the first count."""
+        if item.value is not None:
+            bytes_ = bytes_of(item, "1")
+            name = f"v{item.value.number}"
+            read = f"at({_source(item)}{{from}}, 0)"
+            steps.line(f"if (end - from < {bytes_}) {_CORRUPT}",
+                       f"const {SCALAR_TYPES[item.value.kind]} {name} = {read}{' != 0' * (item.value.kind == BIT)};",
+                       f"from += {bytes_};")  # fmt: skip
+            steps.have(item.value)
+            if item.value.kind == FLOAT and not self._quantiser:
+                steps.line(f"poisoned |= {name} != {name};")
+            return
+        assert item.domain is not None and item.memory is not None
+        if item.counted:
+            assert item.domain.length is not None
+            name = f"v{item.domain.length.number}"
+            steps.line(
+                f"if (end - from < 4) {_CORRUPT}", f"const std::int32_t {name} = load<std::int32_t>(from);",
+                "from += 4;", f"if ({name} == kPoisonedCount) {{",
+                "  deliver_everywhere(team, job, __builtin_nanf(\"\"));", "  return from - job.payload;", "}",
+                f"if ({name} < 0 || {name} > facts.n) {_CORRUPT}")  # fmt: skip
+            steps.have(item.domain.length)
+        bytes_ = _bytes(steps, item)
+        steps.line(f"if (end - from < {bytes_}) {_CORRUPT}",
+                   f"[[maybe_unused]] const {_source(item)} m{item.memory.number}{{from}};",
+                   f"from += {bytes_};")  # fmt: skip
+
+    # --- init
+
+    def propose(self) -> tuple[str, tuple[int, int]]:
+        """The function, and how many arrays and reductions it needs."""
+        program = self._lowered.propose
+        assert program is not None
+        steps = self._steps("", program)
+        steps.block(program.block)
+        (item,) = program.payload
+        assert item.value is not None
+        steps.line(f"return {steps.single(item.value)};")
+        arrays, reductions = self.arrays, self.reductions
+        self.arrays, self.reductions = 0, 1
+        body = [*self._start(program, steps), *steps.lines]
+        needed = self.arrays, self.reductions
+        self.arrays, self.reductions = arrays, reductions
+        return _function("float propose(const Team& team, const UnitJob& job)", body), needed
+
+    def agree(self) -> str:
+        program = self._lowered.agree
+        assert program is not None
+        steps = Steps(leaves_of(self._codec) | {"received 0": "received"}, self._codec.path, "")
+        scalars = [number for number, state in enumerate(self._codec.states) if isinstance(state.type, Scalar)]
+        for number, item in zip(scalars, program.payload, strict=True):
+            assert item.value is not None
+            steps.line(f"facts.state[{number}][0] = {steps.single(item.value)};")
+        return _function("void agree(const Facts& facts, float received)", steps.lines, template=False)
+
+
+_TO = ("std::byte* to = job.payload;", "std::byte* const end = job.payload_end;")
+
+
+class _Placed:
+    """`to` goes through the payload; p1 is where item 1 of it lies."""
+
+    def __init__(self, steps: Steps, payload: Sequence[Item]) -> None:
+        self._steps, self._payload, self._count = steps, payload, 0
+
+    def up_to(self, item: int) -> None:
+        for number in range(self._count, item + 1):
+            self._place(number, self._payload[number])
+        self._count = max(self._count, item + 1)
+
+    def _place(self, number: int, item: Item) -> None:
+        bytes_ = _bytes(self._steps, item)
+        if item.counted:
+            count = f"static_cast<std::int32_t>({_length(self._steps, item.domain)})"
+            self._steps.line(f"if (end - to < 4) {_TOO_LONG}", f"write_one<std::int32_t>(team, to, {count});", "to += 4;")
+        stored = f"Packed<{item.stored[1:]}>" if _small(item) else f"Stored<{POINTERS[item.stored]}>"
+        self._steps.line(f"if (end - to < {bytes_}) {_TOO_LONG}", f"const {stored} p{number}{{to}};", f"to += {bytes_};")
+
+
+def _small(item: Item) -> bool:
+    """An array of codes of less than a byte."""
+    return item.value is None and item.stored not in POINTERS
+
+
+def _source(item: Item) -> str:
+    return f"PackedSource<{item.stored[1:]}>" if _small(item) else f"StoredSource<{POINTERS[item.stored]}>"
+
+
+def _length(steps: Steps, domain: Domain | None) -> str:
+    assert domain is not None
+    return steps.length(domain)
+
+
+def _bytes(steps: Steps, item: Item) -> str:
+    return bytes_of(item, "1" if item.domain is None else steps.length(item.domain))
+
+
+def _used(block: Block) -> set[Memory]:
+    found = {made for made in block.makes if isinstance(made, Memory)}
+    for step in block.steps:
+        found |= {one for one in needs(step.reads) if isinstance(one, Memory)}
+        if isinstance(step, Call):
+            found |= set(step.arrays)
+        elif isinstance(step, Branch):
+            found |= _used(step.then) | _used(step.otherwise)
+            found |= {one for entry in step.merged for one in entry[1:] if isinstance(one, Memory)}
+    return found
+
+
+_: tuple[object, ...] = (Iterator, Value)

@@ -1,0 +1,100 @@
+#pragma once
+
+#include "codec/cpu/kernels/kernels.hpp"
+#include "codec/cuda/kernels/arrays.hpp"
+#include "codec/cuda/kernels/reduce.hpp"
+
+/// What code generated for a unit needs besides single operations: the gradient, scratch memory, payloads, results.
+namespace casync::codec::cuda {
+
+// --- the gradient
+
+/// Element i of y.
+CASYNC_DEVICE float gradient(const UnitJob& job, std::int64_t i) {
+  const float value = job.accumulated[i];
+  return (job.residual == nullptr ? value : value + job.residual[i]) * job.mid;
+}
+/// The same at an index that is held inside of the unit.
+CASYNC_DEVICE float gradient_at(const UnitJob& job, std::int32_t i) {
+  if (job.facts.n == 0) return 0.0F;
+  return gradient(job, smaller(larger(i, 0), static_cast<std::int32_t>(job.facts.n - 1)));
+}
+
+template <typename Team, typename Element>
+CASYNC_DEVICE bool all_finite(const Team& team, std::int64_t length, const Element& element) {
+  bool lost = false;
+  for (std::int64_t i = team.rank(); i < length; i += team.size()) lost |= !finite(element(i));
+  return !team.any(lost);
+}
+template <typename Team>
+CASYNC_DEVICE bool all_finite(const Team& team, const UnitJob& job) {
+  return all_finite(team, job.facts.n, [&](std::int64_t i) { return gradient(job, i); });
+}
+
+/// What is left of a unit that was sent: x, from which D / mid is taken next.
+template <typename Team>
+CASYNC_DEVICE void add_to_residual(const Team& team, const UnitJob& job) {
+  for (std::int64_t i = team.rank(); i < job.facts.n; i += team.size())
+    job.residual[i] = job.accumulated[i] + job.residual[i];
+  team.barrier();
+}
+
+// --- scratch memory
+
+/// Bytes of an array, and of all that a program of so many arrays and side-by-side reductions needs.
+CASYNC_HOST_DEVICE std::int64_t scratch_of(std::int64_t elements) { return (elements + 15) / 16 * 64; }
+CASYNC_HOST_DEVICE std::int64_t scratch_of(std::int64_t n, int arrays, int reductions) {
+  return arrays * scratch_of(n) + reductions * scratch_of(work_of(n));
+}
+template <typename T>
+CASYNC_DEVICE T* take(std::byte*& scratch, std::int64_t elements) {
+  std::byte* const here = scratch;
+  scratch += scratch_of(elements);
+  return reinterpret_cast<T*>(here);
+}
+
+// --- payloads
+
+/// The count of a unit that was not finite.
+constexpr std::int32_t kPoisonedCount = -1;
+
+/// Single values are written by one thread.
+template <typename T, typename Team, typename Value>
+CASYNC_DEVICE void write_one(const Team& team, std::byte* to, Value value) {
+  if (team.rank() == 0) store(to, static_cast<T>(value));
+}
+template <typename Team>
+CASYNC_DEVICE void fill(const Team& team, std::byte* to, std::int64_t bytes, unsigned value) {
+  for (std::int64_t i = team.rank(); i < bytes; i += team.size()) to[i] = static_cast<std::byte>(value);
+}
+template <typename Team>
+CASYNC_DEVICE void fill_nan(const Team& team, std::byte* to, std::int64_t bytes) {
+  for (std::int64_t i = team.rank(); 4 * i < bytes; i += team.size()) store(to + 4 * i, __builtin_nanf(""));
+}
+
+// --- results
+
+CASYNC_DEVICE void deliver(const DecodeJob& job, Into into, std::int64_t i, float value) {
+  if (into == Into::set)
+    job.out[i] = value;
+  else if (into == Into::add)
+    job.out[i] = job.out[i] + value;
+  else
+    job.out[i] = job.out[i] - value / job.divisor;
+}
+/// To an array that is zero elsewhere. False if there is no such place.
+CASYNC_DEVICE bool deliver_one(const DecodeJob& job, Into into, std::int32_t place, float value) {
+  if (place < 0 || place >= job.facts.n) return false;
+  if (into == Into::subtract)
+    job.out[place] -= value / job.divisor;
+  else
+    job.out[place] += value;
+  return true;
+}
+template <typename Team>
+CASYNC_DEVICE void deliver_everywhere(const Team& team, const DecodeJob& job, float value) {
+  for (std::int64_t i = team.rank(); i < job.facts.n; i += team.size()) job.out[i] = value;
+  team.barrier();
+}
+
+}  // namespace casync::codec::cuda
