@@ -9,14 +9,14 @@ namespace casync::codec::cuda {
 
 /// The functions of one codec for one choice of widths. They launch and return; what a file has no use for is null.
 struct UnitLaunchers {
-  std::int64_t (*scratch_bytes)(const Units& units);  ///< of `units.scratch`, enough for each of the functions
-  Status (*encode)(const EncodeBatch& batch, Stream stream);
-  Status (*decode)(const DecodeBatch& batch, Stream stream);
+  std::int64_t (*scratch_bytes)(const Units& units) = nullptr;  ///< of `units.scratch`, enough for each of the functions
+  Status (*encode)(const EncodeBatch& batch, Stream stream) = nullptr;
+  Status (*decode)(const DecodeBatch& batch, Stream stream) = nullptr;
   /// Takes payloads out of their slots: one behind the other into `payload`, `at` as in DecodeBatch.
-  Status (*gather)(const EncodeBatch& batch, std::int64_t* at, std::byte* payload, Stream stream);
+  Status (*gather)(const EncodeBatch& batch, std::int64_t* at, std::byte* payload, Stream stream) = nullptr;
   /// A rank's part of what all agree on, of the whole gradient as one unit; and what follows from the aggregated value.
-  Status (*propose)(const EncodeBatch& batch, float* proposed, Stream stream);
-  Status (*agree)(const Units& units, const float* received, Stream stream);
+  Status (*propose)(const EncodeBatch& batch, float* proposed, Stream stream) = nullptr;
+  Status (*agree)(const Units& units, const float* received, Stream stream) = nullptr;
 };
 
 template <typename Codec>

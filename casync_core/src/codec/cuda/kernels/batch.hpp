@@ -11,8 +11,8 @@ namespace casync::codec::cuda {
 
 struct Units {
   Facts facts;               ///< of the gradient; its pointers are not used, but for these:
-  Parameter parameters[16];  ///< in the file's order
-  float* state[8];           ///< in the file's order, each from the gradient's first element on
+  Parameter parameters[16]{};  ///< in the file's order
+  float* state[8]{};           ///< in the file's order, each from the gradient's first element on
   const std::int64_t* begin = nullptr;  ///< the first element of each unit, and the end of the last
   std::int64_t count = 0;
   std::int64_t longest = 0;  ///< elements of the longest unit
