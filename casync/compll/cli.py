@@ -12,7 +12,8 @@ from pathlib import Path
 from casync.compll import typed
 from casync.compll.check import check_program
 from casync.compll.count import PAPER, count_lines, table
-from casync.compll.cpu.emit import emit
+from casync.compll.cpu.emit import emit as emit_cpu
+from casync.compll.cuda.emit import emit as emit_cuda
 from casync.compll.fmt import format_program
 from casync.compll.library import library_files
 from casync.compll.parser import parse
@@ -20,6 +21,8 @@ from casync.compll.tree import Program
 from casync.errors import CasyncError, NotAvailableError
 
 __all__ = ["main"]
+
+_TARGETS = {"cpu": emit_cpu, "cuda": emit_cuda}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     formatted.add_argument("--check", action="store_true", help="change nothing; status 1 if it would change")
     shown = commands.add_parser("show", help="print the code that is generated for a file")
     shown.add_argument("file", metavar="FILE", help="a .cll file")
-    shown.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
+    shown.add_argument("--target", choices=tuple(_TARGETS), default="cpu")
     tested = commands.add_parser("test", help="try everything a codec promises")
     timed = commands.add_parser("bench", help="how fast a codec is on one core, beside a copy of the gradient")
     for command in (tested, timed):
@@ -76,9 +79,7 @@ def _check(path: str) -> int:
 
 
 def _show(path: Path, target: str) -> int:
-    if target == "cuda":
-        raise NotAvailableError("code for CUDA is not there yet; there is --target cpu")
-    sys.stdout.write(emit(check_program(_read(path)), path.stem))
+    sys.stdout.write(_TARGETS[target](check_program(_read(path)), path.stem))
     return 0
 
 
@@ -101,7 +102,7 @@ def _test(spec: str) -> int:
     subject = open_subject(spec)
     sys.stdout.write(f"{heading(subject.make().info)}\n")
     sys.stdout.flush()
-    cuda = Result("cuda", None, "no code is generated for it yet")
+    cuda = Result("cuda", None, "the runtime does not run its code yet")
     results = itertools.chain((isolated(check, subject) for check in CHECKS), [cuda])
     return 0 if report(Console(highlight=False), results) else 1
 

@@ -12,7 +12,9 @@ from casync.compll.ir.choices import Choice, choices_of
 from casync.compll.ir.lower import lower
 from casync.errors import NotAvailableError
 
-__all__ = ["emit", "launchers_name"]
+__all__ = ["NVCC_FLAGS", "emit", "launchers_name"]
+
+NVCC_FLAGS = ("-std=c++20", "--fmad=false")  # a multiplication and an addition are rounded each, as on the CPU
 
 _HEADERS = ("launchers.hpp", "kernels/operators/elementary.hpp", "kernels/operators/matmul.hpp",
             "kernels/operators/orth.hpp", "kernels/operators/rounding.hpp", "kernels/operators/runs.hpp",
@@ -33,7 +35,7 @@ def emit(codec: typed.Codec, name: str) -> str:
     entries = "".join(f"    {{{_entries(codec, struct)}}},\n" for struct in names)
     includes = "".join(f'#include "codec/cuda/{header}"\n' for header in sorted(_HEADERS))
     array = launchers_name(name)
-    return f"""// Generated from {name}.cll by casync compll.
+    return f"""// Generated from {name}.cll by casync compll. To be compiled with {" ".join(NVCC_FLAGS)}.
 {includes}
 namespace casync::codec::cuda {{
 namespace {{

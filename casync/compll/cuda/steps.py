@@ -1,18 +1,21 @@
 """The C++ of a program's steps as a team of threads takes them: a barrier stands at the end of each.
 
-A pass may be several loops. Those that only read come first: reductions by the fixed tree, where a thread has a lane of a
-block; selections and packed codes, where it has neighbours. In the last one it has single elements, and may store them.
+A pass may be several loops. Those that only read come first: reductions by the fixed tree, where a thread has a lane of
+a block; selections and packed codes, where it has neighbours. In the last one it has single elements, and may store
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from ctypes import c_float
+from dataclasses import replace
 
 from casync.compll.cpu.steps import Steps as Common
 from casync.compll.cpu.steps import elements_inside, pointer, small_chunk
-from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
+from casync.compll.cpu.text import SCALAR_TYPES
 from casync.compll.cuda.calls import call_text
-from casync.compll.ir.graph import BIT, Memory, Value
+from casync.compll.ir.graph import BIT, FLOAT, Memory, Value
 from casync.compll.ir.program import Action, Call, Deliver, Pack, Pass, Reduce, Scatter, Select, Store
 
 __all__ = ["Steps"]
@@ -32,6 +35,11 @@ class Steps(Common):
         self._packed_items = frozenset(packed_items)
         self._index = "i"
         self.reductions = 1
+
+    def _text(self, value: Value, wide: bool) -> str:
+        if value.op == "constant" and value.kind == FLOAT:
+            value = replace(value, data=c_float(value.data).value)  # nvcc warns of digits that a float cannot hold
+        return super()._text(value, wide)
 
     def _leaf(self, value: Value, wide: bool) -> str:
         operands = [f"v{operand.number}" for operand in value.operands]
@@ -67,12 +75,11 @@ class Steps(Common):
         if step.chunk is not None:
             each = f"each{number}"
             self.line(f"const std::int64_t {each} = larger({self.single(step.chunk)}, 1);")
-        reductions = [action for action in step.actions if isinstance(action, Reduce)]
-        self._reduce([a for a in reductions if a.to is None or not small_chunk(step.chunk)], length, each)
+        small = small_chunk(step.chunk)
+        self._reduce([a for a in step.actions if isinstance(a, Reduce) and not small], length, each)
         for action in step.actions:
-            if isinstance(action, Reduce) and action not in reductions[:0] and action.to is not None:
-                if small_chunk(step.chunk):
-                    self._small_chunks(action, length, each)
+            if isinstance(action, Reduce) and small:
+                self._small_chunks(action, length, each)
             elif isinstance(action, Select):
                 self._select_elements(action, length, each)
             elif isinstance(action, Pack):
@@ -191,7 +198,6 @@ class Steps(Common):
 
     def _store(self, actions: Sequence[Action], number: int, length: str, each: str) -> None:
         if not actions:
-            self.line("team.barrier();")
             return
         scattered = [a for a in actions if isinstance(a, Scatter) or (isinstance(a, Deliver) and a.index is not None)]
         if any(isinstance(action, Deliver) for action in scattered):
@@ -213,8 +219,8 @@ class Steps(Common):
             keeps = "if (job.keep) " if self.keeps_on_request and action.memory.place == "state" else ""
             return f"{keeps}put({pointer(action.memory)}, i, {value});"
         if isinstance(action, Scatter):
-            return (f"if (v{action.index.number} < 0 || v{action.index.number} >= {self.length(action.memory.domain)}) "
-                    f"{outside} = true; else put({pointer(action.memory)}, v{action.index.number}, {value});")  # fmt: skip
+            length = self.length(action.memory.domain)
+            return f"{outside} |= !put_one({pointer(action.memory)}, {length}, v{action.index.number}, {value});"
         assert isinstance(action, Deliver)
         if action.index is not None:
             return f"{outside} |= !deliver_one(job, into, v{action.index.number}, {value});"
@@ -226,5 +232,3 @@ def _tree(action: Reduce) -> str:
     assert made is not None
     return f"tree{made.number}"
 
-
-_ = POINTERS

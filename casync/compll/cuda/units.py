@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from casync.compll import typed
 from casync.compll.cpu.functions import bytes_of, leaves_of
 from casync.compll.cpu.quantiser import is_quantiser
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cuda.steps import Steps
-from casync.compll.ir.graph import BIT, FLOAT, Domain, Memory, Value
+from casync.compll.ir.graph import BIT, FLOAT, Memory
 from casync.compll.ir.lower import Lowered
 from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, needs
 from casync.compll.types import Scalar
@@ -69,7 +69,8 @@ class _Unit:
             name = f"m{memory.number}"
             if memory.place == "scratch":
                 arrays += 1
-                lines.append(f"[[maybe_unused]] auto* const {name} = take<{POINTERS[memory.stored]}>(scratch, facts.n);")
+                taken = f"take<{POINTERS[memory.stored]}>(scratch, facts.n)"
+                lines.append(f"[[maybe_unused]] auto* const {name} = {taken};")
             elif memory.place == "state":
                 lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
             elif memory.place == "received":
@@ -117,8 +118,8 @@ class _Unit:
             fill = f"fill_nan(team, to, {bytes_});" if item.stored == "f32" else f"fill(team, to, {bytes_}, {rest});"
             steps.line(f"if (end - to < {bytes_}) {_TOO_LONG}", fill, f"to += {bytes_};")
         steps.line("return EncodedUnit{.bytes = to - job.payload, .nonfinite = true};")
-        facts = "[[maybe_unused]] const Facts& facts = job.facts;"
-        return _function(f"EncodedUnit poison{number}(const Team& team, const UnitJob& job)", [facts, *_TO, *steps.lines])
+        body = ["[[maybe_unused]] const Facts& facts = job.facts;", *_TO, *steps.lines]
+        return _function(f"EncodedUnit poison{number}(const Team& team, const UnitJob& job)", body)
 
     def encode(self) -> str:
         """All rounds, and what the last one leaves in the residual."""
@@ -233,12 +234,13 @@ class _Placed:
         self._count = max(self._count, item + 1)
 
     def _place(self, number: int, item: Item) -> None:
-        bytes_ = _bytes(self._steps, item)
+        line, bytes_ = self._steps.line, _bytes(self._steps, item)
         if item.counted:
-            count = f"static_cast<std::int32_t>({_length(self._steps, item.domain)})"
-            self._steps.line(f"if (end - to < 4) {_TOO_LONG}", f"write_one<std::int32_t>(team, to, {count});", "to += 4;")
+            assert item.domain is not None
+            count = f"static_cast<std::int32_t>({self._steps.length(item.domain)})"
+            line(f"if (end - to < 4) {_TOO_LONG}", f"write_one<std::int32_t>(team, to, {count});", "to += 4;")
         stored = f"Packed<{item.stored[1:]}>" if _small(item) else f"Stored<{POINTERS[item.stored]}>"
-        self._steps.line(f"if (end - to < {bytes_}) {_TOO_LONG}", f"const {stored} p{number}{{to}};", f"to += {bytes_};")
+        line(f"if (end - to < {bytes_}) {_TOO_LONG}", f"const {stored} p{number}{{to}};", f"to += {bytes_};")
 
 
 def _small(item: Item) -> bool:
@@ -248,11 +250,6 @@ def _small(item: Item) -> bool:
 
 def _source(item: Item) -> str:
     return f"PackedSource<{item.stored[1:]}>" if _small(item) else f"StoredSource<{POINTERS[item.stored]}>"
-
-
-def _length(steps: Steps, domain: Domain | None) -> str:
-    assert domain is not None
-    return steps.length(domain)
 
 
 def _bytes(steps: Steps, item: Item) -> str:
@@ -270,5 +267,3 @@ def _used(block: Block) -> set[Memory]:
             found |= {one for entry in step.merged for one in entry[1:] if isinstance(one, Memory)}
     return found
 
-
-_: tuple[object, ...] = (Iterator, Value)

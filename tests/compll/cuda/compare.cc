@@ -4,6 +4,7 @@
 //
 // In, for each case: `Case`, where its units begin, the gradient. Out: one line for each difference, then how many cases
 // there were.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +29,7 @@ extern "C" const UnitLaunchers CUDA_LAUNCHERS[];
 namespace {
 
 using namespace casync::codec;
+namespace gpu = casync::codec::cuda;  // there is a ::cuda too
 
 struct Case {
   std::int64_t n;
@@ -64,7 +66,7 @@ bool same(std::byte a, std::byte b) { return a == b; }
 
 class Comparison {
  public:
-  Comparison(const UnitKernels& cpu, const cuda::UnitLaunchers& gpu, const std::vector<Parameter>& parameters,
+  Comparison(const UnitKernels& cpu, const gpu::UnitLaunchers& gpu, const std::vector<Parameter>& parameters,
              const Case& given)
       : cpu_(cpu), gpu_(gpu), parameters_(parameters), case_(given), begin_(read_array<std::int64_t>(given.units + 1)),
         gradient_(read_array<float>(given.n)), residual_(gradient_.size() * (given.feedback != 0 ? 1 : 0), 0.125F),
@@ -118,8 +120,8 @@ class Comparison {
     return scratch_.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch_.data()) % 64) % 64;
   }
 
-  cuda::Units units() {
-    cuda::Units units{.facts = facts_, .begin = gpu_begin_.data(), .count = case_.units, .longest = longest_, .teams = 3};
+  gpu::Units units() {
+    gpu::Units units{.facts = facts_, .begin = gpu_begin_.data(), .count = case_.units, .longest = longest_, .teams = 3};
     for (std::size_t i = 0; i < parameters_.size(); ++i) units.parameters[i] = parameters_[i];
     for (std::size_t i = 0; i < gpu_states_.size(); ++i) units.state[i] = gpu_states_[i].data();
     gpu_scratch_.clear();
@@ -167,7 +169,7 @@ class Comparison {
 
     const DeviceArray<std::int64_t> whole(std::vector<std::int64_t>{0, case_.n});
     const DeviceArray<float> proposed(1);
-    cuda::EncodeBatch batch{.units = units(), .accumulated = gpu_gradient_.data(), .mid = case_.mid};
+    gpu::EncodeBatch batch{.units = units(), .accumulated = gpu_gradient_.data(), .mid = case_.mid};
     batch.units.begin = whole.data();
     batch.units.count = 1;
     batch.units.longest = case_.n;
@@ -188,7 +190,7 @@ class Comparison {
     const DeviceArray<std::byte> slots(static_cast<std::size_t>(slot * case_.units));
     const DeviceArray<EncodedUnit> encoded(static_cast<std::size_t>(case_.units));
     const DeviceArray<float> gpu_received(received);
-    const cuda::EncodeBatch batch{.units = units(), .round = round, .accumulated = gpu_gradient_.data(),
+    const gpu::EncodeBatch batch{.units = units(), .round = round, .accumulated = gpu_gradient_.data(),
                                   .residual = case_.feedback != 0 ? gpu_residual_.data() : nullptr, .mid = case_.mid,
                                   .received = gpu_received.data(), .slots = slots.data(), .slot_bytes = slot,
                                   .encoded = encoded.data()};
@@ -254,7 +256,7 @@ class Comparison {
       const DeviceArray<std::int64_t> gpu_places(places);
       const DeviceArray<std::int64_t> gpu_used(used.size());
       const DeviceArray<float> gpu_received(received);
-      const cuda::DecodeBatch batch{.units = units(), .into = into, .payload = gpu_payload.data(), .at = gpu_places.data(),
+      const gpu::DecodeBatch batch{.units = units(), .into = into, .payload = gpu_payload.data(), .at = gpu_places.data(),
                                     .received = gpu_received.data(), .out = gpu_out.data(), .divisor = 3.0F,
                                     .keep = keep, .used = gpu_used.data()};
       check(gpu_.decode(batch, {}));
@@ -287,7 +289,7 @@ class Comparison {
   }
 
   const UnitKernels& cpu_;
-  const cuda::UnitLaunchers& gpu_;
+  const gpu::UnitLaunchers& gpu_;
   const std::vector<Parameter>& parameters_;
   Case case_;
   Facts facts_;
@@ -310,13 +312,13 @@ class Comparison {
 int main(int count, char** arguments) {
   const int choice = std::atoi(arguments[1]);
 #if !defined(__CUDACC__)
-  cuda::backwards = std::atoi(arguments[2]) != 0;
+  gpu::backwards = std::atoi(arguments[2]) != 0;
 #endif
   std::vector<Parameter> parameters;
   for (int i = 3; i < count; ++i) parameters.push_back({.whole = static_cast<std::int32_t>(std::atoll(arguments[i]))});
   long cases = 0;
   for (Case given; std::fread(&given, sizeof given, 1, stdin) == 1; ++cases)
-    Comparison(baseline::CPU_KERNELS[choice], cuda::CUDA_LAUNCHERS[choice], parameters, given).run();
+    Comparison(baseline::CPU_KERNELS[choice], gpu::CUDA_LAUNCHERS[choice], parameters, given).run();
   std::printf("%ld cases\n", cases);
   return 0;
 }

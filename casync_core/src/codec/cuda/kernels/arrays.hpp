@@ -65,6 +65,13 @@ CASYNC_DEVICE void put(Stored<T> to, std::int64_t i, Value value) {
   store(to.bytes + static_cast<std::int64_t>(sizeof(T)) * i, static_cast<T>(value));
 }
 
+/// False if there is no such place.
+CASYNC_DEVICE bool put_one(float* to, std::int64_t size, std::int32_t place, float value) {
+  if (place < 0 || place >= size) return false;
+  to[place] = value;
+  return true;
+}
+
 /// The element at an index that is held inside of the array; 0 if it is empty.
 template <typename Source>
 CASYNC_DEVICE auto pick(Source from, std::int32_t index, std::int64_t size) -> decltype(at(from, 0)) {
@@ -84,6 +91,7 @@ CASYNC_DEVICE void pack(const Team& team, Packed<kBits> to, std::int64_t length,
         packed |= (static_cast<std::uint32_t>(code(byte * kCodes + k)) & ((1U << kBits) - 1U)) << (k * kBits);
     to.bytes[byte] = static_cast<std::byte>(packed);
   }
+  team.barrier();
 }
 
 }  // namespace casync::codec::cuda

@@ -1,0 +1,275 @@
+"""Code generated for CUDA against the code for the CPU: payloads, residuals, states and decoded values, bit by bit.
+
+Everywhere its teams of threads run in lockstep on the CPU (tests/compll/cuda). With nvcc all of it is compiled for
+three generations of devices; with a device the same comparison runs on it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from casync import cli
+from casync.compll.check import check_program
+from casync.compll.cpu.emit import emit as emit_cpu
+from casync.compll.cpu.emit import kernels_name
+from casync.compll.cuda.emit import NVCC_FLAGS, emit, launchers_name
+from casync.compll.ir.choices import choices_of
+from casync.compll.library import library_files
+from casync.compll.parser import parse
+
+ROOT = Path(__file__).parents[3]
+OWN = ROOT / "tests" / "compll" / "cuda"
+CORE = ROOT / "casync_core"
+FILES = library_files() | {path.stem: path for path in (ROOT / "tests" / "compll" / "quantisers").glob("*.cll")}
+INCLUDES = (f"-I{CORE}/src", f"-I{CORE}/include", f"-I{OWN}")
+ARCHITECTURES = (80, 90, 100)
+F = np.float32
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def find_nvcc() -> str | None:
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin")
+
+
+NVCC = find_nvcc()
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="no nvcc on PATH, in CUDA_HOME or /usr/local/cuda")
+
+
+def missing_device() -> str | None:
+    spec = importlib.util.spec_from_file_location("test_gpu", ROOT / "tools" / "test_gpu.py")
+    assert spec is not None and spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return str(module.missing()) if module.missing() else None
+
+
+def checked(name: str) -> Any:
+    return check_program(parse(FILES[name].read_text(encoding="utf-8"), f"{name}.cll"))
+
+
+# --- what is compared
+
+
+def same_size(unit: int) -> Callable[[int, int], list[int]]:
+    return lambda rows, cols: [*range(0, rows * cols, unit), rows * cols]
+
+
+def of_rows(shortest: int, longest: int) -> Callable[[int, int], list[int]]:
+    def begins(rows: int, cols: int) -> list[int]:
+        if cols > longest:
+            pieces = -(-cols // longest)
+            unit, period = -(-cols // pieces), cols
+        else:
+            unit = period = cols * (1 if cols >= shortest else -(-shortest // cols))
+        found = [0]
+        while found[-1] < rows * cols:
+            begin = found[-1]
+            found.append(min(begin + unit, begin - begin % period + period, rows * cols))
+        return found
+
+    return begins
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One codec with parameters. `choice` of widths; `units` gives where units of a shape begin."""
+
+    codec: str
+    units: Callable[[int, int], list[int]]
+    parameters: tuple[float, ...] = ()
+    choice: int = 0
+    rounds: int = 1
+    sizes: tuple[int, ...] = (1, 15, 1000, 1025, 4096, 5000)
+
+    def __str__(self) -> str:
+        return f"{self.codec}({', '.join(map(str, self.parameters))})"
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        if self.rounds > 1:
+            return [(100, 70), (31, 90), (1300, 40), (40, 1300)]
+        rows = [(10, 25), (40, 125), (3, 4100)] if self.codec in ("onebit", "mean_sign") else []
+        return [*((1, size) for size in self.sizes), *rows]
+
+    @property
+    def words(self) -> list[str]:
+        """The parameters as C++ has them in its union."""
+        return [str(int(np.array(value, F if isinstance(value, float) else np.int32).view(np.int32)))
+                for value in self.parameters]  # fmt: skip
+
+
+LONG = same_size(1 << 20)
+ALL = (1, 15, 1000, 1025, 4096, 5000, (1 << 20) + 77)
+SETTINGS = [
+    Setting("onebit", of_rows(256, 4096)),
+    Setting("mean_sign", of_rows(64, 300)),
+    Setting("absmax", same_size(512)),
+    *(Setting("terngrad", same_size(4096), (bits,), choice) for choice, bits in enumerate((2, 4, 8))),
+    Setting("tbq", same_size(4096), (0.0,), sizes=ALL),
+    Setting("tbq", same_size(4096), (0.01,)),
+    Setting("graddrop", LONG, (0.99, 0.001), sizes=ALL),
+    Setting("graddrop", LONG, (0.0, 0.5)),
+    Setting("dgc", LONG, (0.001, 0.01, 0.0, 0), sizes=ALL),
+    Setting("dgc", LONG, (0.1, 0.01, 0.5, 0)),
+    Setting("dgc", LONG, (0.001, 1.0, 0.0, 2000)),
+    Setting("adacomp", same_size(1048576 // 50 * 50), (50,)),
+    Setting("adacomp", same_size(1048576 // 500 * 500), (500,), 1, sizes=ALL),
+    Setting("adacomp", same_size(1048576 // 3000 * 3000), (3000,), 1),
+    Setting("threelc", LONG, (1.0,), sizes=ALL),
+    Setting("threelc", LONG, (1.9,)),
+    Setting("powersgd", lambda rows, cols: [0, rows * cols], (4, 0), rounds=2),
+    Setting("powersgd", lambda rows, cols: [0, rows * cols], (2, 0), rounds=2),
+]
+
+
+def gradients(n: int) -> list[np.ndarray]:
+    """Ordinary values; many zeros of both signs; subnormal numbers; a NaN; an infinity."""
+    random = np.random.default_rng(n)
+    normal = (random.standard_normal(n) ** 3 * 0.01).astype(F)
+    if n > 1 << 20:
+        return [normal]
+    zeros, tiny, nan, infinite = normal.copy(), normal * F(1e-38), normal.copy(), normal.copy()
+    zeros[::3] = 0
+    zeros[1::7] = -0.0
+    nan[n // 2] = np.nan
+    infinite[-1] = np.inf
+    return [normal, zeros, tiny, nan, infinite]
+
+
+def cases(setting: Setting) -> tuple[int, bytes]:
+    """How many there are, and what compare.cc reads."""
+    codec = checked(setting.codec)
+    found = []
+    for rows, cols in setting.shapes:
+        begin = setting.units(rows, cols)
+        for kind, gradient in enumerate(gradients(rows * cols)):
+            for feedback in {0, int(codec.properties.feedback == "wrapper")}:
+                steps, mid = (3 if kind == 0 else 2), (1.0, 0.5, 3.0)[kind % 3]
+                sizes = (rows * cols, len(begin) - 1, rows, cols, 5000, steps, setting.rounds, feedback)
+                states = (len(codec.states), states_per_element(codec))
+                head = struct.pack("<qqiiiiiifii4x", *sizes, mid, *states)
+                found.append(head + np.array(begin, np.int64).tobytes() + gradient.tobytes())
+    return len(found), b"".join(found)
+
+
+def states_per_element(codec: Any) -> int:
+    lengths = [getattr(state.type, "length", None) for state in codec.states]
+    return sum(1 << i for i, length in enumerate(lengths) if length is not None and length.kind == "unit")
+
+
+def expect_no_difference(program: Path, setting: Setting, order: Sequence[str] = ("0",)) -> None:
+    count, given = cases(setting)
+    for one in order:
+        command = [str(program), str(setting.choice), one, *setting.words]
+        done = subprocess.run(command, input=given, capture_output=True, timeout=600)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stdout.decode() == f"{count} cases\n"
+
+
+# --- compiled in three ways
+
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
+
+
+def compile_cpu(name: str, folder: Path) -> str:
+    """The object file of the CPU's code."""
+    (folder / f"{name}.cc").write_text(emit_cpu(checked(name), name), encoding="utf-8")
+    command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", *WARNINGS, *INCLUDES, "-DCASYNC_KERNEL_ISA=baseline",
+               "-c", str(folder / f"{name}.cc"), "-o", str(folder / "cpu.o")]  # fmt: skip
+    subprocess.run(command, check=True)
+    return str(folder / "cpu.o")
+
+
+def defines(name: str) -> list[str]:
+    return [f"-DCPU_KERNELS={kernels_name(name)}", f"-DCUDA_LAUNCHERS={launchers_name(name)}"]
+
+
+def write_cuda(name: str, folder: Path) -> str:
+    (folder / f"{name}.cu").write_text(emit(checked(name), name), encoding="utf-8")
+    return str(folder / f"{name}.cu")
+
+
+@pytest.fixture(scope="module")
+def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Teams in lockstep: team.hpp of tests/compll/cuda comes before the core's."""
+    built: dict[str, Path] = {}
+
+    def build(name: str) -> Path:
+        if name not in built:
+            folder = tmp_path_factory.mktemp(name)
+            command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", *WARNINGS, f"-I{OWN}/lockstep", *INCLUDES,
+                       *defines(name), "-x", "c++", write_cuda(name, folder), str(OWN / "compare.cc"), "-x", "none",
+                       compile_cpu(name, folder), "-o", str(folder / "compare")]  # fmt: skip
+            subprocess.run(command, check=True)
+            built[name] = folder / "compare"
+        return built[name]
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def on_device(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    built: dict[str, Path] = {}
+
+    def build(name: str) -> Path:
+        if name not in built:
+            assert NVCC is not None
+            folder = tmp_path_factory.mktemp(name)
+            command = [NVCC, *NVCC_FLAGS, "-O2", "-arch=native", "-Werror", "all-warnings", *INCLUDES, *defines(name),
+                       "-x", "cu", write_cuda(name, folder), str(OWN / "compare.cc"), "-o", str(folder / "compare"),
+                       "-Xlinker", compile_cpu(name, folder)]  # fmt: skip
+            subprocess.run(command, check=True)
+            built[name] = folder / "compare"
+        return built[name]
+
+    return build
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_teams_in_lockstep_give_the_bytes_of_the_cpu(setting: Setting, lockstep: Callable[[str], Path]) -> None:
+    longest = max(setting.sizes)
+    expect_no_difference(lockstep(setting.codec), setting, ("0",) if longest > 1 << 20 else ("0", "1"))
+
+
+@pytest.mark.gpu
+@needs_nvcc
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_a_device_gives_the_bytes_of_the_cpu(setting: Setting, on_device: Callable[[str], Path]) -> None:
+    if why := missing_device():
+        pytest.skip(why)
+    expect_no_difference(on_device(setting.codec), setting)
+
+
+@needs_nvcc
+def test_all_of_the_library_compiles_for_three_generations_of_devices(tmp_path: Path) -> None:
+    generations = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in ARCHITECTURES]
+
+    def compiled(name: str) -> str:
+        command = [str(NVCC), *NVCC_FLAGS, "-O2", *generations, "-Werror", "all-warnings", *INCLUDES, "-c",
+                   write_cuda(name, tmp_path), "-o", str(tmp_path / f"{name}.o")]  # fmt: skip
+        return subprocess.run(command, capture_output=True, text=True).stderr
+
+    with ThreadPoolExecutor(2) as pool:
+        names = list(library_files())
+        assert dict(zip(names, pool.map(compiled, names), strict=True)) == dict.fromkeys(names, "")
+
+
+def test_each_choice_of_widths_has_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compll", "show", str(FILES["terngrad"]), "--target", "cuda"]) == 0
+    shown = capsys.readouterr().out
+    assert shown == emit(checked("terngrad"), "terngrad")
+    assert shown.count(".encode = ") == len(choices_of(checked("terngrad"))) == 3
