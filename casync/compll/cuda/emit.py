@@ -69,7 +69,7 @@ def _team(codec: typed.Codec, short: bool) -> str:
 
 def _entries(codec: typed.Codec, struct: str) -> str:
     entries = {"scratch_bytes": f"scratch_bytes<{struct}>", "encode": f"encode<{struct}>",
-               "decode": f"decode<{struct}>", "gather": "gather"}  # fmt: skip
+               "decode": f"decode<{struct}>", "gather": "gather", "locate": f"locate<{struct}>"}  # fmt: skip
     if codec.init is not None:
         entries |= {"propose": f"propose<{struct}>", "agree": f"agree<{struct}>"}
     return ", ".join(f".{entry} = {function}" for entry, function in entries.items())

@@ -25,7 +25,7 @@ def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     """The members of a codec's struct for one choice of widths."""
     unit = _Unit(codec, lowered)
     parts = [unit.encode_round(program, number) for number, program in enumerate(lowered.rounds)]
-    parts += [unit.decode(), unit.encode()]
+    parts += [unit.decode(), unit.size(), unit.encode()]
     proposing = (0, 0)
     if codec.init is not None:
         text, proposing = unit.propose()
@@ -151,44 +151,52 @@ class _Unit:
         steps = self._steps(_CORRUPT, program)
         steps.keeps_on_request = True
         for item in program.payload:
-            self._unpack(steps, item)
+            self._unpack(steps, item, decodes=True)
         if not self._quantiser:
-            steps.line("if (poisoned) {", "  deliver_everywhere(team, job, __builtin_nanf(\"\"));",
-                       "  return from - job.payload;", "}")  # fmt: skip
+            steps.line("if (poisoned) {", f"  {_DELIVER_NAN}", "  return from - job.payload;", "}")
         steps.block(program.block)
         steps.line("return from - job.payload;")
         poisoned = [] if self._quantiser else ["bool poisoned = false;"]
-        body = [*self._start(program, steps), *poisoned, "const std::byte* from = job.payload;",
-                "const std::byte* const end = job.payload_end;", *steps.lines]  # fmt: skip
+        body = [*self._start(program, steps), *poisoned, *_FROM, *steps.lines]
         return _function("std::int64_t decode(const Team& team, const DecodeJob& job, Into into)", body)
 
-    def _unpack(self, steps: Steps, item: Item) -> None:
+    def size(self) -> str:
+        """The bytes of a unit at the front of a payload, for one thread."""
+        program = self._lowered.decode
+        steps = self._steps(_CORRUPT, program)
+        for item in program.payload:
+            self._unpack(steps, item, decodes=False)
+        steps.line("return from - job.payload;")
+        body = ["[[maybe_unused]] const Facts& facts = job.facts;", *_FROM, *steps.lines]
+        return _function("std::int64_t size(const DecodeJob& job)", body, template=False)
+
+    def _unpack(self, steps: Steps, item: Item, decodes: bool) -> None:
         """A poisoned unit is NaN, whatever else it says, and ends with the first count."""
         if item.value is not None:
             bytes_ = bytes_of(item, "1")
             name = f"v{item.value.number}"
-            read = f"at({_source(item)}{{from}}, 0)"
+            read = f"at({_source(item)}{{from}}, 0){' != 0' * (item.value.kind == BIT)}"
             steps.line(f"if (end - from < {bytes_}) {_CORRUPT}",
-                       f"const {SCALAR_TYPES[item.value.kind]} {name} = {read}{' != 0' * (item.value.kind == BIT)};",
+                       f"[[maybe_unused]] const {SCALAR_TYPES[item.value.kind]} {name} = {read};",
                        f"from += {bytes_};")  # fmt: skip
             steps.have(item.value)
-            if item.value.kind == FLOAT and not self._quantiser:
+            if decodes and item.value.kind == FLOAT and not self._quantiser:
                 steps.line(f"poisoned |= {name} != {name};")
             return
         assert item.domain is not None and item.memory is not None
         if item.counted:
             assert item.domain.length is not None
             name = f"v{item.domain.length.number}"
-            steps.line(
-                f"if (end - from < 4) {_CORRUPT}", f"const std::int32_t {name} = load<std::int32_t>(from);",
-                "from += 4;", f"if ({name} == kPoisonedCount) {{",
-                "  deliver_everywhere(team, job, __builtin_nanf(\"\"));", "  return from - job.payload;", "}",
-                f"if ({name} < 0 || {name} > facts.n) {_CORRUPT}")  # fmt: skip
+            steps.line(f"if (end - from < 4) {_CORRUPT}", f"const std::int32_t {name} = load<std::int32_t>(from);",
+                       "from += 4;", f"if ({name} == kPoisonedCount) {{", *([f"  {_DELIVER_NAN}"] if decodes else []),
+                       "  return from - job.payload;", "}",
+                       f"if ({name} < 0 || {name} > facts.n) {_CORRUPT}")  # fmt: skip
             steps.have(item.domain.length)
         bytes_ = _bytes(steps, item)
-        steps.line(f"if (end - from < {bytes_}) {_CORRUPT}",
-                   f"[[maybe_unused]] const {_source(item)} m{item.memory.number}{{from}};",
-                   f"from += {bytes_};")  # fmt: skip
+        steps.line(f"if (end - from < {bytes_}) {_CORRUPT}")
+        if decodes:
+            steps.line(f"[[maybe_unused]] const {_source(item)} m{item.memory.number}{{from}};")
+        steps.line(f"from += {bytes_};")
 
     # --- init
 
@@ -219,6 +227,8 @@ class _Unit:
         return _function("void agree(const Facts& facts, float received)", steps.lines, template=False)
 
 
+_DELIVER_NAN = 'deliver_everywhere(team, job, __builtin_nanf(""));'
+_FROM = ("const std::byte* from = job.payload;", "const std::byte* const end = job.payload_end;")
 _TO = ("std::byte* to = job.payload;", "std::byte* const end = job.payload_end;")
 
 

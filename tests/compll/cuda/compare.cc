@@ -2,8 +2,8 @@
 //
 //   compare CHOICE BACKWARDS PARAMETER...      parameters as bits of 32-bit words
 //
-// In, for each case: `Case`, where its units begin, the gradient. Out: one line for each difference, then how many cases
-// there were.
+// In, for each case: `Case`, where its units begin, the gradient. Out: one line for each difference, then how many
+// cases there were.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -68,16 +68,29 @@ class Comparison {
  public:
   Comparison(const UnitKernels& cpu, const gpu::UnitLaunchers& gpu, const std::vector<Parameter>& parameters,
              const Case& given)
-      : cpu_(cpu), gpu_(gpu), parameters_(parameters), case_(given), begin_(read_array<std::int64_t>(given.units + 1)),
-        gradient_(read_array<float>(given.n)), residual_(gradient_.size() * (given.feedback != 0 ? 1 : 0), 0.125F),
-        gpu_begin_(begin_), gpu_gradient_(gradient_), gpu_residual_(residual_) {
-    facts_ = Facts{.parameters = parameters_.data(), .n = case_.n, .rows = case_.rows, .cols = case_.cols, .world = 3,
-                   .rank = 1, .name = 0x1234567, .lr = 0.1F, .momentum = 0.9F,
+      : cpu_(cpu),
+        gpu_(gpu),
+        parameters_(parameters),
+        case_(given),
+        begin_(read_array<std::int64_t>(given.units + 1)),
+        gradient_(read_array<float>(given.n)),
+        residual_(gradient_.size() * (given.feedback != 0 ? 1 : 0), 0.125F),
+        gpu_begin_(begin_),
+        gpu_gradient_(gradient_),
+        gpu_residual_(residual_) {
+    facts_ = Facts{.parameters = parameters_.data(),
+                   .n = case_.n,
+                   .rows = case_.rows,
+                   .cols = case_.cols,
+                   .world = 3,
+                   .rank = 1,
+                   .name = 0x1234567,
+                   .lr = 0.1F,
+                   .momentum = 0.9F,
                    .key = {.name_hash = 0x0123456789ABCDEF, .stream = 2}};
     for (int i = 0; i < case_.states; ++i) {
       std::vector<float> values(static_cast<std::size_t>(cpu_.elements(facts_, i)));
-      for (std::size_t k = 0; k < values.size(); ++k)
-        values[k] = cpu_.start(facts_, i, static_cast<std::int64_t>(k));
+      for (std::size_t k = 0; k < values.size(); ++k) values[k] = cpu_.start(facts_, i, static_cast<std::int64_t>(k));
       states_.push_back(values);
       gpu_states_.emplace_back(values);
     }
@@ -121,11 +134,13 @@ class Comparison {
   }
 
   gpu::Units units() {
-    gpu::Units units{.facts = facts_, .begin = gpu_begin_.data(), .count = case_.units, .longest = longest_, .teams = 3};
+    gpu::Units units{
+        .facts = facts_, .begin = gpu_begin_.data(), .count = case_.units, .longest = longest_, .teams = 3};
     for (std::size_t i = 0; i < parameters_.size(); ++i) units.parameters[i] = parameters_[i];
     for (std::size_t i = 0; i < gpu_states_.size(); ++i) units.state[i] = gpu_states_[i].data();
     gpu_scratch_.clear();
-    gpu_scratch_.emplace_back(std::vector<std::byte>(static_cast<std::size_t>(gpu_.scratch_bytes(units)), std::byte{0x5a}));
+    gpu_scratch_.emplace_back(
+        std::vector<std::byte>(static_cast<std::size_t>(gpu_.scratch_bytes(units)), std::byte{0x5a}));
     units.scratch = gpu_scratch_[0].data();
     return units;
   }
@@ -190,10 +205,15 @@ class Comparison {
     const DeviceArray<std::byte> slots(static_cast<std::size_t>(slot * case_.units));
     const DeviceArray<EncodedUnit> encoded(static_cast<std::size_t>(case_.units));
     const DeviceArray<float> gpu_received(received);
-    const gpu::EncodeBatch batch{.units = units(), .round = round, .accumulated = gpu_gradient_.data(),
-                                  .residual = case_.feedback != 0 ? gpu_residual_.data() : nullptr, .mid = case_.mid,
-                                  .received = gpu_received.data(), .slots = slots.data(), .slot_bytes = slot,
-                                  .encoded = encoded.data()};
+    const gpu::EncodeBatch batch{.units = units(),
+                                 .round = round,
+                                 .accumulated = gpu_gradient_.data(),
+                                 .residual = case_.feedback != 0 ? gpu_residual_.data() : nullptr,
+                                 .mid = case_.mid,
+                                 .received = gpu_received.data(),
+                                 .slots = slots.data(),
+                                 .slot_bytes = slot,
+                                 .encoded = encoded.data()};
     check(gpu_.encode(batch, {}));
     const DeviceArray<std::byte> gathered(static_cast<std::size_t>(slot * case_.units));
     const DeviceArray<std::int64_t> places(static_cast<std::size_t>(case_.units + 1));
@@ -218,9 +238,14 @@ class Comparison {
 
   EncodedUnit encode_on_cpu(std::int64_t u, int round, const std::vector<float>& received, std::byte* to,
                             std::int64_t slot) {
-    UnitJob job{.facts = facts_of(u), .accumulated = gradient_.data() + begin_[u],
-                .residual = case_.feedback != 0 ? residual_.data() + begin_[u] : nullptr, .mid = case_.mid,
-                .payload = to, .payload_end = to + slot, .received = received.data(), .scratch = aligned_scratch()};
+    UnitJob job{.facts = facts_of(u),
+                .accumulated = gradient_.data() + begin_[u],
+                .residual = case_.feedback != 0 ? residual_.data() + begin_[u] : nullptr,
+                .mid = case_.mid,
+                .payload = to,
+                .payload_end = to + slot,
+                .received = received.data(),
+                .scratch = aligned_scratch()};
     if (cpu_.encode != nullptr) {
       const bool nonfinite = cpu_.encode(job);
       return {.bytes = cpu_.bound(job.facts, 0), .nonfinite = nonfinite};
@@ -230,8 +255,13 @@ class Comparison {
     for (const float value : received) finite = finite && value - value == 0.0F;
     if (job.residual == nullptr || !finite) return encoded;
     for (std::int64_t i = 0; i < job.facts.n; ++i) job.residual[i] = job.accumulated[i] + job.residual[i];
-    DecodeJob sent{.facts = job.facts, .payload = to, .payload_end = to + encoded.bytes, .received = received.data(),
-                   .scratch = job.scratch, .out = job.residual, .divisor = case_.mid};
+    DecodeJob sent{.facts = job.facts,
+                   .payload = to,
+                   .payload_end = to + encoded.bytes,
+                   .received = received.data(),
+                   .scratch = job.scratch,
+                   .out = job.residual,
+                   .divisor = case_.mid};
     if (case_.rounds > 1) sent.facts.world = 1;
     cpu_.decode_unit(sent, Into::subtract);
     return encoded;
@@ -240,8 +270,8 @@ class Comparison {
   // --- decode
 
   void decode(const std::vector<std::byte>& payload, const std::vector<float>& received, const std::string& at) {
-    const std::vector<Into> ways = cpu_.encode != nullptr ? std::vector{Into::set, Into::add}
-                                                          : std::vector{Into::subtract, Into::add, Into::set};
+    const std::vector<Into> ways =
+        cpu_.encode != nullptr ? std::vector{Into::set, Into::add} : std::vector{Into::subtract, Into::add, Into::set};
     std::vector<float> out(gradient_.size(), 0.5F);
     const DeviceArray<float> gpu_out(out);
     for (const Into into : ways) {
@@ -253,14 +283,23 @@ class Comparison {
         places.push_back(places.back() + used.back());
       }
       const DeviceArray<std::byte> gpu_payload(payload);
-      const DeviceArray<std::int64_t> gpu_places(places);
+      const DeviceArray<std::int64_t> gpu_places(places.size());
       const DeviceArray<std::int64_t> gpu_used(used.size());
       const DeviceArray<float> gpu_received(received);
-      const gpu::DecodeBatch batch{.units = units(), .into = into, .payload = gpu_payload.data(), .at = gpu_places.data(),
-                                    .received = gpu_received.data(), .out = gpu_out.data(), .divisor = 3.0F,
-                                    .keep = keep, .used = gpu_used.data()};
+      const gpu::DecodeBatch batch{.units = units(),
+                                   .into = into,
+                                   .payload = gpu_payload.data(),
+                                   .at = gpu_places.data(),
+                                   .received = gpu_received.data(),
+                                   .out = gpu_out.data(),
+                                   .divisor = 3.0F,
+                                   .keep = keep,
+                                   .used = gpu_used.data()};
+      check(gpu_.locate(batch, static_cast<std::int64_t>(payload.size()), gpu_places.data(), {}));
       check(gpu_.decode(batch, {}));
       const std::string what = at + "decoded " + std::to_string(static_cast<int>(into));
+      const std::vector<std::int64_t> located = gpu_places.copy();
+      for (std::size_t u = 0; u < places.size(); ++u) expect_same(places[u], located[u], what + ": place");
       const std::vector<std::int64_t> of_gpu = gpu_used.copy();
       for (std::size_t u = 0; u < used.size(); ++u) expect_same(used[u], of_gpu[u], what + ": bytes");
       expect_same(out, gpu_out.copy(), what);
@@ -282,8 +321,13 @@ class Comparison {
       std::memcpy(out, sum.data(), sum.size() * 4);
       return cpu_.bound(facts, 0);
     }
-    const DecodeJob job{.facts = facts, .payload = from, .payload_end = payload.data() + payload.size(),
-                        .received = received.data(), .scratch = aligned_scratch(), .out = out, .divisor = 3.0F,
+    const DecodeJob job{.facts = facts,
+                        .payload = from,
+                        .payload_end = payload.data() + payload.size(),
+                        .received = received.data(),
+                        .scratch = aligned_scratch(),
+                        .out = out,
+                        .divisor = 3.0F,
                         .keep = keep};
     return cpu_.decode_unit(job, into);
   }

@@ -37,7 +37,7 @@ FILES = library_files() | {path.stem: path for path in (ROOT / "tests" / "compll
 INCLUDES = (f"-I{CORE}/src", f"-I{CORE}/include", f"-I{OWN}")
 ARCHITECTURES = (80, 90, 100)
 F = np.float32
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(300)]
 
 
 def find_nvcc() -> str | None:

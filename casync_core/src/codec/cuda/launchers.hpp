@@ -3,17 +3,22 @@
 #include "codec/cuda/kernels/batch.hpp"
 #include "codec/cuda/kernels/team.hpp"
 
-/// From the programs of a codec to launches on a stream: what generated tables are made of. Nothing in the runtime calls
-/// them yet; `casync compll show FILE --target cuda` shows the code, tests compile it and hold it to the CPU's bytes.
+/// From the programs of a codec to launches on a stream: what generated tables are made of. Nothing in the runtime
+/// calls them yet; `casync compll show FILE --target cuda` shows the code, tests compile it and hold it to the CPU's
+/// bytes.
 namespace casync::codec::cuda {
 
 /// The functions of one codec for one choice of widths. They launch and return; what a file has no use for is null.
 struct UnitLaunchers {
-  std::int64_t (*scratch_bytes)(const Units& units) = nullptr;  ///< of `units.scratch`, enough for each of the functions
+  std::int64_t (*scratch_bytes)(const Units& units) =
+      nullptr;  ///< of `units.scratch`, enough for each of the functions
   Status (*encode)(const EncodeBatch& batch, Stream stream) = nullptr;
   Status (*decode)(const DecodeBatch& batch, Stream stream) = nullptr;
   /// Takes payloads out of their slots: one behind the other into `payload`, `at` as in DecodeBatch.
   Status (*gather)(const EncodeBatch& batch, std::int64_t* at, std::byte* payload, Stream stream) = nullptr;
+  /// Where each unit's payload begins among `bytes` bytes of a batch, where its `at` is not known: units behind one
+  /// that cannot be this codec's are empty.
+  Status (*locate)(const DecodeBatch& batch, std::int64_t bytes, std::int64_t* at, Stream stream) = nullptr;
   /// A rank's part of what all agree on, of the whole gradient as one unit; and what follows from the aggregated value.
   Status (*propose)(const EncodeBatch& batch, float* proposed, Stream stream) = nullptr;
   Status (*agree)(const Units& units, const float* received, Stream stream) = nullptr;
@@ -50,6 +55,16 @@ struct MoveWork {
   template <typename Team>
   CASYNC_DEVICE void operator()(const Team& team) const {
     move_units(team, batch, at, payload);
+  }
+};
+template <typename Codec>
+struct LocateWork {
+  DecodeBatch batch;
+  std::int64_t bytes;
+  std::int64_t* at;
+  template <typename Team>
+  CASYNC_DEVICE void operator()(const Team& team) const {
+    locate_units<Codec>(team, batch, bytes, at);
   }
 };
 template <typename Codec>
@@ -96,6 +111,10 @@ inline Status gather(const EncodeBatch& batch, std::int64_t* at, std::byte* payl
   const Status status = launch_on<BlockTeam<512>>(batch.units, PlaceWork{batch, at}, 1, stream);
   if (status != Status{}) return status;
   return launch_on<BlockTeam<512>>(batch.units, MoveWork{batch, at, payload}, teams_of(batch.units), stream);
+}
+template <typename Codec>
+Status locate(const DecodeBatch& batch, std::int64_t bytes, std::int64_t* at, Stream stream) {
+  return launch_on<BlockTeam<32>>(batch.units, LocateWork<Codec>{batch, bytes, at}, 1, stream);
 }
 template <typename Codec>
 Status propose(const EncodeBatch& batch, float* proposed, Stream stream) {

@@ -10,9 +10,9 @@
 namespace casync::codec::cuda {
 
 struct Units {
-  Facts facts;               ///< of the gradient; its pointers are not used, but for these:
-  Parameter parameters[16]{};  ///< in the file's order
-  float* state[8]{};           ///< in the file's order, each from the gradient's first element on
+  Facts facts;                          ///< of the gradient; its pointers are not used, but for these:
+  Parameter parameters[16]{};           ///< in the file's order
+  float* state[8]{};                    ///< in the file's order, each from the gradient's first element on
   const std::int64_t* begin = nullptr;  ///< the first element of each unit, and the end of the last
   std::int64_t count = 0;
   std::int64_t longest = 0;  ///< elements of the longest unit
@@ -53,7 +53,8 @@ template <typename Codec, typename Team>
 class Share {
  public:
   CASYNC_DEVICE Share(const Team& team, const Units& units, int arrays, int reductions)
-      : units_(units), scratch_(units.scratch + kTotals + team.index() * scratch_of(units.longest, arrays, reductions)) {}
+      : units_(units),
+        scratch_(units.scratch + kTotals + team.index() * scratch_of(units.longest, arrays, reductions)) {}
 
   CASYNC_DEVICE std::byte* scratch() const { return scratch_; }
   CASYNC_DEVICE std::int64_t offset(std::int64_t unit) const { return units_.begin[unit] - units_.begin[0]; }
@@ -117,10 +118,8 @@ CASYNC_DEVICE void decode_units(const Team& team, const DecodeBatch& batch) {
 template <typename Codec, typename Team>
 CASYNC_DEVICE void propose_unit(const Team& team, const EncodeBatch& batch, float* proposed) {
   Share<Codec, Team> share(team, batch.units, Codec::kProposeArrays, Codec::kProposeReductions);
-  const UnitJob job{.facts = share.facts(0),
-                    .accumulated = batch.accumulated,
-                    .mid = batch.mid,
-                    .scratch = share.scratch()};
+  const UnitJob job{
+      .facts = share.facts(0), .accumulated = batch.accumulated, .mid = batch.mid, .scratch = share.scratch()};
   const float value = Codec::propose(team, job);
   if (team.rank() == 0) *proposed = value;
 }
@@ -132,8 +131,8 @@ CASYNC_DEVICE void agree_on(const Team& team, const Units& units, const float* r
   if (team.rank() == 0) Codec::agree(facts, *received);
 }
 
-/// Slots of any fill, one behind the other: `at` tells where each unit's payload begins in `payload`, and where the last
-/// one ends. A unit that did not fit its slot has none.
+/// Slots of any fill, one behind the other: `at` tells where each unit's payload begins in `payload`, and where the
+/// last one ends. A unit that did not fit its slot has none.
 template <typename Team>
 CASYNC_DEVICE void place_units(const Team& team, const EncodedUnit* encoded, std::int64_t count, std::int64_t* at) {
   std::int64_t begin = 0;
@@ -152,6 +151,19 @@ CASYNC_DEVICE void move_units(const Team& team, const EncodeBatch& batch, const 
   for (std::int64_t unit = team.index(); unit < batch.units.count; unit += team.count())
     for (std::int64_t i = team.rank(); i < at[unit + 1] - at[unit]; i += team.size())
       payload[at[unit] + i] = batch.slots[unit * batch.slot_bytes + i];
+}
+
+/// The same for payloads that came one behind the other; a size is known from what a unit begins with.
+template <typename Codec, typename Team>
+CASYNC_DEVICE void locate_units(const Team& team, const DecodeBatch& batch, std::int64_t bytes, std::int64_t* at) {
+  if (team.rank() != 0) return;
+  Share<Codec, Team> share(team, batch.units, 0, 0);
+  const std::byte* const end = batch.payload + bytes;
+  at[0] = 0;
+  for (std::int64_t unit = 0; unit < batch.units.count; ++unit) {
+    const DecodeJob job{.facts = share.facts(unit), .payload = batch.payload + at[unit], .payload_end = end};
+    at[unit + 1] = at[unit] + larger(Codec::size(job), std::int64_t{0});
+  }
 }
 
 }  // namespace casync::codec::cuda

@@ -5,16 +5,16 @@
 
 #include "codec/cuda/kernels/device.hpp"
 
-/// What code generated from CompLL is made of (docs/compll.md): each operation of the language under the name that it has
-/// in codec/cpu/kernels/lanes.hpp and integers.hpp, over single values, since a thread is a lane. Integers wrap around
-/// and conversions saturate. Nothing is contracted: nvcc is told --fmad=false, and keeps IEEE division and square roots
-/// and subnormal numbers by itself.
+/// What code generated from CompLL is made of (docs/compll.md): each operation of the language under the name that it
+/// has in codec/cpu/kernels/lanes.hpp and integers.hpp, over single values, since a thread is a lane. Integers wrap
+/// around and conversions saturate. Nothing is contracted: nvcc is told --fmad=false, and keeps IEEE division and
+/// square roots and subnormal numbers by itself.
 namespace casync::codec::cuda {
 
 // --- comparison, logic, choice
 
-#define CASYNC_COMPARE(name, sign)                                             \
-  CASYNC_DEVICE bool name(float a, float b) { return a sign b; }               \
+#define CASYNC_COMPARE(name, sign)                               \
+  CASYNC_DEVICE bool name(float a, float b) { return a sign b; } \
   CASYNC_DEVICE bool name(std::int32_t a, std::int32_t b) { return a sign b; }
 CASYNC_COMPARE(less, <)
 CASYNC_COMPARE(greater, >)

@@ -76,7 +76,8 @@ CASYNC_DEVICE void tree(const Team& team, const Blocks& blocks, const Element& e
   team.barrier();  // what they worked with is free again
 }
 
-/// What the blocks give is folded by `Operation` in their order: of the whole array to `value`, or of each chunk to `to`.
+/// What the blocks give is folded by `Operation` in their order: of the whole array to `value`, or of each chunk to
+/// `to`.
 template <typename Operation, typename T>
 class Folded {
  public:
@@ -130,8 +131,8 @@ class LargestMagnitude : public Folded<Larger, float> {
   CASYNC_DEVICE void see(float one) { include(magnitude(one)); }
 };
 
-/// The smallest or the largest element. Lanes go through all blocks, from `start` on, and are folded last: of zeros with
-/// different signs the order decides which one stays.
+/// The smallest or the largest element. Lanes go through all blocks, from `start` on, and are folded last: of zeros
+/// with different signs the order decides which one stays.
 template <typename Operation>
 class Extreme {
  public:

@@ -3,8 +3,8 @@
 #include "codec/cuda/kernels/arrays.hpp"
 #include "codec/cuda/kernels/reduce.hpp"
 
-/// The product of two matrices in float32, with the order of additions of codec/cpu/kernels/operators/matmul.hpp: by the
-/// fixed tree if the left side lies row after row; over runs of 128, runs in order, if it is a transposed view.
+/// The product of two matrices in float32, with the order of additions of codec/cpu/kernels/operators/matmul.hpp: by
+/// the fixed tree if the left side lies row after row; over runs of 128, runs in order, if it is a transposed view.
 namespace casync::codec::cuda {
 
 /// Row after row in memory; a transposed view of `rows` x `cols` lies there as cols x rows.

@@ -6,8 +6,8 @@
 /// Runs: `runlength` finds those of one value, `repeat` writes values as often as counts say.
 namespace casync::codec::cuda {
 
-/// Runs of `value`, each as long as it can be but no longer than `longest` >= 1, and every other element alone. Returns how
-/// many there are. What precedes a thread's sixteen elements is known from a scan for the last other element.
+/// Runs of `value`, each as long as it can be but no longer than `longest` >= 1, and every other element alone. Returns
+/// how many there are. What precedes a thread's sixteen elements is known from a scan for the last other element.
 template <typename Team, typename Source, typename Head>
 CASYNC_DEVICE std::int64_t runlength(const Team& team, Source values, std::int64_t n, std::int32_t value,
                                      std::int64_t longest, Head* heads, std::int32_t* lengths) {

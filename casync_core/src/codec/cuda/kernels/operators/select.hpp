@@ -2,12 +2,12 @@
 
 #include "codec/cuda/kernels/reduce.hpp"
 
-/// Compaction in order, which is what `filter` and `topk` are made of: each thread looks at sixteen neighbours, and a scan
-/// over what they chose says where theirs begin.
+/// Compaction in order, which is what `filter` and `topk` are made of: each thread looks at sixteen neighbours, and a
+/// scan over what they chose says where theirs begin.
 namespace casync::codec::cuda {
 
-/// keep(i, place) for each i in [0, length) of which `chosen` says true, with the number of those before it. Returns how
-/// many there are.
+/// keep(i, place) for each i in [0, length) of which `chosen` says true, with the number of those before it. Returns
+/// how many there are.
 template <typename Team, typename Chosen, typename Keep>
 CASYNC_DEVICE std::int64_t select(const Team& team, std::int64_t length, const Chosen& chosen, const Keep& keep) {
   std::int64_t count = 0;

@@ -2,8 +2,8 @@
 
 #include "codec/cuda/kernels/operators/topk.hpp"
 
-/// A radix sort by one bit at a time, in which a scan tells the elements of either side their places: order among equals
-/// stays, and zeros of either sign are equal.
+/// A radix sort by one bit at a time, in which a scan tells the elements of either side their places: order among
+/// equals stays, and zeros of either sign are equal.
 namespace casync::codec::cuda {
 
 CASYNC_DEVICE std::uint32_t sort_key(float value) { return key_of(value == 0.0F ? 0.0F : value); }

@@ -3,9 +3,9 @@
 #include "codec/cuda/kernels/arrays.hpp"
 #include "codec/cuda/kernels/operators/select.hpp"
 
-/// The element that a sort would put at a position, without sorting (`sort(G, f)[k]`), and the k elements of the largest
-/// magnitudes. Four histograms of eight bits each lead to the key at the position. Floats are ordered by integer keys, so
-/// that the order is total: -0 comes before +0.
+/// The element that a sort would put at a position, without sorting (`sort(G, f)[k]`), and the k elements of the
+/// largest magnitudes. Four histograms of eight bits each lead to the key at the position. Floats are ordered by
+/// integer keys, so that the order is total: -0 comes before +0.
 namespace casync::codec::cuda {
 
 /// Unsigned keys in the order of the elements, and in that of their magnitudes.

@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
-/// Teams of codec/cuda/kernels/team.hpp on the CPU: 64 threads that take turns, each from one barrier to the next. In
-/// which order they do is chosen (`backwards`), and nothing may depend on it. A barrier that not all of them reach ends
-/// the program.
+/// Teams of codec/cuda/kernels/team.hpp on the CPU: 64 threads that take turns, each from one barrier to the next. The
+/// first one that can go on always does (`backwards`: the last), so that a group is as far ahead of the others as
+/// barriers let it, and one that is missing shows. A barrier that not all of them reach ends the program.
 namespace casync::codec::cuda {
 
 using Status = int;
@@ -29,20 +29,13 @@ class Turns {
     body_ = &body;
     for (int rank = 0; rank < kThreads; ++rank) begin(rank);
     for (int left = kThreads; left > 0;) {
-      moved_ = false;
-      for (int turn = 0; turn < kThreads; ++turn) {
-        const int rank = backwards ? kThreads - 1 - turn : turn;
-        if (done_[rank]) continue;
-        swapcontext(&main_, &thread_[rank]);
-        if (done_[rank]) {
-          --left;
-          moved_ = true;
-        }
-      }
-      if (!moved_) {
+      const int rank = next();
+      if (rank < 0) {
         std::fputs("a barrier that not all threads of a team reach\n", stderr);
         std::abort();
       }
+      swapcontext(&main_, &thread_[rank].context);
+      if (thread_[rank].done) --left;
     }
   }
 
@@ -55,40 +48,56 @@ class Turns {
     int arrived = 0;
     int generation = 0;
   };
+  struct Thread {
+    ucontext_t context;
+    bool done = false;
+    const Barrier* at = nullptr;
+    int generation = 0;
+
+    bool can_go_on() const { return !done && (at == nullptr || at->generation != generation); }
+  };
   static constexpr std::size_t kStack = 256 * 1024;
 
+  int next() const {
+    for (int turn = 0; turn < kThreads; ++turn) {
+      const int rank = backwards ? kThreads - 1 - turn : turn;
+      if (thread_[rank].can_go_on()) return rank;
+    }
+    return -1;
+  }
+
   void wait_at(Barrier& barrier, int expected, int rank) {
-    const int generation = barrier.generation;
+    thread_[rank].at = &barrier;
+    thread_[rank].generation = barrier.generation;
     if (++barrier.arrived == expected) {
       barrier.arrived = 0;
       ++barrier.generation;
-      moved_ = true;
     }
-    while (barrier.generation == generation) swapcontext(&thread_[rank], &main_);
+    swapcontext(&thread_[rank].context, &main_);
   }
 
   void begin(int rank) {
-    done_[rank] = false;
-    getcontext(&thread_[rank]);
-    thread_[rank].uc_stack.ss_sp = stacks_.get() + kStack * static_cast<std::size_t>(rank);
-    thread_[rank].uc_stack.ss_size = kStack;
-    thread_[rank].uc_link = &main_;
+    Thread& thread = thread_[rank];
+    thread.done = false;
+    thread.at = nullptr;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = stacks_.get() + kStack * static_cast<std::size_t>(rank);
+    thread.context.uc_stack.ss_size = kStack;
+    thread.context.uc_link = &main_;
     const auto self = reinterpret_cast<std::uintptr_t>(this);
-    makecontext(&thread_[rank], reinterpret_cast<void (*)()>(&entry), 3, static_cast<unsigned>(self >> 32),
+    makecontext(&thread.context, reinterpret_cast<void (*)()>(&entry), 3, static_cast<unsigned>(self >> 32),
                 static_cast<unsigned>(self), rank);
   }
   static void entry(unsigned high, unsigned low, int rank) {
     auto* const self = reinterpret_cast<Turns*>(static_cast<std::uintptr_t>(high) << 32 | low);
     (*self->body_)(rank);
-    self->done_[rank] = true;
+    self->thread_[rank].done = true;
   }
 
   const std::function<void(int)>* body_ = nullptr;
   std::unique_ptr<char[]> stacks_ = std::make_unique<char[]>(kStack * kThreads);
   ucontext_t main_;
-  ucontext_t thread_[kThreads];
-  bool done_[kThreads];
-  bool moved_ = false;
+  Thread thread_[kThreads];
   Barrier all_;
   Barrier groups_[kThreads / 16];
   std::uint64_t slots_[kThreads];
@@ -114,23 +123,27 @@ class LockstepTeam {
 
   template <typename Operation, typename T>
   T scan(T value, T neutral, T& total) const {
-    return given_by_others(value, [&] { barrier(); }, [&](const auto& of) {
-      T before = neutral;
-      total = neutral;
-      for (int rank = 0; rank < size(); ++rank) {
-        if (rank == rank_) before = total;
-        total = Operation{}(total, of(rank));
-      }
-      return before;
-    });
+    return given_by_others(
+        value, [&] { barrier(); },
+        [&](const auto& of) {
+          T before = neutral;
+          total = neutral;
+          for (int rank = 0; rank < size(); ++rank) {
+            if (rank == rank_) before = total;
+            total = Operation{}(total, of(rank));
+          }
+          return before;
+        });
   }
 
   bool any(bool value) const {
-    return given_by_others(value, [&] { barrier(); }, [&](const auto& of) {
-      bool found = false;
-      for (int rank = 0; rank < size(); ++rank) found |= of(rank);
-      return found;
-    });
+    return given_by_others(
+        value, [&] { barrier(); },
+        [&](const auto& of) {
+          bool found = false;
+          for (int rank = 0; rank < size(); ++rank) found |= of(rank);
+          return found;
+        });
   }
 
  private:
@@ -169,8 +182,7 @@ template <typename Team, typename Work>
 Status launch(const Work& work, std::int64_t teams, std::int64_t* /*totals*/, Stream /*stream*/) {
   static Turns turns;
   const int count = Team::kWholeGrid ? 1 : static_cast<int>(teams);
-  for (int index = 0; index < count; ++index)
-    turns.run([&](int rank) { work(Team(turns, rank, index, count)); });
+  for (int index = 0; index < count; ++index) turns.run([&](int rank) { work(Team(turns, rank, index, count)); });
   return 0;
 }
 
