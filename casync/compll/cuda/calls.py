@@ -66,7 +66,16 @@ def _orth(call: Call, given: list[str], made: list[str], failed: str) -> list[st
     ]
 
 
+def _hadamard(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, length, wanted = given
+    size = f"power_of_two({length})"
+    return [
+        f"if ({size} > 2 * facts.n || {wanted} > {size}) {failed}",
+        f"hadamard(team, {array}, {length}, {made[0]});",
+    ]
+
+
 _TEXTS: dict[str, Callable[[Call, list[str], list[str], str], list[str]]] = {
     "nth": _nth, "sort": _sort, "topk": _topk, "runlength": _runlength, "repeat": _repeat, "matmul": _matmul,
-    "orth": _orth,
+    "orth": _orth, "hadamard": _hadamard,
 }  # fmt: skip

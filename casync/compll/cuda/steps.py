@@ -70,6 +70,8 @@ class Steps(Common):
         number, self._passes = self._passes, self._passes + 1
         length = f"length{number}"
         self.line(f"const std::int64_t {length} = {self.length(step.domain)};")
+        if step.domain.length is not None:
+            self.line(f"if ({length} > 2 * facts.n) {self._failed}")
         self._singles_of(step)
         each = length
         if step.chunk is not None:
@@ -201,7 +203,7 @@ class Steps(Common):
             return
         scattered = [a for a in actions if isinstance(a, Scatter) or (isinstance(a, Deliver) and a.index is not None)]
         if any(isinstance(action, Deliver) for action in scattered):
-            self.line("if (into == Into::set) deliver_everywhere(team, job, 0.0F);")
+            self.line("deliver_zeros(team, job, into);")
         if scattered:
             self.line(f"bool outside{number} = false;")
         self.line(f"for (std::int64_t i = team.rank(); i < {length}; i += team.size()) {{")

@@ -47,7 +47,7 @@ def _function(signature: str, lines: Sequence[str], template: bool = True) -> st
 
 
 class _Unit:
-    """`arrays` and `reductions`: the most that a program has at a time."""
+    """`arrays` of a unit's length and `reductions`: the most that a program has at a time."""
 
     def __init__(self, codec: typed.Codec, lowered: Lowered) -> None:
         self._codec, self._lowered = codec, lowered
@@ -68,8 +68,8 @@ class _Unit:
         for memory in sorted(_used(program.block), key=lambda memory: memory.number):
             name = f"m{memory.number}"
             if memory.place == "scratch":
-                arrays += 1
-                taken = f"take<{POINTERS[memory.stored]}>(scratch, facts.n)"
+                arrays += memory.units
+                taken = f"take<{POINTERS[memory.stored]}>(scratch, {memory.units} * facts.n)"
                 lines.append(f"[[maybe_unused]] auto* const {name} = {taken};")
             elif memory.place == "state":
                 lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
@@ -139,9 +139,8 @@ class _Unit:
             facts += [*steps.lines, f"if (!all_finite(team, {length}, {element})) return encoded;"]
         decoding = ("const DecodeJob sent{.facts = facts, .payload = job.payload, .payload_end = job.payload + "
                     "encoded.bytes, .received = job.received, .scratch = job.scratch, .out = job.residual, "
-                    ".divisor = job.mid};")  # fmt: skip
-        lines += [*facts, "add_to_residual(team, job);", decoding, "decode(team, sent, Into::subtract);",
-                  "return encoded;"]  # fmt: skip
+                    ".accumulated = job.accumulated, .divisor = job.mid};")  # fmt: skip
+        lines += [*facts, decoding, "decode(team, sent, Into::lose);", "return encoded;"]
         return _function("EncodedUnit encode(const Team& team, const UnitJob& job, int round)", lines)
 
     # --- decode
@@ -204,7 +203,7 @@ class _Unit:
         """The function, and how many arrays and reductions it needs."""
         program = self._lowered.propose
         assert program is not None
-        steps = self._steps("", program)
+        steps = self._steps('return __builtin_nanf("");', program)
         steps.block(program.block)
         (item,) = program.payload
         assert item.value is not None

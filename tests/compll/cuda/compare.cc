@@ -254,16 +254,16 @@ class Comparison {
     bool finite = !encoded.nonfinite && round == case_.rounds - 1;
     for (const float value : received) finite = finite && value - value == 0.0F;
     if (job.residual == nullptr || !finite) return encoded;
-    for (std::int64_t i = 0; i < job.facts.n; ++i) job.residual[i] = job.accumulated[i] + job.residual[i];
     DecodeJob sent{.facts = job.facts,
                    .payload = to,
                    .payload_end = to + encoded.bytes,
                    .received = received.data(),
                    .scratch = job.scratch,
                    .out = job.residual,
+                   .accumulated = job.accumulated,
                    .divisor = case_.mid};
     if (case_.rounds > 1) sent.facts.world = 1;
-    cpu_.decode_unit(sent, Into::subtract);
+    cpu_.decode_unit(sent, Into::lose);
     return encoded;
   }
 
@@ -271,7 +271,7 @@ class Comparison {
 
   void decode(const std::vector<std::byte>& payload, const std::vector<float>& received, const std::string& at) {
     const std::vector<Into> ways =
-        cpu_.encode != nullptr ? std::vector{Into::set, Into::add} : std::vector{Into::subtract, Into::add, Into::set};
+        cpu_.encode != nullptr ? std::vector{Into::set, Into::add} : std::vector{Into::lose, Into::add, Into::set};
     std::vector<float> out(gradient_.size(), 0.5F);
     const DeviceArray<float> gpu_out(out);
     for (const Into into : ways) {
@@ -292,6 +292,7 @@ class Comparison {
                                    .at = gpu_places.data(),
                                    .received = gpu_received.data(),
                                    .out = gpu_out.data(),
+                                   .accumulated = gpu_gradient_.data(),
                                    .divisor = 3.0F,
                                    .keep = keep,
                                    .used = gpu_used.data()};
@@ -327,6 +328,7 @@ class Comparison {
                         .received = received.data(),
                         .scratch = aligned_scratch(),
                         .out = out,
+                        .accumulated = gradient_.data() + begin_[u],
                         .divisor = 3.0F,
                         .keep = keep};
     return cpu_.decode_unit(job, into);

@@ -33,7 +33,8 @@ from casync.compll.parser import parse
 ROOT = Path(__file__).parents[3]
 OWN = ROOT / "tests" / "compll" / "cuda"
 CORE = ROOT / "casync_core"
-FILES = library_files() | {path.stem: path for path in (ROOT / "tests" / "compll" / "quantisers").glob("*.cll")}
+WRITTEN = [path for folder in ("quantisers", "units") for path in (ROOT / "tests" / "compll" / folder).glob("*.cll")]
+FILES = library_files() | {path.stem: path for path in WRITTEN}
 INCLUDES = (f"-I{CORE}/src", f"-I{CORE}/include", f"-I{OWN}")
 ARCHITECTURES = (80, 90, 100)
 F = np.float32
@@ -118,6 +119,7 @@ SETTINGS = [
     Setting("onebit", of_rows(256, 4096)),
     Setting("mean_sign", of_rows(64, 300)),
     Setting("absmax", same_size(512)),
+    Setting("rotated_sign", same_size(4096)),
     *(Setting("terngrad", same_size(4096), (bits,), choice) for choice, bits in enumerate((2, 4, 8))),
     Setting("tbq", same_size(4096), (0.0,), sizes=ALL),
     Setting("tbq", same_size(4096), (0.01,)),

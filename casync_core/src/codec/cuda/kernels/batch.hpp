@@ -40,6 +40,7 @@ struct DecodeBatch {
   const std::int64_t* at = nullptr;  ///< where in it each unit's begins, and the end of the last
   const float* received = nullptr;
   float* out = nullptr;
+  const float* accumulated = nullptr;  ///< where D is taken off
   float divisor = 1.0F;
   bool keep = false;
   std::int64_t* used = nullptr;  ///< bytes of each unit, -1 if they cannot be this codec's
@@ -106,6 +107,7 @@ CASYNC_DEVICE void decode_units(const Team& team, const DecodeBatch& batch) {
                         .received = batch.received,
                         .scratch = share.scratch(),
                         .out = batch.out + share.offset(unit),
+                        .accumulated = batch.accumulated == nullptr ? nullptr : batch.accumulated + share.offset(unit),
                         .divisor = batch.divisor,
                         .keep = batch.keep};
     const std::int64_t used = Codec::decode(team, job, batch.into);

@@ -31,14 +31,6 @@ CASYNC_DEVICE bool all_finite(const Team& team, const UnitJob& job) {
   return all_finite(team, job.facts.n, [&](std::int64_t i) { return gradient(job, i); });
 }
 
-/// What is left of a unit that was sent: x, from which D / mid is taken next.
-template <typename Team>
-CASYNC_DEVICE void add_to_residual(const Team& team, const UnitJob& job) {
-  for (std::int64_t i = team.rank(); i < job.facts.n; i += team.size())
-    job.residual[i] = job.accumulated[i] + job.residual[i];
-  team.barrier();
-}
-
 // --- scratch memory
 
 /// Bytes of an array, and of all that a program of so many arrays and side-by-side reductions needs.
@@ -80,12 +72,19 @@ CASYNC_DEVICE void deliver(const DecodeJob& job, Into into, std::int64_t i, floa
   else if (into == Into::add)
     job.out[i] = job.out[i] + value;
   else
-    job.out[i] = job.out[i] - value / job.divisor;
+    job.out[i] = job.accumulated[i] + job.out[i] - value / job.divisor;
 }
-/// To an array that is zero elsewhere. False if there is no such place.
+/// Before single elements are delivered: all others are zero.
+template <typename Team>
+CASYNC_DEVICE void deliver_zeros(const Team& team, const DecodeJob& job, Into into) {
+  if (into == Into::add) return;
+  for (std::int64_t i = team.rank(); i < job.facts.n; i += team.size()) deliver(job, into, i, 0.0F);
+  team.barrier();
+}
+/// False if there is no such place.
 CASYNC_DEVICE bool deliver_one(const DecodeJob& job, Into into, std::int32_t place, float value) {
   if (place < 0 || place >= job.facts.n) return false;
-  if (into == Into::subtract)
+  if (into == Into::lose)
     job.out[place] -= value / job.divisor;
   else
     job.out[place] += value;
