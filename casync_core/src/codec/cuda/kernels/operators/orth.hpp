@@ -23,7 +23,8 @@ CASYNC_DEVICE void orth(const Team& team, float* work, Source matrix, std::int64
     team.barrier();
   };
   each(rows * cols, [&](std::int64_t i) { columns[i % cols * rows + i / cols] = at(matrix, i); });
-  for (std::int64_t c = 0; c < cols; ++c) {
+  // Takes the projections on the columns before c off and makes the length 1; false if nothing is left.
+  const auto made_orthonormal = [&](std::int64_t c) {
     float* const column = columns + c * rows;
     const float length = square_root(inner_product(team, work, column, column, rows));
     for (std::int64_t before = 0; before < c; ++before) {
@@ -34,6 +35,12 @@ CASYNC_DEVICE void orth(const Team& team, float* work, Source matrix, std::int64
     const float left = square_root(inner_product(team, work, column, column, rows));
     const bool vanished = left <= 0x1p-16F * length;
     each(rows, [&](std::int64_t i) { column[i] = vanished ? 0.0F : column[i] / left; });
+    return !vanished;
+  };
+  for (std::int64_t c = 0; c < cols; ++c) {
+    if (made_orthonormal(c)) continue;
+    each(rows, [&](std::int64_t i) { columns[c * rows + i] = i == c ? 1.0F : 0.0F; });
+    made_orthonormal(c);
   }
   each(rows * cols, [&](std::int64_t i) { out[i] = columns[i % cols * rows + i / cols]; });
 }
