@@ -277,5 +277,5 @@ def _array(item: Item, name: str, at: str, constant: bool = False) -> str:
     """A pointer to an array's elements."""
     const = "const " if constant else ""
     if item.stored in POINTERS:
-        return f"auto* const {name} = reinterpret_cast<{const}{POINTERS[item.stored]}*>({at});"
-    return f"const Packed{'Source' if constant else ''}<{item.stored[1:]}> {name}{{{at}}};"
+        return f"[[maybe_unused]] auto* const {name} = reinterpret_cast<{const}{POINTERS[item.stored]}*>({at});"
+    return f"[[maybe_unused]] const Packed{'Source' if constant else ''}<{item.stored[1:]}> {name}{{{at}}};"

@@ -90,12 +90,14 @@ def philox(counter: tuple[int, ...], key: int) -> tuple[int, ...]:
 
 
 class Machine:
-    """One rank and one unit, which begins at coordinate 0."""
+    """One rank and one unit, which begins at the coordinate `first`."""
 
-    def __init__(self, name: str | Path, shape: tuple[int, int], **given: Any) -> None:
-        path = name if isinstance(name, Path) else FILES[name]
+    operations = OPERATIONS
+
+    def __init__(self, file: str | Path, shape: tuple[int, int], **given: Any) -> None:
+        path = file if isinstance(file, Path) else FILES[file]
         self.codec = check_program(parse(path.read_text(encoding="utf-8"), path.name))
-        self.hash = given.pop("name_hash", 0)
+        self.hash, self.first = given.pop("name_hash", 0), given.pop("first", 0)
         size = shape[0] * shape[1]
         self.read_only = dict(size=size, rows=shape[0], cols=shape[1], step=5000, world=1, rank=0, name=0)
         self.read_only |= dict(lr=F(0.1), momentum=F(0.9), nesterov=0)
@@ -147,7 +149,7 @@ class Machine:
         return self.read_only[node.name] if node.storage == "read-only" else self.env[node.name]
 
     def _operation(self, node: typed.Operation) -> Any:
-        result = OPERATIONS[node.name](*map(self.value, node.operands))
+        result = self.operations[node.name](*map(self.value, node.operands))
         return F(result) if node.type.element.floating else wrap(result)
 
     def _choice(self, node: typed.Choice) -> Any:
@@ -170,7 +172,7 @@ class Machine:
         return array[max(0, min(len(array) - 1, index))] if array else 0
 
     def random_bits(self, drawing: typed.Drawing) -> int:
-        c = self.coordinate
+        c = self.first + self.coordinate
         low = 0xFFFFF if drawing.shared else self.read_only["rank"] * 2
         stream = low + (drawing.site << 20)
         words = philox((c // 128 * 16 + c % 16, self.read_only["step"], 0, stream), self.hash)
@@ -191,7 +193,7 @@ class Machine:
         if function is None:
             if ELEMENT_FUNCTIONS[name].floating:
                 arguments = [F(argument) for argument in arguments]
-            return (OPERATIONS[name](*arguments),)
+            return (self.operations[name](*arguments),)
         saved = dict(self.env)
         for argument, given in zip(function.arguments, arguments, strict=True):
             self.env[argument.name] = self.to(given, argument.type.element)
@@ -207,7 +209,8 @@ class Machine:
 
     def several(self, node: typed.Apply) -> tuple[Any, ...]:
         given = [a if isinstance(a, typed.FunctionName) else self.value(a) for a in node.arguments]
-        results = getattr(self, f"op_{node.operator}")(*given)
+        drawing = () if node.drawing is None else (self.random_bits(node.drawing),)
+        results = getattr(self, f"op_{node.operator}")(*given, *drawing)
         return tuple(self.to(result, type_.element) for result, type_ in zip(results, node.types, strict=True))
 
     def rows(self, arrays: Sequence[Values]) -> list[tuple[Any, ...]]:
@@ -226,7 +229,8 @@ class Machine:
     def op_map(self, *given: Any) -> tuple[Values, ...]:
         *arrays, udf = given
         results = self.each(arrays, udf)
-        columns = [Values(column) for column in zip(*results, strict=True)] or [Values()]
+        several = 1 if udf.function is None else len(udf.function.results)
+        columns = [Values(column) for column in zip(*results, strict=True)] or [Values() for _ in range(several)]
         for column in columns:
             column.shape = arrays[0].shape
         return tuple(columns)
@@ -259,6 +263,9 @@ class Machine:
         return total
 
     def op_sort(self, array: Values, udf: typed.FunctionName) -> tuple[Values]:
+        if udf.function is None:  # of zeros -0 is the smaller one
+            return (Values(sorted(array, key=lambda a: (a, math.copysign(1, a)), reverse=udf.name == "greater")),)
+
         def order(a: Any, b: Any) -> int:
             return 0 if a == b else -1 if self.call(udf.function, (a, b), udf.name)[0] == a else 1
 
@@ -269,12 +276,12 @@ class Machine:
 
     def op_chunks(self, array: Values, size: int) -> tuple[Values]:
         view = Values(array)
-        view.chunk = size
+        view.chunk = max(1, size)
         return (view,)
 
-    def op_sample(self, array: Values, stride: int) -> tuple[Values]:
+    def op_sample(self, array: Values, stride: int, r: int) -> tuple[Values]:
         step = max(1, min(stride, len(array)))
-        return (Values(array[step // 2 :: step][: len(array) // step]),)  # a start in the middle will do here
+        return (Values(array[step * r >> 16 :: step][: len(array) // step]),)
 
     def op_topk(self, array: Values, k: int) -> tuple[Values, Values]:
         best = sorted(sorted(range(len(array)), key=lambda i: -abs(array[i]))[:k])
@@ -384,8 +391,8 @@ class Machine:
                 out += np.array(array, kind).tobytes()
             else:
                 width = bits if isinstance(item.type, Array) else max(bits, 8)
-                codes = sum((one & (1 << bits) - 1) << i * width for i, one in enumerate(array))
-                out += codes.to_bytes((len(array) * width + 7) // 8, "little")
+                codes = np.array(array, np.int64)[:, None] & (1 << bits) - 1
+                out += np.packbits((codes >> np.arange(width) & 1).astype(np.uint8), bitorder="little").tobytes()
         return out
 
     def unpack(self, payload: bytes) -> list[Any]:
@@ -402,8 +409,9 @@ class Machine:
             if kind is not None:
                 values = Values(F(one) for one in np.frombuffer(taken, kind))
             else:
-                codes = int.from_bytes(taken, "little")
-                values = Values(codes >> i * width & (1 << bits) - 1 for i in range(n))
+                places = np.unpackbits(np.frombuffer(taken, np.uint8), bitorder="little")[: n * width].astype(np.int64)
+                codes = (places.reshape(n, width)[:, :bits] << np.arange(bits)).sum(1)
+                values = Values(map(int, codes))
                 if element.kind == "int":
                     values = Values(one - (one >> bits - 1 << bits) for one in values)
             if isinstance(item.type, Array) and item.type.matrix is not None:
@@ -421,8 +429,8 @@ class Machine:
 
     def length(self, length: Any) -> int:
         if length.kind == "chunks":
-            return -(-self.length(length.of) // int(self.value(length.expression)))
-        return self.read_only["size"] if length.kind == "unit" else int(self.value(length.expression))
+            return -(-self.length(length.of) // max(1, int(self.value(length.expression))))
+        return self.read_only["size"] if length.kind == "unit" else max(0, int(self.value(length.expression)))
 
     # --- a rank by itself
 
