@@ -33,6 +33,12 @@ CASYNC_INLINE I32x16 minus(const I32x16& a) { return subtract(I32x16{}, a); }
 CASYNC_INLINE std::int32_t magnitude(std::int32_t a) { return a < 0 ? minus(a) : a; }
 CASYNC_INLINE I32x16 magnitude(const I32x16& a) { return larger(a, minus(a)); }
 
+CASYNC_INLINE std::int32_t bit_not(std::int32_t a) { return ~a; }
+CASYNC_INLINE I32x16 bit_not(I32x16 a) {
+  for (int k = 0; k < kRegisters; ++k) a.r[k] = ~a.r[k];
+  return a;
+}
+
 CASYNC_INLINE I32x16 shift_left(I32x16 a, const I32x16& b) {
   for (int k = 0; k < kRegisters; ++k) {
     const UintRegister shifted = __builtin_bit_cast(UintRegister, a.r[k])
