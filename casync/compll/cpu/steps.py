@@ -357,17 +357,17 @@ class Steps:
 
     def _act(self, action: Action, step: Pass) -> None:
         value = name_of(action.value, True)
+        whole = f"to_int({value})" if action.value.kind == BIT else value
         if isinstance(action, Reduce):
             if action.to is not None and small_chunk(step.chunk):
-                self.line(f"put(staged{action.to.number}, i - block, 16, {value});")
+                self.line(f"put(staged{action.to.number}, i - block, 16, {whole});")
             else:
                 self.line(Reduction(action).accumulate())
         elif isinstance(action, Select):
             self._select(action, value)
         elif isinstance(action, Store):
             keeps = "if (job.keep) " if self.keeps_on_request and action.memory.place == "state" else ""
-            stored = f"to_int({value})" if action.value.kind == BIT else value
-            self.line(f"{keeps}put({pointer(action.memory)}, i, count, {stored});")
+            self.line(f"{keeps}put({pointer(action.memory)}, i, count, {whole});")
         elif isinstance(action, Scatter):
             to = pointer(action.memory)
             self._scatter(action.index, value, self.length(action.memory.domain), f"{to}[place] = one")
