@@ -109,6 +109,7 @@ def _start(codec: typed.Codec, choice: Choice) -> str:
     lines = []
     for number, state in enumerate(codec.states):
         steps = _steps(codec)
+        steps.coordinate = "element"
         value = steps.single(Lowering(codec, choice).value(state.initial))
         lines += [f"if (state == {number}) {{", *(f"  {line}" for line in steps.lines), f"  return {value};", "}"]
     signature = "float start(const Facts& facts, int state [[maybe_unused]], std::int64_t element [[maybe_unused]])"

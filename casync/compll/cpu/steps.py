@@ -63,6 +63,7 @@ class Steps:
         self._passes = 0
         self._inside_name = ""
         self._tables: dict[int, int] = {}  # elements that are looked up -> after how many they repeat
+        self.coordinate = "facts.key.coordinate"  # of draws outside of maps
         self.checks = False  # whether the pass that is printed looks for what is not finite
         self.keeps_on_request = False  # whether states are assigned only if job.keep says so
 
@@ -110,7 +111,7 @@ class Steps:
         if value.op == "draw_below":
             return f"draw_below(facts.key, {value.data}U, {name_of(value.operands[0], wide)})"
         if value.op == "shared_draw":
-            return f"shared_draw(facts.key, {value.data}U, element)"
+            return f"shared_draw(facts.key, {value.data}U, {self.coordinate})"
         key = value.op if value.op in self._leaves else f"{value.op} {value.data}"
         if key not in self._leaves:
             raise self.not_yet(f"`{value.data or value.op}` here")

@@ -28,6 +28,7 @@ class Expressions(ABC):
         self.local: Environment = {}
         self.globals: Environment = {}
         self.states: Environment = {}
+        self._mapped = False  # whether a function runs for each element
 
     @abstractmethod
     def operator(self, call: typed.Apply) -> tuple[Value, ...]:
@@ -96,7 +97,7 @@ class Expressions(ABC):
 
     def _draw(self, expression: typed.Draw) -> Value:
         """For a single value; in maps there is stochastic rounding alone so far."""
-        if expression.type.element.floating and expression.drawing.shared:
+        if expression.type.element.floating and expression.drawing.shared and not self._mapped:
             low, high = self.value(expression.low), self.value(expression.high)
             unit = self.graph.make("shared_draw", data=expression.drawing.site)
             width = self.graph.make("-", (high, low))
@@ -177,7 +178,10 @@ class Expressions(ABC):
     def apply(self, named: typed.FunctionName, values: Sequence[Value], at: typed.Apply) -> tuple[Value, ...]:
         """A function that an operator was given, for one element of each array."""
         if named.function is not None:
-            return self.call(named.function, values, at)
+            outer, self._mapped = self._mapped, True
+            results = self.call(named.function, values, at)
+            self._mapped = outer
+            return results
         return (self.graph.make(named.name, values, self.kind(at.type.element)),)
 
     @staticmethod
