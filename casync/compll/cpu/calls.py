@@ -26,10 +26,10 @@ def _nth(call: Call, given: list[str], made: list[str], failed: str) -> list[str
 def _sort(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     array, length = given
     sorted_, spare = made
-    comes_first = "a > b" if call.data == "greater" else "a < b"
+    comes_first = "descends" if call.data == "greater" else "ascends"
     return [
         f"__builtin_memcpy({sorted_}, {array}, static_cast<std::size_t>({length}) * sizeof *{array});",
-        f"stable_sort({sorted_}, {spare}, {length}, [](auto a, auto b) {{ return {comes_first}; }});",
+        f"stable_sort({sorted_}, {spare}, {length}, [](auto a, auto b) {{ return {comes_first}(a, b); }});",
     ]
 
 

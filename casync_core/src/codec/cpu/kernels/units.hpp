@@ -117,10 +117,12 @@ CASYNC_INLINE void deliver_zeros(const DecodeJob& job) {
 }
 template <Into kInto>
 CASYNC_INLINE void deliver_one(const DecodeJob& job, std::int32_t at, float value) {
-  if constexpr (kInto == Into::lose)
-    job.out[at] -= value / job.divisor;
-  else
+  if constexpr (kInto == Into::set)
+    job.out[at] = value;
+  else if constexpr (kInto == Into::add)
     job.out[at] += value;
+  else
+    job.out[at] -= value / job.divisor;
 }
 template <Into kInto>
 void deliver_nan(const DecodeJob& job) {

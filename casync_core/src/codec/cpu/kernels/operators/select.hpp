@@ -29,6 +29,20 @@ struct InOrder {
   static std::int32_t element(std::int32_t key, const std::int32_t* /*of*/) { return key; }
 };
 
+/// Whether a may stand before b in an array that is sorted: -0 comes before +0 here too.
+CASYNC_INLINE bool ascends(std::int32_t a, std::int32_t b) { return a <= b; }
+CASYNC_INLINE bool ascends(float a, float b) {
+  const auto key = [](float value) {
+    const auto bits = __builtin_bit_cast(std::int32_t, value);
+    return bits ^ ((bits >> 31) & 0x7fffffff);
+  };
+  return key(a) <= key(b);
+}
+template <typename T>
+CASYNC_INLINE bool descends(T a, T b) {
+  return ascends(b, a);
+}
+
 /// In the order of magnitudes, of which -2^31 has the largest.
 struct ByMagnitude {
   CASYNC_INLINE static I32x16 keys(const float* from) {
