@@ -315,7 +315,7 @@ class Steps:
         (operand,) = value.operands
         for part in elements_inside([operand]):
             if part.op == "load":
-                text = f"{pointer(part.data)}[chunk]"
+                text = f"pick({pointer(part.data)}, static_cast<std::int32_t>(chunk))"
             elif part.op == "index":
                 text = "static_cast<std::int32_t>(chunk)"
             else:

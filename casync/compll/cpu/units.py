@@ -12,7 +12,6 @@ from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.ir.graph import BIT, FLOAT, Memory
 from casync.compll.ir.lower import Lowered
 from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, needs
-from casync.compll.types import Scalar
 
 __all__ = ["emit_init", "emit_units"]
 
@@ -45,10 +44,7 @@ def emit_init(codec: typed.Codec, lowered: Lowered) -> str:
     propose = _function("template <bool kFeedback>\nfloat propose_as(const UnitJob& job)",
                         [*_START, *_memories(codec, lowered.propose), *steps.lines, f"return {result};"])  # fmt: skip
     agreed = Steps(leaves_of(codec) | {"received 0": "received"}, codec.path, "")
-    scalars = [number for number, state in enumerate(codec.states) if isinstance(state.type, Scalar)]
-    for number, item in zip(scalars, lowered.agree.payload, strict=True):
-        assert item.value is not None
-        agreed.line(f"facts.state[{number}][0] = {agreed.single(item.value)};")
+    _keep_singles(agreed, codec, lowered.agree)
     agree = _function("void agree(const Facts& facts, float received)", agreed.lines)
     scratch = _scratch_bytes("propose_scratch", codec, [lowered.propose])
     return f"{propose}\nfloat propose(const UnitJob& job) {{ return propose_as<false>(job); }}\n\n{scratch}\n{agree}"
@@ -106,7 +102,7 @@ class _Encode(Steps):
 
     def __init__(self, codec: typed.Codec, program: Program, number: int) -> None:
         super().__init__(leaves_of(codec) | {"received": "received[0]"}, codec.path, _TOO_LONG)
-        self._program, self._number = program, number
+        self._codec, self._program, self._number = codec, program, number
         self._placed = 0
 
     def steps(self) -> None:
@@ -152,15 +148,15 @@ class _Encode(Steps):
                 if item.value.kind == FLOAT:
                     self.line(f"if (!finite({name})) return poison{self._number}(job);")
                 self.line(f"write_one(p{number}, {name});")
+        _keep_singles(self, self._codec, self._program)
 
 
-def _array(item: Item, number: int, at: str, constant: bool = False) -> str:
-    """p1, a pointer to an array's elements."""
-    const = "const " if constant else ""
-    if item.stored in POINTERS:
-        type_ = f"{const}{POINTERS[item.stored]}*"
-        return f"auto* const p{number} = reinterpret_cast<{type_}>({at});"
-    return f"const Packed{'Source' if constant else ''}<{item.stored[1:]}> p{number}{{{at}}};"
+def _keep_singles(steps: Steps, codec: typed.Codec, program: Program) -> None:
+    """Assign single states, when nothing reads them as they were any more."""
+    names = [state.name for state in codec.states]
+    values = [(names.index(name), steps.single(value)) for name, value in program.singles]
+    keeps = "if (job.keep) " if steps.keeps_on_request else ""
+    steps.line(*(f"{keeps}facts.state[{number}][0] = {value};" for number, value in values))
 
 
 # --- decode
@@ -173,6 +169,7 @@ def _decode(codec: typed.Codec, program: Program) -> str:
         _unpack(steps, item)
     steps.line("if (poisoned) {", "  deliver_nan<kInto>(job);", "  return at - job.payload;", "}")
     steps.block(program.block)
+    _keep_singles(steps, codec, program)
     lines = [
         "[[maybe_unused]] const Facts& facts = job.facts;", "[[maybe_unused]] std::byte* scratch = job.scratch;",
         "[[maybe_unused]] bool poisoned = false;", "const std::byte* at = job.payload;",

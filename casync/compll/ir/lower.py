@@ -14,7 +14,7 @@ from casync.compll import typed
 from casync.compll.ir.choices import Choice
 from casync.compll.ir.expressions import Expressions
 from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Memory, Value, walk
-from casync.compll.ir.operators import OPERATORS, chunk_of, reindexed
+from casync.compll.ir.operators import OPERATORS, chunk_of, looked_up, reindexed
 from casync.compll.ir.program import Action, Block, Branch, Call, Deliver, Item, Pack, Program, Scatter, Store, needs
 from casync.compll.types import Array, Element, Length, Scalar
 from casync.errors import NotAvailableError
@@ -56,7 +56,8 @@ class Lowering(Expressions):
         self._domains: dict[str, Domain] = {}
         self._stored: dict[int, Value] = {}  # values that were stored, and where they are since
         self._memories: dict[str, Memory] = {}  # of states that are arrays, as they are now
-        self._repeats = False
+        self._repeats = False  # whether the round was run before
+        self._assigned: set[str] = set()  # states
         self._ends = False  # whether concat packs: not where encode runs again for decode
 
     # --- entries
@@ -66,10 +67,11 @@ class Lowering(Expressions):
         self._ends = True
         self._rounds(self.codec.encode, number)
         end = self.codec.encode.rounds[number].ends
-        if end is None:
-            return self._finished(Program(self.block, tuple(self._payload)))
-        self._pack(self._variable(end.variable), typed.Item(end.type, counted=False))
-        return self._finished(Program(self.block, tuple(self._payload)))
+        if end is not None:
+            self._pack(self._variable(end.variable), typed.Item(end.type, counted=False))
+        if self._assigned and len(self.codec.encode.rounds) > 1:
+            raise self.not_yet("a state that encode assigns although it aggregates")
+        return self._finished()
 
     def decode(self) -> Program:
         """What encode left equal on all ranks is computed again, from the result of the round before the last."""
@@ -78,16 +80,13 @@ class Lowering(Expressions):
         self._rounds(self.codec.encode, last, repeats=last > 0)
         if last == 0:
             self._forget()
-        self.local, self._keeps, self._repeats = {}, False, False
+        self.local, self._keeps, self._repeats, self._assigned = {}, False, False, set()
         self._statements(self.codec.decode.rounds[0].statements)
         output = self._variable(self.codec.decode.output)
-        deliver, domain = Deliver(output), output.domain
-        if output.op == "scatter":
-            index, value = output.operands
-            deliver, domain = Deliver(value, index), index.domain
-        assert domain is not None
-        self.block.act(domain, [deliver], chunk_of([deliver]))
-        return self._finished(Program(self.block, tuple(self._payload)))
+        value, index = output.operands[::-1] if output.op == "scatter" else (output, None)
+        assert value.domain is not None
+        self.act(value.domain, lambda read: [Deliver(read(value), None if index is None else read(index))])
+        return self._finished()
 
     def propose(self) -> Program:
         assert self.codec.init is not None
@@ -96,14 +95,17 @@ class Lowering(Expressions):
         if end is None or len(others) != 1 or not isinstance(end.type, Scalar) or end.operation != "mean":
             raise self.not_yet("an init without one aggregate(..., mean) of a single value")
         self._rounds(self.codec.init, 0)
-        return self._finished(Program(self.block, (Item("f32", self._variable(end.variable)),)))
+        self._payload, self._assigned = [Item("f32", self._variable(end.variable))], set()
+        return self._finished()
 
     def agree(self) -> Program:
-        """The values of the single states, in their order."""
+        """What single states become."""
         assert self.codec.init is not None
         self._rounds(self.codec.init, 1)
-        scalars = [state.name for state in self.codec.states if isinstance(state.type, Scalar)]
-        return self._finished(Program(self.block, tuple(Item("f32", self._variable(name)) for name in scalars)))
+        agreed = self._finished()
+        if agreed.block.steps:
+            raise self.not_yet("an init that does more than agree on single values")
+        return agreed
 
     def _forget(self) -> None:
         """What encode did; decode needs the lengths alone that a receiver knows, too."""
@@ -140,10 +142,12 @@ class Lowering(Expressions):
                 return self.consumed(names[name])
         return self.state(name)
 
-    @staticmethod
-    def _finished(program: Program) -> Program:
-        program.block.without_idle(needs(item.value for item in program.payload if item.value is not None))
-        return program
+    def _finished(self) -> Program:
+        singles = [state.name for state in self.codec.states if isinstance(state.type, Scalar)]
+        kept = tuple((name, self._variable(name)) for name in singles if name in self._assigned)
+        packed = [item.value for item in self._payload if item.value is not None]
+        self.block.without_idle(needs([*packed, *(value for _, value in kept)]))
+        return Program(self.block, tuple(self._payload), kept)
 
     # --- statements
 
@@ -181,6 +185,7 @@ class Lowering(Expressions):
             raise self.not_yet("a state that encode assigns although it aggregates", at)
         stores: list[tuple[Value, Memory]] = []
         for target, value in states:
+            self._assigned.add(target.name)
             self.local.pop(target.name, None)
             if isinstance(target.type, Array):
                 stores.append((value, self._changed(target.name)))
@@ -212,12 +217,16 @@ class Lowering(Expressions):
             raise self.not_yet("elements of an array that is no state", statement)
         index, value = self.value(statement.index), self.value(statement.value)
         assert index.domain is not None
+        self._assigned.add(target.name)
         before, memory = self._memory(target.name), self._changed(target.name)
         self.act(index.domain, lambda read: [Scatter(read(value), read(index), before, memory)], statement)
         self.states[target.name] = self.graph.load(memory)
 
     def _if(self, statement: typed.If) -> None:
         condition = self.consumed(self.condition(self.value(statement.condition)))
+        for state in self.codec.states:
+            if isinstance(state.type, Scalar):
+                self.state(state.name)  # known on both sides
         outer, before = self.block, (dict(self.local), dict(self.globals), dict(self.states), dict(self._stored))
         sides, memories = [], dict(self._memories)
         for statements in (statement.then, statement.otherwise):
@@ -295,17 +304,22 @@ class Lowering(Expressions):
         if length.text not in self._domains:
             if length.kind == "chunks":
                 assert length.of is not None
-                found = Domain(None, self.domain(length.of), self.value(length.expression))
-                parent = self.length(found.parent)
-                assert found.chunk is not None
-                chunks = self.graph.make("ceil_div", (parent, found.chunk), INT)
-                found = Domain(chunks, found.parent, found.chunk)
+                whole, chunk = self.domain(length.of), self._at_least(1, self.value(length.expression))
+                chunks = self.graph.make("ceil_div", (self.length(whole), chunk), INT)
+                found = Domain(chunks, whole, chunk)
             elif length.kind == "fixed" and length.expression is not None:
-                found = Domain(self.value(length.expression))
+                found = Domain(self._at_least(0, self.value(length.expression)))
             else:
                 found = Domain(count())
             self._domains[length.text] = found
         return self._domains[length.text]
+
+    def _at_least(self, least: int, value: Value) -> Value:
+        if value.op == "size" or (value.op == "fact" and value.data in ("rows", "cols")):
+            return value
+        if value.op == "constant":
+            return value if value.data >= least else self.graph.constant(least)
+        return self.graph.make("max", (self.graph.constant(least), value), INT)
 
     # --- for operators
 
@@ -323,10 +337,26 @@ class Lowering(Expressions):
         Computed anew where a pass that computes all of it anyway can have them (or a short pass before the state
         changes), else from where it was stored.
         """
-        again, stored = build(self.computed), build(self.consumed)
+        again, stored = self._of_one_chunk(build, self.computed), self._of_one_chunk(build, self.consumed)
         if self.block.act(domain, again, chunk_of(again), joining=domain is UNIT):
             return
         if not self.block.act(domain, stored, chunk_of(stored)):
+            raise self.not_yet("a state as it was before it was assigned", at)
+
+    def _of_one_chunk(self, build: Callable[[Callable[[Value], Value]], list[Action]],
+                      read: Callable[[Value], Value]) -> list[Action]:  # fmt: skip
+        """A loop goes by chunks of one length; the values of others are looked up for each element."""
+        actions = build(read)
+        chunk = chunk_of(actions)
+        parts = walk(value for action in actions for value in action.reads)
+        others = [part for part in parts if part.op == "spread" and part.data.chunk is not chunk]
+        if not others:
+            return actions
+        known = {part.number: looked_up(self, part) for part in others}
+        return build(lambda value: self.graph.replace(read(value), known))
+
+    def add_call(self, call: Call, at: typed.Expression | None = None) -> None:
+        if not self.block.call(call):
             raise self.not_yet("a state as it was before it was assigned", at)
 
     def consumed(self, value: Value) -> Value:
@@ -348,7 +378,7 @@ class Lowering(Expressions):
         (operand,) = value.operands
         array = self.in_memory(operand, "f32" if value.kind == FLOAT else "i32")
         memory, spare = (self.graph.memory("scratch", array.stored, array.domain) for _ in range(2))
-        self.block.call(Call("sort", (array,), (), (memory, spare), value.data))
+        self.add_call(Call("sort", (array,), (), (memory, spare), value.data))
         self._stored[value.number] = self.graph.load(memory)
         return self._stored[value.number]
 
@@ -357,14 +387,24 @@ class Lowering(Expressions):
         if array.op != "sorted" or array.number in self._stored:
             last = self.graph.make("-", (self.length(array.domain), self.graph.constant(1)), INT)
             held = self.graph.make("max", (self.graph.constant(0), self.graph.make("min", (index, last), INT)), INT)
-            return reindexed(self, array, held, at)
+            return self._as_it_is_now(reindexed(self, array, held, at), at)
         if array.kind != FLOAT:
             raise self.not_yet("an element of sorted integers", at)
         (operand,) = array.operands
         result = self.graph.result(FLOAT)
         memory = self.in_memory(operand, "f32")
-        self.block.call(Call("nth", (memory,), (self.consumed(index),), (result,), array.data))
+        self.add_call(Call("nth", (memory,), (self.consumed(index),), (result,), array.data), at)
         return result
+
+    def _as_it_is_now(self, value: Value, at: typed.Expression) -> Value:
+        """Elements of states are read in their turn, since single values are computed where they are first used."""
+        known: dict[int, Value] = {}
+        for part in walk([value]):
+            if part.op == "pick" and isinstance(part.data, Memory) and part.data.place == "state":
+                index = self.consumed(self.graph.replace(part.operands[0], known))
+                known[part.number] = self.graph.result(part.kind)
+                self.add_call(Call("pick", (part.data,), (index,), (known[part.number],)), at)
+        return self.graph.replace(value, known)
 
     def stored_as(self, value: Value) -> str:
         """How a value is kept in scratch memory."""

@@ -13,7 +13,7 @@ from casync.compll.types import Array
 if TYPE_CHECKING:
     from casync.compll.ir.lower import Lowering
 
-__all__ = ["LONGEST_SMALL_CHUNK", "OPERATORS", "chunk_of", "reindexed"]
+__all__ = ["LONGEST_SMALL_CHUNK", "OPERATORS", "chunk_of", "looked_up", "reindexed"]
 
 Results = tuple[Value, ...]
 
@@ -50,12 +50,18 @@ def _elements(lowering: Lowering, call: typed.Apply) -> list[Value]:
 
 
 def _spread(lowering: Lowering, value: Value, base: Domain | None, at: typed.Expression) -> Value:
-    graph, chunks = lowering.graph, value.domain
+    chunks = value.domain
     assert chunks is not None and chunks.chunk is not None
-    if chunks.chunk.op == "constant" and chunks.chunk.data <= LONGEST_SMALL_CHUNK:
-        number = graph.make("index", kind=INT, domain=base)
-        return reindexed(lowering, value, graph.make("/", (number, chunks.chunk), INT), at)
-    return graph.make("spread", (value,), value.kind, chunks, domain=base)
+    spread = lowering.graph.make("spread", (value,), value.kind, chunks, domain=base)
+    small = chunks.chunk.op == "constant" and chunks.chunk.data <= LONGEST_SMALL_CHUNK
+    return looked_up(lowering, spread, at) if small else spread
+
+
+def looked_up(lowering: Lowering, spread: Value, at: typed.Expression | None = None) -> Value:
+    """The value of an element's chunk, read for each element."""
+    (value,) = spread.operands
+    number = lowering.graph.make("index", kind=INT, domain=spread.domain)
+    return reindexed(lowering, value, lowering.graph.make("/", (number, spread.data.chunk), INT), at)
 
 
 def _map(lowering: Lowering, call: typed.Apply) -> Results:
@@ -128,7 +134,7 @@ def _topk(lowering: Lowering, call: typed.Apply) -> Results:
     index, values = graph.memory("scratch", "i32", domain), graph.memory("scratch", "f32", domain)
     spare = graph.memory("scratch", "i32", array.domain), graph.memory("scratch", "f32", array.domain)
     made = (domain.length,) if domain.length is not None and domain.length.op == "result" else ()
-    lowering.block.call(Call("topk", (array,), (lowering.consumed(wanted),), (*made, index, values, *spare)))
+    lowering.add_call(Call("topk", (array,), (lowering.consumed(wanted),), (*made, index, values, *spare)), call)
     return graph.load(index), graph.load(values)
 
 
@@ -152,7 +158,7 @@ def _gather(lowering: Lowering, call: typed.Apply) -> Results:
     return (reindexed(lowering, value, index, call),)
 
 
-def reindexed(lowering: Lowering, value: Value, index: Value, at: typed.Expression) -> Value:
+def reindexed(lowering: Lowering, value: Value, index: Value, at: typed.Expression | None) -> Value:
     """The element of `value` at `index`: what it is made of, taken there."""
     again, stored = (_taken(lowering, read(value), index, at) for read in (lowering.computed, lowering.consumed))
     if again is not stored:
@@ -160,7 +166,7 @@ def reindexed(lowering: Lowering, value: Value, index: Value, at: typed.Expressi
     return again
 
 
-def _taken(lowering: Lowering, value: Value, index: Value, at: typed.Expression) -> Value:
+def _taken(lowering: Lowering, value: Value, index: Value, at: typed.Expression | None) -> Value:
     graph = lowering.graph
     known: dict[int, Value] = {}
     for part in walk([value]):
@@ -206,7 +212,7 @@ def _runlength(lowering: Lowering, call: typed.Apply) -> Results:
     count = graph.result(INT)
     domain = Domain(count)
     heads, lengths = graph.memory("scratch", "u8", domain), graph.memory("scratch", "i32", domain)
-    lowering.block.call(Call("runlength", (array,), (repeated, longest), (count, heads, lengths)))
+    lowering.add_call(Call("runlength", (array,), (repeated, longest), (count, heads, lengths)), call)
     return graph.load(heads), graph.load(lengths)
 
 
@@ -218,7 +224,7 @@ def _repeat(lowering: Lowering, call: typed.Apply) -> Results:
     assert isinstance(call.type, Array)
     domain = lowering.domain_of(call.type.length, lambda: total)
     memory = lowering.graph.memory("scratch", stored, domain)
-    lowering.block.call(Call("repeat", arrays, (lowering.length(domain),), (memory,)))
+    lowering.add_call(Call("repeat", arrays, (lowering.length(domain),), (memory,)), call)
     return (lowering.graph.load(memory),)
 
 
@@ -235,7 +241,7 @@ def _matmul(lowering: Lowering, call: typed.Apply) -> Results:
     (rows, inner), (_, columns) = sides
     assert isinstance(call.type, Array)
     memory = lowering.graph.memory("scratch", "f32", lowering.domain(call.type.length))
-    lowering.block.call(Call("matmul", tuple(operands), (rows, inner, columns), (memory,), tuple(transposed)))
+    lowering.add_call(Call("matmul", tuple(operands), (rows, inner, columns), (memory,), tuple(transposed)), call)
     return (lowering.graph.load(memory),)
 
 
@@ -250,7 +256,7 @@ def _hadamard(lowering: Lowering, call: typed.Apply) -> Results:
     array = lowering.in_memory(value, "f32", call)
     assert isinstance(call.type, Array)
     memory = lowering.graph.memory("scratch", "f32", lowering.domain_of(call.type.length, lambda: wanted), padded=True)
-    lowering.block.call(Call("hadamard", (array,), (lowering.length(memory.domain),), (memory,)))
+    lowering.add_call(Call("hadamard", (array,), (lowering.length(memory.domain),), (memory,)), call)
     return (lowering.graph.load(memory),)
 
 
@@ -260,7 +266,7 @@ def _orth(lowering: Lowering, call: typed.Apply) -> Results:
     sides = tuple(lowering.length(lowering.domain(length)) for length in argument.type.matrix)
     array = lowering.in_memory(lowering.value(argument), "f32", call)
     memory, spare = (lowering.graph.memory("scratch", "f32", array.domain) for _ in range(2))
-    lowering.block.call(Call("orth", (array,), sides, (memory, spare)))
+    lowering.add_call(Call("orth", (array,), sides, (memory, spare)), call)
     return (lowering.graph.load(memory),)
 
 

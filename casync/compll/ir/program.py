@@ -204,11 +204,15 @@ class Block:
 
         False: they are nowhere, as there is none, or a state that they read changes before all that they need is there.
         """
+        if _disturbed(actions):
+            return False
         needed = set(needs(value for action in actions for value in action.reads))
         needed |= {action.before for action in actions if isinstance(action, Scatter)}
         changed = {memory.name for action in actions for memory in action.makes if _is_state(memory)}
         first, last = self._between(needed, changed)
         for step in self.steps[first : last + 1]:
+            if isinstance(step, Pass) and _disturbed([*step.actions, *actions]):
+                continue
             if isinstance(step, Pass) and step.domain is domain and _together(step, actions, chunk):
                 step.actions += actions
                 step.chunk = step.chunk or chunk
@@ -219,10 +223,14 @@ class Block:
             self.steps.insert(last, Pass(domain, chunk, actions))
         return first <= last
 
-    def call(self, call: Call) -> None:
-        """As early as it may be, so that passes which need its results can share loops with others."""
-        first, _ = self._between({*call.arrays, *needs(call.scalars)}, set())
-        self.steps.insert(first, call)
+    def call(self, call: Call) -> bool:
+        """As early as it may be, so that passes which need its results can share loops with others. False: nowhere, as
+        a state that it reads changes before the rest of what it needs is there.
+        """
+        first, last = self._between({*call.arrays, *needs(call.scalars)}, set())
+        if first <= last:
+            self.steps.insert(first, call)
+        return first <= last
 
     def _between(self, needed: set[Value | Memory], changed: set[str]) -> tuple[int, int]:
         """From which step on, and up to which, what needs and changes this may be."""
@@ -233,7 +241,7 @@ class Block:
             made = step.makes
             if needed.intersection(made):
                 first = position + 1
-            elif any(_is_state(m) and m.name in changed for m in (*needs(step.reads), *made)):
+            elif any(_is_state(m) and m.name in changed for m in (*needs(step.reads), *arrays_of(step), *made)):
                 first = position  # what it reads must not be changed before; the same element in the same pass may
             if last == len(self.steps) and any(_older(m, new) for m in needed for new in made):
                 last = position
@@ -252,8 +260,7 @@ class Block:
                 if not needed.intersection(step.makes):
                     self.steps.remove(step)
                     continue
-                needed.update(step.arrays)
-            else:
+            elif isinstance(step, Branch):
                 step.merged[:] = [entry for entry in step.merged if entry[0] in needed]
                 for side, block in ((1, step.then), (2, step.otherwise)):
                     left = [entry[side] for entry in step.merged]
@@ -261,8 +268,7 @@ class Block:
                     block.without_idle([*needed, *memories, *needs(v for v in left if isinstance(v, Value))])
                     needed.update(memories)
             needed.update(needs(step.reads))
-            if isinstance(step, Branch):
-                needed.update(m for b in (step.then, step.otherwise) for m in memories_of(b))
+            needed.update(arrays_of(step))
 
 
 @dataclass(frozen=True)
@@ -280,10 +286,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Program:
-    """One entry of a file, and the payload that it packs or unpacks."""
+    """One entry of a file, and the payload that it packs or unpacks. `singles`: what single states become."""
 
     block: Block
     payload: tuple[Item, ...] = ()
+    singles: tuple[tuple[str, Value], ...] = ()
 
 
 def needs(values: Iterable[Value]) -> Iterator[Value | Memory]:
@@ -298,14 +305,13 @@ def needs(values: Iterable[Value]) -> Iterator[Value | Memory]:
             yield from _lengths(value.domain)
 
 
-def memories_of(block: Block) -> Iterator[Memory]:
-    """The arrays that the calls in a block read."""
-    for step in block.steps:
-        if isinstance(step, Call):
-            yield from step.arrays
-        elif isinstance(step, Branch):
-            yield from memories_of(step.then)
-            yield from memories_of(step.otherwise)
+def arrays_of(step: Step) -> Iterator[Memory]:
+    """The arrays that calls read as they lie in memory."""
+    if isinstance(step, Call):
+        yield from step.arrays
+    elif isinstance(step, Branch):
+        for inner in (*step.then.steps, *step.otherwise.steps):
+            yield from arrays_of(inner)
 
 
 def _lengths(domain: Domain) -> Iterator[Value | Memory]:
@@ -322,6 +328,19 @@ def _together(step: Pass, actions: list[Action], chunk: Value | None) -> bool:
     if None not in (chunk, step.chunk) and chunk is not step.chunk:
         return False
     return not any(isinstance(a, Reduce) and a.to is None for a in (*step.actions, *actions))
+
+
+def _disturbed(actions: list[Action]) -> bool:
+    """Whether one loop would read elements of a state that it has changed already: only an element that is stored where
+    it was read is safe.
+    """
+    scattered = {action.memory.name for action in actions if isinstance(action, Scatter)}
+    stored = {action.memory.name for action in actions if isinstance(action, Store) and _is_state(action.memory)}
+    for value in walk(value for action in actions for value in action.reads):
+        if value.lanes and isinstance(value.data, Memory) and _is_state(value.data):
+            if value.data.name in scattered or (value.op == "pick" and value.data.name in stored):
+                return True
+    return False
 
 
 def _lasts(action: Action) -> bool:
