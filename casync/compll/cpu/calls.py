@@ -50,14 +50,14 @@ def _runlength(call: Call, given: list[str], made: list[str], failed: str) -> li
 
 def _repeat(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     array, counts, length, _, total = given
-    return [f"if ({total} > facts.n || !repeat({array}, {counts}, {length}, {total}, {made[0]})) {failed}"]
+    return [f"if ({total} > room || !repeat({array}, {counts}, {length}, {total}, {made[0]})) {failed}"]
 
 
 def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     left, right, _, _, rows, inner, columns = given
     sides = matrices(call, left, right, rows, inner, columns)
     return [
-        f"if (std::int64_t{{{rows}}} * {columns} > facts.n) {failed}",
+        f"if (std::int64_t{{{rows}}} * {columns} > room) {failed}",
         f"if ({rows} > 0 && {inner} > 0 && {columns} > 0)",
         f"  matmul({sides}, {made[0]}, reinterpret_cast<float*>(scratch));",
     ]
@@ -71,18 +71,18 @@ def matrices(call: Call, left: str, right: str, rows: str, inner: str, columns: 
 
 def _orth(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     array, length, rows, columns = given
-    return [f"if ({length} > facts.n) {failed}", f"orth({array}, {rows}, {columns}, {made[0]}, {made[1]});"]
-
-
-def _hadamard(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
-    array, length, wanted = given
-    size = f"power_of_two({length})"
-    return [f"if ({size} > 2 * facts.n || {wanted} > {size}) {failed}", f"hadamard({array}, {length}, {made[0]});"]
+    return [f"if ({length} > room) {failed}", f"orth({array}, {rows}, {columns}, {made[0]}, {made[1]});"]
 
 
 def _pick(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     array, length, index = given
     return [f"{made[0]} = pick({array}, {index}, {length});"]
+
+
+def _hadamard(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, length, wanted = given
+    size = f"power_of_two({length})"
+    return [f"if ({size} > 2 * room || {wanted} > {size}) {failed}", f"hadamard({array}, {length}, {made[0]});"]
 
 
 _TEXTS: dict[str, Callable[[Call, list[str], list[str], str], list[str]]] = {

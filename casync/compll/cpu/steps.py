@@ -13,7 +13,7 @@ from casync.compll.cpu.calls import call_text
 from casync.compll.cpu.reduce import Reduction
 from casync.compll.cpu.tables import ByteTable, byte_table, periodic
 from casync.compll.cpu.text import LANE_TYPES, POINTERS, SCALAR_TYPES, name_of, text_of
-from casync.compll.ir.graph import BIT, Domain, Memory, Value, walk
+from casync.compll.ir.graph import BIT, UNIT, Domain, Memory, Value, walk
 from casync.compll.ir.operators import LONGEST_SMALL_CHUNK
 from casync.compll.ir.program import (
     Action,
@@ -94,6 +94,15 @@ class Steps:
     def length(self, domain: Domain) -> str:
         return "facts.n" if domain.length is None else f"std::int64_t{{{self.single(domain.length)}}}"
 
+    def has(self, value: Value) -> bool:
+        return value.number in self._defined
+
+    def _fits(self, domain: Domain) -> None:
+        """An array in scratch memory: what is chosen from another one, or a unit's chunks, cannot be too long."""
+        length = domain.length
+        if length is not None and length.op not in ("result", "count") and domain.parent is not UNIT:
+            self.line(f"if ({self.length(domain)} > room) {self._failed}")
+
     def _text(self, value: Value, wide: bool) -> str:
         return text_of(value, wide, self._leaf)
 
@@ -167,6 +176,7 @@ class Steps:
 
     def _call(self, call: Call) -> None:
         for memory in call.arrays:
+            self._fits(memory.domain)
             self.length(memory.domain)
         arguments = [self.single(value) for value in call.scalars]
         for made in call.makes:
@@ -185,6 +195,8 @@ class Steps:
         number, self._passes = self._passes, self._passes + 1
         length = f"length{number}"
         self.line(f"[[maybe_unused]] const std::int64_t {length} = {self.length(step.domain)};")
+        if any(isinstance(made, Memory) and made.place == "scratch" for made in step.makes):
+            self._fits(step.domain)
         spread = {v.number: v for value in inside if value.op != "spread" for v in value.operands if not v.lanes}
         spread |= {action.value.number: action.value for action in step.actions if not action.value.lanes}
         for value in [*spread.values(), *(a.start for a in step.actions if isinstance(a, Reduce) and a.start)]:
@@ -351,8 +363,6 @@ class Steps:
             self.line("deliver_zeros<kInto>(job);")
         elif isinstance(action, Select):
             self.line(f"std::int32_t v{action.count.number} = 0;")
-        elif isinstance(action, Store) and action.memory.place == "scratch" and action.memory.units == 2:
-            self.line(f"if ({length} > 2 * facts.n) {self._failed}")
         elif isinstance(action, Pack):
             self.packed(action.item)
 

@@ -9,9 +9,9 @@ from casync.compll.cpu.calls import matrices
 from casync.compll.cpu.functions import bytes_of, leaves_of
 from casync.compll.cpu.steps import Steps, elements_inside, pointer
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
-from casync.compll.ir.graph import BIT, FLOAT, Memory
+from casync.compll.ir.graph import BIT, FLOAT, UNIT, Memory, Value, walk
 from casync.compll.ir.lower import Lowered
-from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, needs
+from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, Step, needs
 
 __all__ = ["emit_init", "emit_units"]
 
@@ -21,7 +21,8 @@ _CORRUPT = "return -1;"
 
 def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     """The functions encode, decode and, with `init`, propose and agree, for one choice of widths."""
-    parts = [_encode(codec, program, number) for number, program in enumerate(lowered.rounds)]
+    encoders = [_Encode(codec, program, number) for number, program in enumerate(lowered.rounds)]
+    parts = [encoder.function() for encoder in encoders]
     calls = "".join(
         f"  if (round == {number}) return feedback ? encode{number}<true>(job) : encode{number}<false>(job);\n"
         for number in range(len(lowered.rounds))
@@ -29,14 +30,15 @@ def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     calls = f"  const bool feedback = job.residual != nullptr;\n{calls}"
     parts.append(f"EncodedUnit encode_unit(const UnitJob& job, int round) {{\n{calls}  return {{}};\n}}\n")
     parts.append(_decode(codec, lowered.decode))
-    parts.append(_scratch_bytes("scratch_bytes", codec, (*lowered.rounds, lowered.decode)))
+    programs = [(encoder.program, len(encoder.backed_up)) for encoder in encoders]
+    parts.append(_scratch_bytes("scratch_bytes", codec, [*programs, (lowered.decode, 0)]))
     return "\n".join(parts)
 
 
 def emit_init(codec: typed.Codec, lowered: Lowered) -> str:
     """propose and agree."""
     assert lowered.propose is not None and lowered.agree is not None
-    steps = _Encode(codec, lowered.propose, 0)
+    steps = Steps(leaves_of(codec), codec.path, 'return __builtin_nanf("");')
     steps.block(lowered.propose.block)
     (item,) = lowered.propose.payload
     assert item.value is not None
@@ -46,7 +48,7 @@ def emit_init(codec: typed.Codec, lowered: Lowered) -> str:
     agreed = Steps(leaves_of(codec) | {"received 0": "received"}, codec.path, "")
     _keep_singles(agreed, codec, lowered.agree)
     agree = _function("void agree(const Facts& facts, float received)", agreed.lines)
-    scratch = _scratch_bytes("propose_scratch", codec, [lowered.propose])
+    scratch = _scratch_bytes("propose_scratch", codec, [(lowered.propose, 0)])
     return f"{propose}\nfloat propose(const UnitJob& job) {{ return propose_as<false>(job); }}\n\n{scratch}\n{agree}"
 
 
@@ -67,30 +69,19 @@ def _function(signature: str, lines: Sequence[str]) -> str:
 # --- encode
 
 
-def _encode(codec: typed.Codec, program: Program, number: int) -> str:
-    steps = _Encode(codec, program, number)
-    steps.steps()
-    steps.finish()
-    lines = [*_START, "[[maybe_unused]] std::byte* to = job.payload;", "std::byte* const end = job.payload_end;",
-             *_memories(codec, program), *steps.lines,
-             "return EncodedUnit{.bytes = to - job.payload};"]  # fmt: skip
-    return (
-        _poison(codec, program, number)
-        + "\n"
-        + _function(f"template <bool kFeedback>\nEncodedUnit encode{number}(const UnitJob& job)", lines)
-    )
-
-
 def _poison(codec: typed.Codec, program: Program, number: int) -> str:
-    """What a unit that is not finite is sent as: NaN for floats, 0 for integers, and no more than the first count."""
+    """What a unit that is not finite is sent as: NaN for floats, 0 for integers, and no more than the first count; all
+    bits set if there are but integers.
+    """
     steps = Steps(leaves_of(codec), codec.path, _TOO_LONG)
+    fill = 0 if any(item.counted or item.stored == "f32" for item in program.payload) else 255
     for item in program.payload:
         if item.counted:
             steps.line(f"if (end - to < 4) {_TOO_LONG}", "write_count(to, kPoisonedCount);", "to += 4;")
             break
         bytes_ = bytes_of(item, steps.length(item.domain)) if item.domain is not None else bytes_of(item, "1")
-        floats = str(item.stored == "f32").lower()
-        steps.line(f"if (end - to < {bytes_}) {_TOO_LONG}", f"poison<{floats}>(to, {bytes_});", f"to += {bytes_};")
+        poison = f"poison(to, {bytes_});" if item.stored == "f32" else f"fill(to, {fill}, {bytes_});"
+        steps.line(f"if (end - to < {bytes_}) {_TOO_LONG}", poison, f"to += {bytes_};")
     return _function(f"EncodedUnit poison{number}(const UnitJob& job)", [
         "[[maybe_unused]] const Facts& facts = job.facts;", "std::byte* to = job.payload;",
         "std::byte* const end = job.payload_end;", *steps.lines,
@@ -98,36 +89,82 @@ def _poison(codec: typed.Codec, program: Program, number: int) -> str:
 
 
 class _Encode(Steps):
-    """`to` goes through the payload; p1 is where item 1 of it lies."""
+    """`to` goes through the payload; p1 is where item 1 of it lies. What is not finite is found before a state changes;
+    where that cannot be, the arrays `backed_up` are put back.
+    """
 
     def __init__(self, codec: typed.Codec, program: Program, number: int) -> None:
         super().__init__(leaves_of(codec) | {"received": "received[0]"}, codec.path, _TOO_LONG)
-        self._codec, self._program, self._number = codec, program, number
+        self._codec, self.program, self._number = codec, program, number
         self._placed = 0
+        self._checked: set[int] = set()  # scalars of the payload
+        self.backed_up: list[int] = []
 
-    def steps(self) -> None:
-        """All of them; what is not finite is found before a state changes."""
-        looked = False
-        for step in self._program.block.steps:
-            changes = any(isinstance(made, Memory) and made.place == "state" for made in step.makes)
-            if changes and not looked:
-                self.line(f"if (!all_finite<kFeedback>(job)) return poison{self._number}(job);")
-                looked = True
+    def function(self) -> str:
+        """With the one that writes what a unit that is not finite is sent as."""
+        self._steps()
+        self._finish()
+        lines = [*_START, "[[maybe_unused]] std::byte* to = job.payload;", "std::byte* const end = job.payload_end;",
+                 *_memories(self._codec, self.program), *self.lines,
+                 "return EncodedUnit{.bytes = to - job.payload};"]  # fmt: skip
+        poison = _poison(self._codec, self.program, self._number)
+        signature = f"template <bool kFeedback>\nEncodedUnit encode{self._number}(const UnitJob& job)"
+        return f"{poison}\n{_function(signature, lines)}"
+
+    def _steps(self) -> None:
+        looked = changed = False
+        for position, step in enumerate(self.program.block.steps):
+            if not changed and _changes(step):
+                if not looked:
+                    self._unless("all_finite<kFeedback>(job)")
+                self._before_changes(position)
+                looked = changed = True
             reads = isinstance(step, Pass) and any(value.op == "gradient" for value in elements_inside(step.reads))
             self.checks = reads and not looked
             self.step(step)
             if self.checks:
-                self.line(f"if (check.lost()) return poison{self._number}(job);")
+                self._unless("!check.lost()")
                 looked, self.checks = True, False
-            for action in step.actions if isinstance(step, Pass) else ():
-                if isinstance(action, Reduce) and action.float_sum and action.result is not None:
-                    self.line(f"if (!finite(v{action.result.number})) return poison{self._number}(job);")
         if not looked:
-            self.line(f"if (!all_finite<kFeedback>(job)) return poison{self._number}(job);")
+            self._unless("all_finite<kFeedback>(job)")
+
+    def _before_changes(self, position: int) -> None:
+        """Look at the payload's scalars, as far as they are there; copy what changes if there is more to look at."""
+        for item in self.program.payload:
+            if item.value is not None and all(part.op != "result" or self.has(part) for part in walk([item.value])):
+                self._look_at(item.value)
+        left = self.program.block.steps[position:]
+        scalars = [item.value for item in self.program.payload if item.value is not None and item.value.kind == FLOAT]
+        if not any(_sums(step) for step in left) and all(value.number in self._checked for value in scalars):
+            return
+        names = [state.name for state in self._codec.states]
+        changed = {made.name for step in left for made in step.makes if isinstance(made, Memory) and _is_state(made)}
+        self.backed_up = sorted(names.index(name) for name in changed)
+        for number in self.backed_up:
+            self.line(f"auto* const before{number} = take<float>(scratch, room);",
+                      f"const auto bytes{number} = static_cast<std::size_t>(elements_of(facts, {number})) * 4;",
+                      f"__builtin_memcpy(before{number}, facts.state[{number}], bytes{number});")  # fmt: skip
+
+    def _unless(self, finite: str) -> None:
+        """Give up if it is not."""
+        restores = [f"  __builtin_memcpy(facts.state[{number}], before{number}, bytes{number});"
+                    for number in self.backed_up]  # fmt: skip
+        self.line(f"if (!({finite})) {{", *restores, f"  return poison{self._number}(job);", "}")
+
+    def _look_at(self, value: Value) -> None:
+        if value.kind == FLOAT and value.number not in self._checked:
+            self._checked.add(value.number)
+            self._unless(f"finite({self.single(value)})")
+
+    def _pass(self, step: Pass) -> None:
+        super()._pass(step)
+        for action in step.actions:
+            if isinstance(action, Reduce) and action.float_sum and action.result is not None:
+                self._unless(f"finite(v{action.result.number})")
 
     def packed(self, item: int) -> None:
         for number in range(self._placed, item + 1):
-            self._place(number, self._program.payload[number])
+            self._place(number, self.program.payload[number])
         self._placed = max(self._placed, item + 1)
 
     def _place(self, number: int, item: Item) -> None:
@@ -138,17 +175,32 @@ class _Encode(Steps):
             self.line(f"if (end - to < 4) {_TOO_LONG}", f"write_count(to, {count});", "to += 4;")
         self.line(f"if (end - to < {bytes_}) {_TOO_LONG}", f"{_array(item, f'p{number}', 'to')}", f"to += {bytes_};")
 
-    def finish(self) -> None:
-        payload = self._program.payload
+    def _finish(self) -> None:
+        payload = self.program.payload
         if payload:
             self.packed(len(payload) - 1)
         for number, item in enumerate(payload):
             if item.value is not None:
-                name = self.single(item.value)
-                if item.value.kind == FLOAT:
-                    self.line(f"if (!finite({name})) return poison{self._number}(job);")
-                self.line(f"write_one(p{number}, {name});")
-        _keep_singles(self, self._codec, self._program)
+                self._look_at(item.value)
+                self.line(f"write_one(p{number}, {self.single(item.value)});")
+        _keep_singles(self, self._codec, self.program)
+
+
+def _is_state(memory: Memory) -> bool:
+    return memory.place == "state"
+
+
+def _changes(step: Step) -> bool:
+    return any(isinstance(made, Memory) and _is_state(made) for made in step.makes)
+
+
+def _sums(step: Step) -> bool:
+    """Whether there are float sums in it."""
+    if isinstance(step, Branch):
+        return any(_sums(inner) for block in (step.then, step.otherwise) for inner in block.steps)
+    return isinstance(step, Pass) and any(
+        isinstance(action, Reduce) and action.float_sum and action.result is not None for action in step.actions
+    )
 
 
 def _keep_singles(steps: Steps, codec: typed.Codec, program: Program) -> None:
@@ -167,6 +219,11 @@ def _decode(codec: typed.Codec, program: Program) -> str:
     steps.keeps_on_request = True
     for item in program.payload:
         _unpack(steps, item)
+    if not any(item.counted or (item.value is not None and item.value.kind == FLOAT) for item in program.payload):
+        arrays = [item.memory for item in program.payload if item.memory is not None and item.stored == "f32"]
+        if arrays:
+            first = f"pick({pointer(arrays[0])}, 0, {steps.length(arrays[0].domain)})"
+            steps.line(f"poisoned = {first} != {first};")
     steps.line("if (poisoned) {", "  deliver_nan<kInto>(job);", "  return at - job.payload;", "}")
     steps.block(program.block)
     _keep_singles(steps, codec, program)
@@ -219,11 +276,11 @@ def _read(item: Item) -> str:
 def _memories(codec: typed.Codec, program: Program) -> list[str]:
     """m1 is where memory 1 lies: in scratch, or a state, or what was received."""
     names = [state.name for state in codec.states]
-    lines = []
+    lines = _room(codec, program)
     for memory in sorted(_used(program.block), key=lambda memory: memory.number):
         name = f"m{memory.number}"
         if memory.place == "scratch":
-            length = "2 * facts.n" if memory.units == 2 else "facts.n"
+            length = "2 * room" if memory.padded else "room"
             lines.append(f"auto* const {name} = take<{POINTERS[memory.stored]}>(scratch, {length});")
         elif memory.place == "state":
             lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
@@ -232,21 +289,36 @@ def _memories(codec: typed.Codec, program: Program) -> list[str]:
     return lines
 
 
-def _scratch_bytes(name: str, codec: typed.Codec, programs: Sequence[Program]) -> str:
-    """Arrays first, and behind them what matmul needs."""
-    lines = ["std::int64_t spare = 0;"]
-    for program in programs:
+def _room(codec: typed.Codec, program: Program) -> list[str]:
+    """Elements that arrays in scratch memory have room for: the unit's, and those of all lengths that are known."""
+    lines = ["[[maybe_unused]] std::int64_t room = facts.n;"]
+    steps = Steps(leaves_of(codec), codec.path, "")
+    lengths = {memory.domain.length for memory in _used(program.block) if memory.domain.parent is not UNIT}
+    for length in sorted((one for one in lengths if one is not None), key=lambda length: length.number):
+        if all(part.op not in _KNOWN_LATER for part in walk([length])):
+            steps.line(f"if ({steps.single(length)} > room) room = {steps.single(length)};")
+    return [*lines, "{", *(f"  {line}" for line in steps.lines), "}"] if steps.lines else lines
+
+
+_KNOWN_LATER = frozenset({"result", "count", "field", "load", "pick", "received", "state", "draw_below", "shared_draw"})
+
+
+def _scratch_bytes(name: str, codec: typed.Codec, programs: Sequence[tuple[Program, int]]) -> str:
+    """Arrays first, those of a program and as many more, and behind them what matmul needs."""
+    lines = ["std::int64_t most = 0;"]
+    for program, more in programs:
+        scratch = [memory for memory in _used(program.block) if memory.place == "scratch"]
+        arrays = sum(2 if memory.padded else 1 for memory in scratch) + more
+        lines += ["{", *(f"  {line}" for line in _room(codec, program)), "  std::int64_t spare = 0;"]
         steps = Steps(leaves_of(codec), codec.path, "")
         for call in _calls(program.block):
             if call.operator == "matmul":
                 sides = matrices(call, "nullptr", "nullptr", *map(steps.single, call.scalars))
                 steps.line(f"if (const std::int64_t needed = matmul_scratch({sides}); needed > spare) spare = needed;")
-        if steps.lines:
-            lines += ["{", *(f"  {line}" for line in steps.lines), "}"]
-    units = max(sum(m.units for m in _used(program.block) if m.place == "scratch") for program in programs)
-    return _function(
-        f"std::int64_t {name}(const Facts& facts)", [*lines, f"return {units} * scratch_of(facts.n) + 4 * spare;"]
-    )
+        lines += [f"  {line}" for line in steps.lines]
+        lines += [f"  const std::int64_t bytes = {arrays} * scratch_of(room) + 4 * spare;",
+                  "  if (bytes > most) most = bytes;", "}"]  # fmt: skip
+    return _function(f"std::int64_t {name}(const Facts& facts)", [*lines, "return most;"])
 
 
 def _calls(block: Block) -> Iterator[Call]:

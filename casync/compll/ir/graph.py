@@ -40,13 +40,6 @@ class Memory:
     name: Any = None
     padded: bool = False  # filled up to a power of two
 
-    @property
-    def units(self) -> int:
-        """Room for how many units scratch memory must have. Lengths that a file computes may be up to two."""
-        length = self.domain.length
-        counted = length is None or length.op in ("result", "count", "ceil_div")
-        return 1 if counted and not self.padded else 2
-
 
 @dataclass(frozen=True, eq=False)
 class Value:

@@ -69,13 +69,13 @@ CASYNC_INLINE void write_one(T* to, Value value) {
   const T stored = static_cast<T>(value);
   __builtin_memcpy(to, &stored, sizeof stored);
 }
-/// NaN in each float, or zeros.
-template <bool kFloats>
+CASYNC_INLINE void fill(std::byte* to, int byte, std::int64_t bytes) {
+  __builtin_memset(to, byte, static_cast<std::size_t>(bytes));
+}
+/// NaN in each float.
 CASYNC_INLINE void poison(std::byte* to, std::int64_t bytes) {
   const float nan = __builtin_nanf("");
-  __builtin_memset(to, 0, static_cast<std::size_t>(bytes));
-  if constexpr (kFloats)
-    for (std::int64_t i = 0; i + 4 <= bytes; i += 4) __builtin_memcpy(to + i, &nan, sizeof nan);
+  for (std::int64_t i = 0; i + 4 <= bytes; i += 4) __builtin_memcpy(to + i, &nan, sizeof nan);
 }
 
 // --- results
