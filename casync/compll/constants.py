@@ -33,6 +33,8 @@ def evaluate(expression: typed.Expression, parameters: Mapping[str, typed.Parame
     choices = []
     for name in names:
         parameter = parameters[name]
+        if not parameter.accepted:
+            return
         default = [] if parameter.default is None else [parameter.default]
         choices.append(sorted({*parameter.accepted, *default}))
     if math.prod(map(len, choices)) > _MANY:

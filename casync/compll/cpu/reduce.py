@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from casync.compll.cpu.text import is_zero, name_of
-from casync.compll.ir.graph import BIT, FLOAT, INT, Value
+from casync.compll.ir.graph import BIT, INT, Value
 from casync.compll.ir.program import Reduce
-from casync.errors import NotAvailableError
 
 __all__ = ["Reduction"]
 
@@ -48,14 +47,13 @@ class Reduction:
             return [f"std::int32_t {name} = 0;"]
         if function == "add":
             return [f"I32x16 {self._declared}{{}};"]
-        if function == "maxAbs" and value.kind == FLOAT:
+        if function == "maxAbs":
             return [f"F32x16 {self._declared}{{}};"]
-        if function in _NEUTRAL and value.kind == FLOAT and self.action.start is not None:
-            first = f"{length} > 0 ? v{self.action.start.number} : {_NEUTRAL[function]}"
-            if self.pages > 1:
-                return [f"F32x16 {self._declared};", f"for (F32x16& lane : {self._lanes}) lane = splat({first});"]
-            return [f"F32x16 {self._lanes} = splat({first});"]
-        raise NotAvailableError(f"no code can be generated for reduce(..., {function}) of {value.kind} elements yet")
+        assert self.action.start is not None
+        first = f"{length} > 0 ? v{self.action.start.number} : {_NEUTRAL[function]}"
+        if self.pages > 1:
+            return [f"F32x16 {self._declared};", f"for (F32x16& lane : {self._lanes}) lane = splat({first});"]
+        return [f"F32x16 {self._lanes} = splat({first});"]
 
     def clear(self) -> list[str]:
         """At the start of blocks that are read side by side."""

@@ -75,6 +75,8 @@ def _reduce(lowering: Lowering, call: typed.Apply) -> Results:
     (value,) = _arrays(lowering, call)
     chunks = _chunked(lowering, call)
     assert value.domain is not None
+    if named.name != "add" and value.kind != FLOAT:
+        raise lowering.not_yet(f"reduce(..., {named.name}) of {value.kind} elements", call)
     kind = lowering.kind(call.type.element)
     if chunks is None:
         result = lowering.graph.result(kind)
