@@ -254,7 +254,7 @@ for _operator in (
     Operator("gather", ("array", "int_array"), "gather(G, index)", "G[index[i]] for each i; of a view whole chunks, "
              "padded with 0.", ("dgc", "topkc"), _gather),
     Operator("scatter", ("int_array", "array", "int"), "scatter(index, G, n)", "n zeros, then G[i] at index[i], which "
-             "are distinct; of a view whole chunks. A NaN in G makes all n NaN.", ("dgc", "graddrop", "adacomp"),
+             "are distinct; of a view whole chunks.", ("dgc", "graddrop", "adacomp"),
              _scatter),
     Operator("sample", ("array", "int"), "sample(G, stride)", "G.size / s elements, each s-th, s = max(1, "
              "min(stride, G.size)), from a start below s that this rank draws.", ("dgc", "graddrop"), _sample),
