@@ -16,10 +16,11 @@ __all__ = ["NVCC_FLAGS", "emit", "launchers_name"]
 
 NVCC_FLAGS = ("-std=c++20", "--fmad=false")  # a multiplication and an addition are rounded each, as on the CPU
 
-_HEADERS = ("launchers.hpp", "kernels/operators/elementary.hpp", "kernels/operators/hadamard.hpp",
-            "kernels/operators/matmul.hpp", "kernels/operators/orth.hpp", "kernels/operators/rounding.hpp", "kernels/operators/runs.hpp",
-            "kernels/operators/select.hpp", "kernels/operators/stable_sort.hpp", "kernels/operators/topk.hpp",
-            "kernels/philox.hpp")  # fmt: skip
+_HEADERS = (
+    "launchers.hpp", "kernels/philox.hpp",
+    *(f"kernels/operators/{name}.hpp" for name in (
+        "elementary", "hadamard", "matmul", "orth", "rounding", "runs", "select", "stable_sort", "topk")),
+)  # fmt: skip
 
 
 def launchers_name(codec: str) -> str:

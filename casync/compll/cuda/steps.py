@@ -233,4 +233,3 @@ def _tree(action: Reduce) -> str:
     made = action.result if action.result is not None else action.to
     assert made is not None
     return f"tree{made.number}"
-

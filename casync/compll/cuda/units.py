@@ -64,19 +64,20 @@ class _Unit:
         lines = ["[[maybe_unused]] const Facts& facts = job.facts;", "std::byte* scratch = job.scratch;"]
         work = f"take<float>(scratch, {steps.reductions} * work_of(facts.n))"
         lines.append(f"[[maybe_unused]] float* const work = {work};")
-        arrays = 0
         for memory in sorted(_used(program.block), key=lambda memory: memory.number):
             name = f"m{memory.number}"
             if memory.place == "scratch":
-                arrays += memory.units
                 taken = f"take<{POINTERS[memory.stored]}>(scratch, {memory.units} * facts.n)"
                 lines.append(f"[[maybe_unused]] auto* const {name} = {taken};")
             elif memory.place == "state":
                 lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
             elif memory.place == "received":
                 lines.append(f"[[maybe_unused]] const float* const {name} = job.received;")
-        self.arrays, self.reductions = max(self.arrays, arrays), max(self.reductions, steps.reductions)
         return lines
+
+    def _needs(self, program: Program, steps: Steps) -> None:
+        self.arrays = max(self.arrays, _arrays(program))
+        self.reductions = max(self.reductions, steps.reductions)
 
     # --- encode
 
@@ -99,6 +100,7 @@ class _Unit:
                     steps.line(f"if (!finite({name})) {poisoned}")
                 steps.line(f"write_one<{POINTERS[item.stored]}>(team, p{position}.bytes, {name});")
         steps.line("return EncodedUnit{.bytes = to - job.payload};")
+        self._needs(program, steps)
         body = [*self._start(program, steps), *_TO, *steps.lines]
         encode = _function(f"EncodedUnit encode{number}(const Team& team, const UnitJob& job)", body)
         return f"{self._poison(program, number)}\n{encode}"
@@ -155,6 +157,7 @@ class _Unit:
             steps.line("if (poisoned) {", f"  {_DELIVER_NAN}", "  return from - job.payload;", "}")
         steps.block(program.block)
         steps.line("return from - job.payload;")
+        self._needs(program, steps)
         poisoned = [] if self._quantiser else ["bool poisoned = false;"]
         body = [*self._start(program, steps), *poisoned, *_FROM, *steps.lines]
         return _function("std::int64_t decode(const Team& team, const DecodeJob& job, Into into)", body)
@@ -208,12 +211,9 @@ class _Unit:
         (item,) = program.payload
         assert item.value is not None
         steps.line(f"return {steps.single(item.value)};")
-        arrays, reductions = self.arrays, self.reductions
-        self.arrays, self.reductions = 0, 1
         body = [*self._start(program, steps), *steps.lines]
-        needed = self.arrays, self.reductions
-        self.arrays, self.reductions = arrays, reductions
-        return _function("float propose(const Team& team, const UnitJob& job)", body), needed
+        text = _function("float propose(const Team& team, const UnitJob& job)", body)
+        return text, (_arrays(program), steps.reductions)
 
     def agree(self) -> str:
         program = self._lowered.agree
@@ -265,6 +265,11 @@ def _bytes(steps: Steps, item: Item) -> str:
     return bytes_of(item, "1" if item.domain is None else steps.length(item.domain))
 
 
+def _arrays(program: Program) -> int:
+    """How many of a unit's length it needs in scratch memory."""
+    return sum(memory.units for memory in _used(program.block) if memory.place == "scratch")
+
+
 def _used(block: Block) -> set[Memory]:
     found = {made for made in block.makes if isinstance(made, Memory)}
     for step in block.steps:
@@ -275,4 +280,3 @@ def _used(block: Block) -> set[Memory]:
             found |= _used(step.then) | _used(step.otherwise)
             found |= {one for entry in step.merged for one in entry[1:] if isinstance(one, Memory)}
     return found
-

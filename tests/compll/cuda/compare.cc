@@ -111,6 +111,7 @@ class Comparison {
           std::memcpy(received.data(), payload.data(), payload.size());
         } else {
           decode(payload, received, at);
+          if (step == 0 && case_.units == 1 && cpu_.decode_unit != nullptr) decode_damaged(payload, received, at);
         }
       }
     }
@@ -305,6 +306,35 @@ class Comparison {
       for (std::size_t u = 0; u < used.size(); ++u) expect_same(used[u], of_gpu[u], what + ": bytes");
       expect_same(out, gpu_out.copy(), what);
       expect_same_states(what + ": ");
+    }
+  }
+
+  /// Either side must refuse what the other refuses; which of equal indices comes last is not said.
+  void decode_damaged(const std::vector<std::byte>& payload, const std::vector<float>& received,
+                      const std::string& at) {
+    std::uint32_t random = 1;
+    for (int attempt = 0; attempt < 6 && !payload.empty(); ++attempt) {
+      std::vector<std::byte> damaged = payload;
+      if (attempt == 0) damaged.resize(damaged.size() / 2);
+      for (int i = 0; i < attempt; ++i) {
+        random = random * 1664525U + 1013904223U;
+        damaged[(attempt < 3 ? random % 8 : random) % damaged.size()] ^= static_cast<std::byte>(1U << (random >> 29));
+      }
+      std::vector<float> out(gradient_.size());
+      const std::int64_t used = decode_on_cpu(0, damaged, 0, received, out.data(), Into::set, false);
+      const DeviceArray<std::byte> gpu_payload(damaged);
+      const DeviceArray<std::int64_t> places(std::vector<std::int64_t>{0, static_cast<std::int64_t>(damaged.size())});
+      const DeviceArray<std::int64_t> gpu_used(1);
+      const DeviceArray<float> gpu_received(received);
+      const DeviceArray<float> gpu_out(out);
+      const gpu::DecodeBatch batch{.units = units(),
+                                   .payload = gpu_payload.data(),
+                                   .at = places.data(),
+                                   .received = gpu_received.data(),
+                                   .out = gpu_out.data(),
+                                   .used = gpu_used.data()};
+      check(gpu_.decode(batch, {}));
+      expect_same(used, gpu_used.copy()[0], at + "bytes of a damaged payload, attempt " + std::to_string(attempt));
     }
   }
 

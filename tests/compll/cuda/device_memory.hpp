@@ -30,7 +30,9 @@ inline void check(int status) {
 }
 inline void* device_allocate(std::size_t bytes) { return std::malloc(bytes > 0 ? bytes : 1); }
 inline void device_free(void* pointer) { std::free(pointer); }
-inline void device_copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+inline void device_copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
 #endif
 
 template <typename T>

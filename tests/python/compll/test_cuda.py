@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -207,15 +208,16 @@ def write_cuda(name: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Teams in lockstep: team.hpp of tests/compll/cuda comes before the core's."""
+    """Teams in lockstep: team.hpp of tests/compll/cuda comes before the core's. Every access to memory is watched."""
     built: dict[str, Path] = {}
 
     def build(name: str) -> Path:
         if name not in built:
             folder = tmp_path_factory.mktemp(name)
-            command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", *WARNINGS, f"-I{OWN}/lockstep", *INCLUDES,
-                       *defines(name), "-x", "c++", write_cuda(name, folder), str(OWN / "compare.cc"), "-x", "none",
-                       compile_cpu(name, folder), "-o", str(folder / "compare")]  # fmt: skip
+            command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", *WARNINGS, "-fsanitize=address",
+                       f"-I{OWN}/lockstep", *INCLUDES, *defines(name), "-x", "c++", write_cuda(name, folder),
+                       str(OWN / "compare.cc"), "-x", "none", compile_cpu(name, folder), "-o",
+                       str(folder / "compare")]  # fmt: skip
             subprocess.run(command, check=True)
             built[name] = folder / "compare"
         return built[name]
@@ -268,6 +270,18 @@ def test_all_of_the_library_compiles_for_three_generations_of_devices(tmp_path: 
     with ThreadPoolExecutor(2) as pool:
         names = list(library_files())
         assert dict(zip(names, pool.map(compiled, names), strict=True)) == dict.fromkeys(names, "")
+
+
+@needs_nvcc
+def test_each_operation_is_rounded_by_itself_as_ieee_says(tmp_path: Path) -> None:
+    command = [str(NVCC), *NVCC_FLAGS, "-O2", "-arch=sm_90", *INCLUDES, "-ptx", write_cuda("powersgd", tmp_path), "-o",
+               str(tmp_path / "powersgd.ptx")]  # fmt: skip
+    subprocess.run(command, check=True)
+    operations = set(re.findall(r"\b(\w+)\.([\w.]*)f32\b", (tmp_path / "powersgd.ptx").read_text(encoding="utf-8")))
+    arithmetic = {"add", "sub", "mul", "div", "sqrt", "fma", "mad", "rcp"}
+    assert {found for found in operations if found[0] in arithmetic} == {
+        (name, "rn.") for name in ("add", "sub", "mul", "div", "sqrt")
+    }
 
 
 def test_each_choice_of_widths_has_a_table(capsys: pytest.CaptureFixture[str]) -> None:
