@@ -75,7 +75,12 @@ def _hadamard(call: Call, given: list[str], made: list[str], failed: str) -> lis
     ]
 
 
+def _pick(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, length, index = given
+    return [f"{made[0]} = pick({array}, {index}, {length});"]
+
+
 _TEXTS: dict[str, Callable[[Call, list[str], list[str], str], list[str]]] = {
     "nth": _nth, "sort": _sort, "topk": _topk, "runlength": _runlength, "repeat": _repeat, "matmul": _matmul,
-    "orth": _orth, "hadamard": _hadamard,
+    "orth": _orth, "hadamard": _hadamard, "pick": _pick,
 }  # fmt: skip

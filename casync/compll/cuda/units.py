@@ -13,6 +13,7 @@ from casync.compll.ir.graph import BIT, FLOAT, Memory
 from casync.compll.ir.lower import Lowered
 from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, needs
 from casync.compll.types import Scalar
+from casync.errors import NotAvailableError
 
 __all__ = ["emit_units"]
 
@@ -51,6 +52,8 @@ class _Unit:
 
     def __init__(self, codec: typed.Codec, lowered: Lowered) -> None:
         self._codec, self._lowered = codec, lowered
+        if any(program.singles for program in (*lowered.rounds, lowered.decode)):
+            raise NotAvailableError(f"{codec.path}: no CUDA can be generated for single states but of init yet")
         self._quantiser = is_quantiser(codec, lowered)
         self.arrays, self.reductions = 0, 1
 
@@ -67,7 +70,7 @@ class _Unit:
         for memory in sorted(_used(program.block), key=lambda memory: memory.number):
             name = f"m{memory.number}"
             if memory.place == "scratch":
-                taken = f"take<{POINTERS[memory.stored]}>(scratch, {memory.units} * facts.n)"
+                taken = f"take<{POINTERS[memory.stored]}>(scratch, {_units_of(memory)} * facts.n)"
                 lines.append(f"[[maybe_unused]] auto* const {name} = {taken};")
             elif memory.place == "state":
                 lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
@@ -107,10 +110,10 @@ class _Unit:
 
     def _poison(self, program: Program, number: int) -> str:
         """What a unit that is not finite is sent as: NaN for floats, 0 for integers, and no more than the first count.
-        A quantiser without a float has all bits set.
+        If there are but integers all bits are set.
         """
         steps = self._steps(_TOO_LONG, program)
-        rest = "0xffU" if self._quantiser and len(program.payload) == 1 else "0U"
+        rest = "0U" if any(item.counted or item.stored == "f32" for item in program.payload) else "0xffU"
         for item in program.payload:
             if item.counted:
                 steps.line(f"if (end - to < 4) {_TOO_LONG}")
@@ -219,10 +222,9 @@ class _Unit:
         program = self._lowered.agree
         assert program is not None
         steps = Steps(leaves_of(self._codec) | {"received 0": "received"}, self._codec.path, "")
-        scalars = [number for number, state in enumerate(self._codec.states) if isinstance(state.type, Scalar)]
-        for number, item in zip(scalars, program.payload, strict=True):
-            assert item.value is not None
-            steps.line(f"facts.state[{number}][0] = {steps.single(item.value)};")
+        names = [state.name for state in self._codec.states]
+        for name, value in program.singles:
+            steps.line(f"facts.state[{names.index(name)}][0] = {steps.single(value)};")
         return _function("void agree(const Facts& facts, float received)", steps.lines, template=False)
 
 
@@ -267,7 +269,14 @@ def _bytes(steps: Steps, item: Item) -> str:
 
 def _arrays(program: Program) -> int:
     """How many of a unit's length it needs in scratch memory."""
-    return sum(memory.units for memory in _used(program.block) if memory.place == "scratch")
+    return sum(_units_of(memory) for memory in _used(program.block) if memory.place == "scratch")
+
+
+def _units_of(memory: Memory) -> int:
+    """Room for how many units scratch memory has: two where a file computes the length, or it is filled up."""
+    length = memory.domain.length
+    counted = length is None or length.op in ("result", "count", "ceil_div")
+    return 1 if counted and not memory.padded else 2
 
 
 def _used(block: Block) -> set[Memory]:

@@ -84,10 +84,12 @@ CASYNC_DEVICE void deliver_zeros(const Team& team, const DecodeJob& job, Into in
 /// False if there is no such place.
 CASYNC_DEVICE bool deliver_one(const DecodeJob& job, Into into, std::int32_t place, float value) {
   if (place < 0 || place >= job.facts.n) return false;
-  if (into == Into::lose)
-    job.out[place] -= value / job.divisor;
-  else
+  if (into == Into::set)
+    job.out[place] = value;
+  else if (into == Into::add)
     job.out[place] += value;
+  else
+    job.out[place] -= value / job.divisor;
   return true;
 }
 template <typename Team>

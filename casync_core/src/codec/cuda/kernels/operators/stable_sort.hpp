@@ -6,7 +6,7 @@
 /// equals stays, and zeros of either sign are equal.
 namespace casync::codec::cuda {
 
-CASYNC_DEVICE std::uint32_t sort_key(float value) { return key_of(value == 0.0F ? 0.0F : value); }
+CASYNC_DEVICE std::uint32_t sort_key(float value) { return key_of(value); }
 CASYNC_DEVICE std::uint32_t sort_key(std::int32_t value) { return bits(value) ^ 0x80000000U; }
 
 /// `out` and `spare` have room for n elements.
