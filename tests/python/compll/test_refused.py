@@ -76,7 +76,8 @@ CASES = {
     "half": Case("the type half", "half* h = gradient; z = reduce(h, add);"),
     "int4": Case("the type int4 in a payload", declared=CODES.replace("uint8", "int4") % "x",
                  packed=SEND["packed"], decode=SEND["decode"].replace("uint8", "int4")),
-    "operator": Case("the operator decomp", "float** left, right = @decomp(matrix(gradient), 1); z = reduce(left, add) + reduce(right, add);"),
+    "operator": Case("the operator decomp", "float** left, right = @decomp(matrix(gradient), 1); "
+                     "z = reduce(left, add) + reduce(right, add);"),
     "older state": Case("a state as it was before it was assigned",
                         "float* old = s; float t = reduce(gradient, add); s = map(s, gradient, add); t = t + s[3]; "
                         "z = t; @s = map(gather(s, map(range(gradient.size), back)), old, add);",
