@@ -29,7 +29,7 @@ from benchmarks.codec_speed.torch_reference import REFERENCES
 from casync import _core
 
 STEPS, SHIFT = 32, 128 * 1024  # gradients that differ, and elements from one to the next
-STEPS_BEFORE = 4
+STEPS_BEFORE = 8
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 Run = Callable[[], object]
