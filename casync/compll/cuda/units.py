@@ -156,6 +156,12 @@ class _Unit:
         steps.keeps_on_request = True
         for item in program.payload:
             self._unpack(steps, item, decodes=True)
+        if not any(item.counted or (item.value is not None and item.value.kind == FLOAT) for item in program.payload):
+            arrays = [item for item in program.payload if item.memory is not None and item.stored == "f32"]
+            for item in arrays[:1]:
+                assert item.domain is not None and item.memory is not None
+                first = f"pick(m{item.memory.number}, 0, {steps.length(item.domain)})"
+                steps.line(f"poisoned = {first} != {first};")
         if not self._quantiser:
             steps.line("if (poisoned) {", f"  {_DELIVER_NAN}", "  return from - job.payload;", "}")
         steps.block(program.block)
