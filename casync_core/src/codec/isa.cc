@@ -1,3 +1,7 @@
+#if defined(CASYNC_X86_KERNELS)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
@@ -13,9 +17,17 @@ constexpr std::string_view kIsaName[]{"baseline", "avx2", "avx512"};
 
 std::string_view name_of(Isa isa) { return kIsaName[static_cast<std::size_t>(isa)]; }
 
+#if defined(CASYNC_X86_KERNELS)
+/// Asked of the processor: clang's __builtin_cpu_supports long did not know the name.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 Isa detect() {
 #if defined(CASYNC_X86_KERNELS)
-  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && has_f16c();
   const bool avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
                       __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
   if (avx2 && avx512) return Isa::avx512;

@@ -125,7 +125,7 @@ void GlobalPolicy::decide(Nanoseconds now, Outcome& outcome) {
   if (uncoordinated_) outgoing_.clear();
   for (const auto& [peer, message] : outgoing_) {
     auto at = std::find_if(outcome.messages.begin(), outcome.messages.end(),
-                           [&](const auto& entry) { return entry.first == peer; });
+                           [to = peer](const auto& entry) { return entry.first == to; });
     if (at == outcome.messages.end()) at = outcome.messages.insert(at, {peer, {}});
     ByteWriter(at->second).put(message);
   }
