@@ -110,6 +110,20 @@ TEST(None, Int64IsExactBeyondDouble) {
   EXPECT_EQ(result, (huge + 1) / 2);
 }
 
+TEST(None, AFactorThatLeavesInt64GivesItsEnd) {
+  using Limits = std::numeric_limits<std::int64_t>;
+  for (const std::int64_t value : {Limits::max(), Limits::min()}) {
+    Bytes bytes(8);
+    std::memcpy(bytes.data(), &value, 8);
+    Call call(make_codec("none"), {1, 1}, {0, 1}, DType::int64);
+    call.segment.mid = 2.5F;
+    call.raw(bytes).deliver().run();
+    std::int64_t result = 0;
+    std::memcpy(&result, call.out.data(), 8);
+    EXPECT_EQ(result, value);
+  }
+}
+
 TEST(None, FactorsApplyWhereTheContractSays) {
   for (const DType dtype : kFloats) {
     const Bytes raw = elements({8.0F}, dtype);

@@ -91,12 +91,7 @@ class BlockCodec::Pass {
         result = encode(job, result);
         factor = 1.0F;
       }
-      // Step 3: the raw result, unless it is there already. (A lone source may lie there without its factor.)
-      const bool there = result == raw_out(job) && factor == 1.0F && segment_.post == 1.0F;
-      if (segment_.raw_out != nullptr && !there) {
-        const auto store = kernels_.store_raw[dtype_];
-        segment_.nonfinite |= store(result, factor, segment_.post, raw_out(job), job.range.size(), stream_);
-      }
+      if (segment_.raw_out != nullptr) deliver(job, result, factor);
       begin = end;
     }
     for (std::size_t i = 0; i < segment_.sources.size(); ++i) {
@@ -172,6 +167,13 @@ class BlockCodec::Pass {
     MergeSource written{nullptr, 1.0F, payload, payload + encoded.bytes};
     merge(job, {&written, 1}, out);
     return out;
+  }
+
+  /// Step 3: the raw result, unless it is there already. (A lone source may lie there without its factor.)
+  void deliver(const BlockJob& job, const float* result, float factor) {
+    if (result == raw_out(job) && factor == 1.0F && segment_.post == 1.0F) return;
+    const auto store = kernels_.store_raw[dtype_];
+    segment_.nonfinite |= store(result, factor, segment_.post, raw_out(job), job.range.size(), stream_);
   }
 
   const BlockCodec& codec_;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <type_traits>
 
 #include "casync/error.hpp"
@@ -29,7 +30,12 @@ class Factor {
   Accumulator apply(Accumulator value) const {
     if (divisor_ == 1) return value;
     if (divisor_ != 0) return value / static_cast<Accumulator>(divisor_);
-    return static_cast<Accumulator>(static_cast<double>(value) * factor_);
+    const double product = static_cast<double>(value) * factor_;
+    if constexpr (std::is_integral_v<Accumulator>) {  // what is out of range stays at its end
+      if (!(product < 0x1p63)) return std::numeric_limits<Accumulator>::max();
+      if (product < -0x1p63) return std::numeric_limits<Accumulator>::min();
+    }
+    return static_cast<Accumulator>(product);
   }
 
  private:
