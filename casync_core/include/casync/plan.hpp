@@ -29,11 +29,14 @@ constexpr std::optional<Topology> topology_from(std::string_view name) {
   return std::nullopt;
 }
 
+/// The largest K (GradientPlan::partitions); the least is 1. A workflow numbers its slots with 16 bits.
+inline constexpr std::uint32_t kPartitionLimit = 1U << 16U;
+
 /// The plan of one gradient.
 struct GradientPlan {
   Topology topology = Topology::direct;
   std::string codec = "none";     ///< a spec that make_codec accepts
-  std::uint32_t partitions = 1;   ///< K >= 1, cut on the codec's boundaries; fewer when the gradient has fewer units
+  std::uint32_t partitions = 1;   ///< K, cut on the codec's boundaries; fewer when the gradient has fewer units
   std::uint32_t first_owner = 0;  ///< partition p is owned by member (first_owner + p) mod N
   std::uint32_t epoch = 0;        ///< plans of one epoch hold together; a re-plan starts the next
   std::string reason;             ///< why, in words, with the predicted times

@@ -44,7 +44,8 @@ GradientPlan get_plan(ByteReader& reader) {
   plan.topology = get_enum(reader, Topology::two_level, "topology");
   plan.codec = reader.get_text();
   plan.partitions = reader.get<std::uint32_t>();
-  if (plan.partitions == 0) throw CorruptPayload("a plan of 0 partitions cannot be");
+  if (plan.partitions == 0 || plan.partitions > kPartitionLimit)
+    throw CorruptPayload(detail::concat("a plan of ", plan.partitions, " partitions cannot be"));
   plan.first_owner = reader.get<std::uint32_t>();
   plan.epoch = reader.get<std::uint32_t>();
   plan.reason = reader.get_text();

@@ -73,6 +73,10 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
     const GradientPlan* fixed = find_fixed(options, name, signature);
     if (fixed == nullptr) return;
     if (fixed->partitions == 0) throw InvalidArgument("it has no partitions");
+    if (fixed->partitions > kPartitionLimit) {
+      throw InvalidArgument(
+          detail::concat("it has ", fixed->partitions, " partitions, and there can be ", kPartitionLimit));
+    }
     check_topology(options, *fixed, signature);
     Signature as_fixed = signature;
     as_fixed.compression = fixed->codec;
@@ -138,7 +142,8 @@ GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& si
   if (signature.kind != OpKind::allreduce) {
     const double bytes = static_cast<double>(signature.shape.numel()) * static_cast<double>(size_of(signature.dtype));
     GradientPlan plan;
-    plan.partitions = std::max(1U, static_cast<std::uint32_t>(bytes / options_.planner.partition_bytes));
+    plan.partitions = static_cast<std::uint32_t>(
+        std::clamp(bytes / options_.planner.partition_bytes, 1.0, static_cast<double>(kPartitionLimit)));
     return plan;
   }
   const Decision decision = decide(name, asked, sequence);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <tuple>
 
@@ -54,6 +55,11 @@ Buffer WorkflowBuilder::values_slot(std::uint32_t partition) {
 }
 
 Buffer WorkflowBuilder::add_slot(std::uint32_t partition, int round, bool raw, std::size_t bytes) {
+  if (workflow_.slots.size() > std::numeric_limits<std::uint16_t>::max()) {
+    throw InvalidArgument(detail::concat("a plan of ", request_.partitions, " partitions needs more than ",
+                                         workflow_.slots.size(), " buffers on rank ", request_.member,
+                                         "; plan it in fewer partitions"));
+  }
   workflow_.slots.push_back({partition, static_cast<std::uint8_t>(round), raw, bytes});
   workflow_.reserve[partition] += bytes;
   slots_.emplace_back();

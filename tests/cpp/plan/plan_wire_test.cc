@@ -80,11 +80,13 @@ TEST(PlanWire, NumbersWithoutMeaningAreRefused) {
   ByteReader topology(plan);
   EXPECT_THROW(get_plan(topology), CorruptPayload);
 
-  GradientPlan none_at_all = some_plan();
-  none_at_all.partitions = 0;
-  const Bytes zero = bytes_of(none_at_all);
-  ByteReader partitions(zero);
-  EXPECT_THROW(get_plan(partitions), CorruptPayload);
+  for (const std::uint32_t count : {0U, kPartitionLimit + 1, ~0U}) {
+    GradientPlan odd = some_plan();
+    odd.partitions = count;
+    const Bytes bytes = bytes_of(odd);
+    ByteReader partitions(bytes);
+    EXPECT_THROW(get_plan(partitions), CorruptPayload) << count;
+  }
 
   const Bytes good = bytes_of(some_signature());
   for (std::size_t field = 0; field < 3; ++field) {  // kind, dtype, op

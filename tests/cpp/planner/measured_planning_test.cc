@@ -219,8 +219,10 @@ TEST_F(MeasuredPlanningTest, AFixedPlanThatCannotBeIsRefusedByName) {
   Signature integers = open;
   integers.dtype = DType::int32;
   EXPECT_THROW(MeasuredPlanning::check(options, "a", integers), InvalidArgument);
-  options.fixed["a"].partitions = 0;
-  EXPECT_THROW(MeasuredPlanning::check(options, "a", open), InvalidArgument);
+  for (const std::uint32_t partitions : {0U, kPartitionLimit + 1}) {
+    options.fixed["a"].partitions = partitions;
+    EXPECT_THROW(MeasuredPlanning::check(options, "a", open), InvalidArgument) << partitions;
+  }
   EXPECT_NO_THROW(MeasuredPlanning::check(options, "b", open));
 }
 

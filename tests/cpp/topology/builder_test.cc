@@ -51,6 +51,18 @@ TEST_F(BuilderTest, AWriterFollowsTheReadersBeforeIt) {
   EXPECT_EQ(before(builder.finish(), 2), (Tasks{0, 1}));
 }
 
+TEST_F(BuilderTest, MoreSlotsThanHaveANumberAreRefused) {
+  WorkflowRequest many = request();
+  many.shape = {40'000, 1};
+  many.partitions = 40'000;
+  WorkflowBuilder builder(many);
+  const auto fill = [&] {
+    for (std::uint32_t p = 0; p < builder.partitions(); ++p) builder.payload_slot(p);
+  };
+  fill();
+  EXPECT_THROW(fill(), InvalidArgument);
+}
+
 TEST_F(BuilderTest, PartitionsDoNotWaitForEachOther) {
   WorkflowRequest two = request();
   two.partitions = 2;
