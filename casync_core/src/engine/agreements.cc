@@ -1,9 +1,17 @@
 #include "engine/agreements.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "casync/error.hpp"
+
 namespace casync {
+namespace {
+
+constexpr std::int64_t kMostElements = std::numeric_limits<std::int64_t>::max() / 8;  // that have a length in bytes
+
+}  // namespace
 
 Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes)
     : member_(member), host_of_(std::move(host_of)), inline_bytes_(inline_bytes) {}
@@ -11,9 +19,9 @@ Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of,
 const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t name, const Signature& signature) {
   Op& op = ops_[verdict.op];
   if (op.name != kNone && lasts(signature.kind) && op.plan == verdict.plan) return op;
+  op.shape = make_shape(verdict, signature, false);  // first: where it throws, nothing is agreed on
   op.name = name;
   op.plan = verdict.plan;
-  op.shape = make_shape(verdict, signature, false);
   const Codec& codec = *op.shape->codec;
   op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, true) : nullptr;
   op.settled = settled_by(codec.info().spec);
@@ -82,7 +90,12 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   request.host_of = host_of_;
   if (signature.kind == OpKind::allgather) {
     request.shape.rows = 0;
+    const std::int64_t most = kMostElements / std::max<std::int64_t>(signature.shape.cols, 1);
     for (const std::int64_t count : verdict.rows) {
+      if (count < 0 || request.shape.rows > most - count) {
+        throw CorruptPayload(detail::concat("an allgather of tensor ", verdict.name, " with ", count, " rows of ",
+                                            signature.shape.cols, " elements cannot be"));
+      }
       request.counts.push_back(count * signature.shape.cols);
       request.shape.rows += count;
     }

@@ -50,6 +50,7 @@ void Negotiation::submit(std::uint32_t index, std::int64_t rows, Nanoseconds now
   if (planning_.measuring()) tell_costs(index);
 
   Submissions::Run& run = submissions_.run(index);
+  run.rows = rows;
   if (run.op == Submissions::kNone) {
     const Submissions::Registration& registration = submissions_.registration(run.registration);
     Request request{submissions_.text(run.name), run.sequence, registration.signature,
@@ -106,13 +107,27 @@ void Negotiation::hear(const Verdict& verdict) {
   const std::uint32_t index = submissions_.find_run(name, verdict.sequence);
   CASYNC_CHECK(index != Submissions::kNone, "a verdict on a run of ", verdict.name, " that is not outstanding");
   Submissions::Run& run = submissions_.run(index);
+  if (run.begun) {
+    throw CorruptPayload(
+        detail::concat("a verdict on run ", run.sequence, " of tensor ", verdict.name, ", which has begun"));
+  }
   Submissions::Registration& registration = submissions_.registration(run.registration);
+  if (registration.signature.kind == OpKind::allgather) check_rows(verdict, run.rows);
   agreements_.agree(verdict, name, registration.signature);
   run.op = verdict.op;
   run.settled = verdict.settled;
   run.step = verdict.step;
   if (Agreements::lasts(registration.signature.kind)) registration.op = verdict.op;
   outcomes_.begin(index);
+}
+
+/// The rows of an allgather say what is read from this rank's memory, and how much memory the result takes.
+void Negotiation::check_rows(const Verdict& verdict, std::int64_t submitted) const {
+  if (verdict.rows.size() != options_.members || verdict.rows[options_.member] != submitted) {
+    throw CorruptPayload(detail::concat("a verdict on run ", verdict.sequence, " of tensor ", verdict.name,
+                                        " with the rows of ", verdict.rows.size(), " ranks, which does not fit the ",
+                                        submitted, " that rank ", options_.member, " submitted"));
+  }
 }
 
 /// A new plan takes the place of the start, in the one order of starts, so it holds from this run on everywhere. Only
@@ -143,6 +158,10 @@ void Negotiation::hear(const Start& start) {
     return;  // eager here, and through: the data of those who were held back overtook the root's message
   }
   if (submissions_.run(index).begun) return;  // eager here, held back elsewhere
+  if (submissions_.run(index).op != start.op) {
+    throw CorruptPayload(detail::concat("a start of operation ", start.op, " for run ", start.sequence, " of tensor ",
+                                        submissions_.text(op->name), ", which is not agreed on as that"));
+  }
   submissions_.run(index).settled = start.settled;
   submissions_.run(index).step = start.step;
   outcomes_.begin(index);
@@ -153,6 +172,11 @@ void Negotiation::hear(const Refuse& refuse) {
   if (name == Submissions::kNone) return;
   const std::uint32_t index = submissions_.find_run(name, refuse.sequence);
   if (index == Submissions::kNone) return;  // not submitted here: told again when it is
+  const Submissions::Run& run = submissions_.run(index);
+  if (run.begun && !agreements_.find(run.op)->eager) {
+    throw CorruptPayload(
+        detail::concat("a refusal of run ", run.sequence, " of tensor ", refuse.name, ", which has begun"));
+  }
   for (const std::uint64_t cookie : agreements_.forget(name, refuse.sequence)) {
     out_.emit({.kind = ActionKind::drop, .value = cookie});
   }

@@ -54,6 +54,7 @@ class Negotiation {
  private:
   bool is_root() const { return options_.member == 0; }
   Ledger::Decisions decisions();
+  void check_rows(const Verdict& verdict, std::int64_t submitted) const;
   bool ahead(const Submissions::Run& run) const;
   bool tell_new_plan(const Start& start);
   void tell_costs(std::uint32_t run);

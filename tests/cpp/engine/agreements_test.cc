@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "casync/error.hpp"
+
 namespace casync {
 namespace {
 
@@ -40,6 +44,14 @@ TEST(Agreements, AnAllgatherIsBuiltFromTheRowsOfEachRun) {
   const Signature signature = signature_of(OpKind::allgather, 0);
   EXPECT_EQ(agreements.agree({"w", 0, kOp, {}, {2, 3}}, kName, signature).shape->shape.rows, 5);
   EXPECT_EQ(agreements.agree({"w", 1, kOp, {}, {4, 4}}, kName, signature).shape->shape.rows, 8);
+}
+
+TEST(Agreements, RowsThatNoMemoryHoldsAreRefused) {
+  Agreements agreements(0, {0, 1}, 12 << 10);
+  const Signature signature = signature_of(OpKind::allgather, 0);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{-1, 3}, {2, kMost}, {kMost / 9, kMost / 9}})
+    EXPECT_THROW(agreements.agree({"w", 0, kOp, {}, rows}, kName, signature), CorruptPayload);
 }
 
 TEST(Agreements, AWorldOfOneIsTheIdentity) {

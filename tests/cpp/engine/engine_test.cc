@@ -17,15 +17,20 @@ class Played : private ActionSink {
     Bytes bytes;
   };
 
-  Played(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes)
+  Played(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes, OpKind kind = OpKind::allreduce)
       : engine_(options(member, members, eager_bytes),
                 std::make_unique<LocalPolicy>(static_cast<std::uint16_t>(member), static_cast<std::uint16_t>(members),
                                               LocalPolicy::Options{}),
                 [](const std::string&, const Signature&) { return GradientPlan{}; }) {
-    Request definition{"w", 0, signature(), "here"};
+    define("w", kind);
+  }
+
+  void define(const std::string& name, OpKind kind = OpKind::allreduce) {
+    Request definition{name, 0, signature(), "here"};
+    definition.signature.kind = kind;
     Bytes bytes;
     put_definition(bytes, definition);
-    apply({.kind = EventKind::define, .bytes = bytes});
+    apply({.kind = EventKind::define, .id = definitions_++, .bytes = bytes});
   }
 
   static Signature signature() {
@@ -36,7 +41,9 @@ class Played : private ActionSink {
     return signature;
   }
 
-  void submit() { apply({.kind = EventKind::submit, .value = ++handle_}); }
+  void submit(std::uint64_t rows = 0, std::uint32_t registration = 0) {
+    apply({.kind = EventKind::submit, .id = registration, .size = rows, .value = ++handle_});
+  }
   template <typename Message>
   void control(std::uint16_t peer, const Message& message) {
     Bytes bytes;
@@ -134,6 +141,7 @@ class Played : private ActionSink {
     return event;
   }
 
+  std::uint32_t definitions_ = 0;
   std::uint64_t handle_ = 0;
   std::uint64_t cookie_ = 0;
   std::vector<Event> follow_;
@@ -215,6 +223,41 @@ TEST(Engine, KeepsAMessageOfTheNextRunForTheNextRun) {
   member.submit();
   member.arrive(2, 2);
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::ok, Status::ok}));
+}
+
+TEST(Engine, RefusesAnotherWordOnARunThatHasBegun) {
+  for (const bool verdict : {true, false}) {
+    Played member(1, 2, 0);
+    member.hold();
+    member.submit();
+    GradientPlan ring;
+    ring.topology = Topology::ring;  // nobody begins it before he is told
+    member.control(0, Verdict{"w", 0, 0, ring, {}});
+    ASSERT_EQ(member.count(ActionKind::begin), 1U);
+    if (verdict)
+      EXPECT_THROW(member.control(0, Verdict{"w", 0, 0, {}, {}}), CorruptPayload);
+    else
+      EXPECT_THROW(member.control(0, Refuse{"w", 0, Status::timeout, "too late"}), CorruptPayload);
+    EXPECT_TRUE(member.finished().empty());
+  }
+}
+
+TEST(Engine, RefusesAStartOfARunThatIsNotAgreedOn) {
+  Played member(1, 2, 0);
+  member.first_run(1, 2);
+  member.define("w");  // by other terms, perhaps
+  member.submit(0, 1);
+  EXPECT_THROW(member.control(0, Start{0, 1}), CorruptPayload);
+}
+
+TEST(Engine, RefusesAVerdictWhoseRowsAreNotItsOwn) {
+  for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{2}, {2, 3, 4}, {3, 4}}) {
+    Played member(1, 2, 0, OpKind::allgather);
+    member.submit(3);
+    EXPECT_THROW(member.control(0, Verdict{"w", 0, 0, {}, rows}), CorruptPayload);
+    member.control(0, Verdict{"w", 0, 0, {}, {2, 3}});
+    EXPECT_EQ(member.count(ActionKind::begin), 1U);
+  }
 }
 
 TEST(Engine, LeavesInGoodOrderOnlyWithNothingOutstanding) {
