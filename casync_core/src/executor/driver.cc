@@ -114,8 +114,8 @@ void Driver::apply(const Event& event) {
     // A message that no correct peer sends: the session cannot go on, but it ends with a text on every rank.
     if (engine_.failed()) throw;
     give_up(Status::corrupt, detail::concat(error.what(), noticed()));
-  } catch (const Error& error) {
-    // A fault of our own.
+  } catch (const std::exception& error) {
+    // A fault of our own, or there is no memory.
     if (engine_.failed()) throw;
     give_up(Status::aborted, error.what());
   }

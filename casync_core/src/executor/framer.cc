@@ -135,8 +135,14 @@ void Framer::drop(std::uint64_t cookie, Receiver& receiver) {
   Message& message = messages_[cookie];
   if (message.state == State::announced) {
     // The bytes come all the same; they are received into memory of our own and forgotten.
+    try {
+      message.copy.resize(message.bytes);
+    } catch (const std::exception&) {  // nothing of ours is so long: this length is the peer's alone
+      receiver.on_corrupt(message.peer, detail::concat("there is no memory for a message of ", message.bytes, " bytes"),
+                          {});
+      return;
+    }
     message.state = State::dropped;
-    message.copy.resize(message.bytes);
     message.memory = message.copy;
     accept_in_order(message.peer, receiver);
   } else {
