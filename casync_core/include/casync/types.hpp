@@ -10,6 +10,8 @@ namespace casync {
 
 /// Wall or virtual time in nanoseconds since the session began. Rooms that decide receive it, they never read it.
 using Nanoseconds = std::int64_t;
+/// 36 years: what is set to more waits as long. Several such times can be added.
+inline constexpr Nanoseconds kLongestTime = Nanoseconds{1} << 60;
 
 /// Element type of a tensor. The numbers are on the wire and in the bindings: append only.
 enum class DType : std::uint8_t {

@@ -1,6 +1,7 @@
 #include "engine/log_record.hpp"
 
 #include <array>
+#include <limits>
 
 #include "common/crc32c.hpp"
 #include "plan/plan_wire.hpp"
@@ -13,6 +14,12 @@ void put_bytes(ByteWriter& writer, std::span<const std::byte> bytes) { writer.pu
 std::span<const std::byte> take_bytes(ByteReader& reader) { return reader.take(reader.get<std::uint32_t>()); }
 
 }  // namespace
+
+Nanoseconds get_time(ByteReader& reader) {
+  const auto time = reader.get<Nanoseconds>();
+  if (time < 0 || time > kLongestTime) throw CorruptPayload(detail::concat("a time of ", time, " ns cannot be"));
+  return time;
+}
 
 void put(Bytes& out, const EngineOptions& options) {
   ByteWriter writer(out);
@@ -34,14 +41,16 @@ EngineOptions get_options(ByteReader& reader) {
   const auto members = reader.get<std::uint32_t>();
   if (members > reader.left() / sizeof(std::uint32_t))
     throw CorruptPayload("an event log names more members than it has bytes");
+  if (options.member >= members || members > std::numeric_limits<std::uint16_t>::max())
+    throw CorruptPayload(detail::concat("an event log of member ", options.member, " of ", members, " cannot be"));
   for (std::uint32_t m = 0; m < members; ++m) options.host_of.push_back(reader.get<std::uint32_t>());
   options.inline_bytes = reader.get<std::uint64_t>();
   options.pool_bytes = reader.get<std::uint64_t>();
   options.eager_bytes = reader.get<std::uint64_t>();
-  options.heartbeat.interval = reader.get<Nanoseconds>();
-  options.heartbeat.timeout = reader.get<Nanoseconds>();
-  options.ledger.stall_warning = reader.get<Nanoseconds>();
-  options.ledger.timeout = reader.get<Nanoseconds>();
+  options.heartbeat.interval = get_time(reader);
+  options.heartbeat.timeout = get_time(reader);
+  options.ledger.stall_warning = get_time(reader);
+  options.ledger.timeout = get_time(reader);
   return options;
 }
 
@@ -64,7 +73,7 @@ void put(Bytes& out, const Event& event, std::uint64_t number, Nanoseconds now) 
 
 Event get_event(ByteReader& reader, Nanoseconds& now) {
   Event event;
-  now = reader.get<Nanoseconds>();
+  now = get_time(reader);
   event.kind = reader.get<EventKind>();
   event.status = reader.get<Status>();
   event.flag = reader.get<bool>();

@@ -22,6 +22,8 @@ enum class Question : std::uint8_t { define = 1, measuring = 2, costs = 3, plan 
 
 using Bytes = std::vector<std::byte>;
 
+Nanoseconds get_time(ByteReader& reader);
+
 void put(Bytes& out, const EngineOptions& options);
 EngineOptions get_options(ByteReader& reader);
 

@@ -169,7 +169,7 @@ Replay replay(const std::string& path) {
         what = detail::concat("event ", static_cast<int>(event.kind));
         engine.apply(event, now, comparison);
       } else {
-        now = cause.get<Nanoseconds>();
+        now = log::get_time(cause);
         what = "decide";
         engine.decide(now, comparison);
       }

@@ -16,7 +16,9 @@
 namespace casync {
 namespace {
 
-constexpr Nanoseconds from_seconds(double seconds) { return static_cast<Nanoseconds>(seconds * 1e9); }
+constexpr Nanoseconds from_seconds(double seconds) {
+  return static_cast<Nanoseconds>(std::min(seconds * 1e9, static_cast<double>(kLongestTime)));
+}
 
 [[noreturn]] void throw_failure(Status status, const std::string& text) {
   switch (status) {
