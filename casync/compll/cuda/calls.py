@@ -45,7 +45,7 @@ def _runlength(call: Call, given: list[str], made: list[str], failed: str) -> li
 
 def _repeat(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     array, counts, length, _, total = given
-    return [f"if ({total} > facts.n || !repeat(team, {array}, {counts}, {length}, {total}, {made[0]})) {failed}"]
+    return [f"if ({total} > room || !repeat(team, {array}, {counts}, {length}, {total}, {made[0]})) {failed}"]
 
 
 def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
@@ -53,7 +53,7 @@ def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[
     a, b = (str(turned).lower() for turned in call.data)
     sides = f"matrix({left}, {rows}, {inner}, {a}), matrix({right}, {inner}, {columns}, {b})"
     return [
-        f"if (std::int64_t{{{rows}}} * {columns} > facts.n) {failed}",
+        f"if (std::int64_t{{{rows}}} * {columns} > room) {failed}",
         f"matmul(team, {sides}, {made[0]});",
     ]
 
@@ -61,23 +61,23 @@ def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[
 def _orth(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     array, length, rows, columns = given
     return [
-        f"if ({length} > facts.n) {failed}",
+        f"if ({length} > room) {failed}",
         f"orth(team, work, {array}, {rows}, {columns}, {made[0]}, {made[1]});",
     ]
+
+
+def _pick(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    array, length, index = given
+    return [f"{made[0]} = pick({array}, {index}, {length});", "team.barrier();  // before the state changes"]
 
 
 def _hadamard(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     array, length, wanted = given
     size = f"power_of_two({length})"
     return [
-        f"if ({size} > 2 * facts.n || {wanted} > {size}) {failed}",
+        f"if ({size} > 2 * room || {wanted} > {size}) {failed}",
         f"hadamard(team, {array}, {length}, {made[0]});",
     ]
-
-
-def _pick(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
-    array, length, index = given
-    return [f"{made[0]} = pick({array}, {index}, {length});"]
 
 
 _TEXTS: dict[str, Callable[[Call, list[str], list[str], str], list[str]]] = {

@@ -51,11 +51,11 @@ class Steps(Common):
             return f"static_cast<std::int32_t>({self._index})"
         if value.op == "pick" and value.data is None:
             return f"gradient_at(job, {operands[0]})"
-        if value.op == "shared_draw":
-            raise self.not_yet("shared random numbers here")
         return super()._leaf(value, False)
 
     def _call(self, call: Call) -> None:
+        for memory in call.arrays:
+            self._fits(memory.domain)
         arguments = [self.single(value) for value in call.scalars]
         lengths = [self.length(memory.domain) for memory in call.arrays]
         for made in call.makes:
@@ -70,8 +70,10 @@ class Steps(Common):
         number, self._passes = self._passes, self._passes + 1
         length = f"length{number}"
         self.line(f"const std::int64_t {length} = {self.length(step.domain)};")
-        if step.domain.length is not None:
-            self.line(f"if ({length} > 2 * facts.n) {self._failed}")
+        if any(isinstance(made, Memory) and made.place == "scratch" for made in step.makes):
+            self._fits(step.domain)
+        if step.domain.length is not None and any(isinstance(action, Reduce) for action in step.actions):
+            self.line(f"if ({length} > 2 * room) {self._failed}")
         self._singles_of(step)
         each = length
         if step.chunk is not None:
@@ -137,7 +139,7 @@ class Steps(Common):
     def _function(self, values: Sequence[Value], each: str) -> str:
         """A lambda that gives the first of the values for element i."""
         body = " ".join(self._elements(values, each))
-        return f"[&](std::int64_t i) {{ {body} return v{values[0].number}; }}"
+        return f"[&](std::int64_t i) {{ {body} return {_shown(values[0])}; }}"
 
     # --- loops that read
 
@@ -150,10 +152,7 @@ class Steps(Common):
             self.line(self._reduction(action, position, length))
         self.line(f"tree(team, blocks_of_{length}, [&](std::int64_t i) {{")
         self.line(*(f"  {line}" for line in self._elements([action.value for action in actions], each)))
-        for action in actions:
-            name = f"v{action.value.number}"
-            shown = f"to_int({name})" if action.value.kind == BIT else name
-            self.line(f"  {_tree(action)}.see({shown});")
+        self.line(*(f"  {_tree(action)}.see({_shown(action.value)});" for action in actions))
         self.line(f"}}, {', '.join(map(_tree, actions))});")
         for action in actions:
             if action.result is not None:
@@ -168,7 +167,7 @@ class Steps(Common):
         type_ = _REDUCTIONS[action.function]
         if action.function == "add":
             type_ += f"<{'float' if action.float_sum else 'std::int32_t'}>"
-        work = f"work + {position} * work_of(facts.n)" if position else "work"
+        work = f"work + {position} * work_of(room)" if position else "work"
         if action.to is not None:
             return f"{type_} {_tree(action)}{{{work}, {pointer(action.to)}, blocks_of_{length}}};"
         if action.function in _NEUTRAL:
@@ -227,6 +226,11 @@ class Steps(Common):
         if action.index is not None:
             return f"{outside} |= !deliver_one(job, into, v{action.index.number}, {value});"
         return f"deliver(job, into, i, {value});"
+
+
+def _shown(value: Value) -> str:
+    """A number, of a bit too."""
+    return f"to_int(v{value.number})" if value.kind == BIT else f"v{value.number}"
 
 
 def _tree(action: Reduce) -> str:

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from casync.compll import typed
 from casync.compll.cpu.functions import bytes_of, leaves_of
 from casync.compll.cpu.quantiser import is_quantiser
+from casync.compll.cpu.steps import pointer
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cuda.steps import Steps
-from casync.compll.ir.graph import BIT, FLOAT, Memory
+from casync.compll.ir.graph import BIT, FLOAT, UNIT, Memory, Value, walk
 from casync.compll.ir.lower import Lowered
-from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, needs
+from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, Step, needs
 from casync.compll.types import Scalar
-from casync.errors import NotAvailableError
 
 __all__ = ["emit_units"]
 
+_KNOWN_LATER = frozenset({"result", "count", "field", "load", "pick", "received", "state", "draw_below", "shared_draw"})
 _TOO_LONG = "return EncodedUnit{.bytes = -1};"
 _CORRUPT = "return -1;"
 _LEAVES = {"received": "job.received[0]"}
@@ -27,6 +28,7 @@ def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     unit = _Unit(codec, lowered)
     parts = [unit.encode_round(program, number) for number, program in enumerate(lowered.rounds)]
     parts += [unit.decode(), unit.size(), unit.encode()]
+    parts.insert(0, unit.room())
     proposing = (0, 0)
     if codec.init is not None:
         text, proposing = unit.propose()
@@ -52,8 +54,6 @@ class _Unit:
 
     def __init__(self, codec: typed.Codec, lowered: Lowered) -> None:
         self._codec, self._lowered = codec, lowered
-        if any(program.singles for program in (*lowered.rounds, lowered.decode)):
-            raise NotAvailableError(f"{codec.path}: no CUDA can be generated for single states but of init yet")
         self._quantiser = is_quantiser(codec, lowered)
         self.arrays, self.reductions = 0, 1
 
@@ -64,13 +64,14 @@ class _Unit:
     def _start(self, program: Program, steps: Steps) -> list[str]:
         """Memories: m1 is where memory 1 lies, in scratch, or a state, or what was received."""
         names = [state.name for state in self._codec.states]
-        lines = ["[[maybe_unused]] const Facts& facts = job.facts;", "std::byte* scratch = job.scratch;"]
-        work = f"take<float>(scratch, {steps.reductions} * work_of(facts.n))"
+        lines = ["[[maybe_unused]] const Facts& facts = job.facts;", "std::byte* scratch = job.scratch;",
+                 "const std::int64_t room = room_of(facts);"]  # fmt: skip
+        work = f"take<float>(scratch, {steps.reductions} * work_of(room))"
         lines.append(f"[[maybe_unused]] float* const work = {work};")
         for memory in sorted(_used(program.block), key=lambda memory: memory.number):
             name = f"m{memory.number}"
             if memory.place == "scratch":
-                taken = f"take<{POINTERS[memory.stored]}>(scratch, {_units_of(memory)} * facts.n)"
+                taken = f"take<{POINTERS[memory.stored]}>(scratch, {'2 * ' * memory.padded}room)"
                 lines.append(f"[[maybe_unused]] auto* const {name} = {taken};")
             elif memory.place == "state":
                 lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
@@ -78,39 +79,53 @@ class _Unit:
                 lines.append(f"[[maybe_unused]] const float* const {name} = job.received;")
         return lines
 
-    def _needs(self, program: Program, steps: Steps) -> None:
-        self.arrays = max(self.arrays, _arrays(program))
+    def _needs(self, program: Program, steps: Steps, more: int = 0) -> None:
+        self.arrays = max(self.arrays, _arrays(program) + more)
         self.reductions = max(self.reductions, steps.reductions)
+
+    def room(self) -> str:
+        """Elements that arrays in scratch memory have room for: the unit's, and those of all lengths that are known."""
+        steps = Steps(leaves_of(self._codec), self._codec.path, "")
+        one = self._lowered
+        programs = [program for program in (*one.rounds, one.decode, one.propose) if program is not None]
+        steps.line("std::int64_t room = facts.n;")
+        for program in programs:
+            lengths = {memory.domain.length for memory in _used(program.block) if memory.domain.parent is not UNIT}
+            own = Steps(leaves_of(self._codec), self._codec.path, "")
+            for length in sorted((one for one in lengths if one is not None), key=lambda length: length.number):
+                if all(part.op not in _KNOWN_LATER for part in walk([length])):
+                    own.line(f"room = larger(room, std::int64_t{{{own.single(length)}}});")
+            steps.line(*(["{", *(f"  {line}" for line in own.lines), "}"] if own.lines else []))
+        body = "".join(f"  {line}\n" for line in [*steps.lines, "return room;"])
+        return f"static CASYNC_HOST_DEVICE std::int64_t room_of(const Facts& facts) {{\n{body}}}\n"
 
     # --- encode
 
     def encode_round(self, program: Program, number: int) -> str:
-        steps = self._steps(_TOO_LONG, program)
-        placed = _Placed(steps, program.payload)
-        steps.packed = placed.up_to  # type: ignore[method-assign]
-        poisoned = f"return poison{number}(team, job);"
-        steps.line(f"if (!all_finite(team, job)) {poisoned}")
-        for step in program.block.steps:
-            steps.step(step)
-            for action in step.actions if isinstance(step, Pass) else ():
-                if isinstance(action, Reduce) and action.float_sum and action.result is not None:
-                    steps.line(f"if (!finite(v{action.result.number})) {poisoned}")
-        placed.up_to(len(program.payload) - 1)
-        for position, item in enumerate(program.payload):
-            if item.value is not None:
-                name = steps.single(item.value)
-                if item.value.kind == FLOAT:
-                    steps.line(f"if (!finite({name})) {poisoned}")
-                steps.line(f"write_one<{POINTERS[item.stored]}>(team, p{position}.bytes, {name});")
+        packed = [position for position, item in enumerate(program.payload) if _small(item)]
+        steps = _Encode(self._codec, program, number, packed)
+        steps.all_of_it()
+        self.keep_singles(steps, program)
         steps.line("return EncodedUnit{.bytes = to - job.payload};")
-        self._needs(program, steps)
+        self._needs(program, steps, len(steps.backed_up))
         body = [*self._start(program, steps), *_TO, *steps.lines]
         encode = _function(f"EncodedUnit encode{number}(const Team& team, const UnitJob& job)", body)
         return f"{self._poison(program, number)}\n{encode}"
 
+    def keep_singles(self, steps: Steps, program: Program) -> None:
+        """Assign single states, when no thread reads them as they were any more."""
+        if program.singles and self._codec.properties.unit is not None:
+            raise steps.not_yet("a single state that each unit assigns, on a device,")
+        names = [state.name for state in self._codec.states]
+        values = [(names.index(name), steps.single(value)) for name, value in program.singles]
+        if values:
+            keeps = " && job.keep" * steps.keeps_on_request
+            steps.line("team.barrier();", f"if (team.rank() == 0{keeps}) {{",
+                       *(f"  facts.state[{number}][0] = {value};" for number, value in values), "}")  # fmt: skip
+
     def _poison(self, program: Program, number: int) -> str:
-        """What a unit that is not finite is sent as: NaN for floats, 0 for integers, and no more than the first count.
-        If there are but integers all bits are set.
+        """What a unit that is not finite is sent as: NaN for floats, 0 for integers, and no more than the first count;
+        all bits set if there are but integers.
         """
         steps = self._steps(_TOO_LONG, program)
         rest = "0U" if any(item.counted or item.stored == "f32" for item in program.payload) else "0xffU"
@@ -156,20 +171,26 @@ class _Unit:
         steps.keeps_on_request = True
         for item in program.payload:
             self._unpack(steps, item, decodes=True)
-        if not any(item.counted or (item.value is not None and item.value.kind == FLOAT) for item in program.payload):
-            arrays = [item for item in program.payload if item.memory is not None and item.stored == "f32"]
-            for item in arrays[:1]:
-                assert item.domain is not None and item.memory is not None
-                first = f"pick(m{item.memory.number}, 0, {steps.length(item.domain)})"
-                steps.line(f"poisoned = {first} != {first};")
         if not self._quantiser:
+            self._look_at_first(steps, program)
             steps.line("if (poisoned) {", f"  {_DELIVER_NAN}", "  return from - job.payload;", "}")
         steps.block(program.block)
+        self.keep_singles(steps, program)
         steps.line("return from - job.payload;")
         self._needs(program, steps)
         poisoned = [] if self._quantiser else ["bool poisoned = false;"]
         body = [*self._start(program, steps), *poisoned, *_FROM, *steps.lines]
         return _function("std::int64_t decode(const Team& team, const DecodeJob& job, Into into)", body)
+
+    @staticmethod
+    def _look_at_first(steps: Steps, program: Program) -> None:
+        """Where the only floats are an array, its first element says whether the unit is poisoned."""
+        if any(item.counted or (item.value is not None and item.value.kind == FLOAT) for item in program.payload):
+            return
+        arrays = [item.memory for item in program.payload if item.memory is not None and item.stored == "f32"]
+        if arrays:
+            first = f"pick(m{arrays[0].number}, 0, {steps.length(arrays[0].domain)})"
+            steps.line(f"poisoned = {first} != {first};")
 
     def size(self) -> str:
         """The bytes of a unit at the front of a payload, for one thread."""
@@ -239,25 +260,88 @@ _FROM = ("const std::byte* from = job.payload;", "const std::byte* const end = j
 _TO = ("std::byte* to = job.payload;", "std::byte* const end = job.payload_end;")
 
 
-class _Placed:
-    """`to` goes through the payload; p1 is where item 1 of it lies."""
+class _Encode(Steps):
+    """`to` goes through the payload; p1 is where item 1 lies. What is not finite is found before a state changes."""
 
-    def __init__(self, steps: Steps, payload: Sequence[Item]) -> None:
-        self._steps, self._payload, self._count = steps, payload, 0
+    def __init__(self, codec: typed.Codec, program: Program, number: int, packed_items: Sequence[int]) -> None:
+        super().__init__(leaves_of(codec) | _LEAVES, codec.path, _TOO_LONG, packed_items)
+        self._program, self._number = program, number
+        self._placed = 0
+        self._checked: set[int] = set()  # scalars of the payload
+        self.backed_up: list[str] = []
 
-    def up_to(self, item: int) -> None:
-        for number in range(self._count, item + 1):
-            self._place(number, self._payload[number])
-        self._count = max(self._count, item + 1)
+    def all_of_it(self) -> None:
+        self._unless("all_finite(team, job)")
+        changed = False
+        for position, step in enumerate(self._program.block.steps):
+            if not changed and any(isinstance(made, Memory) and made.place == "state" for made in step.makes):
+                self._before_changes(position)
+                changed = True
+            self.step(step)
+        self.packed(len(self._program.payload) - 1)
+        for position, item in enumerate(self._program.payload):
+            if item.value is not None:
+                self._look_at(item.value)
+                name = self.single(item.value)
+                self.line(f"write_one<{POINTERS[item.stored]}>(team, p{position}.bytes, {name});")
+
+    def _before_changes(self, position: int) -> None:
+        """Look at the payload's scalars, as far as they are there."""
+        scalars = [item.value for item in self._program.payload if item.value is not None]
+        for value in scalars:
+            if all(part.op != "result" or self.has(part) for part in walk([value])):
+                self._look_at(value)
+        left = self._program.block.steps[position:]
+        if not any(_sums(step) for step in left) and all(
+            value.number in self._checked for value in scalars if value.kind == FLOAT
+        ):
+            return
+        changed = {m.name: m for step in left for m in step.makes if isinstance(m, Memory) and m.place == "state"}
+        for _, memory in sorted(changed.items()):
+            before = f"before{len(self.backed_up)}"
+            self.line(f"auto* const {before} = take<float>(scratch, room);",
+                      f"copy(team, {pointer(memory)}, {self.length(memory.domain)}, {before});")  # fmt: skip
+            self.backed_up.append(f"copy(team, {before}, {self.length(memory.domain)}, {pointer(memory)});")
+
+    def _unless(self, finite: str) -> None:
+        """Give up if it is not."""
+        self.line(f"if (!{finite}) {{", *(f"  {one}" for one in self.backed_up),
+                  f"  return poison{self._number}(team, job);", "}")  # fmt: skip
+
+    def _look_at(self, value: Value) -> None:
+        if value.kind == FLOAT and value.number not in self._checked:
+            self._checked.add(value.number)
+            self._unless(f"finite({self.single(value)})")
+
+    def _pass(self, step: Pass) -> None:
+        super()._pass(step)
+        for action in step.actions:
+            if isinstance(action, Reduce) and action.float_sum and action.result is not None:
+                self._unless(f"finite(v{action.result.number})")
+
+    def packed(self, item: int) -> None:
+        for number in range(self._placed, item + 1):
+            self._place(number, self._program.payload[number])
+        self._placed = max(self._placed, item + 1)
 
     def _place(self, number: int, item: Item) -> None:
-        line, bytes_ = self._steps.line, _bytes(self._steps, item)
+        bytes_ = _bytes(self, item)
         if item.counted:
             assert item.domain is not None
-            count = f"static_cast<std::int32_t>({self._steps.length(item.domain)})"
-            line(f"if (end - to < 4) {_TOO_LONG}", f"write_one<std::int32_t>(team, to, {count});", "to += 4;")
+            count = f"static_cast<std::int32_t>({self.length(item.domain)})"
+            self.line(f"if (end - to < 4) {_TOO_LONG}", f"write_one<std::int32_t>(team, to, {count});", "to += 4;")
         stored = f"Packed<{item.stored[1:]}>" if _small(item) else f"Stored<{POINTERS[item.stored]}>"
-        line(f"if (end - to < {bytes_}) {_TOO_LONG}", f"const {stored} p{number}{{to}};", f"to += {bytes_};")
+        self.line(f"if (end - to < {bytes_}) {_TOO_LONG}", f"[[maybe_unused]] const {stored} p{number}{{to}};",
+                  f"to += {bytes_};")  # fmt: skip
+
+
+def _sums(step: Step) -> bool:
+    """Whether there are float sums in it."""
+    if isinstance(step, Branch):
+        return any(_sums(inner) for block in (step.then, step.otherwise) for inner in block.steps)
+    return isinstance(step, Pass) and any(
+        isinstance(action, Reduce) and action.float_sum and action.result is not None for action in step.actions
+    )
 
 
 def _small(item: Item) -> bool:
@@ -275,14 +359,7 @@ def _bytes(steps: Steps, item: Item) -> str:
 
 def _arrays(program: Program) -> int:
     """How many of a unit's length it needs in scratch memory."""
-    return sum(_units_of(memory) for memory in _used(program.block) if memory.place == "scratch")
-
-
-def _units_of(memory: Memory) -> int:
-    """Room for how many units scratch memory has: two where a file computes the length, or it is filled up."""
-    length = memory.domain.length
-    counted = length is None or length.op in ("result", "count", "ceil_div")
-    return 1 if counted and not memory.padded else 2
+    return sum(2 if memory.padded else 1 for memory in _used(program.block) if memory.place == "scratch")
 
 
 def _used(block: Block) -> set[Memory]:

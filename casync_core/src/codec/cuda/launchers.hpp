@@ -92,20 +92,35 @@ Status launch_on(const Units& units, const Work& work, std::int64_t teams, Strea
 }
 inline std::int64_t teams_of(const Units& units) { return units.count < units.teams ? units.count : units.teams; }
 
+/// Of one team.
 template <typename Codec>
-std::int64_t scratch_bytes(const Units& units) {
-  const std::int64_t each = scratch_of(units.longest, Codec::kArrays, Codec::kReductions);
-  const std::int64_t proposing = scratch_of(units.longest, Codec::kProposeArrays, Codec::kProposeReductions);
-  const std::int64_t all = teams_of(units) * each;
-  return kTotals + (all > proposing ? all : proposing);
+std::int64_t scratch_each(const Units& units, int arrays, int reductions) {
+  Facts facts = units.facts;
+  facts.parameters = units.parameters;
+  facts.n = units.longest;
+  return scratch_of(Codec::room_of(facts), arrays, reductions);
 }
 template <typename Codec>
+std::int64_t scratch_bytes(const Units& units) {
+  const std::int64_t all = teams_of(units) * scratch_each<Codec>(units, Codec::kArrays, Codec::kReductions);
+  const std::int64_t one = scratch_each<Codec>(units, Codec::kProposeArrays, Codec::kProposeReductions);
+  return kTotals + (all > one ? all : one);
+}
+template <typename Codec, typename Batch>
+Batch with_scratch(Batch batch) {
+  batch.units.scratch_each = scratch_each<Codec>(batch.units, Codec::kArrays, Codec::kReductions);
+  return batch;
+}
+
+template <typename Codec>
 Status encode(const EncodeBatch& batch, Stream stream) {
-  return launch_on<typename Codec::UnitTeam>(batch.units, EncodeWork<Codec>{batch}, teams_of(batch.units), stream);
+  return launch_on<typename Codec::UnitTeam>(batch.units, EncodeWork<Codec>{with_scratch<Codec>(batch)},
+                                             teams_of(batch.units), stream);
 }
 template <typename Codec>
 Status decode(const DecodeBatch& batch, Stream stream) {
-  return launch_on<typename Codec::UnitTeam>(batch.units, DecodeWork<Codec>{batch}, teams_of(batch.units), stream);
+  return launch_on<typename Codec::UnitTeam>(batch.units, DecodeWork<Codec>{with_scratch<Codec>(batch)},
+                                             teams_of(batch.units), stream);
 }
 inline Status gather(const EncodeBatch& batch, std::int64_t* at, std::byte* payload, Stream stream) {
   const Status status = launch_on<BlockTeam<512>>(batch.units, PlaceWork{batch, at}, 1, stream);

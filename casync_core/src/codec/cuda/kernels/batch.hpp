@@ -18,6 +18,7 @@ struct Units {
   std::int64_t longest = 0;  ///< elements of the longest unit
   int teams = 1;             ///< units that are worked on at a time, at most; each has scratch memory of its own
   std::byte* scratch = nullptr;
+  std::int64_t scratch_each = 0;  ///< of a team; set by the launchers
 };
 
 /// Arrays of elements begin with the batch's first one.
@@ -53,9 +54,8 @@ constexpr std::int64_t kTotals = 1024 * static_cast<std::int64_t>(sizeof(std::in
 template <typename Codec, typename Team>
 class Share {
  public:
-  CASYNC_DEVICE Share(const Team& team, const Units& units, int arrays, int reductions)
-      : units_(units),
-        scratch_(units.scratch + kTotals + team.index() * scratch_of(units.longest, arrays, reductions)) {}
+  CASYNC_DEVICE Share(const Team& team, const Units& units)
+      : units_(units), scratch_(units.scratch + kTotals + team.index() * units.scratch_each) {}
 
   CASYNC_DEVICE std::byte* scratch() const { return scratch_; }
   CASYNC_DEVICE std::int64_t offset(std::int64_t unit) const { return units_.begin[unit] - units_.begin[0]; }
@@ -79,7 +79,7 @@ class Share {
 
 template <typename Codec, typename Team>
 CASYNC_DEVICE void encode_units(const Team& team, const EncodeBatch& batch) {
-  Share<Codec, Team> share(team, batch.units, Codec::kArrays, Codec::kReductions);
+  Share<Codec, Team> share(team, batch.units);
   for (std::int64_t unit = team.index(); unit < batch.units.count; unit += team.count()) {
     const std::int64_t offset = share.offset(unit);
     std::byte* const slot = batch.slots + unit * batch.slot_bytes;
@@ -99,7 +99,7 @@ CASYNC_DEVICE void encode_units(const Team& team, const EncodeBatch& batch) {
 
 template <typename Codec, typename Team>
 CASYNC_DEVICE void decode_units(const Team& team, const DecodeBatch& batch) {
-  Share<Codec, Team> share(team, batch.units, Codec::kArrays, Codec::kReductions);
+  Share<Codec, Team> share(team, batch.units);
   for (std::int64_t unit = team.index(); unit < batch.units.count; unit += team.count()) {
     const DecodeJob job{.facts = share.facts(unit),
                         .payload = batch.payload + batch.at[unit],
@@ -119,7 +119,7 @@ CASYNC_DEVICE void decode_units(const Team& team, const DecodeBatch& batch) {
 /// What this rank proposes for the whole gradient, the batch's only unit.
 template <typename Codec, typename Team>
 CASYNC_DEVICE void propose_unit(const Team& team, const EncodeBatch& batch, float* proposed) {
-  Share<Codec, Team> share(team, batch.units, Codec::kProposeArrays, Codec::kProposeReductions);
+  Share<Codec, Team> share(team, batch.units);
   const UnitJob job{
       .facts = share.facts(0), .accumulated = batch.accumulated, .mid = batch.mid, .scratch = share.scratch()};
   const float value = Codec::propose(team, job);
@@ -128,7 +128,7 @@ CASYNC_DEVICE void propose_unit(const Team& team, const EncodeBatch& batch, floa
 
 template <typename Codec, typename Team>
 CASYNC_DEVICE void agree_on(const Team& team, const Units& units, const float* received) {
-  Share<Codec, Team> share(team, units, 0, 0);
+  Share<Codec, Team> share(team, units);
   const Facts facts = share.facts(0);
   if (team.rank() == 0) Codec::agree(facts, *received);
 }
@@ -159,7 +159,7 @@ CASYNC_DEVICE void move_units(const Team& team, const EncodeBatch& batch, const 
 template <typename Codec, typename Team>
 CASYNC_DEVICE void locate_units(const Team& team, const DecodeBatch& batch, std::int64_t bytes, std::int64_t* at) {
   if (team.rank() != 0) return;
-  Share<Codec, Team> share(team, batch.units, 0, 0);
+  Share<Codec, Team> share(team, batch.units);
   const std::byte* const end = batch.payload + bytes;
   at[0] = 0;
   for (std::int64_t unit = 0; unit < batch.units.count; ++unit) {

@@ -33,16 +33,22 @@ CASYNC_DEVICE bool all_finite(const Team& team, const UnitJob& job) {
 
 // --- scratch memory
 
-/// Bytes of an array, and of all that a program of so many arrays and side-by-side reductions needs.
+/// Bytes of an array, and of so many arrays and reductions side by side.
 CASYNC_HOST_DEVICE std::int64_t scratch_of(std::int64_t elements) { return (elements + 15) / 16 * 64; }
-CASYNC_HOST_DEVICE std::int64_t scratch_of(std::int64_t n, int arrays, int reductions) {
-  return arrays * scratch_of(n) + reductions * scratch_of(work_of(n));
+CASYNC_HOST_DEVICE std::int64_t scratch_of(std::int64_t room, int arrays, int reductions) {
+  return arrays * scratch_of(room) + reductions * scratch_of(work_of(room));
 }
 template <typename T>
 CASYNC_DEVICE T* take(std::byte*& scratch, std::int64_t elements) {
   std::byte* const here = scratch;
   scratch += scratch_of(elements);
   return reinterpret_cast<T*>(here);
+}
+
+template <typename Team>
+CASYNC_DEVICE void copy(const Team& team, const float* from, std::int64_t length, float* to) {
+  for (std::int64_t i = team.rank(); i < length; i += team.size()) to[i] = from[i];
+  team.barrier();
 }
 
 // --- payloads
