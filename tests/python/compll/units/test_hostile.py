@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_nobody_encoded_is_refused_or_decoded(name: str, workshop: Any, unit_machine: Any) -> None:
-    program = workshop.compile(name, workshop.isas[-1], "hostile.cc", "-O1", "-g1", "-fsanitize=address,undefined",
+    program = workshop.compile(name, workshop.isas[-1], "hostile.cc", "-O0", "-g1", "-fsanitize=address,undefined",
                                "-fno-sanitize-recover=all")  # fmt: skip
     codec = unit_machine(name, (1, 1)).codec
     kinds = [F if parameter.element.floating else np.int32 for parameter in codec.parameters]
