@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from casync.compll.diagnostics import CompllError
-from casync.compll.library import library_files
 from casync.compll.plugin import compile_file, resolve
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 
@@ -87,7 +86,7 @@ def test_a_file_that_means_nothing_shows_the_place(tmp_path: Path) -> None:
 
 def test_what_no_code_can_be_generated_for_is_refused_by_name() -> None:
     with pytest.raises(NotAvailableError, match="no code can be generated for"):
-        resolve(str(library_files()["dgc"]))
+        resolve(str(ABSMAX.parents[1] / "drafts" / "thc.cll"))
 
 
 def test_a_stranger_is_no_codec(tmp_path: Path) -> None:
