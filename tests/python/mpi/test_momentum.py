@@ -47,7 +47,7 @@ def test_what_is_sent_and_what_is_kept_is_all_that_came_in(rank, size, nesterov)
     mine = torch.from_numpy(reference(rank, nesterov)).reshape(1, -1)
     added = sum(row.numpy() for row in hvd.allgather(mine))
     never = ours.numpy() == 0  # elements that nobody sent have their whole velocity
-    assert 0.2 * SIZE < never.sum() < SIZE, "some were sent, some were not"
+    assert 0 < never.sum() < SIZE, "some were sent, some were not"
     np.testing.assert_allclose((sent + waiting)[never], added[never], rtol=1e-5, atol=1e-5)
     rows = hvd.allgather(ours.reshape(1, -1))
     assert all(torch.equal(row, rows[0]) for row in rows)
