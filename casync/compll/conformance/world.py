@@ -1,8 +1,8 @@
 """Virtual ranks that aggregate a gradient as the topologies do (casync_core/src/topology), one call after the other.
 
-direct            every rank encodes, every rank merges all payloads in rank order
-parameter server  partition p is owned by rank p mod N: the others encode, the owner merges their payloads and its own
-                  contribution in rank order, encodes the mean, and all decode that
+- direct: every rank encodes, every rank merges all payloads in rank order
+- parameter server: partition p is owned by rank p mod N: the others encode, the owner merges their payloads and its own
+  contribution in rank order, encodes the mean, and all decode that
 """
 
 from __future__ import annotations
