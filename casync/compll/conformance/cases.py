@@ -26,7 +26,7 @@ KINDS: dict[str, Callable[[Random, int], np.ndarray]] = {
     "subnormal": lambda random, n: random.standard_normal(n) * 1e-42,
     "huge": lambda random, n: random.standard_normal(n) * 1e30,
 }
-SHAPES = ((3, 4097), (7, 5000), (37, 255), (300, 17), (5, 1024), (64, 96))
+SHAPES = ((3, 4097), (7, 5000), (37, 255), (300, 17), (5, 1024), (64, 96), (256, 384))
 _SMALL = (0, 1, 2, 7, 33, 127)
 _STEPS = (0, 1, 10, 100, 1000, 10_000, 1_000_000)
 _ENOUGH = 10_000

@@ -80,7 +80,8 @@ def perform(check: Check, subject: Subject, note: Callable[[str], None] = lambda
     """Runs a check; whatever the codec raises is a failure of it."""
     trial = Trial(subject, note)
     try:
-        return Result(check.name, True, check.run(trial))
+        seen = check.run(trial)
+        return Result(check.name, True, seen) if trial.count else Result(check.name, None, "there was nothing to try")
     except NotApplicable as reason:
         return Result(check.name, None, str(reason))
     except Broken as broken:

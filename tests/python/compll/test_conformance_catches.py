@@ -390,3 +390,15 @@ def test_a_check_that_fails_by_itself_is_no_success(capfd: pytest.CaptureFixture
     result = isolated(CHECKS[0], Subject(Misspelt, True))
     assert result.passed is False and "ended with status 1" in result.seen
     assert "no_such_method" in capfd.readouterr().err
+
+
+class NeverApplying(Wrapped):
+    def applies(self, shape, sequence):
+        return False
+
+
+def test_nothing_tried_is_nothing_passed() -> None:
+    subject = Subject(NeverApplying, True)
+    failed = failures(subject)
+    assert list(failed) == ["round trip"] and "applies to none" in failed["round trip"].seen
+    assert not any(perform(check, subject).passed for check in CHECKS)

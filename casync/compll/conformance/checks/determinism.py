@@ -60,7 +60,7 @@ def cut(trial: Trial) -> str:
             counts.add(len(partitions(trial.codec, case.shape, count)))
             for what, want in whole.items():
                 trial.equal(f"{what}, in {count} partitions", parts[what], want)
-    return f"bytes, result, residual and state in up to {max(counts)} partitions as in one"
+    return f"bytes, result, residual and state in up to {max(counts, default=1)} partitions as in one"
 
 
 def _in_parts(trial: Trial, case: Case, count: int) -> dict[str, np.ndarray]:
@@ -76,7 +76,7 @@ def batches(trial: Trial) -> str:
     """Several gradients in one call give what each gives alone."""
     tried = list(cases(trial.codec, [*some_units(trial.codec), *SHAPES, (3, 1)]))
     shapes = ", ".join(f"{case.shape[0]} x {case.shape[1]}" for case in tried)
-    for _ in trial.each([f"a batch of gradients of {shapes}"]):
+    for _ in trial.each([f"a batch of gradients of {shapes}"] if tried else []):
         alone, together = [_passage(trial, case) for case in tried], [_passage(trial, case) for case in tried]
         for segments in zip(*(passage.encodings() for passage in together), strict=True):
             trial.codec.run(segments)

@@ -30,9 +30,9 @@ def _gradients(world: World, case: Case, step: int) -> list[np.ndarray]:
     return [case.elements(1 + step * world.size + rank) for rank in range(world.size)]
 
 
-def _worlds(trial: Trial, case: Case, momentum: float) -> Iterator[World]:
-    """Jobs of all sizes over all routes, in one partition and in three."""
-    counts = (1,) if trial.codec.info.whole else (1, 3)
+def _worlds(trial: Trial, case: Case, counts: tuple[int, ...], momentum: float = 0.0) -> Iterator[World]:
+    """Jobs of all sizes over all routes, in so many partitions."""
+    counts = (1,) if trial.codec.info.whole else counts
     for size, route, count in itertools.product(_RANKS, routes(trial.codec), counts):
         trial.at(f"{case}; {size} ranks, {route}, {count} partitions")
         yield World(trial.codec, case.shape, size, case.step, route, count, case.dtype, momentum=momentum)
@@ -41,7 +41,7 @@ def _worlds(trial: Trial, case: Case, momentum: float) -> Iterator[World]:
 def replicas(trial: Trial) -> str:
     worst = 0.0
     for case in trial.each(cases(trial.codec, some_units(trial.codec), dtypes=(FLOAT32, _HALF))):
-        for world in _worlds(trial, case, _momentum(trial)):
+        for world in _worlds(trial, case, (1, 3), _momentum(trial)):
             for step in range(3):
                 gradients = _gradients(world, case, step)
                 outputs = world.step(gradients)
@@ -68,7 +68,7 @@ def mass(trial: Trial) -> str:
         skip("keeps nothing of what it does not send")
     worst = 0.0
     for case in trial.each(cases(trial.codec, some_units(trial.codec), ("normal", "sparse", "heavy-tailed"))):
-        for world in _worlds(trial, case, momentum=0.0):
+        for world in _worlds(trial, case, (3,)):
             worst = max(worst, _conserved(world, case))
     return f"N * outputs + what is kept = inputs over {_STEPS} steps, within {worst:.2g} of float32's rounding steps"
 
@@ -99,13 +99,15 @@ def _conserved(world: World, case: Case) -> float:
 
 def checkpoint(trial: Trial) -> str:
     """Saved after some steps and restored into new ranks: the same bytes as without an interruption."""
-    kept: dict[str, np.ndarray] = {}
+    seen = "nothing is kept"
     for case in trial.each(cases(trial.codec, some_units(trial.codec))):
         first = World(trial.codec, case.shape, 3, case.step, routes(trial.codec)[-1], momentum=_momentum(trial))
         for step in range(_STEPS):
             first.step(_gradients(first, case, step))
         saved = [rank.kept() for rank in first.ranks]
-        kept = saved[0]
+        if kept := saved[0]:
+            each = sum(values.nbytes for values in kept.values()) / case.size
+            seen = f"restored ranks go on with equal bytes; {each:.3g} bytes an element: {', '.join(kept)}"
         again = World(trial.subject.make(), case.shape, 3, first.number, first.route, momentum=_momentum(trial))
         again.agreed = first.agreed
         for rank, arrays in zip(again.ranks, saved, strict=True):
@@ -116,12 +118,7 @@ def checkpoint(trial: Trial) -> str:
             trial.equal(f"payloads of {where}", np.concatenate(again.sent), np.concatenate(first.sent))
             trial.equal(f"the result of {where}", found, wanted)
             _check_declared(first)
-    each = sum(values.nbytes for values in kept.values()) / max(case.size, 1)
-    return (
-        f"restored ranks go on with equal bytes; {each:.3g} bytes an element: {', '.join(kept)}"
-        if kept
-        else "nothing is kept"
-    )
+    return seen
 
 
 def _check_declared(world: World) -> None:
