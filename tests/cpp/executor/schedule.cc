@@ -47,12 +47,9 @@ GradientPlan plan_of(Dice& dice, const Signature& signature, int size, const std
   plan.codec = codec;
   plan.partitions = dice.one_of(std::vector<std::uint32_t>{1, 3, n, 2 * n});
   plan.first_owner = static_cast<std::uint32_t>(dice.below(n));
-  std::vector<Topology> routes{Topology::direct, Topology::parameter_server, Topology::ring, Topology::two_level};
   const CodecInfo info = make_codec(codec)->info();
-  if (info.rounds.front() == Aggregation::gather) routes = {Topology::direct};
   if (info.whole) plan.partitions = 1;
-  if (info.rounds.size() > 1) routes = {Topology::direct, Topology::parameter_server};
-  plan.topology = dice.one_of(routes);
+  plan.topology = dice.one_of(topologies_of(codec));
   const auto bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);
   if (dice.chance(30)) {  // as "auto" decides
     const bool small = bytes <= 4096 || info.rounds.front() == Aggregation::gather;
@@ -226,6 +223,13 @@ std::uint64_t Dice::next() {
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
   return z ^ (z >> 31U);
+}
+
+std::vector<Topology> topologies_of(const std::string& codec) {
+  const CodecInfo info = make_codec(codec)->info();
+  if (info.rounds.front() == Aggregation::gather) return {Topology::direct};
+  if (info.rounds.size() > 1) return {Topology::direct, Topology::parameter_server};
+  return {Topology::direct, Topology::parameter_server, Topology::ring, Topology::two_level};
 }
 
 Schedule draw(std::uint64_t seed, const Distributions& from) {

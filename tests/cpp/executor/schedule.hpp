@@ -31,7 +31,14 @@ struct Distributions {
                                   "test_tworound",
                                   "test_state(gather=0)",
                                   "test_state(gather=1)",
-                                  "test_lowrank(start=0)"};
+                                  "test_lowrank(start=0)",
+                                  "tbq",
+                                  "graddrop",
+                                  "dgc(ratio=0.03)",
+                                  "dgc(warmup_steps=1)",
+                                  "adacomp",
+                                  "threelc",
+                                  "powersgd(rank=2)"};
   std::vector<DType> compressed{DType::float32, DType::float32,  DType::float32,
                                 DType::float16, DType::bfloat16, DType::float64};
   std::vector<DType> uncompressed{DType::float32,  DType::float32, DType::float32, DType::float16,
@@ -80,6 +87,9 @@ struct Schedule {
 };
 
 Schedule draw(std::uint64_t seed, const Distributions& from);
+
+/// Those that a codec's rounds can take.
+std::vector<Topology> topologies_of(const std::string& codec);
 
 /// Random numbers of a schedule: splitmix64.
 class Dice {
