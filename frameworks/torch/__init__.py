@@ -61,6 +61,7 @@ from .ops import (
     synchronize,
 )
 from .optimizer import DistributedOptimizer
+from .sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "AbortedError",
@@ -81,6 +82,7 @@ __all__ = [
     "Product",
     "StallError",
     "Sum",
+    "SyncBatchNorm",
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -118,7 +120,7 @@ __all__ = [
 # Horovod's names that are not there yet: an error that says so is better than one that looks like a misspelling.
 _LATER = frozenset(
     """
-    SyncBatchNorm add_process_set alltoall alltoall_async elastic grouped_allgather grouped_allgather_async
+    add_process_set alltoall alltoall_async elastic grouped_allgather grouped_allgather_async
     grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter grouped_reducescatter_async join
     reducescatter reducescatter_async remove_process_set sparse_allreduce_async start_timeline stop_timeline
     """.split()
