@@ -42,6 +42,7 @@ from .basics import (
     size,
 )
 from .compression import Compression
+from .ddp import ddp_hook, ddp_state
 from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from .ops import (
     allgather,
@@ -101,6 +102,8 @@ __all__ = [
     "counters",
     "cross_rank",
     "cross_size",
+    "ddp_hook",
+    "ddp_state",
     "global_process_set",
     "grouped_allreduce",
     "grouped_allreduce_",

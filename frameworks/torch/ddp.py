@@ -1,0 +1,154 @@
+"""CaSync under `torch.nn.parallel.DistributedDataParallel`: a communication hook.
+
+    ddp = DistributedDataParallel(model)
+    ddp.register_comm_hook(casync.torch.ddp_state(compression="powersgd(rank=4)"), casync.torch.ddp_hook)
+
+DDP hands over its buckets as backward fills them; each gradient in a bucket is an operation of its own, under its
+parameter's name, so that what a codec keeps of it survives DDP's rebuilding of the buckets.
+"""
+
+# No postponed annotations here: DDP looks at those of its hook.
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from casync import adaptor, state
+from casync.adaptor import Average, OpKind, tensor_name
+from casync.errors import InvalidArgumentError, NotAvailableError
+
+from . import ops
+from .compression import Compression
+
+__all__ = ["DdpState", "ddp_hook", "ddp_state"]
+
+
+class DdpState:
+    """What `ddp_hook` needs between its calls, for one DistributedDataParallel; made by `ddp_state`."""
+
+    def __init__(
+        self, compression: Any, named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None, topology: str | None
+    ) -> None:
+        owner = adaptor.session()
+        given = owner.config.compression if compression is Compression.none else compression
+        self._owner = owner
+        self._rules = adaptor.rules_of(given)
+        self._topology = topology
+        for _, codec in self._rules.pairs:
+            if adaptor.takes_momentum(codec):
+                raise NotAvailableError(
+                    f"compression {codec!r} takes over the optimizer's momentum, which a hook of DDP cannot reach: use "
+                    "casync.torch.DistributedOptimizer in place of DistributedDataParallel"
+                )
+        # The ranks make their states in one order, so this tells two models apart.
+        index = owner.counts.get("ddp", 0)
+        owner.counts["ddp"] = index + 1
+        self._prefix = f"ddp{index}"
+        self._names = {parameter: name for name, parameter in named_parameters or ()}
+        if self._names:
+            adaptor.check_rules(owner, self._rules, self._names.values())
+        self._numbers = not self._names
+        self._tensors: dict[str, str] = {}  # of the parameters that are claimed, by their names
+        self._claim = state.Claim()
+        self._waiting: list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]] = []
+        self._handles: list[int] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's residuals and codec state by parameter name. Local; call it between steps, and save one per
+        rank."""
+        if self._handles:
+            raise AssertionError("state_dict() of a DDP hook was called while backward was running")
+        return state.converted(state.collect(self._owner, self._tensors), torch.from_numpy)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load what `state_dict()` gave; before the first backward, or between steps. State of another rank starts
+        anew, with a warning.
+        """
+        self._take([*state_dict["residuals"], *state_dict.get("states", {})])
+        state.restore(self._owner, self._tensors, state.converted(state_dict, torch.Tensor.numpy))
+
+    def submit(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """See `ddp_hook`."""
+        if not bucket.index():
+            self._check()
+        names = [self._name_of(parameter) for parameter in bucket.parameters()]
+        self._take(names)
+        for name, gradient in zip(names, bucket.gradients(), strict=True):
+            codec = adaptor.codec_by_name(self._rules, name)
+            handle = ops.allreduce_async_(
+                gradient, name=self._tensors[name], op=Average, compression=codec, topology=self._topology
+            )
+            self._handles.append(handle)
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        self._waiting.append((done, bucket.buffer()))
+        # DDP asks for no result before its last bucket is handed over: to wait there needs no thread.
+        if bucket.is_last():
+            self._finish()
+        return done
+
+    def _finish(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            ops.synchronize(handle)
+        for done, buffer in waiting:
+            done.set_result(buffer)
+
+    def _name_of(self, parameter: torch.Tensor) -> str:
+        name = self._names.get(parameter)
+        if name is None:
+            if not self._numbers:
+                raise InvalidArgumentError(
+                    f"ddp_state(named_parameters=...) names no parameter of shape {tuple(parameter.shape)} that DDP "
+                    "synchronises: give model.named_parameters() of the same model"
+                )
+            # By first appearance: DDP's first buckets follow the parameters' order, which all ranks share.
+            name = self._names[parameter] = f"{self._prefix}.{len(self._names)}"
+        return name
+
+    def _take(self, names: Iterable[str]) -> None:
+        new = {name: tensor_name(self._owner, OpKind.ALLREDUCE, name) for name in names if name not in self._tensors}
+        if new:
+            self._claim.take(self._owner, new.values())
+            self._tensors.update(new)
+
+    def _check(self) -> None:
+        self._claim.check()
+        owner = adaptor.session()
+        if owner is not self._owner:
+            raise InvalidArgumentError("this ddp_state belongs to a session that was shut down: make a new one")
+        theirs, ours = (dist.get_rank(), dist.get_world_size()), (owner.rank, owner.size)
+        if theirs != ours:
+            raise InvalidArgumentError(
+                f"torch.distributed says rank {theirs[0]} of {theirs[1]}, CaSync rank {ours[0]} of {ours[1]}: give "
+                "init_process_group hvd.rank() and hvd.size()"
+            )
+
+
+def ddp_state(
+    compression: Any = Compression.none,
+    named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
+    *,
+    topology: str | None = None,
+) -> DdpState:
+    """The first argument of `register_comm_hook`; one per DistributedDataParallel, made in one order on all ranks.
+
+    Args:
+        compression: a codec, or codecs by name, as in `DistributedOptimizer`; not one that takes over the optimizer's
+            momentum (dgc).
+        named_parameters: `model.named_parameters()`. Without it parameters are numbered in DDP's order, ddp0.0, ddp0.1
+            and so on.
+        topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
+
+    `state_dict()` of it belongs into every rank's checkpoint, as an optimizer's. `init()` comes first.
+    """
+    return DdpState(compression, named_parameters, topology)
+
+
+def ddp_hook(hook_state: DdpState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The second argument of `register_comm_hook`: the bucket's gradients become their mean over all ranks.
+
+    Called by DDP on the thread that runs backward. The call with the last bucket waits for all of them, and raises what
+    ended an operation (`HorovodInternalError`).
+    """
+    return hook_state.submit(bucket)
