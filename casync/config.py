@@ -104,6 +104,10 @@ class Config:
     up.
     """
 
+    check_replicas: int = _setting(100, "CASYNC_CHECK_REPLICAS", _count(0))
+    """`CASYNC_CHECK_REPLICAS` (100): in its first step and every so many after it an optimizer compares checksums of
+    its parameters over the ranks, and logs which differ; 0 never."""
+
     event_log: str = _setting("", "CASYNC_EVENT_LOG", str)
     """`CASYNC_EVENT_LOG` (none): file for `casync replay`; `{rank}` in it becomes the rank, and is appended if it is
     missing.
@@ -129,7 +133,7 @@ class Config:
 
     def core_options(self, rank: int, size: int) -> dict[str, Any]:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
-        ours = ("compression", "topology", "plan_file")
+        ours = ("compression", "topology", "plan_file", "check_replicas")
         options = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in ours}
         if self.event_log:
             path = self.event_log

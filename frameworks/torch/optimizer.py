@@ -23,6 +23,7 @@ from .compression import Compression
 from .momentum import Momentum
 from .momentum import Terms as OptimizerTerms
 from .ops import dtype_name
+from .replicas import Replicas
 
 __all__ = ["DistributedOptimizer"]
 
@@ -96,6 +97,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._momentum = (
             Momentum(self, settings.momentum) if self._is_distributed and settings.takes_momentum else None
         )
+        self._replicas = Replicas()
         if self._is_distributed:
             self._register_hooks()
 
@@ -257,6 +259,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             if closure is not None:
                 closure = self._synchronizing(closure)
         self._synchronized = False
+        if self._is_distributed:
+            self._replicas.step(self._entries.values())
         if self._momentum is not None:
             self._momentum.take()
         return super().step(closure) if closure is not None else super().step()

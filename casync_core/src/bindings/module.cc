@@ -2,6 +2,7 @@
 
 #include "bindings/bindings.hpp"
 #include "casync/error.hpp"
+#include "common/crc32c.hpp"
 
 namespace py = pybind11;
 
@@ -36,11 +37,23 @@ void bind_errors(py::module_& module) {
   (void)module;
 }
 
+void bind_checksum(py::module_& module) {
+  using namespace py::literals;
+  module.def(
+      "crc32c",
+      [](std::uintptr_t address, std::size_t bytes) {
+        const py::gil_scoped_release release;
+        return crc32c({reinterpret_cast<const std::byte*>(address), bytes});
+      },
+      "address"_a, "bytes"_a, "CRC-32C of memory.");
+}
+
 }  // namespace casync
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The compiled core of CaSync. Use casync.session and the adaptors instead.";
   casync::bind_errors(module);
+  casync::bind_checksum(module);
   casync::bind_codec(module);
   casync::bind_session(module);
   casync::bind_simulate(module);
