@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "load_state", "save_state"]
 
 
 def _version() -> str:
@@ -21,3 +22,11 @@ def _version() -> str:
 
 
 __version__ = _version()
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("load_state", "save_state"):
+        from casync import checkpoint  # late: it needs numpy
+
+        return getattr(checkpoint, name)
+    raise AttributeError(f"module 'casync' has no attribute {name!r}")

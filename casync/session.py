@@ -227,6 +227,8 @@ class Session:
         """Kind of operation -> how many were given no name."""
         self.claims: dict[str, Any] = {}
         """Tensor name -> the `casync.state.Claim` of who keeps codec state under it."""
+        self.loaded: set[str] = set()
+        """Names of tensors whose codec state `casync.load_state` has put there, for an optimizer to come."""
         self._given_plans = _read_plan_file(self.config.plan_file)
         self._has_failed = False
         transport, self.world = self._connect(environ, tag, peers)
@@ -364,6 +366,12 @@ class Session:
         `casync.plan.write_plans` puts them into a file, from which `CASYNC_PLAN_FILE` takes them in another run.
         """
         return {name: GradientPlan(**plan) for name, plan in self.core.plans().items()}
+
+    def fix_plans(self, plans: Mapping[str, GradientPlan]) -> None:
+        """Have these plans kept from now on, as those of a plan file are. Alike on all ranks, at one point of their
+        programs. Raises `InvalidArgumentError` for one that a tensor of its name does not fit.
+        """
+        self.core.fix_plans({name: asdict(plan) for name, plan in plans.items()})
 
     def abort(self, why: str) -> None:
         """End the session on all ranks: every outstanding and later operation raises `AbortedError` with `why`."""

@@ -12,10 +12,12 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import numpy as np
+
 from casync.errors import InvalidArgumentError
 from casync.session import Session
 
-__all__ = ["STATE_KEY", "Claim", "collect", "converted", "restore"]
+__all__ = ["STATE_KEY", "Claim", "collect", "converted", "restore", "take_pending"]
 
 STATE_KEY = "casync"
 """The key of codec state in an optimizer's state_dict."""
@@ -31,12 +33,15 @@ class Claim:
         self._lost = ""
 
     def take(self, session: Session, tensors: Collection[str]) -> None:
-        """Take `tensors` over; what is kept of them starts anew. Nothing of these names may be outstanding."""
+        """Take `tensors` over; what is kept of them starts anew, unless it was loaded for us. Nothing of these names
+        may be outstanding.
+        """
         for tensor in tensors:
             if (other := session.claims.get(tensor)) is not None:
                 other._lost = tensor
             session.claims[tensor] = self
-        _forget(session, tensors)
+        _forget(session, set(tensors) - session.loaded)
+        session.loaded.difference_update(tensors)
 
     def check(self) -> None:
         """Raise `InvalidArgumentError` if a later optimizer has a name of ours: they would feed on each other's
@@ -110,6 +115,23 @@ def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any]
         session.core.set_residual(names[name], values)
     for name, kept in states.items():
         session.core.set_state(names[name], kept)
+
+
+def take_pending(session: Session, tensor: str, numel: int) -> np.ndarray[Any, Any]:
+    """What of a tensor's gradients this rank has not sent, as a float32 vector; from now on that is nothing."""
+    core = session.core
+    total = np.zeros(numel, np.float32)
+    if tensor in core.residual_names():
+        total += core.residual(tensor)
+        core.set_residual(tensor, np.zeros_like(total))
+    if tensor in core.state_names():
+        state = core.state(tensor)
+        for array in state["arrays"].values():
+            if array["pending"]:
+                total += array["values"]
+                array["values"] = np.zeros_like(array["values"])
+        core.set_state(tensor, state)
+    return total
 
 
 def _shared_of(kept: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from casync.session import Session
 from .compression import Compression
 from .momentum import Momentum
 from .momentum import Terms as OptimizerTerms
-from .ops import dtype_name
+from .ops import allreduce_, dtype_name
 from .replicas import Replicas
 
 __all__ = ["DistributedOptimizer"]
@@ -94,9 +94,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._should_synchronize = True
         self._is_distributed = adaptor.session().size > 1
         self._claim = state.Claim() if settings.keeps_state else None
-        self._momentum = (
-            Momentum(self, settings.momentum) if self._is_distributed and settings.takes_momentum else None
-        )
+        self._momentum = Momentum(self, settings.momentum) if self._is_distributed and settings.takes_momentum else None
         self._replicas = Replicas()
         if self._is_distributed:
             self._register_hooks()
@@ -284,6 +282,21 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self.backward_passes_per_step = _positive(passes)
         for entry in self._entries.values():
             entry.delay = passes
+
+    def flush_residuals(self) -> None:
+        """Make every gradient the mean over the ranks of what codecs have held back of it, uncompressed; nothing is
+        pending after that. Parameters of which nothing was get zeros.
+
+        Collective, between steps; one more step within `skip_synchronize()` applies it. For the end of a training, or
+        before it goes on without compression.
+        """
+        if any(handle is not None for handle in self._handles.values()):
+            raise AssertionError("flush_residuals() was called after loss.backward() but before optimizer.step()")
+        for entry in self._entries.values():
+            held = torch.from_numpy(state.take_pending(adaptor.session(), entry.tensor, entry.parameter.numel()))
+            mean = allreduce_(held, name=f"flush.{entry.tensor}", op=Average)
+            entry.parameter.grad = mean.view(entry.parameter.shape).to(entry.parameter.dtype)
+        self._synchronized = True
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -97,6 +97,10 @@ class Session {
   std::unique_ptr<GradientPlan> plan(std::uint32_t registration);
   /// The plans of all allreduced tensors that are agreed on, by name: what `fixed_plans` takes.
   std::vector<std::pair<std::string, GradientPlan>> plans();
+  /// As `fixed_plans`, from now on: of tensors that are not agreed on yet, and of those whose codec was left to "auto",
+  /// from their next run on that waits for a start. The same plans on all ranks, at one point of their programs.
+  /// Throws InvalidArgument, as `define` does, for a plan that a defined tensor does not fit.
+  void fix_plans(const std::vector<std::pair<std::string, GradientPlan>>& plans);
   /// Names of gradients that have a residual, and their residuals (copies). Waits for nothing: call when nothing is
   /// outstanding.
   std::vector<std::string> residual_names();

@@ -76,6 +76,14 @@ CodecState state_of(const py::dict& dict) {
   return state;
 }
 
+std::vector<std::pair<std::string, GradientPlan>> plans_of(const py::object& by_name) {
+  std::vector<std::pair<std::string, GradientPlan>> plans;
+  for (const auto& [name, plan] : by_name.cast<std::map<std::string, py::dict>>()) {
+    plans.emplace_back(name, plan_of(name, plan));
+  }
+  return plans;
+}
+
 SessionOptions options_of(const py::dict& dict) {
   SessionOptions options;
   const auto take = [&](const char* key, auto& field) {
@@ -93,11 +101,7 @@ SessionOptions options_of(const py::dict& dict) {
   take("timeout_s", options.timeout_s);
   take("peer_timeout_s", options.peer_timeout_s);
   take("event_log", options.event_log);
-  if (dict.contains("fixed_plans")) {
-    for (const auto& [name, plan] : dict["fixed_plans"].cast<std::map<std::string, py::dict>>()) {
-      options.fixed_plans.emplace_back(name, plan_of(name, plan));
-    }
-  }
+  if (dict.contains("fixed_plans")) options.fixed_plans = plans_of(dict["fixed_plans"]);
   return options;
 }
 
@@ -228,6 +232,14 @@ void bind_session(py::module_& module) {
              for (const auto& [name, plan] : plans) by_name[py::str(name)] = to_dict(plan);
              return by_name;
            })
+      .def(
+          "fix_plans",
+          [](Session& session, const py::dict& by_name) {
+            const auto plans = plans_of(by_name);
+            const py::gil_scoped_release release;
+            session.fix_plans(plans);
+          },
+          "plans"_a)
       .def("residual_names", &Session::residual_names, py::call_guard<py::gil_scoped_release>())
       .def(
           "residual",

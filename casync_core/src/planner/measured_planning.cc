@@ -151,6 +151,10 @@ GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& si
   return decision.plan;
 }
 
+void MeasuredPlanning::fix(const std::map<std::string, GradientPlan, std::less<>>& plans) {
+  for (const auto& [name, plan] : plans) options_.fixed.insert_or_assign(name, plan);
+}
+
 void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte> costs) {
   told_by_[member] = get_measured_costs(costs);
   if (epoch_ == kMeasuredEpoch || told_by_.size() < options_.host_of.size()) return;
@@ -165,8 +169,12 @@ void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte>
 std::optional<GradientPlan> MeasuredPlanning::re_plan(const std::string& name, const Signature& signature,
                                                       const GradientPlan& current, std::uint32_t sequence) {
   if (is_over(current, sequence)) return plan(name, signature, sequence);
-  if (epoch_ < kMeasuredEpoch || current.epoch >= kMeasuredEpoch || !is_automatic(signature)) return std::nullopt;
-  if (fixed_for(name, signature) != nullptr) return std::nullopt;
+  if (!is_automatic(signature)) return std::nullopt;
+  if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr) {
+    const bool changes = *fixed != current && current.until == 0 && !is_over(*fixed, sequence);
+    return changes ? std::optional(plan(name, signature, sequence)) : std::nullopt;
+  }
+  if (epoch_ < kMeasuredEpoch || current.epoch >= kMeasuredEpoch) return std::nullopt;
   const Decision decision = decide(name, signature, sequence);
   if (options_.explain) report_(explain(name, signature, decision));
   return decision.plan;

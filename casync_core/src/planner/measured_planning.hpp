@@ -42,6 +42,10 @@ class MeasuredPlanning final : public Planning {
   std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature, const GradientPlan& current,
                                       std::uint32_t sequence) override;
 
+  /// Further fixed plans, in place of those of the same names. A tensor whose codec was left open and that has another
+  /// plan by now has this one from its next run on that waits for a start.
+  void fix(const std::map<std::string, GradientPlan, std::less<>>& plans);
+
   /// Throws InvalidArgument, as plan_gradient does, for a tensor that no plan or not its fixed plan can carry.
   static void check(const Options& options, const std::string& name, const Signature& signature);
 

@@ -73,7 +73,9 @@ struct Session::Impl {
     real.driver.inline_bytes = engine.inline_bytes;
     auto policy = make_policy(options.coordinator, static_cast<std::uint16_t>(transport->rank()),
                               static_cast<std::uint16_t>(transport->size()));
-    std::unique_ptr<Planning> plans = std::make_unique<MeasuredPlanning>(planning, report);
+    auto measured = std::make_unique<MeasuredPlanning>(planning, report);
+    planner = measured.get();
+    std::unique_ptr<Planning> plans = std::move(measured);
     if (!options.event_log.empty()) {
       event_log = std::make_unique<EventLog>(options.event_log, engine, options.coordinator);
       plans = event_log->watch(std::move(plans));
@@ -95,6 +97,7 @@ struct Session::Impl {
   std::shared_ptr<Transport> transport;
   std::function<void(const std::string&)> report;
   MeasuredPlanning::Options planning;
+  MeasuredPlanning* planner = nullptr;  // the executor's
   std::mutex mutex;
   std::deque<Definition> definitions;  // stable addresses
   std::unordered_map<std::string, std::uint32_t> definition_index;
@@ -286,6 +289,20 @@ std::vector<std::pair<std::string, GradientPlan>> Session::plans() {
     }
   });
   return plans;
+}
+
+void Session::fix_plans(const std::vector<std::pair<std::string, GradientPlan>>& plans) {
+  const std::map<std::string, GradientPlan, std::less<>> by_name(plans.begin(), plans.end());
+  {
+    const std::lock_guard lock(impl_->mutex);
+    MeasuredPlanning::Options planning = impl_->planning;
+    for (const auto& [name, plan] : by_name) planning.fixed.insert_or_assign(name, plan);
+    for (const Definition& known : impl_->definitions) {
+      MeasuredPlanning::check(planning, known.name, known.signature);  // throws before anything is changed
+    }
+    impl_->planning = std::move(planning);
+  }
+  impl_->executor->inspect([&](Driver&, const Engine&) { impl_->planner->fix(by_name); });
 }
 
 std::vector<std::string> Session::residual_names() {

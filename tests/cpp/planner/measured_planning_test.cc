@@ -144,10 +144,25 @@ TEST_F(MeasuredPlanningTest, AFixedPlanHoldsUnlessTheUserNamesAnotherCodec) {
   EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "always(fp16)"), 0), saved);
   EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "always(auto)"), 0), saved);
   EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "onebit"), 0).codec, "onebit");
-  saved.epoch = 0;
   planning.costs_of(0, costs(20e-9, 0.1e-9));
   planning.costs_of(1, costs(20e-9, 0.1e-9));
   EXPECT_FALSE(planning.re_plan("a", open, saved, 4).has_value());
+}
+
+TEST_F(MeasuredPlanningTest, APlanThatIsFixedLaterTakesThePlaceOfAnother) {
+  MeasuredPlanning planning = make();
+  const Signature open = gradient_of(1 << 20, "auto(onebit)");
+  const Signature named = gradient_of(1 << 20, "onebit");
+  const GradientPlan first = planning.plan("a", open, 0);
+  const GradientPlan other = planning.plan("n", named, 0);
+  GradientPlan saved = first;
+  saved.codec = "fp16";
+  saved.epoch = 1;
+  planning.fix({{"a", saved}, {"n", saved}, {"late", saved}});
+  EXPECT_EQ(planning.re_plan("a", open, first, 2), saved);
+  EXPECT_FALSE(planning.re_plan("a", open, saved, 3).has_value());
+  EXPECT_FALSE(planning.re_plan("n", named, other, 2).has_value()) << "the user named its codec";
+  EXPECT_EQ(planning.plan("late", open, 0), saved);
 }
 
 TEST_F(MeasuredPlanningTest, APlanThatIsOverIsFollowedByTheNext) {

@@ -1,0 +1,267 @@
+"""Codec state of a whole job in a folder: what `state_dict()` holds of one rank, for all ranks at once.
+
+    casync.save_state("checkpoint")      # on every rank, between steps, beside the model's own checkpoint
+    casync.load_state("checkpoint")      # on every rank, after init(), before or after optimizers are made
+
+The folder holds a file per rank and one that says which belong together, written last: who is interrupted leaves the
+checkpoint that was there before. It may be on a file system that all hosts share, or each host may have its own.
+
+On as many ranks as it was saved on, training goes on bit for bit. On another number each rank gets the mean over the
+old ranks of what each kept for itself, so that the mean over all of what is still to be sent stays what it was; what
+the ranks share stays as it is, and gradients are planned anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from casync import adaptor, plan
+from casync.adaptor import OpKind, Sum, Terms
+from casync.errors import CasyncError, InvalidArgumentError
+from casync.session import Session
+
+__all__ = ["load_state", "save_state"]
+
+_FORMAT = "casync-state"
+_VERSION = 1
+_MANIFEST = "casync.json"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """Which files belong together, and what is in them."""
+
+    save: str
+    size: int
+    tensors: dict[str, dict[str, Any]]  # name -> whether it has a residual, its codec, steps and arrays
+    plans: dict[str, plan.GradientPlan]
+
+    def to_json(self) -> str:
+        plans = {name: asdict(each) for name, each in self.plans.items()}
+        content = {"save": self.save, "size": self.size, "tensors": self.tensors, "plans": plans}
+        return json.dumps({"format": _FORMAT, "version": _VERSION, **content}, indent=1) + "\n"
+
+    @classmethod
+    def read(cls, folder: Path) -> _Manifest:
+        content = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("format") != _FORMAT or content.get("version") != _VERSION:
+            raise InvalidArgumentError(f"{folder / _MANIFEST} is not a state of version {_VERSION} of CaSync")
+        plans = {name: plan.GradientPlan(**each) for name, each in content["plans"].items()}
+        return cls(content["save"], content["size"], content["tensors"], plans)
+
+
+def save_state(folder: str | os.PathLike[str], session: Session | None = None) -> None:
+    """Write the residuals, codec state and plans of all ranks into `folder`, in place of what was saved there before.
+
+    Collective: all ranks call it between steps, when nothing is outstanding. `session`: None takes the default one.
+    Raises `CasyncError` on every rank if one of them cannot write, with its reason; the folder's earlier state is then
+    still whole.
+    """
+    owner = adaptor.session() if session is None else session
+    if owner.pending:
+        raise InvalidArgumentError("save_state() was called while operations are outstanding: synchronize them first")
+    target = Path(folder)
+    save = _of_rank_0(owner, secrets.token_hex(8).encode()).decode()
+
+    def write_shard() -> None:
+        target.mkdir(parents=True, exist_ok=True)
+        with _whole(_shard(target, save, owner.rank)) as path, path.open("wb") as file:
+            np.savez(file, **_arrays_of(owner))
+
+    _together(owner, write_shard)
+    manifest = _Manifest(save, owner.size, _described(owner), owner.plans())
+
+    def write_manifest() -> None:
+        if owner.world.local_rank == 0:  # of each host, should the folder not be shared
+            with _whole(target / _MANIFEST) as path:
+                path.write_text(manifest.to_json(), encoding="utf-8")
+
+    _together(owner, write_manifest)
+    if owner.world.local_rank == 0:
+        for old in target.glob("casync-*.npz"):
+            if not old.name.startswith(f"casync-{save}-"):
+                old.unlink(missing_ok=True)
+
+
+def load_state(folder: str | os.PathLike[str], session: Session | None = None) -> None:
+    """Put back what `save_state` wrote. Collective: all ranks call it, when nothing is outstanding.
+
+    Optimizers may be made before or after it. `session`: None takes the default one. Raises `CasyncError` on every rank
+    if one of them cannot read, with its reason.
+    """
+    owner = adaptor.session() if session is None else session
+    if owner.pending:
+        raise InvalidArgumentError("load_state() was called while operations are outstanding: synchronize them first")
+    source = Path(folder)
+    manifest = _together(owner, lambda: _Manifest.read(source))
+    saves = [each.decode() for each in _gathered(owner, manifest.save.encode())]
+    if len(set(saves)) > 1:
+        other = next(rank for rank, each in enumerate(saves) if each != saves[0])
+        raise CasyncError(
+            f"{source} holds another state on rank {other} than on rank 0: give all ranks what one save_state() wrote"
+        )
+    if manifest.size == owner.size:
+        _restore(owner, _together(owner, lambda: _read_shard(source, manifest, owner.rank)), manifest)
+        owner.fix_plans(manifest.plans)
+    else:
+        _restore(owner, _means(owner, source, manifest), manifest)
+
+
+def _restore(owner: Session, arrays: Mapping[str, np.ndarray[Any, Any]], manifest: _Manifest) -> None:
+    for name in {*owner.core.residual_names(), *owner.core.state_names()}:
+        owner.core.forget(name)
+    for tensor, what in manifest.tensors.items():
+        if what["residual"]:
+            owner.core.set_residual(tensor, arrays[_residual(tensor)])
+        if what["state"] is not None:
+            kept = {
+                name: {**of, "values": arrays[_array(tensor, name)]} for name, of in what["state"]["arrays"].items()
+            }
+            owner.core.set_state(tensor, {**what["state"], "arrays": kept})
+    owner.loaded.clear()
+    owner.loaded.update(tensor for tensor in manifest.tensors if tensor not in owner.claims)
+
+
+def _means(owner: Session, source: Path, manifest: _Manifest) -> dict[str, np.ndarray[Any, Any]]:
+    """Of what each old rank kept for itself, the mean over them; of what they shared, rank 0's."""
+
+    def read() -> dict[str, np.ndarray[Any, Any]]:
+        sums: dict[str, np.ndarray[Any, Any]] = {}
+        for rank in range(owner.rank, manifest.size, owner.size):
+            for key, values in _read_shard(source, manifest, rank).items():
+                shared = _is_shared(manifest, key)
+                part = values.astype(np.float64) / (1 if shared else manifest.size)
+                if not shared or rank == 0:
+                    sums[key] = sums[key] + part if key in sums else part
+        return sums
+
+    mine = _together(owner, read)
+    means = {}
+    for key, length in sorted(_lengths(owner, mine).items()):
+        total = np.ascontiguousarray(mine.get(key, np.zeros(length)))
+        terms = Terms(f"casync.state.{key}", OpKind.ALLREDUCE, "float64", total.shape, Sum)
+        address = total.ctypes.data
+        owner.synchronize(owner.submit(terms.register(owner), address, address, total))
+        means[key] = total.astype(np.float32)
+    return means
+
+
+def _lengths(owner: Session, mine: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, int]:
+    known = json.dumps({key: len(values) for key, values in mine.items()}).encode()
+    return {key: length for each in _gathered(owner, known) for key, length in json.loads(each).items()}
+
+
+# --- what is in the files ---------------------------------------------------------------------------------------------
+
+
+def _shard(folder: Path, save: str, rank: int) -> Path:
+    return folder / f"casync-{save}-{rank:05}.npz"
+
+
+def _residual(tensor: str) -> str:
+    return f"residual/{tensor}"
+
+
+def _array(tensor: str, name: str) -> str:
+    return f"state/{name}/{tensor}"
+
+
+def _is_shared(manifest: _Manifest, key: str) -> bool:
+    kind, _, rest = key.partition("/")
+    if kind == "residual":
+        return False
+    name, _, tensor = rest.partition("/")
+    return bool(manifest.tensors[tensor]["state"]["arrays"][name]["shared"])
+
+
+def _arrays_of(owner: Session) -> dict[str, np.ndarray[Any, Any]]:
+    arrays = {_residual(tensor): owner.core.residual(tensor) for tensor in owner.core.residual_names()}
+    for tensor in owner.core.state_names():
+        for name, of in owner.core.state(tensor)["arrays"].items():
+            arrays[_array(tensor, name)] = of["values"]
+    return arrays
+
+
+def _described(owner: Session) -> dict[str, dict[str, Any]]:
+    residuals, states = set(owner.core.residual_names()), set(owner.core.state_names())
+    tensors: dict[str, dict[str, Any]] = {}
+    for tensor in sorted(residuals | states):
+        state = owner.core.state(tensor) if tensor in states else None
+        if state is not None:
+            arrays = {
+                name: {key: value for key, value in of.items() if key != "values"}
+                for name, of in state["arrays"].items()
+            }
+            state = {**state, "arrays": arrays}
+        tensors[tensor] = {"residual": tensor in residuals, "state": state}
+    return tensors
+
+
+def _read_shard(folder: Path, manifest: _Manifest, rank: int) -> dict[str, np.ndarray[Any, Any]]:
+    with np.load(_shard(folder, manifest.save, rank), allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+class _whole:
+    """A file that is there whole or not at all: `with _whole(target) as path` is written under another name first."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+
+    def __enter__(self) -> Path:
+        return self._partial
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        try:
+            if kind is None:
+                self._partial.replace(self._target)
+        finally:
+            self._partial.unlink(missing_ok=True)
+
+
+# --- what all ranks do together ---------------------------------------------------------------------------------------
+
+
+def _gathered(owner: Session, data: bytes) -> list[bytes]:
+    """Every rank's bytes, in rank order."""
+    sizes = np.array([len(data)], np.int64)
+    content = np.frombuffer(data, np.uint8)
+    everyones = np.frombuffer(_allgather(owner, "sizes", "int64", sizes), np.int64)
+    joined = bytes(_allgather(owner, "bytes", "uint8", content))
+    ends = np.cumsum(everyones)
+    return [joined[end - size : end] for end, size in zip(ends, everyones, strict=True)]
+
+
+def _allgather(owner: Session, name: str, dtype: str, values: np.ndarray[Any, Any]) -> bytearray:
+    registration = Terms(f"casync.state.{name}", OpKind.ALLGATHER, dtype, ()).register(owner)
+    handle = owner.submit(registration, values.ctypes.data, 0, values, rows=len(values))
+    return owner.synchronize_gather(handle)[0]
+
+
+def _of_rank_0(owner: Session, data: bytes) -> bytes:
+    return _gathered(owner, data)[0]
+
+
+def _together(owner: Session, act: Callable[[], _T]) -> _T:
+    """Runs `act` on every rank; if it fails on one, all raise, and name that rank."""
+    result: list[_T] = []
+    failure: Exception | None = None
+    try:
+        result.append(act())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        failure = error
+    texts = _gathered(owner, f"{type(failure).__name__}: {failure}".encode() if failure else b"")
+    failed = [f"rank {rank}: {text.decode()}" for rank, text in enumerate(texts) if text]
+    if failed:
+        raise CasyncError("; ".join(failed)) from failure
+    return result[0]

@@ -1,0 +1,241 @@
+"""casync.save_state and load_state: a job that goes on as if it had not been interrupted."""
+
+import io
+import json
+import shutil
+
+import casync
+import casync.torch as hvd
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from casync import adaptor
+
+CODECS = [
+    "terngrad(bits=2)",
+    "onebit",
+    "dgc(ratio=0.05, warmup_steps=1)",
+    "powersgd(rank=2, start_step=1)",
+    "graddrop(drop=0.9)",
+    "tbq",
+]
+
+
+@pytest.fixture
+def folder(tmp_path_factory, rank):
+    path = hvd.broadcast_object(str(tmp_path_factory.mktemp("state") / "checkpoint"), 0)
+    yield path
+    hvd.barrier()
+    if rank == 0:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(30, 150), nn.ReLU(), nn.Linear(150, 40), nn.ReLU(), nn.Linear(40, 4))
+
+
+class Job:
+    """A training job on this rank, from its start or from a checkpoint."""
+
+    def __init__(self, compression, folder=None, saved=None, loads_first=False):
+        self.model = make_model()
+        self.step = 0
+        if folder and loads_first:
+            casync.load_state(folder)
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.optimizer = hvd.DistributedOptimizer(optimizer, self.model.named_parameters(), compression=compression)
+        if saved is not None:
+            held = torch.load(io.BytesIO(saved), weights_only=True)
+            self.model.load_state_dict(held["model"])
+            self.optimizer.load_shared_state_dict(held["optimizer"])
+            self.step = held["step"]
+        if folder and not loads_first:
+            casync.load_state(folder)
+
+    def train(self, steps):
+        for self.step in range(self.step + 1, self.step + steps + 1):
+            generator = torch.Generator().manual_seed(1000 * self.step + hvd.rank())
+            self.optimizer.zero_grad()
+            labels = torch.randint(0, 4, (8,), generator=generator)
+            F.cross_entropy(self.model(torch.randn(8, 30, generator=generator)), labels).backward()
+            self.optimizer.step()
+        return self
+
+    def save(self, folder):
+        casync.save_state(folder)
+        file = io.BytesIO()
+        shared = {key: value for key, value in self.optimizer.state_dict().items() if key != "casync"}
+        torch.save({"model": self.model.state_dict(), "optimizer": shared, "step": self.step}, file)
+        return file.getvalue()
+
+
+def new_session(**arguments):
+    hvd.shutdown()
+    hvd.init(timeout_s=20.0, **arguments)
+
+
+def assert_same_bits(model, other):
+    for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs), name
+
+
+@pytest.mark.parametrize("loads_first", [True, False])
+@pytest.mark.parametrize("codec", CODECS)
+def test_interrupted_and_resumed_is_uninterrupted(folder, codec, loads_first):
+    compression = {"*.bias": "none", "*": f"always({codec})"}
+    job = Job(compression).train(4)
+    saved = job.save(folder)
+    job.train(4)
+    new_session()
+    assert_same_bits(Job(compression, folder, saved, loads_first).train(4).model, job.model)
+
+
+def test_an_automatic_plan_is_kept(folder, size):
+    compression = "always(auto(onebit, terngrad(bits=8)))"
+    job = Job(compression).train(8)
+    saved = job.save(folder)
+    plans = hvd.plans()
+    job.train(4)
+    new_session()
+    resumed = Job(compression, folder, saved).train(4)
+    assert hvd.plans() == plans
+    assert_same_bits(resumed.model, job.model)
+
+
+def test_a_plan_that_was_made_already_gives_way(folder, size):
+    compression = "always(auto(onebit, fp16))"
+    Job(compression).train(1).save(folder)
+    with open(f"{folder}/casync.json", encoding="utf-8") as file:
+        content = json.load(file)
+    for plan in content["plans"].values():
+        plan.update(codec="bf16", topology="direct", partitions=1, reason="by hand")
+    hvd.barrier()
+    if hvd.rank() == 0:
+        with open(f"{folder}/casync.json", "w", encoding="utf-8") as file:
+            json.dump(content, file)
+    hvd.barrier()
+    job = Job(compression).train(1)
+    casync.load_state(folder)
+    job.train(1)
+    if size > 1:
+        plans = hvd.plans()
+        assert {plans[f"allreduce.{name}.weight"].codec for name in (0, 2)} == {"bf16"}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_on_fewer_ranks_the_mean_of_what_is_pending_stays(folder, rank, size, codec):
+    if size == 1:
+        pytest.skip("there is no smaller world")
+    compression = {"*.bias": "none", "*": f"always({codec})"}
+    Job(compression).train(4).save(folder)
+    before = means_of_own()
+    hvd.shutdown()
+    fewer = list(range(size - 1))
+    hvd.init(comm=fewer if rank in fewer else [rank], timeout_s=20.0)  # all ranks open as many sessions
+    if rank in fewer:
+        casync.load_state(folder)
+        after = means_of_own()
+        steps = {name: adaptor.session().core.state(name)["steps"] for name in adaptor.session().core.state_names()}
+        assert before.keys() == after.keys()
+        for name, mean in before.items():
+            np.testing.assert_allclose(after[name], mean, rtol=1e-6, atol=1e-7, err_msg=name)
+        assert all(count == 4 for count in steps.values())
+    new_session()
+
+
+def means_of_own() -> dict[str, np.ndarray]:
+    """Over the ranks: residuals and every state array."""
+    core = adaptor.session().core
+    arrays = {name: core.residual(name) for name in core.residual_names()}
+    for tensor in core.state_names():
+        for name, of in core.state(tensor)["arrays"].items():
+            arrays[f"{tensor} {name}"] = of["values"]
+    return {
+        name: hvd.allreduce(torch.from_numpy(values).double(), name=f"mean.{name}").numpy()
+        for name, values in sorted(arrays.items())
+    }
+
+
+def test_who_cannot_write_is_named_on_all_ranks_and_the_old_state_stays(folder, rank, size, monkeypatch):
+    job = Job("always(onebit)").train(2)
+    saved = job.save(folder)
+    if rank == size - 1:
+        monkeypatch.setattr(np, "savez", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    job.train(1)
+    with pytest.raises(hvd.CasyncError, match=rf"rank {size - 1}: OSError: .*No space left"):
+        casync.save_state(folder)
+    new_session()
+    Job("always(onebit)", folder, saved).train(1)
+
+
+def test_a_missing_folder_is_named_on_all_ranks(folder):
+    with pytest.raises(hvd.CasyncError, match=r"rank 0: FileNotFoundError: .*checkpoint"):
+        casync.load_state(folder)
+
+
+def test_states_of_two_saves_are_not_mixed(folder, rank, size):
+    Job("always(onebit)").train(1).save(folder)
+    hvd.barrier()
+    other = f"{folder}-other"
+    Job("always(onebit)").train(1).save(other)
+    if size > 1:
+        with pytest.raises(hvd.CasyncError, match="holds another state on rank 1 than on rank 0"):
+            casync.load_state(folder if rank == 0 else other)
+    hvd.barrier()
+    if rank == 0:
+        shutil.rmtree(other)
+
+
+def test_one_save_replaces_the_other(folder, size):
+    job = Job("always(onebit)").train(1)
+    job.save(folder)
+    job.train(1).save(folder)
+    hvd.barrier()
+    from pathlib import Path
+
+    assert len(list(Path(folder).iterdir())) == size + 1
+
+
+def test_outstanding_operations_come_first(folder, size):
+    if size == 1:
+        pytest.skip("nothing is outstanding in a world of one")
+    handle = hvd.allreduce_async(torch.ones(3), name="outstanding")
+    with pytest.raises(ValueError, match="outstanding"):
+        casync.save_state(folder)
+    hvd.synchronize(handle)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_flushing_sends_what_is_pending(codec, size):
+    """Plain SGD is linear in the gradients: with what was held back, the sum of all steps is the uncompressed one."""
+    if size == 1:
+        pytest.skip("nothing is held back in a world of one")
+    momentum = {"momentum": 0.0} if "dgc" in codec else {}
+
+    def run(compression, **arguments):
+        parameter = nn.Parameter(torch.zeros(60, 50))
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([parameter], lr=0.5), [("p", parameter)], compression=compression, **arguments
+        )
+        for step in range(5):
+            generator = torch.Generator().manual_seed(10 * step + hvd.rank())
+            parameter.grad = None
+            (parameter * torch.randn(60, 50, generator=generator)).sum().backward()
+            optimizer.step()
+        return parameter, optimizer
+
+    plain, _ = run("none")
+    parameter, optimizer = run(f"always({codec})", **momentum)
+    lossy = not torch.allclose(parameter, plain, atol=1e-4)
+    optimizer.flush_residuals()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    if "terngrad" not in codec:  # which is unbiased, and holds nothing back
+        assert lossy
+        torch.testing.assert_close(parameter, plain, rtol=1e-4, atol=1e-4)
+    optimizer.flush_residuals()
+    assert not parameter.grad.any()
