@@ -4,7 +4,6 @@ import io
 import json
 import shutil
 
-import casync
 import casync.torch as hvd
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import casync
 from casync import adaptor
 
 CODECS = [
@@ -57,7 +57,8 @@ class Job:
             casync.load_state(folder)
 
     def train(self, steps):
-        for self.step in range(self.step + 1, self.step + steps + 1):
+        for _ in range(steps):
+            self.step += 1
             generator = torch.Generator().manual_seed(1000 * self.step + hvd.rank())
             self.optimizer.zero_grad()
             labels = torch.randint(0, 4, (8,), generator=generator)
