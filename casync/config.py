@@ -46,6 +46,12 @@ def _compression(text: str) -> str | Mapping[str, Any]:
     return read_table(text) if text.lstrip().startswith("{") else text
 
 
+def _flag(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("it is 0 or 1")
+    return text == "1"
+
+
 def _explain(text: str) -> bool:
     if text not in ("", "explain"):
         raise ValueError('it is "explain" or empty')
@@ -113,6 +119,15 @@ class Config:
     missing.
     """
 
+    timeline: str = _setting("", "CASYNC_TIMELINE", str, "HOROVOD_TIMELINE")
+    """`CASYNC_TIMELINE` [`HOROVOD_TIMELINE`] (none): file for a Chrome trace of what each rank does; rank 0 writes this
+    file, rank r another one with `.r` appended. `DYNAMIC`: none until `start_timeline()`.
+    """
+
+    timeline_mark_cycles: bool = _setting(False, "CASYNC_TIMELINE_MARK_CYCLES", _flag, "HOROVOD_TIMELINE_MARK_CYCLES")
+    """`CASYNC_TIMELINE_MARK_CYCLES` [`HOROVOD_TIMELINE_MARK_CYCLES`] (0): mark the turns of the progress thread in
+    it."""
+
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], **overrides: Any) -> Config:
         """The settings in `environ`, replaced by those `overrides` that are not None.
@@ -133,7 +148,7 @@ class Config:
 
     def core_options(self, rank: int, size: int) -> dict[str, Any]:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
-        ours = ("compression", "topology", "plan_file", "check_replicas")
+        ours = ("compression", "topology", "plan_file", "check_replicas", "timeline", "timeline_mark_cycles")
         options = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in ours}
         if self.event_log:
             path = self.event_log

@@ -241,6 +241,8 @@ class Session:
         self._world_ranks = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
         self.core: Any = _core.Session(transport, options, _LOG.warning)
         self._is_open = True
+        if self.config.timeline not in ("", "DYNAMIC"):
+            self.start_timeline(self.config.timeline, self.config.timeline_mark_cycles)
         self._previous_hook = sys.excepthook
         self._hook = self._on_uncaught
         sys.excepthook = self._hook
@@ -366,6 +368,19 @@ class Session:
         `casync.plan.write_plans` puts them into a file, from which `CASYNC_PLAN_FILE` takes them in another run.
         """
         return {name: GradientPlan(**plan) for name, plan in self.core.plans().items()}
+
+    def start_timeline(self, path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+        """Write what this rank does from now on as a Chrome trace, in place of an earlier one; Perfetto opens it.
+
+        Rank 0 writes `path`, rank r another file with `.r` appended: `casync trace` puts them together. Raises
+        `InvalidArgumentError` if it cannot be written.
+        """
+        own = os.fspath(path) if self.rank == 0 else f"{os.fspath(path)}.{self.rank}"
+        self.core.start_timeline(own, mark_cycles)
+
+    def stop_timeline(self) -> None:
+        """End the trace; does nothing if there is none."""
+        self.core.stop_timeline()
 
     def fix_plans(self, plans: Mapping[str, GradientPlan]) -> None:
         """Have these plans kept from now on, as those of a plan file are. Alike on all ranks, at one point of their

@@ -40,6 +40,8 @@ from .basics import (
     rank,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from .compression import Compression
 from .ddp import ddp_hook, ddp_state
@@ -117,6 +119,8 @@ __all__ = [
     "rank",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]
 
@@ -125,7 +129,7 @@ _LATER = frozenset(
     """
     add_process_set alltoall alltoall_async elastic grouped_allgather grouped_allgather_async
     grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter grouped_reducescatter_async join
-    reducescatter reducescatter_async remove_process_set sparse_allreduce_async start_timeline stop_timeline
+    reducescatter reducescatter_async remove_process_set sparse_allreduce_async
     """.split()
 )
 

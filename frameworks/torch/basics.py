@@ -21,6 +21,8 @@ __all__ = [
     "rank",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 
@@ -71,3 +73,18 @@ def plans() -> dict[str, GradientPlan]:
     `casync.plan.write_plans("plan.json", hvd.plans())` saves them for another run with `CASYNC_PLAN_FILE=plan.json`.
     """
     return adaptor.session().plans()
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Write a timeline of what this process does from now on, in place of an earlier one: a Chrome trace, which
+    Perfetto (ui.perfetto.dev) opens, valid whenever it is read.
+
+    Rank 0 writes `file_path`, rank r another file with `.r` appended; `casync trace merge` puts them together.
+    `mark_cycles` marks the turns of the progress thread. ValueError if the file cannot be written.
+    """
+    adaptor.session().start_timeline(file_path, mark_cycles)
+
+
+def stop_timeline() -> None:
+    """End the timeline; does nothing if there is none."""
+    adaptor.session().stop_timeline()

@@ -97,6 +97,10 @@ class Session {
   std::unique_ptr<GradientPlan> plan(std::uint32_t registration);
   /// The plans of all allreduced tensors that are agreed on, by name: what `fixed_plans` takes.
   std::vector<std::pair<std::string, GradientPlan>> plans();
+  /// Writes what this rank does from now on to `path`, as a Chrome trace (executor/trace.hpp), in place of an earlier
+  /// one. Throws InvalidArgument if it cannot be written. Any thread.
+  void start_timeline(const std::string& path, bool mark_cycles);
+  void stop_timeline();
   /// As `fixed_plans`, from now on: of tensors that are not agreed on yet, and of those whose codec was left to "auto",
   /// from their next run on that waits for a start. The same plans on all ranks, at one point of their programs.
   /// Throws InvalidArgument, as `define` does, for a plan that a defined tensor does not fit.

@@ -232,6 +232,9 @@ void bind_session(py::module_& module) {
              for (const auto& [name, plan] : plans) by_name[py::str(name)] = to_dict(plan);
              return by_name;
            })
+      .def("start_timeline", &Session::start_timeline, "path"_a, "mark_cycles"_a,
+           py::call_guard<py::gil_scoped_release>())
+      .def("stop_timeline", &Session::stop_timeline, py::call_guard<py::gil_scoped_release>())
       .def(
           "fix_plans",
           [](Session& session, const py::dict& by_name) {

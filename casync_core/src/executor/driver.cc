@@ -99,7 +99,7 @@ bool Driver::turn(Nanoseconds now) {
   busy |= !pending_.empty();
   settle();
   do {
-    if (options_.observer != nullptr) options_.observer->on_decide(now);
+    for (Observer* observer : options_.observers) observer->on_decide(now);
     engine_.decide(now, *this);
   } while (settle());  // what has settled may have freed memory or a link
   framer_.flush();
@@ -107,7 +107,7 @@ bool Driver::turn(Nanoseconds now) {
 }
 
 void Driver::apply(const Event& event) {
-  if (options_.observer != nullptr) options_.observer->on_event(event, now_);
+  for (Observer* observer : options_.observers) observer->on_event(event, now_);
   try {
     engine_.apply(event, now_, *this);
   } catch (const CorruptPayload& error) {
@@ -137,7 +137,7 @@ bool Driver::settle() {
 }
 
 void Driver::emit(const Action& action) {
-  if (options_.observer != nullptr) options_.observer->on_action(action);
+  for (Observer* observer : options_.observers) observer->on_action(action);
   switch (action.kind) {
     case ActionKind::begin:
       memory_.begin(action.id, engine_.shape(action.id), reinterpret_cast<Operation*>(action.value));

@@ -39,7 +39,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
     std::size_t run_inline_bytes = 64 << 10;  ///< jobs below this together run on the progress thread
     std::size_t batch_bytes = 1 << 20;        ///< gradient bytes of one batch of jobs
     bool contents = true;                     ///< false, in virtual time: buffers have lengths but nothing in them
-    Observer* observer = nullptr;             ///< outlives the driver
+    std::vector<Observer*> observers{};       ///< outlive the driver
   };
 
   Driver(Engine& engine, Transport& transport, Workers& workers, Options options, Callbacks callbacks);
@@ -59,6 +59,10 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   bool turn(Nanoseconds now);
 
   Memory& memory() { return memory_; }
+
+  /// `observer` sees all that happens from now on, until it is told to look away.
+  void watched_by(Observer& observer) { options_.observers.push_back(&observer); }
+  void unwatched_by(Observer& observer) { std::erase(options_.observers, &observer); }
 
  private:
   void emit(const Action& action) override;

@@ -10,6 +10,7 @@
 #include "coordinator/make_policy.hpp"
 #include "engine/event_log.hpp"
 #include "executor/real/real_executor.hpp"
+#include "executor/trace.hpp"
 #include "planner/measured_planning.hpp"
 #include "transport/local/local_transport.hpp"
 
@@ -79,7 +80,7 @@ struct Session::Impl {
     if (!options.event_log.empty()) {
       event_log = std::make_unique<EventLog>(options.event_log, engine, options.coordinator);
       plans = event_log->watch(std::move(plans));
-      real.driver.observer = event_log.get();
+      real.driver.observers.push_back(event_log.get());
     }
     executor = std::make_unique<RealExecutor>(
         std::make_unique<Engine>(std::move(engine), std::move(policy), std::move(plans)), transport, real, report);
@@ -109,7 +110,8 @@ struct Session::Impl {
   std::deque<Slot> slots;
   std::vector<std::uint32_t> free_slots;
   bool shut_down = false;
-  std::unique_ptr<EventLog> event_log;  // outlives the executor
+  std::unique_ptr<EventLog> event_log;  // these two outlive the executor
+  std::unique_ptr<Trace> trace;
   std::unique_ptr<RealExecutor> executor;
 };
 
@@ -254,6 +256,7 @@ void Session::shutdown() {
     impl_->shut_down = true;
   }
   impl_->executor->shutdown();
+  stop_timeline();
 }
 
 SessionCounters Session::counters() {
@@ -303,6 +306,21 @@ void Session::fix_plans(const std::vector<std::pair<std::string, GradientPlan>>&
     impl_->planning = std::move(planning);
   }
   impl_->executor->inspect([&](Driver&, const Engine&) { impl_->planner->fix(by_name); });
+}
+
+void Session::start_timeline(const std::string& path, bool mark_cycles) {
+  stop_timeline();
+  impl_->executor->inspect([&](Driver& driver, const Engine& engine) {
+    impl_->trace = std::make_unique<Trace>(path, engine, rank(), mark_cycles);
+    driver.watched_by(*impl_->trace);
+  });
+}
+
+void Session::stop_timeline() {
+  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+    if (impl_->trace != nullptr) driver.unwatched_by(*impl_->trace);
+    impl_->trace.reset();
+  });
 }
 
 std::vector<std::string> Session::residual_names() {

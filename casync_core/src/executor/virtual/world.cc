@@ -98,7 +98,7 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
       logs_.push_back(std::make_unique<EventLog>(detail::concat(options_.event_log, '.', r), engine_options(r),
                                                  options_.coordinator));
       plans = logs_.back()->watch(std::move(plans));
-      driver.observer = logs_.back().get();
+      driver.observers = {logs_.back().get()};
     }
     auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, member, members),
                                            std::move(plans));

@@ -1,0 +1,228 @@
+#include "executor/trace.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+
+#include "casync/error.hpp"
+
+namespace casync {
+namespace {
+
+constexpr std::size_t kBufferBytes = 64 << 10;
+constexpr Nanoseconds kWriteInterval = 100'000'000;
+constexpr std::uint32_t kLanesOfAKind = 1000;
+constexpr std::array<const char*, 3> kLaneNames{"compute", "send", "receive"};
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char code[8];
+      std::snprintf(code, sizeof(code), "\\u%04x", static_cast<unsigned>(c));
+      out += code;
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string microseconds(Nanoseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3f", static_cast<double>(time) * 1e-3);
+  return text;
+}
+
+std::string upper(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::toupper(c); });
+  return out;
+}
+
+}  // namespace
+
+Trace::Trace(const std::string& path, const Engine& engine, int rank, bool mark_cycles)
+    : engine_(engine),
+      rank_(rank),
+      mark_cycles_(mark_cycles),
+      start_(now()),
+      file_(path, std::ios::binary | std::ios::trunc) {
+  using std::chrono::duration_cast;
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  const auto epoch = duration_cast<std::chrono::microseconds>(since_epoch).count();
+  put(detail::concat(R"({"name":"start_time_since_epoch_in_micros","ph":"M","pid":)", rank_,
+                     R"(,"args":{"start_time_since_epoch_in_micros":)", epoch, "}}"));
+  put(detail::concat(R"({"name":"process_name","ph":"M","pid":)", rank_, R"(,"args":{"name":"rank )", rank_, "\"}}"));
+  write();
+  if (!file_) throw InvalidArgument(detail::concat("timeline ", path, " cannot be written"));
+}
+
+Trace::~Trace() { write(); }
+
+Nanoseconds Trace::now() const {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+void Trace::on_event(const Event& event, Nanoseconds /*now*/) {
+  switch (event.kind) {
+    case EventKind::submit:
+      submitted_[event.value] = now();
+      break;
+    case EventKind::ran:
+    case EventKind::sent:
+    case EventKind::received:
+      end({event.id, event.task});
+      break;
+    default:
+      break;
+  }
+}
+
+void Trace::on_action(const Action& action) {
+  switch (action.kind) {
+    case ActionKind::begin:
+      begin(action);
+      break;
+    case ActionKind::run:
+      start(action, compute);
+      break;
+    case ActionKind::send:
+      start(action, send);
+      break;
+    case ActionKind::accept:
+      start(action, receive);
+      break;
+    case ActionKind::finish:
+      finish(action);
+      break;
+    default:
+      break;
+  }
+}
+
+void Trace::on_decide(Nanoseconds /*now*/) {
+  if (mark_cycles_) {
+    put(detail::concat(R"({"name":"CYCLE_START","ph":"i","s":"p","pid":)", rank_, R"(,"tid":0,"ts":)",
+                       microseconds(now() - start_), "}"));
+  }
+  if (waiting_.size() > kBufferBytes || (!waiting_.empty() && now() - written_ > kWriteInterval)) write();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What becomes an event
+
+void Trace::begin(const Action& action) {
+  const auto* operation = reinterpret_cast<const Operation*>(action.value);
+  const auto submitted = submitted_.find(action.value);
+  // What was submitted before the trace began has no negotiation in it.
+  if (submitted != submitted_.end()) {
+    const std::string kind = upper(name_of(operation->definition->signature.kind));
+    phase("NEGOTIATE_" + kind, thread_of(operation->definition->name), submitted->second, "");
+    submitted_.erase(submitted);
+  }
+  runs_[action.id] = {operation, now(), 0};
+}
+
+void Trace::finish(const Action& action) {
+  submitted_.erase(action.value);
+  const auto at = runs_.find(action.id);
+  if (at == runs_.end()) return;
+  const Run run = at->second;
+  runs_.erase(at);
+  for (auto work = works_.lower_bound({action.id, 0}); work != works_.end() && work->first.first == action.id;) {
+    busy_[work->second.lane][work->second.index] = false;  // it was under way when the operation failed
+    work = works_.erase(work);
+  }
+  const Signature& signature = run.operation->definition->signature;
+  const auto bytes = static_cast<std::uint64_t>(signature.shape.numel()) * size_of(signature.dtype);
+  std::string arguments = detail::concat("\"raw_bytes\":", bytes, ",\"wire_bytes\":", run.sent_bytes);
+  if (const GradientPlan* plan = engine_.plan_of(engine_.registration_of(action.id));
+      plan != nullptr && signature.kind == OpKind::allreduce) {
+    arguments += detail::concat(",\"codec\":", quoted(plan->codec), ",\"topology\":", quoted(name_of(plan->topology)));
+  }
+  if (action.status != Status::ok) arguments += detail::concat(",\"error\":", quoted(text_of(action.bytes)));
+  phase(upper(name_of(signature.kind)), thread_of(run.operation->definition->name), run.begun, arguments);
+}
+
+void Trace::start(const Action& action, Lane lane) {
+  const auto run = runs_.find(action.id);
+  if (run == runs_.end()) return;
+  const Task& task = engine_.shape(action.id).workflow.tasks[action.task];
+  std::vector<bool>& lanes = busy_[lane];
+  const auto index = static_cast<std::size_t>(std::find(lanes.begin(), lanes.end(), false) - lanes.begin());
+  if (index == lanes.size()) {
+    lanes.push_back(false);
+    name_thread(thread_of(lane, index), detail::concat(kLaneNames[lane], ' ', index));
+  }
+  lanes[index] = true;
+  std::string name = detail::concat(name_of(task.primitive), ' ', run->second.operation->definition->name);
+  if (engine_.shape(action.id).workflow.partitions.size() > 1) name += detail::concat('[', task.partition, ']');
+  if (lane == send) {
+    run->second.sent_bytes += action.value;
+    name += detail::concat(" to rank ", task.peer);
+  } else if (lane == receive) {
+    name += detail::concat(" from rank ", task.peer);
+  }
+  works_[{action.id, action.task}] = {lane, index, now(), std::move(name)};
+}
+
+void Trace::end(TaskName task) {
+  const auto at = works_.find(task);
+  if (at == works_.end()) return;
+  const Work work = std::move(at->second);
+  works_.erase(at);
+  busy_[work.lane][work.index] = false;
+  phase(work.name, thread_of(work.lane, work.index), work.begun, "");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The file
+
+/// Lanes come before tensors, which are as many as there are.
+std::uint32_t Trace::thread_of(Lane lane, std::size_t index) const {
+  return 1 + lane * kLanesOfAKind + static_cast<std::uint32_t>(std::min<std::size_t>(index, kLanesOfAKind - 1));
+}
+
+std::uint32_t Trace::thread_of(const std::string& tensor) {
+  const auto [at, is_new] =
+      threads_.try_emplace(tensor, 1 + 3 * kLanesOfAKind + static_cast<std::uint32_t>(threads_.size()));
+  if (is_new) name_thread(at->second, tensor);
+  return at->second;
+}
+
+void Trace::name_thread(std::uint32_t thread, const std::string& name) {
+  put(detail::concat(R"({"name":"thread_name","ph":"M","pid":)", rank_, R"(,"tid":)", thread, R"(,"args":{"name":)",
+                     quoted(name), "}}"));
+}
+
+void Trace::phase(const std::string& name, std::uint32_t thread, Nanoseconds from, const std::string& arguments) {
+  put(detail::concat(R"({"name":)", quoted(name), R"(,"ph":"X","pid":)", rank_, R"(,"tid":)", thread, R"(,"ts":)",
+                     microseconds(from - start_), R"(,"dur":)", microseconds(now() - from),
+                     arguments.empty() ? "" : ",\"args\":{", arguments, arguments.empty() ? "}" : "}}"));
+}
+
+void Trace::put(const std::string& event) {
+  waiting_ += std::exchange(empty_, false) ? "[\n" : ",\n";
+  waiting_ += event;
+}
+
+/// The bracket that closes the array is written over by the next events.
+void Trace::write() {
+  written_ = now();
+  if (waiting_.empty()) return;
+  file_.seekp(end_);
+  end_ += static_cast<std::streamoff>(waiting_.size());
+  waiting_ += "\n]\n";
+  file_ << waiting_;
+  file_.flush();
+  waiting_.clear();
+}
+
+}  // namespace casync

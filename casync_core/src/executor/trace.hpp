@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.hpp"
+#include "executor/operation.hpp"
+
+namespace casync {
+
+/// What one rank does and when, as a Chrome trace: a JSON array of events, which Perfetto and chrome://tracing open.
+///
+/// The process is the rank. Each tensor is a thread with the phases that Horovod's timeline has, NEGOTIATE_<OP> from
+/// its submit until every rank agrees to begin, then <OP> with raw and wire bytes; below them are lanes of what is at
+/// work at once: compute (encode, decode, merge, from when the task is ready), send and receive. The file is valid JSON
+/// whenever it is read. Used by the thread that drives the Engine.
+class Trace final : public Observer {
+ public:
+  /// Opens `path`; throws InvalidArgument if it cannot be written. `mark_cycles`: a CYCLE_START for every turn.
+  Trace(const std::string& path, const Engine& engine, int rank, bool mark_cycles);
+  ~Trace() override;
+
+  void on_event(const Event& event, Nanoseconds now) override;
+  void on_action(const Action& action) override;
+  void on_decide(Nanoseconds now) override;
+
+ private:
+  enum Lane : std::uint8_t { compute, send, receive };
+
+  struct Run {
+    const Operation* operation = nullptr;
+    Nanoseconds begun = 0;
+    std::uint64_t sent_bytes = 0;
+  };
+  struct Work {
+    Lane lane = compute;
+    std::size_t index = 0;  ///< of the lane, among those of its kind
+    Nanoseconds begun = 0;
+    std::string name;
+  };
+  using TaskName = std::pair<std::uint32_t, std::uint32_t>;  // instance, task
+
+  Nanoseconds now() const;
+  void begin(const Action& action);
+  void finish(const Action& action);
+  void start(const Action& action, Lane lane);
+  void end(TaskName task);
+  std::uint32_t thread_of(const std::string& tensor);
+  std::uint32_t thread_of(Lane lane, std::size_t index) const;
+  void name_thread(std::uint32_t thread, const std::string& name);
+  void phase(const std::string& name, std::uint32_t thread, Nanoseconds from, const std::string& arguments);
+  void put(const std::string& event);
+  void write();
+
+  const Engine& engine_;
+  int rank_;
+  bool mark_cycles_;
+  Nanoseconds start_;
+  std::ofstream file_;
+  std::streamoff end_ = 0;  // of the events in the file, before the bracket
+  bool empty_ = true;
+  std::string waiting_;  // events that are not in the file yet
+  Nanoseconds written_ = 0;
+  std::unordered_map<std::uint64_t, Nanoseconds> submitted_;  // by handle
+  std::unordered_map<std::uint32_t, Run> runs_;               // by instance
+  std::map<TaskName, Work> works_;
+  std::unordered_map<std::string, std::uint32_t> threads_;  // by tensor
+  std::vector<std::vector<bool>> busy_{3};                  // lanes, by kind
+};
+
+}  // namespace casync

@@ -1,0 +1,98 @@
+"""Timelines: files that a viewer opens at any time, with every phase of every tensor."""
+
+import itertools
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import casync.torch as hvd
+import pytest
+import torch
+
+from casync import trace
+
+
+@pytest.fixture
+def path(tmp_path_factory):
+    return hvd.broadcast_object(str(tmp_path_factory.mktemp("timeline") / "trace.json"), 0)
+
+
+def own(path: str, rank: int) -> list[dict]:
+    file = Path(path if rank == 0 else f"{path}.{rank}")
+    return json.loads(file.read_text())
+
+
+def threads(events: list[dict]) -> dict[int, str]:
+    return {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+
+
+def test_phases_and_bytes_of_every_tensor(path, rank, size):
+    hvd.start_timeline(path, mark_cycles=True)
+    own(path, rank)  # valid from the start
+    for _ in range(3):
+        hvd.allreduce(torch.ones(100_000), name='of "a" tensor', compression="onebit", op=hvd.Sum)
+        own(path, rank)
+    hvd.allgather(torch.ones(3), name="g")
+    hvd.stop_timeline()
+    hvd.allreduce(torch.ones(5), name="unseen")
+    events = own(path, rank)
+    names = threads(events)
+    assert {event["pid"] for event in events} == {rank}
+    phases = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            phases[names[event["tid"]]].append(event)
+    tensor = phases['allreduce.of "a" tensor']
+    assert [event["name"] for event in tensor] == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE"] * 3
+    assert all(before["ts"] + before["dur"] <= after["ts"] + 0.01 for before, after in itertools.pairwise(tensor))
+    for event in tensor[1::2]:
+        assert event["args"]["raw_bytes"] == 400_000
+        assert (event["args"]["wire_bytes"] > 0) == (size > 1)
+        assert event["args"]["wire_bytes"] < 400_000 / 10
+    assert [event["name"] for event in phases["allgather.g"]] == ["NEGOTIATE_ALLGATHER", "ALLGATHER"]
+    assert "unseen" not in json.dumps(events)
+    assert any(event["name"] == "CYCLE_START" for event in events)
+    if size > 1:
+        # One rank owns the tensor's only partition: the others encode and decode, and it merges.
+        work = {event["name"].split()[0] for lane, of in phases.items() if lane[:7] == "compute" for event in of}
+        assert set().union(*hvd.allgather_object(work)) == {"encode", "merge", "decode"}
+        peers = {event["name"].rsplit(" ", 1)[1] for event in phases["send 0"]}
+        assert peers and peers <= {str(peer) for peer in range(size) if peer != rank}
+    for lane, of in phases.items():  # what is drawn on one line does not overlap
+        of.sort(key=lambda event: event["ts"])
+        for before, after in itertools.pairwise(of):
+            assert before["ts"] + before["dur"] <= after["ts"] + 0.01, lane
+
+
+def test_ranks_are_put_together(path, rank, size):
+    hvd.start_timeline(path)
+    hvd.allreduce(torch.ones(10), name="t")
+    hvd.stop_timeline()
+    hvd.barrier()
+    if rank == 0:
+        files = [path, *(f"{path}.{r}" for r in range(1, size))]
+        assert trace.main(["merge", *files, "-o", f"{path}.all"]) == 0
+        events = json.loads(Path(f"{path}.all").read_text())
+        reduced = [event for event in events if event["name"] == "ALLREDUCE"]
+        assert sorted(event["pid"] for event in reduced) == list(range(size))
+        # All ranks are in the operation at one time: the last began before the first ended.
+        assert max(event["ts"] for event in reduced) < min(event["ts"] + event["dur"] for event in reduced) + 5000
+
+
+def test_of_the_environment(path, rank, monkeypatch):
+    hvd.shutdown()
+    monkeypatch.setenv("HOROVOD_TIMELINE", path)
+    hvd.init(timeout_s=20.0)
+    hvd.allreduce(torch.ones(10), name="t")
+    hvd.shutdown()
+    assert any(event["name"] == "ALLREDUCE" for event in own(path, rank))
+    monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
+    hvd.init(timeout_s=20.0)
+    hvd.stop_timeline()
+    assert not Path("DYNAMIC").exists()
+
+
+def test_a_file_that_cannot_be_written_is_named():
+    with pytest.raises(ValueError, match="timeline /nowhere/trace.json.* cannot be written"):
+        hvd.start_timeline("/nowhere/trace.json")
+    hvd.allreduce(torch.ones(10), name="t")
