@@ -27,7 +27,10 @@ from casync.config import Config
 from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
 from casync.plan import GradientPlan, PlanError, read_plans
 
-__all__ = ["Session", "World", "call_site", "started_by_mpi"]
+__all__ = ["HANDLE_BITS", "Session", "World", "call_site", "started_by_mpi"]
+
+HANDLE_BITS = 48
+"""Above these a handle has the number of its session."""
 
 _LOG = logging.getLogger("casync")
 # How the core begins the text of a PeerFailureError (engine/engine.cc, engine/heartbeat.cc).
@@ -199,6 +202,7 @@ class Session:
         config: settings; None reads the environment.
         tag: tells sessions of one process apart. The k-th session of every rank must have the same tag.
         peers: ranks of MPI's world that form this one, in order; None: all. This process must be among them.
+        number: the upper 16 bits of its handles, so that those of several sessions of this process are told apart.
         environ: where the launcher's variables are looked up.
 
     Raises `CasyncError` if the processes of a job cannot find each other, with what to do. Any thread may call any
@@ -211,10 +215,12 @@ class Session:
         *,
         tag: int = 0,
         peers: Sequence[int] | None = None,
+        number: int = 0,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         environ = os.environ if environ is None else environ
         self.config = Config.from_environment(environ) if config is None else config
+        self.tag = tag
         self.registrations: dict[Any, int] = {}
         """What adaptors have defined so far: their own key -> the core's registration."""
         self.shortcuts: dict[Any, int] = {}
@@ -236,9 +242,10 @@ class Session:
         from casync import _core
 
         options = self.config.core_options(self.world.rank, self.world.size)
-        options |= {"session_tag": tag, "host_of": list(self.world.host_of)}
+        options |= {"session_tag": tag, "number": number, "host_of": list(self.world.host_of)}
         options["fixed_plans"] = {name: asdict(plan) for name, plan in self._given_plans.items()}
-        self._world_ranks = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
+        self.peers = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
+        """By rank, the number that MPI's world has for it."""
         self.core: Any = _core.Session(transport, options, _LOG.warning)
         self._is_open = True
         if self.config.timeline not in ("", "DYNAMIC"):
@@ -352,7 +359,7 @@ class Session:
 
             mpi.load().note_failure()  # MPI_Finalize would wait for a rank that may never come
         if isinstance(error, PeerFailureError) and (lost := _LOST_PEER.match(str(error))):
-            _report().unreachable(self._world_ranks[int(lost[1])], str(error))
+            _report().unreachable(self.peers[int(lost[1])], str(error))
 
     def _forget(self, handles: Sequence[int]) -> None:
         for handle in handles:
@@ -401,8 +408,7 @@ class Session:
             return
         self._is_open = False
         atexit.unregister(self.shutdown)
-        if sys.excepthook is self._hook:
-            sys.excepthook = self._previous_hook
+        self._unhook()
         if not isinstance(self.core, _Forked):
             self._report_unused_plans()
             self.core.shutdown()
@@ -434,6 +440,18 @@ class Session:
         if kind is not None and value is not None:
             self._tell_others(kind, value, trace)
         self.shutdown()
+
+    def _unhook(self) -> None:
+        """Leave the chain of hooks, out of which sessions may go in any order."""
+        if sys.excepthook is self._hook:
+            sys.excepthook = self._previous_hook
+            return
+        later = getattr(sys.excepthook, "__self__", None)
+        while isinstance(later, Session):
+            if later._previous_hook is self._hook:
+                later._previous_hook = self._previous_hook
+                return
+            later = getattr(later._previous_hook, "__self__", None)
 
     def _on_uncaught(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         """sys.excepthook: this program is about to end, so nobody should wait for it."""

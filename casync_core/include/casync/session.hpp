@@ -20,6 +20,7 @@ namespace casync {
 
 struct SessionOptions {
   std::uint32_t session_tag = 0;       ///< tells the frames of two sessions apart; alike on all ranks
+  std::uint16_t number = 0;            ///< the upper 16 bits of every handle: which session of this process gave it out
   std::vector<std::uint32_t> host_of;  ///< per rank: host index
   int worker_threads = 1;
   std::size_t pool_bytes = 24 << 20;  ///< memory for payloads and partial sums

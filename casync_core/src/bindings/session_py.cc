@@ -90,6 +90,7 @@ SessionOptions options_of(const py::dict& dict) {
     if (dict.contains(key)) field = dict[key].cast<std::decay_t<decltype(field)>>();
   };
   take("session_tag", options.session_tag);
+  take("number", options.number);
   take("host_of", options.host_of);
   take("worker_threads", options.worker_threads);
   take("pool_bytes", options.pool_bytes);

@@ -17,6 +17,10 @@
 namespace casync {
 namespace {
 
+/// A handle: the session's number in 16 bits, how often its slot was used before in 24, the slot in 24.
+constexpr unsigned kSlotBits = 24;
+constexpr std::uint32_t kSlotMask = (1U << kSlotBits) - 1;
+
 constexpr Nanoseconds from_seconds(double seconds) {
   return static_cast<Nanoseconds>(std::min(seconds * 1e9, static_cast<double>(kLongestTime)));
 }
@@ -86,9 +90,14 @@ struct Session::Impl {
         std::make_unique<Engine>(std::move(engine), std::move(policy), std::move(plans)), transport, real, report);
   }
 
+  Handle handle_of(std::uint32_t slot) const {
+    const Handle generation = slots[slot].generation & kSlotMask;
+    return (static_cast<Handle>(options.number) << (2 * kSlotBits)) | (generation << kSlotBits) | slot;
+  }
+
   Slot& slot_of(Handle handle) {
-    const auto index = static_cast<std::size_t>(handle & 0xffffffffU);
-    if (index >= slots.size() || slots[index].generation != handle >> 32U || slots[index].operation == nullptr) {
+    const auto index = static_cast<std::uint32_t>(handle & kSlotMask);
+    if (index >= slots.size() || slots[index].operation == nullptr || handle_of(index) != handle) {
       throw InvalidArgument("this handle is not outstanding: it was synchronised before, or never given out");
     }
     return slots[index];
@@ -201,7 +210,7 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   slot.operation->rows = rows;
   slot.operation->optimizer = impl_->optimizers[registration];
   slot.registration = registration;
-  const Handle handle = (static_cast<Handle>(slot.generation) << 32U) | index;
+  const Handle handle = impl_->handle_of(index);
   impl_->outstanding[impl_->names[registration]] = true;
   impl_->executor->submit(registration, slot.operation.get());
   lock.unlock();
@@ -238,7 +247,7 @@ void Session::collect(Handle handle) {
     operation = std::move(slot.operation);
     ++slot.generation;
     impl_->outstanding[impl_->names[slot.registration]] = false;
-    impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & 0xffffffffU));
+    impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & kSlotMask));
   }
   if (operation->nonfinite) {
     impl_->report(

@@ -1,5 +1,6 @@
 """Where the world comes from, what the settings are, and how a program's end reaches the other ranks."""
 
+import gc
 import sys
 import weakref
 
@@ -91,6 +92,19 @@ def test_a_hundred_cycles():
         assert hvd.allreduce(torch.full((10,), float(cycle)))[0] == cycle
         hvd.shutdown()
     assert sys.excepthook is hook and not hvd.is_initialized()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
+def test_sessions_that_close_in_any_order_are_gone(order):
+    hook = sys.excepthook
+    sessions = [Session(Config()) for _ in order]
+    weak = [weakref.ref(session) for session in sessions]
+    for which in order:
+        sessions[which].shutdown()
+    assert sys.excepthook is hook
+    del sessions
+    gc.collect()
+    assert [one() for one in weak] == [None, None, None]
     hvd.shutdown()
 
 
