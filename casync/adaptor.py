@@ -12,14 +12,15 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from casync.config import Config
-from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.errors import InvalidArgumentError
+from casync.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.rules import Rules
-from casync.session import Session
+from casync.session import HANDLE_BITS, Session
 
 __all__ = [
     "DTYPES",
@@ -34,15 +35,20 @@ __all__ = [
     "Product",
     "Sum",
     "Terms",
+    "add_process_set",
     "check_rules",
+    "checked",
     "codec_by_name",
     "codec_text",
     "init",
     "is_initialized",
-    "require_global",
+    "owner_of",
+    "process_sets",
+    "remove_process_set",
     "resolve_op",
     "rules_of",
     "session",
+    "session_of",
     "shutdown",
     "takes_momentum",
     "tensor_name",
@@ -81,6 +87,7 @@ DTYPES: Final = {
 _FLOATING: Final = frozenset(("float32", "float16", "bfloat16", "float64"))
 _CASTS: Final = frozenset(("fp16", "bf16", "always(fp16)", "always(bf16)"))
 _NAMES_PER_KIND: Final = 4096
+_NOT_INITIALIZED: Final = "CaSync has not been initialized; use hvd.init()."
 _LOG: Final = logging.getLogger("casync")
 
 
@@ -93,6 +100,7 @@ class _Default:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.session: Session | None = None
+        self.sets: ProcessSets | None = None
         self.opened = 0  # every rank opens as often, so this is a tag that all ranks share
 
 
@@ -103,30 +111,43 @@ def init(comm: Any = None, process_sets: Any = None, **settings: Any) -> None:
     """Open the default session; does nothing while it is open. Collective over the ranks.
 
     Args:
-        comm: None for all ranks that MPI started, or a list of their ranks, this one among them.
-        process_sets: not there yet; None.
+        comm: None for all ranks that MPI started, or a list of their ranks, this one among them, or an mpi4py
+            communicator.
+        process_sets: a list of `ProcessSet` for operations among some of the ranks, the same on all ranks; or
+            "dynamic", to add them later: it sets HOROVOD_DYNAMIC_PROCESS_SETS=1.
         settings: fields of `casync.config.Config`, which win over the environment.
 
     Raises `CasyncError` if the processes of the job cannot form one world, with what to do.
     """
-    if process_sets is not None:
-        raise NotAvailableError("init(process_sets=...): process sets are not there yet; the world is the only set")
-    if comm is not None and not (isinstance(comm, Sequence) and all(isinstance(rank, int) for rank in comm)):
-        raise NotAvailableError(f"init(comm=...) takes a list of ranks; a {type(comm).__name__} is not understood yet")
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise InvalidArgumentError(f"process_sets={process_sets!r}: give a list of ProcessSet, or 'dynamic'")
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        process_sets = None
+    peers = ranks_of(comm) if comm else None
     with _default.lock:
         if _default.session is not None:
             return
         config = Config.from_environment(os.environ, **settings)
         tag, _default.opened = _default.opened, _default.opened + 1
-        _default.session = Session(config, tag=tag, peers=list(comm) if comm else None)
+        opened = Session(config, tag=tag, peers=peers)
+        sets = ProcessSets(opened, GLOBAL_PROCESS_SET)
+        GLOBAL_PROCESS_SET.mpi_comm = comm if is_communicator(comm) else None
+        try:
+            if process_sets is not None:
+                sets.start(list(process_sets))
+        except BaseException:
+            sets.close()
+            raise
+        _default.session, _default.sets = opened, sets
 
 
 def shutdown() -> None:
     """Close the default session; does nothing if there is none. `init()` may be called again afterwards."""
     with _default.lock:
-        if _default.session is not None:
-            _default.session.shutdown()
-            _default.session = None
+        if _default.sets is not None:
+            _default.sets.close()
+            _default.session = _default.sets = None
 
 
 def is_initialized() -> bool:
@@ -137,46 +158,74 @@ def is_initialized() -> bool:
 def session() -> Session:
     """The default session. Raises `InvalidArgumentError` (a ValueError) before `init()`."""
     if _default.session is None:
-        raise InvalidArgumentError("CaSync has not been initialized; use hvd.init().")
+        raise InvalidArgumentError(_NOT_INITIALIZED)
     return _default.session
 
 
-# --- process sets: so far the world only ------------------------------------------------------------------------------
+# --- process sets -----------------------------------------------------------------------------------------------------
 
 
-class ProcessSet:
-    """A set of ranks. There is one so far, `global_process_set`: all of them."""
-
-    process_set_id = 0
-
-    @property
-    def ranks(self) -> list[int]:
-        return list(range(session().size))
-
-    def size(self) -> int:
-        """How many ranks there are."""
-        return session().size
-
-    def rank(self) -> int:
-        """This process's rank."""
-        return session().rank
-
-    def included(self) -> bool:
-        """Whether this process is in the set: always."""
-        return True
-
-    def __str__(self) -> str:
-        return f"ProcessSet(process_set_id=0, ranks={self.ranks if is_initialized() else None}, mpi_comm=None)"
+GLOBAL_PROCESS_SET: Final = ProcessSet(())
+GLOBAL_PROCESS_SET.process_set_id, GLOBAL_PROCESS_SET.ranks = 0, None
 
 
-GLOBAL_PROCESS_SET: Final = ProcessSet()
+def process_sets() -> ProcessSets:
+    """The sets of the default session."""
+    if _default.sets is None:
+        raise InvalidArgumentError(_NOT_INITIALIZED)
+    return _default.sets
 
 
-def require_global(process_set: Any) -> None:
-    """Refuse any process set but the world."""
-    if process_set is not GLOBAL_PROCESS_SET:
-        raise NotAvailableError(
-            f"process_set={process_set}: process sets are not there yet; leave it out for all ranks"
+def session_of(process_set: Any) -> Session:
+    """This rank's session over `process_set`. Raises `InvalidArgumentError` on a rank that is not in the set."""
+    if process_set is GLOBAL_PROCESS_SET:
+        return session()
+    return checked(process_set).member_session()
+
+
+def checked(process_set: Any) -> ProcessSet:
+    """`process_set`, which is in use. Raises `InvalidArgumentError` for anything else."""
+    if not isinstance(process_set, ProcessSet):
+        raise InvalidArgumentError(f"process_set={process_set!r} is not a ProcessSet")
+    process_set.check_in_use()
+    return process_set
+
+
+def owner_of(handle: int) -> Session:
+    """The session that gave out `handle`."""
+    number = handle >> HANDLE_BITS
+    if number == 0:
+        return session()
+    owner = process_sets().sessions.get(number)
+    if owner is None:
+        raise InvalidArgumentError(f"handle {handle} is of process set {number}, which was removed")
+    return owner
+
+
+def add_process_set(process_set: Any) -> ProcessSet:
+    """Take a `ProcessSet`, or a list of ranks, into use after `init()`; returns the set. Collective over all ranks.
+
+    Raises ValueError without HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`, and if a set of the same
+    ranks is in use.
+    """
+    _require_dynamic("adding")
+    return process_sets().add(process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set))
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """End the use of a set that was added; what is outstanding in it ends with an error. Collective over all ranks.
+
+    False if the set is not in use, or holds all ranks.
+    """
+    _require_dynamic("removing")
+    return process_sets().remove(process_set)
+
+
+def _require_dynamic(what: str) -> None:
+    if not session().config.dynamic_process_sets:
+        raise InvalidArgumentError(
+            f"Set HOROVOD_DYNAMIC_PROCESS_SETS=1, or call hvd.init(process_sets='dynamic'), to allow {what} process "
+            "sets after hvd.init()"
         )
 
 

@@ -46,16 +46,16 @@ def _compression(text: str) -> str | Mapping[str, Any]:
     return read_table(text) if text.lstrip().startswith("{") else text
 
 
-def _flag(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise ValueError("it is 0 or 1")
-    return text == "1"
-
-
 def _explain(text: str) -> bool:
     if text not in ("", "explain"):
         raise ValueError('it is "explain" or empty')
     return text == "explain"
+
+
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("it is 0 or 1")
+    return text == "1"
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,10 @@ class Config:
     up.
     """
 
+    dynamic_process_sets: bool = _setting(False, "CASYNC_DYNAMIC_PROCESS_SETS", _switch, "HOROVOD_DYNAMIC_PROCESS_SETS")
+    """`CASYNC_DYNAMIC_PROCESS_SETS` [`HOROVOD_DYNAMIC_PROCESS_SETS`] (0): 1 allows process sets to be added and removed
+    after `init()`; `init(process_sets="dynamic")` sets it."""
+
     check_replicas: int = _setting(100, "CASYNC_CHECK_REPLICAS", _count(0))
     """`CASYNC_CHECK_REPLICAS` (100): in its first step and every so many after it an optimizer compares checksums of
     its parameters over the ranks, and logs which differ; 0 never."""
@@ -124,7 +128,7 @@ class Config:
     file, rank r another one with `.r` appended. `DYNAMIC`: none until `start_timeline()`.
     """
 
-    timeline_mark_cycles: bool = _setting(False, "CASYNC_TIMELINE_MARK_CYCLES", _flag, "HOROVOD_TIMELINE_MARK_CYCLES")
+    timeline_mark_cycles: bool = _setting(False, "CASYNC_TIMELINE_MARK_CYCLES", _switch, "HOROVOD_TIMELINE_MARK_CYCLES")
     """`CASYNC_TIMELINE_MARK_CYCLES` [`HOROVOD_TIMELINE_MARK_CYCLES`] (0): mark the turns of the progress thread in
     it."""
 
@@ -148,7 +152,10 @@ class Config:
 
     def core_options(self, rank: int, size: int) -> dict[str, Any]:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
-        ours = ("compression", "topology", "plan_file", "check_replicas", "timeline", "timeline_mark_cycles")
+        ours = {
+            "compression", "topology", "plan_file", "check_replicas", "dynamic_process_sets", "timeline",
+            "timeline_mark_cycles",
+        }  # fmt: skip
         options = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in ours}
         if self.event_log:
             path = self.event_log

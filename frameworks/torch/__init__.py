@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from casync.adaptor import Adasum, Average, Max, Min, ProcessSet, Product, Sum
+from casync.adaptor import Adasum, Average, Max, Min, Product, Sum
 from casync.errors import (
     AbortedError,
     CasyncError,
@@ -25,8 +25,10 @@ from casync.errors import (
     PeerFailureError,
     StallError,
 )
+from casync.process_sets import ProcessSet
 
 from .basics import (
+    add_process_set,
     counters,
     cross_rank,
     cross_size,
@@ -38,6 +40,7 @@ from .basics import (
     local_size,
     plans,
     rank,
+    remove_process_set,
     shutdown,
     size,
     start_timeline,
@@ -86,6 +89,7 @@ __all__ = [
     "StallError",
     "Sum",
     "SyncBatchNorm",
+    "add_process_set",
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -117,6 +121,7 @@ __all__ = [
     "plans",
     "poll",
     "rank",
+    "remove_process_set",
     "shutdown",
     "size",
     "start_timeline",
@@ -127,9 +132,9 @@ __all__ = [
 # Horovod's names that are not there yet: an error that says so is better than one that looks like a misspelling.
 _LATER = frozenset(
     """
-    add_process_set alltoall alltoall_async elastic grouped_allgather grouped_allgather_async
-    grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter grouped_reducescatter_async join
-    reducescatter reducescatter_async remove_process_set sparse_allreduce_async
+    alltoall alltoall_async elastic grouped_allgather grouped_allgather_async grouped_allreduce_async
+    grouped_allreduce_async_ grouped_reducescatter grouped_reducescatter_async join reducescatter reducescatter_async
+    sparse_allreduce_async
     """.split()
 )
 

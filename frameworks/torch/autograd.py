@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from casync import adaptor
-from casync.adaptor import Average, Sum
+from casync.adaptor import Average, Sum, session_of
 from casync.errors import NotAvailableError
 
 from . import ops
@@ -45,28 +44,30 @@ class Allgather(torch.autograd.Function):
     loss that is the mean over ranks), and its own rows cut out."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: Any) -> torch.Tensor:
+        ctx.process_set = process_set
         rows = torch.tensor([tensor.shape[0]], dtype=torch.int64)
-        ctx.rows = ops.allgather(rows, name=None if name is None else f"{name}.rows").tolist()
-        return ops.allgather(tensor.detach(), name=name)
+        ctx.rows = ops.allgather(rows, None if name is None else f"{name}.rows", process_set).tolist()
+        return ops.allgather(tensor.detach(), name, process_set)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        rank = adaptor.session().rank
+        rank = session_of(ctx.process_set).rank
         begin = sum(ctx.rows[:rank])
-        mean = ops.allreduce(gradient, op=Average)
-        return mean[begin : begin + ctx.rows[rank]], None
+        mean = ops.allreduce(gradient, op=Average, process_set=ctx.process_set)
+        return mean[begin : begin + ctx.rows[rank]], None, None
 
 
 class Broadcast(torch.autograd.Function):
     """The root's tensor is every rank's output: the root receives the mean of the gradients, the others zeros."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None) -> torch.Tensor:
-        ctx.root_rank = root_rank
-        return ops.broadcast(tensor.detach(), root_rank, name=name)
+    def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any) -> torch.Tensor:
+        ctx.process_set = process_set
+        ctx.is_root = session_of(process_set).rank == process_set.root(root_rank)
+        return ops.broadcast(tensor.detach(), root_rank, name, process_set)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        mean = ops.allreduce(gradient, op=Average)
-        return mean if adaptor.session().rank == ctx.root_rank else mean.zero_(), None, None
+        mean = ops.allreduce(gradient, op=Average, process_set=ctx.process_set)
+        return mean if ctx.is_root else mean.zero_(), None, None, None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from casync import adaptor
 from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import init, is_initialized, shutdown
+from casync.adaptor import add_process_set, init, is_initialized, remove_process_set, shutdown
 from casync.plan import GradientPlan
+from casync.process_sets import ProcessSet
 
 __all__ = [
+    "add_process_set",
     "counters",
     "cross_rank",
     "cross_size",
@@ -19,6 +21,7 @@ __all__ = [
     "local_size",
     "plans",
     "rank",
+    "remove_process_set",
     "shutdown",
     "size",
     "start_timeline",
@@ -63,16 +66,23 @@ def is_homogeneous() -> bool:
 
 def counters() -> dict[str, int]:
     """What this process has cost since `init()`: `sent_bytes`, `received_bytes`, `sent_messages`, `received_messages`
-    as the transport counts them (headers included), and `slot_bytes`, `residual_bytes`, `pool_peak` of memory held."""
-    return adaptor.session().counters()
+    as the transport counts them (headers included), and `slot_bytes`, `residual_bytes`, `pool_peak` of memory held. All
+    process sets together."""
+    each = [session.counters() for session in adaptor.process_sets().sessions.values()]
+    return {name: sum(one[name] for one in each) for name in each[0]}
 
 
-def plans() -> dict[str, GradientPlan]:
-    """How each allreduced tensor is synchronised, by name, as agreed on so far; alike on all ranks.
+def plans(process_set: ProcessSet = global_process_set) -> dict[str, GradientPlan]:
+    """How each allreduced tensor is synchronised, by name, as agreed on so far; alike on all ranks of the set.
 
     `casync.plan.write_plans("plan.json", hvd.plans())` saves them for another run with `CASYNC_PLAN_FILE=plan.json`.
     """
-    return adaptor.session().plans()
+    return adaptor.session_of(process_set).plans()
+
+
+def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """Horovod's name for it: by number, the ranks of every process set in use."""
+    return adaptor.process_sets().ids_and_ranks()
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:

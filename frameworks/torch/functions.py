@@ -14,7 +14,7 @@ import cloudpickle
 import torch
 from casync import adaptor
 from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import require_global
+from casync.adaptor import session_of
 from casync.errors import InvalidArgumentError
 from casync.state import STATE_KEY
 
@@ -23,8 +23,14 @@ from .ops import allgather, broadcast, broadcast_async_, synchronize
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
 
-def broadcast_parameters(params: Mapping[str, Any] | Iterable[tuple[str, torch.Tensor]], root_rank: int) -> None:
-    """Give every rank the values that `root_rank` has, in place: `model.state_dict()` or `model.named_parameters()`.
+def broadcast_parameters(
+    params: Mapping[str, Any] | Iterable[tuple[str, torch.Tensor]],
+    root_rank: int,
+    *,
+    process_set: Any = global_process_set,
+) -> None:
+    """Give every rank of the set the values that `root_rank` has, in place: `model.state_dict()` or
+    `model.named_parameters()`.
 
     Names, shapes and dtypes must agree between ranks. Entries of a state_dict that are not tensors are left alone.
     """
@@ -38,14 +44,15 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[tuple[str, torch.T
             )
     else:
         raise InvalidArgumentError(f"invalid params of type: {type(params)}")
-    _broadcast_all([(name, tensor) for name, tensor in named if isinstance(tensor, torch.Tensor)], root_rank)
+    tensors = [(name, tensor) for name, tensor in named if isinstance(tensor, torch.Tensor)]
+    _broadcast_all(tensors, root_rank, process_set)
 
 
-def _broadcast_all(named: Iterable[tuple[str, torch.Tensor]], root_rank: int) -> None:
+def _broadcast_all(named: Iterable[tuple[str, torch.Tensor]], root_rank: int, process_set: Any) -> None:
     handles = []
     try:
         for name, tensor in named:
-            handles.append(broadcast_async_(tensor, root_rank, name))
+            handles.append(broadcast_async_(tensor, root_rank, name, process_set))
     finally:
         for handle in handles:
             synchronize(handle)
@@ -84,8 +91,11 @@ def _put_in(value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
-    """Give every rank's optimizer the state and hyperparameters of `root_rank`'s, whose own stays as it is.
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None, *, process_set: Any = global_process_set
+) -> None:
+    """Give the optimizer of every rank of the set the state and hyperparameters of `root_rank`'s, which stays as it
+    is.
 
     Codec state (residuals) is each rank's own and is not copied: see `casync.state`. `model` is accepted and not
     needed. Raises ValueError for LBFGS, whose state is not per parameter.
@@ -98,10 +108,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     if is_root:
         state = {key: value for key, value in optimizer.state_dict().items() if key != STATE_KEY}
         structure = _take_out(state, tensors)
-    structure = broadcast_object(structure, root_rank, name="optimizer_state")
+    structure = broadcast_object(structure, root_rank, "optimizer_state", process_set)
     if not is_root:
         structure = _put_in(structure, tensors)
-    _broadcast_all([(f"optimizer_state.{i}", tensor) for i, tensor in enumerate(tensors)], root_rank)
+    _broadcast_all([(f"optimizer_state.{i}", tensor) for i, tensor in enumerate(tensors)], root_rank, process_set)
     if not is_root:
         _load_shared(optimizer, structure)
 
@@ -122,27 +132,23 @@ def broadcast_object(
 
     Returns `obj` itself on the root. `name` tells concurrent calls apart.
     """
-    require_global(process_set)
-    owner = adaptor.session()
-    if not 0 <= root_rank < owner.size:
-        raise InvalidArgumentError(
-            f"broadcast received invalid root rank {root_rank}: there are ranks 0 to {owner.size - 1}"
-        )
-    is_root = owner.rank == root_rank
+    is_root = session_of(process_set).rank == process_set.root(root_rank)
     mine = _bytes_of(obj) if is_root else torch.empty(0, dtype=torch.uint8)
     # Ranks that disagree about the root learn it here. The object itself then goes by an allgather to which one rank
     # contributes: its size may differ from call to call without a new negotiation.
-    broadcast(torch.zeros(1), root_rank, name=f"{name or 'object'}.root")
-    data = allgather(mine, name=f"{name or 'object'}.bytes")
+    broadcast(torch.zeros(1), root_rank, f"{name or 'object'}.root", process_set)
+    data = allgather(mine, f"{name or 'object'}.bytes", process_set)
     return obj if is_root else pickle.loads(data.numpy().data)
 
 
-def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """The objects of all ranks, in rank order, pickled by cloudpickle. `name` tells concurrent calls apart."""
-    data = allgather(_bytes_of(obj), name=f"{name or 'object'}.all")
+def allgather_object(obj: Any, name: str | None = None, *, process_set: Any = global_process_set) -> list[Any]:
+    """The objects of all ranks of the set, in rank order, pickled by cloudpickle. `name` tells concurrent calls
+    apart.
+    """
+    data = allgather(_bytes_of(obj), f"{name or 'object'}.all", process_set)
     # Pickles end themselves, so no sizes need to be sent.
     stream = io.BytesIO(data.numpy().data)
-    return [pickle.load(stream) for _ in range(adaptor.session().size)]
+    return [pickle.load(stream) for _ in range(session_of(process_set).size)]
 
 
 def _bytes_of(obj: Any) -> torch.Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from casync import adaptor
 from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import OpKind, Sum, Terms, codec_text, require_global, resolve_op, tensor_name
+from casync.adaptor import OpKind, Sum, Terms, codec_text, resolve_op, session_of, tensor_name
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
 
@@ -129,8 +129,7 @@ def _submit_allreduce(
     in_place: bool,
     wake: bool = True,
 ) -> int:
-    require_global(process_set)
-    owner = adaptor.session()
+    owner = session_of(process_set)
     if isinstance(compression, Mapping):
         name = tensor_name(owner, OpKind.ALLREDUCE, name)
         compression = adaptor.codec_by_name(adaptor.rules_of(compression), name)
@@ -180,7 +179,7 @@ def allreduce(
         op: Average (default), Sum, Min, Max or Product. Average of integers truncates towards zero.
         prescale_factor: multiplies the tensor before it is summed; with Sum and Average.
         postscale_factor: multiplies the result; with Sum and Average.
-        process_set: all ranks, so far.
+        process_set: the ranks that take part; all by default.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
 
     Differentiable for Sum and Average. Uncompressed, the result is the sum in rank order for "direct" and "ps".
@@ -258,8 +257,18 @@ def allreduce_async_(
     )
 
 
-def _grouped(tensors: Sequence[torch.Tensor], name: str | None, *arguments: Any, in_place: bool) -> list[torch.Tensor]:
-    base = tensor_name(adaptor.session(), OpKind.ALLREDUCE, name)
+def _grouped(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    op: int,
+    scales: tuple[float, float],
+    process_set: Any,
+    compression: Any = None,
+    *,
+    in_place: bool,
+) -> list[torch.Tensor]:
+    base = tensor_name(session_of(process_set), OpKind.ALLREDUCE, name)
+    arguments = (op, scales, process_set, compression)
     for tensor in tensors:
         dtype_name(tensor)  # a bad one is found before the first is submitted
     handles: list[int] = []
@@ -287,7 +296,7 @@ def grouped_allreduce(
     op = resolve_op(op, average)
     scales = (prescale_factor, postscale_factor)
     if any(_wants_gradient(tensor) for tensor in tensors):
-        base = tensor_name(adaptor.session(), OpKind.ALLREDUCE, name)
+        base = tensor_name(session_of(process_set), OpKind.ALLREDUCE, name)
         named = [(f"{base}.{i}", tensor) for i, tensor in enumerate(tensors)]
         return [allreduce(tensor, None, each, compression, op, *scales, process_set) for each, tensor in named]
     return _grouped(tensors, name, op, scales, process_set, compression, in_place=False)
@@ -311,8 +320,8 @@ def grouped_allreduce_(
 # --- allgather --------------------------------------------------------------------------------------------------------
 
 
-def _submit_allgather(tensor: torch.Tensor, name: str | None, wake: bool) -> int:
-    owner = adaptor.session()
+def _submit_allgather(tensor: torch.Tensor, name: str | None, process_set: Any, wake: bool) -> int:
+    owner = session_of(process_set)
     dtype = dtype_name(tensor)
     if tensor.dim() == 0:
         raise InvalidArgumentError("allgather of a tensor without dimensions: reshape it to (1,) first")
@@ -327,34 +336,30 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = 
 
     First dimensions may differ between ranks, and be 0; the others and the dtype must not.
     """
-    require_global(process_set)
     if _wants_gradient(tensor):
         from .autograd import Allgather
 
-        return Allgather.apply(tensor, name)  # type: ignore[no-any-return]
-    return synchronize(_submit_allgather(tensor, name, wake=False))  # type: ignore[no-any-return]
+        return Allgather.apply(tensor, name, process_set)  # type: ignore[no-any-return]
+    return synchronize(_submit_allgather(tensor, name, process_set, wake=False))  # type: ignore[no-any-return]
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set) -> int:
     """Submit an allgather and return its handle at once. `tensor` must not change before `synchronize(handle)`
     returns.
     """
-    require_global(process_set)
-    return _submit_allgather(tensor, name, wake=True)
+    return _submit_allgather(tensor, name, process_set, wake=True)
 
 
 # --- broadcast --------------------------------------------------------------------------------------------------------
 
 
-def _submit_broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, in_place: bool, wake: bool) -> int:
-    owner = adaptor.session()
+def _submit_broadcast(
+    tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any, in_place: bool, wake: bool
+) -> int:
+    owner = session_of(process_set)
     dtype = dtype_name(tensor)
-    if not 0 <= root_rank < owner.size:
-        raise InvalidArgumentError(
-            f"broadcast received invalid root rank {root_rank}: there are ranks 0 to {owner.size - 1}"
-        )
     full = tensor_name(owner, OpKind.BROADCAST, name)
-    registration = Terms(full, OpKind.BROADCAST, dtype, tensor.shape, Sum, root_rank).register(owner)
+    registration = Terms(full, OpKind.BROADCAST, dtype, tensor.shape, Sum, process_set.root(root_rank)).register(owner)
     return _submit(owner, registration, OpKind.BROADCAST, tensor, in_place, wake)
 
 
@@ -364,28 +369,26 @@ def broadcast(
     """Rank `root_rank`'s tensor, as a new tensor on every rank. One shape and dtype everywhere. Blocks.
     Differentiable.
     """
-    require_global(process_set)
     if _wants_gradient(tensor):
         from .autograd import Broadcast
 
-        return Broadcast.apply(tensor, root_rank, name)  # type: ignore[no-any-return]
-    return synchronize(_submit_broadcast(tensor, root_rank, name, False, wake=False))  # type: ignore[no-any-return]
+        return Broadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-any-return]
+    handle = _submit_broadcast(tensor, root_rank, name, process_set, False, wake=False)
+    return synchronize(handle)  # type: ignore[no-any-return]
 
 
 def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
 ) -> int:
     """Submit a broadcast and return its handle at once."""
-    require_global(process_set)
-    return _submit_broadcast(tensor, root_rank, name, False, wake=True)
+    return _submit_broadcast(tensor, root_rank, name, process_set, False, wake=True)
 
 
 def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
 ) -> torch.Tensor:
     """`broadcast` whose result replaces the tensor's values; returns the tensor."""
-    require_global(process_set)
-    synchronize(_submit_broadcast(tensor, root_rank, name, True, wake=False))
+    synchronize(_submit_broadcast(tensor, root_rank, name, process_set, True, wake=False))
     return tensor
 
 
@@ -395,24 +398,22 @@ def broadcast_async_(
     """Submit an in-place broadcast and return its handle at once. `tensor` is the runtime's until
     `synchronize(handle)` returns.
     """
-    require_global(process_set)
-    return _submit_broadcast(tensor, root_rank, name, True, wake=True)
+    return _submit_broadcast(tensor, root_rank, name, process_set, True, wake=True)
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 
 def barrier(process_set: Any = global_process_set) -> None:
-    """Wait until every rank is here. Does not wait for operations that are outstanding."""
-    require_global(process_set)
-    owner = adaptor.session()
+    """Wait until every rank of the set is here. Does not wait for operations that are outstanding."""
+    owner = session_of(process_set)
     registration = Terms("barrier", OpKind.BARRIER, "uint8", (0,)).register(owner)
     owner.synchronize(owner.submit(registration, 0, 0, None, wake=False))
 
 
 def poll(handle: int) -> bool:
     """Whether `synchronize(handle)` would return, or raise, at once."""
-    done: bool = adaptor.session().core.done(handle)
+    done: bool = adaptor.owner_of(handle).core.done(handle)
     return done
 
 
@@ -423,7 +424,7 @@ def synchronize(handle: int) -> Any:
     `HorovodInternalError`.
     Ctrl-C interrupts the wait; the operation is then still outstanding.
     """
-    owner = adaptor.session()
+    owner = adaptor.owner_of(handle)
     pending = owner.pending.get(handle)
     if pending is None:
         return None

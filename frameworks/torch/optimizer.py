@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from casync import adaptor, state
 from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import Average, OpKind, Terms, require_global, tensor_name
+from casync.adaptor import Average, OpKind, Terms, session_of, tensor_name
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
 
@@ -92,12 +92,15 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self.op = settings.op
         self._synchronized = False
         self._should_synchronize = True
-        self._is_distributed = adaptor.session().size > 1
+        self._is_distributed = bool(settings.process_set.included()) and self._session().size > 1
         self._claim = state.Claim() if settings.keeps_state else None
         self._momentum = Momentum(self, settings.momentum) if self._is_distributed and settings.takes_momentum else None
-        self._replicas = Replicas()
+        self._replicas = Replicas(settings.process_set)
         if self._is_distributed:
             self._register_hooks()
+
+    def _session(self) -> Session:
+        return session_of(self._casync.process_set)
 
     # --- hooks --------------------------------------------------------------------------------------------------------
 
@@ -105,7 +108,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         """Put hooks on the parameters that need gradients and have none: all at first, later those that were frozen or
         added.
         """
-        owner = adaptor.session()
+        owner = self._session()
         new = []
         for g, group in enumerate(self.param_groups):
             for i, parameter in enumerate(group["params"]):
@@ -131,7 +134,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _submit(self, entry: _Parameter) -> int:
         gradient = entry.parameter.grad
-        owner = adaptor.session()
+        owner = self._session()
         if gradient is None:
             # Unused on this rank in this step, but perhaps used on another, which waits for ours.
             gradient = entry.parameter.grad = torch.zeros_like(entry.parameter, requires_grad=False)
@@ -210,7 +213,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def _wait(self) -> None:
         handles = [handle for handle in self._handles.values() if handle is not None]
         try:
-            adaptor.session().synchronize_all(handles)
+            self._session().synchronize_all(handles)
         finally:
             self._reset()
         with torch.no_grad():
@@ -224,7 +227,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def _apply_momentum(self, momentum: Momentum) -> None:
         """To gradients that another codec than the momentum's carried."""
         if any(entry.uncompressed is None for entry in self._entries.values()):
-            plans = adaptor.session().plans()
+            plans = self._session().plans()
             for entry in self._entries.values():
                 entry.uncompressed = not adaptor.takes_momentum(plans[entry.tensor].codec)
         for parameter, entry in self._entries.items():
@@ -293,8 +296,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if any(handle is not None for handle in self._handles.values()):
             raise AssertionError("flush_residuals() was called after loss.backward() but before optimizer.step()")
         for entry in self._entries.values():
-            held = torch.from_numpy(state.take_pending(adaptor.session(), entry.tensor, entry.parameter.numel()))
-            mean = allreduce_(held, name=f"flush.{entry.tensor}", op=Average)
+            held = torch.from_numpy(state.take_pending(self._session(), entry.tensor, entry.parameter.numel()))
+            name = f"flush.{entry.tensor}"
+            mean = allreduce_(held, name=name, op=Average, process_set=self._casync.process_set)
             entry.parameter.grad = mean.view(entry.parameter.shape).to(entry.parameter.dtype)
         self._synchronized = True
 
@@ -316,7 +320,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             return shared
         if any(handle is not None for handle in self._handles.values()):
             raise AssertionError("optimizer.state_dict() was called after loss.backward() but before optimizer.step()")
-        own = state.collect(adaptor.session(), self._tensors())
+        own = state.collect(self._session(), self._tensors())
         return {**shared, state.STATE_KEY: state.converted(own, torch.from_numpy)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
@@ -328,7 +332,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             own = state_dict.get(state.STATE_KEY)
             if own is not None:
                 own = state.converted(own, torch.Tensor.numpy)
-            state.restore(adaptor.session(), self._tensors(), own)
+            state.restore(self._session(), self._tensors(), own)
 
     def load_shared_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what all ranks share, and leave the residuals as they are. Waits for gradients that are being
@@ -348,7 +352,7 @@ class _Settings:
 
     def __init__(
         self, owner: Session, compression: Any, topology: str | None, op: int, predivide: float, passes: int,
-        momentum: float | None,
+        momentum: float | None, process_set: Any,
     ) -> None:  # fmt: skip
         # Compression.none is the default argument, so it stands for "not said"; the string says it.
         given = None if compression is Compression.none else compression
@@ -358,6 +362,7 @@ class _Settings:
         self.predivide = predivide
         self.passes = passes
         self.momentum = momentum
+        self.process_set = process_set
 
     @property
     def takes_momentum(self) -> bool:
@@ -437,7 +442,9 @@ def DistributedOptimizer(
         op: Average, Sum, Min, Max or Product.
         gradient_predivide_factor: gradients are divided by it before they are summed and multiplied by it after: with
             Average.
-        num_groups, groups, sparse_as_dense, process_set: not there yet; any value but the default is an error.
+        num_groups, groups, sparse_as_dense: not there yet; any value but the default is an error.
+        process_set: the ranks whose gradients are reduced together. On other ranks nothing is: the optimizer steps with
+            their own.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
         momentum: for codecs that take over the optimizer's momentum (dgc). None takes SGD's, group by group, and
             switches it off there; any other optimizer needs a number, 0 if it has none to take over.
@@ -453,13 +460,13 @@ def DistributedOptimizer(
         )
     if sparse_as_dense:
         raise NotAvailableError("sparse_as_dense is not there yet; use layers with sparse=False")
-    require_global(process_set)
     names = _names_of(optimizer, named_parameters)
     owner = adaptor.session()
     predivide = gradient_predivide_factor
     settings = _Settings(
-        owner, compression, topology, adaptor.resolve_op(op, None), predivide, backward_passes_per_step, momentum
-    )
+        owner, compression, topology, adaptor.resolve_op(op, None), predivide, backward_passes_per_step, momentum,
+        adaptor.checked(process_set),
+    )  # fmt: skip
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     adaptor.check_rules(owner, settings.rules, held)
     original = type(optimizer)

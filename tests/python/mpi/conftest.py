@@ -34,7 +34,8 @@ def pytest_runtest_call(item):
         raise
     except BaseException as error:
         if hvd.is_initialized():
-            adaptor.session().abort(f"{item.nodeid} failed on rank {hvd.rank()}: {type(error).__name__}: {error}")
+            for session in adaptor.process_sets().sessions.values():
+                session.abort(f"{item.nodeid} failed on rank {hvd.rank()}: {type(error).__name__}: {error}")
         raise
 
 

@@ -117,8 +117,8 @@ def test_before_init():
 def test_init_refuses_what_it_does_not_know():
     with pytest.raises(TypeError):
         hvd.init(colour="blue")
-    with pytest.raises(hvd.NotAvailableError, match="process_sets"):
-        hvd.init(process_sets=[])
+    with pytest.raises(ValueError, match="3, which is no ProcessSet"):
+        hvd.init(process_sets=[3])
     with pytest.raises(ValueError, match="world of one"):
         hvd.init(comm=[0, 1])
     assert not hvd.is_initialized()

@@ -66,7 +66,7 @@ def test_what_cannot_be_synchronised_is_refused_by_name():
         hvd.allreduce([1.0])
     with pytest.raises(ValueError, match="reshape"):
         hvd.allgather(torch.tensor(1.0))
-    with pytest.raises(hvd.NotAvailableError, match="process sets"):
+    with pytest.raises(ValueError, match="'odd' is not a ProcessSet"):
         hvd.allreduce(torch.ones(3), process_set="odd")
 
 
@@ -125,7 +125,7 @@ def wrap(model, **arguments):
     ({"num_groups": 2}, NotImplementedError, "num_groups"),
     ({"groups": [[]]}, NotImplementedError, "groups"),
     ({"sparse_as_dense": True}, NotImplementedError, "sparse_as_dense"),
-    ({"process_set": 1}, NotImplementedError, "process set"),
+    ({"process_set": 1}, ValueError, "process_set=1 is not a ProcessSet"),
     ({"compression": object()}, ValueError, "not a codec"),
     ({"compression": "twobit"}, ValueError, "twobit"),
     ({"compression": {"*.bias": "none", "*": "twobit"}}, ValueError, "twobit"),

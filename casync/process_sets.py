@@ -1,0 +1,270 @@
+"""Process sets: operations among some of the ranks.
+
+A set is a session of its own over its ranks: what waits in one set never keeps another from going on.
+
+    even = ProcessSet([0, 2])
+    init(process_sets=[even])          # casync.adaptor
+    even.included(), even.rank()       # this process's place in it
+
+All ranks, members or not, agree on which sets there are, and so on their numbers, whenever that changes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
+from casync.session import Session
+
+__all__ = ["ProcessSet", "ProcessSets", "is_communicator", "ranks_of"]
+
+_NAME = "process_sets"  # of the operation by which ranks agree on them
+_TAG_BITS = 16  # of a session's tag that are the world's own
+
+
+class ProcessSet:
+    """Some of the ranks, given as a list of them or as an mpi4py communicator.
+
+    Its ranks are known at once, or from `init()` on if a communicator was given; `process_set_id` is None while it is
+    not in use: before it is given to `init()` or `add_process_set()`, after it is removed, and after `shutdown()`.
+    """
+
+    def __init__(self, ranks_or_comm: Any) -> None:
+        self.process_set_id: int | None = None
+        self.ranks: list[int] | None = None
+        self.mpi_comm: Any = None
+        self.session: Session | None = None
+        """This rank's session over the set: none while it is not in use, and on other ranks."""
+        self.world: Session | None = None
+        """The session over all ranks, while the set is in use."""
+        if is_communicator(ranks_or_comm):
+            self.mpi_comm = ranks_or_comm
+        else:
+            self.ranks = sorted(ranks_of(ranks_or_comm))
+
+    def size(self) -> int | None:
+        """How many ranks the set has; None while it is not in use."""
+        return None if self.process_set_id is None or self.ranks is None else len(self.ranks)
+
+    def rank(self) -> int | None:
+        """This process's position in the set; None while it is not in use. ValueError on a rank that is not in it.
+
+        `root_rank` of operations is not this but the rank in the world.
+        """
+        return None if self.world is None else self.member_session().rank
+
+    def included(self) -> bool | None:
+        """Whether this process is in the set; None while it is not in use."""
+        return None if self.world is None else self.session is not None
+
+    def member_session(self) -> Session:
+        """This rank's session over the set. Raises `InvalidArgumentError`, with the remedy, if there is none."""
+        if self.session is not None:
+            return self.session
+        raise InvalidArgumentError(
+            f"Rank {self.check_in_use().rank} is not a member of the provided process set, {self}: only its ranks "
+            "submit to it. Ask process_set.included() first"
+        )
+
+    def check_in_use(self) -> Session:
+        """The session over all ranks. Raises `InvalidArgumentError`, with the remedy, if the set is not in use."""
+        if self.world is None:
+            raise InvalidArgumentError(
+                f"Process set provided does not exist: {self}. Give it to hvd.init(process_sets=[...]) or "
+                "hvd.add_process_set() first"
+            )
+        return self.world
+
+    def root(self, root_rank: int) -> int:
+        """The position in the set of the rank that is `root_rank` in the world."""
+        if root_rank not in (self.ranks or ()):
+            raise InvalidArgumentError(
+                f"broadcast received invalid root rank {root_rank}: it must be one of {self.ranks}, the set's ranks"
+            )
+        return self.ranks.index(root_rank)  # type: ignore[union-attr]
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
+
+
+class ProcessSets:
+    """The sets of one world, which is the first of them. Every method is collective over the world."""
+
+    def __init__(self, world: Session, everyone: ProcessSet) -> None:
+        self.sessions: dict[int, Session] = {}
+        """By number, this rank's sessions: the world's, and those of the sets that it is in."""
+        self._world = world
+        self._sets: dict[int, ProcessSet] = {}
+        self._next = 0
+        everyone.ranks = list(range(world.size))
+        self._use(everyone, world)
+
+    def ids_and_ranks(self) -> dict[int, list[int]]:
+        """The number of every set, and its ranks in the world."""
+        return {number: list(one.ranks or ()) for number, one in self._sets.items()}
+
+    def start(self, wanted: Sequence[ProcessSet]) -> None:
+        """Take sets into use at `init()`. One given as a communicator is given by its members only.
+
+        Raises `InvalidArgumentError` if two of them, or one and the world, have the same ranks.
+        """
+        for one in wanted:
+            if not isinstance(one, ProcessSet):
+                raise InvalidArgumentError(f"process_sets holds {one!r}, which is no ProcessSet")
+            if one.mpi_comm is not None:
+                one.ranks = self._places_of(one.mpi_comm)
+        lists = [one.ranks for one in wanted if one.mpi_comm is None]
+        comms = [one.ranks for one in wanted if one.mpi_comm is not None]
+        told = self._exchange({"init(process_sets)": [lists, comms]})
+        every = [item["init(process_sets)"] for item in told]
+        self._compare([item[0] for item in every], lambda ranks: f"init(process_sets={ranks})")
+        order = [list(ranks) for ranks in every[0][0]]
+        for rank, (_, given) in enumerate(every):
+            for ranks in given:
+                missing = [member for member in ranks if ranks not in every[member][1]]
+                if missing:
+                    raise MismatchError(
+                        f"Mismatched process sets: rank {rank} gave init() a communicator of ranks {ranks}, and rank "
+                        f"{missing[0]}, which is in it, did not"
+                    )
+                if ranks not in order or given.count(ranks) > 1:
+                    order.append(ranks)
+        for position, ranks in enumerate(order):
+            self._check(ranks, order[:position])
+        for ranks in order:
+            mine = next((one for one in wanted if one.ranks == ranks), None)
+            self._open(mine or ProcessSet(ranks))
+
+    def add(self, one: ProcessSet) -> ProcessSet:
+        """Take one more set into use."""
+        if one.ranks is None:
+            raise NotAvailableError(
+                "a process set given as a communicator can be used from init(process_sets=[...]) on, not added later; "
+                "give add_process_set() a list of ranks"
+            )
+        if one.process_set_id is not None:
+            one = ProcessSet(one.ranks)  # in use, so these ranks are refused below, on all ranks alike
+        told = self._exchange({"add_process_set": one.ranks})
+        self._compare(told, _call)
+        self._check(one.ranks, [])
+        self._open(one)
+        return one
+
+    def remove(self, one: ProcessSet) -> bool:
+        """End the use of a set; False if it is not in use, or the world."""
+        number = one.process_set_id
+        told = self._exchange({"remove_process_set": None if number is None else [number, one.ranks]})
+        self._compare(told, _call)
+        if number is None or number == 0 or self._sets.get(number) is not one:
+            return False
+        self._end(number)
+        return True
+
+    def close(self) -> None:
+        """End the use of all, the newest first and the world last."""
+        for number in sorted(self._sets, reverse=True):
+            self._end(number)
+
+    # --- agreement ----------------------------------------------------------------------------------------------------
+
+    def _exchange(self, mine: Any) -> list[Any]:
+        """What every rank says, in rank order."""
+        from casync.adaptor import OpKind, Terms
+
+        data = bytearray(json.dumps(mine).encode() + b"\n")
+        memory = (ctypes.c_char * len(data)).from_buffer(data)
+        registration = Terms(_NAME, OpKind.ALLGATHER, "uint8", ()).register(self._world)
+        handle = self._world.submit(registration, ctypes.addressof(memory), 0, memory, rows=len(data), wake=False)
+        told, _, _ = self._world.synchronize_gather(handle)
+        return [json.loads(line) for line in told.splitlines()]
+
+    @staticmethod
+    def _compare(told: Sequence[Any], show: Callable[[Any], str]) -> None:
+        for rank, other in enumerate(told):
+            if other != told[0]:
+                raise MismatchError(
+                    f"Mismatched process sets: rank 0 called {show(told[0])} and rank {rank} {show(other)}. All ranks "
+                    "must make the same calls in the same order, those that are not in the set too"
+                )
+
+    def _check(self, ranks: Sequence[int], others: Sequence[Sequence[int]]) -> None:
+        """Raises `InvalidArgumentError`, on all ranks alike, unless `ranks` can be a set beside those in use."""
+        size = self._world.size
+        if not ranks or len(set(ranks)) != len(ranks) or not 0 <= ranks[0] <= ranks[-1] < size:
+            raise InvalidArgumentError(f"process set {ranks}: give one or more distinct ranks of 0 to {size - 1}")
+        for number, known in self.ids_and_ranks().items():
+            if known == ranks:
+                raise InvalidArgumentError(
+                    f"Attempted to add a duplicate process set: ranks {ranks} are process set {number} already"
+                )
+        if ranks in others:
+            raise InvalidArgumentError(f"duplicate process set: ranks {ranks} are given more than once")
+
+    def _places_of(self, comm: Any) -> list[int]:
+        """The ranks in this world of a communicator's processes."""
+        ranks = ranks_of(comm)
+        if outside := [rank for rank in ranks if rank not in self._world.peers]:
+            raise InvalidArgumentError(f"the communicator holds rank {outside[0]} of MPI's world, which is not in ours")
+        return sorted(self._world.peers.index(rank) for rank in ranks)
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def _open(self, one: ProcessSet) -> None:
+        """All ranks open sets in the order of their numbers, so none waits for another in a circle."""
+        number, world = self._next, self._world
+        ranks = one.ranks or []
+        session = None
+        if world.rank in ranks:
+            log, timeline = world.config.event_log, world.config.timeline
+            # A plan file is the world's: of other ranks its plans would not be.
+            config = replace(
+                world.config, plan_file="", event_log=log and f"{log}.set{number}",
+                timeline=f"{timeline}.set{number}" if timeline not in ("", "DYNAMIC") else "",
+            )  # fmt: skip
+            peers = [world.peers[rank] for rank in ranks]
+            session = Session(config, tag=world.tag | number << _TAG_BITS, peers=peers, number=number)
+        self._use(one, session)
+
+    def _use(self, one: ProcessSet, session: Session | None) -> None:
+        one.process_set_id, one.session, one.world = self._next, session, self._world
+        self._sets[self._next] = one
+        if session is not None:
+            self.sessions[self._next] = session
+        self._next += 1
+
+    def _end(self, number: int) -> None:
+        one = self._sets.pop(number)
+        session, one.session, one.world = one.session, None, None
+        if number > 0:
+            one.process_set_id = None
+        else:
+            one.ranks = None
+        if session is not None:
+            del self.sessions[number]
+            session.shutdown()
+
+
+def is_communicator(value: Any) -> bool:
+    """Whether `value` is one of mpi4py's communicators, which is not imported for it."""
+    return hasattr(value, "Get_group")
+
+
+def ranks_of(ranks_or_comm: Any) -> list[int]:
+    """The ranks as given; of a communicator, their numbers in MPI's world."""
+    if is_communicator(ranks_or_comm):
+        from mpi4py import MPI
+
+        group = ranks_or_comm.Get_group()
+        return list(MPI.Group.Translate_ranks(group, list(range(group.Get_size())), MPI.COMM_WORLD.Get_group()))
+    ranks = list(ranks_or_comm) if isinstance(ranks_or_comm, Iterable) else [None]
+    if not all(isinstance(rank, int) for rank in ranks):
+        raise InvalidArgumentError(f"{ranks_or_comm!r} is neither a list of process ranks nor an mpi4py Comm object")
+    return ranks
+
+
+def _call(told: dict[str, Any]) -> str:
+    return ", ".join(f"{name}({ranks})" for name, ranks in told.items())
