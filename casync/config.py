@@ -8,6 +8,7 @@ An argument wins over a `CASYNC_` variable, which wins over Horovod's name for i
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,14 +16,20 @@ from typing import Any, TypeVar
 from casync.errors import InvalidArgumentError
 from casync.rules import read_table
 
-__all__ = ["Config"]
+__all__ = ["Config", "unread_variables"]
 
 _T = TypeVar("_T")
 
+NEVER_SECONDS = 1e9
+"""Longer than any operation may wait."""
+LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
+# What casyncrun and horovodrun tell a rank about its place.
+_OF_THE_LAUNCHER = re.compile(r"HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE)|HOSTNAME|CONTROLLER|CPU_OPERATIONS)")
 
-def _setting(default: _T, variable: str, parse: Callable[[str], _T], alias: str | None = None) -> _T:
-    """A field that `variable` sets, or else Horovod's `alias`."""
-    return field(default=default, metadata={"variables": (variable, *filter(None, [alias])), "parse": parse})
+
+def _setting(default: _T, variable: str, parse: Callable[[str], _T], **horovod: Callable[[str], _T | None]) -> _T:
+    """A field that `variable` sets, or else the first of Horovod's variables that says anything (not None)."""
+    return field(default=default, metadata={"variables": {variable: parse, **horovod}})
 
 
 def _count(least: int) -> Callable[[str], int]:
@@ -40,6 +47,22 @@ def _seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise ValueError("it must be a finite number of seconds above 0")
     return value
+
+
+def _seconds_or_default(text: str) -> float | None:
+    """Horovod's 0 means never, which does not exist here."""
+    return _seconds(text) if float(text) else None
+
+
+def _on(value: _T) -> Callable[[str], _T | None]:
+    """`value` where Horovod's switch is on: any number but 0."""
+    return lambda text: value if int(text) else None
+
+
+def _log_level(text: str) -> str:
+    if text.upper() not in LOG_LEVELS:
+        raise ValueError(f"it must be one of {', '.join(LOG_LEVELS)}")
+    return text.upper()
 
 
 def _compression(text: str) -> str | Mapping[str, Any]:
@@ -69,8 +92,9 @@ class Config:
     """`CASYNC_COMPRESSION` (none): codec spec of gradients for which no `compression=` is given, or rules by name: a
     mapping here, the same in JSON in the variable, `{"*.bias": "none", "*": "onebit"}`."""
 
-    topology: str = _setting("auto", "CASYNC_TOPOLOGY", str)
-    """`CASYNC_TOPOLOGY` (auto): auto, direct, ps, ring or two_level, where no `topology=` is given."""
+    topology: str = _setting("auto", "CASYNC_TOPOLOGY", str, HOROVOD_HIERARCHICAL_ALLREDUCE=_on("two_level"))
+    """`CASYNC_TOPOLOGY` [`HOROVOD_HIERARCHICAL_ALLREDUCE=1`: two_level] (auto): auto, direct, ps, ring or two_level,
+    where no `topology=` is given."""
 
     min_numel: int = _setting(4096, "CASYNC_MIN_NUMEL", _count(0))
     """`CASYNC_MIN_NUMEL` (4096): gradients of fewer elements go uncompressed, unless a rule names them in full."""
@@ -97,20 +121,29 @@ class Config:
     """
 
     stall_warning_s: float = _setting(
-        60.0, "CASYNC_STALL_WARNING_SECONDS", _seconds, "HOROVOD_STALL_CHECK_TIME_SECONDS"
+        60.0,
+        "CASYNC_STALL_WARNING_SECONDS",
+        _seconds,
+        HOROVOD_STALL_CHECK_DISABLE=_on(NEVER_SECONDS),
+        HOROVOD_STALL_CHECK_TIME_SECONDS=_seconds,
     )
-    """`CASYNC_STALL_WARNING_SECONDS` [`HOROVOD_STALL_CHECK_TIME_SECONDS`] (60): report an operation that some rank has
-    not submitted for so long."""
+    """`CASYNC_STALL_WARNING_SECONDS` [`HOROVOD_STALL_CHECK_TIME_SECONDS`, `HOROVOD_STALL_CHECK_DISABLE=1`: never] (60):
+    report an operation that some rank has not submitted for so long."""
 
-    timeout_s: float = _setting(600.0, "CASYNC_TIMEOUT_SECONDS", _seconds)
-    """`CASYNC_TIMEOUT_SECONDS` (600): such an operation ends with a `StallError` after so long. Always finite."""
+    timeout_s: float = _setting(
+        600.0, "CASYNC_TIMEOUT_SECONDS", _seconds, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=_seconds_or_default
+    )
+    """`CASYNC_TIMEOUT_SECONDS` [`HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`] (600): such an operation ends with a
+    `StallError` after so long. Always finite."""
 
     peer_timeout_s: float = _setting(8.0, "CASYNC_PEER_TIMEOUT_SECONDS", _seconds)
     """`CASYNC_PEER_TIMEOUT_SECONDS` (8): a rank that does not answer for so long, while another waits for it, is given
     up.
     """
 
-    dynamic_process_sets: bool = _setting(False, "CASYNC_DYNAMIC_PROCESS_SETS", _switch, "HOROVOD_DYNAMIC_PROCESS_SETS")
+    dynamic_process_sets: bool = _setting(
+        False, "CASYNC_DYNAMIC_PROCESS_SETS", _switch, HOROVOD_DYNAMIC_PROCESS_SETS=_switch
+    )
     """`CASYNC_DYNAMIC_PROCESS_SETS` [`HOROVOD_DYNAMIC_PROCESS_SETS`] (0): 1 allows process sets to be added and removed
     after `init()`; `init(process_sets="dynamic")` sets it."""
 
@@ -118,17 +151,23 @@ class Config:
     """`CASYNC_CHECK_REPLICAS` (100): in its first step and every so many after it an optimizer compares checksums of
     its parameters over the ranks, and logs which differ; 0 never."""
 
+    log_level: str = _setting("", "CASYNC_LOG_LEVEL", _log_level, HOROVOD_LOG_LEVEL=_log_level)
+    """`CASYNC_LOG_LEVEL` [`HOROVOD_LOG_LEVEL`] (that of the program): the least important messages of the logger
+    `casync` that are shown: TRACE, DEBUG, INFO, WARNING, ERROR or FATAL."""
+
     event_log: str = _setting("", "CASYNC_EVENT_LOG", str)
     """`CASYNC_EVENT_LOG` (none): file for `casync replay`; `{rank}` in it becomes the rank, and is appended if it is
     missing.
     """
 
-    timeline: str = _setting("", "CASYNC_TIMELINE", str, "HOROVOD_TIMELINE")
+    timeline: str = _setting("", "CASYNC_TIMELINE", str, HOROVOD_TIMELINE=str)
     """`CASYNC_TIMELINE` [`HOROVOD_TIMELINE`] (none): file for a Chrome trace of what each rank does; rank 0 writes this
     file, rank r another one with `.r` appended. `DYNAMIC`: none until `start_timeline()`.
     """
 
-    timeline_mark_cycles: bool = _setting(False, "CASYNC_TIMELINE_MARK_CYCLES", _switch, "HOROVOD_TIMELINE_MARK_CYCLES")
+    timeline_mark_cycles: bool = _setting(
+        False, "CASYNC_TIMELINE_MARK_CYCLES", _switch, HOROVOD_TIMELINE_MARK_CYCLES=_switch
+    )
     """`CASYNC_TIMELINE_MARK_CYCLES` [`HOROVOD_TIMELINE_MARK_CYCLES`] (0): mark the turns of the progress thread in
     it."""
 
@@ -141,12 +180,14 @@ class Config:
         """
         values: dict[str, Any] = {}
         for item in dataclasses.fields(cls):
-            for variable in reversed(item.metadata["variables"]):
+            for variable, parse in reversed(item.metadata["variables"].items()):
                 if text := environ.get(variable):
                     try:
-                        values[item.name] = item.metadata["parse"](text)
+                        value = parse(text)
                     except ValueError as error:
                         raise InvalidArgumentError(f"{variable}={text!r}: {error}") from None
+                    if value is not None:
+                        values[item.name] = value
         values.update({name: value for name, value in overrides.items() if value is not None})
         return cls(**values)
 
@@ -154,7 +195,7 @@ class Config:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
         ours = {
             "compression", "topology", "plan_file", "check_replicas", "dynamic_process_sets", "timeline",
-            "timeline_mark_cycles",
+            "timeline_mark_cycles", "log_level",
         }  # fmt: skip
         options = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in ours}
         if self.event_log:
@@ -163,3 +204,13 @@ class Config:
                 path += ".{rank}"
             options["event_log"] = path.replace("{rank}", str(rank))
         return options
+
+
+def unread_variables(environ: Mapping[str, str]) -> list[str]:
+    """Horovod's variables in `environ` that have no effect here."""
+    read = {name for item in dataclasses.fields(Config) for name in item.metadata["variables"]}
+    return sorted(
+        name
+        for name in environ
+        if name.startswith("HOROVOD_") and name not in read and not _OF_THE_LAUNCHER.fullmatch(name)
+    )

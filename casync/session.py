@@ -23,8 +23,9 @@ from dataclasses import asdict, dataclass
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from casync.config import Config
+from casync.config import Config, unread_variables
 from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
+from casync.logs import set_level
 from casync.plan import GradientPlan, PlanError, read_plans
 
 __all__ = ["HANDLE_BITS", "Session", "World", "call_site", "started_by_mpi"]
@@ -221,6 +222,9 @@ class Session:
         environ = os.environ if environ is None else environ
         self.config = Config.from_environment(environ) if config is None else config
         self.tag = tag
+        set_level(self.config.log_level)
+        if unread := unread_variables(environ):
+            _LOG.debug("these variables of Horovod's have no effect in CaSync: %s", ", ".join(unread))
         self.registrations: dict[Any, int] = {}
         """What adaptors have defined so far: their own key -> the core's registration."""
         self.shortcuts: dict[Any, int] = {}

@@ -8,7 +8,7 @@ import casync.torch as hvd
 import pytest
 import torch
 
-from casync.config import Config
+from casync.config import Config, unread_variables
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.session import Session, World, call_site, started_by_mpi
 
@@ -67,9 +67,31 @@ def test_arguments_win_over_the_environment_over_horovods_names():
     assert Config.from_environment({"CASYNC_MIN_NUMEL": ""}) == Config()
 
 
+@pytest.mark.parametrize(("environ", "expected"), [
+    ({"HOROVOD_STALL_CHECK_TIME_SECONDS": "7"}, Config(stall_warning_s=7.0)),
+    ({"HOROVOD_STALL_CHECK_TIME_SECONDS": "7", "HOROVOD_STALL_CHECK_DISABLE": "1"}, Config(stall_warning_s=1e9)),
+    ({"HOROVOD_STALL_CHECK_TIME_SECONDS": "7", "HOROVOD_STALL_CHECK_DISABLE": "0"}, Config(stall_warning_s=7.0)),
+    ({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "90"}, Config(timeout_s=90.0)),
+    ({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"}, Config()),
+    ({"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}, Config(topology="two_level")),
+    ({"HOROVOD_HIERARCHICAL_ALLREDUCE": "1", "CASYNC_TOPOLOGY": "ring"}, Config(topology="ring")),
+    ({"HOROVOD_LOG_LEVEL": "debug"}, Config(log_level="DEBUG")),
+    ({"HOROVOD_CYCLE_TIME": "5", "HOROVOD_RANK": "0"}, Config()),
+])  # fmt: skip
+def test_horovods_variables_where_they_mean_something(environ, expected):
+    assert Config.from_environment(environ) == expected
+
+
+def test_horovods_other_variables_are_listed_for_debugging():
+    """What a launcher says of a rank's place is not a setting."""
+    environ = {"HOROVOD_CYCLE_TIME": "5", "HOROVOD_LOCAL_RANK": "0", "HOROVOD_CONTROLLER": "mpi", "HOME": "/"}
+    assert unread_variables(environ | {"HOROVOD_LOG_LEVEL": "debug"}) == ["HOROVOD_CYCLE_TIME"]
+
+
 @pytest.mark.parametrize(("variable", "value"), [
     ("CASYNC_MIN_NUMEL", "many"), ("CASYNC_MIN_NUMEL", "-1"), ("CASYNC_WORKER_THREADS", "0"),
     ("CASYNC_TIMEOUT_SECONDS", "inf"), ("CASYNC_PEER_TIMEOUT_SECONDS", "0"), ("CASYNC_PLAN", "yes"),
+    ("HOROVOD_LOG_LEVEL", "loud"), ("HOROVOD_STALL_CHECK_DISABLE", "yes"),
 ])  # fmt: skip
 def test_a_bad_value_names_its_variable(variable, value):
     with pytest.raises(InvalidArgumentError, match=f"{variable}='{value}'"):
