@@ -1,22 +1,51 @@
-"""The command `casyncrun`: parse, look at the machine, run."""
+"""The command `casyncrun`: parse, look at the machine, try what would fail later, run."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from casync.launcher.mpirun import MpiNotFound, compose, gather_facts
-from casync.launcher.options import UsageError, parse
+from casync.launcher.hosts import HostError
+from casync.launcher.mpirun import Launch, MpiNotFound, compose, gather_facts
+from casync.launcher.options import Options, UsageError, parse
+from casync.launcher.preflight import missing, unreachable
+from casync.launcher.rank_entry import LAUNCHER, TOKEN
+from casync.launcher.slurm import allocation
 
-__all__ = ["main"]
+__all__ = ["StartError", "main", "prepare"]
+
+
+class StartError(Exception):
+    """The job cannot start; `status` is casyncrun's."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def prepare(options: Options, environ: Mapping[str, str]) -> Launch:
+    """The command that starts these ranks, tried as far as that goes without starting them."""
+    try:
+        facts = gather_facts(environ)
+        launch = compose(options, facts, environ, exports=(LAUNCHER, TOKEN))
+    except (MpiNotFound, HostError) as error:
+        raise StartError(1, str(error)) from None
+    hosts = [host.name for host in options.hosts or facts.allocation]
+    if not launch.remote or facts.local_names & set(hosts):
+        if absent := missing(options.command, os.getcwd(), environ.get("PATH")):
+            raise StartError(*absent)
+    if launch.by_ssh and (failure := unreachable(launch.by_ssh, options, environ)):
+        raise StartError(1, failure)
+    return launch
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `casyncrun`; returns its exit status."""
+    environ = dict(os.environ)
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
-    except UsageError as error:
+        options = parse(sys.argv[1:] if argv is None else argv, allocation(environ))
+    except (UsageError, HostError) as error:
         sys.stderr.write(f"casyncrun: {error}\nTry `casyncrun --help`.\n")
         return 2
     if options.check_build:
@@ -24,17 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(check_build())
         return 0
-    environ = dict(os.environ)
     try:
-        facts = gather_facts(environ)
-    except MpiNotFound as error:
+        if options.dry_run:
+            return _show(compose(options, gather_facts(environ), environ))
+        launch = prepare(options, environ)
+    except (MpiNotFound, StartError) as error:
         sys.stderr.write(f"casyncrun: {error}\n")
-        return 1
-    if options.dry_run:
-        launch = compose(options, facts, environ)
-        sys.stderr.write(f"casyncrun: {launch.note}\n")
-        sys.stdout.write(launch.shell() + "\n")
-        return 0
-    from casync.launcher.job import run_job
+        return error.status if isinstance(error, StartError) else 1
+    from casync.launcher.job import Job
 
-    return run_job(options, facts, environ)
+    return Job(options, launch, environ).run()
+
+
+def _show(launch: Launch) -> int:
+    sys.stderr.write(f"casyncrun: {launch.note}\n")
+    sys.stdout.write(launch.shell() + "\n")
+    return 0

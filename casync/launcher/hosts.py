@@ -75,14 +75,23 @@ def _checked(hosts: Sequence[Host], where: str) -> tuple[Host, ...]:
     return tuple(hosts)
 
 
-def places(ranks: Mapping[int, tuple[str, int]]) -> dict[int, Place]:
-    """From each rank's (host name, local rank) to its place; hosts count in the order of their lowest rank."""
+def places(ranks: Mapping[int, tuple[str, int | None]]) -> dict[int, Place]:
+    """From each rank's (host name, local rank) to its place; hosts count in the order of their lowest rank.
+
+    Where the local rank is not known (None), it is the position among the ranks of the host.
+    """
     by_host: dict[str, list[int]] = {}
     for rank in sorted(ranks):
         by_host.setdefault(ranks[rank][0], []).append(rank)
+
+    def local_rank_of(rank: int) -> int:
+        host, known = ranks[rank]
+        return by_host[host].index(rank) if known is None else known
+
     result = {}
-    for rank, (hostname, local_rank) in ranks.items():
-        peers = [h for h, members in by_host.items() if any(ranks[m][1] == local_rank for m in members)]
+    for rank, (hostname, _) in ranks.items():
+        local_rank = local_rank_of(rank)
+        peers = [h for h, members in by_host.items() if any(local_rank_of(m) == local_rank for m in members)]
         result[rank] = Place(
             rank, len(ranks), local_rank, len(by_host[hostname]), peers.index(hostname), len(peers), hostname
         )

@@ -1,4 +1,4 @@
-"""Runs one job: starts mpirun, listens to the ranks, prints their output, carries out what the ledger decides.
+"""Runs one job: starts mpirun or srun, listens to the ranks, prints their output, carries out what the ledger decides.
 
 One thread that sleeps in select. Nobody outlives it: mpirun dies with this process, each rank's command with its
 connection to this process.
@@ -22,20 +22,17 @@ from dataclasses import asdict
 from typing import Any
 
 from casync.launcher import hosts, ledger
-from casync.launcher.mpirun import Facts, compose, listen_addresses
+from casync.launcher.mpirun import Launch, listen_addresses
 from casync.launcher.options import Options
 from casync.launcher.output import LinePrinter
 from casync.launcher.rank_entry import LAUNCHER, TOKEN, Unpacker, keep_alive, pack, remove_session
+from casync.launcher.rank_files import RankFiles
 
-__all__ = ["run_job"]
+__all__ = ["Job"]
 
 _CHUNK = 65536
+_PIECE = 1 << 20
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def run_job(options: Options, facts: Facts, environ: Mapping[str, str]) -> int:
-    """Run the job to its end; returns casyncrun's exit status."""
-    return _Job(options, facts, environ).run()
 
 
 class _Connection:
@@ -49,33 +46,52 @@ class _Connection:
         self.hello: dict[str, Any] = {}
 
 
-class _Job:
-    def __init__(self, options: Options, facts: Facts, environ: Mapping[str, str]) -> None:
+class Job:
+    """One job. `stdin` is what each rank's command reads, `results` what `casync.launcher.task` wrote, by rank.
+
+    A job with `stdin` collects results; without, the commands read nothing.
+    """
+
+    def __init__(
+        self, options: Options, launch: Launch, environ: Mapping[str, str], stdin: bytes | None = None
+    ) -> None:
+        self.results: dict[int, bytearray] = {}
         self._options = options
-        self._facts = facts
+        self._launch = launch
         self._environ = environ
+        self._stdin = stdin
+        self._files: RankFiles | None = None
         self._token = secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[int, _Connection] = {}
-        self._printer = LinePrinter(self._write)
+        self._printer = LinePrinter(self._write, _now if options.timestamps else None)
         self._mpirun: subprocess.Popen[bytes] | None = None
-        self._ledger = ledger.Ledger(
+        self.ledger = ledger.Ledger(
             options.num_proc,
-            ledger.Policy(options.start_timeout, options.grace, hold=not facts.mpi.fault_tolerant),
+            ledger.Policy(options.start_timeout, options.grace, hold=not launch.fault_tolerant, starter=launch.starter),
             time.monotonic(),
         )
         self._broken_output = False
 
     def run(self) -> int:
-        launch = compose(self._options, self._facts, self._environ, exports=(LAUNCHER, TOKEN))
-        self._printer.note(launch.note)
+        """Run to the end; returns casyncrun's exit status."""
+        launch = self._launch
+        self._printer.note("\n".join([launch.note, *self._options.remarks]))
+        if self._options.output_folder is not None:
+            try:
+                self._files = RankFiles(self._options.output_folder, self._options.num_proc)
+            except OSError as error:
+                self._printer.note(
+                    f"--output-filename {self._options.output_folder}: {error.filename}: {error.strerror}"
+                )
+                return 1
         if self._options.verbose:
             self._printer.note(launch.shell())
         listener = socket.create_server(("" if launch.remote else "127.0.0.1", 0), backlog=self._options.num_proc + 16)
         port = listener.getsockname()[1]
         addresses = listen_addresses(self._options.networks, launch.remote)
         environ = {k: v for k, v in self._environ.items() if not _of_another_job(k)}
-        environ |= {LAUNCHER: f"{','.join(addresses)}:{port}", TOKEN: self._token}
+        environ |= {**launch.environ, LAUNCHER: f"{','.join(addresses)}:{port}", TOKEN: self._token}
         wake, restore = _catch_signals()
         try:
             self._mpirun = subprocess.Popen(
@@ -100,7 +116,7 @@ class _Job:
             self._clean_up(listener)
 
     def _loop(self) -> int:
-        book = self._ledger
+        book = self.ledger
         while not book.done(time.monotonic()):
             deadline = book.next_deadline()
             timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -118,6 +134,8 @@ class _Job:
 
     def _clean_up(self, listener: socket.socket) -> None:
         listener.close()
+        if self._files is not None:
+            self._files.close()
         for connection in self._ranks.values():
             connection.link.close()
         if self._mpirun is not None and self._mpirun.returncode is None:
@@ -154,23 +172,28 @@ class _Job:
             return False
         connection.rank, connection.hello = rank, hello
         self._ranks[rank] = connection
-        self._do(self._ledger.hello(rank, hello["hostname"], hello["pid"]))
+        self._do(self.ledger.hello(rank, hello["hostname"], hello["pid"]))
         return True
 
     def _frame(self, connection: _Connection, rank: int, kind: str, body: bytes) -> None:
         now = time.monotonic()
         if kind in "OE":
-            self._printer.feed(rank, "stdout" if kind == "O" else "stderr", body)
+            stream = "stdout" if kind == "O" else "stderr"
+            self._printer.feed(rank, stream, body)
+            if self._files is not None:
+                self._files.feed(rank, stream, body)
+        elif kind == "V":
+            self.results.setdefault(rank, bytearray()).extend(body)
         elif kind == "R":
             *lines, connection.report = (connection.report + body).split(b"\n")
             for line in lines:
                 self._reported(rank, line, now)
         elif kind == "T":
-            self._do(self._ledger.stopped(rank, json.loads(body)["stopped"]))
+            self._do(self.ledger.stopped(rank, json.loads(body)["stopped"]))
         elif kind == "X":
             self._printer.finish(rank)
             end = json.loads(body)
-            self._do(self._ledger.exited(rank, end["status"], now, orphaned=end["orphaned"]))
+            self._do(self.ledger.exited(rank, end["status"], now, orphaned=end["orphaned"]))
 
     def _reported(self, rank: int, line: bytes, now: float) -> None:
         try:
@@ -178,24 +201,24 @@ class _Job:
         except ValueError:
             return
         if said.get("initialized"):
-            self._do(self._ledger.initialized(rank))
+            self._do(self.ledger.initialized(rank))
         if "peer" in said:
-            self._do(self._ledger.accused(int(said["peer"]), str(said["why"])))
+            self._do(self.ledger.accused(int(said["peer"]), str(said["why"])))
         if "failing" in said:
-            self._do(self._ledger.failing(rank, str(said["failing"]), now))
+            self._do(self.ledger.failing(rank, str(said["failing"]), now))
 
     def _forget(self, connection: _Connection) -> None:
         self._selector.unregister(connection.link)
         connection.link.close()
         if connection.rank is not None:
             self._printer.finish(connection.rank)
-            self._do(self._ledger.lost(connection.rank, time.monotonic()))
+            self._do(self.ledger.lost(connection.rank, time.monotonic()))
 
     def _of_mpirun(self, pipe: Any, stream: str) -> None:
         data = os.read(pipe.fileno(), _CHUNK)
         if not data:
             self._selector.unregister(pipe)
-        elif self._options.verbose or not self._ledger.explained:
+        elif self._options.verbose or not self.ledger.explained:
             self._printer.raw("stderr" if stream == "stderr" else "stdout", data)
 
     def _reap(self, pidfd: int) -> None:
@@ -205,12 +228,12 @@ class _Job:
         status = self._mpirun.wait()
         if status < 0:
             remove_session(self._mpirun.pid)
-        self._do(self._ledger.mpirun_ended(status, time.monotonic()))
+        self._do(self.ledger.mpirun_ended(status, time.monotonic()))
 
     def _caught(self, wake: int) -> None:
         for number in os.read(wake, 64):
             if number in _SIGNALS:
-                self._do(self._ledger.interrupted(number, time.monotonic()))
+                self._do(self.ledger.interrupted(number, time.monotonic()))
 
     # Actions -------------------------------------------------------------------------------------------------------
 
@@ -244,7 +267,10 @@ class _Job:
             address = next((a for a in seen if not a.startswith("127.")), address)
         for rank, place in hosts.places(located).items():
             where = {**asdict(place), "master_addr": address, "master_port": first.hello["port"]}
-            go = {"place": where, "fault_tolerant": self._facts.mpi.fault_tolerant, "environ": self._terminal(rank)}
+            go = {"place": where, "fault_tolerant": self._launch.fault_tolerant, "environ": self._terminal(rank)}
+            stdin = self._stdin or b""
+            for begin in range(0, len(stdin), _PIECE):
+                self._send(rank, "F", stdin[begin : begin + _PIECE])
             self._send(rank, "G", go)
 
     def _terminal(self, rank: int) -> dict[str, str]:
@@ -254,7 +280,7 @@ class _Job:
         columns = shutil.get_terminal_size().columns - len(f"[{rank}]<stdout>: ")
         return {"COLUMNS": str(max(20, columns)), "TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"}
 
-    def _send(self, rank: int, kind: str, payload: Mapping[str, Any]) -> None:
+    def _send(self, rank: int, kind: str, payload: bytes | Mapping[str, Any]) -> None:
         try:
             self._ranks[rank].link.sendall(pack(kind, payload))
         except OSError:
@@ -269,12 +295,16 @@ class _Job:
             if stream == "stdout" and not self._broken_output:
                 # `casyncrun ... | head`: nobody reads any more, which ends a command of one process too.
                 self._broken_output = True
-                self._do(self._ledger.interrupted(signal.SIGTERM, time.monotonic()))
+                self._do(self.ledger.interrupted(signal.SIGTERM, time.monotonic()))
 
 
 def _of_another_job(name: str) -> bool:
     """Left by an mpirun that this casyncrun runs under: a rank that inherited it would join that job."""
-    return name.startswith(("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_")) and not name.startswith("PMIX_MCA_")
+    return name.startswith(("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_", "PMI_")) and not name.startswith("PMIX_MCA_")
+
+
+def _now() -> str:
+    return time.strftime("%a %b %d %H:%M:%S %Y")
 
 
 def _is_tty(descriptor: int) -> bool:

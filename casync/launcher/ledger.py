@@ -35,7 +35,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Policy:
-    """Durations in seconds; `hold` keeps a failed rank's wrapper alive, for an mpirun that would kill the others."""
+    """Durations in seconds; `hold` keeps a failed rank's wrapper alive, for an mpirun that would kill the others.
+
+    `starter` is what the texts call the program that starts the ranks: mpirun or srun.
+    """
 
     start_timeout: float = 60.0
     grace: float = 15.0
@@ -43,6 +46,7 @@ class Policy:
     interrupt_grace: float = 5.0
     end_grace: float = 3.0
     hold: bool = False
+    starter: str = "mpirun"
 
 
 @dataclass(frozen=True)
@@ -308,6 +312,16 @@ class Ledger:
         """Whether the ledger can say by itself why the job ends, so that mpirun's own account adds only noise."""
         return bool(self._order) or self._expected or self._ended_at is not None
 
+    @property
+    def first_failed(self) -> int | None:
+        """The rank that failed first, if one did."""
+        return self._order[0] if self._order else None
+
+    @property
+    def interrupt(self) -> int | None:
+        """The signal that casyncrun was told to end by, if there was one."""
+        return self._interrupt
+
     def verdict(self) -> Verdict:
         """How the job ended."""
         if all(r.status == 0 for r in self.ranks):
@@ -331,12 +345,14 @@ class Ledger:
             return Verdict(1, self._start_failure)
         if self._mpirun_first:
             took = "and took its ranks with it"
-            return Verdict(_shell_status(self._mpirun or 0) or 1, f"mpirun itself {how(self._mpirun or 0)} {took}")
+            return Verdict(
+                _shell_status(self._mpirun or 0) or 1, f"{self.policy.starter} itself {how(self._mpirun or 0)} {took}"
+            )
         running = [str(r) for r, entry in enumerate(self.ranks) if not entry.ended]
         status = self._mpirun or 0
         return Verdict(
             _shell_status(status) or 1,
-            f"mpirun failed with exit code {_shell_status(status)}: it {how(status)} before rank"
+            f"{self.policy.starter} failed with exit code {_shell_status(status)}: it {how(status)} before rank"
             f"{'s' if len(running) > 1 else ''} {', '.join(running)} had {'ended' if self._started else 'started'}",
         )
 
@@ -369,7 +385,7 @@ class Ledger:
         elif entry.lost:
             text = f"{self._who(rank)} was lost: its connection to casyncrun closed without an exit report"
         elif entry.orphaned:
-            text = f"{self._who(rank)} was ended because mpirun's daemon on that host died"
+            text = f"{self._who(rank)} was ended because {self.policy.starter}'s daemon on that host died"
         elif entry.status is not None:
             text = f"{self._who(rank)} {how(entry.status)}"
         else:
@@ -385,7 +401,7 @@ class Ledger:
             if entry.killed:
                 key = "ended by casyncrun"
             elif entry.orphaned:
-                key = "ended because mpirun's daemon died"
+                key = f"ended because {self.policy.starter}'s daemon died"
             elif entry.status is not None:
                 key = how(entry.status).removeprefix("was ")
             else:
@@ -428,4 +444,7 @@ class Ledger:
             return []
         number = (signal.SIGTERM, signal.SIGKILL)[len(self._mpirun_signals)]
         self._mpirun_signals.append(number)
-        return [Say(f"mpirun has not ended by itself; sending it {number.name}", loud=False), EndMpirun(number)]
+        return [
+            Say(f"{self.policy.starter} has not ended by itself; sending it {number.name}", loud=False),
+            EndMpirun(number),
+        ]

@@ -1,6 +1,7 @@
-"""The mpirun command: found, probed, and composed from the options and the facts of this machine.
+"""The command that starts the ranks: mpirun found, probed, and composed from the options and the facts of this machine.
 
-`compose` is pure: (Options, Facts, environment) -> Launch. `find` and `gather_facts` look at the machine.
+`compose` is pure: (Options, Facts, environment) -> Launch. `find` and `gather_facts` look at the machine. In a Slurm
+allocation mpirun may be unable to reach the other hosts, and then srun starts the ranks (`casync.launcher.slurm`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
+from casync.launcher.hosts import Host
 from casync.launcher.options import Options
+from casync.launcher.slurm import Srun, allocation, compose_srun, find_srun, is_better_than_mpirun
 
 __all__ = [
     "DEFAULTS",
@@ -51,24 +54,27 @@ class MpiNotFound(RuntimeError):
 
 @dataclass(frozen=True)
 class MpiInstall:
-    """One Open MPI: its mpirun, its version, and whether it was built with fault tolerance (ULFM)."""
+    """One Open MPI: its mpirun, its version, and whether it was built with fault tolerance (ULFM) and for Slurm."""
 
     mpirun: str
     version: tuple[int, ...]
     fault_tolerant: bool
     origin: str
+    knows_slurm: bool = False
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the command depends on besides the options."""
+    """What the command depends on besides the options. `mpi` is None only where srun is there instead."""
 
-    mpi: MpiInstall
+    mpi: MpiInstall | None
     python: str
     rank_entry: str
     root: bool
     cores: int
     local_names: frozenset[str]
+    allocation: tuple[Host, ...] = ()
+    srun: Srun | None = None
 
 
 @dataclass(frozen=True)
@@ -114,56 +120,129 @@ DEFAULTS = (
 
 @dataclass(frozen=True)
 class Launch:
-    """The command, and one line that says what was decided about root and oversubscription."""
+    """The command, what its environment needs beside ours, and one line that says what was decided.
+
+    `remote`: ranks may be on other hosts. `by_ssh`: the hosts among them that mpirun reaches by ssh.
+    """
 
     argv: tuple[str, ...]
     note: str
     remote: bool
+    starter: str = "mpirun"
+    fault_tolerant: bool = False
+    by_ssh: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def shell(self) -> str:
         """The command as one line for a shell."""
-        return shlex.join(self.argv)
+        settings = [f"{name}={shlex.quote(value)}" for name, value in self.environ.items()]
+        return " ".join([*settings, shlex.join(self.argv)])
 
 
 def compose(options: Options, facts: Facts, environ: Mapping[str, str], exports: Sequence[str] = ()) -> Launch:
-    """The mpirun command for these options; `exports` are further variables every rank needs."""
-    modern = facts.mpi.version >= (5,)
+    """The command for these options; `exports` are further variables every rank needs."""
+    hosts = options.hosts or facts.allocation
+    named = {host.name for host in hosts}
+    remote = bool(named - facts.local_names) or (not hosts and any(name in environ for name in _RESOURCE_MANAGERS))
+    local_ranks = (
+        _ranks_here(hosts, options.num_proc, facts.local_names) if named & facts.local_names or not remote else 0
+    )
+    settings = _settings(options, facts, environ, local_ranks)
+    notes = [_about_cores(local_ranks, facts.cores)]
+    if facts.allocation and not options.hosts:
+        tasks = sum(host.slots for host in facts.allocation)
+        notes.append(f"Slurm gave {len(hosts)} host{'s' * (len(hosts) > 1)} for {tasks} task{'s' * (tasks > 1)}")
+        mpi = facts.mpi
+        if is_better_than_mpirun(facts.srun, mpi is not None, mpi is not None and mpi.knows_slurm, remote):
+            return _by_srun(options, facts, settings, notes)
+    return _by_mpirun(options, facts, environ, exports, settings, notes, remote, local_ranks)
+
+
+def _settings(options: Options, facts: Facts, environ: Mapping[str, str], local_ranks: int) -> list[tuple[str, str]]:
+    """Open MPI's settings, without those that the user made."""
+    conditions = {
+        "always": True,
+        "fault_tolerant": facts.mpi is not None and facts.mpi.fault_tolerant,
+        "oversubscribed": local_ranks > facts.cores,
+    }
+    networks = [("btl_tcp_if_include", ",".join(options.networks))] if options.networks else []
+    return networks + [
+        (default.name, default.value)
+        for default in DEFAULTS
+        if conditions[default.when] and not _chosen(default.name, options.mpi_args, environ)
+    ]
+
+
+def _by_srun(options: Options, facts: Facts, settings: Sequence[tuple[str, str]], notes: list[str]) -> Launch:
+    """srun passes on its environment, so Open MPI's settings and the exports go there."""
+    assert facts.srun is not None
+    entry = (facts.python, "-I", "-S", facts.rank_entry, "--", *options.command)
+    argv = compose_srun(facts.srun.path, options.num_proc, facts.allocation, entry)
+    given = dict(item.split("=", 1) for item in options.exports if "=" in item)
+    notes.append("srun starts the ranks (--mpi=pmix)")
+    if options.mpi_args:
+        notes.append("--mpi-args and --binding-args are mpirun's and have no effect")
+    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | given
+    return Launch(tuple(argv), "; ".join(notes), True, "srun", environ=environ)
+
+
+def _by_mpirun(
+    options: Options,
+    facts: Facts,
+    environ: Mapping[str, str],
+    exports: Sequence[str],
+    settings: Sequence[tuple[str, str]],
+    notes: list[str],
+    remote: bool,
+    local_ranks: int,
+) -> Launch:
+    mpi = facts.mpi
+    if mpi is None:
+        raise MpiNotFound(
+            "no mpirun of Open MPI found, and srun takes its hosts from Slurm: leave out -H and --hostfile"
+        )
+    modern = mpi.version >= (5,)
     runtime = "--prtemca" if modern else "--mca"
-    named = {host.name for host in options.hosts}
-    remote = bool(named - facts.local_names) or any(name in environ for name in _RESOURCE_MANAGERS if not options.hosts)
-    local_ranks = _ranks_here(options, facts) if not remote or named & facts.local_names else 0
-    oversubscribed = local_ranks > facts.cores
-    notes = []
-    argv = [facts.mpi.mpirun]
+    ssh = "plm_ssh" if modern else "plm_rsh"
+    by_slurm = bool(facts.allocation) and mpi.knows_slurm
+    # Slurm tells mpirun its hosts itself.
+    hosts = options.hosts or (() if by_slurm or not remote else facts.allocation)
+    argv = [mpi.mpirun]
     if facts.root:
         argv.append("--allow-run-as-root")
-        notes.append("running as root (--allow-run-as-root)")
-    if facts.mpi.fault_tolerant:
+        notes.insert(0, "running as root (--allow-run-as-root)")
+    if mpi.fault_tolerant:
         argv += ["--with-ft", "ulfm"]
     argv += ["-n", str(options.num_proc)]
-    if options.hosts:
-        argv += ["-H", ",".join(f"{host.name}:{host.slots}" for host in options.hosts)]
+    if hosts:
+        argv += ["-H", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
     if not _given(options.mpi_args, "--map-by", "-map-by"):
         # Hosts that the user named say their slots; without hosts mpirun would refuse more ranks than cores.
-        argv += ["--map-by", "slot" if options.hosts else "slot:OVERSUBSCRIBE"]
+        argv += ["--map-by", "slot" if hosts else "slot:OVERSUBSCRIBE"]
     if not _given(options.mpi_args, "--bind-to", "-bind-to"):
         argv += ["--bind-to", "none"]  # else one or two ranks are pinned to one core each, with all their threads
-    notes.append(_about_cores(local_ranks, facts.cores))
     if options.rsh_agent:
-        argv += [runtime, "plm_ssh_agent" if modern else "plm_rsh_agent", options.rsh_agent]
+        argv += [runtime, f"{ssh}_agent", options.rsh_agent]
+    # No -o: daemons that start further daemons are handed this without what follows a `=` (seen with 5.0.11).
+    arguments = ["-p", str(options.ssh_port)] if options.ssh_port is not None else []
+    arguments += ["-i", options.ssh_identity_file] if options.ssh_identity_file is not None else []
+    if arguments:
+        argv += [runtime, f"{ssh}_args", " ".join(arguments)]
     if options.networks:
-        networks = ",".join(options.networks)
-        argv += [runtime, "prte_if_include" if modern else "oob_tcp_if_include", networks]
-        argv += ["--mca", "btl_tcp_if_include", networks]
-    conditions = {"always": True, "fault_tolerant": facts.mpi.fault_tolerant, "oversubscribed": oversubscribed}
-    for default in DEFAULTS:
-        if conditions[default.when] and not _chosen(default.name, options.mpi_args, environ):
-            argv += ["--mca", default.name, default.value]
+        argv += [runtime, "prte_if_include" if modern else "oob_tcp_if_include", ",".join(options.networks)]
+    for name, value in settings:
+        argv += ["--mca", name, value]
     for item in _exports(options, environ, remote, exports):
         argv += ["-x", item]
     argv += options.mpi_args
     argv += [facts.python, "-I", "-S", facts.rank_entry, "--", *options.command]
-    return Launch(tuple(argv), "; ".join(notes), remote)
+    own_agent = options.rsh_agent or _chosen(f"{ssh}_agent", options.mpi_args, environ)
+    by_ssh = () if by_slurm or own_agent else tuple(host.name for host in hosts if host.name not in facts.local_names)
+    further = {}
+    if by_slurm and remote:
+        # mpirun has srun start `prted`, by that name.
+        further["PATH"] = os.pathsep.join([os.path.dirname(mpi.mpirun), environ.get("PATH", os.defpath)])
+    return Launch(tuple(argv), "; ".join(notes), remote, "mpirun", mpi.fault_tolerant, by_ssh, further)
 
 
 def _about_cores(ranks: int, cores: int) -> str:
@@ -173,15 +252,15 @@ def _about_cores(ranks: int, cores: int) -> str:
     return f"{ranks} rank{'s' * (ranks > 1)} on the {cores} core{'s' * (cores > 1)} of this host: {fits}"
 
 
-def _ranks_here(options: Options, facts: Facts) -> int:
+def _ranks_here(hosts: Sequence[Host], num_proc: int, local_names: frozenset[str]) -> int:
     """How many ranks this host gets when hosts are filled in order."""
-    left, here = options.num_proc, 0
-    for host in options.hosts:
+    left, here = num_proc, 0
+    for host in hosts:
         taken = min(left, host.slots)
         left -= taken
-        if host.name in facts.local_names:
+        if host.name in local_names:
             here += taken
-    return here if options.hosts else options.num_proc
+    return here if hosts else num_proc
 
 
 def _given(mpi_args: Sequence[str], *names: str) -> bool:
@@ -190,8 +269,10 @@ def _given(mpi_args: Sequence[str], *names: str) -> bool:
 
 def _chosen(name: str, mpi_args: Sequence[str], environ: Mapping[str, str]) -> bool:
     pairs = zip(mpi_args, mpi_args[1:], strict=False)
-    flags = ("--mca", "-mca", "--gmca", "-gmca", "--omca", "-omca")
-    return f"OMPI_MCA_{name}" in environ or any(flag in flags and word == name for flag, word in pairs)
+    flags = ("--mca", "-mca", "--gmca", "-gmca", "--omca", "-omca", "--prtemca")
+    return bool({f"OMPI_MCA_{name}", f"PRTE_MCA_{name}"} & set(environ)) or any(
+        flag in flags and word == name for flag, word in pairs
+    )
 
 
 def _exports(options: Options, environ: Mapping[str, str], remote: bool, further: Sequence[str]) -> list[str]:
@@ -252,21 +333,39 @@ def _version_of(mpirun: str) -> tuple[int, ...] | None:
     return tuple(int(part) for part in match[1].split(".")) if match else None
 
 
+def _knows_slurm(mpirun: str) -> bool:
+    listed = [_output([str(Path(mpirun).with_name(name))]) for name in ("prte_info", "ompi_info")]
+    return any(re.search(r"\bplm: slurm\b", text) for text in listed)
+
+
 def _fault_tolerant(mpirun: str) -> bool:
     info = Path(mpirun).with_name("ompi_info")
     return re.search(r"(FT MPI|Fault Tolerance) support: yes", _output([str(info)])) is not None
 
 
 def gather_facts(environ: Mapping[str, str]) -> Facts:
-    """Look at this machine."""
+    """Look at this machine. HostError for a Slurm allocation that cannot be read."""
     name = socket.gethostname()
+    allocated = allocation(environ)
+    srun = find_srun(environ) if allocated else None
+    mpi: MpiInstall | None
+    try:
+        mpi = find(environ)
+    except MpiNotFound:
+        if srun is None or not srun.pmix:
+            raise
+        mpi = None
+    if mpi is not None and allocated:
+        mpi = replace(mpi, knows_slurm=_knows_slurm(mpi.mpirun))
     return Facts(
-        mpi=find(environ),
+        mpi=mpi,
         python=sys.executable,
         rank_entry=str(Path(__file__).with_name("rank_entry.py")),
         root=os.geteuid() == 0,
         cores=len(os.sched_getaffinity(0)),
         local_names=frozenset({"localhost", name, name.partition(".")[0], *_addresses().values()}),
+        allocation=allocated,
+        srun=srun,
     )
 
 

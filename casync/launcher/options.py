@@ -1,6 +1,7 @@
 """The command line of casyncrun as a plain frozen value.
 
-`parse` reads no file but the hostfile, no environment, and starts nothing, so a command line is tested as data.
+`parse` reads no file but those that the line names, no environment, and starts nothing, so a command line is tested as
+data. What each flag means stands in `casync.launcher.flags`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import casync
+from casync.launcher.config_file import ConfigFileError, read_settings
+from casync.launcher.flags import FLAGS, Flag, Nothing, Refused, Variable
 from casync.launcher.hosts import Host, HostError, parse_hostfile, parse_hosts
 
 __all__ = ["Options", "UsageError", "build_parser", "parse"]
@@ -32,10 +35,15 @@ class Options:
     hosts: tuple[Host, ...] = ()
     exports: tuple[str, ...] = ()
     rsh_agent: str | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
     mpi_args: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     start_timeout: float = 60.0
     grace: float = 15.0
+    output_folder: str | None = None
+    timestamps: bool = False
+    remarks: tuple[str, ...] = ()
     dry_run: bool = False
     check_build: bool = False
     verbose: bool = False
@@ -44,6 +52,31 @@ class Options:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+
+class _ReadConfigFile(argparse.Action):
+    """Takes the file's settings here, so that flags after it win and flags before it lose."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        try:
+            settings = read_settings(Path(values).read_text(encoding="utf-8"))
+        except (ConfigFileError, UnicodeDecodeError) as error:
+            raise UsageError(f"--config-file {values}: {error}") from None
+        except OSError as error:
+            raise UsageError(f"--config-file {values}: {error.strerror}") from None
+        for name, value in settings.items():
+            setattr(namespace, name, value)
+
+
+_GROUPS = {
+    "job": "the job",
+    "output": "output",
+    "hosts": "reaching other hosts",
+    "mpi": "MPI",
+    "diagnostics": "timeline and stalls",
+    "tuning": "tuning",
+    "elastic": "elastic jobs",
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -57,103 +90,97 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("-v", "--version", action="version", version=f"casyncrun {casync.__version__}")
-    parser.add_argument(
-        "-np", "--num-proc", type=int, metavar="N", help="ranks to start (default: every slot of the hosts)"
-    )
-    hosts = parser.add_mutually_exclusive_group()
-    hosts.add_argument(
-        "-H", "--hosts", metavar="h1:2,h2:2", help="hosts and how many ranks each takes (default: this one)"
-    )
-    hosts.add_argument("-hostfile", "--hostfile", metavar="FILE", help="a file of lines `HOST slots=N`")
-    parser.add_argument(
-        "-x",
-        dest="exports",
-        action="append",
-        default=[],
-        metavar="VAR[=VALUE]",
-        help="give the ranks on other hosts this variable; may be repeated",
-    )
-    parser.add_argument("--rsh-agent", metavar="PROGRAM", help="what starts a remote shell (default: ssh)")
-    parser.add_argument(
-        "--mpi-args", action="append", default=[], metavar="ARGS", help="further arguments of mpirun, in one string"
-    )
-    parser.add_argument(
-        "--network-interface",
-        "--network-interfaces",
-        "--nics",
-        dest="networks",
-        action="append",
-        default=[],
-        metavar="NET",
-        help="interfaces or subnets that ranks and daemons may use, e.g. eth0 or 10.0.0.0/16",
-    )
-    parser.add_argument(
-        "--timeout-start",
-        "--start-timeout",
-        dest="start_timeout",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="seconds within which every rank must have started (default: 60)",
-    )
-    parser.add_argument(
-        "--grace",
-        type=float,
-        default=15.0,
-        metavar="S",
-        help="seconds that the other ranks have to leave by themselves after one failed (default: 15)",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the mpirun line, quoted for a shell, and start nothing"
-    )
-    parser.add_argument("-cb", "--check-build", action="store_true", help="print what this installation was built with")
-    parser.add_argument(
-        "--verbose",
-        action="store_true",
-        help="show the mpirun line, ranks as they start and end, and all of mpirun's output",
-    )
+    groups = {name: parser.add_argument_group(title) for name, title in _GROUPS.items()}
+    for flag in FLAGS:
+        arguments = dict(flag.arguments)
+        if flag.dest == "config_file":
+            arguments["action"] = _ReadConfigFile
+        text = flag.help.replace("%", "%%")
+        groups[flag.group].add_argument(*flag.names, **{"dest": flag.dest, "default": None, **arguments}, help=text)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what each rank runs")
     return parser
 
 
-def parse(argv: Sequence[str]) -> Options:
-    """The command line (without the program's name) as a value; UsageError where it cannot be meant."""
+def parse(argv: Sequence[str], allocated: Sequence[Host] = ()) -> Options:
+    """The command line (without the program's name) as a value; UsageError where it cannot be meant.
+
+    `allocated` are the hosts of the job that this is part of: where the line names none, their slots count.
+    """
     given = build_parser().parse_args(list(argv))
     command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
-    hosts = _hosts(given.hosts, given.hostfile)
-    slots = sum(host.slots for host in hosts)
-    num_proc = given.num_proc if given.num_proc is not None else slots
+    effects = [(flag, getattr(given, flag.dest)) for flag in FLAGS if getattr(given, flag.dest) is not None]
+    for flag, _ in effects:
+        if isinstance(flag.effect, Refused):
+            raise UsageError(f"{flag.spelling} is not available: {flag.effect.instead}")
+    if given.hosts is not None and given.hostfile is not None:
+        raise UsageError("--hostfile is not allowed with --hosts: name the hosts in one place")
+    named = _hosts(given.hosts, given.hostfile)
+    hosts = named or tuple(allocated)
     if not given.check_build:
-        if given.num_proc is None and not hosts:
-            raise UsageError("say how many ranks to start: -np N")
-        if num_proc < 1:
-            raise UsageError(f"-np {num_proc}: at least one rank")
-        if hosts and num_proc > slots:
-            raise UsageError(
-                f"-np {num_proc} is more than the {slots} slots of the hosts; raise HOST:SLOTS or lower -np"
-            )
+        _check_size(given.num_proc, hosts, "raise HOST:SLOTS" if named else "ask Slurm for more tasks")
         if not command:
             raise UsageError("no command to run")
-    for item in given.exports:
+    exports = given.exports or []
+    for item in exports:
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*(=|$)", item):
             raise UsageError(f"-x {item}: not VAR or VAR=VALUE")
-    for name in ("start_timeout", "grace"):
-        if getattr(given, name) < 0:
-            raise UsageError(f"{name.replace('_', ' ')} {getattr(given, name)}: not a duration")
+    durations = {"start_timeout": given.start_timeout, "grace": given.grace}
+    for name, seconds in durations.items():
+        if seconds is not None and seconds < 0:
+            raise UsageError(f"{name.replace('_', ' ')} {seconds}: not a duration")
+    if given.rsh_agent is not None and (given.ssh_port is not None or given.ssh_identity_file is not None):
+        raise UsageError(f"--ssh-port and --ssh-identity-file are ssh's: give them to {given.rsh_agent} itself")
     return Options(
         command=command,
-        num_proc=num_proc,
-        hosts=hosts,
-        exports=tuple(given.exports),
+        num_proc=given.num_proc if given.num_proc is not None else sum(host.slots for host in hosts),
+        hosts=named,
+        exports=(*_variables(effects), *exports),
         rsh_agent=given.rsh_agent,
-        mpi_args=tuple(word for text in given.mpi_args for word in shlex.split(text)),
-        networks=tuple(net.strip() for text in given.networks for net in text.split(",") if net.strip()),
-        start_timeout=given.start_timeout,
-        grace=given.grace,
-        dry_run=given.dry_run,
-        check_build=given.check_build,
-        verbose=given.verbose,
+        ssh_port=given.ssh_port,
+        ssh_identity_file=given.ssh_identity_file,
+        mpi_args=tuple(
+            word for text in (given.mpi_args or []) + (given.binding_args or []) for word in shlex.split(text)
+        ),
+        networks=tuple(net.strip() for text in given.networks or [] for net in text.split(",") if net.strip()),
+        **{name: seconds for name, seconds in durations.items() if seconds is not None},
+        output_folder=given.output_filename,
+        timestamps=bool(given.prefix_output_with_timestamp),
+        remarks=_remarks(effects),
+        dry_run=bool(given.dry_run),
+        check_build=bool(given.check_build),
+        verbose=bool(given.verbose),
     )
+
+
+def _check_size(num_proc: int | None, hosts: Sequence[Host], remedy: str) -> None:
+    slots = sum(host.slots for host in hosts)
+    if num_proc is None and not hosts:
+        raise UsageError("say how many ranks to start: -np N")
+    if num_proc is not None and num_proc < 1:
+        raise UsageError(f"-np {num_proc}: at least one rank")
+    if num_proc is not None and hosts and num_proc > slots:
+        listed = ", ".join(f"{host.name}:{host.slots}" for host in hosts[:8]) + ", ..." * (len(hosts) > 8)
+        raise UsageError(
+            f"-np {num_proc} is more than the {slots} slots of the hosts ({listed}); {remedy} or lower -np"
+        )
+
+
+def _variables(effects: Sequence[tuple[Flag, Any]]) -> tuple[str, ...]:
+    """`VAR=VALUE` of the flags that become variables; of two for one variable the later in the table wins."""
+    found: dict[str, str] = {}
+    for flag, value in effects:
+        if isinstance(flag.effect, Variable) and (text := flag.effect.text(value)) is not None:
+            found[flag.effect.name] = text
+    return tuple(f"{name}={text}" for name, text in found.items())
+
+
+def _remarks(effects: Sequence[tuple[Flag, Any]]) -> tuple[str, ...]:
+    """One line for the flags without effect, per reason."""
+    by_reason: dict[str, list[str]] = {}
+    for flag, _ in effects:
+        if isinstance(flag.effect, Nothing):
+            by_reason.setdefault(flag.effect.why, []).append(flag.spelling)
+    return tuple(f"{', '.join(names)}: no effect: {why}" for why, names in by_reason.items())
 
 
 def _hosts(listed: str | None, file: str | None) -> tuple[Host, ...]:

@@ -1,7 +1,8 @@
 """Output of many ranks on one terminal: whole lines, each with `[rank]<stdout>: ` before it.
 
-Rank 0 may draw a progress bar: its carriage returns pass, and the bar's line is closed before another rank writes. The
-other ranks' redrawn lines appear once, as a terminal would show them at the end.
+With timestamps the time stands before that. Rank 0 may draw a progress bar: its carriage returns pass, and the bar's
+line is closed before another rank writes. The other ranks' redrawn lines appear once, as a terminal would show them at
+the end.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ _ERASE_LINE = b"\x1b[2K"
 
 
 class LinePrinter:
-    """Turns pieces of output into prefixed lines. `write(stream, data)` gets stream "stdout" or "stderr"."""
+    """Turns pieces of output into prefixed lines. `write(stream, data)` gets stream "stdout" or "stderr".
 
-    def __init__(self, write: Callable[[str, bytes], None]) -> None:
+    `clock`, if given, is asked for the text that stands before each line.
+    """
+
+    def __init__(self, write: Callable[[str, bytes], None], clock: Callable[[], str] | None = None) -> None:
         self._write = write
+        self._clock = clock
         self._partial: dict[tuple[int, str], bytes] = {}
         self._open: tuple[int, str] | None = None  # whose unfinished line the cursor stands in
 
@@ -67,14 +72,14 @@ class LinePrinter:
         else:
             start = b"\r" if self._open == key else b""
             self._close_open(key)
-            self._write(key[1], start + _prefix(key) + shown + b"\n")
+            self._write(key[1], start + self._prefix(key) + shown + b"\n")
         if self._open == key:
             self._open = None
 
     def _redraw(self, key: tuple[int, str], shown: bytes) -> None:
         self._close_open(key)
         erase = _ERASE_LINE if shown.startswith(_ERASE_LINE) else b""  # ours would be erased with the rest
-        self._write(key[1], b"\r" + erase + _prefix(key) + shown.removeprefix(erase))
+        self._write(key[1], b"\r" + erase + self._prefix(key) + shown.removeprefix(erase))
         self._open = key
 
     def _close_open(self, key: tuple[int, str] | None) -> None:
@@ -82,6 +87,5 @@ class LinePrinter:
             self._write(self._open[1], b"\n")
             self._open = None
 
-
-def _prefix(key: tuple[int, str]) -> bytes:
-    return f"[{key[0]}]<{key[1]}>: ".encode()
+    def _prefix(self, key: tuple[int, str]) -> bytes:
+        return f"{self._clock() if self._clock else ''}[{key[0]}]<{key[1]}>: ".encode()

@@ -27,11 +27,24 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["LAUNCHER", "TOKEN", "REPORT_FD", "Unpacker", "keep_alive", "main", "pack", "rank_names", "remove_session"]
+__all__ = [
+    "LAUNCHER",
+    "REPORT_FD",
+    "RESULT_FD",
+    "TOKEN",
+    "Unpacker",
+    "keep_alive",
+    "main",
+    "mpi_place",
+    "pack",
+    "rank_names",
+    "remove_session",
+]
 
 LAUNCHER = "CASYNC_LAUNCHER"  # "address,address,...:port" of casyncrun
 TOKEN = "CASYNC_LAUNCHER_TOKEN"  # proves that a connection comes from this job
 REPORT_FD = "CASYNC_REPORT_FD"  # where the command may write lines for casyncrun, see casync.launcher.report
+RESULT_FD = "CASYNC_RESULT_FD"  # the file into which casync.launcher.task writes what its function returned
 
 _HEADER = struct.Struct("!BI")
 _CHUNK = 65536
@@ -45,8 +58,8 @@ _UNREACHABLE = 97
 def pack(kind: str, payload: bytes | Mapping[str, Any] = b"") -> bytes:
     """One frame: a letter for its kind, a length, and bytes or JSON.
 
-    From a rank: H hello, O stdout, E stderr, R report line, T stopped or continued, X exit.
-    To a rank: G go, S signal, K kill.
+    From a rank: H hello, O stdout, E stderr, R report line, T stopped or continued, V a piece of its result, X exit.
+    To a rank: F a piece of what the command finds on its stdin, G go, S signal, K kill.
     """
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     return _HEADER.pack(ord(kind), len(body)) + body
@@ -79,46 +92,54 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 def rank_names(place: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that tell the command its place; torch's own names only where the user has not set them."""
+    """The variables that tell the command its place; torch's address only where the user has not set one."""
     names: dict[str, str] = {"PYTHONUNBUFFERED": environ.get("PYTHONUNBUFFERED", "1")}
     for key in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "hostname"):
-        for prefix in ("CASYNC", "HOROVOD"):
-            names[f"{prefix}_{key.upper()}"] = str(place[key])
+        if place.get(key) is not None:
+            names |= {f"{prefix}_{key.upper()}": str(place[key]) for prefix in ("CASYNC", "HOROVOD")}
     names["HOROVOD_CONTROLLER"] = names["HOROVOD_CPU_OPERATIONS"] = "mpi"
     torch_names = {
         "RANK": place["rank"],
         "WORLD_SIZE": place["size"],
-        "LOCAL_RANK": place["local_rank"],
-        "LOCAL_WORLD_SIZE": place["local_size"],
-        "MASTER_ADDR": place.get("master_addr"),
-        "MASTER_PORT": place.get("master_port"),
+        "LOCAL_RANK": place.get("local_rank"),
+        "LOCAL_WORLD_SIZE": place.get("local_size"),
     }
-    names.update({k: str(v) for k, v in torch_names.items() if v is not None and k not in environ})
-    return names
+    address = {"MASTER_ADDR": place.get("master_addr"), "MASTER_PORT": place.get("master_port")}
+    torch_names |= {name: value for name, value in address.items() if name not in environ}
+    return names | {name: str(value) for name, value in torch_names.items() if value is not None}
 
 
 def _prctl_death_signal(number: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-def _mpi_place(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What mpirun told this process about its place."""
-    try:
-        rank = int(environ["OMPI_COMM_WORLD_RANK"])
-        size = int(environ["OMPI_COMM_WORLD_SIZE"])
-        local_rank = int(environ["OMPI_COMM_WORLD_LOCAL_RANK"])
-        local_size = int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
-    except KeyError as error:
-        raise SystemExit(
-            f"casync.launcher.rank_entry: {error.args[0]} is not set; start it through casyncrun"
-        ) from None
-    return {
-        "rank": rank,
-        "size": size,
-        "local_rank": local_rank,
-        "local_size": local_size,
-        "hostname": socket.gethostname(),
-    }
+# The variables in which whoever started a rank says rank, size, local rank and (Slurm does not) local size.
+_STARTERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
+    ("PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID", ""),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
+)
+
+
+def mpi_place(environ: Mapping[str, str], hostname: str) -> dict[str, Any]:
+    """What the environment says of this process's place. None for what it does not say of its host.
+
+    LookupError where it does not even say rank and size.
+    """
+    for rank, size, local_rank, local_size in _STARTERS:
+        if rank in environ and size in environ:
+            return {
+                "rank": int(environ[rank]),
+                "size": int(environ[size]),
+                "local_rank": int(environ[local_rank]) if local_rank in environ else None,
+                "local_size": int(environ[local_size]) if local_size in environ else None,
+                "hostname": hostname,
+            }
+    names = ", ".join(dict.fromkeys(starter[0] for starter in _STARTERS))
+    raise LookupError(f"none of {names} is set; start it through casyncrun")
 
 
 def _free_port() -> int:
@@ -158,6 +179,7 @@ class _Rank:
         self._status: int | None = None
         self._leash_broken = False
         self._orphaned = False
+        self._input: int | None = None
 
     def send(self, kind: str, payload: bytes | Mapping[str, Any] = b"") -> None:
         """Send one frame; a broken connection ends the rank, it does not raise."""
@@ -175,6 +197,10 @@ class _Rank:
             if not data:
                 raise SystemExit(1)
             for kind, body in self._frames.feed(data):
+                if kind == "F":
+                    if self._input is None:
+                        self._input = os.memfd_create("casync.run")
+                    _write_all(self._input, body)
                 if kind == "G":
                     return dict(json.loads(body))
                 if kind == "K":
@@ -194,14 +220,21 @@ class _Rank:
         environ.update(rank_names(go["place"], environ))
         environ.update(go.get("environ", {}))
         environ[REPORT_FD] = str(report_write)
+        passed = [report_write]
+        stdin = subprocess.DEVNULL  # mpirun 5.0.11 never passes on the end of its stdin: a reader would hang
+        if self._input is not None:
+            os.lseek(self._input, 0, os.SEEK_SET)
+            stdin = self._input
+            passed.append(os.memfd_create("casync.run result"))
+            environ[RESULT_FD] = str(passed[-1])
         try:
             self._child = subprocess.Popen(
                 list(command),
-                stdin=subprocess.DEVNULL,  # mpirun 5.0.11 never passes on the end of its stdin: a reader would hang
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=environ,
-                pass_fds=(report_write,),
+                pass_fds=passed,
                 preexec_fn=functools.partial(_before_exec, self._group, os.getpid()),
             )
         except OSError as error:
@@ -216,8 +249,15 @@ class _Rank:
         self._selector.register(self._connection, selectors.EVENT_READ)
         self._selector.register(wake_read, selectors.EVENT_READ)
         self._loop(pipes, wake_read)
+        for result in passed[1:]:
+            self._send_result(result)
         assert self._status is not None
         return self._status
+
+    def _send_result(self, result: int) -> None:
+        os.lseek(result, 0, os.SEEK_SET)
+        while data := os.read(result, _CHUNK):
+            self.send("V", data)
 
     def _loop(self, pipes: dict[int, str], wake_read: int) -> None:
         deadline: float | None = None
@@ -315,7 +355,10 @@ class _Rank:
         self._connection.close()
         if self._leash_broken and os.getppid() == self._parent:
             # casyncrun died without a word. A remote prted outlives mpirun, so ask the one that started us to end.
-            os.kill(self._parent, signal.SIGTERM)
+            try:
+                os.kill(self._parent, signal.SIGTERM)
+            except PermissionError:
+                return 1  # Slurm's own daemon, which ends its step by itself
             self._wait_for_parent()
         if os.getppid() != self._parent:
             remove_session(self._parent)
@@ -336,6 +379,11 @@ class _Rank:
         deadline = time.monotonic() + _PARENT_SECONDS
         while os.getppid() == self._parent and time.monotonic() < deadline:
             time.sleep(0.01)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def remove_session(daemon: int) -> None:
@@ -385,11 +433,11 @@ def _before_exec(group: int, wrapper: int) -> None:
         os._exit(1)
 
 
-def _alone(command: Sequence[str]) -> int:
-    place = _mpi_place(os.environ)
-    # mpirun fills hosts in order, so with equal hosts the host's index follows from the rank.
-    place["cross_rank"] = place["rank"] // place["local_size"]
-    place["cross_size"] = -(-place["size"] // place["local_size"])
+def _alone(command: Sequence[str], place: dict[str, Any]) -> int:
+    if place["local_size"]:
+        # mpirun fills hosts in order, so with equal hosts the host's index follows from the rank.
+        place["cross_rank"] = place["rank"] // place["local_size"]
+        place["cross_size"] = -(-place["size"] // place["local_size"])
     os.environ.update(rank_names(place, os.environ))
     try:
         os.execvp(command[0], list(command))
@@ -404,12 +452,16 @@ def main(argv: Sequence[str]) -> int:
     if not command:
         sys.stderr.write("usage: rank_entry.py -- COMMAND ...\n")
         return 2
+    try:
+        place = mpi_place(os.environ, socket.gethostname())
+    except LookupError as error:
+        sys.stderr.write(f"casync.launcher.rank_entry: {error.args[0]}\n")
+        return 1
     where = os.environ.get(LAUNCHER)
     if where is None:
-        return _alone(command)
+        return _alone(command, place)
     # mpirun or prted dying is a SIGTERM here, not a SIGKILL: the handler still has to kill the command's group.
     _prctl_death_signal(signal.SIGTERM)
-    place = _mpi_place(os.environ)
     try:
         connection = _connect(where)
     except OSError as error:

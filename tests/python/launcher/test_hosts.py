@@ -24,3 +24,10 @@ def test_places_do_not_depend_on_the_order_in_which_ranks_were_heard_of() -> Non
 
 def test_a_bracketed_address_is_one_name() -> None:
     assert parse_hosts("[fe80::1]:2") == (Host("[fe80::1]", 2),)
+
+
+def test_unknown_local_ranks_count_within_their_host() -> None:
+    found = places({0: ("a", None), 1: ("b", None), 2: ("a", None)})
+    assert [(p.local_rank, p.local_size, p.cross_rank, p.cross_size) for _, p in sorted(found.items())] == [
+        (0, 2, 0, 2), (0, 1, 1, 2), (1, 2, 0, 1)
+    ]  # fmt: skip

@@ -120,12 +120,38 @@ def test_the_first_exit_status_is_casyncruns_own(casyncrun: Runner) -> None:
     assert re.search(r"Process name: rank 1 on host \S+\n.*Exit code: 3", done.stderr)
 
 
-def test_a_command_that_does_not_exist_is_127(casyncrun: Runner) -> None:
-    command = [sys.executable, "-m", "casync", "run", "-np", "2", "no-such-command", casyncrun.marker]
-    process = casyncrun.start_command(command)
+def test_a_command_that_goes_away_before_it_starts_is_127(casyncrun: Runner, tmp_path: Path) -> None:
+    command = tmp_path / "command"
+    command.write_text("#!/no/such/interpreter\n")
+    command.chmod(0o755)
+    process = casyncrun.start_command(
+        [sys.executable, "-m", "casync", "run", "-np", "2", str(command), casyncrun.marker]
+    )
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 127
-    assert "[0]<stderr>: casyncrun: cannot start no-such-command: No such file or directory" in errors
+    assert f"[0]<stderr>: casyncrun: cannot start {command}: No such file or directory" in errors
+
+
+def test_output_goes_to_files_too_and_may_carry_the_time(casyncrun: Runner, tmp_path: Path) -> None:
+    script = """
+        import os, sys
+        print("out", os.environ["CASYNC_RANK"])
+        print("err", os.environ["CASYNC_RANK"], file=sys.stderr, end="")
+    """
+    done = casyncrun.run(script, "-np", "11", "--output-filename", "logs/run", "-prefix-timestamp", timeout=120)
+    assert done.returncode == 0, done.stderr
+    for rank in range(11):
+        folder = tmp_path / "logs" / "run" / f"rank.{rank:02}"
+        assert (folder / "stdout").read_text() == f"out {rank}\n"
+        assert (folder / "stderr").read_text() == f"err {rank}"
+        assert re.search(rf"^\w{{3}} \w{{3}} \d\d [\d:]{{8}} \d{{4}}\[{rank}\]<stdout>: out {rank}$", done.stdout, re.M)
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_the_start(casyncrun: Runner, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = casyncrun.run("pass", "-np", "2", "--output-filename", "file/logs")
+    assert done.returncode == 1
+    assert "--output-filename file/logs: " in done.stderr and "Not a directory" in done.stderr
 
 
 @pytest.mark.parametrize("death", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(3)"])
@@ -187,12 +213,14 @@ def test_without_ulfm_survivors_still_leave_by_themselves(casyncrun: Runner, tmp
     starter.write_text(
         textwrap.dedent("""
         import dataclasses, os, sys
-        from casync.launcher.job import run_job
-        from casync.launcher.mpirun import gather_facts
+        from casync.launcher.job import Job
+        from casync.launcher.mpirun import compose, gather_facts
         from casync.launcher.options import parse
+        from casync.launcher.rank_entry import LAUNCHER, TOKEN
         facts = gather_facts(os.environ)
         facts = dataclasses.replace(facts, mpi=dataclasses.replace(facts.mpi, fault_tolerant=False))
-        sys.exit(run_job(parse(sys.argv[1:]), facts, os.environ))
+        options = parse(sys.argv[1:])
+        sys.exit(Job(options, compose(options, facts, os.environ, (LAUNCHER, TOKEN)), os.environ).run())
         """)
     )
     body = "r=$CASYNC_RANK; test $r = 1 && kill -9 $$; sleep 0.5; echo left $r; exit 4"

@@ -58,6 +58,18 @@ def test_line(argv: list[str], expected: str) -> None:
     assert line(*argv) == expected
 
 
+def test_port_and_key_go_to_ssh() -> None:
+    launch = compose(parse(["-H", "h1:1,me:1", "-p", "2222", "-i", "/key", "a"]), FACTS, {})
+    assert "--prtemca plm_ssh_args '-p 2222 -i /key'" in launch.shell()
+    assert launch.by_ssh == ("h1",)
+
+
+def test_hosts_are_not_tried_where_something_else_than_ssh_reaches_them() -> None:
+    assert compose(parse(["-H", "h1:1", "--rsh-agent", "r", "a"]), FACTS, {}).by_ssh == ()
+    assert compose(parse(["-H", "h1:1", "--mpi-args", "--prtemca plm_ssh_agent r", "a"]), FACTS, {}).by_ssh == ()
+    assert compose(parse(["-H", "h1:1", "a"]), FACTS, {"PRTE_MCA_plm_ssh_agent": "r"}).by_ssh == ()
+
+
 def test_root_and_oversubscription_are_decided_and_said() -> None:
     launch = compose(parse(["-np", "5", "a"]), dataclasses.replace(FACTS, root=True), {})
     assert "--allow-run-as-root" in launch.argv

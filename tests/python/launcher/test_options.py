@@ -36,6 +36,14 @@ from casync.launcher.options import Options, UsageError, parse
             ["-np", "2", "--rsh-agent", "/x/agent", "--timeout-start", "3", "--grace", "1.5", "--verbose", "a"],
             Options(command=("a",), num_proc=2, rsh_agent="/x/agent", start_timeout=3.0, grace=1.5, verbose=True),
         ),
+        (
+            ["-np", "2", "-p", "2222", "-i", "key", "--binding-args", "--bind-to core", "a"],
+            Options(command=("a",), num_proc=2, ssh_port=2222, ssh_identity_file="key", mpi_args=("--bind-to", "core")),
+        ),
+        (
+            ["-np", "2", "--output-filename", "d", "-prefix-timestamp", "a"],
+            Options(command=("a",), num_proc=2, output_folder="d", timestamps=True),
+        ),
         (["-np", "2", "--dry-run", "a"], Options(command=("a",), num_proc=2, dry_run=True)),
         (["--check-build"], Options(check_build=True)),
         # A flag of the command that casyncrun has too belongs to the command.
@@ -57,10 +65,11 @@ def test_parse(line: list[str], expected: Options) -> None:
         (["-np", "1", "-H", "h1:x", "a"], "HOST:SLOTS"),
         (["-np", "1", "-H", "h1,h1", "a"], "named twice"),
         (["-np", "1", "--hostfile", "/no/such/file", "a"], "No such file"),
-        (["-np", "1", "-H", "h1", "--hostfile", "f", "a"], "not allowed with"),
+        (["-np", "1", "-H", "h1", "--hostfile", "f", "a"], "--hostfile is not allowed with --hosts"),
         (["-np", "1", "-x", "1A=2", "a"], "not VAR"),
         (["-np", "1", "--grace", "-1", "a"], "not a duration"),
         (["-np", "1", "--no-such-flag", "a"], "unrecognized"),
+        (["-np", "1", "--rsh-agent", "r", "-p", "22", "a"], "give them to r itself"),
     ],
 )
 def test_a_line_that_cannot_be_run_says_why(line: list[str], text: str) -> None:

@@ -78,3 +78,10 @@ def test_a_line_without_end_is_cut(printer: LinePrinter, screen: list[tuple[str,
     for _ in range(17):
         printer.feed(1, "stdout", b"x" * (1 << 16))
     assert len(screen) == 1
+
+
+def test_the_time_stands_before_each_line(screen: list[tuple[str, bytes]]) -> None:
+    times = iter(["one ", "two "])
+    printer = LinePrinter(lambda stream, data: screen.append((stream, data)), lambda: next(times))
+    printer.feed(1, "stdout", b"a\nb\n")
+    assert text(screen) == b"one [1]<stdout>: a\ntwo [1]<stdout>: b\n"

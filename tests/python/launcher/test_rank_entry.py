@@ -54,6 +54,33 @@ def test_what_the_user_set_for_torch_stays() -> None:
     assert "MASTER_ADDR" not in names and "MASTER_PORT" not in names and names["RANK"] == "3"
 
 
+def test_a_rank_of_another_job_is_not_inherited() -> None:
+    names = entry.rank_names(PLACE, {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"})
+    assert [names[key] for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK")] == ["3", "4", "1"]
+
+
+OMPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
+OMPI_LOCAL = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+SLURM = {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "3"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "place"),
+    [
+        (OMPI | OMPI_LOCAL, (1, 4, 1, 2)),
+        (OMPI | OMPI_LOCAL | SLURM, (1, 4, 1, 2)),  # mpirun inside an allocation
+        ({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}, (1, 4, 1, 2)),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4"}, (1, 4, None, None)),
+        (SLURM | {"PMIX_RANK": "5"}, (5, 8, 3, None)),
+        (SLURM, (5, 8, 3, None)),
+        (SLURM | {"SLURM_STEP_NUM_TASKS": "6"}, (5, 6, 3, None)),  # a step of fewer tasks than the allocation has
+    ],
+)
+def test_who_started_the_rank_says_its_place(environ: dict[str, str], place: tuple[int | None, ...]) -> None:
+    found = entry.mpi_place(environ, "h")
+    assert tuple(found[key] for key in ("rank", "size", "local_rank", "local_size")) == place
+
+
 def test_without_casyncrun_it_becomes_the_command() -> None:
     environ = {k: v for k, v in os.environ.items() if k not in ("RANK", entry.LAUNCHER)}
     for name, value in (("RANK", 5), ("SIZE", 6), ("LOCAL_RANK", 1), ("LOCAL_SIZE", 2)):
