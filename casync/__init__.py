@@ -1,7 +1,8 @@
 """CaSync: gradient synchronisation that knows about compression.
 
 A training script imports an adaptor (`import casync.torch as hvd`) and is started with
-`casyncrun -np 4 python train.py`. This module stays light on purpose: every command and every rank imports it.
+`casyncrun -np 4 python train.py`; `casync.run(function, np=4)` calls a function on 4 ranks. This module stays light on
+purpose: every command and every rank imports it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-__all__ = ["__version__", "load_state", "save_state"]
+__all__ = ["__version__", "load_state", "run", "save_state"]
 
 
 def _version() -> str:
@@ -29,4 +30,8 @@ def __getattr__(name: str) -> Any:
         from casync import checkpoint  # late: it needs numpy
 
         return getattr(checkpoint, name)
+    if name == "run":
+        from casync.launcher.run import run  # late: ranks do without the launcher
+
+        return run
     raise AttributeError(f"module 'casync' has no attribute {name!r}")

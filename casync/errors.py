@@ -12,6 +12,7 @@ __all__ = [
     "CorruptPayloadError",
     "HorovodInternalError",
     "InvalidArgumentError",
+    "JobError",
     "MismatchError",
     "NotAvailableError",
     "PeerFailureError",
@@ -36,6 +37,13 @@ class NotAvailableError(CasyncError, NotImplementedError):
     """Something that this build or version does not have: a device, a dtype, a part of Horovod's interface.
 
     Never silently weaker: what is missing is an error, not a fallback. Remedy: the text says what there is instead.
+    """
+
+
+class JobError(CasyncError):
+    """A job of `casync.run` could not start, or a rank of it raised or died. Raised where the job was started.
+
+    Remedy: the text names the first rank that failed and carries its traceback; its exception is the cause of this one.
     """
 
 
