@@ -245,6 +245,7 @@ class Steps:
         with self._inside():
             self.line(f"const std::int64_t stop = block + {page} < {last} ? block + {page} : {last};")
             self.line(*(line for reduction in sums for line in reduction.clear_one()))
+            self._fetch(inside)
             self.line("std::int64_t i = block;", "for (; i + 16 <= stop; i += 16) step(i, 16);",
                       "if (i < stop) step(i, stop - i);")  # fmt: skip
             self.line(*(line for reduction in sums for line in reduction.fold()))
@@ -253,6 +254,21 @@ class Steps:
                     assert step.chunk is not None
                     self.line(f"sum_chunks<{step.chunk.data}>(staged{action.to.number}, stop - block, "
                               f"{pointer(action.to)} + block / {step.chunk.data});")  # fmt: skip
+        self.line("}")
+
+    def _fetch(self, inside: list[Value]) -> None:
+        """What a block reads at places far apart, if nothing must be read to know them."""
+        picks = [value for value in inside if value.op == "pick" and _far_apart(value.operands[0])]
+        if not picks:
+            return
+        self.line("for (std::int64_t i = block; i < stop; i += 16) {")
+        with self._inside():
+            for value in elements_inside(pick.operands[0] for pick in picks):
+                self._element(value)
+            for pick in picks:
+                at = f"v{pick.operands[0].number}"
+                from_ = "fetch_gradient<kFeedback>(job" if pick.data is None else f"fetch({pointer(pick.data)}"
+                self.line(f"{from_}, {at});")
         self.line("}")
 
     def _chunks(self, step: Pass, inside: list[Value], length: str) -> None:
@@ -416,6 +432,13 @@ class Steps:
     def packed(self, item: int) -> None:
         """p1 points to item 1 of the payload, an array."""
         raise self.not_yet("a payload here")
+
+
+def _far_apart(place: Value) -> bool:
+    """Places that are some multiples of elements' numbers."""
+    inside = elements_inside([place])
+    reads = any(value.op in ("gradient", "load", "pick", "spread") for value in inside)
+    return not reads and any(value.op == "*" for value in inside)
 
 
 def small_chunk(chunk: Value | None) -> bool:

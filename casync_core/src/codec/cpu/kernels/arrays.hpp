@@ -147,6 +147,15 @@ CASYNC_INLINE auto pick(Source from, const I32x16& at, std::int64_t size) {
   }
 }
 
+/// Into the second-level cache, what lies at sixteen places that are far apart, for a block of them at once: where each
+/// place is waited for when it is read, a processor has too few on their way.
+template <typename T>
+CASYNC_INLINE void fetch(const T* from, const I32x16& at) {
+  std::int32_t index[16];
+  __builtin_memcpy(index, &at, sizeof index);
+  for (const std::int32_t place : index) __builtin_prefetch(from + place, 0, 2);
+}
+
 /// Each of the first `count` values to its place; false, and nothing more is done, if one is outside of [0, size).
 template <typename Into>
 CASYNC_INLINE bool scatter(const I32x16& at, const F32x16& a, std::int64_t count, std::int64_t size, const Into& into) {

@@ -29,6 +29,12 @@ CASYNC_INLINE F32x16 gradient_at(const UnitJob& job, const I32x16& at) {
 }
 
 template <bool kFeedback>
+CASYNC_INLINE void fetch_gradient(const UnitJob& job, const I32x16& at) {
+  fetch(job.accumulated, at);
+  if constexpr (kFeedback) fetch(job.residual, at);
+}
+
+template <bool kFeedback>
 bool all_finite(const UnitJob& job) {
   Finiteness check;
   const F32x16 factor = splat(job.mid);
