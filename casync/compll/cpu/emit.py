@@ -62,6 +62,7 @@ def _choice(codec: typed.Codec, choice: Choice, space: str) -> tuple[str, str]:
         entries += ["propose", "propose_scratch", "agree"]
     entries += ["fits", "applies", "unit", "bound", "elements", "start"]
     fields = ", ".join(f".{entry} = {space}::{_FUNCTIONS.get(entry, entry)}" for entry in entries)
+    fields += ", .sparse = true" * lowered.decode.sparse
     body = "\n".join(parts)
     return f"namespace {space} {{\n\n{body}\n}}  // namespace {space}\n\n", f"    {{{fields}}}"
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from casync.compll import typed
 from casync.compll.cpu.functions import leaves_of
 from casync.compll.cpu.reduce import Reduction
-from casync.compll.cpu.steps import elements_inside
 from casync.compll.cpu.text import LANE_TYPES, SCALAR_TYPES, name_of, text_of
+from casync.compll.cpu.values import elements_inside
 from casync.compll.ir.finiteness import not_finite
 from casync.compll.ir.graph import FLOAT, UNIT, Value, walk
 from casync.compll.ir.lower import Lowered

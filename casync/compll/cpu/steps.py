@@ -1,19 +1,18 @@
 """The C++ of a program's steps: loops over sixteen lanes for passes, calls of operators, branches.
 
-Single values are written where they are first needed. A reduction follows the fixed tree of docs/compll.md: v1 is its
+A reduction follows the fixed tree of docs/compll.md: v1 is its
 result, l1 its lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
-
 from casync.compll.cpu.calls import call_text
 from casync.compll.cpu.reduce import Reduction
 from casync.compll.cpu.tables import ByteTable, byte_table, periodic
-from casync.compll.cpu.text import LANE_TYPES, POINTERS, SCALAR_TYPES, name_of, text_of
-from casync.compll.ir.graph import BIT, UNIT, Domain, Memory, Value, walk
+from casync.compll.cpu.text import LANE_TYPES, POINTERS, SCALAR_TYPES, name_of
+from casync.compll.cpu.values import Values, elements_inside, pointer, reads_gradient
+from casync.compll.ir.chunkwise import Chunkwise, chunkwise
+from casync.compll.ir.graph import BIT, Memory, Value
 from casync.compll.ir.operators import LONGEST_SMALL_CHUNK
 from casync.compll.ir.program import (
     Action,
@@ -21,6 +20,7 @@ from casync.compll.ir.program import (
     Branch,
     Call,
     Deliver,
+    Leave,
     Pack,
     Pass,
     Reduce,
@@ -29,108 +29,31 @@ from casync.compll.ir.program import (
     Step,
     Store,
 )
-from casync.errors import NotAvailableError
 
-__all__ = ["Steps", "elements_inside", "pointer"]
+__all__ = ["RESIDUAL", "Steps", "small_chunk"]
 
-
-def elements_inside(values: Iterable[Value], stop: Container[int] = ()) -> list[Value]:
-    """What a pass computes for each element, operands first; a chunk's value, or what `stop` has, is there."""
-    seen: dict[int, Value] = {}
-    waiting = [value for value in values if value.lanes]
-    while waiting:
-        value = waiting.pop()
-        if value.number not in seen:
-            seen[value.number] = value
-            if value.op != "spread" and value.number not in stop:
-                waiting += [operand for operand in value.operands if operand.lanes]
-    return sorted(seen.values(), key=lambda value: value.number)
+RESIDUAL = "job.residual"
+"""The runtime's, among the names of states."""
 
 
-def pointer(memory: Memory) -> str:
-    return f"m{memory.number}"
-
-
-class Steps:
-    """Prints into `lines`. `leaves` gives the text of what is read from outside; `failed` leaves the function where an
-    array is longer than it may be or a payload is not what it should be.
-    """
+class Steps(Values):
+    """Prints a program's steps too."""
 
     def __init__(self, leaves: dict[str, str], path: str, failed: str) -> None:
-        self.lines: list[str] = []
-        self._leaves, self._path, self._failed = leaves, path, failed
-        self._defined: set[int] = set()
+        super().__init__(leaves, path, failed)
         self._passes = 0
         self._inside_name = ""
-        self._tables: dict[int, int] = {}  # elements that are looked up -> after how many they repeat
-        self.coordinate = "facts.key.coordinate"  # of draws outside of maps
-        self.checks = False  # whether the pass that is printed looks for what is not finite
+        self.kept: dict[str, str] = {}  # states and the residual -> where the pass keeps what they were
         self.keeps_on_request = False  # whether states are assigned only if job.keep says so
-
-    def not_yet(self, what: str) -> NotAvailableError:
-        return NotAvailableError(f"{self._path}: no code can be generated for {what} yet")
-
-    def line(self, *lines: str) -> None:
-        self.lines += lines
-
-    # --- single values
-
-    def have(self, *values: Value) -> None:
-        """Single values that have a name from here on."""
-        self._defined |= {value.number for value in values}
-
-    def single(self, value: Value) -> str:
-        """The name of a single value, after the lines that define it."""
-        for part in walk([value]):
-            if part.number not in self._defined:
-                if part.op == "result":
-                    raise self.not_yet("a value that is needed before it is there")
-                self._defined.add(part.number)
-                self.line(
-                    f"[[maybe_unused]] const {SCALAR_TYPES[part.kind]} v{part.number} = {self._text(part, False)};"
-                )
-        return f"v{value.number}"
-
-    def length(self, domain: Domain) -> str:
-        return "facts.n" if domain.length is None else f"std::int64_t{{{self.single(domain.length)}}}"
-
-    def has(self, value: Value) -> bool:
-        return value.number in self._defined
-
-    def _fits(self, domain: Domain) -> None:
-        """An array in scratch memory: what is chosen from another one, or a unit's chunks, cannot be too long."""
-        length = domain.length
-        if length is not None and length.op not in ("result", "count") and domain.parent is not UNIT:
-            self.line(f"if ({self.length(domain)} > room) {self._failed}")
-
-    def _text(self, value: Value, wide: bool) -> str:
-        return text_of(value, wide, self._leaf)
-
-    def _leaf(self, value: Value, wide: bool) -> str:
-        """What is read from memory, or from outside."""
-        if value.op == "load":
-            return f"elements({pointer(value.data)}, i, count)"
-        if value.op == "pick":
-            at = name_of(value.operands[0], wide)
-            if value.data is None:
-                return f"gradient_at<kFeedback>(job, {at})"
-            return f"pick({pointer(value.data)}, {at}, {self.length(value.data.domain)})"
-        if value.op == "index":
-            return "add(lanes(static_cast<std::int32_t>(i)), lane_numbers())"
-        if value.op == "draw_below":
-            return f"draw_below(facts.key, {value.data}U, {name_of(value.operands[0], wide)})"
-        if value.op == "shared_draw":
-            return f"shared_draw(facts.key, {value.data}U, {self.coordinate})"
-        key = value.op if value.op in self._leaves else f"{value.op} {value.data}"
-        if key not in self._leaves:
-            raise self.not_yet(f"`{value.data or value.op}` here")
-        return self._leaves[key]
 
     # --- steps
 
     def block(self, block: Block) -> None:
-        for step in block.steps:
+        for step in self.ordered(block):
             self.step(step)
+
+    def ordered(self, block: Block) -> list[Step]:
+        return chunkwise(block.steps)
 
     def step(self, step: Step) -> None:
         if isinstance(step, Pass):
@@ -139,15 +62,6 @@ class Steps:
             self._call(step)
         else:
             self._branch(step)
-
-    @contextmanager
-    def _inside(self) -> Iterator[None]:
-        """Of a brace: what is defined there is not known after it."""
-        defined = set(self._defined)
-        outer, self.lines = self.lines, []
-        yield
-        outer += [f"  {line}" for line in self.lines]
-        self.lines, self._defined = outer, defined
 
     def _branch(self, branch: Branch) -> None:
         condition = self.single(branch.condition)
@@ -223,7 +137,7 @@ class Steps:
             elif small_chunk(step.chunk):
                 self._small_chunks(step, inside, length)
             else:
-                self._chunks(step, inside, length)
+                self._chunks(step, length)
         self.line("}")
         for action in step.actions:
             self._after(action)
@@ -233,7 +147,8 @@ class Steps:
     def _loop(self, step: Pass, inside: list[Value], first: str, last: str, page: str) -> None:
         """Block by block of the fixed tree."""
         sums = [Reduction(action) for action in step.actions if isinstance(action, Reduce)]
-        self.line(f"std::int64_t block = {first};")
+        selects = [action for action in step.actions if isinstance(action, Select) and self._read_again(action, step)]
+        self.line(f"std::int64_t block = {first};", *(f"Chosen c{action.count.number};" for action in selects))
         self.line("const auto step = [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {")
         with self._inside():
             self.line("[[maybe_unused]] const bool whole = is_whole(count);")
@@ -249,6 +164,8 @@ class Steps:
             self.line("std::int64_t i = block;", "for (; i + 16 <= stop; i += 16) step(i, 16);",
                       "if (i < stop) step(i, stop - i);")  # fmt: skip
             self.line(*(line for reduction in sums for line in reduction.fold()))
+            for action in selects:
+                self._append_chosen(action, step)
             for action in step.actions:
                 if isinstance(action, Reduce) and action.to is not None and small_chunk(step.chunk):
                     assert step.chunk is not None
@@ -271,24 +188,35 @@ class Steps:
                 self.line(f"{from_}, {at});")
         self.line("}")
 
-    def _chunks(self, step: Pass, inside: list[Value], length: str) -> None:
+    def _chunks(self, step: Pass, length: str) -> None:
         """The same for each chunk by itself."""
         assert step.chunk is not None
         chunk = self.single(step.chunk)
         self.line(f"const std::int64_t each = {chunk} > 1 ? {chunk} : 1;",
                   f"for (std::int64_t chunk = 0, first = 0; first < {length}; ++chunk, first += each) {{")  # fmt: skip
+        checks = self.checks
         with self._inside():
             self.line(f"const std::int64_t last = first + each < {length} ? first + each : {length};")
-            for value in inside:
-                if value.op == "spread":
-                    self._spread(value)
-            reductions = [Reduction(a) for a in step.actions if isinstance(a, Reduce) and a.to is not None]
-            self.line(*(line for reduction in reductions for line in reduction.start("last - first")))
-            self._loop(step, inside, "first", "last", "kPage")
-            for reduction in reductions:
-                assert reduction.action.to is not None
-                self.line(*reduction.finish(), f"{pointer(reduction.action.to)}[chunk] = {reduction.name};")
+            for part in step.parts if isinstance(step, Chunkwise) else [step]:
+                self.line("{")
+                with self._inside():
+                    self._chunk(part)
+                self.line("}")
+                self.checks &= not reads_gradient(part)  # once is enough
+        self.checks = checks
         self.line("}")
+
+    def _chunk(self, part: Pass) -> None:
+        inside = elements_inside(part.reads)
+        for value in inside:
+            if value.op == "spread":
+                self._spread(value)
+        reductions = [Reduction(a) for a in part.actions if isinstance(a, Reduce) and a.to is not None]
+        self.line(*(line for reduction in reductions for line in reduction.start("last - first")))
+        self._loop(part, inside, "first", "last", "kPage")
+        for reduction in reductions:
+            assert reduction.action.to is not None
+            self.line(*reduction.finish(), f"{pointer(reduction.action.to)}[chunk] = {reduction.name};")
 
     def _small_chunks(self, step: Pass, inside: list[Value], length: str) -> None:
         """Chunks shorter than sixteen lanes: staged, then added one by one."""
@@ -354,29 +282,13 @@ class Steps:
             self.line(f"const {SCALAR_TYPES[part.kind]} v{part.number} = {text};")
         self.line(f"const auto v{value.number} = lanes(v{operand.number});")
 
-    def _element(self, value: Value) -> None:
-        if value.op == "spread":
-            return
-        if value.number in self._tables:
-            at = f"i % {self._tables[value.number]}"
-            self.line(f"const {LANE_TYPES[value.kind]} v{value.number} = elements(t{value.number}, {at}, 16);")
-            return
-        if value.op == "gradient":
-            self.line("F32x16 x = elements(accumulated, i, count);",
-                      "if constexpr (kFeedback) x = x + elements(residual, i, count);",
-                      f"const F32x16 v{value.number} = x * factor;")  # fmt: skip
-            if self.checks:
-                self.line(f"check.see(v{value.number});")
-            return
-        self.line(f"[[maybe_unused]] const {LANE_TYPES[value.kind]} v{value.number} = {self._text(value, True)};")
-
     # --- actions
 
     def _before(self, action: Action, length: str) -> None:
         if isinstance(action, Reduce) and action.to is None:
             self.line(*Reduction(action).start(length))
         elif isinstance(action, Deliver) and action.index is not None:
-            self.line("deliver_zeros<kInto>(job);")
+            self.line("deliver_zeros<kInto>(job);", "Finiteness delivered;")
         elif isinstance(action, Select):
             self.line(f"std::int32_t v{action.count.number} = 0;")
         elif isinstance(action, Pack):
@@ -391,32 +303,80 @@ class Steps:
             else:
                 self.line(Reduction(action).accumulate())
         elif isinstance(action, Select):
-            self._select(action, value)
+            self._select(action, value, self._read_again(action, step) is not None)
         elif isinstance(action, Store):
+            if action.memory.place == "state" and action.memory.name in self.kept:
+                before = f"elements({pointer(action.memory)}, i, count)"
+                self.line(f"put({self.kept[action.memory.name]}, i, count, {before});")
             keeps = "if (job.keep) " if self.keeps_on_request and action.memory.place == "state" else ""
             self.line(f"{keeps}put({pointer(action.memory)}, i, count, {whole});")
+        elif isinstance(action, Leave):
+            self.line("if constexpr (kFeedback) {")
+            if RESIDUAL in self.kept:
+                self.line(f"  put({self.kept[RESIDUAL]}, i, count, elements(residual, i, count));")
+            self.line("  put(residual, i, count, x);", "}")
         elif isinstance(action, Scatter):
             to = pointer(action.memory)
             self._scatter(action.index, value, self.length(action.memory.domain), f"{to}[place] = one")
         elif isinstance(action, Deliver) and action.index is not None:
-            self._scatter(action.index, value, "facts.n", "deliver_one<kInto>(job, place, one)")
+            self._scatter(action.index, value, "facts.n", "delivered.see(deliver_one<kInto>(job, place, one))")
         elif isinstance(action, Deliver):
             self.line(f"deliver<kInto>(job, i, count, {value});")
         else:
             assert isinstance(action, Pack)
             self.line(f"put(p{action.item}, i, count, {value});")
 
-    def _select(self, action: Select, value: str) -> None:
-        """Behind what was chosen before; most sixteens have nothing that is."""
-        condition, count, kept = name_of(action.condition, True), f"v{action.count.number}", f"k{action.count.number}"
+    def _select(self, action: Select, value: str, later: bool) -> None:
+        """Behind what was chosen before; `later`: after the block, when nothing depends on a guess any more."""
+        condition, kept = name_of(action.condition, True), f"k{action.count.number}"
+        self.line(f"const Mask16 {kept} = whole ? {condition} : both({condition}, first_lanes(count));")
+        if later:
+            self.line(f"c{action.count.number}.see(i - block, {kept});")
+        else:
+            self.line(f"if (any({kept})) {{")
+            with self._inside():
+                self._append(action, kept, value)
+            self.line("}")
+
+    def _append(self, action: Select, mask: str, value: str) -> None:
+        count = f"v{action.count.number}"
         numbers = "add(lanes(static_cast<std::int32_t>(i)), lane_numbers())"
         self.line(
-            f"const Mask16 {kept} = whole ? {condition} : both({condition}, first_lanes(count));",
-            f"if (any({kept})) {{",
-            f"  append({kept}, {numbers}, {pointer(action.index)} + {count});",
-            f"  {count} += static_cast<std::int32_t>(append({kept}, {value}, {pointer(action.values)} + {count}));",
-            "}",
+            f"append({mask}, {numbers}, {pointer(action.index)} + {count});",
+            f"{count} += static_cast<std::int32_t>(append({mask}, {value}, {pointer(action.values)} + {count}));",
         )
+
+    def _append_chosen(self, action: Select, step: Pass) -> None:
+        self.line(f"c{action.count.number}.each([&](std::int64_t from, const Mask16& chosen) {{")
+        with self._inside():
+            self.line("const std::int64_t i = block + from;",
+                      "[[maybe_unused]] const std::int64_t count = stop - i < 16 ? stop - i : 16;")  # fmt: skip
+            checks, self.checks = self.checks, False
+            for value, text in self._read_again(action, step) or ():
+                if text is None:
+                    self._element(value)
+                else:
+                    self.line(f"const {LANE_TYPES[value.kind]} v{value.number} = {text};")
+            self.checks = checks
+            self._append(action, "chosen", name_of(action.value, True))
+        self.line("});")
+
+    def _read_again(self, action: Select, step: Pass) -> list[tuple[Value, str | None]] | None:
+        """The values that make what is chosen after the block is done, those that it has stored from there: with their
+        text. None: not all of it is to be had any more.
+        """
+        stored: dict[int, str] = {}
+        for one in step.actions:
+            if isinstance(one, Store) and one.memory.stored in ("f32", "i32") and not self.keeps_on_request:
+                stored[one.value.number] = f"elements({pointer(one.memory)}, i, count)"
+            elif isinstance(one, Leave):
+                stored[one.value.number] = "elements(kFeedback ? residual : accumulated, i, count) * factor"
+        inside = elements_inside([action.value], stop=stored)
+        changed = {made.name for made in step.makes if isinstance(made, Memory) and made.place == "state"}
+        reads = [v.data for v in inside if v.number not in stored and isinstance(v.data, Memory)]
+        if any(memory.place == "state" and memory.name in changed for memory in reads):
+            return None
+        return [(value, stored.get(value.number)) for value in inside]
 
     def _scatter(self, index: Value, value: str, length: str, each: str) -> None:
         self.line(f"{self._inside_name} &= scatter({name_of(index, True)}, {value}, count, {length}, "
@@ -428,6 +388,11 @@ class Steps:
             self.have(action.result)
         elif isinstance(action, Select):
             self.have(action.count)
+        elif isinstance(action, Deliver) and action.index is not None:
+            self.line("if (delivered.lost()) report(job);")
+        elif isinstance(action, Leave):
+            self.left = True
+            self.line("[[maybe_unused]] const float* const left = kFeedback ? residual : accumulated;")
 
     def packed(self, item: int) -> None:
         """p1 points to item 1 of the payload, an array."""

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from casync.compll import typed
 from casync.compll.cpu.calls import matrices
 from casync.compll.cpu.functions import bytes_of, leaves_of
-from casync.compll.cpu.steps import Steps, elements_inside, pointer
+from casync.compll.cpu.steps import RESIDUAL, Steps
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
+from casync.compll.cpu.values import pointer, reads_gradient
 from casync.compll.ir.graph import BIT, FLOAT, UNIT, Memory, Value, walk
 from casync.compll.ir.lower import Lowered
-from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, Step, needs
+from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, Step, Store, needs
 
 __all__ = ["emit_init", "emit_units"]
 
@@ -23,13 +24,13 @@ def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     """The functions encode, decode and, with `init`, propose and agree, for one choice of widths."""
     encoders = [_Encode(codec, program, number) for number, program in enumerate(lowered.rounds)]
     parts = [encoder.function() for encoder in encoders]
+    parts.append(_decode(codec, lowered.decode))
     calls = "".join(
-        f"  if (round == {number}) return feedback ? encode{number}<true>(job) : encode{number}<false>(job);\n"
-        for number in range(len(lowered.rounds))
+        f"  if (round == {number}) return feedback ? {encoder.with_feedback} : encode{number}<false>(job);\n"
+        for number, encoder in enumerate(encoders)
     )
     calls = f"  const bool feedback = job.residual != nullptr;\n{calls}"
     parts.append(f"EncodedUnit encode_unit(const UnitJob& job, int round) {{\n{calls}  return {{}};\n}}\n")
-    parts.append(_decode(codec, lowered.decode))
     programs = [(encoder.program, len(encoder.backed_up)) for encoder in encoders]
     parts.append(_scratch_bytes("scratch_bytes", codec, [*programs, (lowered.decode, 0)]))
     return "\n".join(parts)
@@ -55,7 +56,7 @@ def emit_init(codec: typed.Codec, lowered: Lowered) -> str:
 _START = (
     "[[maybe_unused]] const Facts& facts = job.facts;",
     "[[maybe_unused]] const float* const accumulated = job.accumulated;",
-    "[[maybe_unused]] const float* const residual = job.residual;",
+    "[[maybe_unused]] float* const residual = job.residual;",
     "[[maybe_unused]] const F32x16 factor = splat(job.mid);",
     "[[maybe_unused]] std::byte* scratch = job.scratch;",
     "[[maybe_unused]] Finiteness check;",
@@ -98,7 +99,8 @@ class _Encode(Steps):
         self._codec, self.program, self._number = codec, program, number
         self._placed = 0
         self._checked: set[int] = set()  # scalars of the payload
-        self.backed_up: list[int] = []
+        self._read_by_a_look = 2 if codec.properties.feedback == "wrapper" else 1  # arrays
+        self.backed_up: list[str] = []
 
     def function(self) -> str:
         """With the one that writes what a unit that is not finite is sent as."""
@@ -111,45 +113,69 @@ class _Encode(Steps):
         signature = f"template <bool kFeedback>\nEncodedUnit encode{self._number}(const UnitJob& job)"
         return f"{poison}\n{_function(signature, lines)}"
 
+    @property
+    def with_feedback(self) -> str:
+        """The call; what it left in the residual is settled where that was the gradient."""
+        call = f"encode{self._number}<true>(job)"
+        return f"settle(job, {call}, decode_as<Into::subtract>)" if self.left else call
+
     def _steps(self) -> None:
         looked = changed = False
-        for position, step in enumerate(self.program.block.steps):
-            if not changed and _changes(step):
-                if not looked:
+        steps = self.ordered(self.program.block)
+        for position, step in enumerate(steps):
+            reads = reads_gradient(step)
+            if not changed and _changed(step):
+                # A pass over the gradient looks at it itself and keeps what it changes, if that is less to move.
+                if not looked and not (reads and len(_changed(step)) <= self._read_by_a_look):
                     self._unless("all_finite<kFeedback>(job)")
-                self._before_changes(position)
-                looked = changed = True
-            reads = isinstance(step, Pass) and any(value.op == "gradient" for value in elements_inside(step.reads))
+                    looked = True
+                self._before_changes(steps[position:], looked)
+                changed = True
             self.checks = reads and not looked
             self.step(step)
+            self.kept = {}
             if self.checks:
                 self._unless("!check.lost()")
                 looked, self.checks = True, False
         if not looked:
             self._unless("all_finite<kFeedback>(job)")
 
-    def _before_changes(self, position: int) -> None:
-        """Look at the payload's scalars, as far as they are there; copy what changes if there is more to look at."""
+    def _before_changes(self, steps: Sequence[Step], looked: bool) -> None:
+        """Look at the payload's scalars, as far as they are there; keep what changes if there is more to look at."""
         for item in self.program.payload:
             if item.value is not None and all(part.op != "result" or self.has(part) for part in walk([item.value])):
                 self._look_at(item.value)
-        left = self.program.block.steps[position:]
         scalars = [item.value for item in self.program.payload if item.value is not None and item.value.kind == FLOAT]
-        if not any(_sums(step) for step in left) and all(value.number in self._checked for value in scalars):
-            return
-        names = [state.name for state in self._codec.states]
-        changed = {made.name for step in left for made in step.makes if isinstance(made, Memory) and _is_state(made)}
-        self.backed_up = sorted(names.index(name) for name in changed)
-        for number in self.backed_up:
-            self.line(f"auto* const before{number} = take<float>(scratch, room);",
-                      f"const auto bytes{number} = static_cast<std::size_t>(elements_of(facts, {number})) * 4;",
-                      f"__builtin_memcpy(before{number}, facts.state[{number}], bytes{number});")  # fmt: skip
+        later = any(map(_sums, steps)) or any(value.number not in self._checked for value in scalars)
+        inside = _stored(steps[0])
+        if later or not looked:
+            self.kept = {name: self._room_for(name) for name in inside}
+        if later:
+            for name in sorted({name for step in steps for name in _changed(step)} - inside):
+                self.line(f"__builtin_memcpy({self._room_for(name)}, {self._array(name)}, bytes{self._label(name)});")
+
+    def _room_for(self, name: str) -> str:
+        label = self._label(name)
+        count = "facts.n" if name == RESIDUAL else f"elements_of(facts, {label})"
+        self.line(f"auto* const before{label} = take<float>(scratch, room);",
+                  f"[[maybe_unused]] const auto bytes{label} = static_cast<std::size_t>({count}) * 4;")  # fmt: skip
+        self.backed_up.append(name)
+        return f"before{label}"
+
+    def _label(self, name: str) -> str:
+        return "_residual" if name == RESIDUAL else str([state.name for state in self._codec.states].index(name))
+
+    def _array(self, name: str) -> str:
+        return "residual" if name == RESIDUAL else f"facts.state[{self._label(name)}]"
 
     def _unless(self, finite: str) -> None:
         """Give up if it is not."""
-        restores = [f"  __builtin_memcpy(facts.state[{number}], before{number}, bytes{number});"
-                    for number in self.backed_up]  # fmt: skip
-        self.line(f"if (!({finite})) {{", *restores, f"  return poison{self._number}(job);", "}")
+        self.line(f"if (!({finite})) {{")
+        for name in self.backed_up:
+            only = "if constexpr (kFeedback) " if name == RESIDUAL else ""
+            label = self._label(name)
+            self.line(f"  {only}__builtin_memcpy({self._array(name)}, before{label}, bytes{label});")
+        self.line(f"  return poison{self._number}(job);", "}")
 
     def _look_at(self, value: Value) -> None:
         if value.kind == FLOAT and value.number not in self._checked:
@@ -186,12 +212,18 @@ class _Encode(Steps):
         _keep_singles(self, self._codec, self.program)
 
 
-def _is_state(memory: Memory) -> bool:
-    return memory.place == "state"
+def _changed(step: Step) -> set[str]:
+    """States, and the residual, that it changes."""
+    states = {made.name for made in step.makes if isinstance(made, Memory) and made.place == "state"}
+    return states | ({RESIDUAL} if isinstance(step, Pass) and step.leaves else set())
 
 
-def _changes(step: Step) -> bool:
-    return any(isinstance(made, Memory) and _is_state(made) for made in step.makes)
+def _stored(step: Step) -> set[str]:
+    """Those of which it has each element in hand."""
+    if not isinstance(step, Pass):
+        return set()
+    stored = {a.memory.name for a in step.actions if isinstance(a, Store) and a.memory.place == "state"}
+    return stored | ({RESIDUAL} if step.leaves else set())
 
 
 def _sums(step: Step) -> bool:

@@ -12,11 +12,25 @@ from ctypes import c_float
 from dataclasses import replace
 
 from casync.compll.cpu.steps import Steps as Common
-from casync.compll.cpu.steps import elements_inside, pointer, small_chunk
+from casync.compll.cpu.steps import small_chunk
 from casync.compll.cpu.text import SCALAR_TYPES
+from casync.compll.cpu.values import elements_inside, pointer
 from casync.compll.cuda.calls import call_text
 from casync.compll.ir.graph import BIT, FLOAT, Memory, Value
-from casync.compll.ir.program import Action, Call, Deliver, Pack, Pass, Reduce, Scatter, Select, Store
+from casync.compll.ir.program import (
+    Action,
+    Block,
+    Call,
+    Deliver,
+    Leave,
+    Pack,
+    Pass,
+    Reduce,
+    Scatter,
+    Select,
+    Step,
+    Store,
+)
 
 __all__ = ["Steps"]
 
@@ -36,6 +50,9 @@ class Steps(Common):
         self._index = "i"
         self.reductions = 1
 
+    def ordered(self, block: Block) -> list[Step]:
+        return block.steps  # each is by all threads of the team
+
     def _text(self, value: Value, wide: bool) -> str:
         if value.op == "constant" and value.kind == FLOAT:
             value = replace(value, data=c_float(value.data).value)  # nvcc warns of digits that a float cannot hold
@@ -44,13 +61,13 @@ class Steps(Common):
     def _leaf(self, value: Value, wide: bool) -> str:
         operands = [f"v{operand.number}" for operand in value.operands]
         if value.op == "gradient":
-            return f"gradient(job, {self._index})"
+            return f"gradient{'_left' * self.left}(job, {self._index})"
         if value.op == "load":
             return f"at({pointer(value.data)}, {self._index})"
         if value.op == "index":
             return f"static_cast<std::int32_t>({self._index})"
         if value.op == "pick" and value.data is None:
-            return f"gradient_at(job, {operands[0]})"
+            return f"gradient_at{'_left' * self.left}(job, {operands[0]})"
         return super()._leaf(value, False)
 
     def _call(self, call: Call) -> None:
@@ -91,10 +108,11 @@ class Steps(Common):
                 if action.item in self._packed_items:
                     self.line(f"pack(team, p{action.item}, {length}, {self._function([action.value], each)});")
         self._store([a for a in step.actions if self._stores(a)], number, length, each)
+        self.left |= step.leaves
 
     def _stores(self, action: Action) -> bool:
         packs = isinstance(action, Pack) and action.item not in self._packed_items
-        return packs or isinstance(action, (Store, Scatter, Deliver))
+        return packs or isinstance(action, (Store, Scatter, Deliver, Leave))
 
     def _singles_of(self, step: Pass) -> None:
         """What the elements of the pass need is there before its loops."""
@@ -219,6 +237,8 @@ class Steps(Common):
         if isinstance(action, Store):
             keeps = "if (job.keep) " if self.keeps_on_request and action.memory.place == "state" else ""
             return f"{keeps}put({pointer(action.memory)}, i, {value});"
+        if isinstance(action, Leave):
+            return "leave(job, i);"
         if isinstance(action, Scatter):
             length = self.length(action.memory.domain)
             return f"{outside} |= !put_one({pointer(action.memory)}, {length}, v{action.index.number}, {value});"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from casync.compll import typed
 from casync.compll.cpu.functions import bytes_of, leaves_of
 from casync.compll.cpu.quantiser import is_quantiser
-from casync.compll.cpu.steps import pointer
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
+from casync.compll.cpu.values import pointer
 from casync.compll.cuda.steps import Steps
 from casync.compll.ir.graph import BIT, FLOAT, UNIT, Memory, Value, walk
 from casync.compll.ir.lower import Lowered
@@ -160,7 +160,9 @@ class _Unit:
         decoding = ("const DecodeJob sent{.facts = facts, .payload = job.payload, .payload_end = job.payload + "
                     "encoded.bytes, .received = job.received, .scratch = job.scratch, .out = job.residual, "
                     ".accumulated = job.accumulated, .divisor = job.mid};")  # fmt: skip
-        lines += [*facts, decoding, "decode(team, sent, Into::lose);", "return encoded;"]
+        leaves = any(isinstance(step, Pass) and step.leaves for step in self._lowered.rounds[last].block.steps)
+        into = "subtract" if leaves else "lose"
+        lines += [*facts, decoding, f"decode(team, sent, Into::{into});", "return encoded;"]
         return _function("EncodedUnit encode(const Team& team, const UnitJob& job, int round)", lines)
 
     # --- decode

@@ -14,8 +14,10 @@ from casync.compll import typed
 from casync.compll.ir.choices import Choice
 from casync.compll.ir.expressions import Expressions
 from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Memory, Value, walk
+from casync.compll.ir.merge import Merge
 from casync.compll.ir.operators import OPERATORS, chunk_of, looked_up, reindexed
 from casync.compll.ir.program import Action, Block, Branch, Call, Deliver, Item, Pack, Program, Scatter, Store, needs
+from casync.compll.ir.residual import leave_early
 from casync.compll.types import Array, Element, Length, Scalar
 from casync.errors import NotAvailableError
 
@@ -39,10 +41,13 @@ def lower(codec: typed.Codec, choice: Choice) -> Lowered:
     if codec.decode is None:
         raise NotAvailableError(f"{codec.path}: no code can be generated for a file without decode yet")
     rounds = tuple(Lowering(codec, choice).encode(number) for number in range(len(codec.encode.rounds)))
+    decode = Lowering(codec, choice).decode()
+    if codec.properties.feedback == "wrapper":
+        leave_early(rounds, decode)
     propose = agree = None
     if codec.init is not None:
         propose, agree = Lowering(codec, choice).propose(), Lowering(codec, choice).agree()
-    return Lowered(rounds, Lowering(codec, choice).decode(), propose, agree)
+    return Lowered(rounds, decode, propose, agree)
 
 
 class Lowering(Expressions):
@@ -238,7 +243,7 @@ class Lowering(Expressions):
         if self._memories != memories:
             raise self.not_yet("a state that is assigned inside of an `if`", statement)
         (then, yes), (otherwise, no) = sides
-        merge = _Merge(self, condition, then, otherwise)
+        merge = Merge(self, condition, then, otherwise)
         self.local, self.globals, self.states = (
             {name: merge.one(a[name], b[name], statement) for name in a if name in b}
             for a, b in zip(yes, no, strict=True)
@@ -423,62 +428,3 @@ class Lowering(Expressions):
         self.act(value.domain, lambda read: [Store(read(value), memory)], at)
         self._stored[value.number] = self.graph.load(memory)
         return memory
-
-
-class _Merge:
-    """What variables are after the two sides of an `if`."""
-
-    def __init__(self, lowering: Lowering, condition: Value, then: Block, otherwise: Block) -> None:
-        self.merged: list[tuple[Value | Memory, Value | Memory, Value | Memory]] = []
-        self._lowering, self._condition = lowering, condition
-        self._blocks = (then, otherwise)
-        self._inside = {*then.makes, *otherwise.makes}
-        self._done: dict[tuple[int, int], Value] = {}
-        self._domains: dict[tuple[int, int], Domain] = {}
-
-    def one(self, yes: Value, no: Value, at: typed.Statement) -> Value:
-        if yes is no:
-            return yes
-        key = (yes.number, no.number)
-        if key not in self._done:
-            self._done[key] = self._merge(yes, no, at)
-        return self._done[key]
-
-    def _merge(self, yes: Value, no: Value, at: typed.Statement) -> Value:
-        lowering, graph = self._lowering, self._lowering.graph
-        if yes.domain is no.domain and not self._inside.intersection(needs([yes, no])):
-            return lowering.choose(self._condition, yes, no)
-        if (yes.domain is None) != (no.domain is None):
-            raise lowering.not_yet("a variable that is an array on one side of an `if`", at)
-        if yes.domain is None:
-            merged = graph.result(yes.kind)
-            self.merged.append((merged, yes, no))
-            return merged
-        loads = [self._in_memory(value, block) for value, block in zip((yes, no), self._blocks, strict=True)]
-        if loads[0].stored != loads[1].stored:
-            raise lowering.not_yet("an array of different types on the sides of an `if`", at)
-        if loads[0].place == "state":
-            raise lowering.not_yet("a state that is assigned inside of an `if`", at)
-        memory = graph.memory("either", loads[0].stored, self._domain(yes.domain, no.domain))
-        self.merged.append((memory, loads[0], loads[1]))
-        return graph.load(memory)
-
-    def _in_memory(self, value: Value, block: Block) -> Memory:
-        """In the side's own block."""
-        lowering = self._lowering
-        outer, lowering.block = lowering.block, block
-        memory = lowering.in_memory(value, lowering.stored_as(value))
-        lowering.block = outer
-        return memory
-
-    def _domain(self, yes: Domain | None, no: Domain | None) -> Domain:
-        assert yes is not None and no is not None
-        if yes is no:
-            return yes
-        key = (id(yes), id(no))
-        if key not in self._domains:
-            lengths = self._lowering.length(yes), self._lowering.length(no)
-            count = self._lowering.graph.result(INT)
-            self.merged.append((count, *lengths))
-            self._domains[key] = Domain(count)
-        return self._domains[key]

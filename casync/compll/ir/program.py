@@ -19,6 +19,7 @@ __all__ = [
     "Call",
     "Deliver",
     "Item",
+    "Leave",
     "Pack",
     "Pass",
     "Program",
@@ -133,6 +134,11 @@ class Deliver(Action):
         return (self.value,) if self.index is None else (self.index, self.value)
 
 
+@dataclass(frozen=True, eq=False)
+class Leave(Action):
+    """What the gradient was made of, before its factor, to the runtime's residual: later it is read from there."""
+
+
 @dataclass(eq=False)
 class Pass:
     """One loop over `domain`, chunk by chunk if `chunk` is set."""
@@ -148,6 +154,10 @@ class Pass:
     @property
     def reads(self) -> tuple[Value, ...]:
         return tuple(value for action in self.actions for value in action.reads)
+
+    @property
+    def leaves(self) -> bool:
+        return any(isinstance(action, Leave) for action in self.actions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,6 +301,12 @@ class Program:
     block: Block
     payload: tuple[Item, ...] = ()
     singles: tuple[tuple[str, Value], ...] = ()
+
+    @property
+    def sparse(self) -> bool:
+        """Whether it decodes elements by their index, all others being zero."""
+        passes = [step for step in self.block.steps if isinstance(step, Pass)]
+        return any(isinstance(a, Deliver) and a.index is not None for step in passes for a in step.actions)
 
 
 def needs(values: Iterable[Value]) -> Iterator[Value | Memory]:

@@ -254,7 +254,7 @@ class Comparison {
     const EncodedUnit encoded = cpu_.encode_unit(job, round);
     bool finite = !encoded.nonfinite && round == case_.rounds - 1;
     for (const float value : received) finite = finite && value - value == 0.0F;
-    if (job.residual == nullptr || !finite) return encoded;
+    if (job.residual == nullptr || !finite || encoded.settled) return encoded;
     DecodeJob sent{.facts = job.facts,
                    .payload = to,
                    .payload_end = to + encoded.bytes,

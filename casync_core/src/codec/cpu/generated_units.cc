@@ -90,6 +90,7 @@ class Units final : public Generated<Codec> {
 
   void run_unit(Unit& unit) const {
     Segment& segment = unit.segment;
+    if (gathers_in_place(segment)) return gather(unit);
     const float* values = accumulate(unit);
     float factor = segment.mid;
     if (!segment.payload.empty()) {
@@ -106,13 +107,26 @@ class Units final : public Generated<Codec> {
                                static_cast<std::byte*>(segment.raw_out) + unit.raw_bytes(), unit.facts.n, false);
   }
 
+  /// Whether the sum of sparse payloads can be made where it goes: but for what was sent it is zeros.
+  bool gathers_in_place(const Segment& segment) const {
+    return instance_.kernels().sparse && segment.payload.empty() && segment.dtype == DType::float32 &&
+           std::ranges::none_of(segment.sources, &Source::raw);
+  }
+
+  void gather(Unit& unit) const {
+    Segment& segment = unit.segment;
+    float* const out = reinterpret_cast<float*>(static_cast<std::byte*>(segment.raw_out) + unit.raw_bytes());
+    for (std::size_t i = 0; i < segment.sources.size(); ++i) add_payload(unit, i, out, &segment.nonfinite);
+    if (segment.mid != 1.0F || segment.post != 1.0F)
+      segment.nonfinite |= kernels().store_raw[0](out, segment.mid, segment.post, out, unit.facts.n, false);
+  }
+
   /// The sum over the sources, in order; a float32 source that is alone is read in place.
   const float* accumulate(Unit& unit) const {
     const Segment& segment = unit.segment;
     float* const sum = unit.scratch.values_for(unit.facts.n);
     for (std::size_t i = 0; i < segment.sources.size(); ++i) {
       const Source& source = segment.sources[i];
-      const std::byte*& cursor = unit.scratch.cursors[i];
       if (source.raw) {
         const auto* from = static_cast<const std::byte*>(source.data) + unit.raw_bytes();
         if (segment.sources.size() == 1 && segment.dtype == DType::float32 && segment.pre == 1.0F)
@@ -120,11 +134,19 @@ class Units final : public Generated<Codec> {
         const auto load = kernels().load_raw[static_cast<std::size_t>(segment.dtype)];
         unit.segment.nonfinite |= load(from, segment.pre, i == 0 ? nullptr : sum, sum, unit.facts.n);
       } else {
-        const auto* const end = static_cast<const std::byte*>(source.data) + source.bytes;
-        cursor += decode(unit, {cursor, end}, sum, i == 0 ? Into::set : Into::add, segment.payload.empty());
+        add_payload(unit, i, sum, nullptr);
       }
     }
     return sum;
+  }
+
+  /// Source i decoded into `sum`, the first one instead of what is there.
+  void add_payload(Unit& unit, std::size_t i, float* sum, bool* nonfinite) const {
+    const Source& source = unit.segment.sources[i];
+    const auto* const end = static_cast<const std::byte*>(source.data) + source.bytes;
+    const std::byte*& cursor = unit.scratch.cursors[i];
+    const Into into = i == 0 ? Into::set : Into::add;
+    cursor += decode(unit, {cursor, end}, sum, into, unit.segment.payload.empty(), nullptr, nonfinite);
   }
 
   /// Returns what was written, and leaves the residual.
@@ -145,7 +167,7 @@ class Units final : public Generated<Codec> {
     segment.payload_bytes += static_cast<std::size_t>(encoded.bytes);
     segment.nonfinite |= encoded.nonfinite;
     const std::span<const std::byte> written(to, static_cast<std::size_t>(encoded.bytes));
-    if (float* const residual = unit.residual(); residual != nullptr && !encoded.nonfinite) {
+    if (float* const residual = unit.residual(); residual != nullptr && !encoded.nonfinite && !encoded.settled) {
       decode(unit, written, residual, Into::lose, false, values);
     }
     return written;
@@ -153,7 +175,7 @@ class Units final : public Generated<Codec> {
 
   /// Returns the bytes that were the unit's.
   std::int64_t decode(const Unit& unit, std::span<const std::byte> payload, float* out, Into into, bool keep,
-                      const float* accumulated = nullptr) const {
+                      const float* accumulated = nullptr, bool* nonfinite = nullptr) const {
     const DecodeJob job{.facts = unit.facts,
                         .payload = payload.data(),
                         .payload_end = payload.data() + payload.size(),
@@ -161,7 +183,8 @@ class Units final : public Generated<Codec> {
                         .out = out,
                         .accumulated = accumulated,
                         .divisor = unit.segment.mid,
-                        .keep = keep};
+                        .keep = keep,
+                        .nonfinite = nonfinite};
     const std::int64_t used = instance_.kernels().decode_unit(job, into);
     if (used < 0)
       throw_corrupt(info_, unit.segment, payload.size(),

@@ -77,6 +77,7 @@ struct UnitJob {
 struct EncodedUnit {
   std::int64_t bytes = 0;  ///< -1: more than the bound that the file states
   bool nonfinite = false;
+  bool settled = false;  ///< the residual is what was not sent; otherwise decoding has to find that
 };
 
 /// What decodes one unit. With `keep` states that decode assigns are assigned.
@@ -90,11 +91,13 @@ struct DecodeJob {
   const float* accumulated = nullptr;  ///< what is added to `out` where D is taken off
   float divisor = 1.0F;
   bool keep = false;
+  bool* nonfinite = nullptr;  ///< set by a sparse codec if an element that it delivers is NaN or Inf then; may be null
 };
 enum class Into : std::uint8_t {
-  set,   ///< out = D
-  add,   ///< out = out + D
-  lose,  ///< out = accumulated + out - D / divisor: what encoding lost
+  set,       ///< out = D
+  add,       ///< out = out + D
+  lose,      ///< out = accumulated + out - D / divisor: what encoding lost
+  subtract,  ///< out = out - D / divisor: the same where `out` is that sum already
 };
 
 /// What is generated from one CompLL file for one choice of the parameters that decide widths. A quantiser has
@@ -121,6 +124,7 @@ struct UnitKernels {
   std::int64_t (*bound)(const Facts& facts, int round) = nullptr;     ///< most payload bytes of a unit of n elements
   std::int64_t (*elements)(const Facts& facts, int state) = nullptr;  ///< of a state
   float (*start)(const Facts& facts, int state, std::int64_t element) = nullptr;  ///< the first value of one of them
+  bool sparse = false;  ///< decoding touches what was sent alone, but for zeros before with Into::set
 };
 
 struct Kernels {

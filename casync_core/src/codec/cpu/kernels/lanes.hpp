@@ -306,10 +306,12 @@ CASYNC_INLINE F32x16 add_where(const Mask16& mask, F32x16 sum, const F32x16& val
 class Finiteness {
  public:
   CASYNC_INLINE void see(const F32x16& a) { zeros_ = zeros_ + a * F32x16{}; }
-  CASYNC_INLINE bool lost() const { return bits_of(not_equal(zeros_, zeros_)) != 0; }
+  CASYNC_INLINE void see(float a) { zero_ += a * 0.0F; }
+  CASYNC_INLINE bool lost() const { return zero_ != 0.0F || bits_of(not_equal(zeros_, zeros_)) != 0; }
 
  private:
   F32x16 zeros_{};
+  float zero_ = 0;
 };
 
 CASYNC_INLINE bool finite(float value) { return value - value == 0.0F; }

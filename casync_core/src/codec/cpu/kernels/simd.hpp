@@ -112,14 +112,22 @@ CASYNC_INLINE void fetch_ahead(const void* now, std::int64_t distance) {
   if (distance > 0) __builtin_prefetch(static_cast<const char*>(now) + distance);
 }
 
-/// The first `count` lanes; the others are zero.
+/// The first `count` lanes, and nothing behind them is touched; the others are zero.
 CASYNC_INLINE F32x16 load_first(const float* from, std::int64_t count) {
   F32x16 out{};
+#if defined(__AVX512BW__)
+  out.r[0] = _mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << count) - 1U), from);
+#else
   __builtin_memcpy(&out, from, static_cast<std::size_t>(count) * sizeof(float));
+#endif
   return out;
 }
 CASYNC_INLINE void store_first(float* to, const F32x16& a, std::int64_t count) {
+#if defined(__AVX512BW__)
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1U << count) - 1U), a.r[0]);
+#else
   __builtin_memcpy(to, &a, static_cast<std::size_t>(count) * sizeof(float));
+#endif
 }
 
 // --- arithmetic

@@ -95,6 +95,8 @@ CASYNC_INLINE void deliver(const DecodeJob& job, std::int64_t i, std::int64_t co
   const F32x16 before = elements(static_cast<const float*>(job.out), i, count);
   if constexpr (kInto == Into::add)
     put(job.out, i, count, before + value);
+  else if constexpr (kInto == Into::subtract)
+    put(job.out, i, count, before - divide(value, lanes(job.divisor)));
   else
     put(job.out, i, count, elements(job.accumulated, i, count) + before - divide(value, lanes(job.divisor)));
 }
@@ -121,18 +123,37 @@ CASYNC_INLINE void deliver_zeros(const DecodeJob& job) {
   if constexpr (kInto == Into::lose)
     for (std::int64_t i = 0; i < n; i += 16) deliver<kInto>(job, i, n - i < 16 ? n - i : 16, F32x16{});
 }
+/// Returns what is there then.
 template <Into kInto>
-CASYNC_INLINE void deliver_one(const DecodeJob& job, std::int32_t at, float value) {
+CASYNC_INLINE float deliver_one(const DecodeJob& job, std::int32_t at, float value) {
   if constexpr (kInto == Into::set)
     job.out[at] = value;
   else if constexpr (kInto == Into::add)
     job.out[at] += value;
   else
     job.out[at] -= value / job.divisor;
+  return job.out[at];
+}
+/// That something delivered is not finite.
+inline void report(const DecodeJob& job) {
+  if (job.nonfinite != nullptr) *job.nonfinite = true;
+}
+/// Takes what was encoded off the residual, which has x; `subtract` decodes.
+inline EncodedUnit settle(const UnitJob& job, EncodedUnit encoded, std::int64_t (*subtract)(const DecodeJob&)) {
+  if (encoded.nonfinite || encoded.bytes < 0) return encoded;
+  subtract({.facts = job.facts,
+            .payload = job.payload,
+            .payload_end = job.payload + encoded.bytes,
+            .scratch = job.scratch,
+            .out = job.residual,
+            .divisor = job.mid});
+  encoded.settled = true;
+  return encoded;
 }
 template <Into kInto>
 void deliver_nan(const DecodeJob& job) {
   for (std::int64_t i = 0; i < job.facts.n; ++i) job.out[i] = __builtin_nanf("");
+  report(job);
 }
 
 // --- single random numbers

@@ -20,6 +20,18 @@ CASYNC_DEVICE float gradient_at(const UnitJob& job, std::int32_t i) {
   return gradient(job, smaller(larger(i, 0), static_cast<std::int32_t>(job.facts.n - 1)));
 }
 
+/// What element i of y is made of, to the residual. From then on the same functions read it there.
+CASYNC_DEVICE void leave(const UnitJob& job, std::int64_t i) {
+  if (job.residual != nullptr) job.residual[i] = job.accumulated[i] + job.residual[i];
+}
+CASYNC_DEVICE float gradient_left(const UnitJob& job, std::int64_t i) {
+  return (job.residual == nullptr ? job.accumulated[i] : job.residual[i]) * job.mid;
+}
+CASYNC_DEVICE float gradient_at_left(const UnitJob& job, std::int32_t i) {
+  if (job.facts.n == 0) return 0.0F;
+  return gradient_left(job, smaller(larger(i, 0), static_cast<std::int32_t>(job.facts.n - 1)));
+}
+
 template <typename Team, typename Element>
 CASYNC_DEVICE bool all_finite(const Team& team, std::int64_t length, const Element& element) {
   bool lost = false;
@@ -77,13 +89,15 @@ CASYNC_DEVICE void deliver(const DecodeJob& job, Into into, std::int64_t i, floa
     job.out[i] = value;
   else if (into == Into::add)
     job.out[i] = job.out[i] + value;
+  else if (into == Into::subtract)
+    job.out[i] = job.out[i] - value / job.divisor;
   else
     job.out[i] = job.accumulated[i] + job.out[i] - value / job.divisor;
 }
 /// Before single elements are delivered: all others are zero.
 template <typename Team>
 CASYNC_DEVICE void deliver_zeros(const Team& team, const DecodeJob& job, Into into) {
-  if (into == Into::add) return;
+  if (into == Into::add || into == Into::subtract) return;
   for (std::int64_t i = team.rank(); i < job.facts.n; i += team.size()) deliver(job, into, i, 0.0F);
   team.barrier();
 }

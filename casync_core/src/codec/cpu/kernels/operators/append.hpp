@@ -79,5 +79,28 @@ CASYNC_INLINE std::int64_t append(bool chosen, std::int32_t value, std::int32_t*
 /// Whether any lane is chosen.
 CASYNC_INLINE bool any(const Mask16& mask) { return bits_of(mask) != 0; }
 
+/// What is chosen of a block of 1024, to be appended when all of it was seen: a branch for every sixteen would be
+/// guessed wrong as often as some are chosen, and what is being fetched meanwhile would be fetched later.
+class Chosen {
+ public:
+  CASYNC_INLINE void see(std::int64_t from, const Mask16& mask) {
+    const auto sixteen = static_cast<std::uint64_t>(from) / 16;
+    masks_[sixteen] = bits_of(mask);
+    some_ |= std::uint64_t{masks_[sixteen] != 0} << sixteen;
+  }
+  /// Calls each(from, mask) where any is; then nothing is chosen.
+  template <typename Each>
+  CASYNC_INLINE void each(const Each& each) {
+    for (; some_ != 0; some_ &= some_ - 1) {
+      const int sixteen = __builtin_ctzll(some_);
+      each(16 * std::int64_t{sixteen}, mask_of(masks_[sixteen]));
+    }
+  }
+
+ private:
+  std::uint64_t some_ = 0;
+  std::uint16_t masks_[64];
+};
+
 }  // namespace
 }  // namespace casync::codec::CASYNC_KERNEL_ISA
