@@ -25,13 +25,13 @@ Bench::Bench(const std::string& spec, Buffers& buffers, BareLoop loop)
     : codec_(make_codec(spec)), buffers_(buffers), loop_(loop) {
   const auto numel = static_cast<std::size_t>(buffers.shape.numel());
   const auto keep = [&](std::size_t elements, bool per_element) {
-    state_.emplace_back(elements * sizeof(float));
-    if (per_element) bare_state_.emplace_back(elements * sizeof(float));
+    state_.emplace_back(elements);
+    if (per_element) bare_state_.emplace_back(elements);
   };
   for (const StateArray& array : codec_->state(buffers.shape)) {
     keep(static_cast<std::size_t>(array.elements), array.per_element);
-    codec_->start(buffers.shape, kName, arrays_.size(), state_.back().floats());
-    arrays_.push_back(state_.back().floats().data());
+    codec_->start(buffers.shape, kName, arrays_.size(), state_.back());
+    arrays_.push_back(state_.back().data());
   }
   const bool wrapped = info().feedback == Feedback::wrapper;
   if (wrapped) keep(numel, true);
@@ -97,7 +97,7 @@ void Bench::run_round(const Work& work, std::size_t round) {
     segment.mid = 1.0F / kPeers;
     segment.role = Role::owner;
   }
-  if (work.feedback) segment.residual = state_.back().floats().data();
+  if (work.feedback) segment.residual = state_.back().data();
   if (work.encode) segment.payload = payloads_[round].memory.bytes();
   if (work.deliver || work.accumulate) segment.raw_out = buffers_.out.bytes().data();
   codec_->run({&segment, 1});
@@ -115,7 +115,7 @@ Streams Bench::streams(const Work& work) {
   std::size_t updates = 0;
   if (work.accumulate) streams.update[updates++] = buffers_.out.floats().data();
   if (work.feedback || (work.encode && info().feedback == Feedback::own))
-    for (const Memory& memory : bare_state_) streams.update[updates++] = memory.floats().data();
+    for (FloatArray& array : bare_state_) streams.update[updates++] = array.data();
   if (work.deliver) streams.out = buffers_.out.floats().data();
   if (work.encode) streams.payload = payloads_.back().memory.bytes().data();
   streams.stream_payload = !work.deliver && streams.lines < 4;

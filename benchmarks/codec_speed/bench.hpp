@@ -7,6 +7,7 @@
 
 #include "bare.hpp"
 #include "casync/codec.hpp"
+#include "casync/staggered.hpp"
 #include "memory.hpp"
 
 namespace casync::bench {
@@ -59,12 +60,12 @@ class Bench {
   Buffers& buffers_;
   BareLoop loop_;
   std::uint32_t step_ = 0;
-  std::vector<Memory> state_;  ///< the codec's arrays, then the residual if it needs one
+  std::vector<FloatArray> state_;  ///< the codec's arrays, then the residual if it needs one
   std::vector<float*> arrays_;
-  std::vector<Memory> bare_state_;  ///< of those by element
-  std::vector<Payload> payloads_;   ///< of this rank, one for each round
-  std::vector<Payload> peers_;      ///< of the last round
-  float seen_ = 0;                  ///< by bare loops
+  std::vector<FloatArray> bare_state_;  ///< of those by element
+  std::vector<Payload> payloads_;       ///< of this rank, one for each round
+  std::vector<Payload> peers_;          ///< of the last round
+  float seen_ = 0;                      ///< by bare loops
 };
 
 }  // namespace casync::bench

@@ -12,12 +12,13 @@ from casync.compll.conformance.contract import Segment, Source
 __all__ = ["Ours", "tensor"]
 
 
-def tensor(elements: int) -> np.ndarray:
+def tensor(elements: int, quarter: int = 0) -> np.ndarray:
     """Zeroed memory as malloc gets it for a large tensor: from the beginning of a page on, in pages of the usual size,
-    where numpy asks for huge ones, and with a page between two tensors, which are else a power of two apart.
+    where numpy asks for huge ones, and with a page between two tensors, which are else a power of two apart. What the
+    runtime keeps begins in another `quarter` of a page (casync/staggered.hpp).
     """
-    memory = mmap.mmap(-1, 4 * elements + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    values = np.frombuffer(memory, np.float32, elements)
+    memory = mmap.mmap(-1, 4 * elements + 2 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    values = np.frombuffer(memory, np.float32, elements, quarter * mmap.PAGESIZE // 4)
     values[:] = 0
     return values
 
@@ -26,8 +27,8 @@ class Ours:
     def __init__(self, spec: str, shape: tuple[int, int], first: np.ndarray) -> None:
         self.codec, self.shape, self.part = Codec(spec), shape, (0, shape[0] * shape[1])
         self.step = 0
-        self.residual = tensor(self.part[1]) if self.codec.info.feedback == "wrapper" else None
-        self.state = [tensor(array.elements) for array in self.codec.state(shape)]
+        self.residual = tensor(self.part[1], 3) if self.codec.info.feedback == "wrapper" else None
+        self.state = [tensor(array.elements, 1 + i % 3) for i, array in enumerate(self.codec.state(shape))]
         for index, values in enumerate(self.state):
             self.codec.start(shape, 0, index, values)
         rounds = range(len(self.codec.info.rounds))

@@ -109,7 +109,7 @@ class Session {
   /// Names of gradients that have a residual, and their residuals (copies). Waits for nothing: call when nothing is
   /// outstanding.
   std::vector<std::string> residual_names();
-  std::vector<float> residual(const std::string& name);
+  FloatArray residual(const std::string& name);
   void set_residual(const std::string& name, std::span<const float> values);
   /// The same for the state of codecs and the steps that are counted, of all gradients that a codec was or will be used
   /// for. `set_state` may hold some of the arrays only: the others start anew when

@@ -45,7 +45,7 @@ GradientPlan plan_of(const std::string& name, const py::dict& dict) {
   return plan;
 }
 
-py::array_t<float> to_array(const std::vector<float>& values) {
+py::array_t<float> to_array(std::span<const float> values) {
   return py::array_t<float>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
@@ -248,7 +248,7 @@ void bind_session(py::module_& module) {
       .def(
           "residual",
           [](Session& session, const std::string& name) {
-            std::vector<float> values;
+            FloatArray values;
             {
               const py::gil_scoped_release release;
               values = session.residual(name);

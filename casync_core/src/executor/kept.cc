@@ -8,8 +8,8 @@
 namespace casync {
 namespace {
 
-std::vector<std::vector<float>> started(const Codec& codec, const Shape& shape, std::uint64_t name_hash) {
-  std::vector<std::vector<float>> values;
+std::vector<FloatArray> started(const Codec& codec, const Shape& shape, std::uint64_t name_hash) {
+  std::vector<FloatArray> values;
   for (const StateArray& array : codec.state(shape)) {
     values.emplace_back(static_cast<std::size_t>(array.elements), 0.0F);
     codec.start(shape, name_hash, values.size() - 1, values.back());
@@ -17,7 +17,7 @@ std::vector<std::vector<float>> started(const Codec& codec, const Shape& shape, 
   return values;
 }
 
-std::vector<float*> pointers_to(std::vector<std::vector<float>>& values) {
+std::vector<float*> pointers_to(std::vector<FloatArray>& values) {
   std::vector<float*> pointers;
   for (auto& array : values) pointers.push_back(array.data());
   return pointers;
@@ -56,8 +56,8 @@ void Kept::start(const Codec& codec, const Shape& shape, const std::string& name
   pointers_ = pointers_to(state_.values);
 }
 
-std::vector<float> Kept::pending() const {
-  std::vector<float> sum;
+FloatArray Kept::pending() const {
+  FloatArray sum;
   for (std::size_t i = 0; i < state_.arrays.size(); ++i) {
     if (state_.arrays[i].pending) add_to(sum, state_.values[i]);
   }
@@ -81,7 +81,7 @@ ScratchState::ScratchState(const Codec& codec, const Segment& segment)
     std::copy_n(segment.state[i], values_[i].size(), values_[i].begin());
 }
 
-void add_to(std::vector<float>& sum, std::span<const float> values) {
+void add_to(FloatArray& sum, std::span<const float> values) {
   if (sum.empty()) sum.assign(values.size(), 0.0F);
   for (std::size_t i = 0; i < std::min(sum.size(), values.size()); ++i) sum[i] += values[i];
 }

@@ -13,7 +13,7 @@ namespace casync {
 /// What is kept of a gradient between its runs: its residual, and the state of its codec.
 class Kept {
  public:
-  std::vector<float> residual;  ///< one float32 per element; empty: there is none
+  FloatArray residual;  ///< one float32 per element; empty: there is none
 
   const CodecState& state() const { return state_; }
   /// The state of a checkpoint: what it holds is taken over when its codec starts, the rest starts anew.
@@ -30,7 +30,7 @@ class Kept {
   /// Whether it holds agreed values for a gradient of `shape`.
   bool agreed(const Shape& shape) const { return state_.agreed && (!started_ || shape_ == shape); }
   /// What its codec holds back of the gradient: the arrays that are `pending`, added.
-  std::vector<float> pending() const;
+  FloatArray pending() const;
   /// The first array that is `pending`, null if there is none.
   float* pending_array();
   /// As a segment takes them.
@@ -54,12 +54,12 @@ class ScratchState {
   std::span<float* const> arrays() const { return pointers_; }
 
  private:
-  std::vector<std::vector<float>> values_;
+  std::vector<FloatArray> values_;
   std::vector<float*> pointers_;
 };
 
 /// Adds `values` to the first of `sum`, which takes their length if it is empty.
-void add_to(std::vector<float>& sum, std::span<const float> values);
+void add_to(FloatArray& sum, std::span<const float> values);
 
 /// Throws InvalidArgument, naming tensor, array and both lengths, if `state` cannot be that of its codec for a gradient
 /// of `shape`.

@@ -50,7 +50,7 @@ class Memory {
   /// What `instance` uses of it; null: nothing.
   Kept*& kept_of(std::uint32_t instance) { return instances_[instance].kept; }
   /// What another codec held back and has joined the input of `instance`; empty: nothing has.
-  std::vector<float>& carried(std::uint32_t instance) { return instances_[instance].carried; }
+  FloatArray& carried(std::uint32_t instance) { return instances_[instance].carried; }
 
   std::size_t slot_memory() const { return held_; }  ///< bytes of slots, in use and kept for reuse
   std::size_t kept_memory() const;                   ///< bytes of residuals and states
@@ -66,7 +66,7 @@ class Memory {
     const Template* shape = nullptr;
     std::vector<SlotMemory> slots;
     Kept* kept = nullptr;
-    std::vector<float> carried;
+    FloatArray carried;
   };
   void give_back(SlotMemory& slot);
 

@@ -65,7 +65,7 @@ float* place_of(Memory& memory, std::uint32_t instance, const Segment& segment) 
 }
 
 /// Adds `left` to the input; the sum is in the output, which becomes the input.
-void join(Operation& operation, std::vector<float>& left) {
+void join(Operation& operation, FloatArray& left) {
   const Signature& signature = operation.definition->signature;
   std::vector<std::byte> converted;
   const std::size_t bytes = left.size() * size_of(signature.dtype);
@@ -97,7 +97,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   if (shape.provisional) return;
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
 
-  std::vector<float> left;
+  FloatArray left;
   if (info.feedback != Feedback::wrapper) left = std::exchange(kept.residual, {});
   if (!kept.fits(*shape.codec, signature.shape)) {
     if (!kept.restores(*shape.codec)) add_to(left, kept.pending());
@@ -119,7 +119,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
 
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {
   const Workflow& workflow = run.shape().workflow;
-  if (std::vector<float>& carried = memory.carried(instance); !carried.empty()) {
+  if (FloatArray& carried = memory.carried(instance); !carried.empty()) {
     for (std::uint32_t p = 0; p < workflow.partitions.size(); ++p) {
       const auto [begin, end] = workflow.partitions[p];
       if (run.delivered(p)) std::fill(carried.begin() + begin, carried.begin() + end, 0.0F);

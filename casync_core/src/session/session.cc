@@ -342,8 +342,8 @@ std::vector<std::string> Session::residual_names() {
   return names;
 }
 
-std::vector<float> Session::residual(const std::string& name) {
-  std::vector<float> values;
+FloatArray Session::residual(const std::string& name) {
+  FloatArray values;
   impl_->executor->inspect([&](Driver& driver, const Engine&) {
     const auto& kept = driver.memory().kept();
     if (const auto at = kept.find(name); at != kept.end()) values = at->second.residual;

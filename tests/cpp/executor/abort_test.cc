@@ -142,7 +142,8 @@ class Program final : public VirtualProgram {
   std::vector<float> residual(int rank, std::uint32_t tensor) {
     const Kept* const found = world_.kept(rank, job_.script.tensors[tensor].name);
     if (found == nullptr) return {};
-    return found->residual.empty() ? found->pending() : found->residual;
+    const FloatArray left = found->residual.empty() ? found->pending() : found->residual;
+    return {left.begin(), left.end()};
   }
 
   std::map<std::pair<int, std::uint32_t>, End> ends;  ///< of the last operation, by rank and tensor

@@ -98,11 +98,12 @@ class Program final : public VirtualProgram {
         static const Kept kNothing;
         const Kept* found = world.kept(r, tensor.name);
         if (found == nullptr) found = &kNothing;
-        if (reference.keeps_residuals() && found->residual != reference.residual(r)) {
+        if (reference.keeps_residuals() && !std::ranges::equal(found->residual, reference.residual(r))) {
           fail(detail::concat("rank ", r, ", ", tensor.name, ": the residual is not the reference's"));
           return;
         }
-        if (found->state().values != reference.state(r)) {
+        const auto equal = [](const FloatArray& a, const std::vector<float>& b) { return std::ranges::equal(a, b); };
+        if (!std::ranges::equal(found->state().values, reference.state(r), equal)) {
           fail(detail::concat("rank ", r, ", ", tensor.name, ": the codec's state is not the reference's"));
           return;
         }

@@ -14,7 +14,7 @@
 namespace casync {
 namespace {
 
-using Floats = std::vector<float>;
+using Floats = FloatArray;
 
 constexpr std::int64_t kNumel = 20'000;
 constexpr const char* kCodec = "test_state(gather=0)";

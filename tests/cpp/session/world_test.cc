@@ -188,7 +188,7 @@ TEST(Session, ARankMayLeaveBeforeWhatAllAgreedOnIsThrough) {
 /// Of each element: nothing was taken, or it was given back, or delivered.
 void expect_nothing_lost(Session& session, const std::string& name, const std::vector<float>& gradient,
                          const std::vector<float>& output, float untouched) {
-  std::vector<float> residual = session.residual(name);
+  FloatArray residual = session.residual(name);
   residual.resize(gradient.size(), 0.0F);
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     if (output[i] != untouched || residual[i] == 0.0F) continue;
