@@ -161,8 +161,8 @@ class Steps(Values):
             self.line(f"const std::int64_t stop = block + {page} < {last} ? block + {page} : {last};")
             self.line(*(line for reduction in sums for line in reduction.clear_one()))
             self._fetch(inside)
-            self.line("std::int64_t i = block;", "for (; i + 16 <= stop; i += 16) step(i, 16);",
-                      "if (i < stop) step(i, stop - i);")  # fmt: skip
+            self.line("{", "  std::int64_t i = block;", "  for (; i + 16 <= stop; i += 16) step(i, 16);",
+                      "  if (i < stop) step(i, stop - i);", "}")  # fmt: skip
             self.line(*(line for reduction in sums for line in reduction.fold()))
             for action in selects:
                 self._append_chosen(action, step)
