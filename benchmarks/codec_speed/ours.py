@@ -55,8 +55,9 @@ class Ours:
             self.payloads.append(room[: segment.payload_bytes])
         self.step += 1
 
-    def decode(self, out: np.ndarray) -> None:
-        self._deliver([Source(self.payloads[-1])], out)
+    def decode(self, out: np.ndarray, ranks: int = 1) -> None:
+        """The payloads of so many ranks, which all sent the same."""
+        self._deliver([Source(self.payloads[-1])] * ranks, out)
 
     def merge(self, into: np.ndarray) -> None:
         self._deliver([Source(self.payloads[-1]), Source(into, raw=True)], into)

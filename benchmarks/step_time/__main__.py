@@ -3,8 +3,14 @@
     python -m benchmarks.step_time --models resnet50,bert-base --rounds 5
 
 Prints, per model and contender, the median seconds of a step (the slowest rank's), the ratio to DDP, the CPU seconds of
-the busiest rank, the bytes its transport sent, and beside them the least time the uncompressed bytes can take at the
-goodput that one TCP stream reached in the same rounds. Needs root (network namespaces). Writes the figures as JSON.
+the busiest rank, and the bytes that the busiest direction of a link carried. Beside them what a step cannot undercut:
+the least time that the uncompressed bytes take at the goodput that one TCP stream reached in the same rounds ("of
+limit"); and for a contender of ours "wire s", the same for the bytes that it did carry, and "codec s", the codec's own
+work for its gradients on a rank's one core, measured in the same processes, on all ranks at once. "step / bound" is its
+step over the larger of the two, once as they are, and once with the backward pass (`none`) added to the codec, which
+has the same core. Needs root (network namespaces). Writes the figures as JSON.
+
+    python -m benchmarks.step_time --models bert-base --contenders "none;ddp+fp16;casync:dgc(ratio=0.001)"
 """
 
 from __future__ import annotations
@@ -57,11 +63,17 @@ def show(name: str, result: dict, console: Console) -> None:
         title=f"{name}: {mebibytes(MODELS[name]()):.0f} MiB, {size} hosts, "
         f"one TCP stream {goodput * 8 / 1e6:.0f} Mbit/s, uncompressed limit {limit:.3f} s"
     )
-    columns = ("contender", "median s", "min", "max", "DDP / it", "fp16 hook / it", "of limit", "CPU s", "sent MiB")
-    for column in columns:
+    columns = ("contender", "median s", "min", "max", "DDP / it", "fp16 hook / it", "of limit", "CPU s", "carried MiB")
+    for column in (*columns, "wire s", "codec s", "step / bound", "with backward"):
         table.add_column(column, justify="left" if column == "contender" else "right")
+    backward = statistics.median(seconds["none"]) if "none" in seconds else None
     for spec, times in seconds.items():
         median = statistics.median(times)
+        bounds = [""] * 4
+        if spec in result["codecs"]:
+            link, codec = result["carried"][spec] / goodput, statistics.median(result["codecs"][spec])
+            bounds = [f"{link:.3f}", f"{codec:.3f}", f"{median / max(link, codec):.2f}"]
+            bounds.append(f"{median / max(link, codec + backward):.2f}" if backward is not None else "")
         table.add_row(
             spec,
             f"{median:.3f}",
@@ -71,7 +83,8 @@ def show(name: str, result: dict, console: Console) -> None:
             f"{fp16 / median:.2f}" if fp16 else "",
             f"{limit / median:.3f}" if spec != "none" else "",
             f"{statistics.median(result['cpu'][spec]):.2f}",
-            f"{result['sent'][spec] / 2**20:.1f}" if spec.startswith("casync") else "",
+            f"{result['carried'][spec] / 2**20:.1f}" if spec.startswith("casync") else "",
+            *bounds,
         )
     console.print(table)
 
@@ -87,7 +100,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=1500.0)
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/step_time.json"))
     arguments = parser.parse_args()
-    console = Console(width=140)
+    console = Console(width=160)
     results = {}
     with Netlab(hosts=arguments.hosts, rate=arguments.rate) as lab:
         for name in arguments.models.split(","):
