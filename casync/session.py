@@ -314,13 +314,25 @@ class Session:
         return registration
 
     def submit(
-        self, registration: int, source: int, target: int, keep: Any, *, rows: int = 0, wake: bool = True
+        self,
+        registration: int,
+        source: int,
+        target: int,
+        keep: Any,
+        *,
+        rows: int = 0,
+        wake: bool = True,
+        splits: Sequence[int] = (),
     ) -> int:
         """Submit memory at `source`, result to `target`; never blocks. `keep` is held until the handle is synchronised.
 
-        `wake` false spares a switch of threads when the caller waits, or submits more, at once.
+        `rows` are this rank's own, of an allgather; `splits` those for each rank, of an alltoall. `wake` false spares a
+        switch of threads when the caller waits, or submits more, at once.
         """
-        handle: int = self.core.submit(registration, source, target, rows, wake)
+        if splits:
+            handle: int = self.core.submit(registration, source, target, rows, wake, splits)
+        else:
+            handle = self.core.submit(registration, source, target, rows, wake)
         self.pending[handle] = keep
         return handle
 
@@ -344,8 +356,10 @@ class Session:
             raise
         self._forget(handles)
 
-    def synchronize_gather(self, handle: int) -> tuple[bytearray, int, Any]:
-        """`synchronize` for an allgather: its bytes, their rows over all ranks, and what was kept."""
+    def synchronize_gather(self, handle: int) -> tuple[bytearray, list[int], Any]:
+        """`synchronize` for an allgather or an alltoall: its bytes, the rows of them that each rank gave, and what was
+        kept.
+        """
         try:
             data, rows = self.core.synchronize_gather(handle)
         except CasyncError as error:

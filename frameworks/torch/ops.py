@@ -94,7 +94,7 @@ class _PendingGather:
 
     def finish(self, owner: Session, handle: int) -> torch.Tensor:
         data, rows, _ = owner.synchronize_gather(handle)
-        shape = (rows, *self.source.shape[1:])
+        shape = (sum(rows), *self.source.shape[1:])
         if not data:
             return torch.empty(shape, dtype=self.source.dtype)
         return torch.frombuffer(data, dtype=self.source.dtype).reshape(shape)

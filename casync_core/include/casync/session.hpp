@@ -67,10 +67,12 @@ class Session {
   /// momentum. Any thread.
   void set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov);
 
-  /// Submits; never blocks. The memory stays alive and untouched (input) until the handle is done. `rows` is this
-  /// rank's, for an allgather. Throws InvalidArgument if the same name is outstanding. `wake` false: the caller waits
-  /// at once. Any thread.
-  Handle submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows = 0, bool wake = true);
+  /// Submits; never blocks. The memory stays alive and untouched (input) until the handle is done; input and output may
+  /// be one but for a reducescatter, whose output is this rank's rows alone. `rows` is this rank's, for an allgather;
+  /// `splits` its rows for each rank, for an alltoall. Throws InvalidArgument if the same name is outstanding. `wake`
+  /// false: the caller waits at once. Any thread.
+  Handle submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows = 0, bool wake = true,
+                std::vector<std::int64_t> splits = {});
 
   bool done(Handle handle) const;
   /// Waits for at most `timeout`; true if it is done. Without the GIL.
@@ -81,10 +83,10 @@ class Session {
   /// residual is what it was). What travels uncompressed may still be on its way from the input or into the output:
   /// after PeerFailure, Aborted or CorruptPayload that memory stays alive until shutdown.
   void collect(Handle handle);
-  /// Result of an allgather, to be called before collect.
+  /// Result of an allgather or an alltoall, to be called before collect.
   struct Gathered {
     std::vector<std::byte> bytes;
-    std::int64_t rows = 0;
+    std::vector<std::int64_t> rows;  ///< per rank: how many of them it gave; none after a failure
   };
   Gathered take_result(Handle handle);
 

@@ -42,10 +42,20 @@ inline constexpr std::array<std::string_view, 6> kReduceOpName{"Average", "Sum",
 constexpr std::string_view name_of(ReduceOp op) { return kReduceOpName[static_cast<std::size_t>(op)]; }
 
 /// What an operation does with its tensors. Numbers are on the wire: append only.
-enum class OpKind : std::uint8_t { allreduce = 0, allgather = 1, broadcast = 2, barrier = 3 };
+enum class OpKind : std::uint8_t {
+  allreduce = 0,
+  allgather = 1,
+  broadcast = 2,
+  barrier = 3,
+  reducescatter = 4,
+  alltoall = 5,
+};
 
-inline constexpr std::array<std::string_view, 4> kOpKindName{"allreduce", "allgather", "broadcast", "barrier"};
+inline constexpr std::array<std::string_view, 6> kOpKindName{"allreduce", "allgather",     "broadcast",
+                                                             "barrier",   "reducescatter", "alltoall"};
 constexpr std::string_view name_of(OpKind kind) { return kOpKindName[static_cast<std::size_t>(kind)]; }
+/// Whether it adds up what the ranks give, so that a codec may have a part in it.
+constexpr bool reduces(OpKind kind) { return kind == OpKind::allreduce || kind == OpKind::reducescatter; }
 
 /// A gradient as codecs see it: `rows` = shape[0], `cols` = product of the rest (1 for a vector). numel = rows * cols.
 /// A zero-dimensional tensor has rows = cols = 1; an empty one has rows * cols = 0.

@@ -67,20 +67,34 @@ struct Task {
   std::uint32_t successor_count = 0;
 };
 
+/// Where the elements of a partition lie. Of what is of no use on this rank the range is empty.
+struct Layout {
+  Range input;     ///< in the user's input
+  Range output;    ///< in the user's result
+  Shape gradient;  ///< what codecs take for the gradient; of a reducescatter, the rows that go to one rank
+  std::int64_t gradient_begin = 0;  ///< its first element, as partitions count them
+};
+
 struct Workflow {
-  std::vector<Range> partitions;  ///< elements of the output
+  std::vector<Range> partitions;  ///< elements of the gradient; of an allgather and an alltoall, of the output
+  std::vector<Layout> layout;     ///< per partition
   std::vector<Task> tasks;        ///< in a topological order
   std::vector<Buffer> sources;
   std::vector<std::uint32_t> successors;  ///< task indices
   std::vector<Slot> slots;
   std::vector<std::size_t> reserve;  ///< per partition: bytes of its slots on this rank
-  std::int64_t input_offset = 0;     ///< element of the output at which the input lies (allgather), else 0
+
+  /// The partition as codecs see it: elements of Layout::gradient.
+  Range coded(std::uint32_t partition) const {
+    const std::int64_t first = layout[partition].gradient_begin;
+    return {partitions[partition].begin - first, partitions[partition].end - first};
+  }
 };
 
 /// Everything a topology needs to know to lay out one member's part.
 struct WorkflowRequest {
   OpKind kind = OpKind::allreduce;
-  Shape shape;  ///< of the output
+  Shape shape;  ///< of the gradient; of an allgather and an alltoall, of the output
   DType dtype = DType::float32;
   const Codec* codec = nullptr;
   Topology topology = Topology::direct;
@@ -90,7 +104,8 @@ struct WorkflowRequest {
   std::uint32_t member = 0;            ///< this rank's index
   std::uint32_t root = 0;              ///< broadcast
   std::vector<std::uint32_t> host_of;  ///< per member: host index; its size is N
-  std::vector<std::int64_t> counts;    ///< allgather: elements per member
+  std::vector<std::int64_t> counts;    ///< allgather, alltoall: elements that each member gives to this one
+  std::vector<std::int64_t> splits;    ///< alltoall: elements that this member gives to each
 };
 
 /// Builds and checks (acyclic, every buffer written before it is read). Throws InvalidArgument for a combination that

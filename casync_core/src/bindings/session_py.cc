@@ -172,11 +172,12 @@ void bind_session(py::module_& module) {
       .def(
           "submit",
           [](Session& session, std::uint32_t registration, std::uintptr_t input, std::uintptr_t output,
-             std::int64_t rows, bool wake) {
+             std::int64_t rows, bool wake, std::vector<std::int64_t> splits) {
             return session.submit(registration, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
-                                  rows, wake);
+                                  rows, wake, std::move(splits));
           },
-          "registration"_a, "input"_a, "output"_a, "rows"_a = 0, "wake"_a = true)
+          "registration"_a, "input"_a, "output"_a, "rows"_a = 0, "wake"_a = true,
+          "splits"_a = std::vector<std::int64_t>{})
       .def("done", &Session::done, "handle"_a)
       .def(
           "synchronize",

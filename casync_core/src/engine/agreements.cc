@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "casync/error.hpp"
@@ -11,19 +12,36 @@ namespace {
 
 constexpr std::int64_t kMostElements = std::numeric_limits<std::int64_t>::max() / 8;  // that have a length in bytes
 
+/// The elements of each of `rows`. Throws CorruptPayload for what no memory can hold.
+std::vector<std::int64_t> elements_of(const std::vector<std::int64_t>& rows, const std::string& name,
+                                      const Signature& signature) {
+  std::vector<std::int64_t> elements;
+  std::int64_t most = kMostElements / std::max<std::int64_t>(signature.shape.cols, 1);
+  for (const std::int64_t count : rows) {
+    if (count < 0 || count > most) {
+      throw CorruptPayload(detail::concat("an ", name_of(signature.kind), " of tensor ", name, " with ", count,
+                                          " rows of ", signature.shape.cols, " elements cannot be"));
+    }
+    most -= count;
+    elements.push_back(count * signature.shape.cols);
+  }
+  return elements;
+}
+
 }  // namespace
 
 Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes)
     : member_(member), host_of_(std::move(host_of)), inline_bytes_(inline_bytes) {}
 
-const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t name, const Signature& signature) {
+const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t name, const Signature& signature,
+                                        const std::vector<std::int64_t>& splits) {
   Op& op = ops_[verdict.op];
   if (op.name != kNone && lasts(signature.kind) && op.plan == verdict.plan) return op;
-  op.shape = make_shape(verdict, signature, false);  // first: where it throws, nothing is agreed on
+  op.shape = make_shape(verdict, signature, splits, false);  // first: where it throws, nothing is agreed on
   op.name = name;
   op.plan = verdict.plan;
   const Codec& codec = *op.shape->codec;
-  op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, true) : nullptr;
+  op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, splits, true) : nullptr;
   op.settled = settled_by(codec.info().spec);
   const bool from_all =
       verdict.plan.topology == Topology::direct || verdict.plan.topology == Topology::parameter_server;
@@ -73,7 +91,7 @@ std::vector<std::uint64_t> Agreements::forget_all() {
 }
 
 std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,
-                                                       bool settles) const {
+                                                       const std::vector<std::int64_t>& splits, bool settles) const {
   // A world of one is the identity (rule R9), in the gradient's own precision.
   const auto codec = make_codec(host_of_.size() == 1 ? "none" : verdict.plan.codec);
   WorkflowRequest request;
@@ -88,19 +106,14 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   request.member = member_;
   request.root = static_cast<std::uint32_t>(signature.root);
   request.host_of = host_of_;
-  if (signature.kind == OpKind::allgather) {
-    request.shape.rows = 0;
-    const std::int64_t most = kMostElements / std::max<std::int64_t>(signature.shape.cols, 1);
-    for (const std::int64_t count : verdict.rows) {
-      if (count < 0 || request.shape.rows > most - count) {
-        throw CorruptPayload(detail::concat("an allgather of tensor ", verdict.name, " with ", count, " rows of ",
-                                            signature.shape.cols, " elements cannot be"));
-      }
-      request.counts.push_back(count * signature.shape.cols);
-      request.shape.rows += count;
-    }
+  const bool given = signature.kind == OpKind::allgather || signature.kind == OpKind::alltoall;
+  if (given) {
+    request.counts = elements_of(verdict.rows, verdict.name, signature);
+    request.shape.rows = std::accumulate(verdict.rows.begin(), verdict.rows.end(), std::int64_t{0});
+    request.splits = elements_of(splits, verdict.name, signature);
   }
   auto shape = std::make_shared<Template>(request);
+  if (given) shape->rows = verdict.rows;
   shape->codec = codec;
   shape->provisional = verdict.plan.until > 0;
   return shape;

@@ -35,11 +35,13 @@ class Agreements {
 
   Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes);
 
-  /// Whether an operation of this kind is agreed on once for all of its runs. An allgather is not: its rows may change.
-  static bool lasts(OpKind kind) { return kind == OpKind::allreduce || kind == OpKind::broadcast; }
+  /// Whether an operation of this kind is agreed on once for all of its runs. An allgather and an alltoall are not:
+  /// their rows may change.
+  static bool lasts(OpKind kind) { return reduces(kind) || kind == OpKind::broadcast; }
 
-  /// All ranks agree on `verdict`; here its tensor is `name`.
-  const Op& agree(const Verdict& verdict, std::uint32_t name, const Signature& signature);
+  /// All ranks agree on `verdict`; here its tensor is `name`, and this rank gives `splits` to the others (alltoall).
+  const Op& agree(const Verdict& verdict, std::uint32_t name, const Signature& signature,
+                  const std::vector<std::int64_t>& splits = {});
   /// Null if `op` was never agreed.
   const Op* find(std::uint32_t op) const;
 
@@ -51,7 +53,8 @@ class Agreements {
   std::vector<std::uint64_t> forget_all();
 
  private:
-  std::shared_ptr<const Template> make_shape(const Verdict& verdict, const Signature& signature, bool settles) const;
+  std::shared_ptr<const Template> make_shape(const Verdict& verdict, const Signature& signature,
+                                             const std::vector<std::int64_t>& splits, bool settles) const;
 
   std::uint32_t member_;
   std::vector<std::uint32_t> host_of_;

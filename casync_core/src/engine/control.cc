@@ -27,6 +27,20 @@ Status get_failure(ByteReader& reader) {
   return status;
 }
 
+void put(ByteWriter& writer, const std::vector<std::int64_t>& rows) {
+  writer.put(static_cast<std::uint32_t>(rows.size()));
+  for (const std::int64_t count : rows) writer.put(count);
+}
+
+std::vector<std::int64_t> get_rows(ByteReader& reader) {
+  const auto members = reader.get<std::uint32_t>();
+  if (members > reader.left() / sizeof(std::int64_t))
+    throw CorruptPayload("a control message names more members than it has bytes");
+  std::vector<std::int64_t> rows(members);
+  for (std::int64_t& count : rows) count = reader.get<std::int64_t>();
+  return rows;
+}
+
 template <typename T>
 T get_fixed(std::span<const std::byte> message, ControlKind kind) {
   return expect(message, kind).get<T>();
@@ -64,6 +78,7 @@ void put(Bytes& out, const Request& message) {
   ByteWriter writer = begin(out, ControlKind::request);
   writer.put(message.settled);
   writer.put(message.step);
+  put(writer, message.splits);
   put_definition(out, message);
 }
 void put(Bytes& out, const Ready& message) { begin(out, ControlKind::ready).put(message); }
@@ -75,8 +90,7 @@ void put(Bytes& out, const Verdict& message) {
   writer.put(message.sequence);
   writer.put(message.op);
   put(out, message.plan);
-  writer.put(static_cast<std::uint32_t>(message.rows.size()));
-  for (const std::int64_t rows : message.rows) writer.put(rows);
+  put(writer, message.rows);
   writer.put(message.settled);
   writer.put(message.step);
 }
@@ -106,9 +120,11 @@ Request get_request(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::request);
   const auto settled = reader.get<Settled>();
   const auto step = reader.get<std::uint32_t>();
+  auto splits = get_rows(reader);
   Request request = get_definition(reader.take(reader.left()));
   request.settled = settled;
   request.step = step;
+  request.splits = std::move(splits);
   return request;
 }
 Ready get_ready(std::span<const std::byte> message) { return get_fixed<Ready>(message, ControlKind::ready); }
@@ -121,11 +137,7 @@ Verdict get_verdict(std::span<const std::byte> message) {
   verdict.sequence = reader.get<std::uint32_t>();
   verdict.op = reader.get<std::uint32_t>();
   verdict.plan = get_plan(reader);
-  const auto members = reader.get<std::uint32_t>();
-  if (members > reader.left() / sizeof(std::int64_t))
-    throw CorruptPayload("a verdict names more members than it has bytes");
-  verdict.rows.resize(members);
-  for (std::int64_t& rows : verdict.rows) rows = reader.get<std::int64_t>();
+  verdict.rows = get_rows(reader);
   verdict.settled = reader.get<Settled>();
   verdict.step = reader.get<std::uint32_t>();
   return verdict;

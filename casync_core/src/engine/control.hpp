@@ -44,7 +44,8 @@ struct Request {
   Signature signature;
   std::string site;  ///< where in the user's program, e.g. "train.py:41"
   Settled settled = 0;
-  std::uint32_t step = 0;  ///< as this rank counts the gradient's steps, those before a checkpoint included
+  std::uint32_t step = 0;              ///< as this rank counts the gradient's steps, those before a checkpoint included
+  std::vector<std::int64_t> splits{};  ///< alltoall: rows for each member
 };
 /// Any rank to root: submitted again, on the terms of `op`.
 struct Ready {
@@ -60,7 +61,7 @@ struct Verdict {
   std::uint32_t sequence = 0;
   std::uint32_t op = 0;
   GradientPlan plan;
-  std::vector<std::int64_t> rows;  ///< allgather: rows per member
+  std::vector<std::int64_t> rows;  ///< allgather: rows per member; alltoall: rows of each member for the one addressed
   Settled settled = 0;             ///< what all ranks say; 0 where they differ
   std::uint32_t step = 0;          ///< the highest count
 };

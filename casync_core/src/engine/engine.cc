@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "casync/error.hpp"
+#include "common/wire.hpp"
 
 namespace casync {
 
@@ -59,6 +60,8 @@ void Engine::check(const Event& event) const {
   switch (event.kind) {
     case EventKind::submit:
       CASYNC_CHECK(event.id < submissions_.registrations(), "registration ", event.id, " was never defined");
+      CASYNC_CHECK(event.bytes.size() == splits_of(event.id) * sizeof(std::int64_t), "a submit of registration ",
+                   event.id, " with ", event.bytes.size(), " bytes of splits");
       break;
     case EventKind::control:
     case EventKind::arrived:
@@ -78,6 +81,11 @@ void Engine::check(const Event& event) const {
     case EventKind::shutdown:
       break;
   }
+}
+
+/// How many numbers of rows come with a submit.
+std::size_t Engine::splits_of(std::uint32_t registration) const {
+  return submissions_.registration(registration).signature.kind == OpKind::alltoall ? members() : 0;
 }
 
 void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
@@ -146,7 +154,10 @@ void Engine::on_submit(const Event& event) {
            detail::concat("rank 0 has shut down; tensor ", submissions_.text(submissions_.run(run).name),
                           " cannot be agreed on"));
   } else {
-    negotiation_.submit(run, static_cast<std::int64_t>(event.size), now_);
+    submissions_.run(run).rows = static_cast<std::int64_t>(event.size);
+    ByteReader splits(event.bytes);
+    while (splits.left() > 0) submissions_.run(run).splits.push_back(splits.get<std::int64_t>());
+    negotiation_.submit(run, now_);
   }
 }
 

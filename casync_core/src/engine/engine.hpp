@@ -90,6 +90,7 @@ class Engine {
   std::uint32_t members() const { return static_cast<std::uint32_t>(options_.host_of.size()); }
 
   void check(const Event& event) const;
+  std::size_t splits_of(std::uint32_t registration) const;
   void on_submit(const Event& event);
   void on_ran(const Event& event);
   void on_control(const Event& event);

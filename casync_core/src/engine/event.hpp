@@ -23,14 +23,15 @@ enum class Status : std::uint8_t {
 };
 
 enum class EventKind : std::uint8_t {
-  define,    ///< id = registration, bytes = name, signature and site (control.hpp)
-  submit,    ///< id = registration, value = handle, size = rows of this rank's own (allgather), sequence = steps of the
-             ///< gradient that are counted, tag = settled values that are kept of it (control.hpp)
-  control,   ///< peer, bytes = one control message
-  arrived,   ///< peer, op, sequence, tag, size, value = cookie: a message is here or announced
-  ran,       ///< id = instance, task; flag = the result was not finite; status, bytes = why it failed, if it did
-  sent,      ///< id = instance, task
-  received,  ///< id = instance, task
+  define,     ///< id = registration, bytes = name, signature and site (control.hpp)
+  submit,     ///< id = registration, value = handle, size = rows of this rank's own (allgather), bytes = an int64 per
+              ///< member, its rows for it (alltoall), sequence = steps of the gradient that are counted, tag = settled
+              ///< values that are kept of it (control.hpp)
+  control,    ///< peer, bytes = one control message
+  arrived,    ///< peer, op, sequence, tag, size, value = cookie: a message is here or announced
+  ran,        ///< id = instance, task; flag = the result was not finite; status, bytes = why it failed, if it did
+  sent,       ///< id = instance, task
+  received,   ///< id = instance, task
   peer_down,  ///< peer, bytes = why
   abort,      ///< status, bytes = why: this rank's program failed, or bytes came that no correct peer sends
   shutdown,   ///< this rank leaves

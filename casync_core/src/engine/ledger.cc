@@ -14,7 +14,7 @@ std::string describe(const Signature& signature) {
   if (signature.kind == OpKind::barrier) return out.str();
   out << ' ' << name_of(signature.dtype) << ' ' << signature.dims;
   if (signature.kind == OpKind::broadcast) out << ", root rank " << signature.root;
-  if (signature.kind == OpKind::allreduce) {
+  if (reduces(signature.kind)) {
     out << ", op " << name_of(signature.op) << ", compression " << signature.compression;
     if (signature.topology != "auto") out << ", topology " << signature.topology;
     if (signature.prescale != 1.0F || signature.postscale != 1.0F) {
@@ -67,7 +67,7 @@ Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now)
     run.since = now;
     run.requested = run.wants_start = run.warned = false;
     run.terms.assign(members_, kNoTerms);
-    run.rows.assign(members_, 0);
+    run.rows.clear();
     ++open_;
   }
   CASYNC_CHECK(run.sequence == sequence, "tensor ", entry.name, ": run ", sequence, " while run ", run.sequence,
@@ -93,7 +93,7 @@ void Ledger::request(std::uint32_t member, const Request& request, Nanoseconds n
   if (refuse_again(entry, request.sequence)) return;
   Run& run = open(entry, request.sequence, now);
   run.requested = true;
-  run.rows[member] = request.signature.shape.rows;
+  note_rows(run, member, request);
   mark(entry, run, member, static_cast<std::uint32_t>(terms - entry.known.begin()), request.settled, request.step);
 }
 
@@ -109,6 +109,21 @@ void Ledger::ready(std::uint32_t member, const Ready& ready, Nanoseconds now) {
   Run& run = open(entry, ready.sequence, now);
   if (ready.wants_start != 0) run.wants_start = true;
   mark(entry, run, member, terms, ready.settled, ready.step);
+}
+
+/// Of a run on whose kind the ranks disagree they are of no use, whatever they are.
+void Ledger::note_rows(Run& run, std::uint32_t member, const Request& request) const {
+  if (request.signature.kind == OpKind::alltoall) {
+    if (request.splits.size() != members_) {
+      throw CorruptPayload(detail::concat("rank ", member, " splits tensor ", request.name, " among ",
+                                          request.splits.size(), " of ", members_, " ranks"));
+    }
+    run.rows.resize(std::size_t{members_} * members_);
+    std::copy(request.splits.begin(), request.splits.end(), run.rows.begin() + std::ptrdiff_t{member} * members_);
+  } else if (request.signature.kind == OpKind::allgather) {
+    run.rows.resize(std::max<std::size_t>(run.rows.size(), members_));
+    run.rows[member] = request.signature.shape.rows;
+  }
 }
 
 bool Ledger::incomplete(std::uint32_t op, std::uint32_t sequence) const {
@@ -153,7 +168,7 @@ void Ledger::decide(Entry& entry, Run& run) {
   const Terms& terms = entry.known[first];
   if (run.requested) {
     Verdict verdict{entry.name, run.sequence, terms.op, {}, {}, run.settled, run.step};
-    if (terms.signature.kind == OpKind::allgather) verdict.rows = run.rows;
+    if (terms.signature.kind == OpKind::allgather || terms.signature.kind == OpKind::alltoall) verdict.rows = run.rows;
     close(run);
     decisions_.verdict(verdict, terms.signature);
   } else {

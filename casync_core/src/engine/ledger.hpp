@@ -58,7 +58,7 @@ class Ledger {
     std::uint32_t step = 0;
     Nanoseconds since = 0;
     std::vector<std::uint32_t> terms;  // per member, kNoTerms if not reported
-    std::vector<std::int64_t> rows;    // per member
+    std::vector<std::int64_t> rows;    // per member; alltoall: per member and the one it gives them to
   };
   struct Entry {
     std::string name;
@@ -69,6 +69,7 @@ class Ledger {
     std::vector<Refuse> refused{};        // runs refused before all reported: whoever comes late is told too
   };
   void count(Entry& entry, std::uint32_t member, std::uint32_t sequence);
+  void note_rows(Run& run, std::uint32_t member, const Request& request) const;
   Run& open(Entry& entry, std::uint32_t sequence, Nanoseconds now);
   bool refuse_again(Entry& entry, std::uint32_t sequence);
   void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, Settled settled, std::uint32_t step);

@@ -23,6 +23,10 @@ Ledger::Decisions Negotiation::decisions() {
             Verdict verdict = agreed;
             const Agreements::Op* const known = agreements_.find(verdict.op);
             verdict.plan = known != nullptr ? known->plan : planning_.plan(verdict.name, signature, verdict.step);
+            if (signature.kind == OpKind::alltoall) {
+              tell_columns(std::move(verdict));
+              return;
+            }
             out_.tell_all(verdict);
             hear(verdict);
           },
@@ -46,16 +50,35 @@ void Negotiation::define(Request definition) {
   for (const std::string& codec : codecs) out_.emit({.kind = ActionKind::measure, .bytes = bytes_of(codec)});
 }
 
-void Negotiation::submit(std::uint32_t index, std::int64_t rows, Nanoseconds now) {
+/// Of an alltoall each member hears only what comes to it: N numbers, where all would be N * N.
+void Negotiation::tell_columns(Verdict verdict) {
+  const std::vector<std::int64_t> all = std::move(verdict.rows);
+  for (std::uint32_t to = options_.members; to-- > 0;) {  // the root, which begins at once, comes last
+    verdict.rows.clear();
+    for (std::uint32_t from = 0; from < options_.members; ++from)
+      verdict.rows.push_back(all[from * options_.members + to]);
+    if (to == options_.member) {
+      hear(verdict);
+    } else {
+      out_.tell(to, verdict);
+    }
+  }
+}
+
+void Negotiation::submit(std::uint32_t index, Nanoseconds now) {
   if (planning_.measuring()) tell_costs(index);
 
   Submissions::Run& run = submissions_.run(index);
-  run.rows = rows;
   if (run.op == Submissions::kNone) {
     const Submissions::Registration& registration = submissions_.registration(run.registration);
-    Request request{submissions_.text(run.name), run.sequence, registration.signature,
-                    registration.site,           run.settled,  run.step};
-    if (registration.signature.kind == OpKind::allgather) request.signature.shape.rows = rows;
+    Request request{submissions_.text(run.name),
+                    run.sequence,
+                    registration.signature,
+                    registration.site,
+                    run.settled,
+                    run.step,
+                    run.splits};
+    if (registration.signature.kind == OpKind::allgather) request.signature.shape.rows = run.rows;
     to_root(request, now);
     return;
   }
@@ -113,7 +136,8 @@ void Negotiation::hear(const Verdict& verdict) {
   }
   Submissions::Registration& registration = submissions_.registration(run.registration);
   if (registration.signature.kind == OpKind::allgather) check_rows(verdict, run.rows);
-  agreements_.agree(verdict, name, registration.signature);
+  if (registration.signature.kind == OpKind::alltoall) check_rows(verdict, run.splits[options_.member]);
+  agreements_.agree(verdict, name, registration.signature, run.splits);
   run.op = verdict.op;
   run.settled = verdict.settled;
   run.step = verdict.step;
@@ -121,7 +145,8 @@ void Negotiation::hear(const Verdict& verdict) {
   outcomes_.begin(index);
 }
 
-/// The rows of an allgather say what is read from this rank's memory, and how much memory the result takes.
+/// The rows of an allgather or an alltoall say what is read from this rank's memory, and how much memory the result
+/// takes.
 void Negotiation::check_rows(const Verdict& verdict, std::int64_t submitted) const {
   if (verdict.rows.size() != options_.members || verdict.rows[options_.member] != submitted) {
     throw CorruptPayload(detail::concat("a verdict on run ", verdict.sequence, " of tensor ", verdict.name,

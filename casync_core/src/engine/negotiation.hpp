@@ -34,8 +34,8 @@ class Negotiation {
               Outcomes outcomes);
 
   void define(Request definition);
-  /// This rank has submitted `run`; `rows` of its own (allgather).
-  void submit(std::uint32_t run, std::int64_t rows, Nanoseconds now);
+  /// This rank has submitted `run`, whose rows (allgather) or splits (alltoall) are filled in.
+  void submit(std::uint32_t run, Nanoseconds now);
   /// A run that was submitted here is over.
   void ended(std::uint32_t run) { eager_bytes_ -= submissions_.run(run).eager_bytes; }
 
@@ -55,6 +55,7 @@ class Negotiation {
   bool is_root() const { return options_.member == 0; }
   Ledger::Decisions decisions();
   void check_rows(const Verdict& verdict, std::int64_t submitted) const;
+  void tell_columns(Verdict verdict);
   bool ahead(const Submissions::Run& run) const;
   bool tell_new_plan(const Start& start);
   void tell_costs(std::uint32_t run);

@@ -34,7 +34,8 @@ class Submissions {
     std::uint32_t op = kNone;
     std::uint32_t sequence = 0;
     std::uint64_t handle = 0;
-    std::int64_t rows = 0;  ///< allgather: this rank's own
+    std::int64_t rows = 0;               ///< allgather: this rank's own
+    std::vector<std::int64_t> splits{};  ///< alltoall: this rank's for each member
     // Of this rank until it begins, then of all:
     Settled settled = 0;
     std::uint32_t step = 0;

@@ -10,6 +10,8 @@
 namespace casync {
 namespace {
 
+constexpr std::uint64_t kGoldenRatio = 0x9e3779b97f4a7c15ULL;  // spreads small numbers over all bits
+
 struct Factors {
   float pre = 1.0F;
   float mid = 1.0F;
@@ -24,7 +26,7 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
   const float user = signature.prescale * signature.postscale;
   const auto n = static_cast<float>(members);
   Factors factors;
-  if (signature.kind != OpKind::allreduce) return factors;
+  if (!reduces(signature.kind)) return factors;
   if (codec.identity) {
     if (task.final) factors.mid = (average ? 1.0F / n : 1.0F) * user;
     return factors;
@@ -48,6 +50,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   const Definition& definition = *operation.definition;
   const Signature& signature = definition.signature;
   const Range range = shape.workflow.partitions[task.partition];
+  const Layout& layout = shape.workflow.layout[task.partition];
   const std::size_t raw_bytes = static_cast<std::size_t>(range.size()) * size_of(signature.dtype);
   const bool identity = shape.codec->info().identity;
 
@@ -75,10 +78,11 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   const Factors factors = factors_of(shape.codec->info(), signature, task, context.members);
   Segment& segment = job.segment;
   segment = {};
-  segment.shape = shape.shape;
+  segment.shape = layout.gradient;
   segment.dtype = signature.dtype;
-  segment.range = task.settles ? Range{0, shape.shape.numel()} : range;
-  segment.name_hash = definition.name_hash;
+  segment.range = task.settles ? Range{0, shape.shape.numel()} : shape.workflow.coded(task.partition);
+  // Gradients that begin at other elements draw other random numbers.
+  segment.name_hash = definition.name_hash + static_cast<std::uint64_t>(layout.gradient_begin) * kGoldenRatio;
   segment.sequence = context.step;
   segment.rank = context.rank;
   segment.role = task.role;

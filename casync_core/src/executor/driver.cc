@@ -38,7 +38,8 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
          .sequence = memory_.steps(operation->definition->name),
          .tag = memory_.settled(*operation->definition),
          .size = static_cast<std::uint64_t>(operation->rows),
-         .value = reinterpret_cast<std::uint64_t>(operation)});
+         .value = reinterpret_cast<std::uint64_t>(operation),
+         .bytes = std::as_bytes(std::span(operation->splits))});
 }
 
 void Driver::abort(const std::string& why) { give_up(Status::aborted, why); }

@@ -21,12 +21,10 @@ void Memory::begin(std::uint32_t instance, const Template& shape, Operation* ope
   running.operation = operation;
   running.shape = &shape;
   running.slots.resize(shape.workflow.slots.size());
-  if (operation->definition->signature.kind == OpKind::allgather) {
-    const Signature& signature = operation->definition->signature;
-    const auto& partitions = shape.workflow.partitions;
-    const std::int64_t elements = partitions.empty() ? 0 : partitions.back().end;
-    operation->result.resize(static_cast<std::size_t>(elements) * size_of(signature.dtype));
-    operation->result_rows = signature.shape.cols == 0 ? 0 : elements / signature.shape.cols;
+  const Signature& signature = operation->definition->signature;
+  if (signature.kind == OpKind::allgather || signature.kind == OpKind::alltoall) {
+    operation->result.resize(static_cast<std::size_t>(shape.shape.numel()) * size_of(signature.dtype));
+    operation->result_rows = shape.rows;
     operation->output = operation->result.data();
   }
 }
@@ -83,17 +81,17 @@ void Memory::finish(std::uint32_t instance, bool slots_in_use) {
 
 std::byte* Memory::address(std::uint32_t instance, std::uint32_t partition, Buffer buffer) {
   Running& running = instances_[instance];
-  const Workflow& workflow = running.shape->workflow;
+  const Layout& layout = running.shape->workflow.layout[partition];
   const std::size_t element = size_of(running.shape->dtype);
-  const std::int64_t begin = workflow.partitions[partition].begin;
   switch (buffer.place) {
     case Place::none:
       return nullptr;
     case Place::input:
       return static_cast<std::byte*>(const_cast<void*>(running.operation->input)) +
-             static_cast<std::size_t>(begin - workflow.input_offset) * element;
+             static_cast<std::size_t>(layout.input.begin) * element;
     case Place::output:
-      return static_cast<std::byte*>(running.operation->output) + static_cast<std::size_t>(begin) * element;
+      return static_cast<std::byte*>(running.operation->output) +
+             static_cast<std::size_t>(layout.output.begin) * element;
     case Place::slot:
       return running.slots[buffer.slot].memory.get();
   }

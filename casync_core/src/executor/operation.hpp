@@ -32,15 +32,16 @@ struct OptimizerTerms {
 struct Operation {
   const Definition* definition = nullptr;
   const void* input = nullptr;
-  void* output = nullptr;  ///< null for an allgather, whose output the runtime makes
-  std::int64_t rows = 0;   ///< allgather: this rank's rows
+  void* output = nullptr;            ///< null for an allgather and an alltoall, whose output the runtime makes
+  std::int64_t rows = 0;             ///< allgather: this rank's rows
+  std::vector<std::int64_t> splits;  ///< alltoall: this rank's rows for each member
   OptimizerTerms optimizer;
 
   Status status = Status::ok;
   bool nonfinite = false;
-  std::string text;               ///< why it failed
-  std::vector<std::byte> result;  ///< allgather
-  std::int64_t result_rows = 0;
+  std::string text;                       ///< why it failed
+  std::vector<std::byte> result;          ///< allgather, alltoall
+  std::vector<std::int64_t> result_rows;  ///< per member: the rows of the result that it gave
   std::atomic<bool> done{false};
 };
 

@@ -89,7 +89,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   const Signature& signature = definition.signature;
   const CodecInfo& info = shape.codec->info();
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
-  if (signature.kind != OpKind::allreduce || !sums || !is_floating(signature.dtype)) return;
+  if (!reduces(signature.kind) || !sums || !is_floating(signature.dtype)) return;
   const auto found = memory.kept().find(definition.name);
   if (info.identity && !shape.provisional && found == memory.kept().end()) return;
   Kept& kept = found == memory.kept().end() ? memory.kept()[definition.name] : found->second;
@@ -98,7 +98,9 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
 
   FloatArray left;
-  if (info.feedback != Feedback::wrapper) left = std::exchange(kept.residual, {});
+  // The result of a reducescatter has no room for what is to join the whole input: it stays until a codec takes it up.
+  const bool moves = info.feedback != Feedback::wrapper && signature.kind == OpKind::allreduce;
+  if (moves) left = std::exchange(kept.residual, {});
   if (!kept.fits(*shape.codec, signature.shape)) {
     if (!kept.restores(*shape.codec)) add_to(left, kept.pending());
     kept.start(*shape.codec, signature.shape, definition.name, definition.name_hash, context.contents);

@@ -66,7 +66,7 @@ const GradientPlan* MeasuredPlanning::fixed_for(const std::string& name, const S
 }
 
 void MeasuredPlanning::check(const Options& options, const std::string& name, const Signature& signature) {
-  if (signature.kind != OpKind::allreduce) return;
+  if (!reduces(signature.kind)) return;
   const CostTable priors;
   plan_gradient({name, signature, options.host_of, priors, options.planner, {}});
   try {
@@ -139,7 +139,7 @@ GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& si
     }
     asked.compression = fixed->codec;
   }
-  if (signature.kind != OpKind::allreduce) {
+  if (!reduces(signature.kind)) {
     const double bytes = static_cast<double>(signature.shape.numel()) * static_cast<double>(size_of(signature.dtype));
     GradientPlan plan;
     plan.partitions = static_cast<std::uint32_t>(

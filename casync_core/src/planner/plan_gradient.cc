@@ -6,6 +6,7 @@
 #include "planner/request.hpp"
 #include "planner/text.hpp"
 #include "planner/world.hpp"
+#include "topology/topologies.hpp"
 
 namespace casync {
 namespace {
@@ -28,7 +29,21 @@ double payload_of(const Gradient& gradient, const Codec& codec) {
   return bytes;
 }
 
+/// A reducescatter is the first half of a parameter server (reducescatter.cc), and priced as the whole: what is left
+/// out is alike for all codecs.
+void check_scatters_of(const PlanRequest& request, const Codec& codec) {
+  try {
+    check_scatters(codec, request.signature.shape);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(detail::concat("tensor ", request.name, ": ", error.what()));
+  }
+}
+
 Topology route_for(const Gradient& gradient, const Codec& codec, double payload) {
+  if (gradient.request.signature.kind == OpKind::reducescatter) {
+    check_scatters_of(gradient.request, codec);
+    return Topology::parameter_server;
+  }
   if (gradient.topology) {
     check_route(gradient.request.name, *gradient.topology, codec);
     return *gradient.topology;
@@ -133,7 +148,7 @@ Candidates candidates_of(const Asked& asked, const Shape& shape, std::uint32_t s
   return candidates;
 }
 
-Decision plan_allreduce(const Gradient& gradient, const Asked& asked) {
+Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
   const PlanRequest& request = gradient.request;
   const auto none = make_codec("none");
   const bool small = !asked.always && request.signature.shape.numel() < request.options.min_numel;
@@ -205,6 +220,7 @@ Decision plan_gradient(const PlanRequest& request) {
   if (signature.kind == OpKind::allreduce && asked.topology && !asked.automatic) {
     check_route(request.name, *asked.topology, *asked.codecs.front());
   }
+  if (signature.kind == OpKind::reducescatter && !asked.automatic) check_scatters_of(request, *asked.codecs.front());
   Decision decision;
   if (gradient.world.members <= 1) {
     decision = plan_trivially("a world of one: the result is the input");
@@ -213,13 +229,15 @@ Decision plan_gradient(const PlanRequest& request) {
   } else {
     switch (signature.kind) {
       case OpKind::allreduce:
-        decision = plan_allreduce(gradient, asked);
+      case OpKind::reducescatter:
+        decision = plan_reduction(gradient, asked);
         break;
       case OpKind::broadcast:
         decision = plan_broadcast(gradient);
         break;
       case OpKind::allgather:
-        decision = plan_trivially("an allgather has one partition per member");
+      case OpKind::alltoall:
+        decision = plan_trivially(detail::concat("an ", name_of(signature.kind), " has one partition per member"));
         break;
       case OpKind::barrier:
         decision = plan_trivially("a barrier carries nothing");
@@ -228,7 +246,7 @@ Decision plan_gradient(const PlanRequest& request) {
   }
   const Alternative& chosen = decision.alternatives.front();
   decision.seconds = chosen.seconds;
-  if (signature.kind != OpKind::allreduce) decision.original_s = chosen.seconds;
+  if (!reduces(signature.kind)) decision.original_s = chosen.seconds;
   if (decision.load.bytes.empty()) decision.load = request.load;
   decision.plan.epoch = request.options.epoch;
   return decision;

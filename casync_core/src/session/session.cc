@@ -144,9 +144,21 @@ void check(const std::string& name, const Signature& signature, int size) {
     refuse("broadcast root rank ", signature.root, " is not one of 0 to ", size - 1);
   }
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
+  if (signature.kind == OpKind::reducescatter && !sums) {
+    refuse("a reducescatter goes with Average and Sum, not with ", name_of(signature.op));
+  }
   if (signature.kind == OpKind::allreduce && !sums && (signature.prescale != 1.0F || signature.postscale != 1.0F)) {
     refuse("prescale and postscale factors go with Average and Sum, not with ", name_of(signature.op));
   }
+}
+
+void check_splits(const Definition& definition, const std::vector<std::int64_t>& splits, int size) {
+  const std::size_t wanted = definition.signature.kind == OpKind::alltoall ? static_cast<std::size_t>(size) : 0;
+  const bool negative = std::any_of(splits.begin(), splits.end(), [](std::int64_t rows) { return rows < 0; });
+  if (splits.size() == wanted && !negative) return;
+  throw InvalidArgument(detail::concat("tensor ", definition.name, ": ", splits.size(), " splits",
+                                       negative ? ", some negative," : "", " where an ",
+                                       name_of(definition.signature.kind), " takes ", wanted));
 }
 
 std::string key_of(const std::string& name, const Signature& s) {
@@ -164,8 +176,7 @@ std::uint32_t Session::define(const std::string& name, const Signature& signatur
   check(name, signature, size());
   MeasuredPlanning::check(impl_->planning, name, signature);  // throws what no plan can carry
   const auto number = static_cast<std::uint32_t>(impl_->definitions.size());
-  if (const auto set = impl_->set_states.find(name);
-      set != impl_->set_states.end() && signature.kind == OpKind::allreduce) {
+  if (const auto set = impl_->set_states.find(name); set != impl_->set_states.end() && reduces(signature.kind)) {
     check_state(name, set->second, signature.shape);
     impl_->set_states.erase(set);
   }
@@ -186,10 +197,11 @@ void Session::set_optimizer(std::uint32_t registration, float lr, float momentum
 }
 
 Session::Handle Session::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
-                                bool wake) {
+                                bool wake, std::vector<std::int64_t> splits) {
   std::unique_lock lock(impl_->mutex);
   if (impl_->shut_down) throw Aborted("CaSync has been shut down");
   const Definition& definition = impl_->definitions.at(registration);
+  check_splits(definition, splits, size());
   if (impl_->outstanding[impl_->names[registration]]) {
     throw InvalidArgument(
         detail::concat("Requested to ", name_of(definition.signature.kind),
@@ -208,6 +220,7 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   slot.operation->input = input;
   slot.operation->output = output;
   slot.operation->rows = rows;
+  slot.operation->splits = std::move(splits);
   slot.operation->optimizer = impl_->optimizers[registration];
   slot.registration = registration;
   const Handle handle = impl_->handle_of(index);
@@ -235,7 +248,7 @@ bool Session::wait(Handle handle, Nanoseconds timeout) {
 Session::Gathered Session::take_result(Handle handle) {
   const std::lock_guard lock(impl_->mutex);
   Operation& operation = *impl_->slot_of(handle).operation;
-  return {std::move(operation.result), operation.result_rows};
+  return {std::move(operation.result), std::move(operation.result_rows)};
 }
 
 void Session::collect(Handle handle) {
@@ -382,7 +395,7 @@ void Session::set_state(const std::string& name, CodecState state) {
     for (std::size_t i = 0; i < state.arrays.size(); ++i)
       state.arrays[i].elements = static_cast<std::int64_t>(state.values[i].size());
     const auto names_it = [&](const Definition& definition) {
-      return definition.name == name && definition.signature.kind == OpKind::allreduce;
+      return definition.name == name && reduces(definition.signature.kind);
     };
     const auto last = std::find_if(impl_->definitions.rbegin(), impl_->definitions.rend(), names_it);
     if (last != impl_->definitions.rend()) {

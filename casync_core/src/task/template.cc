@@ -28,7 +28,8 @@ Template::Template(const WorkflowRequest& request)
       if (task.windowed) window_peers[task.partition].push_back(task.peer);
     }
     const bool receives_result = task.primitive == Primitive::recv && task.data.place == Place::output;
-    if (receives_result || task.write_to.place == Place::output) delivery[task.partition] = i;
+    const bool sends_away = task.primitive == Primitive::send && workflow.layout[task.partition].output.size() == 0;
+    if (receives_result || sends_away || task.write_to.place == Place::output) delivery[task.partition] = i;
     if (task.primitive == Primitive::recv || task.primitive == Primitive::send) {
       largest_message = std::max(largest_message, message_bytes(task));
     }
@@ -58,7 +59,9 @@ std::int64_t Template::sender_of(const Task& task, std::size_t source) const {
 
 std::size_t Template::message_bytes(const Task& task) const {
   if (task.data.place == Place::slot) return workflow.slots[task.data.slot].bytes;
-  return static_cast<std::size_t>(workflow.partitions[task.partition].size()) * size_of(dtype);
+  const Layout& layout = workflow.layout[task.partition];
+  const Range& range = task.data.place == Place::input ? layout.input : layout.output;
+  return static_cast<std::size_t>(range.size()) * size_of(dtype);
 }
 
 }  // namespace casync

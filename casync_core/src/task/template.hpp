@@ -15,14 +15,16 @@ struct Template {
 
   Workflow workflow;
   std::shared_ptr<const Codec> codec;  ///< keeps alive what the executor computes with
-  Shape shape;                         ///< of the output
+  Shape shape;                         ///< as WorkflowRequest has it
   DType dtype = DType::float32;
-  bool provisional = false;  ///< another codec follows at a step that is known, and finds what is kept as it is
+  std::vector<std::int64_t> rows;  ///< allgather, alltoall: what each member gives to this one
+  bool provisional = false;        ///< another codec follows at a step that is known, and finds what is kept as it is
   std::vector<std::uint32_t> first_dependencies;  ///< per task: its dependencies, plus one for the partition's memory
   std::vector<std::uint32_t> tasks_of_partition;  ///< per partition: how many tasks
   std::vector<std::vector<std::uint32_t>> members_of;    ///< per partition: tasks, in order
   std::vector<std::vector<std::uint32_t>> window_peers;  ///< per partition: members that wait for our window
-  std::vector<std::uint32_t> delivery;  ///< per partition of an allreduce: the last task that writes the output
+  std::vector<std::uint32_t> delivery;  ///< per partition: the last task that writes the output; where this rank has
+                                        ///< none of it, the task that sends its contribution
   std::size_t largest_message = 0;      ///< bytes, over all sends and receives
 
   /// Index of the receive that `tag` from member `peer` names, or -1.

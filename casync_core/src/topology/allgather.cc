@@ -8,14 +8,16 @@ void allgather(WorkflowBuilder& builder) {
   const std::uint32_t n = builder.members();
   const std::uint32_t self = builder.request().member;
   std::vector<Range> ranges;
+  std::vector<Layout> layout;
   std::int64_t begin = 0;
   for (const std::int64_t count : builder.request().counts) {
+    const bool mine = ranges.size() == self;
     ranges.push_back({begin, begin + count});
+    layout.push_back({{0, mine ? count : 0}, ranges.back(), builder.request().shape, 0});
     begin += count;
   }
-  const std::int64_t input_offset = ranges[self].begin;
   const bool empty_input = ranges[self].size() == 0;
-  builder.set_partitions(ranges, input_offset);
+  builder.set_partitions(ranges, std::move(layout));
   for (std::uint32_t step = 1; step < n; ++step) {
     const std::uint32_t from = (self + n - step) % n;
     if (!empty_input) builder.send(self, (self + step) % n, self, WorkflowBuilder::input(), true);

@@ -44,6 +44,11 @@ Workflow build_workflow(const WorkflowRequest& request) {
     broadcast(builder);
   } else if (request.kind == OpKind::allgather) {
     allgather(builder);
+  } else if (request.kind == OpKind::alltoall) {
+    alltoall(builder);
+  } else if (request.kind == OpKind::reducescatter) {
+    check_scatters(*request.codec, request.shape);
+    reducescatter(builder);
   } else if (request.kind == OpKind::allreduce) {
     if (builder.members() == 1) {
       solo(builder);

@@ -9,15 +9,14 @@
 #include "casync/error.hpp"
 
 namespace casync {
-namespace {
 
-std::vector<Range> cut_evenly(const WorkflowRequest& request) {
+std::vector<Range> cut_evenly(const Codec& codec, const Shape& gradient, std::uint32_t count) {
   std::vector<Range> partitions;
-  const std::int64_t numel = request.shape.numel();
+  const std::int64_t numel = gradient.numel();
   std::int64_t begin = 0;
-  for (std::int64_t k = 1; k <= request.partitions && begin < numel; ++k) {
-    const std::int64_t wanted = k == request.partitions ? numel : numel * k / request.partitions;
-    const std::int64_t end = wanted == numel ? numel : request.codec->cut(request.shape, wanted);
+  for (std::int64_t k = 1; k <= count && begin < numel; ++k) {
+    const std::int64_t wanted = k == count ? numel : numel * k / count;
+    const std::int64_t end = wanted == numel ? numel : codec.cut(gradient, wanted);
     if (end <= begin) continue;
     partitions.push_back({begin, end});
     begin = end;
@@ -25,17 +24,19 @@ std::vector<Range> cut_evenly(const WorkflowRequest& request) {
   return partitions;
 }
 
-}  // namespace
-
 WorkflowBuilder::WorkflowBuilder(const WorkflowRequest& request) : request_(request) {
-  set_partitions(cut_evenly(request), 0);
+  std::vector<Range> partitions = cut_evenly(*request.codec, request.shape, request.partitions);
+  std::vector<Layout> layout;
+  for (const Range& range : partitions) layout.push_back({range, range, request.shape, 0});
+  set_partitions(std::move(partitions), std::move(layout));
 }
 
-void WorkflowBuilder::set_partitions(std::vector<Range> partitions, std::int64_t input_offset) {
+void WorkflowBuilder::set_partitions(std::vector<Range> partitions, std::vector<Layout> layout) {
   workflow_.partitions = std::move(partitions);
-  workflow_.input_offset = input_offset;
+  workflow_.layout = std::move(layout);
   workflow_.reserve.assign(workflow_.partitions.size(), 0);
   user_.assign(workflow_.partitions.size(), {});
+  result_.assign(workflow_.partitions.size(), {});
 }
 
 std::size_t WorkflowBuilder::raw_bytes(std::uint32_t partition) const {
@@ -44,7 +45,7 @@ std::size_t WorkflowBuilder::raw_bytes(std::uint32_t partition) const {
 
 Buffer WorkflowBuilder::payload_slot(std::uint32_t partition, int round) {
   const std::size_t bytes =
-      request_.codec->bound(request_.shape, request_.dtype, workflow_.partitions[partition], round);
+      request_.codec->bound(workflow_.layout[partition].gradient, request_.dtype, workflow_.coded(partition), round);
   return add_slot(partition, round, identity(), bytes);
 }
 
@@ -117,7 +118,9 @@ void WorkflowBuilder::recv(std::uint32_t partition, std::uint32_t peer, std::uin
 }
 
 WorkflowBuilder::Access& WorkflowBuilder::access(std::uint32_t partition, Buffer buffer) {
-  return buffer.place == Place::slot ? slots_[buffer.slot] : user_[partition];
+  if (buffer.place == Place::slot) return slots_[buffer.slot];
+  const bool apart = request_.kind == OpKind::alltoall && buffer.place == Place::output;
+  return apart ? result_[partition] : user_[partition];
 }
 
 void WorkflowBuilder::add(Task task, std::span<const std::pair<Buffer, bool>> accesses) {

@@ -23,10 +23,14 @@ struct ComputeOptions {
   Buffer previous{};
 };
 
+/// At most `count` partitions of about one size, which end where the codec may be cut.
+std::vector<Range> cut_evenly(const Codec& codec, const Shape& gradient, std::uint32_t count);
+
 /// Collects the tasks of one member's workflow. Dependencies are derived from the buffers, never stated by hand: a task
 /// that reads a buffer follows the one that wrote it, and a task that writes a buffer follows all who read it before.
-/// `input` and `output` of a partition count as one buffer, because a user may pass the same memory for both. What is
-/// computed after values were settled follows from that, in all partitions.
+/// `input` and `output` of a partition count as one buffer, because a user may pass the same memory for both; not so of
+/// an alltoall, whose output is the runtime's. What is computed after values were settled follows from that, in all
+/// partitions.
 ///
 /// Since a task can depend only on tasks added before it, a finished workflow has no cycle; finish() checks the rest of
 /// the contract: slots are written before they are read, and no two messages between two members share a tag and
@@ -42,8 +46,8 @@ class WorkflowBuilder {
   /// Member that owns partition p in PS and two-level, and the last of its reduce hops in a ring.
   std::uint32_t owner(std::uint32_t partition) const { return (request_.first_owner + partition) % members(); }
 
-  /// Replaces the even cut into partitions (allgather).
-  void set_partitions(std::vector<Range> partitions, std::int64_t input_offset);
+  /// Replaces the even cut into partitions, of which each member has equally many.
+  void set_partitions(std::vector<Range> partitions, std::vector<Layout> layout);
 
   static Buffer input() { return {Place::input, 0}; }
   static Buffer output() { return {Place::output, 0}; }
@@ -72,6 +76,7 @@ class WorkflowBuilder {
   WorkflowRequest request_;
   Workflow workflow_;
   std::vector<Access> user_;                           // per partition
+  std::vector<Access> result_;                         // per partition: output where it is not the user's memory
   std::vector<Access> slots_;                          // per slot
   std::vector<std::vector<std::uint32_t>> followers_;  // per task
   std::int64_t settled_ = -1;                          // the task since which the codec has its values

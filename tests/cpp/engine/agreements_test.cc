@@ -46,6 +46,17 @@ TEST(Agreements, AnAllgatherIsBuiltFromTheRowsOfEachRun) {
   EXPECT_EQ(agreements.agree({"w", 1, kOp, {}, {4, 4}}, kName, signature).shape->shape.rows, 8);
 }
 
+TEST(Agreements, AnAlltoallIsBuiltFromWhatComesAndWhatGoes) {
+  Agreements agreements(0, {0, 1}, 12 << 10);
+  const Signature signature = signature_of(OpKind::alltoall, 0);
+  const Agreements::Op& op = agreements.agree({"w", 0, kOp, {}, {2, 3}}, kName, signature, {2, 5});
+  EXPECT_EQ(op.shape->shape.rows, 5);
+  EXPECT_EQ(op.shape->rows, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(op.shape->workflow.layout[1].input, (Range{2, 7}));   // to member 1
+  EXPECT_EQ(op.shape->workflow.layout[1].output, (Range{2, 5}));  // from member 1
+  EXPECT_FALSE(op.eager);
+}
+
 TEST(Agreements, RowsThatNoMemoryHoldsAreRefused) {
   Agreements agreements(0, {0, 1}, 12 << 10);
   const Signature signature = signature_of(OpKind::allgather, 0);

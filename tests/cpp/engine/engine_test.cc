@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <map>
+
 #include "casync/error.hpp"
 #include "coordinator/local_policy.hpp"
 
@@ -43,6 +46,9 @@ class Played : private ActionSink {
 
   void submit(std::uint64_t rows = 0, std::uint32_t registration = 0) {
     apply({.kind = EventKind::submit, .id = registration, .size = rows, .value = ++handle_});
+  }
+  void submit_splits(const std::vector<std::int64_t>& splits) {
+    apply({.kind = EventKind::submit, .value = ++handle_, .bytes = std::as_bytes(std::span(splits))});
   }
   template <typename Message>
   void control(std::uint16_t peer, const Message& message) {
@@ -258,6 +264,46 @@ TEST(Engine, RefusesAVerdictWhoseRowsAreNotItsOwn) {
     member.control(0, Verdict{"w", 0, 0, {}, {2, 3}});
     EXPECT_EQ(member.count(ActionKind::begin), 1U);
   }
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{2}, {2, 3, 4}, {3, 4}, {-1, 3}, {kMost, 3}}) {
+    Played member(1, 2, 0, OpKind::alltoall);
+    const std::vector<std::int64_t> splits{7, 3};
+    member.submit_splits(splits);
+    EXPECT_THROW(member.control(0, Verdict{"w", 0, 0, {}, rows}), CorruptPayload);
+    member.control(0, Verdict{"w", 0, 0, {}, {2, 3}});
+    EXPECT_EQ(member.count(ActionKind::begin), 1U);
+  }
+}
+
+TEST(Engine, TellsEachMemberOfAnAlltoallWhatComesToIt) {
+  Played root(0, 3, 0, OpKind::alltoall);
+  root.submit_splits({1, 2, 3});
+  for (const std::uint16_t peer : {std::uint16_t{1}, std::uint16_t{2}}) {
+    Request request{"w", 0, Played::signature(), "there"};
+    request.signature.kind = OpKind::alltoall;
+    for (const std::int64_t rows : {1, 2, 3}) request.splits.push_back(10 * peer + rows);
+    root.control(peer, request);
+  }
+  std::map<std::uint16_t, std::vector<std::int64_t>> told;
+  for (const Played::Seen& seen : root.seen) {
+    if (seen.action.kind == ActionKind::control && kind_of(seen.bytes) == ControlKind::verdict)
+      told[seen.action.peer] = get_verdict(seen.bytes).rows;
+  }
+  EXPECT_EQ(told, (std::map<std::uint16_t, std::vector<std::int64_t>>{{1, {2, 12, 22}}, {2, {3, 13, 23}}}));
+  EXPECT_EQ(root.count(ActionKind::begin), 1U);
+}
+
+TEST(Engine, RefusesSplitsThatAreNotOneForEachMember) {
+  Played member(1, 2, 0, OpKind::alltoall);
+  EXPECT_THROW(member.submit(), InternalError);
+  EXPECT_THROW(member.submit_splits({1, 2, 3}), InternalError);
+  Played other(1, 2, 0);
+  EXPECT_THROW(other.submit_splits({1, 2}), InternalError);
+  Played root(0, 2, 0, OpKind::alltoall);
+  Request request{"w", 0, Played::signature(), "there"};
+  request.signature.kind = OpKind::alltoall;
+  request.splits = {1, 2, 3};
+  EXPECT_THROW(root.control(1, request), CorruptPayload);
 }
 
 TEST(Engine, LeavesInGoodOrderOnlyWithNothingOutstanding) {

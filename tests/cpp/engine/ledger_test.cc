@@ -133,6 +133,17 @@ TEST_F(LedgerTest, LetsRowsOfAnAllgatherDiffer) {
   EXPECT_EQ(verdicts[0].rows, (std::vector<std::int64_t>{4, 5, 6}));
 }
 
+TEST_F(LedgerTest, CollectsTheSplitsOfAnAlltoall) {
+  for (std::uint32_t m = 0; m < 3; ++m) {
+    Request mine = request(0, 0);
+    mine.signature.kind = OpKind::alltoall;
+    for (std::int64_t to = 0; to < 3; ++to) mine.splits.push_back(10 * m + to);
+    ledger.request(2 - m, mine, 0);
+  }
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].rows, (std::vector<std::int64_t>{20, 21, 22, 10, 11, 12, 0, 1, 2}));
+}
+
 TEST_F(LedgerTest, HoldsTheTrailingShapesOfAnAllgatherAlike) {
   for (std::uint32_t m = 0; m < 3; ++m) {
     Request mine = request(0, 4);

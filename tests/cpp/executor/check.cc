@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "casync/error.hpp"
 #include "codec/reference.hpp"
@@ -28,9 +29,11 @@ class Program final : public VirtualProgram {
         mass.inputs.assign(static_cast<std::size_t>(tensor.signature.shape.numel()), 0);
         mass.results = mass.inputs;
       }
-      for (std::size_t r = 0; r < n; ++r) {
+      for (std::uint32_t r = 0; r < n; ++r) {
         Place& place = places_.emplace_back();
-        place.output.resize(static_cast<std::size_t>(tensor.signature.shape.numel()) * element);
+        std::int64_t numel = tensor.signature.shape.numel();
+        if (tensor.signature.kind == OpKind::reducescatter) numel = references_.back().rows_of(r).size();
+        place.output.resize(static_cast<std::size_t>(numel) * element);
       }
     }
     for (std::uint32_t s = 0; s < schedule.script.steps.size(); ++s) expect_step(s);
@@ -39,8 +42,8 @@ class Program final : public VirtualProgram {
   Buffers buffers(int rank, std::uint32_t step, std::uint32_t tensor) override {
     Place& mine = place(rank, tensor);
     const Blob& input = step_of(step, tensor).inputs[static_cast<std::size_t>(rank)];
-    if (schedule_.script.tensors[tensor].signature.kind == OpKind::allgather) return {input.data(), nullptr};
-    if (schedule_.in_place[tensor]) {
+    if (is_made(tensor)) return {input.data(), nullptr};
+    if (in_place(tensor)) {
       std::copy(input.begin(), input.end(), mine.output.begin());
       return {mine.output.data(), mine.output.data()};
     }
@@ -64,24 +67,26 @@ class Program final : public VirtualProgram {
       say("ended well although the ranks disagreed");
       return;
     }
-    const bool gathers = what.signature.kind == OpKind::allgather;
-    const Blob& got = gathers ? operation.result : place(rank, tensor).output;
-    if (!gathers && !schedule_.in_place[tensor] &&
-        place(rank, tensor).input != expected.inputs[static_cast<std::size_t>(rank)]) {
+    const auto own = static_cast<std::size_t>(rank);
+    const Blob& got = is_made(tensor) ? operation.result : place(rank, tensor).output;
+    const Blob& wanted = expected.results[own];
+    if (!is_made(tensor) && !in_place(tensor) && place(rank, tensor).input != expected.inputs[own]) {
       say("the input was changed");
     }
-    if (got.size() != expected.result.size()) {
-      say("the result has ", got.size(), " bytes instead of ", expected.result.size());
+    if (got.size() != wanted.size()) {
+      say("the result has ", got.size(), " bytes instead of ", wanted.size());
       return;
     }
-    if (operation.nonfinite != expected.nonfinite && !expected.may_hide_nonfinite) {
-      say(expected.nonfinite ? "NaN or Inf was not reported" : "NaN or Inf was reported where there is none");
+    if (is_made(tensor) && operation.result_rows != expected.rows[own]) say("it is told other rows than were given");
+    const bool nonfinite = holds_nonfinite(wanted, what.signature.dtype);
+    if (operation.nonfinite != nonfinite && !expected.may_hide_nonfinite) {
+      say(nonfinite ? "NaN or Inf was not reported" : "NaN or Inf was reported where there is none");
     }
-    if (got == expected.result) return;
+    if (got == wanted) return;
     const std::size_t element = size_of(what.signature.dtype);
     for (std::size_t i = 0; i < got.size() / element; ++i) {
       const double a = reference::read(got.data(), i, what.signature.dtype);
-      const double b = reference::read(expected.result.data(), i, what.signature.dtype);
+      const double b = reference::read(wanted.data(), i, what.signature.dtype);
       if (a == b || (std::isnan(a) && std::isnan(b))) continue;
       say("element ", i, " is ", a, " and must be ", b);
       return;
@@ -123,7 +128,9 @@ class Program final : public VirtualProgram {
   };
   struct Step {
     std::vector<Blob> inputs;
-    Blob result;
+    std::vector<Blob> results;                    // per rank
+    std::vector<std::vector<std::int64_t>> rows;  // per rank: how many each rank gave it (allgather, alltoall)
+    Blob result;                                  // of all ranks that reduce
     bool nonfinite = false;
     bool may_hide_nonfinite = false;  // min and max of NaN, integers
     bool disagreed = false;
@@ -133,6 +140,21 @@ class Program final : public VirtualProgram {
     double largest = 0;
     bool finite = true;
   };
+
+  /// Whether the runtime makes the memory for the result.
+  bool is_made(std::uint32_t tensor) const {
+    const OpKind kind = schedule_.script.tensors[tensor].signature.kind;
+    return kind == OpKind::allgather || kind == OpKind::alltoall;
+  }
+  bool in_place(std::uint32_t tensor) const {
+    return schedule_.in_place[tensor] && schedule_.script.tensors[tensor].signature.kind != OpKind::reducescatter;
+  }
+  static bool holds_nonfinite(const Blob& blob, DType dtype) {
+    for (std::size_t i = 0; is_floating(dtype) && i < blob.size() / size_of(dtype); ++i) {
+      if (!std::isfinite(reference::read(blob.data(), i, dtype))) return true;
+    }
+    return false;
+  }
 
   Place& place(int rank, std::uint32_t tensor) {
     return places_[tensor * static_cast<std::size_t>(schedule_.size) + static_cast<std::size_t>(rank)];
@@ -148,36 +170,61 @@ class Program final : public VirtualProgram {
     const auto& ranks = schedule_.script.steps[s];
     for (std::uint32_t t = 0; t < tensors.size(); ++t) {
       Step& step = steps_.emplace_back();
-      std::size_t count = 0;
+      std::vector<Submission> submitted;
       for (int r = 0; r < schedule_.size; ++r) {
-        std::int64_t rows = -1;
-        for (const Submission& submission : ranks[static_cast<std::size_t>(r)]) {
-          if (submission.tensor == t) rows = submission.rows;
-        }
-        count += rows >= 0 ? 1 : 0;
-        step.inputs.push_back(rows >= 0 ? input_of(r, s, t, rows) : Blob{});
+        const auto& own = ranks[static_cast<std::size_t>(r)];
+        const auto at = std::ranges::find(own, t, &Submission::tensor);
+        step.inputs.push_back(at != own.end() ? input_of(r, s, t, *at) : Blob{});
+        if (at != own.end()) submitted.push_back(*at);
       }
-      if (count < static_cast<std::size_t>(schedule_.size)) {
+      if (submitted.size() < static_cast<std::size_t>(schedule_.size)) {
         step.disagreed = true;
         continue;
       }
       ran_[t] = true;
+      const Signature& signature = tensors[t].signature;
       step.result = references_[t].step(step.inputs, steps_run_[tensors[t].name]++);
-      const DType dtype = tensors[t].signature.dtype;
-      for (std::size_t i = 0; is_floating(dtype) && i < step.result.size() / size_of(dtype); ++i) {
-        step.nonfinite |= !std::isfinite(reference::read(step.result.data(), i, dtype));
-      }
-      step.may_hide_nonfinite = tensors[t].signature.kind != OpKind::allreduce || schedule_.nonfinite_step[t] == s;
+      for (std::uint32_t r = 0; r < submitted.size(); ++r) expect_result(r, t, submitted, step);
+      step.nonfinite = holds_nonfinite(step.result, signature.dtype);
+      step.may_hide_nonfinite = !reduces(signature.kind) || schedule_.nonfinite_step[t] == s;
       check_near(s, t, step);
       add_mass(t, step);
     }
   }
 
+  /// What rank `r` must have of it in the end.
+  void expect_result(std::uint32_t r, std::uint32_t t, const std::vector<Submission>& submitted, Step& step) {
+    const Signature& signature = schedule_.script.tensors[t].signature;
+    const std::size_t element = size_of(signature.dtype);
+    Blob& result = step.results.emplace_back();
+    auto& rows = step.rows.emplace_back();
+    if (signature.kind == OpKind::reducescatter) {
+      const Range own = references_[t].rows_of(r);
+      const auto at = [&](std::int64_t i) { return step.result.begin() + i * static_cast<std::ptrdiff_t>(element); };
+      result.assign(at(own.begin), at(own.end));
+    } else if (signature.kind == OpKind::alltoall) {
+      for (std::size_t from = 0; from < submitted.size(); ++from) {
+        const auto& splits = submitted[from].splits;
+        const auto bytes_of = [&](std::int64_t count) {
+          return static_cast<std::ptrdiff_t>(element) * count * signature.shape.cols;
+        };
+        const auto begin =
+            step.inputs[from].begin() + bytes_of(std::accumulate(splits.begin(), splits.begin() + r, std::int64_t{0}));
+        result.insert(result.end(), begin, begin + bytes_of(splits[r]));
+        rows.push_back(splits[r]);
+      }
+    } else {
+      result = step.result;
+      for (const Submission& submission : submitted) rows.push_back(submission.rows);
+    }
+  }
+
   /// Uniform in [-1, 1] times a scale of the tensor's own; integers small enough that no sum overflows.
-  Blob input_of(int rank, std::uint32_t step, std::uint32_t tensor, std::int64_t rows) {
+  Blob input_of(int rank, std::uint32_t step, std::uint32_t tensor, const Submission& submission) {
     const Signature& signature = schedule_.script.tensors[tensor].signature;
-    const std::int64_t numel =
-        signature.kind == OpKind::allgather ? rows * signature.shape.cols : signature.shape.numel();
+    const auto& splits = submission.splits;
+    const std::int64_t given = std::accumulate(splits.begin(), splits.end(), submission.rows);
+    const std::int64_t numel = is_made(tensor) ? given * signature.shape.cols : signature.shape.numel();
     Blob blob(static_cast<std::size_t>(numel) * size_of(signature.dtype));
     Dice dice(schedule_.seed * 1'000'003 + tensor * 1009 + step * 101 + static_cast<std::uint64_t>(rank));
     const double scale = std::ldexp(1.0, static_cast<int>(tensor % 5) - 3);
@@ -209,7 +256,7 @@ class Program final : public VirtualProgram {
   void check_near(std::uint32_t s, std::uint32_t t, const Step& step) {
     const Signature& signature = schedule_.script.tensors[t].signature;
     const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
-    if (signature.kind != OpKind::allreduce || !sums || references_[t].compressed() || step.nonfinite) return;
+    if (!reduces(signature.kind) || !sums || references_[t].compressed() || step.nonfinite) return;
     if (signature.dtype != DType::float32 && signature.dtype != DType::float64) return;
     const double factor = static_cast<double>(signature.prescale) * static_cast<double>(signature.postscale) /
                           (signature.op == ReduceOp::average ? schedule_.size : 1);

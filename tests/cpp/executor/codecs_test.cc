@@ -15,7 +15,7 @@ constexpr int kSteps = 4;
 const std::vector<Shape> kShapes{{0, 1}, {1, 1}, {257, 15}, {500, 67}};
 
 /// All ranks submit all tensors at once, in each step. Two hosts of unequal size from three ranks on.
-Schedule schedule_of(const std::string& codec, Topology topology, int size) {
+Schedule schedule_of(const std::string& codec, Topology topology, int size, OpKind kind = OpKind::allreduce) {
   Schedule schedule;
   schedule.seed = static_cast<std::uint64_t>(size);
   schedule.size = size;
@@ -27,6 +27,7 @@ Schedule schedule_of(const std::string& codec, Topology topology, int size) {
   for (const Shape& shape : kShapes) {
     VirtualTensor tensor;
     tensor.name = detail::concat("gradient ", shape.rows, " x ", shape.cols);
+    tensor.signature.kind = kind;
     tensor.signature.shape = shape;
     tensor.signature.compression = tensor.plan.codec = made->applies(shape, 0) ? codec : "none";
     tensor.plan.topology = topology;
@@ -53,6 +54,22 @@ TEST(Codecs, AreTheReferencesOverEveryTopologyAndWorldSize) {
       }
     }
   }
+}
+
+TEST(Codecs, AreTheReferencesInAReducescatterOfEveryWorldSize) {
+  int carried = 0;
+  for (const std::string& codec : codec_names()) {
+    if (!scatters(codec)) continue;
+    ++carried;
+    for (const int size : {1, 2, 3, 5, 8}) {
+      const Verification shown = verify(schedule_of(codec, Topology::parameter_server, size, OpKind::reducescatter));
+      for (const std::string& failure : shown.failures) {
+        ADD_FAILURE() << codec << ", " << size << " ranks: " << failure;
+      }
+      EXPECT_EQ(shown.operations, kShapes.size() * kSteps * static_cast<std::size_t>(size)) << codec;
+    }
+  }
+  EXPECT_GE(carried, 5);  // none, fp16, bf16, onebit, terngrad
 }
 
 }  // namespace

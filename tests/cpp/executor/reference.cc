@@ -62,10 +62,11 @@ TensorReference::TensorReference(const VirtualTensor& tensor, std::vector<std::u
   for (std::uint32_t m = 0; m < host_of_.size(); ++m) hosts[host_of_[m]].push_back(m);
   for (auto& [host, ranks] : hosts) hosts_.push_back(ranks);
   const Signature& signature = tensor.signature;
-  compressed_ = signature.kind == OpKind::allreduce && !codec_->info().identity;
+  compressed_ = reduces(signature.kind) && !codec_->info().identity;
   if (compressed_ && host_of_.size() > 1) feedback_ = codec_->info().feedback;
-  if (signature.kind == OpKind::allreduce) {
+  if (reduces(signature.kind)) {
     WorkflowRequest request;
+    request.kind = signature.kind;
     request.shape = signature.shape;
     request.dtype = signature.dtype;
     request.codec = codec_.get();
@@ -110,12 +111,13 @@ Blob TensorReference::compute(const Part& part, void* out) {
   const CodecInfo& info = codec_->info();
   const auto n = static_cast<float>(host_of_.size());
   const bool average = signature.op == ReduceOp::average;
-  Blob payload(part.encodes ? codec_->bound(signature.shape, signature.dtype, part.range, part.round) : 0);
+  const Shape& shape = part.gradient.numel() > 0 ? part.gradient : signature.shape;
+  Blob payload(part.encodes ? codec_->bound(shape, signature.dtype, part.range, part.round) : 0);
   Segment segment;
-  segment.shape = signature.shape;
+  segment.shape = shape;
   segment.dtype = signature.dtype;
   segment.range = part.range;
-  segment.name_hash = name_hash_;
+  segment.name_hash = name_hash_ + static_cast<std::uint64_t>(part.begin) * 0x9e3779b97f4a7c15ULL;
   segment.sequence = sequence_;
   segment.rank = static_cast<std::uint16_t>(part.rank);
   segment.role = part.role;
@@ -129,7 +131,8 @@ Blob TensorReference::compute(const Part& part, void* out) {
   }
   if (part.deliver) segment.post = (average ? 1.0F : n) * (signature.prescale * signature.postscale);
   segment.previous = part.previous;
-  if (part.feedback && keeps_residuals()) segment.residual = residuals_[part.rank].data() + part.range.begin;
+  if (part.feedback && keeps_residuals())
+    segment.residual = residuals_[part.rank].data() + part.begin + part.range.begin;
   std::vector<float*> state;
   for (auto& array : states_[part.rank]) state.push_back(array.data());
   segment.state = state;
@@ -187,6 +190,11 @@ Blob TensorReference::step(const std::vector<Blob>& inputs, std::uint32_t sequen
       break;
     case OpKind::allgather:
       for (const Blob& input : inputs) out.insert(out.end(), input.begin(), input.end());
+      break;
+    case OpKind::alltoall:  // every rank ends with another result: check.cc
+      break;
+    case OpKind::reducescatter:
+      out = !compressed_ ? allreduce_plain(inputs) : inputs.size() == 1 ? solo(inputs) : scatter(inputs);
       break;
     case OpKind::allreduce:
       if (compressed_ && inputs.size() > 1 && !settled_ && codec_->agreed() > 0 && tensor_.signature.shape.numel() > 0)
@@ -358,6 +366,46 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
       case Topology::direct:
         CASYNC_CHECK(false, "direct has its own way");
     }
+  }
+  return out;
+}
+
+Range TensorReference::rows_of(std::uint32_t rank) const {
+  const Shape& shape = tensor_.signature.shape;
+  const auto n = static_cast<std::int64_t>(host_of_.size());
+  std::int64_t begin = 0;
+  for (std::int64_t m = 0;; ++m) {
+    const std::int64_t rows = shape.rows / n + (m < shape.rows % n ? 1 : 0);
+    if (m == rank) return {begin * shape.cols, (begin + rows) * shape.cols};
+    begin += rows;
+  }
+}
+
+/// A rank's rows are a gradient of their own, which every other rank encodes. The owner adds in member order, its own
+/// contribution raw, takes the mean and keeps it. The result holds the rows of all ranks.
+Blob TensorReference::scatter(const std::vector<Blob>& inputs) {
+  Blob out(inputs[0].size());
+  const std::size_t element = size_of(tensor_.signature.dtype);
+  for (std::uint32_t owner = 0; owner < inputs.size(); ++owner) {
+    const Range rows = rows_of(owner);
+    if (rows.size() == 0) continue;
+    Part merge{{0, rows.size()}, owner, Role::owner};
+    merge.begin = rows.begin;
+    merge.gradient = {rows.size() / tensor_.signature.shape.cols, tensor_.signature.shape.cols};
+    merge.final = merge.deliver = true;
+    std::vector<Blob> payloads(inputs.size());
+    for (std::uint32_t m = 0; m < inputs.size(); ++m) {
+      merge.sources.push_back(raw(inputs[m], rows));
+      if (m == owner) continue;
+      Part part{merge.range, m};
+      part.begin = merge.begin;
+      part.gradient = merge.gradient;
+      part.feedback = part.encodes = true;
+      part.sources = {merge.sources.back()};
+      payloads[m] = compute(part, nullptr);
+      merge.sources.back() = {payloads[m].data(), payloads[m].size(), false};
+    }
+    compute(merge, out.data() + static_cast<std::size_t>(rows.begin) * element);
   }
   return out;
 }

@@ -34,10 +34,12 @@ class TensorReference {
   const std::vector<float>& held_back(int rank) const;
   bool holds_back() const { return feedback_ != Feedback::none; }
   bool compressed() const { return compressed_; }
+  /// What `rank` is left with of a reducescatter: its share of the rows, the first rows % N ranks with one row more.
+  Range rows_of(std::uint32_t rank) const;
 
  private:
-  struct Part {  // one compute step over a range, before it is a Segment
-    Range range;
+  struct Part {   // one compute step over a range, before it is a Segment
+    Range range;  // of `gradient`
     std::uint32_t rank = 0;
     Role role = Role::worker;
     int round = 0;
@@ -47,6 +49,8 @@ class TensorReference {
     std::vector<Source> sources{};
     std::span<const std::byte> previous{};
     bool encodes = false;
+    std::int64_t begin = 0;  // element of the tensor at which what the codec takes for a gradient begins
+    Shape gradient{};        // empty: the tensor
   };
   Blob compute(const Part& part, void* out);
   void settle(const std::vector<Blob>& inputs);
@@ -61,6 +65,7 @@ class TensorReference {
   void two_level(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position, Blob& out);
   Blob parameter_server(const std::vector<Blob>& inputs);
   Blob rounds(const std::vector<Blob>& inputs);
+  Blob scatter(const std::vector<Blob>& inputs);
 
   VirtualTensor tensor_;
   std::shared_ptr<const Codec> codec_;

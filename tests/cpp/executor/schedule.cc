@@ -74,9 +74,10 @@ VirtualTensor tensor_of(Dice& dice, const Distributions& from, int size, const s
     tensor.signature = signature_of(dice, from, shape, "none");
     tensor.signature.op = ReduceOp::sum;
     tensor.signature.prescale = tensor.signature.postscale = 1.0F;
-    tensor.signature.kind = dice.one_of(std::vector<OpKind>{OpKind::allgather, OpKind::broadcast, OpKind::barrier});
+    tensor.signature.kind =
+        dice.one_of(std::vector<OpKind>{OpKind::allgather, OpKind::broadcast, OpKind::barrier, OpKind::alltoall});
     tensor.signature.root = static_cast<std::int32_t>(dice.below(static_cast<std::uint64_t>(size)));
-    if (tensor.signature.kind == OpKind::allgather)
+    if (tensor.signature.kind == OpKind::allgather || tensor.signature.kind == OpKind::alltoall)
       tensor.signature.shape.rows = std::min<std::int64_t>(40, shape.rows);
     if (tensor.signature.kind == OpKind::barrier) tensor.signature.shape = {};
     tensor.plan = plan_of(dice, tensor.signature, size, "none");
@@ -87,6 +88,11 @@ VirtualTensor tensor_of(Dice& dice, const Distributions& from, int size, const s
   if (!make_codec(codec)->applies(shape, 0)) codec = "none";
   tensor.signature = signature_of(dice, from, shape, codec);
   tensor.plan = plan_of(dice, tensor.signature, size, codec);
+  const bool sums = tensor.signature.op == ReduceOp::average || tensor.signature.op == ReduceOp::sum;
+  if (sums && scatters(codec) && dice.chance(from.scattered)) {
+    tensor.signature.kind = OpKind::reducescatter;
+    tensor.plan.topology = Topology::parameter_server;
+  }
   return tensor;
 }
 
@@ -143,10 +149,14 @@ void draw_steps(Dice& dice, const Distributions& from, Schedule& schedule) {
       for (std::uint32_t t = 0; t < tensors; ++t) {
         const auto after = static_cast<Nanoseconds>(own.below(static_cast<std::uint64_t>(spread) + 1));
         const Signature& signature = schedule.script.tensors[t].signature;
-        std::int64_t rows = 0;
-        if (signature.kind == OpKind::allgather)
-          rows = static_cast<std::int64_t>(dice.below(static_cast<std::uint64_t>(signature.shape.rows) + 1));
-        submissions.push_back({t, after + (static_cast<std::uint64_t>(r) == who ? late : 0), rows});
+        Submission submission{t, after + (static_cast<std::uint64_t>(r) == who ? late : 0)};
+        const auto draw_rows = [&] {
+          return static_cast<std::int64_t>(dice.below(static_cast<std::uint64_t>(signature.shape.rows) + 1));
+        };
+        if (signature.kind == OpKind::allgather) submission.rows = draw_rows();
+        for (int to = 0; to < schedule.size && signature.kind == OpKind::alltoall; ++to)
+          submission.splits.push_back(dice.chance(30) ? 0 : draw_rows());
+        submissions.push_back(std::move(submission));
       }
     }
   }
@@ -157,7 +167,7 @@ void draw_disagreement(Dice& dice, Schedule& schedule) {
   if (schedule.size < 2 || schedule.script.tensors.empty()) return;
   auto& tensors = schedule.script.tensors;
   const auto which = static_cast<std::uint32_t>(dice.below(tensors.size()));
-  if (tensors[which].signature.kind != OpKind::allreduce) return;
+  if (!reduces(tensors[which].signature.kind)) return;
   VirtualTensor other = tensors[which];
   other.signature.dims += " of another rank";
   if (dice.chance(50)) other.signature.shape.rows += 1;
@@ -232,6 +242,13 @@ std::vector<Topology> topologies_of(const std::string& codec) {
   return {Topology::direct, Topology::parameter_server, Topology::ring, Topology::two_level};
 }
 
+bool scatters(const std::string& codec) {
+  const auto made = make_codec(codec);
+  const CodecInfo& info = made->info();
+  const bool at_once = info.rounds.size() == 1 && info.rounds.front() != Aggregation::gather;
+  return at_once && !info.whole && !info.averages && made->agreed() == 0 && made->state({100, 1}).empty();
+}
+
 Schedule draw(std::uint64_t seed, const Distributions& from) {
   Dice dice(seed * 0x2545f4914f6cdd1dULL + 1);
   Schedule schedule;
@@ -246,7 +263,7 @@ Schedule draw(std::uint64_t seed, const Distributions& from) {
   for (std::uint64_t t = 0; t < wanted; ++t) {
     const std::string name = detail::concat("gradient", t);
     VirtualTensor tensor = small ? tiny_tensor(dice, from, name) : tensor_of(dice, from, schedule.size, name);
-    const bool gathers = tensor.signature.kind == OpKind::allgather;
+    const bool gathers = tensor.signature.kind == OpKind::allgather || tensor.signature.kind == OpKind::alltoall;
     const std::int64_t numel = tensor.signature.shape.numel() * (gathers ? schedule.size : 1);
     if (elements + numel > budget && t > 0) continue;
     elements += numel;
@@ -280,9 +297,10 @@ std::string Distributions::print() const {
       << list_of(batch_bytes) << "\nlink bytes/s" << list_of(bytes_per_second) << ", latency ns" << list_of(latency)
       << ", jitter ns" << list_of(jitter) << "\nnotice ns" << list_of(notice) << "\nspread ns" << list_of(spread)
       << ", one rank late ns" << list_of(late) << "\nper cent: all tiny " << small << ", other kinds " << other_kind
-      << ", odd ops " << odd_op << ", in place " << in_place << ", scaled " << scaled << ", NaN or Inf " << nonfinite
-      << ", same order " << same_order << ", global coordinator " << global_policy << ", disagreement " << disagree
-      << ", shutdown at the end " << leave << ", faults " << faults << ", ticks " << ticks << '\n';
+      << ", scattered " << scattered << ", odd ops " << odd_op << ", in place " << in_place << ", scaled " << scaled
+      << ", NaN or Inf " << nonfinite << ", same order " << same_order << ", global coordinator " << global_policy
+      << ", disagreement " << disagree << ", shutdown at the end " << leave << ", faults " << faults << ", ticks "
+      << ticks << '\n';
   return out.str();
 }
 

@@ -57,7 +57,8 @@ struct Distributions {
   std::vector<Nanoseconds> late{0, 0, 0, 50'000'000, 3'000'000'000};  ///< of one rank per step
   // Shares, in per cent.
   int small = 15;       ///< schedules of nothing but tiny gradients, sent directly
-  int other_kind = 10;  ///< tensors that are an allgather, a broadcast or a barrier
+  int other_kind = 12;  ///< tensors that are an allgather, a broadcast, a barrier or an alltoall
+  int scattered = 12;   ///< sums and means that leave each rank with its own rows only, of codecs that can
   int odd_op = 10;      ///< uncompressed tensors with Min, Max or Product
   int in_place = 60;
   int scaled = 10;      ///< with prescale and postscale
@@ -85,6 +86,9 @@ struct Schedule {
 
   std::string print() const;
 };
+
+/// Whether a reducescatter carries it.
+bool scatters(const std::string& codec);
 
 Schedule draw(std::uint64_t seed, const Distributions& from);
 

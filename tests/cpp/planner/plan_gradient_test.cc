@@ -220,6 +220,26 @@ TEST_F(PlanTest, GatherCodecsGoDirectOrNotAtAll) {
   EXPECT_EQ(plan(gradient_of(kLarge, "auto(test_topk)", "ring")).plan.codec, "none") << "no candidate for this route";
 }
 
+TEST_F(PlanTest, AReducescatterTakesTheCodecThatIsNamedIfItReducesInOnePass) {
+  const auto scattered = [](std::int64_t numel, const std::string& codec) {
+    Signature signature = gradient_of(numel, codec);
+    signature.kind = OpKind::reducescatter;
+    return signature;
+  };
+  for (const char* codec : {"none", "fp16", "onebit"}) {
+    const Decision decision = plan(scattered(kLarge, codec));
+    EXPECT_EQ(decision.plan.codec, codec);
+    EXPECT_EQ(decision.plan.topology, Topology::parameter_server);
+  }
+  EXPECT_EQ(plan(scattered(100, "onebit")).plan.codec, "none") << "too small";
+  EXPECT_EQ(plan(scattered(100, "always(onebit)")).plan.codec, "onebit");
+  EXPECT_NE(plan(scattered(kLarge, "auto(test_topk, onebit)")).plan.codec, "test_topk");
+  for (const char* codec : {"test_topk", "test_tworound", "test_lowrank"}) {
+    const std::string text = refusal(scattered(kLarge, codec));
+    EXPECT_TRUE(says(text, "conv1.weight") && says(text, codec) && says(text, "onebit")) << text;
+  }
+}
+
 TEST_F(PlanTest, PartitionsStayWithinTheirLimits) {
   for (const char* codec : {"none", "fp16", "onebit", "terngrad"}) {
     for (const std::int64_t numel : {5000LL, 100'000LL, 1'000'000LL, 30'000'000LL, 100'000'000LL}) {

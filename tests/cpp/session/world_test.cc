@@ -231,7 +231,7 @@ TEST(Session, AnAbortAndAShutdownGiveBackWhatWasNotDelivered) {
   }
 }
 
-TEST(Session, AllgatherBroadcastBarrier) {
+TEST(Session, CarriesTheOtherKinds) {
   spawn(3, [](Session& session) {
     const int rank = session.rank();
     Signature gather;
@@ -245,7 +245,7 @@ TEST(Session, AllgatherBroadcastBarrier) {
       }
       const auto gathered = session.take_result(handle);
       session.collect(handle);
-      ASSERT_EQ(gathered.rows, 3 + 3 * step);
+      ASSERT_EQ(gathered.rows, (std::vector<std::int64_t>{step, 1 + step, 2 + step}));
       const auto* values = reinterpret_cast<const float*>(gathered.bytes.data());
       std::size_t at = 0;
       for (int r = 0; r < 3; ++r) {
@@ -258,6 +258,35 @@ TEST(Session, AllgatherBroadcastBarrier) {
     std::vector<float> values(300'000, static_cast<float>(rank));
     run(session, session.define("b", broadcast, "test"), values.data(), values.data());
     EXPECT_EQ(values[299'999], 1.0F);
+    Signature exchange;
+    exchange.kind = OpKind::alltoall;
+    exchange.shape = {0, 2};
+    const std::vector<std::int64_t> splits{rank + 1, 0, 50'000};  // rows of this rank for each
+    const std::vector<float> mine(2 * static_cast<std::size_t>(rank + 50'001), static_cast<float>(rank));
+    const auto exchanges = session.define("a", exchange, "test");
+    EXPECT_THROW(session.submit(exchanges, mine.data(), nullptr, 0, true, {1, 2}), InvalidArgument);
+    EXPECT_THROW(session.submit(exchanges, mine.data(), nullptr, 0, true, {1, 2, -1}), InvalidArgument);
+    const auto handle = session.submit(exchanges, mine.data(), nullptr, 0, true, splits);
+    while (!session.wait(handle, 1'000'000'000)) {
+    }
+    const auto received = session.take_result(handle);
+    session.collect(handle);
+    const std::vector<std::vector<std::int64_t>> expected{{1, 2, 3}, {0, 0, 0}, {50'000, 50'000, 50'000}};
+    ASSERT_EQ(received.rows, expected[static_cast<std::size_t>(rank)]);
+    const auto* given = reinterpret_cast<const float*>(received.bytes.data());
+    for (int r = 0; r < 3; ++r) {
+      for (std::int64_t i = 0; i < 2 * received.rows[static_cast<std::size_t>(r)]; ++i)
+        ASSERT_EQ(*given++, static_cast<float>(r));
+    }
+    Signature scatter = signature_of(100'000, "none", "auto");
+    scatter.kind = OpKind::reducescatter;
+    scatter.op = ReduceOp::sum;
+    const std::vector<float> terms(100'000, static_cast<float>(rank + 1));
+    std::vector<float> own(rank == 0 ? 33'334 : 33'333);
+    run(session, session.define("s", scatter, "test"), terms.data(), own.data());
+    EXPECT_EQ(own, std::vector<float>(own.size(), 6.0F));
+    scatter.op = ReduceOp::max;
+    EXPECT_THROW(session.define("s", scatter, "test"), InvalidArgument);
     Signature barrier;
     barrier.kind = OpKind::barrier;
     run(session, session.define("barrier", barrier, "test"), nullptr, nullptr);

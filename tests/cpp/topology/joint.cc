@@ -8,10 +8,12 @@
 
 namespace casync::test {
 
-Joint::Joint(WorkflowRequest request) : request_(std::move(request)) {
+Joint::Joint(WorkflowRequest request, const std::function<void(WorkflowRequest&)>& own) : request_(std::move(request)) {
   std::size_t tasks = 0;
   for (std::uint32_t m = 0; m < request_.host_of.size(); ++m) {
     request_.member = m;
+    if (own) own(request_);
+    numel_.push_back(request_.shape.numel());
     members_.push_back(build_workflow(request_));
     first_.push_back(tasks);
     tasks += members_.back().tasks.size();
@@ -36,7 +38,9 @@ Joint::Joint(WorkflowRequest request) : request_(std::move(request)) {
 
 std::size_t Joint::bytes_of(const Workflow& workflow, const Task& task) const {
   if (task.data.place == Place::slot) return workflow.slots[task.data.slot].bytes;
-  return static_cast<std::size_t>(workflow.partitions[task.partition].size()) * size_of(request_.dtype);
+  const Layout& layout = workflow.layout[task.partition];
+  const Range& range = task.data.place == Place::input ? layout.input : layout.output;
+  return static_cast<std::size_t>(range.size()) * size_of(request_.dtype);
 }
 
 void Joint::pair_up() {
@@ -112,20 +116,25 @@ void Joint::walk() {
 }
 
 void Joint::cover() {
-  for (const Workflow& workflow : members_) {
+  for (std::size_t m = 0; m < members_.size(); ++m) {
+    const Workflow& workflow = members_[m];
+    std::vector<Range> partitions = workflow.partitions;
+    if (request_.kind == OpKind::alltoall) std::ranges::sort(partitions, {}, &Range::begin);
     std::int64_t end = 0;
-    for (const Range& range : workflow.partitions) {
+    for (const Range& range : partitions) {
+      if (range.size() == 0) continue;
       if (range.begin != end) fault_ += "the partitions leave a gap; ";
       end = range.end;
     }
-    if (end != request_.shape.numel()) fault_ += "the partitions do not cover the gradient; ";
+    if (end != numel_[m]) fault_ += "the partitions do not cover the gradient; ";
     std::vector<int> delivered(workflow.partitions.size(), 0);
     for (const Task& task : workflow.tasks) {
       const bool receives = task.primitive == Primitive::recv && task.data.place == Place::output;
-      if (task.deliver || receives) ++delivered[task.partition];
+      const bool copies = !reduces(request_.kind) && task.write_to.place == Place::output;
+      if (task.deliver || receives || copies) ++delivered[task.partition];
     }
     for (std::size_t p = 0; p < delivered.size(); ++p) {
-      if (delivered[p] != 1 && workflow.partitions[p].size() > 0)
+      if (delivered[p] != (workflow.layout[p].output.size() > 0 ? 1 : 0))
         fault_ += detail::concat("partition ", p, " is delivered ", delivered[p], " times; ");
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,8 @@ namespace casync::test {
 /// The workflows of all members of one operation as one graph, in which a receive follows the send it belongs to.
 class Joint {
  public:
-  /// `request.member` is set for each member in turn.
-  explicit Joint(WorkflowRequest request);
+  /// `request.member` is set for each member in turn; then `own` says what else is a member's own.
+  explicit Joint(WorkflowRequest request, const std::function<void(WorkflowRequest&)>& own = {});
 
   /// What is wrong, in words: sends and receives that do not pair up, differ in bytes, partition or window, cycles,
   /// partitions of the output that somebody does not write exactly once. Empty if all is well.
@@ -32,6 +33,7 @@ class Joint {
   void count();
 
   WorkflowRequest request_;
+  std::vector<std::int64_t> numel_;  // per member
   std::vector<Workflow> members_;
   std::vector<std::size_t> first_;               // per member: number of its first task in the joint graph
   std::vector<std::vector<std::size_t>> after_;  // per joint task: successors

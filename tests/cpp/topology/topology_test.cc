@@ -118,6 +118,78 @@ TEST(Topology, BroadcastAndAllgatherMeetToo) {
   }
 }
 
+TEST(Topology, AReducescatterCostsTheReduceHalfOfAParameterServer) {
+  for (const Job& job : jobs()) {
+    const auto codec = make_codec(job.codec);
+    const bool carried = job.codec == "none" || job.codec == "fp16" || job.codec == "onebit";
+    if (job.topology != Topology::parameter_server || !carried) continue;
+    WorkflowRequest request = job.request(*codec);
+    request.kind = OpKind::reducescatter;
+    for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{1}, std::int64_t{job.members} + 1, 40 * kUnits}) {
+      request.shape = {rows, 257};
+      const Joint joint(request);
+      EXPECT_EQ(joint.fault(), "") << job.print() << ", " << rows << " rows";
+      EXPECT_LE(joint.built().hops, 1U) << job.print();
+      for (std::uint32_t m = 0; m < job.members; ++m) {
+        std::int64_t own = 0;
+        for (const Layout& layout : joint.members()[m].layout) own += layout.output.size();
+        EXPECT_EQ(own, (rows / job.members + (m < rows % job.members ? 1 : 0)) * 257) << job.print();
+      }
+    }
+    if (kUnits % job.members != 0 || job.members == 1) continue;
+    request.shape = {kUnits * kUnit, 1};
+    const Statement built = Joint(request).built();
+    const std::int64_t own = request.shape.rows / job.members;
+    const auto payload = static_cast<double>(codec->bound({own, 1}, request.dtype, {0, own}, 0));
+    const std::uint32_t cuts = (job.partitions + job.members - 1) / job.members;
+    EXPECT_EQ(built.hops, 1U) << job.print();
+    EXPECT_EQ(built.bytes, payload * (job.members - 1)) << job.print();
+    EXPECT_EQ(built.messages, cuts * (job.members - 1)) << job.print();
+    EXPECT_EQ(built.encodes, codec->info().identity ? 0U : 1U) << job.print();
+    EXPECT_EQ(built.decodes, codec->info().identity ? 0U : job.members - 1) << job.print();
+  }
+}
+
+TEST(Topology, AnAlltoallSendsWhatGoesElsewhere) {
+  const auto codec = make_codec("none");
+  for (const Job& job : jobs()) {
+    const std::uint32_t n = job.members;
+    const auto elements = [](std::uint32_t from, std::uint32_t to) {
+      return std::int64_t{(from + 2 * to + from * to) % 4} * 10;
+    };
+    WorkflowRequest request = job.request(*codec);
+    request.kind = OpKind::alltoall;
+    const Joint joint(request, [&](WorkflowRequest& own) {
+      own.counts.clear();
+      own.splits.clear();
+      own.shape = {0, 1};
+      for (std::uint32_t m = 0; m < n; ++m) {
+        own.counts.push_back(elements(m, own.member));
+        own.splits.push_back(elements(own.member, m));
+        own.shape.rows += own.counts.back();
+      }
+    });
+    EXPECT_EQ(joint.fault(), "") << job.print();
+    std::int64_t most = 0;
+    std::uint32_t messages = 0;
+    for (std::uint32_t m = 0; m < n; ++m) {
+      std::int64_t out = 0, in = 0;
+      std::uint32_t sends = 0;
+      for (std::uint32_t other = 0; other < n; ++other) {
+        if (other == m) continue;
+        out += elements(m, other);
+        in += elements(other, m);
+        sends += elements(m, other) > 0 ? 1 : 0;
+      }
+      most = std::max({most, out, in});
+      messages = std::max(messages, sends);
+    }
+    EXPECT_EQ(joint.built().hops, most > 0 ? 1U : 0U) << job.print();
+    EXPECT_EQ(joint.built().bytes, static_cast<double>(most) * 4) << job.print();
+    EXPECT_EQ(joint.built().messages, messages) << job.print();
+  }
+}
+
 TEST(Topology, CostsAreThoseStated) {
   for (const Job& job : jobs()) {
     const auto codec = make_codec(job.codec);
@@ -153,6 +225,12 @@ TEST(Topology, RefusesWhatNoRouteCarries) {
   EXPECT_THROW(build_workflow(Job{2, 1, Topology::two_level, "", {0, 1}}.request(*rounds)), InvalidArgument);
   const auto averages = make_codec("test_lowrank");
   EXPECT_THROW(build_workflow(Job{2, 1, Topology::ring, "", {0, 1}}.request(*averages)), InvalidArgument);
+  const auto state = make_codec("test_state(gather=0)");
+  for (const auto& codec : {topk, rounds, averages, state}) {
+    WorkflowRequest request = Job{2, 1, Topology::parameter_server, "", {0, 1}}.request(*codec);
+    request.kind = OpKind::reducescatter;
+    EXPECT_THROW(build_workflow(request), InvalidArgument) << codec->info().spec;
+  }
 }
 
 }  // namespace

@@ -267,7 +267,9 @@ void VirtualWorld::turn(int rank) {
       operation.output = buffers.output;
     }
     for (const Submission& submission : script_.steps[who.step][static_cast<std::size_t>(rank)]) {
-      if (submission.tensor == tensor) operation.rows = submission.rows;
+      if (submission.tensor != tensor) continue;
+      operation.rows = submission.rows;
+      operation.splits = submission.splits;
     }
     who.driver.submit(tensor, &operation);
   }

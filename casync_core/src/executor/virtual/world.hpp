@@ -24,7 +24,8 @@ struct VirtualTensor {
 struct Submission {
   std::uint32_t tensor = 0;
   Nanoseconds after = 0;
-  std::int64_t rows = 0;  ///< allgather
+  std::int64_t rows = 0;               ///< allgather
+  std::vector<std::int64_t> splits{};  ///< alltoall
 };
 
 struct Fault {
