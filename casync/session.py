@@ -227,8 +227,9 @@ class Session:
             _LOG.debug("these variables of Horovod's have no effect in CaSync: %s", ", ".join(unread))
         self.registrations: dict[Any, int] = {}
         """What adaptors have defined so far: their own key -> the core's registration."""
-        self.shortcuts: dict[Any, int] = {}
-        """The same for a hot path, under keys that are quicker to make."""
+        self.shortcuts: dict[str, tuple[Any, int]] = {}
+        """The same for a hot path: a name as the user gives it -> the terms it was last used with, and their
+        registration."""
         self.pending: dict[int, Any] = {}
         """Handle -> the tensors of an operation, kept alive until it is synchronised or the session ends."""
         self._interrupted: list[Any] = []

@@ -130,26 +130,27 @@ def _submit_allreduce(
     wake: bool = True,
 ) -> int:
     owner = session_of(process_set)
-    if isinstance(compression, Mapping):
+    if compression is not None and isinstance(compression, Mapping):
         name = tensor_name(owner, OpKind.ALLREDUCE, name)
         compression = adaptor.codec_by_name(adaptor.rules_of(compression), name)
-    # All that the registration follows from, as it is given: a name that was used before costs one look-up.
-    key: Any = None
+    # All that the registration follows from besides the name, as it is given: a name that was last used with the same
+    # costs one look-up and one comparison.
+    given: Any = None
     if name is not None and type(tensor) is torch.Tensor:
-        key = (name, tensor.dtype, tensor.shape, tensor.layout, tensor.is_cpu, op, scales, compression, topology)
-        registration = owner.shortcuts.get(key)
-        if registration is not None:
-            return _submit(owner, registration, OpKind.ALLREDUCE, tensor, in_place, wake)
+        given = (tensor.dtype, tensor.shape, tensor.layout, tensor.is_cpu, op, scales, compression, topology)
+        last = owner.shortcuts.get(name)
+        if last is not None and last[0] == given:
+            return _submit(owner, last[1], OpKind.ALLREDUCE, tensor, in_place, wake)
     dtype = dtype_name(tensor)
     if dtype == "bool":
         raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
-    name = tensor_name(owner, OpKind.ALLREDUCE, name)
+    full = tensor_name(owner, OpKind.ALLREDUCE, name)
     route = owner.config.topology if topology is None else topology
     codec = "none" if compression is None else codec_text(compression)
-    terms = Terms(name, OpKind.ALLREDUCE, dtype, tensor.shape, op, 0, *scales, codec, route)
+    terms = Terms(full, OpKind.ALLREDUCE, dtype, tensor.shape, op, 0, *scales, codec, route)
     registration = terms.register(owner)
-    if key is not None:
-        owner.shortcuts[key] = registration
+    if name is not None and given is not None:
+        owner.shortcuts[name] = (given, registration)
     return _submit(owner, registration, OpKind.ALLREDUCE, tensor, in_place, wake)
 
 
