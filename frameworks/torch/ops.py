@@ -414,7 +414,7 @@ def barrier(process_set: Any = global_process_set) -> None:
 
 def poll(handle: int) -> bool:
     """Whether `synchronize(handle)` would return, or raise, at once."""
-    done: bool = adaptor.owner_of(handle).core.done(handle)
+    done: bool = adaptor.owner_of(handle).core.poll(handle)
     return done
 
 

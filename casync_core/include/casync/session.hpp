@@ -75,6 +75,8 @@ class Session {
                 std::vector<std::int64_t> splits = {});
 
   bool done(Handle handle) const;
+  /// The same, for who asks again and again: makes progress if nobody else does.
+  bool poll(Handle handle);
   /// Waits for at most `timeout`; true if it is done. Without the GIL.
   bool wait(Handle handle, Nanoseconds timeout);
   /// Forgets a handle that is done, and throws what went wrong: Mismatch, PeerFailure, Aborted, Timeout,

@@ -178,7 +178,7 @@ void bind_session(py::module_& module) {
           },
           "registration"_a, "input"_a, "output"_a, "rows"_a = 0, "wake"_a = true,
           "splits"_a = std::vector<std::int64_t>{})
-      .def("done", &Session::done, "handle"_a)
+      .def("poll", &Session::poll, "handle"_a)
       .def(
           "synchronize",
           [](Session& session, Session::Handle handle) {

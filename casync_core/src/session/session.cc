@@ -236,6 +236,12 @@ bool Session::done(Handle handle) const {
   return impl_->slot_of(handle).operation->done.load(std::memory_order_acquire);
 }
 
+bool Session::poll(Handle handle) {
+  if (done(handle)) return true;
+  impl_->executor->poll();
+  return done(handle);
+}
+
 bool Session::wait(Handle handle, Nanoseconds timeout) {
   const Operation* operation = nullptr;
   {

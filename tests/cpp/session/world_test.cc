@@ -7,6 +7,7 @@
 #include <cmath>
 #include <mutex>
 #include <random>
+#include <thread>
 
 #include "casync/error.hpp"
 
@@ -139,6 +140,36 @@ TEST(Session, ManySmallOperationsAtOnce) {
         session.collect(handle);
       }
       for (int i = 0; i < kCount; ++i) ASSERT_EQ(values[static_cast<std::size_t>(i)][17], 1.5F + static_cast<float>(i));
+    }
+  });
+}
+
+// Small ones are held back for others to join, and their submitter is expected to wait. Here it does not.
+TEST(Session, SmallOperationsEndWithoutAWait) {
+  constexpr std::int64_t kSmall = 256, kLarge = 65536;
+  spawn(3, [&](Session& session) {
+    std::vector<std::uint32_t> registrations;
+    std::vector<std::vector<float>> gradients;
+    for (int i = 0; i < 20; ++i) {
+      const std::int64_t numel = i == 13 ? kLarge : kSmall;
+      registrations.push_back(session.define("t" + std::to_string(i), signature_of(numel, "none", "auto"), "test"));
+      gradients.emplace_back(static_cast<std::size_t>(numel));
+    }
+    // Alone, a burst, and a burst with a large one in it.
+    for (const std::size_t count : {1U, 13U, 20U, 13U, 1U}) {
+      std::vector<Session::Handle> handles;
+      for (std::size_t i = 0; i < count; ++i) {
+        std::fill(gradients[i].begin(), gradients[i].end(), static_cast<float>(session.rank() + 1));
+        handles.push_back(session.submit(registrations[i], gradients[i].data(), gradients[i].data()));
+      }
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      for (std::size_t i = 0; i < count; ++i) {
+        while (!session.done(handles[i]) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+        ASSERT_TRUE(session.done(handles[i])) << "operation " << i << " of " << count;
+        session.collect(handles[i]);
+        EXPECT_EQ(gradients[i].front(), 2.0F);
+        EXPECT_EQ(gradients[i].back(), 2.0F);
+      }
     }
   });
 }

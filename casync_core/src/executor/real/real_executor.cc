@@ -21,10 +21,7 @@ constexpr Nanoseconds kDrainTime = 1'000 * kMillisecond;  // for what is under w
 constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;  // for its last messages
 constexpr Nanoseconds kParked = 20 * kMillisecond;        // between looks at what nobody announces
 constexpr Nanoseconds kForever = std::numeric_limits<Nanoseconds>::max();
-constexpr int kYields = 20;  // polls with a yield between them before the first sleep
-// A submit makes progress itself if nobody has for this long: a core that is busy with the backward pass may not give
-// the background thread its turn for several ms.
-constexpr Nanoseconds kStale = 50 * kMicrosecond;
+constexpr int kYields = 20;                               // polls with a yield between them before the first sleep
 
 }  // namespace
 
@@ -33,9 +30,9 @@ RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Trans
     : engine_(std::move(engine)),
       transport_(std::move(transport)),
       workers_(options.worker_threads, [this] { transport_->wake(); }),
+      small_bytes_(options.driver.inline_bytes),
       driver_(*engine_, *transport_, workers_, options.driver,
-              {.finished = [](Operation& operation) { operation.done.store(true, std::memory_order_release); },
-               .report = std::move(report)}),
+              {.finished = [this](Operation& operation) { finish(operation); }, .report = std::move(report)}),
       start_(steady()),
       thread_([this] { background(); }) {
   pthread_setname_np(thread_.native_handle(), "casync-progress");
@@ -50,56 +47,82 @@ void RealExecutor::push(Item item) {
   inbox_.push_back(std::move(item));
 }
 
+bool RealExecutor::has_mail() {
+  const std::lock_guard lock(inbox_mutex_);
+  return !inbox_.empty();
+}
+
 /// Wakes whoever sleeps in the transport, which a shutdown has not closed as long as the mutex is held.
 void RealExecutor::ring() {
   const std::lock_guard lock(inbox_mutex_);
   if (!stop_) transport_->wake();
 }
 
-/// With the mutex in between, so that a thread which is about to park sees what has changed.
-void RealExecutor::unpark() {
+/// Wakes the background thread wherever it sleeps, or keeps it from going to sleep.
+void RealExecutor::rouse() {
+  ring();
   {
     const std::lock_guard parked(parking_mutex_);
+    roused_ = true;
   }
   parking_.notify_one();
 }
 
-/// Wakes the background thread if it would sleep beyond `time`.
+/// Wakes the background thread if it would sleep beyond `time`: once, however long it then waits for a core.
 void RealExecutor::rouse(Nanoseconds time) {
-  if (sleeps_until_.load() <= time) return;
-  ring();
-  unpark();
+  Nanoseconds sleep = sleeps_until_.load();
+  if (sleep > time && sleeps_until_.compare_exchange_strong(sleep, 0)) rouse();
 }
 
 void RealExecutor::define(std::uint32_t registration, Request definition) {
-  push({Item::Kind::define, registration, nullptr, std::move(definition), {}});
+  push({Item::Kind::define, registration, nullptr, std::make_unique<Request>(std::move(definition)), nullptr});
+}
+
+bool RealExecutor::small(const Operation& operation) const {
+  const Signature& signature = operation.definition->signature;
+  return signature.kind == OpKind::allreduce &&
+         static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype) <= small_bytes_;
 }
 
 void RealExecutor::submit(std::uint32_t registration, Operation* operation) {
-  push({Item::Kind::submit, registration, operation, {}, {}});
+  if (!small(*operation)) ++large_;
+  push({Item::Kind::submit, registration, operation, nullptr, nullptr});
+}
+
+void RealExecutor::finish(Operation& operation) {
+  if (!small(operation)) --large_;
+  operation.done.store(true, std::memory_order_release);
 }
 
 void RealExecutor::advance() {
-  if (const std::unique_lock role(role_, std::try_to_lock); role.owns_lock()) {
-    if (stop_) return;
-    const bool stale = now() - last_turn_ >= kStale;
-    if (stale) turn();
-    rouse(now() + (stale ? pause(now()) : kStale));
+  const std::unique_lock role(role_, std::try_to_lock);
+  if (!role.owns_lock()) return rouse();
+  if (stop_) return;
+  const Nanoseconds time = now();
+  const Intake::Advice advice = intake_.submitted(time, large_ == 0);
+  if (advice.turn) turn();
+  rests_until_ = advice.rest > 0 ? time + advice.rest : 0;
+  if (advice.rest > 0) {
+    rouse(time + advice.rest);
   } else {
-    ring();
-    unpark();
+    rouse(now() + (advice.turn ? pause(now()) : Intake::kStale));
   }
 }
 
+void RealExecutor::poll() {
+  const std::unique_lock role(role_, std::try_to_lock);
+  if (role.owns_lock() && !stop_) turn();
+}
+
 void RealExecutor::abort(std::string why) {
-  push({Item::Kind::abort, 0, nullptr, {}, std::move(why)});
-  ring();
-  unpark();
+  push({Item::Kind::abort, 0, nullptr, nullptr, std::make_unique<std::string>(std::move(why))});
+  rouse();
 }
 
 bool RealExecutor::turn() {
-  last_turn_ = now();
-  driver_.set_time(last_turn_);
+  const Nanoseconds time = now();
+  intake_.taken(time);
+  driver_.set_time(time);
   taken_.clear();
   {
     const std::lock_guard lock(inbox_mutex_);
@@ -108,13 +131,13 @@ bool RealExecutor::turn() {
   for (Item& item : taken_) {
     switch (item.kind) {
       case Item::Kind::define:
-        driver_.define(item.registration, item.definition);
+        driver_.define(item.registration, *item.definition);
         break;
       case Item::Kind::submit:
         driver_.submit(item.registration, item.operation);
         break;
       case Item::Kind::abort:
-        driver_.abort(item.text);
+        driver_.abort(*item.text);
         break;
     }
   }
@@ -165,29 +188,40 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
     }
   }
   waiters_.fetch_sub(1);
-  // The background thread comes back at its leisure: most often the caller waits for the next operation at once.
-  if (outstanding_.load()) rouse(now() + kMillisecond);
+  // Most often the caller waits for the next operation at once.
+  const Nanoseconds rest = now() + Intake::kRest;
+  rests_until_ = rest;
+  if (outstanding_.load() || has_mail()) rouse(rest);
   return done();
+}
+
+/// Of the background thread: sleeps as long as other threads make progress. Returns whether they did.
+bool RealExecutor::park() {
+  std::unique_lock parked(parking_mutex_);
+  sleeps_until_ = kForever;  // before the looks at what others announce: they do both the other way round
+  const Nanoseconds time = now();
+  const Nanoseconds rest = rests_until_.load();
+  const bool others = waiters_.load() > 0 || rest > time;
+  if (others) {
+    const Nanoseconds until = rest > time ? rest : time + (outstanding_.load() ? Intake::kRest : kParked);
+    sleeps_until_ = until;
+    parking_.wait_for(parked, std::chrono::nanoseconds(until - time), [this] { return roused_ || stop_; });
+  }
+  roused_ = false;
+  sleeps_until_ = 0;
+  return others;
 }
 
 void RealExecutor::background() {
   while (!stop_) {
-    if (waiters_.load() > 0) {
-      std::unique_lock parked(parking_mutex_);
-      sleeps_until_ = kForever;  // before the look at what is outstanding: who submits does both the other way round
-      const Nanoseconds time = outstanding_.load() ? kMillisecond : kParked;
-      sleeps_until_ = now() + time;
-      parking_.wait_for(parked, std::chrono::nanoseconds(time), [this] { return waiters_.load() == 0 || stop_; });
-      sleeps_until_ = 0;
-      continue;
-    }
+    if (park()) continue;
     std::unique_lock role(role_);
     if (turn()) continue;
-    const Nanoseconds time = pause(now());
+    const Nanoseconds nap = pause(now());
     const std::lock_guard bed(bed_);
-    sleeps_until_ = now() + time;
+    sleeps_until_ = now() + nap;
     role.unlock();
-    transport_->wait(time);
+    transport_->wait(nap);
     sleeps_until_ = 0;
   }
 }
@@ -207,7 +241,7 @@ void RealExecutor::shutdown() {
     if (stop_.exchange(true)) return;
     transport_->wake();
   }
-  unpark();
+  rouse();
   thread_.join();
   const std::lock_guard role(role_);
   const Nanoseconds deadline = now() + kDrainTime;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "coordinator/intake.hpp"
 #include "executor/driver.hpp"
 #include "executor/real/worker_pool.hpp"
 
@@ -20,8 +21,10 @@ namespace casync {
 /// waits for an operation and meanwhile does the background thread's work, which saves two context switches per small
 /// operation; or a thread that submits and finds that nobody has made progress for a while. Everything the Driver, the
 /// Engine and the transport hold is guarded by the role. The background thread lets go of it to sleep, so that a thread
-/// that comes need not wait until it is awake; who sleeps in the transport holds `bed_` instead. `inbox_mutex_` guards
-/// the inbox alone and is taken with the role or without; nothing is locked inside it.
+/// that comes need not wait until it is awake; who sleeps in the transport holds `bed_` instead. While only small
+/// operations are outstanding, progress stays with the thread that submits and waits, and the background thread rests:
+/// many of them are taken up in one turn and share their messages. `inbox_mutex_` guards the inbox alone and is taken
+/// with the role or without; nothing is locked inside it.
 class RealExecutor {
  public:
   struct Options {
@@ -40,6 +43,8 @@ class RealExecutor {
   void submit(std::uint32_t registration, Operation* operation);
   /// Sees to it that what was submitted goes on without a `wait`: by a turn of the caller's own if none was lately.
   void advance();
+  /// Makes progress once if nobody else does, for who asks again and again whether an operation is done.
+  void poll();
   void abort(std::string why);
   /// Makes progress until `operation` is done or `timeout` passed; returns whether it is done.
   bool wait(const Operation& operation, Nanoseconds timeout);
@@ -54,13 +59,18 @@ class RealExecutor {
     enum class Kind : std::uint8_t { define, submit, abort } kind;
     std::uint32_t registration;
     Operation* operation;
-    Request definition;
-    std::string text;
+    // On the heap, because most items are submits, and a burst of them is read and written once each.
+    std::unique_ptr<Request> definition;
+    std::unique_ptr<std::string> text;
   };
   void push(Item item);
   void ring();
-  void unpark();
+  bool has_mail();
+  void rouse();
   void rouse(Nanoseconds time);
+  bool small(const Operation& operation) const;
+  void finish(Operation& operation);
+  bool park();
   void background();
   bool turn();                                // with the role
   Nanoseconds pause(Nanoseconds time) const;  // with the role
@@ -69,22 +79,26 @@ class RealExecutor {
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Transport> transport_;
   WorkerPool workers_;
+  std::size_t small_bytes_;
   Driver driver_;
   WorkerPool::Finished finished_;  // scratch
 
   std::mutex inbox_mutex_;
   std::vector<Item> inbox_;
   std::vector<Item> taken_;    // scratch, with the role
+  Intake intake_;              // with the role
   Nanoseconds last_news_ = 0;  // with the role
-  Nanoseconds last_turn_ = 0;  // with the role
 
   std::mutex role_;
   std::mutex bed_;  // held while in Transport::wait; taken with the role, kept by the background thread without it
-  std::atomic<Nanoseconds> sleeps_until_{0};  // the background thread; 0: awake
+  std::atomic<Nanoseconds> sleeps_until_{0};  // the background thread; 0: awake, or rung
+  std::atomic<Nanoseconds> rests_until_{0};   // the background thread, because another one makes progress
+  std::atomic<int> large_{0};                 // outstanding operations that are not small
   std::atomic<int> waiters_{0};
   std::atomic<bool> outstanding_{false};  // as of the last turn
   std::atomic<bool> stop_{false};
   std::mutex parking_mutex_;
+  bool roused_ = false;              // with the mutex
   std::condition_variable parking_;  // the background thread, while others make progress
   Nanoseconds start_ = 0;
   std::thread thread_;

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "casync/types.hpp"
+
+namespace casync {
+
+/// Decides when a submit is taken up, and by whom. Pure: time is passed in.
+///
+/// Gradients that come one by one out of a backward pass go out as they come: the thread that submits takes a turn
+/// itself if nobody has had one lately, because a core that is busy with the backward pass may not give the background
+/// thread its turn for several ms. Small operations cost messages, not bytes, so while no others are outstanding they
+/// wait for company: until their submitter waits for one of them, or for kHold.
+class Intake {
+ public:
+  static constexpr Nanoseconds kStale = 50'000;
+  static constexpr Nanoseconds kHold = 500'000;
+  static constexpr Nanoseconds kRest = 1'000'000;
+
+  struct Advice {
+    bool turn = false;     ///< the thread that submits takes a turn now
+    Nanoseconds rest = 0;  ///< how long the background thread leaves progress to that thread
+  };
+  /// An operation was submitted; `only_small`: it is small, and so are all that are outstanding.
+  Advice submitted(Nanoseconds now, bool only_small);
+  /// A turn has taken up everything that was submitted.
+  void taken(Nanoseconds now);
+
+ private:
+  Nanoseconds last_turn_ = -kStale;
+  Nanoseconds held_since_ = kNothing;  // the first submit since the last turn
+  static constexpr Nanoseconds kNothing = -1;
+};
+
+}  // namespace casync
