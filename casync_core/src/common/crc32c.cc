@@ -21,8 +21,8 @@ constexpr std::array<std::uint32_t, 256> make_table() {
 }
 constexpr auto kTable = make_table();
 
-std::uint32_t by_table(std::span<const std::byte> bytes) {
-  std::uint32_t crc = ~0U;
+std::uint32_t by_table(std::span<const std::byte> bytes, std::uint32_t before) {
+  std::uint32_t crc = ~before;
   for (const std::byte b : bytes) crc = (crc >> 8U) ^ kTable[(crc ^ static_cast<std::uint32_t>(b)) & 0xffU];
   return ~crc;
 }
@@ -50,8 +50,9 @@ std::uint32_t moved(std::uint64_t crc) {
   return kMoves[0][crc & 0xffU] ^ kMoves[1][crc >> 8U & 0xffU] ^ kMoves[2][crc >> 16U & 0xffU] ^ kMoves[3][crc >> 24U];
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes) {
-  std::uint64_t crc = ~0U;
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes,
+                                                                     std::uint32_t before) {
+  std::uint64_t crc = ~before;
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 3 * kStretch; at += 3 * kStretch, left -= 3 * kStretch) {
@@ -78,12 +79,12 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const s
 
 }  // namespace
 
-std::uint32_t crc32c(std::span<const std::byte> bytes) {
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
 #if defined(__x86_64__)
   static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
-  if (has_instruction) return by_instruction(bytes);
+  if (has_instruction) return by_instruction(bytes, before);
 #endif
-  return by_table(bytes);
+  return by_table(bytes, before);
 }
 
 }  // namespace casync

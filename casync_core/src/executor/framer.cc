@@ -17,7 +17,15 @@ Framer::Framer(Transport& transport, std::uint32_t session_tag, std::size_t inli
       outgoing_(static_cast<std::size_t>(transport.size())),
       announced_(static_cast<std::size_t>(transport.size())) {}
 
-void Framer::append(int peer, const Entry& entry, std::span<const std::byte> bytes) {
+std::uint32_t Framer::sum_of(const Entry& entry, std::span<const std::byte> bytes) {
+  static_assert(std::has_unique_object_representations_v<Entry>);
+  Entry plain = entry;
+  plain.crc = 0;
+  const std::uint32_t sum = crc32c(std::as_bytes(std::span(&plain, 1)));
+  return entry.kind == EntryKind::raw ? sum : crc32c(bytes, sum);
+}
+
+void Framer::append(int peer, Entry entry, std::span<const std::byte> bytes) {
   auto& out = outgoing_[static_cast<std::size_t>(peer)];
   const std::size_t needed = sizeof(Entry) + bytes.size();
   CASYNC_CHECK(sizeof(FrameHeader) + needed <= transport_.head_bytes(), "a message of ", bytes.size(),
@@ -27,6 +35,7 @@ void Framer::append(int peer, const Entry& entry, std::span<const std::byte> byt
     out.resize(sizeof(FrameHeader));
     dirty_.push_back(peer);
   }
+  entry.crc = sum_of(entry, bytes);
   const auto* header = reinterpret_cast<const std::byte*>(&entry);
   out.insert(out.end(), header, header + sizeof(Entry));
   out.insert(out.end(), bytes.begin(), bytes.end());
@@ -38,12 +47,16 @@ void Framer::control(int peer, std::span<const std::byte> message) {
 
 bool Framer::send(int peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id) {
   if (data.size() <= inline_bytes_) {
-    append(peer, {EntryKind::here, static_cast<std::uint32_t>(data.size()), name, 0, data.size()}, data);
+    const EntryKind kind = encoded ? EntryKind::encoded : EntryKind::raw;
+    append(peer, {kind, static_cast<std::uint32_t>(data.size()), name, 0, data.size()}, data);
     return true;
   }
-  const bool checked = encoded && checksums_;
-  append(peer, {checked ? EntryKind::checked_body : EntryKind::body, 0, name, checked ? crc32c(data) : 0, data.size()},
-         {});
+  if (encoded && checksums_) {
+    const std::uint32_t sum = crc32c(data);
+    append(peer, {EntryKind::encoded_body, sizeof sum, name, 0, data.size()}, std::as_bytes(std::span(&sum, 1)));
+  } else {
+    append(peer, {EntryKind::body, 0, name, 0, data.size()}, {});
+  }
   // The announcement goes first, so that the receiver has accepted the body before most of it is on its way.
   flush();
   transport_.send_body(peer, data, id);
@@ -53,8 +66,7 @@ bool Framer::send(int peer, const MessageName& name, std::span<const std::byte> 
 void Framer::flush() {
   for (const int peer : dirty_) {
     auto& out = outgoing_[static_cast<std::size_t>(peer)];
-    const auto entries = std::span(out).subspan(sizeof(FrameHeader));
-    const FrameHeader header{kMagic, session_tag_, static_cast<std::uint32_t>(entries.size()), crc32c(entries)};
+    const FrameHeader header{kMagic, session_tag_, static_cast<std::uint32_t>(out.size() - sizeof(FrameHeader))};
     std::memcpy(out.data(), &header, sizeof(header));
     transport_.send_head(peer, out);
     out.clear();
@@ -65,22 +77,21 @@ void Framer::flush() {
 void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver) {
   ByteReader reader(head);
   const auto header = reader.get<FrameHeader>();
-  const bool valid = header.magic == kMagic && header.session == session_tag_ && header.bytes == reader.left();
-  if (!valid || crc32c(head.subspan(sizeof(FrameHeader))) != header.crc) {
-    receiver.on_corrupt(peer, "a frame is not one of this session, or its checksum is wrong", {});
-    return;
-  }
-  while (reader.left() > 0) {
+  bool valid = header.magic == kMagic && header.session == session_tag_ && header.bytes == reader.left();
+  while (valid && reader.left() > 0) {
     const auto entry = reader.get<Entry>();
     const auto bytes = reader.take(entry.bytes);
-    if (entry.kind > EntryKind::checked_body || (entry.kind == EntryKind::here && entry.size != entry.bytes))
+    valid = entry.crc == sum_of(entry, bytes);
+    if (!valid) break;
+    const bool here = entry.kind == EntryKind::raw || entry.kind == EntryKind::encoded;
+    if (entry.kind > EntryKind::encoded_body || (here && entry.size != entry.bytes))
       throw CorruptPayload("a frame holds an entry that is none");
     if (entry.kind == EntryKind::control) {
       receiver.on_control(peer, bytes);
       continue;
     }
     const std::uint64_t cookie = new_message(peer, entry.size);
-    if (entry.kind == EntryKind::here) {
+    if (here) {
       messages_[cookie].state = State::fresh;
       fresh_ = bytes;
       receiver.on_message(peer, entry.name, entry.size, cookie);
@@ -90,12 +101,13 @@ void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver)
       }
     } else {
       messages_[cookie].state = State::announced;
-      messages_[cookie].checked = entry.kind == EntryKind::checked_body;
-      messages_[cookie].crc = entry.crc;
+      messages_[cookie].checked = entry.kind == EntryKind::encoded_body;
+      if (messages_[cookie].checked) messages_[cookie].crc = ByteReader(bytes).get<std::uint32_t>();
       announced_[static_cast<std::size_t>(peer)].push_back(cookie);
       receiver.on_message(peer, entry.name, entry.size, cookie);
     }
   }
+  if (!valid) receiver.on_corrupt(peer, "a frame is not one of this session, or its checksum is wrong", {});
 }
 
 void Framer::place(std::uint64_t cookie, std::span<std::byte> memory, bool fills, std::uint64_t id,

@@ -20,7 +20,8 @@ struct MessageName {
 
 /// Packs control messages, small messages and announcements of large ones into heads, and takes heads apart.
 ///
-/// A frame is one head: a header with checksum, then entries. Large messages travel as bodies, in the order announced;
+/// A frame is one head: a header, then entries, each with a checksum of itself and of what follows it, which leaves out
+/// raw elements of a gradient, as bodies do. Large messages travel as bodies, in the order announced;
 /// the receiver accepts them in that order, so a body whose place is not known yet holds back later ones of the same
 /// peer. Used by the progress thread alone.
 class Framer {
@@ -68,14 +69,14 @@ class Framer {
     std::uint32_t magic;
     std::uint32_t session;
     std::uint32_t bytes;  // of all entries
-    std::uint32_t crc;    // of all entries
   };
-  enum class EntryKind : std::uint32_t { control = 0, here = 1, body = 2, checked_body = 3 };
+  /// Raw and encoded messages follow their entry; of an encoded body its checksum follows.
+  enum class EntryKind : std::uint32_t { control = 0, raw = 1, encoded = 2, body = 3, encoded_body = 4 };
   struct Entry {
     EntryKind kind;
-    std::uint32_t bytes;  // of what follows (control, here)
+    std::uint32_t bytes;  // of what follows
     MessageName name;
-    std::uint32_t crc;
+    std::uint32_t crc;  // of the entry, with 0 here, and of what follows unless it is raw
     std::uint64_t size;
   };
   static constexpr std::uint32_t kMagic = 0x43615331;  // "CaS1"
@@ -91,7 +92,8 @@ class Framer {
     std::span<std::byte> memory;
     std::uint64_t id = 0;
   };
-  void append(int peer, const Entry& entry, std::span<const std::byte> bytes);
+  static std::uint32_t sum_of(const Entry& entry, std::span<const std::byte> bytes);
+  void append(int peer, Entry entry, std::span<const std::byte> bytes);
   std::uint64_t new_message(int peer, std::size_t bytes);
   void free_message(std::uint64_t cookie);
   void accept_in_order(int peer, Receiver& receiver);

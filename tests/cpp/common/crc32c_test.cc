@@ -19,6 +19,11 @@ TEST(Crc32c, MatchesTheStandardsVectors) {
   EXPECT_EQ(crc_of(""), 0U);
 }
 
+TEST(Crc32c, GoesOnWhereItStopped) {
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };
+  EXPECT_EQ(crc32c(bytes("6789"), crc32c(bytes("12345"))), 0xe3069283U);
+}
+
 TEST(Crc32c, SeesOneFlippedBit) { EXPECT_NE(crc_of("123456789"), crc_of("123456788")); }
 
 /// Division by the polynomial, bit by bit, as RFC 3720 defines it.

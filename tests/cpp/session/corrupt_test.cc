@@ -19,14 +19,14 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 // As executor/framer.hpp lays out a frame.
-constexpr std::size_t kHeader = 16;
-constexpr std::uint32_t kControl = 0, kHere = 1;
+constexpr std::size_t kHeader = 12;
+constexpr std::uint32_t kControl = 0, kRaw = 1, kEncoded = 2;
 struct Entry {
   std::uint32_t kind, bytes, op, sequence, tag, crc;
   std::uint64_t size;
 };
 
-/// Changes the first entry of `kind` in a frame by `change(entry, its bytes)`, and makes the checksum fit again.
+/// Changes the first entry of `kind` in a frame by `change(entry, its bytes)`, and makes its checksum fit again.
 /// Returns whether there was one.
 template <typename Change>
 bool forge(Bytes& frame, std::uint32_t kind, const Change& change) {
@@ -43,15 +43,16 @@ bool forge(Bytes& frame, std::uint32_t kind, const Change& change) {
     change(entry, content);
     entry.bytes = static_cast<std::uint32_t>(content.size());
     entry.size = content.size();
+    entry.crc = 0;
+    entry.crc = crc32c(std::as_bytes(std::span(&entry, 1)));
+    if (kind != kRaw) entry.crc = crc32c(content, entry.crc);
     Bytes rest(frame.begin() + static_cast<std::ptrdiff_t>(end), frame.end());
     frame.resize(begin);
     std::memcpy(frame.data() + at, &entry, sizeof entry);
     frame.insert(frame.end(), content.begin(), content.end());
     frame.insert(frame.end(), rest.begin(), rest.end());
     const auto length = static_cast<std::uint32_t>(frame.size() - kHeader);
-    const std::uint32_t crc = crc32c(std::span(frame).subspan(kHeader));
     std::memcpy(frame.data() + 8, &length, 4);
-    std::memcpy(frame.data() + 12, &crc, 4);
     return true;
   }
   return false;
@@ -189,19 +190,19 @@ const Case kCases[] = {
      "none",
      1000,
      true,
-     [](Bytes& head) { return forge(head, kHere, [](Entry& entry, Bytes&) { entry.tag = 999; }); },
+     [](Bytes& head) { return forge(head, kRaw, [](Entry& entry, Bytes&) { entry.tag = 999; }); },
      {}},
     {"AContributionCutShort",
      "none",
      1000,
      true,
-     [](Bytes& head) { return forge(head, kHere, [](Entry&, Bytes& content) { content.resize(content.size() - 4); }); },
+     [](Bytes& head) { return forge(head, kRaw, [](Entry&, Bytes& content) { content.resize(content.size() - 4); }); },
      {}},
     {"APayloadCutShort",
      "onebit",
      50'000,
      true,
-     [](Bytes& head) { return forge(head, kHere, [](Entry&, Bytes& content) { content.resize(content.size() - 1); }); },
+     [](Bytes& head) { return forge(head, kEncoded, [](Entry&, Bytes& content) { content.resize(content.size() - 1); }); },
      {}},
     {"AnEncodedBodyWithAFlippedBit", "onebit", 1 << 20, true, {}, flip},
     {"APayloadThatTheCodecRefuses",
@@ -209,7 +210,7 @@ const Case kCases[] = {
      40'000,
      true,
      [](Bytes& head) {
-       return forge(head, kHere, [](Entry&, Bytes& content) { std::memset(content.data(), 0x55, 4); });
+       return forge(head, kEncoded, [](Entry&, Bytes& content) { std::memset(content.data(), 0x55, 4); });
      },
      {}},
 };
