@@ -1,5 +1,6 @@
 #include "executor/driver.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "casync/error.hpp"
@@ -154,6 +155,7 @@ void Driver::emit(const Action& action) {
       auto job = new_job();
       prepare(*job, memory_, engine_.shape(action.id), action.id, action.task, context_of(action.id));
       jobs_bytes_ += job->weight;
+      largest_job_ = std::max(largest_job_, job->weight);
       jobs_.push_back(std::move(job));
       break;
     }
@@ -228,8 +230,8 @@ void Driver::start_jobs() {
   if (jobs_.empty()) return;
   std::vector<std::unique_ptr<Job>> jobs;
   jobs.swap(jobs_);
-  const bool small = jobs_bytes_ <= options_.run_inline_bytes;
-  jobs_bytes_ = 0;
+  const bool small = largest_job_ <= options_.run_inline_bytes && jobs_bytes_ <= options_.batch_bytes;
+  jobs_bytes_ = largest_job_ = 0;
   if (small) {
     for (auto& job : jobs) {
       std::string error = job->run();
