@@ -50,8 +50,7 @@ std::uint32_t moved(std::uint64_t crc) {
   return kMoves[0][crc & 0xffU] ^ kMoves[1][crc >> 8U & 0xffU] ^ kMoves[2][crc >> 16U & 0xffU] ^ kMoves[3][crc >> 24U];
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes,
-                                                                     std::uint32_t before) {
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes, std::uint32_t before) {
   std::uint64_t crc = ~before;
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();

@@ -3,14 +3,14 @@
 namespace casync {
 
 Intake::Advice Intake::submitted(Nanoseconds now, bool only_small) {
-  if (held_since_ == kNothing) held_since_ = now;
-  if (only_small) return {.turn = now - held_since_ >= kHold, .rest = kRest};
+  if (!held_since_) held_since_ = now;
+  if (only_small) return {.turn = now - *held_since_ >= kHold, .rest = kRest};
   return {.turn = now - last_turn_ >= kStale, .rest = 0};
 }
 
 void Intake::taken(Nanoseconds now) {
   last_turn_ = now;
-  held_since_ = kNothing;
+  held_since_.reset();
 }
 
 }  // namespace casync

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "casync/types.hpp"
 
 namespace casync {
@@ -12,9 +14,9 @@ namespace casync {
 /// wait for company: until their submitter waits for one of them, or for kHold.
 class Intake {
  public:
-  static constexpr Nanoseconds kStale = 50'000;
-  static constexpr Nanoseconds kHold = 500'000;
-  static constexpr Nanoseconds kRest = 1'000'000;
+  static constexpr Nanoseconds kStale = 50'000;    ///< without a turn, when gradients are submitted
+  static constexpr Nanoseconds kHold = 500'000;    ///< of a small operation, if its submitter goes on submitting
+  static constexpr Nanoseconds kRest = 1'000'000;  ///< of the background thread, after a small submit or a wait
 
   struct Advice {
     bool turn = false;     ///< the thread that submits takes a turn now
@@ -27,8 +29,7 @@ class Intake {
 
  private:
   Nanoseconds last_turn_ = -kStale;
-  Nanoseconds held_since_ = kNothing;  // the first submit since the last turn
-  static constexpr Nanoseconds kNothing = -1;
+  std::optional<Nanoseconds> held_since_;  // the first submit since the last turn
 };
 
 }  // namespace casync

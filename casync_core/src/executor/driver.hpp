@@ -36,7 +36,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   struct Options {
     std::uint32_t session_tag = 0;
     std::size_t inline_bytes = 12 << 10;
-    std::size_t run_inline_bytes = 64 << 10;  ///< jobs up to this each run on the progress thread, up to a batch of them
+    std::size_t run_inline_bytes = 64 << 10;  ///< jobs up to this run on the progress thread, up to a batch of them
     std::size_t batch_bytes = 1 << 20;        ///< gradient bytes of one batch of jobs
     bool contents = true;                     ///< false, in virtual time: buffers have lengths but nothing in them
     std::vector<Observer*> observers{};       ///< outlive the driver

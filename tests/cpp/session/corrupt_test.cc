@@ -202,7 +202,9 @@ const Case kCases[] = {
      "onebit",
      50'000,
      true,
-     [](Bytes& head) { return forge(head, kEncoded, [](Entry&, Bytes& content) { content.resize(content.size() - 1); }); },
+     [](Bytes& head) {
+       return forge(head, kEncoded, [](Entry&, Bytes& content) { content.resize(content.size() - 1); });
+     },
      {}},
     {"AnEncodedBodyWithAFlippedBit", "onebit", 1 << 20, true, {}, flip},
     {"APayloadThatTheCodecRefuses",

@@ -21,7 +21,7 @@ constexpr Nanoseconds kDrainTime = 1'000 * kMillisecond;  // for what is under w
 constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;  // for its last messages
 constexpr Nanoseconds kParked = 20 * kMillisecond;        // between looks at what nobody announces
 constexpr Nanoseconds kForever = std::numeric_limits<Nanoseconds>::max();
-constexpr int kYields = 20;                               // polls with a yield between them before the first sleep
+constexpr int kYields = 20;  // polls with a yield between them before the first sleep
 
 }  // namespace
 
