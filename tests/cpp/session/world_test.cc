@@ -124,7 +124,7 @@ TEST(Session, ManySmallOperationsAtOnce) {
     std::vector<std::vector<float>> values(kCount);
     std::vector<std::uint32_t> registrations;
     for (int i = 0; i < kCount; ++i) {
-      registrations.push_back(session.define("t" + std::to_string(i), signature_of(1024, "none", "auto"), "test"));
+      registrations.push_back(session.define(detail::concat("t", i), signature_of(1024, "none", "auto"), "test"));
     }
     for (int step = 0; step < 5; ++step) {
       std::vector<Session::Handle> handles;
@@ -152,7 +152,7 @@ TEST(Session, SmallOperationsEndWithoutAWait) {
     std::vector<std::vector<float>> gradients;
     for (int i = 0; i < 20; ++i) {
       const std::int64_t numel = i == 13 ? kLarge : kSmall;
-      registrations.push_back(session.define("t" + std::to_string(i), signature_of(numel, "none", "auto"), "test"));
+      registrations.push_back(session.define(detail::concat("t", i), signature_of(numel, "none", "auto"), "test"));
       gradients.emplace_back(static_cast<std::size_t>(numel));
     }
     // Alone, a burst, and a burst with a large one in it.
