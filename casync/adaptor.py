@@ -72,9 +72,11 @@ class OpKind:
     ALLGATHER: Final = 1
     BROADCAST: Final = 2
     BARRIER: Final = 3
+    REDUCESCATTER: Final = 4
+    ALLTOALL: Final = 5
 
 
-_KIND_NAMES: Final = ("allreduce", "allgather", "broadcast", "barrier")
+_KIND_NAMES: Final = ("allreduce", "allgather", "broadcast", "barrier", "reducescatter", "alltoall")
 
 DTYPES: Final = {
     name: code
@@ -299,7 +301,8 @@ def takes_momentum(codec: str) -> bool:
 
 
 def codec_by_name(rules: Rules, name: str) -> str:
-    """The codec of a tensor; rules see its name as `named_parameters` has it, without the `allreduce.` of ours."""
+    """The codec of a tensor; rules see its name as `named_parameters` has it, without the `allreduce.` or
+    `reducescatter.` of ours."""
     return rules.codec_of(_plain(name))
 
 
@@ -315,7 +318,9 @@ def check_rules(owner: Session, rules: Rules, parameters: Collection[str]) -> No
 
 
 def _plain(name: str) -> str:
-    return name.removeprefix(f"{_KIND_NAMES[OpKind.ALLREDUCE]}.")
+    for kind in (OpKind.ALLREDUCE, OpKind.REDUCESCATTER):
+        name = name.removeprefix(f"{_KIND_NAMES[kind]}.")
+    return name
 
 
 def codec_for_dtype(spec: str, dtype: str) -> str:
@@ -342,7 +347,8 @@ def tensor_name(owner: Session, kind: int, name: str | None) -> str:
 class Terms(NamedTuple):
     """All that ranks must agree on for one tensor; also the key under which a registration is remembered.
 
-    `shape` of an allgather leaves the first extent out: rows are each rank's own, and go with the submit.
+    `shape` of an allgather or an alltoall leaves the first extent out: rows are each rank's own, and go with the
+    submit.
     """
 
     name: str
@@ -363,7 +369,7 @@ class Terms(NamedTuple):
         known = owner.registrations.get(self)
         if known is not None:
             return known
-        if self.kind == OpKind.ALLGATHER:
+        if self.kind in (OpKind.ALLGATHER, OpKind.ALLTOALL):
             rows, cols, dims = 0, math.prod(self.shape), f"({', '.join(['*', *map(str, self.shape)])})"
         else:
             rows, cols, dims = (self.shape or (1,))[0], math.prod(self.shape[1:]), str(tuple(self.shape))

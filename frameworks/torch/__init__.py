@@ -48,7 +48,18 @@ from .basics import (
 )
 from .compression import Compression
 from .ddp import ddp_hook, ddp_state
+from .exchange import alltoall, alltoall_async
 from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from .grouped import (
+    grouped_allgather,
+    grouped_allgather_async,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+)
 from .ops import (
     allgather,
     allgather_async,
@@ -56,18 +67,16 @@ from .ops import (
     allreduce_,
     allreduce_async,
     allreduce_async_,
-    barrier,
     broadcast,
     broadcast_,
     broadcast_async,
     broadcast_async_,
-    grouped_allreduce,
-    grouped_allreduce_,
-    poll,
-    synchronize,
 )
 from .optimizer import DistributedOptimizer
+from .scatter import reducescatter, reducescatter_async
+from .sparse import sparse_allreduce_async
 from .sync_batch_norm import SyncBatchNorm
+from .waiting import barrier, poll, synchronize
 
 __all__ = [
     "AbortedError",
@@ -97,6 +106,8 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -111,8 +122,14 @@ __all__ = [
     "ddp_hook",
     "ddp_state",
     "global_process_set",
+    "grouped_allgather",
+    "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -121,9 +138,12 @@ __all__ = [
     "plans",
     "poll",
     "rank",
+    "reducescatter",
+    "reducescatter_async",
     "remove_process_set",
     "shutdown",
     "size",
+    "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",
     "synchronize",
@@ -132,9 +152,8 @@ __all__ = [
 # Horovod's names that are not there yet: an error that says so is better than one that looks like a misspelling.
 _LATER = frozenset(
     """
-    alltoall alltoall_async elastic grouped_allgather grouped_allgather_async grouped_allreduce_async
-    grouped_allreduce_async_ grouped_reducescatter grouped_reducescatter_async join reducescatter reducescatter_async
-    sparse_allreduce_async
+    ccl_built cuda_built ddl_built elastic gloo_built gloo_enabled join mpi_built mpi_enabled mpi_threads_supported
+    nccl_built rocm_built
     """.split()
 )
 

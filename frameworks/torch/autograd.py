@@ -9,8 +9,17 @@ from casync.adaptor import Average, Sum, session_of
 from casync.errors import NotAvailableError
 
 from . import ops
+from .exchange import alltoall, alltoall_async
+from .scatter import gradient_factor, reducescatter
+from .waiting import synchronize
 
-__all__ = ["Allgather", "Allreduce", "Broadcast"]
+__all__ = ["Allgather", "Allreduce", "Alltoall", "Broadcast", "Grouped", "Reducescatter", "check_differentiable"]
+
+
+def check_differentiable(op: int) -> None:
+    """Raise `NotAvailableError` for an allreduce whose gradient is not one."""
+    if op not in (Average, Sum):
+        raise NotAvailableError("allreduce is differentiable for Sum and Average; call .detach() for the others")
 
 
 class Allreduce(torch.autograd.Function):
@@ -27,8 +36,7 @@ class Allreduce(torch.autograd.Function):
         process_set: Any,
         topology: str | None,
     ) -> torch.Tensor:
-        if op not in (Average, Sum):
-            raise NotAvailableError("allreduce is differentiable for Sum and Average; call .detach() for the others")
+        check_differentiable(op)
         ctx.arguments = (op, *scales, process_set)
         ctx.topology = topology
         return ops.allreduce(tensor.detach(), None, name, compression, *ctx.arguments, topology=topology)
@@ -71,3 +79,65 @@ class Broadcast(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         mean = ops.allreduce(gradient, op=Average, process_set=ctx.process_set)
         return mean if ctx.is_root else mean.zero_(), None, None, None
+
+
+class Reducescatter(torch.autograd.Function):
+    """Every rank's rows of the input are in the owner's result, whose gradient therefore goes to all."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        name: str | None,
+        compression: Any,
+        op: int,
+        process_set: Any,
+        scales: tuple[float, float],
+    ) -> torch.Tensor:
+        ctx.factor = gradient_factor(op, scales, process_set)
+        ctx.process_set = process_set
+        return reducescatter(tensor.detach(), name, compression, op, process_set, *scales)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return ops.allgather(gradient * ctx.factor, process_set=ctx.process_set), None, None, None, None, None
+
+
+class Alltoall(torch.autograd.Function):
+    """Each row has gone to one rank, and its gradient comes back from there; rows that went nowhere have none."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        output, counts = synchronize(alltoall_async(tensor.detach(), splits, name, process_set))
+        ctx.mark_non_differentiable(counts)
+        ctx.counts = counts
+        ctx.rows = tensor.shape[0]
+        ctx.process_set = process_set
+        return output, counts
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, _counts: Any) -> tuple[torch.Tensor | None, ...]:
+        mine, _ = alltoall(gradient, ctx.counts, None, ctx.process_set)
+        if mine.shape[0] < ctx.rows:
+            mine = torch.cat([mine, mine.new_zeros((ctx.rows - mine.shape[0], *mine.shape[1:]))])
+        return mine, None, None, None
+
+
+class Grouped(torch.autograd.Function):
+    """A grouped operation; the gradients of its floating-point tensors are one grouped operation too."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Any, run_back: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = run([tensor.detach() for tensor in tensors])
+        ctx.floating = [tensor.is_floating_point() for tensor in tensors]
+        ctx.mark_non_differentiable(*(result for result in results if not result.is_floating_point()))
+        ctx.run_back = run_back
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        given = [gradient for gradient, floating in zip(gradients, ctx.floating, strict=True) if floating]
+        mine = iter(ctx.run_back(given))
+        return None, None, *(next(mine) if floating else None for floating in ctx.floating)

@@ -19,6 +19,7 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 
 from . import ops
 from .compression import Compression
+from .waiting import synchronize
 
 __all__ = ["DdpState", "ddp_hook", "ddp_state"]
 
@@ -90,7 +91,7 @@ class DdpState:
         waiting, self._waiting = self._waiting, []
         handles, self._handles = self._handles, []
         for handle in handles:
-            ops.synchronize(handle)
+            synchronize(handle)
         for done, buffer in waiting:
             done.set_result(buffer)
 

@@ -18,7 +18,8 @@ from casync.adaptor import session_of
 from casync.errors import InvalidArgumentError
 from casync.state import STATE_KEY
 
-from .ops import allgather, broadcast, broadcast_async_, synchronize
+from .ops import allgather, broadcast, broadcast_async_
+from .waiting import synchronize
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 

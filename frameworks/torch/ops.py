@@ -1,4 +1,4 @@
-"""Operations on tensors: allreduce, allgather, broadcast, barrier, and their handles.
+"""Operations on one tensor: allreduce, allgather, broadcast.
 
 Signatures and defaults are Horovod's; `compression=` and `topology=` of the asynchronous ones are ours. An operation is
 submitted by pointer and never copied, unless its tensor is not contiguous. Any thread may call; two threads must not
@@ -11,7 +11,7 @@ ValueError) at the call; ranks that disagree get a `MismatchError` where they wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
 
 from .compression import Compression
+from .waiting import Pending, synchronize
 
 __all__ = [
     "allgather",
@@ -30,15 +31,10 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
-    "barrier",
     "broadcast",
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "poll",
-    "synchronize",
 ]
 
 _DTYPE_NAMES = {getattr(torch, name): name for name in adaptor.DTYPES}
@@ -60,28 +56,9 @@ def dtype_name(tensor: torch.Tensor) -> str:
     return name
 
 
-def _wants_gradient(tensor: torch.Tensor) -> bool:
+def wants_gradient(tensor: torch.Tensor) -> bool:
+    """Whether autograd must see what becomes of the tensor."""
     return isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
-
-
-class _Pending:
-    """The tensors of an outstanding operation that does not just work in place on one. `target` is where the result
-    must be copied to, if it is not there already.
-    """
-
-    __slots__ = ("result", "source", "target")
-
-    def __init__(self, source: torch.Tensor, result: torch.Tensor, target: torch.Tensor | None) -> None:
-        self.source = source
-        self.result = result
-        self.target = target
-
-    def finish(self, owner: Session, handle: int) -> torch.Tensor:
-        owner.synchronize(handle)
-        if self.target is None:
-            return self.result
-        with torch.no_grad():
-            return self.target.copy_(self.result)
 
 
 class _PendingGather:
@@ -94,10 +71,15 @@ class _PendingGather:
 
     def finish(self, owner: Session, handle: int) -> torch.Tensor:
         data, rows, _ = owner.synchronize_gather(handle)
-        shape = (sum(rows), *self.source.shape[1:])
-        if not data:
-            return torch.empty(shape, dtype=self.source.dtype)
-        return torch.frombuffer(data, dtype=self.source.dtype).reshape(shape)
+        return received(data, sum(rows), self.source)
+
+
+def received(data: bytearray, rows: int, like: torch.Tensor) -> torch.Tensor:
+    """`data` as `rows` rows of a tensor that is otherwise `like` that one."""
+    shape = (rows, *like.shape[1:])
+    if not data:
+        return torch.empty(shape, dtype=like.dtype)
+    return torch.frombuffer(data, dtype=like.dtype).reshape(shape)
 
 
 def _submit(owner: Session, registration: int, kind: int, tensor: torch.Tensor, in_place: bool, wake: bool) -> int:
@@ -114,10 +96,10 @@ def _submit(owner: Session, registration: int, kind: int, tensor: torch.Tensor, 
     address = source.data_ptr()
     if result is source and target is None:
         return owner.submit(registration, address, address, source, wake=wake)
-    return owner.submit(registration, address, result.data_ptr(), _Pending(source, result, target), wake=wake)
+    return owner.submit(registration, address, result.data_ptr(), Pending(source, result, target), wake=wake)
 
 
-def _submit_allreduce(
+def submit_allreduce(
     tensor: torch.Tensor,
     name: str | None,
     op: int,
@@ -129,6 +111,7 @@ def _submit_allreduce(
     in_place: bool,
     wake: bool = True,
 ) -> int:
+    """The handle of an allreduce; arguments as `allreduce` has them."""
     owner = session_of(process_set)
     if compression is not None and isinstance(compression, Mapping):
         name = tensor_name(owner, OpKind.ALLREDUCE, name)
@@ -187,11 +170,11 @@ def allreduce(
     """
     op = resolve_op(op, average)
     scales = (prescale_factor, postscale_factor)
-    if _wants_gradient(tensor):
+    if wants_gradient(tensor):
         from .autograd import Allreduce
 
         return Allreduce.apply(tensor, name, compression, op, scales, process_set, topology)  # type: ignore[no-any-return]
-    handle = _submit_allreduce(tensor, name, op, scales, process_set, compression, topology, in_place=False, wake=False)
+    handle = submit_allreduce(tensor, name, op, scales, process_set, compression, topology, in_place=False, wake=False)
     return synchronize(handle)  # type: ignore[no-any-return]
 
 
@@ -211,7 +194,7 @@ def allreduce_async(
     returns.
     """
     scales = (prescale_factor, postscale_factor)
-    return _submit_allreduce(
+    return submit_allreduce(
         tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=False
     )
 
@@ -230,7 +213,7 @@ def allreduce_(
 ) -> torch.Tensor:
     """`allreduce` whose result replaces the tensor's values; returns the tensor. Not differentiable."""
     scales = (prescale_factor, postscale_factor)
-    handle = _submit_allreduce(
+    handle = submit_allreduce(
         tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=True, wake=False
     )
     synchronize(handle)
@@ -253,75 +236,16 @@ def allreduce_async_(
     `synchronize(handle)` returns.
     """
     scales = (prescale_factor, postscale_factor)
-    return _submit_allreduce(
+    return submit_allreduce(
         tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=True
     )
-
-
-def _grouped(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    op: int,
-    scales: tuple[float, float],
-    process_set: Any,
-    compression: Any = None,
-    *,
-    in_place: bool,
-) -> list[torch.Tensor]:
-    base = tensor_name(session_of(process_set), OpKind.ALLREDUCE, name)
-    arguments = (op, scales, process_set, compression)
-    for tensor in tensors:
-        dtype_name(tensor)  # a bad one is found before the first is submitted
-    handles: list[int] = []
-    results: list[torch.Tensor] = []
-    try:
-        for i, tensor in enumerate(tensors):
-            is_last = i == len(tensors) - 1
-            handles.append(_submit_allreduce(tensor, f"{base}.{i}", *arguments, in_place=in_place, wake=is_last))
-    finally:
-        results += [synchronize(handle) for handle in handles]
-    return results
-
-
-def grouped_allreduce(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    compression: Any = Compression.none,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
-) -> list[torch.Tensor]:
-    """`allreduce` of several tensors, of any shapes and dtypes, together; new tensors in the order given."""
-    op = resolve_op(op, average)
-    scales = (prescale_factor, postscale_factor)
-    if any(_wants_gradient(tensor) for tensor in tensors):
-        base = tensor_name(session_of(process_set), OpKind.ALLREDUCE, name)
-        named = [(f"{base}.{i}", tensor) for i, tensor in enumerate(tensors)]
-        return [allreduce(tensor, None, each, compression, op, *scales, process_set) for each, tensor in named]
-    return _grouped(tensors, name, op, scales, process_set, compression, in_place=False)
-
-
-def grouped_allreduce_(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
-) -> list[torch.Tensor]:
-    """`grouped_allreduce` in place; returns the tensors."""
-    scales = (prescale_factor, postscale_factor)
-    _grouped(tensors, name, resolve_op(op, average), scales, process_set, in_place=True)
-    return list(tensors)
 
 
 # --- allgather --------------------------------------------------------------------------------------------------------
 
 
-def _submit_allgather(tensor: torch.Tensor, name: str | None, process_set: Any, wake: bool) -> int:
+def submit_allgather(tensor: torch.Tensor, name: str | None, process_set: Any, wake: bool) -> int:
+    """The handle of an allgather."""
     owner = session_of(process_set)
     dtype = dtype_name(tensor)
     if tensor.dim() == 0:
@@ -337,18 +261,18 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = 
 
     First dimensions may differ between ranks, and be 0; the others and the dtype must not.
     """
-    if _wants_gradient(tensor):
+    if wants_gradient(tensor):
         from .autograd import Allgather
 
         return Allgather.apply(tensor, name, process_set)  # type: ignore[no-any-return]
-    return synchronize(_submit_allgather(tensor, name, process_set, wake=False))  # type: ignore[no-any-return]
+    return synchronize(submit_allgather(tensor, name, process_set, wake=False))  # type: ignore[no-any-return]
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set) -> int:
     """Submit an allgather and return its handle at once. `tensor` must not change before `synchronize(handle)`
     returns.
     """
-    return _submit_allgather(tensor, name, process_set, wake=True)
+    return submit_allgather(tensor, name, process_set, wake=True)
 
 
 # --- broadcast --------------------------------------------------------------------------------------------------------
@@ -370,7 +294,7 @@ def broadcast(
     """Rank `root_rank`'s tensor, as a new tensor on every rank. One shape and dtype everywhere. Blocks.
     Differentiable.
     """
-    if _wants_gradient(tensor):
+    if wants_gradient(tensor):
         from .autograd import Broadcast
 
         return Broadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-any-return]
@@ -400,35 +324,3 @@ def broadcast_async_(
     `synchronize(handle)` returns.
     """
     return _submit_broadcast(tensor, root_rank, name, process_set, True, wake=True)
-
-
-# --- waiting ----------------------------------------------------------------------------------------------------------
-
-
-def barrier(process_set: Any = global_process_set) -> None:
-    """Wait until every rank of the set is here. Does not wait for operations that are outstanding."""
-    owner = session_of(process_set)
-    registration = Terms("barrier", OpKind.BARRIER, "uint8", (0,)).register(owner)
-    owner.synchronize(owner.submit(registration, 0, 0, None, wake=False))
-
-
-def poll(handle: int) -> bool:
-    """Whether `synchronize(handle)` would return, or raise, at once."""
-    done: bool = adaptor.owner_of(handle).core.poll(handle)
-    return done
-
-
-def synchronize(handle: int) -> Any:
-    """Wait for an operation and return its output tensor; None for a handle that was synchronised before.
-
-    Raises what ended it: `MismatchError`, `StallError`, `PeerFailureError`, `AbortedError`, `CorruptPayloadError`, all
-    `HorovodInternalError`.
-    Ctrl-C interrupts the wait; the operation is then still outstanding.
-    """
-    owner = adaptor.owner_of(handle)
-    pending = owner.pending.get(handle)
-    if pending is None:
-        return None
-    if isinstance(pending, torch.Tensor):  # in place
-        return owner.synchronize(handle)
-    return pending.finish(owner, handle)

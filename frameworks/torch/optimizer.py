@@ -24,6 +24,7 @@ from .momentum import Momentum
 from .momentum import Terms as OptimizerTerms
 from .ops import allreduce_, dtype_name
 from .replicas import Replicas
+from .sparse import SparseHandle, submit_gradient, take_all, zeros_of
 
 __all__ = ["DistributedOptimizer"]
 
@@ -46,8 +47,8 @@ class _Parameter:
     """What is remembered of one parameter, so that its hook has one submit to do."""
 
     __slots__ = (
-        "contiguous", "delay", "dtype", "group", "name", "numel", "parameter", "registration", "session", "tensor",
-        "terms", "uncompressed",
+        "contiguous", "delay", "dtype", "group", "name", "numel", "parameter", "registration", "session",
+        "sparse_dim", "tensor", "terms", "uncompressed",
     )  # fmt: skip
 
     def __init__(self, parameter: torch.nn.Parameter, group: int, name: str, tensor: str, delay: int) -> None:
@@ -61,9 +62,9 @@ class _Parameter:
         self.registration = 0
         self.dtype: torch.dtype | None = None
         self.numel = -1
-        self.contiguous: torch.Tensor | None = (
-            None  # a copy to synchronise, where the gradient itself is not contiguous
-        )
+        # A copy to synchronise, where the gradient itself is not contiguous, or is sparse and goes as a dense one.
+        self.contiguous: torch.Tensor | None = None
+        self.sparse_dim = 0  # of gradients that are sparse
         # Where a codec takes over momentum: what the core was told last, and whether this gradient has another codec.
         self.terms: OptimizerTerms | None = None
         self.uncompressed: bool | None = None
@@ -75,7 +76,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     # Made by `_adopt` instead of __init__: the wrapped optimizer has run its own already, and keeps its state.
     _casync: _Settings
     _entries: dict[torch.nn.Parameter, _Parameter]
-    _handles: dict[torch.nn.Parameter, int | None]
+    _handles: dict[torch.nn.Parameter, int | SparseHandle | None]
     _parameter_names: dict[torch.nn.Parameter, str]
 
     def _adopt(
@@ -132,23 +133,30 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
         return hook
 
-    def _submit(self, entry: _Parameter) -> int:
+    def _submit(self, entry: _Parameter) -> int | SparseHandle:
         gradient = entry.parameter.grad
         owner = self._session()
         if gradient is None:
             # Unused on this rank in this step, but perhaps used on another, which waits for ours.
-            gradient = entry.parameter.grad = torch.zeros_like(entry.parameter, requires_grad=False)
+            gradient = entry.parameter.grad = zeros_of(entry.parameter, entry.sparse_dim)
+        is_sparse = gradient.layout is not torch.strided
+        if is_sparse:
+            entry.sparse_dim = gradient.sparse_dim()
+            if not self._casync.sparse_as_dense:
+                settings = self._casync
+                codec = adaptor.codec_by_name(settings.rules, entry.name)
+                return submit_gradient(gradient, entry.tensor, codec, settings.op, settings.process_set)
+            gradient = gradient.to_dense()
         if (
             entry.session is not owner
             or gradient.dtype is not entry.dtype
             or gradient.numel() != entry.numel
             or not gradient.is_cpu
-            or gradient.layout is not torch.strided
         ):
             self._register(owner, entry, gradient)
         if self._momentum is not None:
             self._tell_momentum(owner, self._momentum, entry)
-        if gradient.is_contiguous():
+        if gradient.is_contiguous() and not is_sparse:
             entry.contiguous = None
         else:
             entry.contiguous = gradient = gradient.contiguous()
@@ -165,11 +173,6 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _register(self, owner: Session, entry: _Parameter, gradient: torch.Tensor) -> None:
         settings = self._casync
-        if gradient.layout is not torch.strided:
-            raise NotAvailableError(
-                f"parameter {entry.name} has a gradient of layout {gradient.layout}: sparse gradients are not there "
-                f"yet; use a layer with sparse=False"
-            )
         terms = Terms(
             entry.tensor,
             OpKind.ALLREDUCE,
@@ -211,16 +214,22 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._synchronized = True
 
     def _wait(self) -> None:
-        handles = [handle for handle in self._handles.values() if handle is not None]
+        handles = [handle for handle in self._handles.values() if isinstance(handle, int)]
+        sparse = {p: handle for p, handle in self._handles.items() if isinstance(handle, SparseHandle)}
         try:
             self._session().synchronize_all(handles)
         finally:
             self._reset()
+            take_all(sparse)
         with torch.no_grad():
             for parameter, entry in self._entries.items():
-                if entry.contiguous is not None and parameter.grad is not None:
+                if entry.contiguous is None or parameter.grad is None:
+                    continue
+                if parameter.grad.layout is torch.strided:
                     parameter.grad.copy_(entry.contiguous)
-                    entry.contiguous = None
+                else:
+                    parameter.grad = entry.contiguous.to_sparse(entry.sparse_dim)
+                entry.contiguous = None
             if self._momentum is not None:
                 self._apply_momentum(self._momentum)
 
@@ -229,7 +238,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if any(entry.uncompressed is None for entry in self._entries.values()):
             plans = self._session().plans()
             for entry in self._entries.values():
-                entry.uncompressed = not adaptor.takes_momentum(plans[entry.tensor].codec)
+                plan = plans.get(entry.tensor)  # sparse gradients have none
+                entry.uncompressed = plan is None or not adaptor.takes_momentum(plan.codec)
         for parameter, entry in self._entries.items():
             if entry.uncompressed:
                 momentum.apply(parameter, entry.group)
@@ -352,7 +362,7 @@ class _Settings:
 
     def __init__(
         self, owner: Session, compression: Any, topology: str | None, op: int, predivide: float, passes: int,
-        momentum: float | None, process_set: Any,
+        momentum: float | None, sparse_as_dense: bool, process_set: Any,
     ) -> None:  # fmt: skip
         # Compression.none is the default argument, so it stands for "not said"; the string says it.
         given = None if compression is Compression.none else compression
@@ -362,6 +372,7 @@ class _Settings:
         self.predivide = predivide
         self.passes = passes
         self.momentum = momentum
+        self.sparse_as_dense = sparse_as_dense
         self.process_set = process_set
 
     @property
@@ -442,7 +453,10 @@ def DistributedOptimizer(
         op: Average, Sum, Min, Max or Product.
         gradient_predivide_factor: gradients are divided by it before they are summed and multiplied by it after: with
             Average.
-        num_groups, groups, sparse_as_dense: not there yet; any value but the default is an error.
+        num_groups, groups: not there yet; any value but the default is an error.
+        sparse_as_dense: sparse gradients (of `Embedding(sparse=True)`) travel as dense tensors, with the codec that
+            their name has. False: ranks exchange the elements that there are, uncompressed or in 16 bits, with Average
+            or Sum. On all ranks a gradient must be sparse from the first step in which it is one anywhere.
         process_set: the ranks whose gradients are reduced together. On other ranks nothing is: the optimizer steps with
             their own.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
@@ -458,14 +472,12 @@ def DistributedOptimizer(
         raise NotAvailableError(
             "num_groups and groups are not there yet; leave them out: small gradients are batched anyway"
         )
-    if sparse_as_dense:
-        raise NotAvailableError("sparse_as_dense is not there yet; use layers with sparse=False")
     names = _names_of(optimizer, named_parameters)
     owner = adaptor.session()
     predivide = gradient_predivide_factor
     settings = _Settings(
         owner, compression, topology, adaptor.resolve_op(op, None), predivide, backward_passes_per_step, momentum,
-        adaptor.checked(process_set),
+        sparse_as_dense, adaptor.checked(process_set),
     )  # fmt: skip
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     adaptor.check_rules(owner, settings.rules, held)

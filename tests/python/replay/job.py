@@ -1,4 +1,5 @@
-"""One rank of a job whose events are logged: several steps of named gradients, by several codecs and topologies."""
+"""One rank of a job whose events are logged: several steps of named gradients, by several codecs and
+topologies, and other operations."""
 
 from __future__ import annotations
 
@@ -27,8 +28,15 @@ def main() -> None:
             hvd.allreduce_async(tensor, name=name, compression=codec, topology=topology)
             for name, (tensor, codec, topology) in gradients.items()
         ]
+        handles += [
+            hvd.reducescatter_async(tensor.reshape(-1, 100), name=name, compression=codec)
+            for name, (tensor, codec, topology) in gradients.items()
+            if topology == "ps" and tensor.numel() > 1
+        ]
+        exchange = hvd.alltoall_async(torch.randn(100, 7), splits=[0, 1, 40, 20], name="exchange")
         for handle in handles:
             assert hvd.synchronize(handle).isfinite().all()
+        assert hvd.synchronize(exchange)[1].tolist() == [[0, 1, 40, 20][hvd.rank()]] * hvd.size()
     hvd.shutdown()
 
 

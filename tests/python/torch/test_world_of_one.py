@@ -124,7 +124,6 @@ def wrap(model, **arguments):
     ({"gradient_predivide_factor": 2.0, "op": hvd.Sum}, ValueError, "not supported with op != Average"),
     ({"num_groups": 2}, NotImplementedError, "num_groups"),
     ({"groups": [[]]}, NotImplementedError, "groups"),
-    ({"sparse_as_dense": True}, NotImplementedError, "sparse_as_dense"),
     ({"process_set": 1}, ValueError, "process_set=1 is not a ProcessSet"),
     ({"compression": object()}, ValueError, "not a codec"),
     ({"compression": "twobit"}, ValueError, "twobit"),
