@@ -98,9 +98,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
 
   FloatArray left;
-  // The result of a reducescatter has no room for what is to join the whole input: it stays until a codec takes it up.
-  const bool moves = info.feedback != Feedback::wrapper && signature.kind == OpKind::allreduce;
-  if (moves) left = std::exchange(kept.residual, {});
+  if (info.feedback != Feedback::wrapper) left = std::exchange(kept.residual, {});
   if (!kept.fits(*shape.codec, signature.shape)) {
     if (!kept.restores(*shape.codec)) add_to(left, kept.pending());
     kept.start(*shape.codec, signature.shape, definition.name, definition.name_hash, context.contents);
@@ -113,6 +111,8 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
     add_to(kept.residual, left);
   } else if (float* const pending = kept.pending_array(); carries && pending != nullptr) {
     for (std::size_t i = 0; i < numel; ++i) pending[i] += left[i];
+  } else if (carries && signature.kind == OpKind::reducescatter) {
+    kept.residual = std::move(left);  // the result has no room for a sum over the whole input: it waits for a codec
   } else if (carries) {
     join(operation, left);
     memory.carried(instance) = std::move(left);
