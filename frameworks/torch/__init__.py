@@ -14,6 +14,18 @@ from __future__ import annotations
 from typing import NoReturn
 
 from casync.adaptor import Adasum, Average, Max, Min, Product, Sum
+from casync.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
 from casync.errors import (
     AbortedError,
     CasyncError,
@@ -116,12 +128,17 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "ccl_built",
     "counters",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
     "ddp_hook",
     "ddp_state",
     "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -135,12 +152,17 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "plans",
     "poll",
     "rank",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
+    "rocm_built",
     "shutdown",
     "size",
     "sparse_allreduce_async",
@@ -150,12 +172,7 @@ __all__ = [
 ]
 
 # Horovod's names that are not there yet: an error that says so is better than one that looks like a misspelling.
-_LATER = frozenset(
-    """
-    ccl_built cuda_built ddl_built elastic gloo_built gloo_enabled join mpi_built mpi_enabled mpi_threads_supported
-    nccl_built rocm_built
-    """.split()
-)
+_LATER = frozenset(("elastic", "join"))
 
 
 def __getattr__(name: str) -> NoReturn:

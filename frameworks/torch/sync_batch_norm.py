@@ -22,7 +22,17 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     in a world of one, it is torch's batch normalisation. Parameters are torch's.
     """
 
-    _name: str | None = None  # under which the ranks meet: by the order of the modules' first use
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+        # Under which the ranks meet: by the order of the modules' first use.
+        self._name: str | None = None
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2 or input.shape[1] != self.num_features:

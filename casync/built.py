@@ -1,0 +1,70 @@
+"""What this build can do, by Horovod's questions: `mpi_built()`, `nccl_built()` and so on. Callable before `init()`."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from casync import adaptor
+
+__all__ = [
+    "ccl_built",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rocm_built",
+]
+
+
+def mpi_built() -> bool:
+    """Whether there is an MPI transport."""
+    return importlib.util.find_spec("casync._mpi") is not None
+
+
+def mpi_enabled() -> bool:
+    """Whether ranks reach each other over MPI; False in a world of one. ValueError before `init()`."""
+    return adaptor.session().size > 1
+
+
+def mpi_threads_supported() -> bool:
+    """Whether MPI may be called from any thread, without which `init()` raises. ValueError before `init()`."""
+    return mpi_enabled()
+
+
+def gloo_built() -> bool:
+    """False: ranks reach each other over MPI."""
+    return False
+
+
+def gloo_enabled() -> bool:
+    """False: ranks reach each other over MPI."""
+    return False
+
+
+def nccl_built() -> int:
+    """0: tensors are synchronised on the CPU."""
+    return 0
+
+
+def ddl_built() -> bool:
+    """False."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False."""
+    return False
+
+
+def cuda_built() -> bool:
+    """False: tensors are synchronised on the CPU."""
+    return False
+
+
+def rocm_built() -> bool:
+    """False: tensors are synchronised on the CPU."""
+    return False
