@@ -130,5 +130,10 @@ TEST(TestTwoRound, PreviousOfAWrongLengthIsNoticed) {
   EXPECT_THROW(call.raw(raw).encode().run(), CorruptPayload);
 }
 
+TEST(TestLowRank, ARangeWithoutElementsIsEncodedAsNothing) {
+  const Bytes raw = elements(gradient(12, 1), DType::float32);
+  EXPECT_EQ(Call(make_codec("test_lowrank"), {4, 3}, {0, 0}).raw(raw).encode().run().payload.size(), 0U);
+}
+
 }  // namespace
 }  // namespace casync::test

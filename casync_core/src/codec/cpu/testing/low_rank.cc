@@ -81,6 +81,7 @@ class TestLowRank final : public Codec {
         throw_corrupt(info_, segment, segment.previous.size(), bound(segment.shape, segment.dtype, segment.range, 0));
       segment.nonfinite = false;
       segment.payload_bytes = 0;
+      if (segment.range.size() == 0) continue;
       const bool encodes = segment.sources[0].raw;
       const Vector values = encodes ? encode(segment) : average(segment);
       segment.nonfinite = !finite(values);
