@@ -36,9 +36,14 @@ Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of,
 const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t name, const Signature& signature,
                                         const std::vector<std::int64_t>& splits) {
   Op& op = ops_[verdict.op];
+  if (op.name != kNone && (op.name != name || (lasts(signature.kind) && op.signature != signature))) {
+    throw CorruptPayload(detail::concat("a verdict that makes tensor ", verdict.name, " operation ", verdict.op,
+                                        ", which other terms have already"));
+  }
   if (op.name != kNone && lasts(signature.kind) && op.plan == verdict.plan) return op;
   op.shape = make_shape(verdict, signature, splits, false);  // first: where it throws, nothing is agreed on
   op.name = name;
+  op.signature = signature;
   op.plan = verdict.plan;
   const Codec& codec = *op.shape->codec;
   op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, splits, true) : nullptr;
@@ -94,6 +99,12 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
                                                        const std::vector<std::int64_t>& splits, bool settles) const {
   // A world of one is the identity (rule R9), in the gradient's own precision.
   const auto codec = make_codec(host_of_.size() == 1 ? "none" : verdict.plan.codec);
+  const bool compressible = reduces(signature.kind) && is_floating(signature.dtype) &&
+                            (signature.op == ReduceOp::average || signature.op == ReduceOp::sum);
+  if (!codec->info().identity && !compressible) {
+    throw CorruptPayload(detail::concat("a verdict that tensor ", verdict.name, " goes with codec ", codec->info().spec,
+                                        ", which cannot carry it"));
+  }
   WorkflowRequest request;
   request.kind = signature.kind;
   request.shape = signature.shape;
@@ -115,7 +126,7 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   auto shape = std::make_shared<Template>(request);
   if (given) shape->rows = verdict.rows;
   shape->codec = codec;
-  shape->provisional = verdict.plan.until > 0;
+  shape->provisional = verdict.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
   return shape;
 }
 

@@ -25,6 +25,7 @@ class Agreements {
   };
   struct Op {
     std::uint32_t name = kNone;  ///< as Submissions numbers it; kNone: not agreed, there are only messages
+    Signature signature;
     GradientPlan plan;
     std::shared_ptr<const Template> shape;
     std::shared_ptr<const Template> settling;  ///< which settles the codec's values first; null if it has none

@@ -57,6 +57,33 @@ TEST(Agreements, AnAlltoallIsBuiltFromWhatComesAndWhatGoes) {
   EXPECT_FALSE(op.eager);
 }
 
+TEST(Agreements, AnOperationIsThatOfOneTensorOnOneSetOfTerms) {
+  Agreements agreements(0, {0, 1}, 12 << 10);
+  const Signature signature = signature_of(OpKind::allreduce, 100);
+  agreements.agree({"w", 0, kOp, {}, {}}, kName, signature);
+  EXPECT_THROW(agreements.agree({"v", 0, kOp, {}, {}}, kName + 1, signature), CorruptPayload);
+  EXPECT_THROW(agreements.agree({"w", 1, kOp, {}, {}}, kName, signature_of(OpKind::allreduce, 200)), CorruptPayload);
+}
+
+TEST(Agreements, ACodecThatCannotCarryTheTensorIsRefused) {
+  Agreements agreements(0, {0, 1}, 12 << 10);
+  Verdict verdict{"w", 0, kOp, {}, {}};
+  verdict.plan.codec = "onebit";
+  Signature integers = signature_of(OpKind::allreduce, 8192);
+  integers.dtype = DType::int32;
+  EXPECT_THROW(agreements.agree(verdict, kName, integers), CorruptPayload);
+}
+
+TEST(Agreements, OnlyWhatIsNotCompressedLeavesWhatIsKept) {
+  Agreements agreements(0, {0, 1}, 12 << 10);
+  const Signature signature = signature_of(OpKind::allreduce, 8192);
+  Verdict verdict{"w", 0, kOp, {}, {}};
+  verdict.plan.until = 5;
+  EXPECT_TRUE(agreements.agree(verdict, kName, signature).shape->provisional);
+  verdict.plan.codec = "onebit";  // as auto(onebit, powersgd) may choose before powersgd begins
+  EXPECT_FALSE(agreements.agree(verdict, kName, signature).shape->provisional);
+}
+
 TEST(Agreements, RowsThatNoMemoryHoldsAreRefused) {
   Agreements agreements(0, {0, 1}, 12 << 10);
   const Signature signature = signature_of(OpKind::allgather, 0);
