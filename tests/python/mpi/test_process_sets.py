@@ -271,6 +271,28 @@ def test_allgather(rank, mine):
     assert hvd.allgather_object({"rank": rank}, process_set=mine) == [{"rank": r} for r in mine.ranks]
 
 
+def test_reducescatter_alltoall_groups_and_sparse_tensors(rank, size, mine):
+    """Splits, rows and divisors are those of the set."""
+    members, own = mine.ranks, mine.rank()
+    n, total = len(members), float(sum(members))
+    tensor = torch.full((2 * n, 3), float(rank), requires_grad=True)
+    scattered = hvd.reducescatter(tensor, op=hvd.Sum, process_set=mine)
+    assert torch.equal(scattered, torch.full((2, 3), total))
+    scattered.sum().backward()
+    assert torch.equal(tensor.grad, torch.full((2 * n, 3), float(n)))
+    output, counts = hvd.alltoall(torch.full((n,), float(rank)), [1] * n, process_set=mine)
+    assert output.tolist() == members and counts.tolist() == [1] * n
+    handle = hvd.grouped_allreduce_async([torch.full((2,), float(rank))] * 2, op=hvd.Sum, process_set=mine)
+    while not hvd.poll(handle):
+        pass
+    assert all(torch.equal(result, torch.full((2,), total)) for result in hvd.synchronize(handle))
+    gathered, _ = hvd.grouped_allgather([torch.full((own,), rank), torch.ones(1)], process_set=mine)
+    assert gathered.tolist() == [r for i, r in enumerate(members) for _ in range(i)]
+    sparse = torch.full((2, 2), float(rank)).to_sparse()
+    mean = hvd.sparse_allreduce_async(sparse, "s", hvd.Average, process_set=mine)()
+    torch.testing.assert_close(mean.to_dense(), torch.full((2, 2), total / n))
+
+
 def test_roots_are_ranks_in_the_world(rank, mine, sets):
     for root in mine.ranks:
         tensor = torch.full((5,), float(rank))
