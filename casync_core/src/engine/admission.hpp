@@ -16,6 +16,8 @@ namespace casync {
 /// order the ranks submit in.
 class Admission {
  public:
+  static constexpr std::uint32_t kNobody = 0xffffffffU;  ///< of a unit in which this rank has no task
+
   struct Unit {
     std::uint32_t instance = 0;
     std::uint32_t partition = 0;

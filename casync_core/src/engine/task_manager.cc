@@ -19,22 +19,25 @@ bool TaskManager::begin(std::uint32_t instance, std::shared_ptr<const Template> 
   graph.eager = eager;
   graph.tasks.begin(std::move(shape));
   out_.emit({.kind = ActionKind::begin, .id = instance, .value = handle});
-  if (graph.tasks.done()) return true;
-  const std::vector<std::size_t>& reserve = graph.tasks.shape().workflow.reserve;
-  const auto partitions = static_cast<std::uint32_t>(reserve.size());
+  const Template& of = graph.tasks.shape();
+  const auto partitions = static_cast<std::uint32_t>(of.workflow.reserve.size());
   if (eager) {
     for (std::uint32_t p = 0; p < partitions; ++p) open(instance, p);
-    return false;
+    return graph.tasks.done();
   }
+  // All are counted, those too in which this rank has nothing to do: units have one number on all ranks.
   units_.clear();
-  for (std::uint32_t p = 0; p < partitions; ++p) units_.push_back({instance, p, reserve[p]});
+  for (std::uint32_t p = 0; p < partitions; ++p) {
+    units_.push_back({of.tasks_of_partition[p] > 0 ? instance : Admission::kNobody, p, of.workflow.reserve[p]});
+  }
   graph.first_unit = admission_.begin(units_);
-  return false;
+  return graph.tasks.done();
 }
 
 void TaskManager::open_partitions() {
   Admission::Unit unit;
   while (admission_.next(unit)) {
+    if (unit.instance == Admission::kNobody) continue;
     for (const std::uint32_t peer : graph(unit.instance).shape().window_peers[unit.partition])
       admission_.want_window(peer);
     open(unit.instance, unit.partition);

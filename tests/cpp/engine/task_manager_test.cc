@@ -68,6 +68,29 @@ TEST_F(Managed, APartitionWaitsForItsMemoryAndASendForTheWindow) {
   EXPECT_EQ(outcome.release[0].task, find(Primitive::send, 1));
 }
 
+TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
+  const auto codec = make_codec("none");
+  WorkflowRequest request;
+  request.kind = OpKind::alltoall;
+  request.codec = codec.get();
+  request.host_of = {0, 1};
+  request.counts = request.splits = {0, 0};  // on member 1 there may be rows of its own
+  auto nothing = std::make_shared<Template>(request);
+  nothing->codec = codec;
+  EXPECT_TRUE(tasks_.begin(0, nothing, false, 76));
+  tasks_.end(0);
+  EXPECT_FALSE(tasks_.begin(0, shape_, false, 77));  // units 2 and 3
+  tasks_.open_partitions();
+  EXPECT_EQ(seen(), (List{"begin", "begin", "reserve 0", "reserve 1", "control"}));
+  LinkPolicy::Outcome outcome;
+  tasks_.allow(1, 3);
+  policy_.decide(0, outcome);
+  EXPECT_TRUE(outcome.release.empty());
+  tasks_.allow(1, 4);
+  policy_.decide(0, outcome);
+  EXPECT_EQ(outcome.release.size(), 1U);
+}
+
 TEST_F(Managed, AnEagerGraphWaitsForNeither) {
   EXPECT_FALSE(tasks_.begin(0, shape_, true, 77));
   EXPECT_EQ(seen(), (List{"begin", "reserve 0", "reserve 1", with("send ", find(Primitive::send, 1))}));
