@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from casync.compll.cpu.products import Product
 from casync.compll.ir.graph import Memory
 from casync.compll.ir.program import Call
 
-__all__ = ["call_text", "matrices"]
+__all__ = ["call_text", "matrices", "product_text"]
 
 
 def call_text(call: Call, lengths: Sequence[str], scalars: Sequence[str], failed: str) -> list[str]:
@@ -55,18 +56,34 @@ def _repeat(call: Call, given: list[str], made: list[str], failed: str) -> list[
 
 def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     left, right, _, _, rows, inner, columns = given
-    sides = matrices(call, left, right, rows, inner, columns)
+    a, b = matrices(call, left, right, rows, inner, columns)
     return [
         f"if (std::int64_t{{{rows}}} * {columns} > room) {failed}",
         f"if ({rows} > 0 && {inner} > 0 && {columns} > 0)",
-        f"  matmul({sides}, {made[0]}, reinterpret_cast<float*>(scratch));",
+        f"  matmul({a}, {b}, {made[0]}, reinterpret_cast<float*>(scratch));",
     ]
 
 
-def matrices(call: Call, left: str, right: str, rows: str, inner: str, columns: str) -> str:
+def product_text(call: Product, scalars: Sequence[str], failed: str) -> list[str]:
+    """With `element(i, count)` for elements of the gradient, or `deliver_element(i, count, value)`."""
+    rows, _, columns = scalars
+    arrays = [f"m{memory.number}" for memory in call.arrays]
+    if call.delivers:
+        a, b = matrices(call, *arrays, *scalars)
+        check = f"if (std::int64_t{{{rows}}} * {columns} != facts.n) {failed}"
+        text = f"matmul_into({a}, {b}, reinterpret_cast<float*>(scratch), deliver_element);"
+    else:
+        (made,) = (f"m{one.number}" for one in call.makes if isinstance(one, Memory))
+        a, b = matrices(call, "nullptr", *arrays, *scalars)
+        check = f"if (std::int64_t{{{rows}}} * {columns} > room) {failed}"
+        text = f"computed_matmul({a}, element, {b}, {made}, reinterpret_cast<float*>(scratch));"
+    return [check, f"if ({' && '.join(f'{scalar} > 0' for scalar in scalars)}) {text}"]
+
+
+def matrices(call: Call, left: str, right: str, rows: str, inner: str, columns: str) -> tuple[str, str]:
     """The two sides of a matmul."""
     a, b = (str(turned).lower() for turned in call.data)
-    return f"Matrix{{{left}, {rows}, {inner}, {a}}}, Matrix{{{right}, {inner}, {columns}, {b}}}"
+    return f"Matrix{{{left}, {rows}, {inner}, {a}}}", f"Matrix{{{right}, {inner}, {columns}, {b}}}"
 
 
 def _orth(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:

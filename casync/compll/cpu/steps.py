@@ -6,7 +6,8 @@ result, l1 its lanes.
 
 from __future__ import annotations
 
-from casync.compll.cpu.calls import call_text
+from casync.compll.cpu.calls import call_text, product_text
+from casync.compll.cpu.products import Product
 from casync.compll.cpu.reduce import Reduction
 from casync.compll.cpu.tables import ByteTable, byte_table, periodic
 from casync.compll.cpu.text import LANE_TYPES, POINTERS, SCALAR_TYPES, name_of
@@ -93,11 +94,31 @@ class Steps(Values):
             self._fits(memory.domain)
             self.length(memory.domain)
         arguments = [self.single(value) for value in call.scalars]
+        if isinstance(call, Product):
+            self._product(call, arguments)
+            return
         for made in call.makes:
             if isinstance(made, Value):
                 self.line(f"{SCALAR_TYPES[made.kind]} v{made.number} = 0;")
                 self.have(made)
         self.line(*call_text(call, [self.length(memory.domain) for memory in call.arrays], arguments, self._failed))
+
+    def _product(self, call: Product, arguments: list[str]) -> None:
+        self.line("{")
+        with self._inside():
+            value = "" if call.gradient is not None else ", const F32x16& value"
+            name = "deliver_element" if call.delivers else "element"
+            self.line(
+                f"const auto {name} = [&](std::int64_t i, std::int64_t count{value}) __attribute__((always_inline)) {{"
+            )
+            with self._inside():
+                if call.gradient is not None:
+                    self._element(call.gradient)
+                    self.line(f"return v{call.gradient.number};")
+                else:
+                    self.line("deliver<kInto>(job, i, count, value);")
+            self.line("};", *product_text(call, arguments, self._failed))
+        self.line("}")
 
     # --- passes
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from casync.compll import typed
 from casync.compll.cpu.calls import matrices
 from casync.compll.cpu.functions import bytes_of, leaves_of
+from casync.compll.cpu.products import Product, fused
 from casync.compll.cpu.steps import RESIDUAL, Steps
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cpu.values import pointer, reads_gradient
@@ -22,9 +23,10 @@ _CORRUPT = "return -1;"
 
 def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     """The functions encode, decode and, with `init`, propose and agree, for one choice of widths."""
-    encoders = [_Encode(codec, program, number) for number, program in enumerate(lowered.rounds)]
+    encoders = [_Encode(codec, fused(program), number) for number, program in enumerate(lowered.rounds)]
+    decode = fused(lowered.decode)
     parts = [encoder.function() for encoder in encoders]
-    parts.append(_decode(codec, lowered.decode))
+    parts.append(_decode(codec, decode))
     calls = "".join(
         f"  if (round == {number}) return feedback ? {encoder.with_feedback} : encode{number}<false>(job);\n"
         for number, encoder in enumerate(encoders)
@@ -32,7 +34,7 @@ def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     calls = f"  const bool feedback = job.residual != nullptr;\n{calls}"
     parts.append(f"EncodedUnit encode_unit(const UnitJob& job, int round) {{\n{calls}  return {{}};\n}}\n")
     programs = [(encoder.program, len(encoder.backed_up)) for encoder in encoders]
-    parts.append(_scratch_bytes("scratch_bytes", codec, [*programs, (lowered.decode, 0)]))
+    parts.append(_scratch_bytes("scratch_bytes", codec, [*programs, (decode, 0)]))
     return "\n".join(parts)
 
 
@@ -345,8 +347,10 @@ def _scratch_bytes(name: str, codec: typed.Codec, programs: Sequence[tuple[Progr
         steps = Steps(leaves_of(codec), codec.path, "")
         for call in _calls(program.block):
             if call.operator == "matmul":
-                sides = matrices(call, "nullptr", "nullptr", *map(steps.single, call.scalars))
-                steps.line(f"if (const std::int64_t needed = matmul_scratch({sides}); needed > spare) spare = needed;")
+                a, b = matrices(call, "nullptr", "nullptr", *map(steps.single, call.scalars))
+                computed = "computed_" if isinstance(call, Product) and call.gradient is not None else ""
+                needed = f"{computed}matmul_scratch({a}, {b})"
+                steps.line(f"if (const std::int64_t needed = {needed}; needed > spare) spare = needed;")
         lines += [f"  {line}" for line in steps.lines]
         lines += [f"  const std::int64_t bytes = {arrays} * scratch_of(room) + 4 * spare;",
                   "  if (bytes > most) most = bytes;", "}"]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 
+from casync.compll.cpu.products import Product
 from casync.compll.cpu.text import LANE_TYPES, SCALAR_TYPES, name_of, text_of
 from casync.compll.ir.graph import UNIT, Domain, Memory, Value, walk
 from casync.compll.ir.program import Pass, Step
@@ -27,7 +28,9 @@ def elements_inside(values: Iterable[Value], stop: Container[int] = ()) -> list[
 
 
 def reads_gradient(step: Step) -> bool:
-    """Whether it is a pass that has each element of it."""
+    """Whether it is a pass, or a product, that has each element of it."""
+    if isinstance(step, Product):
+        return step.gradient is not None
     return isinstance(step, Pass) and any(value.op == "gradient" for value in elements_inside(step.reads))
 
 

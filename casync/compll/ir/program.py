@@ -27,6 +27,7 @@ __all__ = [
     "Scatter",
     "Select",
     "Store",
+    "arrays_of",
     "needs",
 ]
 

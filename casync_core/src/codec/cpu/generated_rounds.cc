@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -113,10 +114,12 @@ class Rounds final : public Generated<Codec> {
   void deliver(Segment& segment, std::span<const std::byte> payload) const {
     UnitScratch& scratch = UnitScratch::of_thread();
     const Facts facts = facts_of(instance_, segment);
-    float* const values = scratch.values_for(facts.n);
+    const bool in_place = segment.dtype == DType::float32 && segment.mid == 1.0F && segment.post == 1.0F;
+    float* const values = in_place ? static_cast<float*>(segment.raw_out) : scratch.values_for(facts.n);
     decode(segment, facts, payload, values, Into::set, finite(payload) && finite(segment.previous));
-    segment.nonfinite |= kernels().store_raw[static_cast<std::size_t>(segment.dtype)](values, segment.mid, segment.post,
-                                                                                      segment.raw_out, facts.n, false);
+    const auto store = kernels().store_raw[static_cast<std::size_t>(segment.dtype)];
+    segment.nonfinite |= in_place ? !finite(std::as_bytes(std::span(values, static_cast<std::size_t>(facts.n))))
+                                  : store(values, segment.mid, segment.post, segment.raw_out, facts.n, false);
   }
 
   void decode(const Segment& segment, const Facts& facts, std::span<const std::byte> payload, float* out, Into into,
@@ -138,9 +141,16 @@ class Rounds final : public Generated<Codec> {
   /// NaN wins, so that no rank's is lost.
   static float larger(float a, float b) { return b > a || b != b ? b : a; }
 
+  /// The largest exponent, of bits as integers: that is done with whole vectors, unlike to look whether to go on.
   static bool finite(std::span<const std::byte> floats) {
-    const auto* const from = reinterpret_cast<const float*>(floats.data());
-    return std::all_of(from, from + floats.size() / sizeof(float), [](float value) { return value - value == 0.0F; });
+    constexpr std::int32_t kInfinity = 0x7f800000;
+    std::int32_t largest = 0;
+    for (std::size_t at = 0; at + sizeof largest <= floats.size(); at += sizeof largest) {
+      std::int32_t bits = 0;
+      std::memcpy(&bits, floats.data() + at, sizeof bits);
+      largest = std::max(largest, bits & kInfinity);
+    }
+    return largest < kInfinity;
   }
 };
 

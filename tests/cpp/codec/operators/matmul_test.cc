@@ -55,14 +55,16 @@ void expect_product(std::int64_t rows, std::int64_t inner, std::int64_t cols) {
         }
       }
       with_each_isa([&](const codec::Operators& operators) {
-        const std::int64_t needed = operators.matmul_scratch(a, b);
-        std::vector<float> scratch(static_cast<std::size_t>(needed + 1), 7.0F);
-        std::vector<float> found(expected.size() + 1, 7.0F);
-        operators.matmul(a, b, found.data(), scratch.data());
-        EXPECT_EQ(found.back(), 7.0F);
-        EXPECT_EQ(scratch.back(), 7.0F);
-        found.pop_back();
-        EXPECT_TRUE(same_bits(found, expected));
+        for (const auto& [needs, matmul] : {operators.matmul, operators.computed_matmul, operators.matmul_into}) {
+          if (left_transposed && matmul == operators.matmul_into.run) continue;
+          std::vector<float> scratch(static_cast<std::size_t>(needs(a, b) + 1), 7.0F);
+          std::vector<float> found(expected.size() + 1, 7.0F);
+          matmul(a, b, found.data(), scratch.data());
+          EXPECT_EQ(found.back(), 7.0F);
+          EXPECT_EQ(scratch.back(), 7.0F);
+          found.pop_back();
+          EXPECT_TRUE(same_bits(found, expected));
+        }
       });
     }
   }

@@ -1,5 +1,6 @@
 #include "operators.hpp"
 
+#include "codec/cpu/kernels/arrays.hpp"
 #include "codec/cpu/kernels/operators/append.hpp"
 #include "codec/cpu/kernels/operators/draws.hpp"
 #include "codec/cpu/kernels/operators/elementary.hpp"
@@ -139,9 +140,27 @@ const Operators kOperators{
     .divide_by = {by<0>(), by<1>(), by<-1>(), by<2>(), by<3>(), by<5>(), by<-7>(), by<50>(), by<81>(), by<500>(),
                   by<1024>(), by<0x7fffffff>(), by<-0x7fffffff - 1>()},
 
-    .matmul_scratch = [](Operators::Matrix a, Operators::Matrix b) { return matmul_scratch(view(a), view(b)); },
-    .matmul = [](Operators::Matrix a, Operators::Matrix b, float* out,
-                 float* scratch) { matmul(view(a), view(b), out, scratch); },
+    .matmul = {[](const Operators::Matrix& a, const Operators::Matrix& b) { return matmul_scratch(view(a), view(b)); },
+               [](const Operators::Matrix& a, const Operators::Matrix& b, float* out, float* scratch) {
+                 matmul(view(a), view(b), out, scratch);
+               }},
+    .computed_matmul = {[](const Operators::Matrix& a, const Operators::Matrix& b) {
+                          return computed_matmul_scratch(view(a), view(b));
+                        },
+                        [](const Operators::Matrix& a, const Operators::Matrix& b, float* out, float* scratch) {
+                          const auto at = [&](std::int64_t i, std::int64_t count) {
+                            return elements(a.values, i, count);
+                          };
+                          computed_matmul({nullptr, a.rows, a.cols, a.transposed}, at, view(b), out, scratch);
+                        }},
+    .matmul_into = {[](const Operators::Matrix& a, const Operators::Matrix& b) {
+                      return matmul_scratch(view(a), view(b));
+                    },
+                    [](const Operators::Matrix& a, const Operators::Matrix& b, float* out, float* scratch) {
+                      matmul_into(
+                          view(a), view(b), scratch,
+                          [&](std::int64_t i, std::int64_t count, const F32x16& value) { put(out, i, count, value); });
+                    }},
     .orth = orth,
 
     .runlength = runlength<std::int32_t>,

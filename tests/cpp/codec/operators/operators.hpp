@@ -47,8 +47,13 @@ struct Operators {
     std::int64_t rows, cols;
     bool transposed;
   };
-  std::int64_t (*matmul_scratch)(Matrix a, Matrix b);
-  void (*matmul)(Matrix a, Matrix b, float* out, float* scratch);
+  struct Matmul {
+    std::int64_t (*scratch)(const Matrix& a, const Matrix& b);
+    void (*run)(const Matrix& a, const Matrix& b, float* out, float* scratch);
+  };
+  /// Of sides that are there; of a left one that is computed from its elements; into a function, for a left side that
+  /// is no transposed view.
+  Matmul matmul, computed_matmul, matmul_into;
   void (*orth)(const float* matrix, std::int64_t rows, std::int64_t cols, float* out, float* scratch);
 
   std::int64_t (*runlength)(const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,

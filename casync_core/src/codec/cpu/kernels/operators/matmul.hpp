@@ -43,19 +43,60 @@ constexpr int kColumnsAtOnce = 2;
 
 CASYNC_INLINE std::int64_t whole_vectors(std::int64_t n) { return (n + 15) / 16 * 16; }
 
-/// Columns of the right side that fit into the first-level cache together.
-CASYNC_INLINE std::int64_t tile_width(std::int64_t inner) {
-  const std::int64_t width = 8 * kTile / inner / 16 * 16;
-  return width < kWide ? kWide : width < kTile ? width : kTile;
+/// Columns of the right side that are met together: as many as fit into the first-level cache. Of a few rows as many as
+/// fit into the second, since less is computed with them than the product takes to be written, row after row.
+CASYNC_INLINE std::int64_t tile_width(const Matrix& b) {
+  const std::int64_t all = whole_vectors(b.cols);
+  const std::int64_t fit = (b.rows <= 16 ? 64 : 8) * kTile / b.rows / 16 * 16;
+  const std::int64_t width = fit < kWide ? kWide : fit;
+  return width < all ? width : all;
 }
 
-/// What matmul needs, in elements.
+/// What matmul and matmul_into need, in elements, and below what computed_matmul does.
 CASYNC_INLINE std::int64_t matmul_scratch(const Matrix& a, const Matrix& b) {
-  if (!a.transposed && b.cols >= kWide) return b.rows * tile_width(b.rows);
-  if (!a.transposed) return b.transposed ? 0 : b.cols * whole_vectors(b.rows);
+  if (!a.transposed && b.cols >= kWide) return b.rows * tile_width(b);
+  if (!a.transposed) return kPanel * kWide + (b.transposed ? 0 : b.cols * whole_vectors(b.rows));
   const std::int64_t copy = b.transposed ? b.rows * b.cols : 0;
   return copy + (a.rows <= b.cols ? a.rows * kTile : b.cols * (kTile + a.rows));
 }
+CASYNC_INLINE std::int64_t computed_matmul_scratch(const Matrix& a, const Matrix& b) {
+  const std::int64_t copy = a.transposed == b.transposed ? b.cols * whole_vectors(b.rows) : 0;
+  return kPanel * kTile + copy + (a.transposed ? b.cols * (kTile + a.rows) : 0);
+}
+
+/// Rows of a matrix, `stride` apart.
+struct Piece {
+  const float* values;
+  std::int64_t stride;
+};
+
+/// A matrix, row after row as it lies in memory, that is read in pieces of up to kPanel rows and kTile columns, each
+/// once: one that is there.
+struct Stored {
+  const float* values;
+  std::int64_t cols;
+
+  Piece piece(std::int64_t row, std::int64_t /*rows*/, std::int64_t col, std::int64_t /*cols*/) const {
+    return {values + row * cols + col, cols};
+  }
+};
+/// One of which `at(i, count)` gives up to sixteen elements from `i` on. `room` is for a piece.
+template <typename At>
+struct Computed {
+  const At& at;
+  std::int64_t cols;
+  float* room;
+
+  Piece piece(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t count) const {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t first = (row + r) * cols + col;
+      std::int64_t i = 0;
+      for (; i + 16 <= count; i += 16) store(room + r * kTile + i, at(first + i, 16));
+      if (i < count) store_first(room + r * kTile + i, at(first + i, count - i), count - i);
+    }
+    return {room, kTile};
+  }
+};
 
 /// to[c][r] = from[r][c], whose rows are `stride` apart in `to`.
 inline void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* to, std::int64_t stride) {
@@ -92,28 +133,36 @@ CASYNC_INLINE void products(const float* a, std::int64_t a_stride, const float* 
 
 /// Few columns on the right: `b` holds them as rows, `b_stride` apart.
 template <int kRows>
-CASYNC_INLINE void products_of_rows(const Matrix& a, std::int64_t row, std::int64_t from, std::int64_t n,
-                                    const float* b, std::int64_t b_stride, std::int64_t columns, float* out) {
-  const float* const left = a.values + row * a.cols + from;
+CASYNC_INLINE void products_of_rows(const Piece& a, std::int64_t row, std::int64_t n, const float* b,
+                                    std::int64_t b_stride, std::int64_t columns, bool first, float* out) {
+  const float* const left = a.values + row * a.stride;
   float* const to = out + row * columns;
   std::int64_t c = 0;
   for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
-    products<kRows, kColumnsAtOnce>(left, a.cols, b + c * b_stride + from, b_stride, n, from == 0, to + c, columns);
-  for (; c < columns; ++c)
-    products<kRows, 1>(left, a.cols, b + c * b_stride + from, b_stride, n, from == 0, to + c, columns);
+    products<kRows, kColumnsAtOnce>(left, a.stride, b + c * b_stride, b_stride, n, first, to + c, columns);
+  for (; c < columns; ++c) products<kRows, 1>(left, a.stride, b + c * b_stride, b_stride, n, first, to + c, columns);
 }
 
-inline void matmul_narrow(const Matrix& a, const float* b, std::int64_t b_stride, std::int64_t columns, float* out) {
-  for (std::int64_t panel = 0; panel < a.rows; panel += kPanel) {
-    const std::int64_t end = a.rows - panel < kPanel ? a.rows : panel + kPanel;
-    for (std::int64_t from = 0; from < a.cols; from += kTreeBlock) {
-      const std::int64_t n = a.cols - from < kTreeBlock ? a.cols - from : kTreeBlock;
-      std::int64_t row = panel;
-      for (; row + kRowsAtOnce <= end; row += kRowsAtOnce)
-        products_of_rows<kRowsAtOnce>(a, row, from, n, b, b_stride, columns, out);
-      for (; row < end; ++row) products_of_rows<1>(a, row, from, n, b, b_stride, columns, out);
-    }
+/// `rows` rows of the product, from row `panel` on.
+template <typename Left>
+CASYNC_INLINE void panel_of_narrow(const Left& a, std::int64_t inner, std::int64_t panel, std::int64_t rows,
+                                   const float* b, std::int64_t b_stride, std::int64_t columns, float* out) {
+  for (std::int64_t from = 0; from < inner; from += kTreeBlock) {
+    const std::int64_t n = inner - from < kTreeBlock ? inner - from : kTreeBlock;
+    const Piece piece = a.piece(panel, rows, from, n);
+    std::int64_t row = 0;
+    for (; row + kRowsAtOnce <= rows; row += kRowsAtOnce)
+      products_of_rows<kRowsAtOnce>(piece, row, n, b + from, b_stride, columns, from == 0, out);
+    for (; row < rows; ++row) products_of_rows<1>(piece, row, n, b + from, b_stride, columns, from == 0, out);
   }
+}
+
+template <typename Left>
+inline void matmul_narrow(const Left& a, std::int64_t rows, std::int64_t inner, const float* b, std::int64_t b_stride,
+                          std::int64_t columns, float* out) {
+  for (std::int64_t panel = 0; panel < rows; panel += kPanel)
+    panel_of_narrow(a, inner, panel, rows - panel < kPanel ? rows - panel : kPanel, b, b_stride, columns,
+                    out + panel * columns);
 }
 
 /// Lanes `lane`, lane + kApart, lane + 2 kApart, ... of the tree, folded, for sixteen neighbours in each of kRows rows
@@ -138,30 +187,26 @@ CASYNC_INLINE void folded(const float* a, std::int64_t a_stride, std::int64_t n,
   }
 }
 
-/// kRows rows of a tile of the product, `count` elements of each; `b` has whole vectors.
-template <int kRows>
+/// kRows rows of a tile of the product, `count` elements of each, the first of which is `first`; `b` has whole vectors.
+template <int kRows, typename Sink>
 CASYNC_INLINE void rows_of_tile(const float* a, std::int64_t inner, const float* b, std::int64_t width,
-                                std::int64_t count, float* out, std::int64_t columns) {
-  for (std::int64_t from = 0; from < inner; from += kTreeBlock) {
-    const std::int64_t n = inner - from < kTreeBlock ? inner - from : kTreeBlock;
-    for (std::int64_t c = 0; c < count; c += 16) {
+                                std::int64_t count, std::int64_t first, std::int64_t columns, const Sink& sink) {
+  for (std::int64_t c = 0; c < count; c += 16) {
+    F32x16 sum[kRows]{};  // adding to 0 makes +0 of -0, as beginning with it does
+    for (std::int64_t from = 0; from < inner; from += kTreeBlock) {
+      const std::int64_t n = inner - from < kTreeBlock ? inner - from : kTreeBlock;
       F32x16 block[kRows];
       folded<1>(a + from, inner, n, 0, b + from * width + c, width, block);
-      for (int r = 0; r < kRows; ++r) {
-        float* const to = out + r * columns + c;
-        // Adding to 0 makes +0 of -0, as beginning with it does.
-        if (c + 16 <= count)
-          store(to, (from == 0 ? F32x16{} : load(to)) + block[r]);
-        else
-          store_first(to, (from == 0 ? F32x16{} : load_first(to, count - c)) + block[r], count - c);
-      }
+      for (int r = 0; r < kRows; ++r) sum[r] = sum[r] + block[r];
     }
+    for (int r = 0; r < kRows; ++r) sink(first + r * columns + c, count - c < 16 ? count - c : 16, sum[r]);
   }
 }
 
 /// Many columns on the right: a tile of them is copied together, where it stays in the cache for all rows.
-inline void matmul_wide(const Matrix& a, const Matrix& b, float* out, float* copy) {
-  const std::int64_t width = tile_width(b.rows);
+template <typename Sink>
+inline void matmul_wide(const Matrix& a, const Matrix& b, float* copy, const Sink& sink) {
+  const std::int64_t width = tile_width(b);
   for (std::int64_t tile = 0; tile < b.cols; tile += width) {
     const std::int64_t count = b.cols - tile < width ? b.cols - tile : width;
     if (count < width) __builtin_memset(copy, 0, static_cast<std::size_t>(b.rows * width) * sizeof(float));
@@ -173,9 +218,9 @@ inline void matmul_wide(const Matrix& a, const Matrix& b, float* out, float* cop
                          static_cast<std::size_t>(count) * sizeof(float));
     std::int64_t row = 0;
     for (; row + 2 <= a.rows; row += 2)
-      rows_of_tile<2>(a.values + row * a.cols, a.cols, copy, width, count, out + row * b.cols + tile, b.cols);
+      rows_of_tile<2>(a.values + row * a.cols, a.cols, copy, width, count, row * b.cols + tile, b.cols, sink);
     if (row < a.rows)
-      rows_of_tile<1>(a.values + row * a.cols, a.cols, copy, width, count, out + row * b.cols + tile, b.cols);
+      rows_of_tile<1>(a.values + row * a.cols, a.cols, copy, width, count, row * b.cols + tile, b.cols, sink);
   }
 }
 
@@ -214,7 +259,8 @@ CASYNC_INLINE void add_panel(const float* wide, std::int64_t width, std::int64_t
                               __attribute__((always_inline)) { return load_first(from, count - i); });
 }
 
-inline void matmul_of_columns(const float* wide, std::int64_t width, const float* narrow, std::int64_t columns,
+template <typename Wide>
+inline void matmul_of_columns(const Wide& wide, std::int64_t width, const float* narrow, std::int64_t columns,
                               std::int64_t rows, float* out, float* sums) {
   for (std::int64_t tile = 0; tile < width; tile += kTile) {
     const std::int64_t count = width - tile < kTile ? width - tile : kTile;
@@ -222,13 +268,13 @@ inline void matmul_of_columns(const float* wide, std::int64_t width, const float
       const std::int64_t run_end = rows - run < kRun ? rows : run + kRun;
       for (std::int64_t row = run; row < run_end; row += kPanel) {
         const std::int64_t panel = run_end - row < kPanel ? run_end - row : kPanel;
-        const float* const from = wide + row * width + tile;
+        const auto [from, stride] = wide.piece(row, panel, tile, count);
         std::int64_t c = 0;
         for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
-          add_panel<kColumnsAtOnce>(from, width, count, narrow + row * columns + c, columns, panel, row == run,
+          add_panel<kColumnsAtOnce>(from, stride, count, narrow + row * columns + c, columns, panel, row == run,
                                     sums + c * kTile);
         for (; c < columns; ++c)
-          add_panel<1>(from, width, count, narrow + row * columns + c, columns, panel, row == run, sums + c * kTile);
+          add_panel<1>(from, stride, count, narrow + row * columns + c, columns, panel, row == run, sums + c * kTile);
       }
       for (std::int64_t c = 0; c < columns; ++c) {
         float* const to = out + c * width + tile;
@@ -239,25 +285,75 @@ inline void matmul_of_columns(const float* wide, std::int64_t width, const float
   }
 }
 
+/// `sink(i, count, value)` gets up to sixteen neighbours of the product at a time; `a` is no transposed view.
+template <typename Sink>
+inline void matmul_into(const Matrix& a, const Matrix& b, float* scratch, const Sink& sink) {
+  if (b.cols >= kWide) return matmul_wide(a, b, scratch, sink);
+  float* const panel = scratch;
+  const float* right = b.values;
+  const std::int64_t stride = b.transposed ? b.rows : whole_vectors(b.rows);
+  if (!b.transposed) {
+    transpose(b.values, b.rows, b.cols, scratch + kPanel * kWide, stride);
+    right = scratch + kPanel * kWide;
+  }
+  for (std::int64_t row = 0; row < a.rows; row += kPanel) {
+    const std::int64_t rows = a.rows - row < kPanel ? a.rows - row : kPanel;
+    panel_of_narrow(Stored{a.values, a.cols}, a.cols, row, rows, right, stride, b.cols, panel);
+    for (std::int64_t i = 0; i < rows * b.cols; i += 16) {
+      const std::int64_t count = rows * b.cols - i < 16 ? rows * b.cols - i : 16;
+      sink(row * b.cols + i, count, load_first(panel + i, count));
+    }
+  }
+}
+
 /// out, row after row, has a.rows x b.cols elements; a.cols is b.rows, and none is 0. Faster where `scratch` is aligned
 /// to 64 bytes.
 inline void matmul(const Matrix& a, const Matrix& b, float* out, float* scratch) {
   if (!a.transposed && b.cols < kWide) {
-    if (b.transposed) return matmul_narrow(a, b.values, b.rows, b.cols, out);
+    const Stored left{a.values, a.cols};
+    if (b.transposed) return matmul_narrow(left, a.rows, a.cols, b.values, b.rows, b.cols, out);
     const std::int64_t stride = whole_vectors(b.rows);
     transpose(b.values, b.rows, b.cols, scratch, stride);
-    return matmul_narrow(a, scratch, stride, b.cols, out);
+    return matmul_narrow(left, a.rows, a.cols, scratch, stride, b.cols, out);
   }
-  if (!a.transposed) return matmul_wide(a, b, out, scratch);
+  if (!a.transposed) {
+    return matmul_wide(a, b, scratch,
+                       [&](std::int64_t i, std::int64_t count, const F32x16& value) __attribute__((always_inline)) {
+                         count == 16 ? store(out + i, value) : store_first(out + i, value, count);
+                       });
+  }
   const float* right = b.values;
   if (b.transposed) {
     transpose(b.values, b.cols, b.rows, scratch, b.cols);
     right = scratch;
     scratch += b.rows * b.cols;
   }
-  if (a.rows <= b.cols) return matmul_of_columns(right, b.cols, a.values, a.rows, a.cols, out, scratch);
+  if (a.rows <= b.cols) return matmul_of_columns(Stored{right, b.cols}, b.cols, a.values, a.rows, a.cols, out, scratch);
   float* const columns = scratch + b.cols * kTile;
-  matmul_of_columns(a.values, a.rows, right, b.cols, a.cols, columns, scratch);
+  matmul_of_columns(Stored{a.values, a.rows}, a.rows, right, b.cols, a.cols, columns, scratch);
+  transpose(columns, b.cols, a.rows, out, b.cols);
+}
+
+/// The same of a left side that is nowhere: `at` gives its elements in the order of memory, a.values is not read.
+template <typename At>
+inline void computed_matmul(const Matrix& a, const At& at, const Matrix& b, float* out, float* scratch) {
+  const Computed<At> left{at, a.transposed ? a.rows : a.cols, scratch};
+  scratch += kPanel * kTile;
+  const float* right = b.values;
+  std::int64_t stride = a.transposed ? b.cols : b.rows;
+  if (a.transposed == b.transposed) {
+    if (!a.transposed) stride = whole_vectors(b.rows);
+    // What the other side has as columns is needed as rows.
+    if (b.transposed)
+      transpose(b.values, b.cols, b.rows, scratch, stride);
+    else
+      transpose(b.values, b.rows, b.cols, scratch, stride);
+    right = scratch;
+    scratch += b.cols * whole_vectors(b.rows);
+  }
+  if (!a.transposed) return matmul_narrow(left, a.rows, a.cols, right, stride, b.cols, out);
+  float* const columns = scratch + b.cols * kTile;
+  matmul_of_columns(left, a.rows, right, b.cols, a.cols, columns, scratch);
   transpose(columns, b.cols, a.rows, out, b.cols);
 }
 
