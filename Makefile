@@ -23,7 +23,7 @@ CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
 
 BENCHMARKS := codec_speed small_tensors resources step_time
 
-.PHONY: help demo test lint format bench bench-codec_speed docs sanitize test-gpu clean FORCE
+.PHONY: help demo test lint format bench bench-codec_speed docs sanitize fuzz test-gpu clean FORCE
 
 help:
 	@echo "make demo      train on 4 workers, uncompressed and with onebit, and print the table"
@@ -31,6 +31,7 @@ help:
 	@echo "make bench     the benchmarks behind the README's figures; one of them: make bench-step_time ARGS='--rounds 3'"
 	@echo "make docs      the manual, in docs/_build"
 	@echo "make sanitize  the C++ tests under AddressSanitizer + UBSan and under ThreadSanitizer"
+	@echo "make fuzz      decoders, frames, event logs and the CompLL front end on made-up input; SECONDS=60 for a minute in all"
 	@echo "make test-gpu  the tests that need a CUDA device"
 	@echo "make lint      style and structure;  make format  what can be put right by a tool"
 	@echo "make clean     removes .venv, build and dist"
@@ -115,6 +116,15 @@ sanitize: $(VENV)/.dependencies
 	@tools/need.sh libgtest-dev
 	@tools/sanitize.sh address,undefined
 	@tools/sanitize.sh thread
+
+$(VENV)/.fuzz: $(VENV)/.dependencies
+	@$(PIP) $$($(VENV)/bin/python tools/requirements.py fuzz)
+	@touch $@
+
+fuzz: $(VENV)/.fuzz
+	@tools/need.sh clang
+	@tools/need.sh libclang-rt-dev
+	@tools/fuzz.sh $(SECONDS)
 
 test-gpu: $(VENV)/.installed
 	@$(VENV)/bin/python tools/test_gpu.py

@@ -4,10 +4,16 @@
 set -euo pipefail
 python=${PYTHON:-python3}
 
+fuzzes() {
+  clang++ -fsanitize=fuzzer,address,undefined -o /dev/null -x c++ - <<< 'extern "C" int LLVMFuzzerTestOneInput() { return 0; }'
+}
+
 present() {
   case $1 in
     g++) command -v c++ >/dev/null ;;
     libgtest-dev) [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] ;;
+    clang) command -v clang++ >/dev/null ;;
+    libclang-rt-dev) fuzzes 2>/dev/null ;;
     iproute2) command -v ip >/dev/null && command -v tc >/dev/null ;;
     python*-venv) "$python" -c 'import ensurepip, venv' 2>/dev/null ;;
     python*-dev) "$python" -c 'import os, sysconfig as s; raise SystemExit(not os.path.exists(s.get_path("include") + "/Python.h"))' ;;
