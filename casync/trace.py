@@ -1,4 +1,4 @@
-"""`casync trace FILE... -o MERGED`: the timelines of a job's ranks in one file.
+"""`casync trace merge`: the timelines of a job's ranks in one file.
 
 Each rank writes its own (CASYNC_TIMELINE, `start_timeline`), in time since its own start. Put together they are in
 time since the first start, as far as the clocks of the hosts agree. Perfetto (ui.perfetto.dev) opens one or the other.
