@@ -187,11 +187,11 @@ class _Builder(Transformer[Token, Any]):
     def field(self, meta: Meta, c: list[Any]) -> tree.Field:
         return tree.Field(c[0], str(c[1]), c[2], c[3], span=_span(meta))
 
-    def domain_set(self, meta: Meta, c: list[Any]) -> tree.Domain:
-        return tree.Domain(tuple(_given(c)), False, span=_span(meta))
+    def domain_set(self, meta: Meta, c: list[Any]) -> tree.Limits:
+        return tree.Limits(tuple(_given(c)), False, span=_span(meta))
 
-    def domain_interval(self, meta: Meta, c: list[Any]) -> tree.Domain:
-        return tree.Domain(tuple(c), True, span=_span(meta))
+    def domain_interval(self, meta: Meta, c: list[Any]) -> tree.Limits:
+        return tree.Limits(tuple(c), True, span=_span(meta))
 
     def properties(self, meta: Meta, c: list[Any]) -> tree.Properties:
         return tree.Properties(tuple(c), span=_span(meta))

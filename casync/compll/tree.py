@@ -18,7 +18,7 @@ __all__ = [
     "Choice",
     "Comment",
     "Declare",
-    "Domain",
+    "Limits",
     "Draw",
     "Expression",
     "Field",
@@ -213,7 +213,7 @@ class Item(Node):
 
 
 @dataclass(frozen=True)
-class Domain(Node):
+class Limits(Node):
     """Accepted values of a parameter: `in {2, 4, 8}`, or `in [0, 1]` with both ends."""
 
     values: tuple[Expression, ...]
@@ -225,7 +225,7 @@ class Field(Node):
     type: TypeName
     name: str
     default: Expression | None
-    domain: Domain | None
+    domain: Limits | None
 
 
 @dataclass(frozen=True)

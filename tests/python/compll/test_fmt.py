@@ -61,8 +61,8 @@ SIMPLE = st.one_of(
 STATEMENTS = st.recursive(
     SIMPLE, lambda inner: node(tree.If, EXPRESSIONS, tuples(inner), tuples(inner)), max_leaves=5
 )
-DOMAINS = node(tree.Domain, tuples(EXPRESSIONS, 1), st.just(False)) | node(
-    tree.Domain, tuples(EXPRESSIONS, 2, 2), st.just(True)
+DOMAINS = node(tree.Limits, tuples(EXPRESSIONS, 1), st.just(False)) | node(
+    tree.Limits, tuples(EXPRESSIONS, 2, 2), st.just(True)
 )
 FIELDS = node(tree.Field, TYPES, NAMES, st.none() | EXPRESSIONS, st.none() | DOMAINS)
 ONE_NAME = NAMES.map(lambda name: (name,))
