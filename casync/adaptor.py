@@ -74,9 +74,10 @@ class OpKind:
     BARRIER: Final = 3
     REDUCESCATTER: Final = 4
     ALLTOALL: Final = 5
+    JOIN: Final = 6
 
 
-_KIND_NAMES: Final = ("allreduce", "allgather", "broadcast", "barrier", "reducescatter", "alltoall")
+_KIND_NAMES: Final = ("allreduce", "allgather", "broadcast", "barrier", "reducescatter", "alltoall", "join")
 
 DTYPES: Final = {
     name: code

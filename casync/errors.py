@@ -54,7 +54,8 @@ class HorovodInternalError(CasyncError):
 
 
 class MismatchError(HorovodInternalError):
-    """Ranks submitted the same name with another shape, dtype, op, root or codec. The session stays usable.
+    """Ranks submitted the same name with another shape, dtype, op, root or codec, or something that needs every rank
+    while one had joined. The session stays usable.
 
     Remedy: the text shows what each side had, and where in the program each side submitted it; make the two lines
     agree.

@@ -72,6 +72,7 @@ from .grouped import (
     grouped_reducescatter,
     grouped_reducescatter_async,
 )
+from .join import join
 from .ops import (
     allgather,
     allgather_async,
@@ -150,6 +151,7 @@ __all__ = [
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "mpi_built",
@@ -172,7 +174,7 @@ __all__ = [
 ]
 
 # Horovod's names that are not there yet: an error that says so is better than one that looks like a misspelling.
-_LATER = frozenset(("elastic", "join"))
+_LATER = frozenset(("elastic",))
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -61,6 +61,9 @@ void read_control(std::span<const std::byte> message) {
     case ControlKind::refuse:
       require_written_again(get_refuse(message), message);
       break;
+    case ControlKind::stand_in:
+      require_written_again(get_stand_in(message), message);
+      break;
     case ControlKind::window:
       require_written_again(get_window(message), message);
       break;

@@ -85,10 +85,11 @@ class Session {
   /// residual is what it was). What travels uncompressed may still be on its way from the input or into the output:
   /// after PeerFailure, Aborted or CorruptPayload that memory stays alive until shutdown.
   void collect(Handle handle);
-  /// Result of an allgather or an alltoall, to be called before collect.
+  /// Result of an allgather, an alltoall or a join, to be called before collect.
   struct Gathered {
     std::vector<std::byte> bytes;
-    std::vector<std::int64_t> rows;  ///< per rank: how many of them it gave; none after a failure
+    std::vector<std::int64_t> rows;  ///< per rank: how many of them it gave; join: one, the rank that was last; none
+                                     ///< after a failure
   };
   Gathered take_result(Handle handle);
 

@@ -49,13 +49,16 @@ enum class OpKind : std::uint8_t {
   barrier = 3,
   reducescatter = 4,
   alltoall = 5,
+  join = 6,
 };
 
-inline constexpr std::array<std::string_view, 6> kOpKindName{"allreduce", "allgather",     "broadcast",
-                                                             "barrier",   "reducescatter", "alltoall"};
+inline constexpr std::array<std::string_view, 7> kOpKindName{"allreduce",     "allgather", "broadcast", "barrier",
+                                                             "reducescatter", "alltoall",  "join"};
 constexpr std::string_view name_of(OpKind kind) { return kOpKindName[static_cast<std::size_t>(kind)]; }
 /// Whether it adds up what the ranks give, so that a codec may have a part in it.
 constexpr bool reduces(OpKind kind) { return kind == OpKind::allreduce || kind == OpKind::reducescatter; }
+/// Whether a rank that has joined can take part in it, with zeros.
+constexpr bool goes_on_without(OpKind kind) { return kind == OpKind::allreduce || kind == OpKind::barrier; }
 
 /// A gradient as codecs see it: `rows` = shape[0], `cols` = product of the rest (1 for a vector). numel = rows * cols.
 /// A zero-dimensional tensor has rows = cols = 1; an empty one has rows * cols = 0.

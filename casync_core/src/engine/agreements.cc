@@ -124,7 +124,7 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
     request.splits = elements_of(splits, verdict.name, signature);
   }
   auto shape = std::make_shared<Template>(request);
-  if (given) shape->rows = verdict.rows;
+  shape->rows = verdict.rows;
   shape->codec = codec;
   shape->provisional = verdict.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
   return shape;

@@ -52,7 +52,7 @@ Settled settled_by(std::string_view codec) { return static_cast<Settled>(hash_te
 
 ControlKind kind_of(std::span<const std::byte> message) {
   const auto kind = ByteReader(message).get<ControlKind>();
-  if (kind > ControlKind::costs) throw CorruptPayload("a control message of an unknown kind");
+  if (kind > ControlKind::stand_in) throw CorruptPayload("a control message of an unknown kind");
   return kind;
 }
 
@@ -100,6 +100,11 @@ void put(Bytes& out, const Refuse& message) {
   writer.put(message.sequence);
   writer.put(message.status);
   writer.put_text(message.text);
+}
+void put(Bytes& out, const StandIn& message) {
+  ByteWriter writer = begin(out, ControlKind::stand_in);
+  writer.put(message.refused);
+  put_definition(out, {message.name, message.sequence, message.signature, {}});
 }
 void put(Bytes& out, const Links& message) {
   begin(out, ControlKind::links);
@@ -150,6 +155,13 @@ Refuse get_refuse(std::span<const std::byte> message) {
   refuse.status = get_failure(reader);
   refuse.text = reader.get_text();
   return refuse;
+}
+StandIn get_stand_in(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::stand_in);
+  const auto refused = reader.get<std::uint8_t>();
+  if (refused > 1) throw CorruptPayload("a stand-in that is neither wanted nor refused");
+  Request definition = get_definition(reader.take(reader.left()));
+  return {std::move(definition.name), definition.sequence, refused == 1, std::move(definition.signature)};
 }
 Links get_links(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::links);

@@ -27,6 +27,7 @@ enum class ControlKind : std::uint8_t {
   bye,
   links,
   costs,
+  stand_in,
 };
 
 using Bytes = std::vector<std::byte>;
@@ -61,7 +62,8 @@ struct Verdict {
   std::uint32_t sequence = 0;
   std::uint32_t op = 0;
   GradientPlan plan;
-  std::vector<std::int64_t> rows;  ///< allgather: rows per member; alltoall: rows of each member for the one addressed
+  std::vector<std::int64_t> rows;  ///< allgather: rows per member; alltoall: rows of each member for the one addressed;
+                                   ///< join: the member that was last
   Settled settled = 0;             ///< what all ranks say; 0 where they differ
   std::uint32_t step = 0;          ///< the highest count
 };
@@ -78,6 +80,14 @@ struct Refuse {
   std::uint32_t sequence = 0;
   Status status = Status::mismatch;
   std::string text;
+};
+/// Root to a rank that has joined: submit this run of `name` in the place of your program, with zeros. `refused`: only
+/// count it, for it will not happen.
+struct StandIn {
+  std::string name;
+  std::uint32_t sequence = 0;
+  bool refused = false;
+  Signature signature;
 };
 /// To a peer: you may send what lands in my memory for units below this one, counted over all begun partitions.
 struct Window {
@@ -102,6 +112,7 @@ void put(Bytes& out, const Ready& message);
 void put(Bytes& out, const Verdict& message);
 void put(Bytes& out, const Start& message);
 void put(Bytes& out, const Refuse& message);
+void put(Bytes& out, const StandIn& message);
 void put(Bytes& out, const Window& message);
 void put(Bytes& out, const Links& message);
 void put(Bytes& out, const Costs& message);
@@ -113,6 +124,7 @@ Ready get_ready(std::span<const std::byte> message);
 Verdict get_verdict(std::span<const std::byte> message);
 Start get_start(std::span<const std::byte> message);
 Refuse get_refuse(std::span<const std::byte> message);
+StandIn get_stand_in(std::span<const std::byte> message);
 Window get_window(std::span<const std::byte> message);
 Links get_links(std::span<const std::byte> message);
 Costs get_costs(std::span<const std::byte> message);

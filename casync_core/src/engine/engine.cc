@@ -196,6 +196,9 @@ void Engine::on_control(const Event& event) {
     case ControlKind::refuse:
       negotiation_.hear(read(event, get_refuse));
       break;
+    case ControlKind::stand_in:
+      negotiation_.hear(read(event, get_stand_in));
+      break;
     case ControlKind::window:
       tasks_.allow(event.peer, read(event, get_window).units);
       break;

@@ -54,17 +54,18 @@ struct Event {
 };
 
 enum class ActionKind : std::uint8_t {
-  begin,    ///< instance id runs for handle `value`; its template is Engine::shape(id)
-  reserve,  ///< memory of partition `task` of instance id
-  run,      ///< compute task of instance id
-  send,     ///< task of instance id to peer
-  accept,   ///< the message with cookie `value` is the receive `task` of instance id
-  drop,     ///< the message with cookie `value` belongs to nothing any more
-  release,  ///< memory of partition `task` of instance id
-  finish,   ///< instance id, handle `value`: done, with `status` and bytes = text
-  control,  ///< bytes = one control message to peer
-  report,   ///< bytes = a text for the user's log
-  measure,  ///< bytes = a codec: time it on scratch data and answer with `measured` events
+  begin,     ///< instance id runs for handle `value`; its template is Engine::shape(id)
+  reserve,   ///< memory of partition `task` of instance id
+  run,       ///< compute task of instance id
+  send,      ///< task of instance id to peer
+  accept,    ///< the message with cookie `value` is the receive `task` of instance id
+  drop,      ///< the message with cookie `value` belongs to nothing any more
+  release,   ///< memory of partition `task` of instance id
+  finish,    ///< instance id, handle `value`: done, with `status` and bytes = text
+  control,   ///< bytes = one control message to peer
+  report,    ///< bytes = a text for the user's log
+  measure,   ///< bytes = a codec: time it on scratch data and answer with `measured` events
+  stand_in,  ///< bytes = a definition (control.hpp): submit it in the place of the program, which has joined
 };
 
 struct Action {

@@ -1,6 +1,7 @@
 #include "engine/ledger.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <sstream>
 
@@ -11,7 +12,7 @@ namespace casync {
 std::string describe(const Signature& signature) {
   std::ostringstream out;
   out << name_of(signature.kind);
-  if (signature.kind == OpKind::barrier) return out.str();
+  if (signature.kind == OpKind::barrier || signature.kind == OpKind::join) return out.str();
   out << ' ' << name_of(signature.dtype) << ' ' << signature.dims;
   if (signature.kind == OpKind::broadcast) out << ", root rank " << signature.root;
   if (reduces(signature.kind)) {
@@ -48,7 +49,11 @@ std::string difference(const Signature& a, const Signature& b) {
 }  // namespace
 
 Ledger::Ledger(std::uint32_t members, Options options, Decisions decisions)
-    : members_(members), options_(options), decisions_(std::move(decisions)), left_(members, false) {}
+    : members_(members),
+      options_(options),
+      decisions_(std::move(decisions)),
+      left_(members, false),
+      joined_(members, false) {}
 
 /// A member's reports come in the order of its submits. A second one of a run would count for a member that has said
 /// nothing yet, or open a run again that is over.
@@ -65,8 +70,9 @@ Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now)
   if (run.count == 0) {
     run.sequence = sequence;
     run.since = now;
-    run.requested = run.wants_start = run.warned = false;
+    run.requested = run.wants_start = run.warned = run.joins = false;
     run.terms.assign(members_, kNoTerms);
+    run.asked.assign(members_, false);
     run.rows.clear();
     ++open_;
   }
@@ -82,6 +88,7 @@ void Ledger::request(std::uint32_t member, const Request& request, Nanoseconds n
   }
   Entry& entry = entries_[at->second];
   count(entry, member, request.sequence);
+  last_report_ = now;
   const auto same = [&](const Terms& terms) { return agree(terms.signature, request.signature); };
   auto terms = std::find_if(entry.known.begin(), entry.known.end(), same);
   if (terms == entry.known.end()) {
@@ -105,6 +112,7 @@ void Ledger::ready(std::uint32_t member, const Ready& ready, Nanoseconds now) {
   const auto [entry_index, terms] = ops_[ready.op];
   Entry& entry = entries_[entry_index];
   count(entry, member, ready.sequence);
+  last_report_ = now;
   if (refuse_again(entry, ready.sequence)) return;
   Run& run = open(entry, ready.sequence, now);
   if (ready.wants_start != 0) run.wants_start = true;
@@ -144,8 +152,12 @@ void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t te
   run.step = run.count == 0 ? step : std::max(run.step, step);
   run.terms[member] = terms;
   ++run.count;
+  if (entry.known[terms].signature.kind == OpKind::join) {
+    run.joins = true;
+    join(member);
+  }
   if (run.count == members_) {
-    decide(entry, run);
+    decide(entry, run, member);
     return;
   }
   for (std::uint32_t m = 0; m < members_; ++m) {
@@ -156,9 +168,63 @@ void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t te
       return;
     }
   }
+  cover(entry, run);
 }
 
-void Ledger::decide(Entry& entry, Run& run) {
+/// The member's program submits nothing until all have joined.
+void Ledger::join(std::uint32_t member) {
+  joined_[member] = true;
+  for (Entry& entry : entries_) {
+    for (const Refuse& refused : entry.refused) {
+      if (refused.sequence >= entry.reported[member]) pass_over(entry, member, refused.sequence);
+    }
+    for (Run& run : entry.runs) {
+      if (run.count > 0) cover(entry, run);
+    }
+  }
+}
+
+/// Of a run that waits for nobody but members that have joined, these are told to stand in; what they cannot stand in
+/// for is refused.
+void Ledger::cover(Entry& entry, Run& run) {
+  const auto absent = [&](std::uint32_t m) { return run.terms[m] == kNoTerms && !run.asked[m]; };
+  std::vector<std::uint32_t> substitutes;
+  bool waits = false;
+  for (std::uint32_t m = 0; m < members_; ++m) {
+    if (absent(m) && joined_[m]) substitutes.push_back(m);
+    waits |= absent(m) && !joined_[m];
+  }
+  const auto reported = [](std::uint32_t terms) { return terms != kNoTerms; };
+  const std::uint32_t first = *std::find_if(run.terms.begin(), run.terms.end(), reported);
+  const Signature& signature = entry.known[first].signature;
+  if (substitutes.empty() || signature.kind == OpKind::join) return;
+  if (!goes_on_without(signature.kind)) {
+    std::string kind(name_of(signature.kind));
+    kind.front() = static_cast<char>(std::toupper(kind.front()));
+    refuse(entry, run, Status::mismatch,
+           detail::concat(kind, " is not supported with Join at this time. Tensor ", entry.name, " waits for rank ",
+                          substitutes.front(), ", which has joined: only allreduce and barrier go on without it"));
+    return;
+  }
+  if (waits) return;
+  if (!std::all_of(run.terms.begin(), run.terms.end(),
+                   [&](auto terms) { return !reported(terms) || terms == first; })) {
+    refuse(entry, run, Status::mismatch, disagreement(entry, run));
+    return;
+  }
+  for (const std::uint32_t m : substitutes) {
+    run.asked[m] = true;
+    decisions_.stand_in(m, {entry.name, run.sequence, false, signature});
+  }
+}
+
+/// The run will not happen, and the member, which has joined, will not come to be told so.
+void Ledger::pass_over(Entry& entry, std::uint32_t member, std::uint32_t sequence) {
+  entry.reported[member] = sequence + 1;
+  decisions_.stand_in(member, {entry.name, sequence, true, entry.known.front().signature});
+}
+
+void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
   const std::uint32_t first = run.terms[0];
   const bool same = std::all_of(run.terms.begin(), run.terms.end(), [&](std::uint32_t t) { return t == first; });
   if (!same) {
@@ -169,6 +235,10 @@ void Ledger::decide(Entry& entry, Run& run) {
   if (run.requested) {
     Verdict verdict{entry.name, run.sequence, terms.op, {}, {}, run.settled, run.step};
     if (terms.signature.kind == OpKind::allgather || terms.signature.kind == OpKind::alltoall) verdict.rows = run.rows;
+    if (terms.signature.kind == OpKind::join) {
+      verdict.rows = {last};
+      joined_.assign(members_, false);
+    }
     close(run);
     decisions_.verdict(verdict, terms.signature);
   } else {
@@ -186,6 +256,10 @@ void Ledger::close(Run& run) {
 void Ledger::refuse(Entry& entry, Run& run, Status status, std::string text) {
   const Refuse refused{entry.name, run.sequence, status, std::move(text)};
   if (run.count < members_) entry.refused.push_back(refused);
+  if (run.joins) joined_.assign(members_, false);
+  for (std::uint32_t m = 0; m < members_; ++m) {
+    if (joined_[m] && run.terms[m] == kNoTerms && !run.asked[m]) pass_over(entry, m, run.sequence);
+  }
   close(run);
   decisions_.refuse(refused);
 }
@@ -207,7 +281,8 @@ void Ledger::check(Nanoseconds now) {
   for (Entry& entry : entries_) {
     for (Run& run : entry.runs) {
       if (run.count == 0) continue;
-      const Nanoseconds waited = now - run.since;
+      // A join waits for as long as the others have something to submit.
+      const Nanoseconds waited = now - (run.joins ? std::max(run.since, last_report_) : run.since);
       if (waited >= options_.timeout) {
         refuse(entry, run, Status::timeout, stall(entry, run, now));
       } else if (waited >= options_.stall_warning && !run.warned) {
@@ -224,7 +299,9 @@ std::string Ledger::place_of(const Entry& entry, std::uint32_t member) const {
 
 std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
   std::map<std::uint32_t, std::vector<std::uint32_t>> sides;
-  for (std::uint32_t m = 0; m < members_; ++m) sides[run.terms[m]].push_back(m);
+  for (std::uint32_t m = 0; m < members_; ++m) {
+    if (run.terms[m] != kNoTerms) sides[run.terms[m]].push_back(m);
+  }
   const auto one = sides.begin();
   const auto other = std::next(one);
   std::ostringstream out;
@@ -244,7 +321,8 @@ std::string Ledger::stall(const Entry& entry, const Run& run, Nanoseconds now) c
   out << "tensor " << entry.name << " was submitted by a subset of the ranks and waits since "
       << (now - run.since) / 1'000'000'000 << " s for the others.\n  missing ranks:";
   for (std::uint32_t m = 0; m < members_; ++m) {
-    if (run.terms[m] == kNoTerms) out << ' ' << m;
+    const bool joined = joined_[m] && !run.asked[m];
+    if (run.terms[m] == kNoTerms) out << ' ' << m << (joined ? " (has joined)" : "");
   }
   for (std::uint32_t m = 0; m < members_; ++m) {
     if (run.terms[m] != kNoTerms) out << "\n  rank " << m << " submitted it at " << place_of(entry, m);

@@ -15,6 +15,9 @@ namespace casync {
 /// A run of a tensor is (name, sequence). When all members have reported a run, the ledger decides: all on the same
 /// terms, it starts (with a Verdict if somebody asked by Request, else with a Start); else it is refused, with the
 /// terms of both sides.
+///
+/// A member that has reported a join stands in for its program, with zeros, in what all who have not joined submit,
+/// until all have joined. What a stand-in cannot take part in is refused.
 class Ledger {
  public:
   /// What the ledger decided; exactly one of the callbacks' cases. Called during report and check.
@@ -22,6 +25,7 @@ class Ledger {
     std::function<void(const Verdict&, const Signature&)> verdict;  ///< plan is empty: the caller fills it for a new op
     std::function<void(const Start&)> start;
     std::function<void(const Refuse&)> refuse;
+    std::function<void(std::uint32_t member, const StandIn&)> stand_in;
     std::function<void(const std::string&)> report;
   };
   struct Options {
@@ -54,10 +58,12 @@ class Ledger {
     bool requested = false;
     bool wants_start = false;
     bool warned = false;
+    bool joins = false;
     Settled settled = 0;  // of all who have reported
     std::uint32_t step = 0;
     Nanoseconds since = 0;
     std::vector<std::uint32_t> terms;  // per member, kNoTerms if not reported
+    std::vector<bool> asked;           // per member: to stand in
     std::vector<std::int64_t> rows;    // per member; alltoall: per member and the one it gives them to
   };
   struct Entry {
@@ -73,7 +79,10 @@ class Ledger {
   Run& open(Entry& entry, std::uint32_t sequence, Nanoseconds now);
   bool refuse_again(Entry& entry, std::uint32_t sequence);
   void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, Settled settled, std::uint32_t step);
-  void decide(Entry& entry, Run& run);
+  void decide(Entry& entry, Run& run, std::uint32_t last);
+  void join(std::uint32_t member);
+  void cover(Entry& entry, Run& run);
+  void pass_over(Entry& entry, std::uint32_t member, std::uint32_t sequence);
   void refuse(Entry& entry, Run& run, Status status, std::string text);
   void close(Run& run);
   std::string disagreement(const Entry& entry, const Run& run) const;
@@ -87,6 +96,8 @@ class Ledger {
   std::unordered_map<std::string, std::uint32_t> by_name_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ops_;  // op -> entry, terms
   std::vector<bool> left_;
+  std::vector<bool> joined_;
+  Nanoseconds last_report_ = 0;
   std::uint32_t open_ = 0;
 };
 

@@ -102,8 +102,8 @@ Trace trace_of(const Action& action, std::uint64_t number) {
 }
 
 std::string describe(const Trace& trace) {
-  constexpr std::array kKinds{"begin",   "reserve", "run",     "send",   "accept", "drop",
-                              "release", "finish",  "control", "report", "measure"};
+  constexpr std::array kKinds{"begin",   "reserve", "run",     "send",   "accept",  "drop",
+                              "release", "finish",  "control", "report", "measure", "stand_in"};
   const auto kind = static_cast<std::size_t>(trace.kind);
   return detail::concat(kind < kKinds.size() ? kKinds[kind] : "unknown", " {instance ", trace.id, ", task ", trace.task,
                         ", peer ", trace.peer, ", value ", trace.value, ", status ", static_cast<int>(trace.status),

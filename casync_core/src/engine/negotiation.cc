@@ -41,6 +41,14 @@ Ledger::Decisions Negotiation::decisions() {
             out_.tell_all(refuse);
             hear(refuse);
           },
+      .stand_in =
+          [this](std::uint32_t member, const StandIn& wanted) {
+            if (member == options_.member) {
+              hear(wanted);
+            } else {
+              out_.tell(member, wanted);
+            }
+          },
       .report = [this](const std::string& text) { out_.emit({.kind = ActionKind::report, .bytes = bytes_of(text)}); }};
 }
 
@@ -79,6 +87,7 @@ void Negotiation::submit(std::uint32_t index, Nanoseconds now) {
                     run.step,
                     run.splits};
     if (registration.signature.kind == OpKind::allgather) request.signature.shape.rows = run.rows;
+    if (registration.signature.kind == OpKind::join) joined_ = true;
     to_root(request, now);
     return;
   }
@@ -91,6 +100,12 @@ void Negotiation::submit(std::uint32_t index, Nanoseconds now) {
   to_root(Ready{run.op, run.sequence, eager ? 0U : 1U, run.settled, run.step}, now);
   // The ledger may have refused it, or started it at once.
   if (eager && run.active && !run.begun) outcomes_.begin(index);
+}
+
+void Negotiation::ended(std::uint32_t index) {
+  const Submissions::Run& run = submissions_.run(index);
+  eager_bytes_ -= run.eager_bytes;
+  if (submissions_.registration(run.registration).signature.kind == OpKind::join) joined_ = false;
 }
 
 /// Whether this is the root and has not heard yet from all ranks of the run before. Nothing ends without the root, so
@@ -137,6 +152,7 @@ void Negotiation::hear(const Verdict& verdict) {
   Submissions::Registration& registration = submissions_.registration(run.registration);
   if (registration.signature.kind == OpKind::allgather) check_rows(verdict, run.rows);
   if (registration.signature.kind == OpKind::alltoall) check_rows(verdict, run.splits[options_.member]);
+  if (registration.signature.kind == OpKind::join) check_last(verdict);
   agreements_.agree(verdict, name, registration.signature, run.splits);
   run.op = verdict.op;
   run.settled = verdict.settled;
@@ -153,6 +169,11 @@ void Negotiation::check_rows(const Verdict& verdict, std::int64_t submitted) con
                                         " with the rows of ", verdict.rows.size(), " ranks, which does not fit the ",
                                         submitted, " that rank ", options_.member, " submitted"));
   }
+}
+
+void Negotiation::check_last(const Verdict& verdict) const {
+  if (verdict.rows.size() == 1 && verdict.rows[0] >= 0 && verdict.rows[0] < options_.members) return;
+  throw CorruptPayload("a verdict on a join that does not say which rank was last");
 }
 
 /// A new plan takes the place of the start, in the one order of starts, so it holds from this run on everywhere. Only
@@ -202,10 +223,30 @@ void Negotiation::hear(const Refuse& refuse) {
     throw CorruptPayload(
         detail::concat("a refusal of run ", run.sequence, " of tensor ", refuse.name, ", which has begun"));
   }
-  for (const std::uint64_t cookie : agreements_.forget(name, refuse.sequence)) {
+  drop_early(name, refuse.sequence);
+  outcomes_.refuse(index, refuse.status, refuse.text);
+}
+
+/// What came for the runs of a tensor up to `sequence`, which do not begin here.
+void Negotiation::drop_early(std::uint32_t name, std::uint32_t sequence) {
+  for (const std::uint64_t cookie : agreements_.forget(name, sequence)) {
     out_.emit({.kind = ActionKind::drop, .value = cookie});
   }
-  outcomes_.refuse(index, refuse.status, refuse.text);
+}
+
+void Negotiation::hear(const StandIn& wanted) {
+  if (!joined_) {
+    throw CorruptPayload(detail::concat("rank ", options_.member, " is to stand in for tensor ", wanted.name,
+                                        ", but its program has not joined"));
+  }
+  if (wanted.refused) {
+    submissions_.skip(wanted.name, wanted.sequence);
+    drop_early(submissions_.find_name(wanted.name), wanted.sequence);
+    return;
+  }
+  Bytes definition;
+  put_definition(definition, {wanted.name, wanted.sequence, wanted.signature, "join()"});
+  out_.emit({.kind = ActionKind::stand_in, .bytes = definition});
 }
 
 }  // namespace casync

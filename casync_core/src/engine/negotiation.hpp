@@ -37,7 +37,7 @@ class Negotiation {
   /// This rank has submitted `run`, whose rows (allgather) or splits (alltoall) are filled in.
   void submit(std::uint32_t run, Nanoseconds now);
   /// A run that was submitted here is over.
-  void ended(std::uint32_t run) { eager_bytes_ -= submissions_.run(run).eager_bytes; }
+  void ended(std::uint32_t run);
 
   // From other ranks to the root.
   void hear(std::uint32_t peer, const Request& request, Nanoseconds now) { ledger_.request(peer, request, now); }
@@ -50,14 +50,18 @@ class Negotiation {
   void hear(const Verdict& verdict);
   void hear(const Start& start);
   void hear(const Refuse& refuse);
+  // From the root to a rank that has joined.
+  void hear(const StandIn& wanted);
 
  private:
   bool is_root() const { return options_.member == 0; }
   Ledger::Decisions decisions();
   void check_rows(const Verdict& verdict, std::int64_t submitted) const;
   void tell_columns(Verdict verdict);
+  void check_last(const Verdict& verdict) const;
   bool ahead(const Submissions::Run& run) const;
   bool tell_new_plan(const Start& start);
+  void drop_early(std::uint32_t name, std::uint32_t sequence);
   void tell_costs(std::uint32_t run);
   template <typename Message>
   void to_root(const Message& message, Nanoseconds now) {
@@ -76,6 +80,7 @@ class Negotiation {
   Outcomes outcomes_;
   Ledger ledger_;
   std::size_t eager_bytes_ = 0;  // of eager messages under way
+  bool joined_ = false;          // this rank, and not all yet
 };
 
 }  // namespace casync

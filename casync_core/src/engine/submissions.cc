@@ -5,9 +5,25 @@
 namespace casync {
 
 void Submissions::define(Request definition) {
-  const auto [at, is_new] = name_index_.try_emplace(definition.name, static_cast<std::uint32_t>(names_.size()));
-  if (is_new) names_.push_back({.text = std::move(definition.name)});
-  registrations_.push_back({at->second, std::move(definition.signature), std::move(definition.site)});
+  const std::uint32_t name = number_of(definition.name);
+  registrations_.push_back({name, std::move(definition.signature), std::move(definition.site)});
+}
+
+std::uint32_t Submissions::number_of(const std::string& name) {
+  const auto [at, is_new] = name_index_.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
+  if (is_new) names_.push_back({.text = name});
+  return at->second;
+}
+
+void Submissions::skip(const std::string& text, std::uint32_t sequence) {
+  Name& name = names_[number_of(text)];
+  name.skipped.push_back(sequence);
+  pass(name);
+}
+
+/// Goes on to the next sequence that is not skipped.
+void Submissions::pass(Name& name) {
+  while (std::erase(name.skipped, name.next_sequence) > 0) ++name.next_sequence;
 }
 
 std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t handle, Settled settled,
@@ -29,6 +45,7 @@ std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t hand
                    .settled = settled,
                    .step = step};
   name.runs[runs_[number].sequence % 2] = number;
+  if (!name.skipped.empty()) pass(name);
   ++outstanding_;
   return number;
 }

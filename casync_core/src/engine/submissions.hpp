@@ -46,6 +46,8 @@ class Submissions {
   void define(Request definition);
   /// Returns the number of the new run.
   std::uint32_t submit(std::uint32_t registration, std::uint64_t handle, Settled settled = 0, std::uint32_t step = 0);
+  /// Run `sequence` of tensor `name` will not be submitted here.
+  void skip(const std::string& name, std::uint32_t sequence);
   void begin(std::uint32_t run);
   void end(std::uint32_t run);
 
@@ -71,8 +73,12 @@ class Submissions {
   struct Name {
     std::string text;
     std::uint32_t next_sequence = 0;
+    std::vector<std::uint32_t> skipped{};             // of those to come
     std::array<std::uint32_t, 2> runs{kNone, kNone};  // by sequence % 2
   };
+
+  std::uint32_t number_of(const std::string& name);
+  static void pass(Name& name);
 
   std::vector<Registration> registrations_;
   std::vector<Name> names_;

@@ -101,8 +101,10 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   segment.momentum = operation.optimizer.momentum;
   segment.nesterov = operation.optimizer.nesterov;
   if (Kept* const kept = memory.kept_of(instance)) {
-    segment.state = kept->arrays();
-    if (task.feedback && !kept->residual.empty()) segment.residual = kept->residual.data() + range.begin;
+    const ScratchState* const forgotten = memory.stand_in_state(instance).get();
+    segment.state = forgotten != nullptr ? forgotten->arrays() : kept->arrays();
+    if (task.feedback && !operation.stands_in && !kept->residual.empty())
+      segment.residual = kept->residual.data() + range.begin;
   }
   if (task.encode_to.place == Place::slot) {
     segment.payload = {memory.address(instance, task.partition, task.encode_to),

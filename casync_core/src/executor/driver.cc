@@ -187,6 +187,9 @@ void Driver::emit(const Action& action) {
       workers_.run(std::move(batch));
       break;
     }
+    case ActionKind::stand_in:
+      callbacks_.stand_in(get_definition(action.bytes));
+      break;
     case ActionKind::report:
       callbacks_.report(std::string(text_of(action.bytes)));
       break;

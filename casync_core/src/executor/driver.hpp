@@ -32,6 +32,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   struct Callbacks {
     std::function<void(Operation&)> finished;        ///< the operation's outcome is filled in
     std::function<void(const std::string&)> report;  ///< a text for the user's log
+    /// Submit this in the place of the program, which has joined; not before the turn is over.
+    std::function<void(const Request&)> stand_in;
   };
   struct Options {
     std::uint32_t session_tag = 0;

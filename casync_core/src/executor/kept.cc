@@ -81,6 +81,13 @@ ScratchState::ScratchState(const Codec& codec, const Segment& segment)
     std::copy_n(segment.state[i], values_[i].size(), values_[i].begin());
 }
 
+ScratchState::ScratchState(const Codec& codec, const Shape& shape, std::uint64_t name_hash, const Kept& kept)
+    : values_(started(codec, shape, name_hash)), pointers_(pointers_to(values_)) {
+  for (std::size_t i = 0; i < pointers_.size(); ++i) {
+    if (kept.state().arrays[i].shared) pointers_[i] = kept.arrays()[i];
+  }
+}
+
 void add_to(FloatArray& sum, std::span<const float> values) {
   if (sum.empty()) sum.assign(values.size(), 0.0F);
   for (std::size_t i = 0; i < std::min(sum.size(), values.size()); ++i) sum[i] += values[i];

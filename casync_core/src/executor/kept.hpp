@@ -49,6 +49,8 @@ class Kept {
 class ScratchState {
  public:
   ScratchState(const Codec& codec, const Segment& segment);
+  /// Such as `codec` starts with, but in place of those that all ranks share the ones of `kept`.
+  ScratchState(const Codec& codec, const Shape& shape, std::uint64_t name_hash, const Kept& kept);
   ScratchState(const ScratchState&) = delete;
   ScratchState& operator=(const ScratchState&) = delete;
   std::span<float* const> arrays() const { return pointers_; }

@@ -24,9 +24,9 @@ void Memory::begin(std::uint32_t instance, const Template& shape, Operation* ope
   const Signature& signature = operation->definition->signature;
   if (signature.kind == OpKind::allgather || signature.kind == OpKind::alltoall) {
     operation->result.resize(static_cast<std::size_t>(shape.shape.numel()) * size_of(signature.dtype));
-    operation->result_rows = shape.rows;
     operation->output = operation->result.data();
   }
+  operation->result_rows = shape.rows;
 }
 
 void Memory::reserve(std::uint32_t instance, std::uint32_t partition) {
@@ -75,6 +75,7 @@ void Memory::finish(std::uint32_t instance, bool slots_in_use) {
   }
   running.kept = nullptr;
   running.carried = {};
+  running.stand_in_state = nullptr;
   running.operation = nullptr;
   running.shape = nullptr;
 }

@@ -49,6 +49,8 @@ class Memory {
   Settled settled(const Definition& definition) const;
   /// What `instance` uses of it; null: nothing.
   Kept*& kept_of(std::uint32_t instance) { return instances_[instance].kept; }
+  /// A stand-in's state arrays: those that all ranks share are the kept ones, its own are forgotten afterwards.
+  std::unique_ptr<ScratchState>& stand_in_state(std::uint32_t instance) { return instances_[instance].stand_in_state; }
   /// What another codec held back and has joined the input of `instance`; empty: nothing has.
   FloatArray& carried(std::uint32_t instance) { return instances_[instance].carried; }
 
@@ -67,6 +69,7 @@ class Memory {
     std::vector<SlotMemory> slots;
     Kept* kept = nullptr;
     FloatArray carried;
+    std::unique_ptr<ScratchState> stand_in_state;
   };
   void give_back(SlotMemory& slot);
 

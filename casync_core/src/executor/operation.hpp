@@ -36,12 +36,14 @@ struct Operation {
   std::int64_t rows = 0;             ///< allgather: this rank's rows
   std::vector<std::int64_t> splits;  ///< alltoall: this rank's rows for each member
   OptimizerTerms optimizer;
+  /// The program has joined: the input is zeros, and nothing that is this rank's own changes (residual, codec state).
+  bool stands_in = false;
 
   Status status = Status::ok;
   bool nonfinite = false;
   std::string text;                       ///< why it failed
   std::vector<std::byte> result;          ///< allgather, alltoall
-  std::vector<std::int64_t> result_rows;  ///< per member: the rows of the result that it gave
+  std::vector<std::int64_t> result_rows;  ///< per member: the rows of the result that it gave; join: the last one
   std::atomic<bool> done{false};
 };
 

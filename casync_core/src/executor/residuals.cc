@@ -106,6 +106,13 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   memory.kept_of(instance) = &kept;
   if (!context.contents) return;
   if (info.feedback == Feedback::wrapper && kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
+  if (operation.stands_in) {
+    if (kept.residual.empty()) kept.residual = std::exchange(left, {});
+    if (!left.empty()) add_to(kept.residual, left);
+    auto state = std::make_unique<ScratchState>(*shape.codec, signature.shape, definition.name_hash, kept);
+    memory.stand_in_state(instance) = std::move(state);
+    return;
+  }
   const bool carries = left.size() == numel && numel > 0;
   if (carries && info.feedback == Feedback::wrapper) {
     add_to(kept.residual, left);
@@ -120,6 +127,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
 }
 
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {
+  if (memory.operation(instance).stands_in) return;  // it took nothing
   const Workflow& workflow = run.shape().workflow;
   if (FloatArray& carried = memory.carried(instance); !carried.empty()) {
     for (std::uint32_t p = 0; p < workflow.partitions.size(); ++p) {

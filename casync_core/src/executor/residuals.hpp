@@ -13,7 +13,8 @@ namespace casync {
 /// `instance` begins: finds what is kept of its gradient, and starts the codec's state if there is none or another's.
 /// What another codec held back goes where this one holds it back, or, if it never does, joins the input, once: the
 /// plan may change its codec and no mass is lost. The sum is then written to the output, which becomes the input.
-/// Counts the step.
+/// Counts the step. For a stand-in what is held back stays so: it only moves to the residual where the codec is
+/// another.
 void take_over(Memory& memory, const Template& shape, std::uint32_t instance, const ComputeContext& context);
 
 /// `run` ended before it was through, and no worker is at it any more. Afterwards exactly one holds of each partition:

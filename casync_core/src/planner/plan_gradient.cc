@@ -242,6 +242,9 @@ Decision plan_gradient(const PlanRequest& request) {
       case OpKind::barrier:
         decision = plan_trivially("a barrier carries nothing");
         break;
+      case OpKind::join:
+        decision = plan_trivially("a join carries nothing");
+        break;
     }
   }
   const Alternative& chosen = decision.alternatives.front();

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <list>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "casync/error.hpp"
 #include "common/hash.hpp"
@@ -48,12 +50,18 @@ constexpr Nanoseconds from_seconds(double seconds) {
 }  // namespace
 
 /// `mutex_` guards the registrations, the operations and the outstanding names; nothing is locked inside it but the
-/// executor's inbox.
+/// executor's inbox. What stands in for the program belongs to the holder of the progress role, who takes the mutex
+/// inside it.
 struct Session::Impl {
   struct Slot {
     std::unique_ptr<Operation> operation;
     std::uint32_t registration = 0;
     std::uint32_t generation = 0;
+  };
+  /// An operation in the place of the program, which has joined: zeros go in, and the result goes nowhere.
+  struct StandIn {
+    Operation operation;
+    std::vector<std::byte> memory;
   };
 
   Impl(std::shared_ptr<Transport> given, SessionOptions wanted, std::function<void(const std::string&)> log)
@@ -87,7 +95,41 @@ struct Session::Impl {
       real.driver.observers.push_back(event_log.get());
     }
     executor = std::make_unique<RealExecutor>(
-        std::make_unique<Engine>(std::move(engine), std::move(policy), std::move(plans)), transport, real, report);
+        std::make_unique<Engine>(std::move(engine), std::move(policy), std::move(plans)), transport, real,
+        Driver::Callbacks{.finished = [this](Operation& operation) { finished(operation); },
+                          .report = report,
+                          .stand_in = [this](const Request& absent) { stand_in(absent); }});
+  }
+
+  std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
+
+  void stand_in(const Request& wanted) {
+    const std::lock_guard lock(mutex);
+    const std::uint32_t registration = define(wanted.name, wanted.signature, wanted.site);
+    StandIn& one = stand_ins.emplace_back();
+    one.memory.resize(static_cast<std::size_t>(wanted.signature.shape.numel()) * size_of(wanted.signature.dtype));
+    one.operation.definition = &definitions[registration];
+    one.operation.input = one.operation.output = one.memory.data();
+    one.operation.optimizer = optimizers[registration];
+    one.operation.stands_in = true;
+    executor->submit(registration, &one.operation);
+  }
+
+  /// The join ends after the last stand-in has: the program may submit the same names then.
+  void finished(Operation& operation) {
+    if (operation.stands_in) {
+      const auto at = std::ranges::find(stand_ins, &operation, [](const StandIn& one) { return &one.operation; });
+      // Where something went wrong, the network may still touch its memory.
+      interrupted.splice(interrupted.end(), stand_ins, at);
+      if (operation.status == Status::ok) interrupted.pop_back();
+    } else if (operation.definition->signature.kind == OpKind::join) {
+      joined = &operation;
+    } else {
+      operation.done.store(true, std::memory_order_release);
+    }
+    if (joined != nullptr && stand_ins.empty()) {
+      std::exchange(joined, nullptr)->done.store(true, std::memory_order_release);
+    }
   }
 
   Handle handle_of(std::uint32_t slot) const {
@@ -119,6 +161,10 @@ struct Session::Impl {
   std::deque<Slot> slots;
   std::vector<std::uint32_t> free_slots;
   bool shut_down = false;
+  bool has_joined = false;  // and the join was not collected
+  std::list<StandIn> stand_ins;
+  std::list<StandIn> interrupted;
+  Operation* joined = nullptr;          // a join that has ended but for the stand-ins
   std::unique_ptr<EventLog> event_log;  // these two outlive the executor
   std::unique_ptr<Trace> trace;
   std::unique_ptr<RealExecutor> executor;
@@ -169,26 +215,31 @@ std::string key_of(const std::string& name, const Signature& s) {
 
 }  // namespace
 
+/// With the mutex.
+std::uint32_t Session::Impl::define(const std::string& name, const Signature& signature, const std::string& site) {
+  const std::string key = key_of(name, signature);
+  if (const auto at = definition_index.find(key); at != definition_index.end()) return at->second;
+  check(name, signature, transport->size());
+  MeasuredPlanning::check(planning, name, signature);  // throws what no plan can carry
+  const auto number = static_cast<std::uint32_t>(definitions.size());
+  if (const auto set = set_states.find(name); set != set_states.end() && reduces(signature.kind)) {
+    check_state(name, set->second, signature.shape);
+    set_states.erase(set);
+  }
+  definitions.push_back({name, signature, hash_text(name)});
+  optimizers.emplace_back();
+  const auto next_name = static_cast<std::uint32_t>(outstanding.size());
+  const auto [at, is_new] = name_index.try_emplace(name, next_name);
+  if (is_new) outstanding.push_back(false);
+  names.push_back(at->second);
+  definition_index.emplace(key, number);
+  executor->define(number, {name, 0, signature, site});
+  return number;
+}
+
 std::uint32_t Session::define(const std::string& name, const Signature& signature, const std::string& site) {
   const std::lock_guard lock(impl_->mutex);
-  const std::string key = key_of(name, signature);
-  if (const auto at = impl_->definition_index.find(key); at != impl_->definition_index.end()) return at->second;
-  check(name, signature, size());
-  MeasuredPlanning::check(impl_->planning, name, signature);  // throws what no plan can carry
-  const auto number = static_cast<std::uint32_t>(impl_->definitions.size());
-  if (const auto set = impl_->set_states.find(name); set != impl_->set_states.end() && reduces(signature.kind)) {
-    check_state(name, set->second, signature.shape);
-    impl_->set_states.erase(set);
-  }
-  impl_->definitions.push_back({name, signature, hash_text(name)});
-  impl_->optimizers.emplace_back();
-  const auto next_name = static_cast<std::uint32_t>(impl_->outstanding.size());
-  const auto [at, is_new] = impl_->name_index.try_emplace(name, next_name);
-  if (is_new) impl_->outstanding.push_back(false);
-  impl_->names.push_back(at->second);
-  impl_->definition_index.emplace(key, number);
-  impl_->executor->define(number, {name, 0, signature, site});
-  return number;
+  return impl_->define(name, signature, site);
 }
 
 void Session::set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov) {
@@ -202,6 +253,12 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   if (impl_->shut_down) throw Aborted("CaSync has been shut down");
   const Definition& definition = impl_->definitions.at(registration);
   check_splits(definition, splits, size());
+  if (impl_->has_joined) {
+    throw InvalidArgument(detail::concat("Requested to ", name_of(definition.signature.kind), " tensor ",
+                                         definition.name,
+                                         " on a rank that has joined: submit it before the join, or "
+                                         "after the join has returned"));
+  }
   if (impl_->outstanding[impl_->names[registration]]) {
     throw InvalidArgument(
         detail::concat("Requested to ", name_of(definition.signature.kind),
@@ -225,6 +282,7 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   slot.registration = registration;
   const Handle handle = impl_->handle_of(index);
   impl_->outstanding[impl_->names[registration]] = true;
+  if (definition.signature.kind == OpKind::join) impl_->has_joined = true;
   impl_->executor->submit(registration, slot.operation.get());
   lock.unlock();
   if (wake) impl_->executor->advance();
@@ -266,6 +324,7 @@ void Session::collect(Handle handle) {
     operation = std::move(slot.operation);
     ++slot.generation;
     impl_->outstanding[impl_->names[slot.registration]] = false;
+    if (operation->definition->signature.kind == OpKind::join) impl_->has_joined = false;
     impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & kSlotMask));
   }
   if (operation->nonfinite) {

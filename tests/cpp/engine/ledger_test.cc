@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "casync/error.hpp"
 
 namespace casync {
@@ -13,11 +15,13 @@ constexpr Nanoseconds kSecond = 1'000'000'000;
 class LedgerTest : public testing::Test {
  protected:
   explicit LedgerTest(std::uint32_t members = 3)
-      : ledger(members, {.stall_warning = 5 * kSecond, .timeout = 20 * kSecond},
-               {.verdict = [this](const Verdict& verdict, const Signature&) { verdicts.push_back(verdict); },
-                .start = [this](const Start& start) { starts.push_back(start); },
-                .refuse = [this](const Refuse& refuse) { refusals.push_back(refuse); },
-                .report = [this](const std::string& text) { reports.push_back(text); }}) {}
+      : ledger(
+            members, {.stall_warning = 5 * kSecond, .timeout = 20 * kSecond},
+            {.verdict = [this](const Verdict& verdict, const Signature&) { verdicts.push_back(verdict); },
+             .start = [this](const Start& start) { starts.push_back(start); },
+             .refuse = [this](const Refuse& refuse) { refusals.push_back(refuse); },
+             .stand_in = [this](std::uint32_t member, const StandIn& wanted) { stand_ins[member].push_back(wanted); },
+             .report = [this](const std::string& text) { reports.push_back(text); }}) {}
 
   static Request request(std::uint32_t sequence, std::int64_t numel = 8, const std::string& site = "train.py:1") {
     Request request;
@@ -28,6 +32,13 @@ class LedgerTest : public testing::Test {
     request.signature.compression = "none";
     request.signature.topology = "auto";
     request.site = site;
+    return request;
+  }
+  static Request join(std::uint32_t sequence) {
+    Request request;
+    request.name = "join";
+    request.sequence = sequence;
+    request.signature.kind = OpKind::join;
     return request;
   }
   void agree(std::uint32_t sequence) {
@@ -41,6 +52,7 @@ class LedgerTest : public testing::Test {
   std::vector<Start> starts;
   std::vector<Refuse> refusals;
   std::vector<std::string> reports;
+  std::map<std::uint32_t, std::vector<StandIn>> stand_ins;
   Ledger ledger;
 };
 
@@ -237,6 +249,108 @@ TEST_F(LedgerTest, TakesEachRunOfAMemberOnce) {
   ASSERT_EQ(refusals.size(), 1U);
   EXPECT_TRUE(refused(Ready{op, 2}));
   EXPECT_EQ(refusals.size(), 1U);
+}
+
+// --- join ---
+
+TEST_F(LedgerTest, AsksWhoHasJoinedOnceAllOthersHaveSubmitted) {
+  ledger.request(2, join(0), 0);
+  ledger.request(0, request(0), 0);
+  EXPECT_TRUE(stand_ins.empty()) << "rank 1 has neither submitted nor joined";
+  ledger.request(1, request(0), 0);
+  ASSERT_EQ(stand_ins[2].size(), 1U);
+  EXPECT_EQ(stand_ins[2][0].name, "w");
+  EXPECT_FALSE(stand_ins[2][0].refused);
+  EXPECT_TRUE(verdicts.empty());
+  ledger.request(2, request(0), 0);
+  ASSERT_EQ(verdicts.size(), 1U);
+
+  ledger.ready(0, {verdicts[0].op, 1}, 0);
+  ledger.request(1, join(0), 0);  // whoever joins later is asked, too
+  EXPECT_EQ(stand_ins[1].size(), 1U);
+  ASSERT_EQ(stand_ins[2].size(), 2U);
+  EXPECT_EQ(stand_ins[2][1].sequence, 1U);
+}
+
+TEST_F(LedgerTest, EndsTheJoinWithTheLastRank) {
+  ledger.request(2, join(0), 0);
+  ledger.request(0, join(0), 0);
+  EXPECT_TRUE(verdicts.empty());
+  ledger.request(1, join(0), 0);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].rows, std::vector<std::int64_t>{1});
+  ledger.request(0, request(0), 0);
+  ledger.request(1, request(0), 0);
+  EXPECT_TRUE(stand_ins.empty()) << "nobody has joined any more";
+}
+
+TEST_F(LedgerTest, RefusesWhatCannotGoOnWithoutARank) {
+  for (const OpKind kind : {OpKind::allgather, OpKind::broadcast}) {
+    Request other = request(0);
+    other.name = name_of(kind);
+    other.signature.kind = kind;
+    if (kind == OpKind::allgather) ledger.request(2, join(0), 0);
+    refusals.clear();
+    ledger.request(0, other, 0);
+    ASSERT_EQ(refusals.size(), 1U);
+    EXPECT_EQ(refusals[0].status, Status::mismatch);
+    for (const char* part : {kind == OpKind::allgather ? "Allgather" : "Broadcast",
+                             " is not supported with Join at this time.", "waits for rank 2"}) {
+      EXPECT_TRUE(contains(refusals[0].text, part)) << refusals[0].text;
+    }
+    ledger.request(1, other, 0);
+    EXPECT_EQ(refusals.size(), 2U) << "whoever comes late is told";
+    ASSERT_EQ(stand_ins[2].size(), kind == OpKind::allgather ? 1U : 2U);
+    EXPECT_TRUE(stand_ins[2].back().refused) << "rank 2 counts the run";
+  }
+}
+
+TEST_F(LedgerTest, TellsWhoJoinsOfTheRunsThatWereRefusedWithoutIt) {
+  ledger.request(0, request(0), 0);
+  ledger.check(20 * kSecond);
+  ASSERT_EQ(refusals.size(), 1U);
+  ledger.request(2, join(0), 20 * kSecond);
+  ASSERT_EQ(stand_ins[2].size(), 1U);
+  EXPECT_TRUE(stand_ins[2][0].refused);
+  ledger.request(0, request(1), 21 * kSecond);
+  ledger.request(1, request(0), 21 * kSecond);  // late, and told again
+  ledger.request(1, request(1), 21 * kSecond);
+  ASSERT_EQ(stand_ins[2].size(), 2U);
+  EXPECT_EQ(stand_ins[2][1].sequence, 1U);
+}
+
+TEST_F(LedgerTest, FindsADisagreementOfTheOthers) {
+  ledger.request(2, join(0), 0);
+  ledger.request(0, request(0, 8, "a.py:1"), 0);
+  ledger.request(1, request(0, 9, "b.py:2"), 0);
+  ASSERT_EQ(refusals.size(), 1U);
+  for (const char* part : {"Mismatched", "(8,)", "(9,)", "a.py:1", "b.py:2"}) {
+    EXPECT_TRUE(contains(refusals[0].text, part)) << refusals[0].text;
+  }
+}
+
+TEST_F(LedgerTest, LetsAJoinWaitAsLongAsAnythingIsSubmitted) {
+  ledger.request(2, join(0), 0);
+  for (std::uint32_t sequence = 0; sequence < 10; ++sequence) {
+    const Nanoseconds now = 4 * kSecond * sequence;
+    ledger.request(0, request(sequence), now);
+    ledger.request(1, request(sequence), now);
+    ledger.request(2, request(sequence), now);
+    ledger.check(now);
+  }
+  EXPECT_TRUE(refusals.empty() && reports.empty());
+  ledger.check(56 * kSecond);
+  ASSERT_EQ(refusals.size(), 1U);
+  EXPECT_TRUE(contains(refusals[0].text, "tensor join")) << refusals[0].text;
+  EXPECT_TRUE(contains(refusals[0].text, "missing ranks: 0 1\n")) << refusals[0].text;
+}
+
+TEST_F(LedgerTest, SaysWhoOfTheMissingHasJoined) {
+  ledger.request(2, join(0), 0);
+  ledger.request(0, request(0), 0);
+  ledger.check(5 * kSecond);
+  ASSERT_EQ(reports.size(), 2U);
+  EXPECT_TRUE(contains(reports[0] + reports[1], "missing ranks: 1 2 (has joined)"));
 }
 
 TEST_F(LedgerTest, RefusesAnOperationThatWasNeverAgreed) { EXPECT_THROW(ledger.ready(1, {77, 0}, 0), CorruptPayload); }

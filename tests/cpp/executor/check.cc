@@ -67,6 +67,14 @@ class Program final : public VirtualProgram {
       say("ended well although the ranks disagreed");
       return;
     }
+    if (what.signature.kind == OpKind::join) {
+      if (last_.empty()) last_ = operation.result_rows;
+      if (operation.result_rows != last_ || last_.size() != 1)
+        say("says that another rank was last");
+      else if (waited_for(static_cast<int>(last_.front())))
+        say("says that rank ", last_.front(), " was last");
+      return;
+    }
     const auto own = static_cast<std::size_t>(rank);
     const Blob& got = is_made(tensor) ? operation.result : place(rank, tensor).output;
     const Blob& wanted = expected.results[own];
@@ -170,26 +178,49 @@ class Program final : public VirtualProgram {
     const auto& ranks = schedule_.script.steps[s];
     for (std::uint32_t t = 0; t < tensors.size(); ++t) {
       Step& step = steps_.emplace_back();
+      const Signature& signature = tensors[t].signature;
       std::vector<Submission> submitted;
       for (int r = 0; r < schedule_.size; ++r) {
         const auto& own = ranks[static_cast<std::size_t>(r)];
         const auto at = std::ranges::find(own, t, &Submission::tensor);
-        step.inputs.push_back(at != own.end() ? input_of(r, s, t, *at) : Blob{});
-        if (at != own.end()) submitted.push_back(*at);
+        const bool stands_in = at == own.end() && schedule_.has_joined(s, r) && goes_on_without(signature.kind);
+        step.inputs.push_back(at != own.end() ? input_of(r, s, t, *at) : stands_in ? zeros_of(signature) : Blob{});
+        if (at != own.end() || stands_in) submitted.push_back(stands_in ? Submission{} : *at);
       }
+      if (signature.kind == OpKind::join) continue;  // ranks join in different steps
       if (submitted.size() < static_cast<std::size_t>(schedule_.size)) {
         step.disagreed = true;
         continue;
       }
       ran_[t] = true;
-      const Signature& signature = tensors[t].signature;
-      step.result = references_[t].step(step.inputs, steps_run_[tensors[t].name]++);
+      const auto joined = schedule_.joined.empty() ? std::vector<bool>{} : schedule_.joined[s];
+      step.result = references_[t].step(step.inputs, steps_run_[tensors[t].name]++, joined);
       for (std::uint32_t r = 0; r < submitted.size(); ++r) expect_result(r, t, submitted, step);
       step.nonfinite = holds_nonfinite(step.result, signature.dtype);
       step.may_hide_nonfinite = !reduces(signature.kind) || schedule_.nonfinite_step[t] == s;
       check_near(s, t, step);
       add_mass(t, step);
     }
+  }
+
+  /// Whether another rank joined later for sure: after an operation that could not end without this one's join. What is
+  /// refused while any rank has joined waits for no other.
+  bool waited_for(int joined) const {
+    const auto waits = [&](const Submission& one) {
+      return goes_on_without(schedule_.script.tensors[one.tensor].signature.kind);
+    };
+    for (std::uint32_t s = 0; s < schedule_.joined.size(); ++s) {
+      if (!schedule_.has_joined(s, joined)) continue;
+      for (int r = 0; r < schedule_.size; ++r) {
+        const auto& submitted = schedule_.script.steps[s][static_cast<std::size_t>(r)];
+        if (!schedule_.has_joined(s, r) && std::ranges::any_of(submitted, waits)) return true;
+      }
+    }
+    return false;
+  }
+
+  static Blob zeros_of(const Signature& signature) {
+    return Blob(static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype));
   }
 
   /// What rank `r` must have of it in the end.
@@ -286,7 +317,8 @@ class Program final : public VirtualProgram {
 
   void check_mass(std::size_t t, const std::vector<double>& kept) {
     const Mass& mass = masses_[t];
-    if (!mass.finite) return;
+    // What an owner that has joined loses when it encodes again is kept nowhere.
+    if (!mass.finite || !schedule_.joined.empty()) return;
     for (std::size_t i = 0; i < mass.inputs.size(); ++i) {
       const double lost = mass.inputs[i] - mass.results[i] - kept[i];
       if (std::abs(lost) <= 1e-4 * (1 + mass.largest)) continue;
@@ -316,6 +348,7 @@ class Program final : public VirtualProgram {
   std::vector<Place> places_;
   std::vector<Step> steps_;
   std::vector<bool> ran_;
+  std::vector<std::int64_t> last_;                  // the rank that was the last to join
   std::map<std::string, std::uint32_t> steps_run_;  // what was refused is not counted
 };
 

@@ -76,15 +76,17 @@ TensorReference::TensorReference(const VirtualTensor& tensor, std::vector<std::u
     request.host_of = host_of_;
     partitions_ = build_workflow(request).partitions;
   }
-  states_.resize(host_of_.size());
-  for (State& state : states_) {
-    if (!compressed_ || host_of_.size() == 1) break;
-    for (const StateArray& array : codec_->state(signature.shape)) {
-      state.emplace_back(static_cast<std::size_t>(array.elements), 0.0F);
-      codec_->start(signature.shape, name_hash_, state.size() - 1, state.back());
-    }
-  }
+  states_.assign(host_of_.size(), compressed_ && host_of_.size() > 1 ? started() : State{});
   residuals_.assign(host_of_.size(), std::vector<float>(static_cast<std::size_t>(signature.shape.numel()), 0.0F));
+}
+
+TensorReference::State TensorReference::started() const {
+  State state;
+  for (const StateArray& array : codec_->state(tensor_.signature.shape)) {
+    state.emplace_back(static_cast<std::size_t>(array.elements), 0.0F);
+    codec_->start(tensor_.signature.shape, name_hash_, state.size() - 1, state.back());
+  }
+  return state;
 }
 
 Source TensorReference::raw(const Blob& input, const Range& range) const {
@@ -179,11 +181,35 @@ void TensorReference::settle(const std::vector<Blob>& inputs) {
   settled_ = finite;
 }
 
-Blob TensorReference::step(const std::vector<Blob>& inputs, std::uint32_t sequence) {
-  Blob out;
+Blob TensorReference::step(const std::vector<Blob>& inputs, std::uint32_t sequence, const std::vector<bool>& joined) {
   sequence_ = sequence;
+  const std::vector<std::vector<float>> residuals = residuals_;
+  const std::vector<State> states = states_;
+  const auto arrays = compressed_ ? codec_->state(tensor_.signature.shape) : std::vector<StateArray>{};
+  const auto each_own = [&](const auto& change) {
+    for (std::size_t m = 0; m < joined.size(); ++m) {
+      for (std::size_t a = 0; joined[m] && a < states_[m].size(); ++a) {
+        if (!arrays[a].shared) change(m, a);
+      }
+    }
+  };
+  each_own([&](std::size_t m, std::size_t a) { states_[m][a] = started()[a]; });
+  for (std::size_t m = 0; m < joined.size(); ++m) {
+    if (joined[m]) std::fill(residuals_[m].begin(), residuals_[m].end(), 0.0F);
+  }
+  Blob out = reduce(inputs);
+  each_own([&](std::size_t m, std::size_t a) { states_[m][a] = states[m][a]; });
+  for (std::size_t m = 0; m < joined.size(); ++m) {
+    if (joined[m]) residuals_[m] = residuals[m];
+  }
+  return out;
+}
+
+Blob TensorReference::reduce(const std::vector<Blob>& inputs) {
+  Blob out;
   switch (tensor_.signature.kind) {
     case OpKind::barrier:
+    case OpKind::join:
       break;
     case OpKind::broadcast:
       out = inputs[static_cast<std::size_t>(tensor_.signature.root)];

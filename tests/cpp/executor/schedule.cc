@@ -183,6 +183,37 @@ void draw_disagreement(Dice& dice, Schedule& schedule) {
   }
 }
 
+/// Some ranks join instead of a step of theirs and submit nothing until all others join, in a step that is put in for
+/// it.
+void draw_joins(Dice& dice, Schedule& schedule) {
+  if (schedule.size < 2) return;
+  const auto n = static_cast<std::size_t>(schedule.size);
+  auto& steps = schedule.script.steps;
+  const auto join = static_cast<std::uint32_t>(schedule.script.tensors.size());
+  VirtualTensor tensor;
+  tensor.name = "join";
+  tensor.signature.kind = OpKind::join;
+  schedule.script.tensors.push_back(tensor);
+  schedule.in_place.push_back(true);
+  schedule.nonfinite_step.push_back(-1);
+
+  const std::size_t end = 1 + dice.below(steps.size());
+  const auto spread = 1 + dice.below(30) * static_cast<std::uint64_t>(kMillisecond);
+  const auto when = [&] { return static_cast<Nanoseconds>(dice.below(spread)); };
+  steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(end), std::vector<std::vector<Submission>>(n));
+  schedule.joined.assign(steps.size(), std::vector<bool>(n, false));
+  for (std::int64_t& step : schedule.nonfinite_step) step += step >= static_cast<std::int64_t>(end) ? 1 : 0;
+  const auto last = dice.below(n);  // at least one is not early
+  for (std::size_t r = 0; r < n; ++r) {
+    const std::size_t first = r != last && dice.chance(50) ? dice.below(end) : end;
+    for (std::size_t s = first; s < end; ++s) {
+      steps[s][r].clear();
+      schedule.joined[s][r] = true;
+    }
+    steps[first][r].push_back({join, when(), 0});
+  }
+}
+
 void draw_faults(Dice& dice, Schedule& schedule) {
   const auto n = static_cast<std::uint64_t>(schedule.size);
   if (n < 2) return;
@@ -272,7 +303,11 @@ Schedule draw(std::uint64_t seed, const Distributions& from) {
     schedule.nonfinite_step.push_back(dice.chance(from.nonfinite) ? static_cast<std::int64_t>(dice.below(2)) : -1);
   }
   draw_steps(dice, from, schedule);
-  if (dice.chance(from.disagree)) draw_disagreement(dice, schedule);
+  if (dice.chance(from.disagree)) {
+    draw_disagreement(dice, schedule);
+  } else if (dice.chance(from.join)) {
+    draw_joins(dice, schedule);
+  }
   if (dice.chance(from.leave)) {
     for (int r = 0; r < schedule.size; ++r) {
       schedule.script.leave_after.push_back(static_cast<Nanoseconds>(dice.below(3)) * 10 * kMillisecond);
@@ -299,8 +334,8 @@ std::string Distributions::print() const {
       << ", one rank late ns" << list_of(late) << "\nper cent: all tiny " << small << ", other kinds " << other_kind
       << ", scattered " << scattered << ", odd ops " << odd_op << ", in place " << in_place << ", scaled " << scaled
       << ", NaN or Inf " << nonfinite << ", same order " << same_order << ", global coordinator " << global_policy
-      << ", disagreement " << disagree << ", shutdown at the end " << leave << ", faults " << faults << ", ticks "
-      << ticks << '\n';
+      << ", disagreement " << disagree << ", join " << join << ", shutdown at the end " << leave << ", faults "
+      << faults << ", ticks " << ticks << '\n';
   return out.str();
 }
 
@@ -317,6 +352,12 @@ std::string Schedule::print() const {
         << name_of(tensor.signature.op) << ", " << tensor.plan.codec << ", " << name_of(tensor.plan.topology) << ", K "
         << tensor.plan.partitions << ", first owner " << tensor.plan.first_owner << (in_place[t] ? ", in place" : "");
     if (nonfinite_step[t] >= 0) out << ", not finite in step " << nonfinite_step[t];
+  }
+  for (std::size_t s = 0; s < joined.size(); ++s) {
+    out << "\n  joined in step " << s << ':';
+    for (std::size_t r = 0; r < joined[s].size(); ++r) {
+      if (joined[s][r]) out << ' ' << r;
+    }
   }
   constexpr const char* kKinds[] = {"kill", "stop", "resume", "cut", "mend", "abort"};
   for (const Fault& fault : script.faults) {

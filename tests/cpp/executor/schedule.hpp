@@ -66,6 +66,7 @@ struct Distributions {
   int same_order = 40;  ///< schedules in which all ranks submit in one order
   int global_policy = 25;
   int disagree = 12;  ///< schedules in which one rank once submits other terms
+  int join = 20;      ///< of the others: some ranks join early, and all later on
   int leave = 25;     ///< schedules whose ranks shut down when they are through
   int faults = 25;    ///< schedules with one or two faults
   int ticks = 50;     ///< schedules without faults in which time passes without news, too
@@ -81,9 +82,14 @@ struct Schedule {
   VirtualScript script;
   std::vector<bool> in_place;                ///< per tensor
   std::vector<std::int64_t> nonfinite_step;  ///< per tensor, -1: none
+  std::vector<std::vector<bool>> joined;     ///< [step][rank], empty: no rank ever joins
   bool breaks = false;                       ///< its faults may end operations with an error
   std::vector<int> culprits;                 ///< ranks one of which such an error must name
 
+  /// Whether in this step the rank has joined and the others may not have.
+  bool has_joined(std::uint32_t step, int rank) const {
+    return !joined.empty() && joined[step][static_cast<std::size_t>(rank)];
+  }
   std::string print() const;
 };
 

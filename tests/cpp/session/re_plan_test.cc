@@ -147,6 +147,7 @@ class Engines {
         case ActionKind::release:
         case ActionKind::drop:
         case ActionKind::report:
+        case ActionKind::stand_in:
           break;
       }
     }

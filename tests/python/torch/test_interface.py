@@ -76,7 +76,7 @@ OTHERS = {
     "elastic",
 }  # fmt: skip
 
-MISSING = {"elastic", "join"}  # fmt: skip
+MISSING = {"elastic"}
 """Take a name out when it is there."""
 
 

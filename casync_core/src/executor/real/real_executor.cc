@@ -26,13 +26,16 @@ constexpr int kYields = 20;  // polls with a yield between them before the first
 }  // namespace
 
 RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport, Options options,
-                           std::function<void(const std::string&)> report)
+                           Driver::Callbacks callbacks)
     : engine_(std::move(engine)),
       transport_(std::move(transport)),
       workers_(options.worker_threads, [this] { transport_->wake(); }),
       small_bytes_(options.driver.inline_bytes),
+      on_finished_(std::move(callbacks.finished)),
       driver_(*engine_, *transport_, workers_, options.driver,
-              {.finished = [this](Operation& operation) { finish(operation); }, .report = std::move(report)}),
+              {.finished = [this](Operation& operation) { finish(operation); },
+               .report = std::move(callbacks.report),
+               .stand_in = std::move(callbacks.stand_in)}),
       start_(steady()),
       thread_([this] { background(); }) {
   pthread_setname_np(thread_.native_handle(), "casync-progress");
@@ -91,7 +94,7 @@ void RealExecutor::submit(std::uint32_t registration, Operation* operation) {
 
 void RealExecutor::finish(Operation& operation) {
   if (!small(operation)) --large_;
-  operation.done.store(true, std::memory_order_release);
+  on_finished_(operation);
 }
 
 void RealExecutor::advance() {

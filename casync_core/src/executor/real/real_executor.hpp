@@ -32,8 +32,9 @@ class RealExecutor {
     int worker_threads = 1;
   };
 
+  /// The callbacks come with the progress role; `finished` stores `done` of the operation, in the end.
   RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport, Options options,
-               std::function<void(const std::string&)> report);
+               Driver::Callbacks callbacks);
   ~RealExecutor();
   RealExecutor(const RealExecutor&) = delete;
   RealExecutor& operator=(const RealExecutor&) = delete;
@@ -80,6 +81,7 @@ class RealExecutor {
   std::shared_ptr<Transport> transport_;
   WorkerPool workers_;
   std::size_t small_bytes_;
+  std::function<void(Operation&)> on_finished_;
   Driver driver_;
   WorkerPool::Finished finished_;  // scratch
 

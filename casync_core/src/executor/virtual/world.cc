@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <list>
+#include <utility>
 
 #include "casync/error.hpp"
 #include "common/hash.hpp"
@@ -25,6 +27,11 @@ struct VirtualWorld::Rank {
     std::uint32_t step = 0;
     bool outstanding = false;
   };
+  struct StandIn {
+    std::uint32_t tensor = 0;
+    Operation operation;
+    std::vector<std::byte> memory;
+  };
 
   Rank(std::unique_ptr<Engine> made, Transport& transport, Agenda& agenda, const VirtualWorkers::Options& compute,
        const Driver::Options& options, Driver::Callbacks callbacks, std::function<void()> news)
@@ -39,7 +46,11 @@ struct VirtualWorld::Rank {
   VirtualWorkers::Finished finished;
   std::deque<Running> operations;     // per tensor
   std::vector<std::uint32_t> submit;  // tensors whose time has come
-  std::vector<std::string> abort;     // texts of exceptions
+  std::list<StandIn> stand_ins;
+  std::list<StandIn> new_stand_ins;  // not submitted yet
+  std::list<StandIn> interrupted;    // their memory may still be touched
+  Operation* joined = nullptr;       // a join that has ended but for the stand-ins
+  std::vector<std::string> abort;    // texts of exceptions
   bool turn_planned = false;
   bool missed = false;  // news came while stopped
   bool done = false;    // the program has ended
@@ -105,7 +116,8 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
     ranks_.push_back(std::make_unique<Rank>(
         std::move(engine), network_.transport(r), agenda_, workers, driver,
         Driver::Callbacks{.finished = [this, r](Operation& operation) { ended(r, operation); },
-                          .report = [this](const std::string& text) { outcome_.reports.push_back(text); }},
+                          .report = [this](const std::string& text) { outcome_.reports.push_back(text); },
+                          .stand_in = [this, r](const Request& wanted) { stand_in(r, wanted); }},
         [this, r] { news(r); }));
     ranks_.back()->operations.resize(script_.tensors.size());
     for (std::size_t t = 0; t < definitions_.size(); ++t)
@@ -273,6 +285,10 @@ void VirtualWorld::turn(int rank) {
     }
     who.driver.submit(tensor, &operation);
   }
+  std::vector<Rank::StandIn*> stand_ins;
+  for (Rank::StandIn& one : who.new_stand_ins) stand_ins.push_back(&one);
+  who.stand_ins.splice(who.stand_ins.end(), who.new_stand_ins);
+  for (Rank::StandIn* const one : stand_ins) who.driver.submit(one->tensor, &one->operation);
   for (const std::string& why : who.abort) who.driver.abort(why);
   who.abort.clear();
   who.finished.clear();
@@ -309,6 +325,18 @@ void VirtualWorld::begin_step(int rank) {
 
 void VirtualWorld::ended(int rank, Operation& operation) {
   Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  if (operation.stands_in) {
+    const auto at = std::ranges::find(who.stand_ins, &operation, [](const auto& one) { return &one.operation; });
+    who.interrupted.splice(who.interrupted.end(), who.stand_ins, at);
+    if (operation.status == Status::ok) who.interrupted.pop_back();
+    if (who.joined == nullptr || !who.stand_ins.empty() || !who.new_stand_ins.empty()) return;
+    ended(rank, *std::exchange(who.joined, nullptr));
+    return;
+  }
+  if (operation.definition->signature.kind == OpKind::join && !(who.stand_ins.empty() && who.new_stand_ins.empty())) {
+    who.joined = &operation;
+    return;
+  }
   const auto tensor = static_cast<std::uint32_t>(operation.definition - definitions_.data());
   Rank::Running& running = who.operations[tensor];
   CASYNC_CHECK(running.outstanding, "tensor ", operation.definition->name, " ended twice on rank ", rank);
@@ -317,6 +345,26 @@ void VirtualWorld::ended(int rank, Operation& operation) {
   --who.to_finish;
   if (operation.status != Status::ok && operation.status != Status::mismatch) who.failed = true;
   if (program_ != nullptr) program_->ended(rank, running.step, tensor, operation);
+}
+
+void VirtualWorld::stand_in(int rank, const Request& wanted) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  const auto is_it = [&](const Definition& one) {
+    return one.name == wanted.name && one.signature == wanted.signature;
+  };
+  const auto at = std::ranges::find_if(definitions_, is_it);
+  CASYNC_CHECK(at != definitions_.end(), "rank ", rank, " is to stand in for tensor ", wanted.name);
+  Rank::StandIn& one = who.new_stand_ins.emplace_back();
+  one.tensor = static_cast<std::uint32_t>(at - definitions_.begin());
+  one.operation.definition = &*at;
+  one.operation.stands_in = true;
+  if (options_.sizes_only) {
+    one.operation.input = one.operation.output = nothing_.get();
+  } else {
+    one.memory.resize(static_cast<std::size_t>(wanted.signature.shape.numel()) * size_of(wanted.signature.dtype));
+    one.operation.input = one.operation.output = one.memory.data();
+  }
+  news(rank);
 }
 
 void VirtualWorld::check_step(int rank) {

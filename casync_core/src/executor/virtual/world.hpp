@@ -112,6 +112,7 @@ class VirtualWorld final : private Agenda::Actor {
   void begin_step(int rank);
   void fault(const Fault& fault);
   void ended(int rank, Operation& operation);
+  void stand_in(int rank, const Request& wanted);
   void check_step(int rank);
   bool needed(int rank) const;
   std::string waiting() const;

@@ -1,0 +1,26 @@
+"""join: how a rank with less data than the others leaves a loop early."""
+
+from __future__ import annotations
+
+from casync import adaptor
+from casync.adaptor import OpKind, Terms
+
+__all__ = ["join"]
+
+
+def join(device: int = -1) -> int:
+    """Say that this rank has nothing more to submit; returns the rank that joined last, once all have.
+
+    Until then the others go on: in every allreduce and barrier that all of them submit this rank takes part with zeros,
+    whether it knows the name or not, and Average divides by the size of the world. Its residuals and what else its
+    codecs keep of their own stay as they are. Operations that need a tensor of every rank (allgather, broadcast, ...)
+    raise a `MismatchError` on the others while a rank has joined; the session stays usable.
+
+    Join is of the world: process sets do not know of it. `device` is accepted and not needed.
+    """
+    owner = adaptor.session()
+    registration = Terms("join", OpKind.JOIN, "uint8", (0,)).register(owner)
+    _, (last,), _ = owner.synchronize_gather(owner.submit(registration, 0, 0, None, wake=False))
+    # Ranks have given names to differently many operations that had none.
+    owner.counts.clear()
+    return last
