@@ -1,0 +1,223 @@
+"""An optimizer's gradients on their way: hooks submit them while backward still runs, `wait` has them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from casync import adaptor, state
+from casync.adaptor import OpKind, Terms, session_of, tensor_name
+from casync.session import Session
+
+from .momentum import Momentum
+from .momentum import Terms as OptimizerTerms
+from .ops import dtype_name
+from .parameter_names import numbered
+from .settings import Settings
+from .sparse import SparseHandle, submit_gradient, take_all, zeros_of
+
+__all__ = ["Entry", "Gradients"]
+
+_TOO_MANY_PASSES = (
+    "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
+    "backward_passes_per_step to accumulate gradients locally."
+)
+
+
+class Entry:
+    """What is remembered of one parameter, so that its hook has one submit to do."""
+
+    __slots__ = (
+        "contiguous", "delay", "dtype", "name", "numel", "param_group", "parameter", "registration", "session",
+        "sparse_dim", "tensor", "terms", "uncompressed",
+    )  # fmt: skip
+
+    def __init__(self, parameter: torch.nn.Parameter, param_group: int, name: str, tensor: str, delay: int) -> None:
+        self.parameter = parameter
+        self.param_group = param_group
+        self.name = name  # the user's
+        self.tensor = tensor  # the session's
+        self.delay = delay  # backward passes until the gradient is submitted
+        # Of the gradient that was registered last; `session` is None before.
+        self.session: Session | None = None
+        self.registration = 0
+        self.dtype: torch.dtype | None = None
+        self.numel = -1
+        # A copy to synchronise, where the gradient itself is not contiguous, or is sparse and goes as a dense one.
+        self.contiguous: torch.Tensor | None = None
+        self.sparse_dim = 0  # of gradients that are sparse
+        # Where a codec takes over momentum: what the core was told last, and whether this gradient has another codec.
+        self.terms: OptimizerTerms | None = None
+        self.uncompressed: bool | None = None
+
+
+class Gradients:
+    """Those of one optimizer. Nothing is submitted before `register_hooks`."""
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, settings: Settings, names: dict[torch.nn.Parameter, str]
+    ) -> None:
+        self._optimizer = optimizer
+        self._settings = settings
+        self._names = names
+        self.passes = settings.passes
+        """Backward passes that add up locally; a change counts from the next `wait` on."""
+        self.entries: dict[torch.nn.Parameter, Entry] = {}
+        self.handles: dict[torch.nn.Parameter, int | SparseHandle | None] = {}
+        """Of this step; None for a gradient that waits for further backward passes."""
+        self.is_distributed = bool(settings.process_set.included()) and self.session().size > 1
+        """False in a world of one, and outside the process set: then there are no hooks."""
+        self.momentum: Momentum | None = None
+        if self.is_distributed and settings.takes_momentum:
+            self.momentum = Momentum(optimizer, settings.momentum)
+        self._claim = state.Claim() if settings.keeps_state else None
+
+    def session(self) -> Session:
+        return session_of(self._settings.process_set)
+
+    def start_anew(self) -> None:
+        """Count backward passes from 0 again."""
+        for entry in self.entries.values():
+            entry.delay = self.passes
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a gradient has been submitted, and not been waited for."""
+        return any(handle is not None for handle in self.handles.values())
+
+    # --- hooks --------------------------------------------------------------------------------------------------------
+
+    def register_hooks(self) -> None:
+        """Put hooks on the parameters that need gradients and have none: all at first, later those that were frozen or
+        added.
+        """
+        owner = self.session()
+        new = []
+        for g, group in enumerate(self._optimizer.param_groups):
+            for i, parameter in enumerate(group["params"]):
+                if not parameter.requires_grad or parameter in self.entries:
+                    continue
+                name = self._names.setdefault(parameter, numbered(g, i))
+                tensor = tensor_name(owner, OpKind.ALLREDUCE, name)
+                entry = Entry(parameter, g, name, tensor, self.passes)
+                self.entries[parameter] = entry
+                new.append(tensor)
+                parameter.register_post_accumulate_grad_hook(self._hook_of(entry))
+        if new and self._claim is not None:
+            self._claim.take(owner, new)
+
+    def _hook_of(self, entry: Entry) -> Callable[[torch.Tensor], None]:
+        def hook(parameter: torch.Tensor) -> None:
+            if entry.delay <= 0:
+                raise AssertionError(_TOO_MANY_PASSES)
+            entry.delay -= 1
+            self.handles[entry.parameter] = None if entry.delay else self._submit(entry)
+
+        return hook
+
+    # --- submitting ---------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Before the end of a step: raises if another optimizer has taken the codec state; hooks what is new."""
+        if self._claim is not None:
+            self._claim.check()
+        self.register_hooks()
+
+    def submit_missing(self) -> None:
+        """Those that backward did not reach, or not often enough; zeros where there is no gradient."""
+        for parameter, entry in self.entries.items():
+            if self.handles.get(parameter) is None:
+                self.handles[parameter] = self._submit(entry)
+
+    def _submit(self, entry: Entry) -> int | SparseHandle:
+        gradient = entry.parameter.grad
+        owner = self.session()
+        if gradient is None:
+            # Unused on this rank in this step, but perhaps used on another, which waits for ours.
+            gradient = entry.parameter.grad = zeros_of(entry.parameter, entry.sparse_dim)
+        is_sparse = gradient.layout is not torch.strided
+        if is_sparse:
+            entry.sparse_dim = gradient.sparse_dim()
+            if not self._settings.sparse_as_dense:
+                settings = self._settings
+                codec = adaptor.codec_by_name(settings.rules, entry.name)
+                return submit_gradient(gradient, entry.tensor, codec, settings.op, settings.process_set)
+            gradient = gradient.to_dense()
+        if (
+            entry.session is not owner
+            or gradient.dtype is not entry.dtype
+            or gradient.numel() != entry.numel
+            or not gradient.is_cpu
+        ):
+            self._register(owner, entry, gradient)
+        if self.momentum is not None:
+            self._tell_momentum(owner, self.momentum, entry)
+        if gradient.is_contiguous() and not is_sparse:
+            entry.contiguous = None
+        else:
+            entry.contiguous = gradient = gradient.contiguous()
+        pointer = gradient.data_ptr()
+        return owner.submit(entry.registration, pointer, pointer, gradient)
+
+    @staticmethod
+    def _tell_momentum(owner: Session, momentum: Momentum, entry: Entry) -> None:
+        momentum.take()
+        terms = momentum.terms(entry.param_group)
+        if terms != entry.terms:
+            owner.core.set_optimizer(entry.registration, *terms)
+            entry.terms = terms
+
+    def _register(self, owner: Session, entry: Entry, gradient: torch.Tensor) -> None:
+        settings = self._settings
+        terms = Terms(
+            entry.tensor,
+            OpKind.ALLREDUCE,
+            dtype_name(gradient),
+            gradient.shape,
+            settings.op,
+            0,
+            1.0 / settings.predivide,
+            settings.predivide,
+            adaptor.codec_by_name(settings.rules, entry.name),
+            settings.topology,
+        )
+        entry.registration = terms.register(owner)
+        entry.terms = entry.uncompressed = None
+        entry.session = owner
+        entry.dtype = gradient.dtype
+        entry.numel = gradient.numel()
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Until all that were submitted are the reduced ones. Raises what ended one, once all have ended."""
+        handles = [handle for handle in self.handles.values() if isinstance(handle, int)]
+        sparse = {p: handle for p, handle in self.handles.items() if isinstance(handle, SparseHandle)}
+        try:
+            self.session().synchronize_all(handles)
+        finally:
+            self.handles.clear()
+            self.start_anew()
+            take_all(sparse)
+        with torch.no_grad():
+            for parameter, entry in self.entries.items():
+                if entry.contiguous is None or parameter.grad is None:
+                    continue
+                if parameter.grad.layout is torch.strided:
+                    parameter.grad.copy_(entry.contiguous)
+                else:
+                    parameter.grad = entry.contiguous.to_sparse(entry.sparse_dim)
+                entry.contiguous = None
+            if self.momentum is not None:
+                self._apply_momentum(self.momentum)
+
+    def _apply_momentum(self, momentum: Momentum) -> None:
+        """To gradients that another codec than the momentum's carried."""
+        if any(entry.uncompressed is None for entry in self.entries.values()):
+            plans = self.session().plans()
+            for entry in self.entries.values():
+                plan = plans.get(entry.tensor)  # sparse gradients have none
+                entry.uncompressed = plan is None or not adaptor.takes_momentum(plan.codec)
+        for parameter, entry in self.entries.items():
+            if entry.uncompressed:
+                momentum.apply(parameter, entry.param_group)

@@ -1,0 +1,43 @@
+"""The names of an optimizer's parameters, under which ranks meet and checkpoints keep state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from casync.errors import InvalidArgumentError
+
+__all__ = ["names_of", "numbered"]
+
+
+def numbered(group: int, index: int) -> str:
+    """Of a parameter that was given no name."""
+    return f"allreduce.noname.{group}.{index}"
+
+
+def names_of(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None
+) -> dict[torch.nn.Parameter, str]:
+    """Parameter -> name, checked; numbered if the user gave none."""
+    named = [] if named_parameters is None else list(named_parameters)
+    if not all(isinstance(item, tuple) and len(item) == 2 for item in named):
+        raise InvalidArgumentError(
+            "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
+            "model.named_parameters()."
+        )
+    names = [name for name, _ in named]
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidArgumentError(
+            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(duplicates)}"
+        )
+    found = {parameter: name for name, parameter in named}
+    if not named:
+        groups = enumerate(optimizer.param_groups)
+        return {p: numbered(g, i) for g, group in groups for i, p in enumerate(group["params"])}
+    unnamed = [p for group in optimizer.param_groups for p in group["params"] if p not in found]
+    if unnamed:
+        raise InvalidArgumentError(
+            "named_parameters was specified, but one or more model parameters were not named. Shapes of those: "
+            f"{', '.join(str(tuple(p.shape)) for p in unnamed)}"
+        )
+    return found

@@ -1,0 +1,51 @@
+"""How the gradients of one optimizer are synchronised: the arguments of `DistributedOptimizer`, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from casync import adaptor
+from casync.adaptor import Average
+from casync.errors import InvalidArgumentError
+
+from .compression import Compression
+
+__all__ = ["Settings", "positive"]
+
+
+class Settings:
+    """Raises `InvalidArgumentError` for what cannot be, and before `init()`."""
+
+    def __init__(
+        self, compression: Any, topology: str | None, op: int, predivide: float, passes: int,
+        momentum: float | None, sparse_as_dense: bool, process_set: Any,
+    ) -> None:  # fmt: skip
+        self.passes = positive(passes)
+        if predivide != 1.0 and op != Average:
+            raise InvalidArgumentError("gradient_predivide_factor not supported with op != Average")
+        config = adaptor.session().config
+        # Compression.none is the default argument, so it stands for "not said"; the string says it.
+        given = None if compression is Compression.none else compression
+        self.rules = adaptor.rules_of(config.compression if given is None else given)
+        self.topology = config.topology if topology is None else topology
+        self.op = adaptor.resolve_op(op, None)
+        self.predivide = predivide
+        self.momentum = momentum
+        self.sparse_as_dense = sparse_as_dense
+        self.process_set = adaptor.checked(process_set)
+
+    @property
+    def takes_momentum(self) -> bool:
+        """Whether some codec takes over the optimizer's momentum."""
+        return any(adaptor.takes_momentum(codec) for _, codec in self.rules.pairs)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether some codec may keep residuals."""
+        return any(codec != "none" for _, codec in self.rules.pairs)
+
+
+def positive(passes: int) -> int:
+    if passes <= 0:
+        raise InvalidArgumentError("backward_passes_per_step must be > 0")
+    return passes
