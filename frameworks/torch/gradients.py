@@ -12,6 +12,7 @@ from casync.session import Session
 from .momentum import Momentum
 from .momentum import Terms as OptimizerTerms
 from .ops import dtype_name
+from .parameter_groups import Group, Groups
 from .parameter_names import numbered
 from .settings import Settings
 from .sparse import SparseHandle, submit_gradient, take_all, zeros_of
@@ -28,8 +29,8 @@ class Entry:
     """What is remembered of one parameter, so that its hook has one submit to do."""
 
     __slots__ = (
-        "contiguous", "delay", "dtype", "name", "numel", "param_group", "parameter", "registration", "session",
-        "sparse_dim", "tensor", "terms", "uncompressed",
+        "contiguous", "delay", "dtype", "group", "name", "numel", "param_group", "parameter", "registration",
+        "session", "sparse_dim", "tensor", "terms", "uncompressed",
     )  # fmt: skip
 
     def __init__(self, parameter: torch.nn.Parameter, param_group: int, name: str, tensor: str, delay: int) -> None:
@@ -37,7 +38,8 @@ class Entry:
         self.param_group = param_group
         self.name = name  # the user's
         self.tensor = tensor  # the session's
-        self.delay = delay  # backward passes until the gradient is submitted
+        self.delay = delay  # backward passes until the gradient is ready
+        self.group: Group | None = None  # whose gradients are submitted with this one
         # Of the gradient that was registered last; `session` is None before.
         self.session: Session | None = None
         self.registration = 0
@@ -64,13 +66,14 @@ class Gradients:
         """Backward passes that add up locally; a change counts from the next `wait` on."""
         self.entries: dict[torch.nn.Parameter, Entry] = {}
         self.handles: dict[torch.nn.Parameter, int | SparseHandle | None] = {}
-        """Of this step; None for a gradient that waits for further backward passes."""
+        """Of this step; None for a gradient that waits for further backward passes, or for its group."""
         self.is_distributed = bool(settings.process_set.included()) and self.session().size > 1
         """False in a world of one, and outside the process set: then there are no hooks."""
         self.momentum: Momentum | None = None
         if self.is_distributed and settings.takes_momentum:
             self.momentum = Momentum(optimizer, settings.momentum)
         self._claim = state.Claim() if settings.keeps_state else None
+        self._groups = Groups(settings.groups)
 
     def session(self) -> Session:
         return session_of(self._settings.process_set)
@@ -79,6 +82,8 @@ class Gradients:
         """Count backward passes from 0 again."""
         for entry in self.entries.values():
             entry.delay = self.passes
+            if entry.group is not None:
+                entry.group.ready = 0
 
     @property
     def is_under_way(self) -> bool:
@@ -92,7 +97,7 @@ class Gradients:
         added.
         """
         owner = self.session()
-        new = []
+        new: list[Entry] = []
         for g, group in enumerate(self._optimizer.param_groups):
             for i, parameter in enumerate(group["params"]):
                 if not parameter.requires_grad or parameter in self.entries:
@@ -101,17 +106,24 @@ class Gradients:
                 tensor = tensor_name(owner, OpKind.ALLREDUCE, name)
                 entry = Entry(parameter, g, name, tensor, self.passes)
                 self.entries[parameter] = entry
-                new.append(tensor)
+                new.append(entry)
                 parameter.register_post_accumulate_grad_hook(self._hook_of(entry))
+        for entry, joined in zip(new, self._groups.join([entry.parameter for entry in new]), strict=True):
+            entry.group = joined
         if new and self._claim is not None:
-            self._claim.take(owner, new)
+            self._claim.take(owner, [entry.tensor for entry in new])
 
     def _hook_of(self, entry: Entry) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
             if entry.delay <= 0:
                 raise AssertionError(_TOO_MANY_PASSES)
             entry.delay -= 1
-            self.handles[entry.parameter] = None if entry.delay else self._submit(entry)
+            if entry.delay == 0 and entry.group is None:
+                self.handles[entry.parameter] = self._submit(entry)
+                return
+            self.handles[entry.parameter] = None
+            if entry.delay == 0 and entry.group is not None and entry.group.completed():
+                self._submit_together(entry.group)
 
         return hook
 
@@ -129,7 +141,13 @@ class Gradients:
             if self.handles.get(parameter) is None:
                 self.handles[parameter] = self._submit(entry)
 
-    def _submit(self, entry: Entry) -> int | SparseHandle:
+    def _submit_together(self, group: Group) -> None:
+        """The last one wakes the runtime, which so finds all of them."""
+        for parameter in group.members:
+            is_last = parameter is group.members[-1]
+            self.handles[parameter] = self._submit(self.entries[parameter], wake=is_last)
+
+    def _submit(self, entry: Entry, *, wake: bool = True) -> int | SparseHandle:
         gradient = entry.parameter.grad
         owner = self.session()
         if gradient is None:
@@ -157,7 +175,7 @@ class Gradients:
         else:
             entry.contiguous = gradient = gradient.contiguous()
         pointer = gradient.data_ptr()
-        return owner.submit(entry.registration, pointer, pointer, gradient)
+        return owner.submit(entry.registration, pointer, pointer, gradient, wake=wake)
 
     @staticmethod
     def _tell_momentum(owner: Session, momentum: Momentum, entry: Entry) -> None:

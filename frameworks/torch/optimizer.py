@@ -16,7 +16,6 @@ import torch
 from casync import adaptor, state
 from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
 from casync.adaptor import Average
-from casync.errors import NotAvailableError
 
 from .compression import Compression
 from .gradients import Gradients
@@ -204,7 +203,7 @@ def DistributedOptimizer(
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: Any = None,
+    groups: int | list[list[torch.nn.Parameter]] | None = None,
     sparse_as_dense: bool = False,
     process_set: Any = global_process_set,
     *,
@@ -225,7 +224,10 @@ def DistributedOptimizer(
         op: Average, Sum, Min, Max or Product.
         gradient_predivide_factor: gradients are divided by it before they are summed and multiplied by it after: with
             Average.
-        num_groups, groups: not there yet; any value but the default is an error.
+        num_groups: deprecated, the same as `groups`.
+        groups: lists of parameters whose gradients are submitted together, when backward has reached all of a list;
+            others go alone. Or a number: all parameters in their order, in so many lists of equal length. Small
+            gradients are batched without it as well. Ranks need not give the same.
         sparse_as_dense: sparse gradients (of `Embedding(sparse=True)`) travel as dense tensors, with the codec that
             their name has. False: ranks exchange the elements that there are, uncompressed or in 16 bits, with Average
             or Sum. On all ranks a gradient must be sparse from the first step in which it is one anywhere.
@@ -237,13 +239,9 @@ def DistributedOptimizer(
 
     `init()` comes first. Call `step()` and the rest on one thread; hooks run on the thread that runs backward.
     """
-    if num_groups != 0 or groups is not None:
-        raise NotAvailableError(
-            "num_groups and groups are not there yet; leave them out: small gradients are batched anyway"
-        )
     settings = Settings(
-        compression, topology, op, gradient_predivide_factor, backward_passes_per_step, momentum, sparse_as_dense,
-        process_set,
+        compression, topology, op, gradient_predivide_factor, backward_passes_per_step, momentum, num_groups, groups,
+        sparse_as_dense, process_set,
     )  # fmt: skip
     names = names_of(optimizer, named_parameters)
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]

@@ -9,6 +9,7 @@ from casync.adaptor import Average
 from casync.errors import InvalidArgumentError
 
 from .compression import Compression
+from .parameter_groups import wanted_groups
 
 __all__ = ["Settings", "positive"]
 
@@ -18,11 +19,12 @@ class Settings:
 
     def __init__(
         self, compression: Any, topology: str | None, op: int, predivide: float, passes: int,
-        momentum: float | None, sparse_as_dense: bool, process_set: Any,
+        momentum: float | None, num_groups: int, groups: Any, sparse_as_dense: bool, process_set: Any,
     ) -> None:  # fmt: skip
         self.passes = positive(passes)
         if predivide != 1.0 and op != Average:
             raise InvalidArgumentError("gradient_predivide_factor not supported with op != Average")
+        self.groups = wanted_groups(num_groups, groups)
         config = adaptor.session().config
         # Compression.none is the default argument, so it stands for "not said"; the string says it.
         given = None if compression is Compression.none else compression

@@ -1,0 +1,89 @@
+"""Which gradients of an optimizer are submitted together: Horovod's `groups=` and `num_groups=`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from casync.errors import InvalidArgumentError
+
+__all__ = ["Group", "Groups", "wanted_groups"]
+
+Wanted = int | list[list[torch.Tensor]]
+"""How many groups, 0 for none; or the groups."""
+
+
+def wanted_groups(num_groups: int, groups: Any) -> Wanted:
+    """The two arguments as one. Raises `InvalidArgumentError` for what is neither a number nor lists of parameters."""
+    if num_groups != 0:
+        warnings.warn("Parameter `num_groups` has been replaced by `groups`", DeprecationWarning, stacklevel=4)
+        if groups is None:
+            groups = num_groups
+    if groups is None:
+        return 0
+    if isinstance(groups, int) and groups >= 0:
+        return groups
+    if not isinstance(groups, list) or not all(isinstance(group, list | tuple) for group in groups):
+        raise InvalidArgumentError(
+            f"groups should be a non-negative integer or a list of list of torch.Tensor, not {_brief(groups)}"
+        )
+    seen: set[torch.Tensor] = set()
+    for group in groups:
+        for parameter in group:
+            if not isinstance(parameter, torch.Tensor):
+                raise InvalidArgumentError(f"groups must consist of torch.Tensor, and holds {_brief(parameter)}")
+            if parameter in seen:
+                raise InvalidArgumentError(
+                    "A parameter can only appear once in groups. One of shape "
+                    f"{tuple(parameter.shape)} appears more than once"
+                )
+            seen.add(parameter)
+    return [list(group) for group in groups]
+
+
+def _brief(value: Any) -> str:
+    return repr(value) if isinstance(value, int | str) else f"a {type(value).__name__}"
+
+
+class Group:
+    """Parameters whose gradients are submitted when the last of them is there."""
+
+    __slots__ = ("members", "ready")
+
+    def __init__(self, members: Sequence[torch.nn.Parameter] = ()) -> None:
+        self.members = list(members)
+        self.ready = 0
+
+    def completed(self) -> bool:
+        """To be called once for each gradient; true with the last."""
+        self.ready += 1
+        return self.ready == len(self.members)
+
+
+class Groups:
+    """Those of one optimizer, as its parameters come in."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._number = wanted if isinstance(wanted, int) else 0
+        self._of: dict[torch.Tensor, Group] = {}
+        for listed in wanted if isinstance(wanted, list) else ():
+            group = Group()
+            self._of.update(dict.fromkeys(listed, group))
+
+    def join(self, new: Sequence[torch.nn.Parameter]) -> list[Group | None]:
+        """The group of each; None: it goes alone. A number of groups splits what comes first into equal parts."""
+        if self._number and new:
+            return self._split(new)
+        found = [self._of.get(parameter) for parameter in new]
+        for parameter, group in zip(new, found, strict=True):
+            if group is not None:
+                group.members.append(parameter)
+        return found
+
+    def _split(self, new: Sequence[torch.nn.Parameter]) -> list[Group | None]:
+        number, self._number = self._number, 0
+        ends = [len(new) * (i + 1) // number for i in range(number)]
+        groups = [Group(new[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+        return [group for group in groups for _ in group.members]
