@@ -39,6 +39,7 @@ from casync.errors import (
 )
 from casync.process_sets import ProcessSet
 
+from . import mpi_ops
 from .basics import (
     add_process_set,
     counters,
@@ -156,6 +157,7 @@ __all__ = [
     "local_size",
     "mpi_built",
     "mpi_enabled",
+    "mpi_ops",
     "mpi_threads_supported",
     "nccl_built",
     "plans",

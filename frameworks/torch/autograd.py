@@ -1,19 +1,33 @@
-"""Gradients of the blocking operations. Backward is collective: all ranks must run it, in one order."""
+"""Gradients of the blocking operations. Backward is collective: all ranks must run it, in one order.
+
+Classes have Horovod's names, under which they show in graphs; those for one tensor take its arguments in `apply`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from casync.adaptor import Average, Sum, session_of
+from casync.adaptor import Average, Sum, resolve_op, session_of
 from casync.errors import NotAvailableError
 
 from . import ops
+from .compression import Compression
 from .exchange import alltoall, alltoall_async
 from .scatter import gradient_factor, reducescatter
 from .waiting import synchronize
 
-__all__ = ["Allgather", "Allreduce", "Alltoall", "Broadcast", "Grouped", "Reducescatter", "check_differentiable"]
+__all__ = [
+    "HorovodAllgather",
+    "HorovodAllreduce",
+    "HorovodAlltoall",
+    "HorovodBroadcast",
+    "HorovodGroupedAllgather",
+    "HorovodGroupedAllreduce",
+    "HorovodGroupedReducescatter",
+    "HorovodReducescatter",
+    "check_differentiable",
+]
 
 
 def check_differentiable(op: int) -> None:
@@ -22,32 +36,35 @@ def check_differentiable(op: int) -> None:
         raise NotAvailableError("allreduce is differentiable for Sum and Average; call .detach() for the others")
 
 
-class Allreduce(torch.autograd.Function):
+class HorovodAllreduce(torch.autograd.Function):
     """Every rank's output depends on every rank's input alike, so the gradient is reduced as the tensor was."""
 
     @staticmethod
     def forward(
         ctx: Any,
         tensor: torch.Tensor,
+        average: bool | None,
         name: str | None,
-        compression: Any,
-        op: int,
-        scales: tuple[float, float],
+        op: int | None,
+        prescale_factor: float,
+        postscale_factor: float,
         process_set: Any,
-        topology: str | None,
+        compression: Any = Compression.none,
+        topology: str | None = None,
     ) -> torch.Tensor:
+        op = resolve_op(op, average)
         check_differentiable(op)
-        ctx.arguments = (op, *scales, process_set)
+        ctx.arguments = (op, prescale_factor, postscale_factor, process_set)
         ctx.topology = topology
         return ops.allreduce(tensor.detach(), None, name, compression, *ctx.arguments, topology=topology)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        mine = ops.allreduce(gradient, None, None, None, *ctx.arguments, topology=ctx.topology)
-        return mine, None, None, None, None, None, None
+        mine = ops.allreduce(gradient, None, None, Compression.none, *ctx.arguments, topology=ctx.topology)
+        return mine, None, None, None, None, None, None, None, None
 
 
-class Allgather(torch.autograd.Function):
+class HorovodAllgather(torch.autograd.Function):
     """This rank's rows are in every rank's output: their gradients are averaged (Horovod's convention, which fits a
     loss that is the mean over ranks), and its own rows cut out."""
 
@@ -66,7 +83,7 @@ class Allgather(torch.autograd.Function):
         return mean[begin : begin + ctx.rows[rank]], None, None
 
 
-class Broadcast(torch.autograd.Function):
+class HorovodBroadcast(torch.autograd.Function):
     """The root's tensor is every rank's output: the root receives the mean of the gradients, the others zeros."""
 
     @staticmethod
@@ -81,7 +98,7 @@ class Broadcast(torch.autograd.Function):
         return mean if ctx.is_root else mean.zero_(), None, None, None
 
 
-class Reducescatter(torch.autograd.Function):
+class HorovodReducescatter(torch.autograd.Function):
     """Every rank's rows of the input are in the owner's result, whose gradient therefore goes to all."""
 
     @staticmethod
@@ -89,21 +106,23 @@ class Reducescatter(torch.autograd.Function):
         ctx: Any,
         tensor: torch.Tensor,
         name: str | None,
-        compression: Any,
         op: int,
         process_set: Any,
-        scales: tuple[float, float],
+        prescale_factor: float,
+        postscale_factor: float,
+        compression: Any = Compression.none,
     ) -> torch.Tensor:
+        scales = (prescale_factor, postscale_factor)
         ctx.factor = gradient_factor(op, scales, process_set)
         ctx.process_set = process_set
         return reducescatter(tensor.detach(), name, compression, op, process_set, *scales)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return ops.allgather(gradient * ctx.factor, process_set=ctx.process_set), None, None, None, None, None
+        return ops.allgather(gradient * ctx.factor, process_set=ctx.process_set), None, None, None, None, None, None
 
 
-class Alltoall(torch.autograd.Function):
+class HorovodAlltoall(torch.autograd.Function):
     """Each row has gone to one rank, and its gradient comes back from there; rows that went nowhere have none."""
 
     @staticmethod
@@ -125,7 +144,7 @@ class Alltoall(torch.autograd.Function):
         return mine, None, None, None
 
 
-class Grouped(torch.autograd.Function):
+class _Grouped(torch.autograd.Function):
     """A grouped operation; the gradients of its floating-point tensors are one grouped operation too."""
 
     @staticmethod
@@ -141,3 +160,15 @@ class Grouped(torch.autograd.Function):
         given = [gradient for gradient, floating in zip(gradients, ctx.floating, strict=True) if floating]
         mine = iter(ctx.run_back(given))
         return None, None, *(next(mine) if floating else None for floating in ctx.floating)
+
+
+class HorovodGroupedAllreduce(_Grouped):
+    """Of `grouped_allreduce`."""
+
+
+class HorovodGroupedAllgather(_Grouped):
+    """Of `grouped_allgather`."""
+
+
+class HorovodGroupedReducescatter(_Grouped):
+    """Of `grouped_reducescatter`."""

@@ -97,9 +97,9 @@ def alltoall(
     Returns the tensor, and, if `splits` is given, how many of its rows came from each rank, as a tensor of int32.
     """
     if wants_gradient(tensor):
-        from .autograd import Alltoall
+        from .autograd import HorovodAlltoall
 
-        output, counts = Alltoall.apply(tensor, splits, name, process_set)
+        output, counts = HorovodAlltoall.apply(tensor, splits, name, process_set)
     else:
         output, counts = synchronize(_submit(tensor, splits, name, process_set, wake=False))
     return output if splits is None else (output, counts)

@@ -56,14 +56,6 @@ def _any_wants_gradient(tensors: Tensors) -> bool:
     return any(wants_gradient(tensor) for tensor in tensors)
 
 
-def _differentiable(
-    tensors: Tensors, run: Callable[[Tensors], list[torch.Tensor]], run_back: Callable[[Tensors], list[torch.Tensor]]
-) -> list[torch.Tensor]:
-    from .autograd import Grouped
-
-    return list(Grouped.apply(run, run_back, *tensors))
-
-
 # --- allreduce --------------------------------------------------------------------------------------------------------
 
 
@@ -99,12 +91,12 @@ def grouped_allreduce(
     op = resolve_op(op, average)
     scales = (prescale_factor, postscale_factor)
     if _any_wants_gradient(tensors):
-        from .autograd import check_differentiable
+        from .autograd import HorovodGroupedAllreduce, check_differentiable
 
         check_differentiable(op)
         run = _blocking(_submit_allreduce, name, op, scales, process_set, compression, in_place=False)
         run_back = _blocking(_submit_allreduce, None, op, scales, process_set, in_place=False)
-        return _differentiable(tensors, run, run_back)
+        return list(HorovodGroupedAllreduce.apply(run, run_back, *tensors))
     return synchronize(_submit_allreduce(tensors, name, op, scales, process_set, compression, in_place=False))  # type: ignore[no-any-return]
 
 
@@ -172,6 +164,8 @@ def grouped_allgather(
     """`allgather` of several tensors together; new tensors in the order given. Differentiable."""
     if not _any_wants_gradient(tensors):
         return synchronize(grouped_allgather_async(tensors, name, process_set))  # type: ignore[no-any-return]
+    from .autograd import HorovodGroupedAllgather
+
     kept = [tensor.shape[0] for tensor in tensors if tensor.is_floating_point()]
     begins: list[int] = []
 
@@ -187,7 +181,7 @@ def grouped_allgather(
         means = grouped_allreduce(gradients, op=Average, process_set=process_set)
         return [mean[begin : begin + rows] for mean, begin, rows in zip(means, begins, kept, strict=True)]
 
-    return _differentiable(tensors, run, run_back)
+    return list(HorovodGroupedAllgather.apply(run, run_back, *tensors))
 
 
 def grouped_allgather_async(tensors: Tensors, name: str | None = None, process_set: Any = global_process_set) -> int:
@@ -236,13 +230,14 @@ def grouped_reducescatter(
     scales = (prescale_factor, postscale_factor)
     if not _any_wants_gradient(tensors):
         return synchronize(_submit_reducescatter(tensors, name, op, scales, process_set, compression))  # type: ignore[no-any-return]
+    from .autograd import HorovodGroupedReducescatter
 
     def run_back(gradients: Tensors) -> list[torch.Tensor]:
         factor = gradient_factor(op, scales, process_set)
         return grouped_allgather([gradient * factor for gradient in gradients], process_set=process_set)
 
     run = _blocking(_submit_reducescatter, name, op, scales, process_set, compression)
-    return _differentiable(tensors, run, run_back)
+    return list(HorovodGroupedReducescatter.apply(run, run_back, *tensors))
 
 
 def grouped_reducescatter_async(

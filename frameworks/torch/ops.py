@@ -171,9 +171,9 @@ def allreduce(
     op = resolve_op(op, average)
     scales = (prescale_factor, postscale_factor)
     if wants_gradient(tensor):
-        from .autograd import Allreduce
+        from .autograd import HorovodAllreduce
 
-        return Allreduce.apply(tensor, name, compression, op, scales, process_set, topology)  # type: ignore[no-any-return]
+        return HorovodAllreduce.apply(tensor, None, name, op, *scales, process_set, compression, topology)  # type: ignore[no-any-return]
     handle = submit_allreduce(tensor, name, op, scales, process_set, compression, topology, in_place=False, wake=False)
     return synchronize(handle)  # type: ignore[no-any-return]
 
@@ -262,9 +262,9 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = 
     First dimensions may differ between ranks, and be 0; the others and the dtype must not.
     """
     if wants_gradient(tensor):
-        from .autograd import Allgather
+        from .autograd import HorovodAllgather
 
-        return Allgather.apply(tensor, name, process_set)  # type: ignore[no-any-return]
+        return HorovodAllgather.apply(tensor, name, process_set)  # type: ignore[no-any-return]
     return synchronize(submit_allgather(tensor, name, process_set, wake=False))  # type: ignore[no-any-return]
 
 
@@ -295,9 +295,9 @@ def broadcast(
     Differentiable.
     """
     if wants_gradient(tensor):
-        from .autograd import Broadcast
+        from .autograd import HorovodBroadcast
 
-        return Broadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-any-return]
+        return HorovodBroadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-any-return]
     handle = _submit_broadcast(tensor, root_rank, name, process_set, False, wake=False)
     return synchronize(handle)  # type: ignore[no-any-return]
 

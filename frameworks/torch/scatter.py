@@ -88,9 +88,9 @@ def reducescatter(
     """
     scales = (prescale_factor, postscale_factor)
     if wants_gradient(tensor):
-        from .autograd import Reducescatter
+        from .autograd import HorovodReducescatter
 
-        return Reducescatter.apply(tensor, name, compression, op, process_set, scales)  # type: ignore[no-any-return]
+        return HorovodReducescatter.apply(tensor, name, op, process_set, *scales, compression)  # type: ignore[no-any-return]
     return synchronize(submit_reducescatter(tensor, name, op, scales, process_set, compression, wake=False))  # type: ignore[no-any-return]
 
 

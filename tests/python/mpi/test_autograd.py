@@ -41,3 +41,23 @@ def test_broadcast(rank, size):
 def test_no_gradient_is_asked_for():
     with torch.no_grad():
         assert not hvd.allreduce(torch.ones(3, requires_grad=True)).requires_grad
+
+
+def test_horovods_functions_take_horovods_arguments(rank, size):
+    """And may return more gradients than there were arguments, where those are None."""
+    ops = hvd.mpi_ops
+    world = hvd.global_process_set
+    tensor = torch.ones(size, 2, requires_grad=True)
+    for result, factor in (
+        (ops.HorovodAllreduce.apply(tensor, None, "sum", hvd.Sum, 1.0, 2.0, world), 2 * size),
+        (ops.HorovodAllgather.apply(tensor, "all", world), 1),
+        (ops.HorovodBroadcast.apply(tensor, 0, "root", world), rank == 0),
+        (ops.HorovodAlltoall.apply(tensor, None, "turn", world)[0], 1),
+        (ops.HorovodReducescatter.apply(tensor, "part", hvd.Sum, world, 1.0, 3.0), 3 * size),
+    ):
+        tensor.grad = None
+        result.sum().backward()
+        assert type(result.grad_fn).__name__.startswith("Horovod")
+        assert torch.equal(tensor.grad, torch.full_like(tensor, float(factor))), result.grad_fn
+    grouped = hvd.grouped_allreduce([tensor], op=hvd.Sum)
+    assert "HorovodGroupedAllreduce" in str(grouped[0].grad_fn)

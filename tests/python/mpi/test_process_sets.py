@@ -66,14 +66,12 @@ def test_a_set_that_is_not_in_use(size):
 
 
 def test_removed_sets_are_gone_and_their_numbers_not_given_again(rank, size, sets, mine):
-    from casync.torch import basics
-
     handle = hvd.allreduce_async(torch.ones(3), name="last", op=hvd.Sum, process_set=mine)
     hvd.synchronize(handle)
     assert hvd.remove_process_set(sets[0]) is True
     assert hvd.remove_process_set(sets[0]) is False
     assert hvd.remove_process_set(hvd.global_process_set) is False
-    assert basics._get_process_set_ids_and_ranks() == {0: list(range(size)), 2: list(range(1, size, 2))}
+    assert hvd.mpi_ops._basics._get_process_set_ids_and_ranks() == {0: list(range(size)), 2: list(range(1, size, 2))}
     assert sets[0].process_set_id is None and sets[0].ranks == list(range(0, size, 2))
     if rank % 2 == 0:
         with pytest.raises(ValueError, match="process set 1, which was removed"):
@@ -138,7 +136,6 @@ def test_sets_are_added_only_where_that_was_announced(size, monkeypatch):
 
 
 def test_sets_given_to_init(rank, size):
-    from casync.torch import basics
 
     if size < 2:
         pytest.skip("a world of one has no smaller set")
@@ -150,7 +147,11 @@ def test_sets_given_to_init(rank, size):
             hvd.init(process_sets=[*wanted, duplicate], **TIMES)
         assert not hvd.is_initialized() and wanted[0].process_set_id is None
     hvd.init(process_sets=wanted, **TIMES)
-    assert basics._get_process_set_ids_and_ranks() == {0: list(range(size)), 1: [0], 2: list(range(1, size))}
+    assert hvd.mpi_ops._basics._get_process_set_ids_and_ranks() == {
+        0: list(range(size)),
+        1: [0],
+        2: list(range(1, size)),
+    }
     assert [one.process_set_id for one in wanted] == [1, 2]
     one = wanted[rank > 0]
     assert hvd.allreduce(torch.ones(4), op=hvd.Sum, process_set=one)[0] == len(one.ranks)

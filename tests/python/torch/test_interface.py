@@ -73,8 +73,26 @@ SIGNATURES = {
 }
 OTHERS = {
     "Average", "Sum", "Adasum", "Min", "Max", "Product", "Compression", "HorovodInternalError", "global_process_set",
-    "elastic",
+    "elastic", "mpi_ops",
 }  # fmt: skip
+# What Horovod has outside `mpi_ops`, and what it has there and not here.
+NOT_IN_MPI_OPS = {
+    "DistributedOptimizer", "SyncBatchNorm", "allgather_object", "broadcast_object", "broadcast_optimizer_state",
+    "broadcast_parameters", "elastic", "mpi_ops",
+}  # fmt: skip
+ONLY_IN_MPI_OPS = {"_basics"} | {
+    f"Horovod{name}"
+    for name in (
+        "Allgather",
+        "Allreduce",
+        "Alltoall",
+        "Broadcast",
+        "GroupedAllgather",
+        "GroupedAllreduce",
+        "GroupedReducescatter",
+        "Reducescatter",
+    )  # fmt: skip
+}
 
 MISSING = {"elastic"}
 """Take a name out when it is there."""
@@ -90,6 +108,28 @@ def test_everything_else_is_ours():
     ours = {name for name in hvd.__all__ if name not in SIGNATURES.keys() | OTHERS}
     errors = {name for name in ours if name.endswith("Error")}
     assert ours - errors == {"counters", "ddp_hook", "ddp_state", "plans"}
+
+
+def test_mpi_ops_has_what_horovods_has():
+    same = (SIGNATURES.keys() | OTHERS) - NOT_IN_MPI_OPS - MISSING
+    assert set(hvd.mpi_ops.__all__) == same | ONLY_IN_MPI_OPS
+    for name in same:
+        assert getattr(hvd.mpi_ops, name) is getattr(hvd, name)
+    for name in ONLY_IN_MPI_OPS - {"_basics"}:
+        assert issubclass(getattr(hvd.mpi_ops, name), torch.autograd.Function)
+
+
+def test_exceptions_are_where_horovod_has_them():
+    from casync.common import exceptions
+
+    assert exceptions.HorovodInternalError is hvd.HorovodInternalError
+    interrupt = exceptions.HostsUpdatedInterrupt(True)
+    assert isinstance(interrupt, RuntimeError) and interrupt.skip_sync is True
+    mismatch = exceptions.HorovodVersionMismatchError("torch", "2.9", "2.8")
+    assert isinstance(mismatch, ImportError)
+    assert (mismatch.name, mismatch.version, mismatch.installed_version) == ("torch", "2.9", "2.8")
+    assert str(mismatch) == exceptions.get_version_mismatch_message("torch", "2.9", "2.8")
+    assert "torch installed with version 2.8 but found version 2.9" in str(mismatch)
 
 
 @pytest.mark.parametrize("name", [name for name in SIGNATURES if name not in MISSING])
