@@ -17,12 +17,12 @@ import os
 import re
 import sys
 import traceback
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+from casync import forks
 from casync.config import Config, unread_variables
 from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
 from casync.logs import set_level
@@ -180,22 +180,6 @@ def _describe_exception(kind: type[BaseException], value: BaseException, trace: 
     return text + place
 
 
-class _Forked:
-    """What a child process finds in place of the core: its threads and connections stayed with the parent."""
-
-    def __init__(self, core: Any) -> None:
-        # Never destroyed here: that would join a thread which this process does not have.
-        import ctypes
-
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(core))
-
-    def __getattr__(self, name: str) -> Any:
-        raise CasyncError(
-            "this process was forked after init() and has no part in the session: use it in the parent only, or start "
-            "child processes with the spawn method and call init() there"
-        )
-
-
 class Session:
     """One rank's membership in one world.
 
@@ -259,8 +243,7 @@ class Session:
         self._hook = self._on_uncaught
         sys.excepthook = self._hook
         atexit.register(self.shutdown)
-        weak = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: Session._after_fork(weak))
+        forks.watch(self)
         _report().initialized()
 
     @staticmethod
@@ -428,7 +411,7 @@ class Session:
         self._is_open = False
         atexit.unregister(self.shutdown)
         self._unhook()
-        if not isinstance(self.core, _Forked):
+        if not isinstance(self.core, forks.Forked):
             self._report_unused_plans()
             self.core.shutdown()
         self.pending.clear()
@@ -489,13 +472,6 @@ class Session:
             self.core.abort(f"rank {self.rank}: {text}")
         except CasyncError:
             _LOG.exception("could not tell the other ranks")
-
-    @staticmethod
-    def _after_fork(weak: weakref.ref[Session]) -> None:
-        session = weak()
-        if session is not None and session._is_open:
-            session.core = _Forked(session.core)
-            session.pending.clear()
 
 
 def _report() -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -97,6 +98,7 @@ class Gradients:
         added.
         """
         owner = self.session()
+        hook = self._hook()
         new: list[Entry] = []
         for g, group in enumerate(self._optimizer.param_groups):
             for i, parameter in enumerate(group["params"]):
@@ -107,25 +109,35 @@ class Gradients:
                 entry = Entry(parameter, g, name, tensor, self.passes)
                 self.entries[parameter] = entry
                 new.append(entry)
-                parameter.register_post_accumulate_grad_hook(self._hook_of(entry))
+                parameter.register_post_accumulate_grad_hook(hook)
         for entry, joined in zip(new, self._groups.join([entry.parameter for entry in new]), strict=True):
             entry.group = joined
         if new and self._claim is not None:
             self._claim.take(owner, [entry.tensor for entry in new])
 
-    def _hook_of(self, entry: Entry) -> Callable[[torch.Tensor], None]:
+    def _hook(self) -> Callable[[torch.Tensor], None]:
+        """For every parameter. It holds none of them, and not this object, which does: torch's garbage collection does
+        not see through hooks, and a parameter in its own hook would never be freed, nor the session.
+        """
+        weak = weakref.ref(self)
+
         def hook(parameter: torch.Tensor) -> None:
-            if entry.delay <= 0:
-                raise AssertionError(_TOO_MANY_PASSES)
-            entry.delay -= 1
-            if entry.delay == 0 and entry.group is None:
-                self.handles[entry.parameter] = self._submit(entry)
-                return
-            self.handles[entry.parameter] = None
-            if entry.delay == 0 and entry.group is not None and entry.group.completed():
-                self._submit_together(entry.group)
+            gradients = weak()
+            if gradients is not None:
+                gradients._arrived(gradients.entries[parameter])  # type: ignore[index]
 
         return hook
+
+    def _arrived(self, entry: Entry) -> None:
+        if entry.delay <= 0:
+            raise AssertionError(_TOO_MANY_PASSES)
+        entry.delay -= 1
+        if entry.delay == 0 and entry.group is None:
+            self.handles[entry.parameter] = self._submit(entry)
+            return
+        self.handles[entry.parameter] = None
+        if entry.delay == 0 and entry.group is not None and entry.group.completed():
+            self._submit_together(entry.group)
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,52 @@
+"""Forks: what a child process finds in place of its parent's sessions."""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from casync.errors import CasyncError
+
+if TYPE_CHECKING:
+    from casync.session import Session
+
+__all__ = ["Forked", "watch"]
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class Forked:
+    """In place of the core, whose threads and connections stayed with the parent."""
+
+    def __init__(self, core: Any) -> None:
+        # Never destroyed here: that would join a thread which this process does not have.
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(core))
+
+    def __getattr__(self, name: str) -> Any:
+        raise CasyncError(
+            "this process was forked after init() and has no part in the session: use it in the parent only, or start "
+            "child processes with the spawn method and call init() there"
+        )
+
+
+def watch(session: Session) -> None:
+    """Have children find a `Forked` in `session`, if it is open when they are born."""
+    _sessions.add(session)
+    _register()
+
+
+@functools.cache
+def _register() -> None:
+    """Once: Python never forgets a function that it is to call."""
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    for session in _sessions:
+        if session.is_open:
+            session.core = Forked(session.core)
+            session.pending.clear()
