@@ -60,6 +60,7 @@ from .grouped import (
     grouped_reducescatter,
     grouped_reducescatter_async,
 )
+from .join import join
 from .ops import (
     allgather,
     allgather_async,
@@ -128,6 +129,7 @@ __all__ = [
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "mpi_built",
