@@ -73,6 +73,9 @@ struct CodecInfo {
   bool momentum = false;   ///< takes over the optimizer's momentum: lr, momentum and nesterov of a segment are told
 };
 
+/// Whether Adasum goes with it: payloads are the elements themselves, in their own dtype or cast to another.
+inline bool takes_adasum(const CodecInfo& info) { return info.identity || info.prescaled; }
+
 /// One contribution to a segment.
 struct Source {
   const void* data = nullptr;  ///< raw: elements of the gradient's dtype, already at the range's begin; else a payload
@@ -98,7 +101,8 @@ struct Segment {
   // Inputs. accumulated = sum over sources, in the order given, of (raw ? pre * value : D(payload)), in float32
   // (float64 for float64 gradients with an identity codec, exact integers for integer ones).
   std::span<const Source> sources;
-  ReduceOp op = ReduceOp::sum;  ///< sum, min, max, product; anything but sum only with an identity codec
+  ReduceOp op = ReduceOp::sum;  ///< sum; adasum, over the whole gradient, if takes_adasum(); min, max and product only
+                                ///< with an identity codec
   float pre = 1.0F;             ///< factor of raw sources
   float mid = 1.0F;             ///< factor of the accumulated value before it is encoded (1/N for a reencode mean)
   float post = 1.0F;            ///< factor of what is written to raw_out

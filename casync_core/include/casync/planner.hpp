@@ -163,9 +163,11 @@ struct Decision {
 ///   that gather; PS up to flat_limit_bytes; two_level when there are several hosts and one of them has several ranks;
 ///   ring as ring_from_bytes says; else PS.
 /// - K minimises the predicted time over 1..4N, within the limits on a partition's size.
+/// - Adasum needs the whole gradient of all ranks at one place: direct or PS, with K = 1.
 /// - The first owner is chosen so that the most loaded member owns as little as possible.
 /// Throws InvalidArgument, naming tensor, dtype or op, and remedy, for a codec on an integer dtype or on Min, Max or
-/// Product, for Adasum, for an unknown codec or topology, and for a topology that cannot carry the codec.
+/// Product, for Adasum of integers, by ring or two_level, or with a codec that is no cast, for an unknown codec or
+/// topology, and for a topology that cannot carry the codec.
 Decision plan_gradient(const PlanRequest& request);
 
 /// Throws InvalidArgument, with what is known, unless `text` can be the compression of a signature: a codec's spec,

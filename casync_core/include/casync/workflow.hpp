@@ -97,6 +97,7 @@ struct WorkflowRequest {
   Shape shape;  ///< of the gradient; of an allgather and an alltoall, of the output
   DType dtype = DType::float32;
   const Codec* codec = nullptr;
+  ReduceOp op = ReduceOp::sum;  ///< says only whether a part of the gradient can be reduced without the rest
   Topology topology = Topology::direct;
   std::uint32_t partitions = 1;
   std::uint32_t first_owner = 0;

@@ -99,8 +99,9 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
                                                        const std::vector<std::int64_t>& splits, bool settles) const {
   // A world of one is the identity (rule R9), in the gradient's own precision.
   const auto codec = make_codec(host_of_.size() == 1 ? "none" : verdict.plan.codec);
+  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   const bool compressible = reduces(signature.kind) && is_floating(signature.dtype) &&
-                            (signature.op == ReduceOp::average || signature.op == ReduceOp::sum);
+                            (sums || (signature.op == ReduceOp::adasum && takes_adasum(codec->info())));
   if (!codec->info().identity && !compressible) {
     throw CorruptPayload(detail::concat("a verdict that tensor ", verdict.name, " goes with codec ", codec->info().spec,
                                         ", which cannot carry it"));
@@ -110,6 +111,7 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   request.shape = signature.shape;
   request.dtype = signature.dtype;
   request.codec = codec.get();
+  request.op = signature.op;
   request.topology = verdict.plan.topology;
   request.partitions = verdict.plan.partitions;
   request.first_owner = verdict.plan.first_owner;

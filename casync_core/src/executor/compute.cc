@@ -20,11 +20,11 @@ struct Factors {
 
 /// Where the mean's 1/N goes (R4): before the first encode for prescaled codecs, before the owner's encode for the
 /// others, and for uncompressed data into the final merge, together with the user's factors. A codec that averages by
-/// itself takes none.
+/// itself takes none. Adasum has no mean; a factor common to all contributions is one of its result as well.
 Factors factors_of(const CodecInfo& codec, const Signature& signature, const Task& task, std::uint32_t members) {
   const bool average = signature.op == ReduceOp::average;
   const float user = signature.prescale * signature.postscale;
-  const auto n = static_cast<float>(members);
+  const auto n = signature.op == ReduceOp::adasum ? 1.0F : static_cast<float>(members);  // it is no sum
   Factors factors;
   if (!reduces(signature.kind)) return factors;
   if (codec.identity) {
@@ -88,7 +88,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   segment.role = task.role;
   segment.round = task.round;
   segment.sources = job.sources;
-  segment.op = identity && signature.op != ReduceOp::average ? signature.op : ReduceOp::sum;
+  segment.op = signature.op != ReduceOp::average && (identity || task.final) ? signature.op : ReduceOp::sum;
   segment.pre = factors.pre;
   segment.mid = factors.mid;
   segment.post = factors.post;

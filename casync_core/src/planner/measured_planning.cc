@@ -77,6 +77,9 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
       throw InvalidArgument(
           detail::concat("it has ", fixed->partitions, " partitions, and there can be ", kPartitionLimit));
     }
+    if (fixed->partitions > 1 && signature.op == ReduceOp::adasum) {
+      throw InvalidArgument(detail::concat("it has ", fixed->partitions, " partitions, and op Adasum takes 1"));
+    }
     check_topology(options, *fixed, signature);
     Signature as_fixed = signature;
     as_fixed.compression = fixed->codec;

@@ -19,6 +19,9 @@ struct Gradient {
   std::optional<Topology> topology;  ///< as named
 };
 
+/// Then every rank's whole gradient goes to one place (request.cc).
+bool is_adasum(const Gradient& gradient) { return gradient.request.signature.op == ReduceOp::adasum; }
+
 double payload_of(const Gradient& gradient, const Codec& codec) {
   const Signature& signature = gradient.request.signature;
   double bytes = 0;
@@ -51,7 +54,7 @@ Topology route_for(const Gradient& gradient, const Codec& codec, double payload)
   const CodecInfo& info = codec.info();
   const PlannerOptions& options = gradient.request.options;
   if (info.rounds.front() == Aggregation::gather || payload <= options.direct_limit_bytes) return Topology::direct;
-  if (info.rounds.size() > 1 || info.averages) return Topology::parameter_server;
+  if (info.rounds.size() > 1 || info.averages || is_adasum(gradient)) return Topology::parameter_server;
   const bool shared = gradient.world.hosts > 1 && gradient.world.most_ranks > 1;
   if (shared && payload > options.flat_limit_bytes) return Topology::two_level;
   const bool merges = info.rounds.front() == Aggregation::reduce;
@@ -66,8 +69,8 @@ Alternative price(const Gradient& gradient, const Codec& codec) {
   const Topology topology = route_for(gradient, codec, payload);
   const bool mergeable = info.rounds.front() == Aggregation::reduce;
   const CodecCost cost = request.costs.of(info.spec);
-  const PartitionRange range =
-      partition_range(request.options, gradient.world.members, gradient.raw, payload, info.whole);
+  const PartitionRange range = partition_range(request.options, gradient.world.members, gradient.raw, payload,
+                                               info.whole || is_adasum(gradient));
   const auto seconds_of = [&](std::uint32_t partitions) {
     const Route route{topology, request.host_of, partitions};
     return info.identity ? predict_original(route, request.costs, gradient.raw)

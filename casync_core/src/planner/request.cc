@@ -52,15 +52,37 @@ std::optional<Topology> parse_topology(const PlanRequest& request) {
       detail::concat("tensor ", request.name, ": topology '", text, "' is not known; known: ", known));
 }
 
-/// Why this gradient cannot be compressed at all, or nothing.
-std::optional<std::string> obstacle(const Signature& signature) {
+/// Why this gradient cannot be compressed with `codec`, or nothing.
+std::optional<std::string> obstacle(const Signature& signature, const CodecInfo& codec) {
+  if (codec.identity) return std::nullopt;
   if (!is_floating(signature.dtype)) {
-    return detail::concat("its dtype is ", name_of(signature.dtype), ", and codecs take floating-point gradients only");
+    return detail::concat("its dtype is ", name_of(signature.dtype),
+                          ", and codecs take floating-point gradients only; use compression=\"none\" for it");
   }
-  if (signature.op != ReduceOp::average && signature.op != ReduceOp::sum) {
-    return detail::concat("its op is ", name_of(signature.op), ", and codecs carry Average and Sum only");
+  if (signature.op == ReduceOp::adasum && !takes_adasum(codec)) {
+    return "its op is Adasum, which goes with casts alone; use compression \"none\", \"fp16\" or \"bf16\" for it";
+  }
+  const bool carried =
+      signature.op == ReduceOp::average || signature.op == ReduceOp::sum || signature.op == ReduceOp::adasum;
+  if (!carried) {
+    return detail::concat("its op is ", name_of(signature.op),
+                          ", and codecs carry Average and Sum only; use compression=\"none\" for it");
   }
   return std::nullopt;
+}
+
+/// Adasum needs the dot products of whole gradients, so one rank must have all of them.
+void check_adasum(const PlanRequest& request, std::optional<Topology> topology) {
+  const Signature& signature = request.signature;
+  if (!is_floating(signature.dtype)) {
+    throw InvalidArgument(detail::concat("tensor ", request.name, ": op Adasum takes float32, float64, float16 and ",
+                                         "bfloat16, not ", name_of(signature.dtype), "; use Sum or Average"));
+  }
+  if (topology == Topology::ring || topology == Topology::two_level) {
+    throw InvalidArgument(detail::concat("tensor ", request.name, ": op Adasum takes the whole gradient of all ranks ",
+                                         "at one place, which topology ", name_of(*topology),
+                                         " does not bring there; use topology \"ps\" or \"auto\""));
+  }
 }
 
 }  // namespace
@@ -109,22 +131,19 @@ bool takes_momentum(std::string_view text) {
 
 Asked parse_request(const PlanRequest& request) {
   const Signature& signature = request.signature;
-  if (signature.op == ReduceOp::adasum) {
-    throw InvalidArgument(detail::concat("tensor ", request.name, ": op Adasum is not available; use Average or Sum"));
-  }
   Asked asked;
   asked.topology = parse_topology(request);
+  if (signature.op == ReduceOp::adasum) check_adasum(request, asked.topology);
   const auto none = make_codec("none");
-  const auto why_not = obstacle(signature);
   const auto always = parse_always(signature.compression);
   const std::string_view compression = always.value_or(signature.compression);
   asked.always = always.has_value();
   auto specs = parse_auto(compression);
   if (!specs) {
     const auto codec = compression.empty() ? none : make_codec(compression);
-    if (why_not && !codec->info().identity) {
-      throw InvalidArgument(detail::concat("tensor ", request.name, " cannot be compressed with ", codec->info().spec,
-                                           ": ", *why_not, "; use compression=\"none\" for it"));
+    if (const auto why_not = obstacle(signature, codec->info())) {
+      throw InvalidArgument(
+          detail::concat("tensor ", request.name, " cannot be compressed with ", codec->info().spec, ": ", *why_not));
     }
     asked.codecs = {codec};
     return asked;
@@ -134,7 +153,7 @@ Asked parse_request(const PlanRequest& request) {
   if (specs->empty()) specs = usual_candidates(signature.dtype);
   for (const std::string& spec : *specs) {
     const auto codec = make_codec(spec);
-    if (!codec->info().identity && !why_not) asked.codecs.push_back(codec);
+    if (!codec->info().identity && !obstacle(signature, codec->info())) asked.codecs.push_back(codec);
   }
   return asked;
 }

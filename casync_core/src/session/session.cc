@@ -193,8 +193,9 @@ void check(const std::string& name, const Signature& signature, int size) {
   if (signature.kind == OpKind::reducescatter && !sums) {
     refuse("a reducescatter goes with Average and Sum, not with ", name_of(signature.op));
   }
-  if (signature.kind == OpKind::allreduce && !sums && (signature.prescale != 1.0F || signature.postscale != 1.0F)) {
-    refuse("prescale and postscale factors go with Average and Sum, not with ", name_of(signature.op));
+  const bool scales = sums || signature.op == ReduceOp::adasum;
+  if (signature.kind == OpKind::allreduce && !scales && (signature.prescale != 1.0F || signature.postscale != 1.0F)) {
+    refuse("prescale and postscale factors go with Average, Sum and Adasum, not with ", name_of(signature.op));
   }
 }
 

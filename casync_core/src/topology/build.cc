@@ -34,6 +34,11 @@ void check_codec(const WorkflowRequest& request) {
     throw InvalidArgument(detail::concat("codec ", info.spec, " has ", info.rounds.size(), " rounds, which topology ",
                                          name_of(request.topology), " does not carry; use topology \"ps\""));
   }
+  if (request.op == ReduceOp::adasum && (!at_once || request.partitions > 1)) {
+    throw InvalidArgument(detail::concat("op Adasum takes the whole gradient of all ranks at one place, which ",
+                                         request.partitions, " partitions over topology ", name_of(request.topology),
+                                         " do not; plan it with topology \"ps\" and partitions=1"));
+  }
 }
 
 }  // namespace

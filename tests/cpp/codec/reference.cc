@@ -114,6 +114,26 @@ void write(std::byte* array, std::size_t i, DType dtype, double value) {
   }
 }
 
+std::vector<double> adasum(const std::vector<std::vector<double>>& contributions) {
+  const auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+    return sum;
+  };
+  if (contributions.size() == 1) return contributions[0];
+  std::vector<std::vector<double>> next;
+  for (std::size_t i = 0; i + 1 < contributions.size(); i += 2) {
+    const std::vector<double>& a = contributions[i];
+    const std::vector<double>& b = contributions[i + 1];
+    const double x = dot(a, a) == 0 ? 1 : 1 - dot(a, b) / dot(a, a) / 2;
+    const double y = dot(b, b) == 0 ? 1 : 1 - dot(a, b) / dot(b, b) / 2;
+    std::vector<double>& pair = next.emplace_back(a.size());
+    for (std::size_t e = 0; e < a.size(); ++e) pair[e] = x * a[e] + y * b[e];
+  }
+  if (contributions.size() % 2 == 1) next.push_back(contributions.back());
+  return adasum(next);
+}
+
 std::vector<std::pair<std::int64_t, std::int64_t>> onebit_groups(Shape shape) {
   std::vector<std::pair<std::int64_t, std::int64_t>> groups;
   const std::int64_t numel = shape.numel();

@@ -19,6 +19,9 @@ void write(std::byte* array, std::size_t i, DType dtype, double value);
 /// The value of a float16 (`mantissa` = 10 bits, `exponent` = 5) or bfloat16 (7, 8) nearest to `value`, ties to even.
 double round_to(double value, int mantissa, int exponent);
 
+/// Adasum of vectors of one length: a tree in their order, in which who has no partner goes up as it is.
+std::vector<double> adasum(const std::vector<std::vector<double>>& contributions);
+
 /// onebit: the groups of a gradient as [begin, end).
 std::vector<std::pair<std::int64_t, std::int64_t>> onebit_groups(Shape shape);
 

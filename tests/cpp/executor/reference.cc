@@ -25,7 +25,7 @@ double combine(double a, double b, ReduceOp op, DType dtype) {
       return a * b;
     case ReduceOp::average:
     case ReduceOp::sum:
-    case ReduceOp::adasum:
+    case ReduceOp::adasum:  // has its own way
       break;
   }
   if (dtype == DType::boolean) return a != 0 || b != 0 ? 1 : 0;
@@ -40,7 +40,7 @@ double finish(double sum, const Signature& signature, std::size_t members) {
   if (!is_floating(signature.dtype)) return average ? std::trunc(sum / static_cast<double>(members)) : sum;
   if (signature.dtype == DType::float64) return average ? sum / static_cast<double>(members) : sum;
   const float mean = average ? 1.0F / static_cast<float>(members) : 1.0F;
-  if (signature.op != ReduceOp::average && signature.op != ReduceOp::sum) return sum;
+  if (signature.op == ReduceOp::min || signature.op == ReduceOp::max || signature.op == ReduceOp::product) return sum;
   return static_cast<double>(static_cast<float>(sum) * (mean * (signature.prescale * signature.postscale)));
 }
 
@@ -70,6 +70,7 @@ TensorReference::TensorReference(const VirtualTensor& tensor, std::vector<std::u
     request.shape = signature.shape;
     request.dtype = signature.dtype;
     request.codec = codec_.get();
+    request.op = signature.op;
     request.topology = tensor.plan.topology;
     request.partitions = tensor.plan.partitions;
     request.first_owner = tensor.plan.first_owner;
@@ -111,7 +112,8 @@ Source TensorReference::slice(const Blob& payload, const Range& range, int round
 Blob TensorReference::compute(const Part& part, void* out) {
   const Signature& signature = tensor_.signature;
   const CodecInfo& info = codec_->info();
-  const auto n = static_cast<float>(host_of_.size());
+  const bool adasum = signature.op == ReduceOp::adasum;
+  const auto n = adasum ? 1.0F : static_cast<float>(host_of_.size());
   const bool average = signature.op == ReduceOp::average;
   const Shape& shape = part.gradient.numel() > 0 ? part.gradient : signature.shape;
   Blob payload(part.encodes ? codec_->bound(shape, signature.dtype, part.range, part.round) : 0);
@@ -125,6 +127,7 @@ Blob TensorReference::compute(const Part& part, void* out) {
   segment.role = part.role;
   segment.round = static_cast<std::uint8_t>(part.round);
   segment.sources = part.sources;
+  if (adasum && part.final) segment.op = ReduceOp::adasum;
   segment.world = static_cast<std::uint32_t>(host_of_.size());
   if (info.prescaled) {
     segment.pre = 1.0F / n;
@@ -225,7 +228,9 @@ Blob TensorReference::reduce(const std::vector<Blob>& inputs) {
     case OpKind::allreduce:
       if (compressed_ && inputs.size() > 1 && !settled_ && codec_->agreed() > 0 && tensor_.signature.shape.numel() > 0)
         settle(inputs);
-      if (!compressed_) {
+      if (!compressed_ && tensor_.signature.op == ReduceOp::adasum) {
+        out = adasum(inputs);
+      } else if (!compressed_) {
         out = allreduce_plain(inputs);
       } else if (inputs.size() == 1) {
         out = solo(inputs);
@@ -280,6 +285,22 @@ Blob TensorReference::allreduce_plain(const std::vector<Blob>& inputs) const {
       reference::write(out.data(), i, dtype, finish(sum, signature, n));
     }
   }
+  return out;
+}
+
+/// Near the result: what is added up in another order may differ in the last bits of a double.
+Blob TensorReference::adasum(const std::vector<Blob>& inputs) const {
+  const Signature& signature = tensor_.signature;
+  const auto numel = static_cast<std::size_t>(signature.shape.numel());
+  std::vector<std::vector<double>> contributions;
+  for (const Blob& input : inputs) {
+    auto& values = contributions.emplace_back(numel);
+    for (std::size_t i = 0; i < numel; ++i) values[i] = reference::read(input.data(), i, signature.dtype);
+  }
+  const std::vector<double> result = reference::adasum(contributions);
+  Blob out(inputs[0].size());
+  for (std::size_t i = 0; i < numel; ++i)
+    reference::write(out.data(), i, signature.dtype, finish(result[i], signature, inputs.size()));
   return out;
 }
 

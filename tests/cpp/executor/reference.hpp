@@ -61,6 +61,7 @@ class TensorReference {
   Source slice(const Blob& payload, const Range& range, int round) const;
 
   Blob allreduce_plain(const std::vector<Blob>& inputs) const;
+  Blob adasum(const std::vector<Blob>& inputs) const;
   Blob solo(const std::vector<Blob>& inputs);
   void owned(const std::vector<Blob>& inputs, const std::vector<Blob>& payloads, const Range& range,
              std::uint32_t owner, Blob& out);

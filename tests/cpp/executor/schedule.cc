@@ -29,6 +29,8 @@ Signature signature_of(Dice& dice, const Distributions& from, const Shape& shape
   signature.shape = shape;
   signature.dtype = dice.one_of(identity ? from.uncompressed : from.compressed);
   signature.op = dice.chance(70) ? ReduceOp::average : ReduceOp::sum;
+  if (is_floating(signature.dtype) && takes_adasum(make_codec(codec)->info()) && dice.chance(from.adasum))
+    signature.op = ReduceOp::adasum;
   if (identity && dice.chance(from.odd_op)) {
     signature.op = dice.one_of(std::vector<ReduceOp>{ReduceOp::min, ReduceOp::max, ReduceOp::product});
     if (signature.op == ReduceOp::product && signature.dtype != DType::float64) signature.op = ReduceOp::max;
@@ -55,6 +57,10 @@ GradientPlan plan_of(Dice& dice, const Signature& signature, int size, const std
     const bool small = bytes <= 4096 || info.rounds.front() == Aggregation::gather;
     plan.topology = small ? Topology::direct : Topology::parameter_server;
     if (small) plan.partitions = 1;
+  }
+  if (signature.op == ReduceOp::adasum) {
+    plan.partitions = 1;
+    if (plan.topology != Topology::direct) plan.topology = Topology::parameter_server;
   }
   return plan;
 }
@@ -332,10 +338,10 @@ std::string Distributions::print() const {
       << list_of(batch_bytes) << "\nlink bytes/s" << list_of(bytes_per_second) << ", latency ns" << list_of(latency)
       << ", jitter ns" << list_of(jitter) << "\nnotice ns" << list_of(notice) << "\nspread ns" << list_of(spread)
       << ", one rank late ns" << list_of(late) << "\nper cent: all tiny " << small << ", other kinds " << other_kind
-      << ", scattered " << scattered << ", odd ops " << odd_op << ", in place " << in_place << ", scaled " << scaled
-      << ", NaN or Inf " << nonfinite << ", same order " << same_order << ", global coordinator " << global_policy
-      << ", disagreement " << disagree << ", join " << join << ", shutdown at the end " << leave << ", faults "
-      << faults << ", ticks " << ticks << '\n';
+      << ", scattered " << scattered << ", Adasum " << adasum << ", odd ops " << odd_op << ", in place " << in_place
+      << ", scaled " << scaled << ", NaN or Inf " << nonfinite << ", same order " << same_order
+      << ", global coordinator " << global_policy << ", disagreement " << disagree << ", join " << join
+      << ", shutdown at the end " << leave << ", faults " << faults << ", ticks " << ticks << '\n';
   return out.str();
 }
 

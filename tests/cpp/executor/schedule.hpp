@@ -59,6 +59,7 @@ struct Distributions {
   int small = 15;       ///< schedules of nothing but tiny gradients, sent directly
   int other_kind = 12;  ///< tensors that are an allgather, a broadcast, a barrier or an alltoall
   int scattered = 12;   ///< sums and means that leave each rank with its own rows only, of codecs that can
+  int adasum = 10;      ///< floats, uncompressed or cast
   int odd_op = 10;      ///< uncompressed tensors with Min, Max or Product
   int in_place = 60;
   int scaled = 10;      ///< with prescale and postscale

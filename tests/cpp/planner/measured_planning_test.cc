@@ -238,6 +238,13 @@ TEST_F(MeasuredPlanningTest, AFixedPlanThatCannotBeIsRefusedByName) {
     options.fixed["a"].partitions = partitions;
     EXPECT_THROW(MeasuredPlanning::check(options, "a", open), InvalidArgument) << partitions;
   }
+  Signature adasum = gradient_of(1 << 20);
+  adasum.op = ReduceOp::adasum;
+  options.fixed["a"] = {};
+  options.fixed["a"].partitions = 2;
+  EXPECT_THROW(MeasuredPlanning::check(options, "a", adasum), InvalidArgument);
+  options.fixed["a"].partitions = 1;
+  EXPECT_NO_THROW(MeasuredPlanning::check(options, "a", adasum));
   EXPECT_NO_THROW(MeasuredPlanning::check(options, "b", open));
 }
 

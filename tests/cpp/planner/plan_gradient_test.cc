@@ -113,9 +113,52 @@ TEST_F(PlanTest, OpsThatNoCodecCarriesAreRefusedByName) {
     signature.compression = "none";
     EXPECT_EQ(refusal(signature), "");
   }
-  Signature adasum = gradient_of(kLarge);
-  adasum.op = ReduceOp::adasum;
-  EXPECT_TRUE(says(refusal(adasum), "Adasum"));
+}
+
+TEST_F(PlanTest, AdasumGoesWholeToOnePlace) {
+  for (const char* compression : {"none", "fp16", "bf16", "auto", "auto(onebit, fp16)"}) {
+    for (const std::int64_t numel : {1, 4096, 1 << 16, 16 << 20}) {
+      for (const auto& hosts : {separate_hosts(4), shared_hosts(2, 3)}) {
+        host_of = hosts;
+        Signature signature = gradient_of(numel, compression);
+        signature.op = ReduceOp::adasum;
+        const GradientPlan chosen = plan(signature).plan;
+        EXPECT_EQ(chosen.partitions, 1U);
+        EXPECT_EQ(chosen.topology, numel == 1 ? Topology::direct : Topology::parameter_server);
+        EXPECT_TRUE(takes_adasum(make_codec(chosen.codec)->info())) << chosen.codec;
+      }
+    }
+  }
+}
+
+TEST_F(PlanTest, OwnersOfAdasumTakeTurns) {
+  Signature signature = gradient_of(kLarge);
+  signature.op = ReduceOp::adasum;
+  std::vector<std::uint32_t> owners;
+  for (int tensor = 0; tensor < 4; ++tensor) {
+    const Decision decision = plan(signature);
+    owners.push_back(decision.plan.first_owner);
+    load = decision.load;
+  }
+  std::ranges::sort(owners);
+  EXPECT_EQ(owners, (std::vector<std::uint32_t>{0, 1, 2, 3}));
+}
+
+TEST_F(PlanTest, AdasumRefusesByName) {
+  Signature signature = gradient_of(kLarge);
+  signature.op = ReduceOp::adasum;
+  signature.dtype = DType::int64;
+  EXPECT_TRUE(says(refusal(signature), "conv1.weight: op Adasum") && says(refusal(signature), "not int64"));
+  signature.dtype = DType::float64;
+  EXPECT_EQ(refusal(signature), "");
+  for (const char* topology : {"ring", "two_level"}) {
+    signature.topology = topology;
+    EXPECT_TRUE(says(refusal(signature), topology) && says(refusal(signature), "\"ps\"")) << refusal(signature);
+  }
+  signature.topology = "direct";
+  EXPECT_EQ(refusal(signature), "");
+  signature.compression = "onebit";
+  EXPECT_TRUE(says(refusal(signature), "onebit: its op is Adasum") && says(refusal(signature), "\"fp16\""));
 }
 
 TEST_F(PlanTest, AutoLeavesUncompressedWhatNoCodecCarries) {

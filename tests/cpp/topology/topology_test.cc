@@ -231,6 +231,15 @@ TEST(Topology, RefusesWhatNoRouteCarries) {
     request.kind = OpKind::reducescatter;
     EXPECT_THROW(build_workflow(request), InvalidArgument) << codec->info().spec;
   }
+  const auto none = make_codec("none");
+  WorkflowRequest adasum = Job{2, 1, Topology::parameter_server, "", {0, 1}}.request(*none);
+  adasum.op = ReduceOp::adasum;
+  EXPECT_NO_THROW(build_workflow(adasum));
+  adasum.partitions = 2;
+  EXPECT_THROW(build_workflow(adasum), InvalidArgument);
+  adasum.partitions = 1;
+  adasum.topology = Topology::ring;
+  EXPECT_THROW(build_workflow(adasum), InvalidArgument);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "casync/error.hpp"
+#include "codec/cpu/adasum.hpp"
 
 namespace casync::codec {
 namespace {
@@ -62,15 +63,8 @@ class BlockCodec::Pass {
   Pass(const BlockCodec& codec, Segment& segment, Scratch& own)
       : codec_(codec), segment_(segment), own_(own), dtype_(static_cast<std::size_t>(segment.dtype)) {
     bool in_place = false;
-    own_.cursors.clear();
-    for (const Source& source : segment.sources) {
-      in_place |= source.raw && source.data == segment.raw_out;
-      if (source.raw)
-        own_.cursors.push_back({static_cast<const float*>(source.data), segment.pre, nullptr, nullptr});
-      else
-        own_.cursors.push_back({nullptr, 1.0F, static_cast<const std::byte*>(source.data),
-                                static_cast<const std::byte*>(source.data) + source.bytes});
-    }
+    for (const Source& source : segment.sources) in_place |= source.raw && source.data == segment.raw_out;
+    rewind();
     const std::size_t out_bytes = static_cast<std::size_t>(segment.range.size()) * size_of(segment.dtype);
     stream_ = segment.raw_out != nullptr && out_bytes >= kStreamBytes && !in_place;
     stream_directly_ = stream_ && reinterpret_cast<std::uintptr_t>(segment.raw_out) % 64 == 0 &&
@@ -80,20 +74,10 @@ class BlockCodec::Pass {
 
   void run() {
     CASYNC_CHECK(!segment_.sources.empty() || segment_.range.size() == 0, codec_.info().spec, ": no sources");
-    for (std::int64_t begin = segment_.range.begin; begin < segment_.range.end;) {
-      const std::int64_t limit = std::min(begin + codec_.block(), segment_.range.end);
-      const std::int64_t end = codec_.cut(segment_.shape, limit);
-      CASYNC_CHECK(end > begin, codec_.info().spec, ": ", limit, " is not on a boundary");
-      const BlockJob job{segment_, {begin, end}, stream_payload_};
-      const float* result = accumulate(job);
-      float factor = segment_.mid;
-      if (encodes()) {
-        result = encode(job, result);
-        factor = 1.0F;
-      }
-      if (segment_.raw_out != nullptr) deliver(job, result, factor);
-      begin = end;
-    }
+    if (segment_.op == ReduceOp::adasum)
+      run_adasum();
+    else
+      run_sum();
     for (std::size_t i = 0; i < segment_.sources.size(); ++i) {
       const auto left = static_cast<std::size_t>(own_.cursors[i].payload_end - own_.cursors[i].payload);
       if (left != 0)
@@ -123,6 +107,58 @@ class BlockCodec::Pass {
   /// The codec's merge to `out`, past the caches if that is raw_out and large.
   void merge(const BlockJob& job, std::span<MergeSource> sources, float* out) {
     segment_.nonfinite |= codec_.merge(job, sources, out, stream_directly_ && out == raw_out(job));
+  }
+
+  void run_sum() {
+    for (std::int64_t begin = segment_.range.begin; begin < segment_.range.end;) {
+      const std::int64_t limit = std::min(begin + codec_.block(), segment_.range.end);
+      const std::int64_t end = codec_.cut(segment_.shape, limit);
+      CASYNC_CHECK(end > begin, codec_.info().spec, ": ", limit, " is not on a boundary");
+      const BlockJob job{segment_, {begin, end}, stream_payload_};
+      finish(job, accumulate(job));
+      begin = end;
+    }
+  }
+
+  void run_adasum() {
+    const auto read = [&](const Range& block, double* values) {
+      if (block.begin == segment_.range.begin) rewind();
+      read_apart({segment_, block, stream_payload_}, values);
+    };
+    const auto write = [&](const Range& block, const double* values) {
+      std::copy_n(values, block.size(), own_.accumulated);
+      finish({segment_, block, stream_payload_}, own_.accumulated);
+    };
+    Adasum::run(segment_.sources.size(), segment_.range, read, write);
+  }
+
+  /// All sources from the segment's first element on.
+  void rewind() {
+    own_.cursors.clear();
+    for (const Source& source : segment_.sources) {
+      const auto* const bytes = static_cast<const std::byte*>(source.data);
+      if (source.raw)
+        own_.cursors.push_back({static_cast<const float*>(source.data), segment_.pre, nullptr, nullptr});
+      else
+        own_.cursors.push_back({nullptr, 1.0F, bytes, bytes + source.bytes});
+    }
+  }
+
+  /// The values of a block of each source, one source after the other.
+  void read_apart(const BlockJob& job, double* values) {
+    for (std::size_t i = 0; i < segment_.sources.size(); ++i) {
+      if (segment_.sources[i].raw)
+        kernels_.load_raw[dtype_](raw_source(job, i), segment_.pre, nullptr, own_.decoded, job.range.size());
+      else
+        codec_.merge(job, {&own_.cursors[i], 1}, own_.decoded, false);
+      values = std::copy_n(own_.decoded, job.range.size(), values);
+    }
+  }
+
+  /// Steps 2 and 3 of a block.
+  void finish(const BlockJob& job, const float* accumulated) {
+    const float* const result = encodes() ? encode(job, accumulated) : accumulated;
+    if (segment_.raw_out != nullptr) deliver(job, result, encodes() ? 1.0F : segment_.mid);
   }
 
   /// Step 1: the sum over the sources, in order.
@@ -192,8 +228,9 @@ void BlockCodec::run(std::span<Segment> segments) const {
     segment.payload_bytes = 0;
     segment.nonfinite = false;
     if (run_otherwise(segment)) continue;
-    CASYNC_CHECK(segment.op == ReduceOp::sum && is_floating(segment.dtype), info().spec, " cannot do ",
-                 name_of(segment.op), " of ", name_of(segment.dtype));
+    const bool sums = segment.op == ReduceOp::sum || (segment.op == ReduceOp::adasum && takes_adasum(info()));
+    CASYNC_CHECK(sums && is_floating(segment.dtype), info().spec, " cannot do ", name_of(segment.op), " of ",
+                 name_of(segment.dtype));
     Pass(*this, segment, scratch()).run();
   }
 }

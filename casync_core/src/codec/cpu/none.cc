@@ -6,12 +6,13 @@
 #include <type_traits>
 
 #include "casync/error.hpp"
+#include "codec/cpu/adasum.hpp"
 #include "codec/cpu/block_codec.hpp"
 #include "codec/cpu/codecs.hpp"
 
 /// `none`: the payload is the gradient's own bytes. Sums of float32 and of 16-bit floats take the blocks' path (float32
-/// accumulator, one rounding); everything else (float64, integers, bool, min, max, product) is done here element by
-/// element.
+/// accumulator, one rounding), and their Adasum too; everything else (float64, integers, bool, min, max, product) is
+/// done here element by element.
 namespace casync::codec {
 namespace {
 
@@ -130,6 +131,29 @@ void merge_elements(Segment& segment) {
   if (!segment.payload.empty()) segment.payload_bytes = count * size;
 }
 
+/// Of float64; the blocks' path would round to float32.
+void merge_adasum(Segment& segment) {
+  CASYNC_CHECK(segment.payload.empty() && segment.pre == 1.0F, "none: Adasum is delivered by who merges it");
+  const Factor factor(segment.mid * segment.post);
+  const auto bytes = [](std::int64_t elements) { return static_cast<std::size_t>(elements) * sizeof(double); };
+  const auto read = [&](const Range& block, double* values) {
+    const std::size_t begin = bytes(block.begin - segment.range.begin);
+    for (const Source& source : segment.sources) {
+      std::memcpy(values, static_cast<const std::byte*>(source.data) + begin, bytes(block.size()));
+      values += block.size();
+    }
+  };
+  const auto write = [&](const Range& block, const double* values) {
+    auto* out = static_cast<std::byte*>(segment.raw_out) + bytes(block.begin - segment.range.begin);
+    for (std::int64_t i = 0; i < block.size(); ++i, out += sizeof(double)) {
+      const double value = factor.apply(values[i]);
+      segment.nonfinite |= !std::isfinite(value);
+      std::memcpy(out, &value, sizeof value);
+    }
+  };
+  Adasum::run(segment.sources.size(), segment.range, read, write);
+}
+
 class None final : public BlockCodec {
  public:
   None() {
@@ -164,10 +188,11 @@ class None final : public BlockCodec {
   }
 
   bool run_otherwise(Segment& segment) const override {
-    CASYNC_CHECK(segment.op != ReduceOp::average && segment.op != ReduceOp::adasum, "none cannot do ",
-                 name_of(segment.op), " within a segment");
+    const bool adasum = segment.op == ReduceOp::adasum;
+    CASYNC_CHECK(segment.op != ReduceOp::average && (!adasum || is_floating(segment.dtype)), "none cannot do ",
+                 name_of(segment.op), " of ", name_of(segment.dtype), " within a segment");
     CASYNC_CHECK(!segment.sources.empty() || segment.range.size() == 0, "none: no sources");
-    const bool sum = segment.op == ReduceOp::sum;
+    const bool sum = segment.op == ReduceOp::sum || adasum;
     switch (segment.dtype) {
       case DType::float32:
         return sum ? false : (merge_elements<Plain<float>>(segment), true);
@@ -176,7 +201,7 @@ class None final : public BlockCodec {
       case DType::bfloat16:
         return sum ? false : (merge_elements<Sixteen<2>>(segment), true);
       case DType::float64:
-        return merge_elements<Plain<double>>(segment), true;
+        return adasum ? merge_adasum(segment) : merge_elements<Plain<double>>(segment), true;
       case DType::int8:
         return merge_elements<Plain<std::int8_t>>(segment), true;
       case DType::int16:
