@@ -159,12 +159,14 @@ def allreduce(
         average: deprecated; True is `op=Average`, False is `op=Sum`.
         name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
         compression: a codec (`Compression.onebit()`, "onebit"), or codecs by name as in `DistributedOptimizer`; float
-            tensors with Sum and Average.
-        op: Average (default), Sum, Min, Max or Product. Average of integers truncates towards zero.
-        prescale_factor: multiplies the tensor before it is summed; with Sum and Average.
-        postscale_factor: multiplies the result; with Sum and Average.
+            tensors with Sum and Average. With Adasum "fp16" and "bf16".
+        op: Average (default), Sum, Adasum, Min, Max or Product. Average of integers truncates towards zero; Adasum is
+            for float tensors, and takes any number of ranks.
+        prescale_factor: multiplies the tensor before it is summed; with Sum, Average and Adasum.
+        postscale_factor: multiplies the result; with Sum, Average and Adasum.
         process_set: the ranks that take part; all by default.
-        topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
+        topology: "auto", "direct", "ps", "ring" or "two_level", of which Adasum takes the first three; None takes
+            `Config.topology`.
 
     Differentiable for Sum and Average. Uncompressed, the result is the sum in rank order for "direct" and "ps".
     """

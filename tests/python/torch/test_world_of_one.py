@@ -49,8 +49,14 @@ def test_op_and_average():
         hvd.allreduce(tensor)
     with pytest.raises(ValueError, match="op=17 is not one of Average, Sum"):
         hvd.allreduce(tensor, op=17)
-    with pytest.raises(ValueError, match="Adasum"):
-        hvd.allreduce(tensor, op=hvd.Adasum)
+
+
+def test_adasum_of_one_is_the_tensor():
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        tensor = torch.linspace(-3, 3, 5000).to(dtype)
+        assert torch.equal(hvd.allreduce(tensor, op=hvd.Adasum), tensor)
+    with pytest.raises(ValueError, match="op Adasum takes float32, float64, float16 and bfloat16, not int64"):
+        hvd.allreduce(torch.ones(3, dtype=torch.int64), op=hvd.Adasum)
 
 
 def test_what_cannot_be_synchronised_is_refused_by_name():
