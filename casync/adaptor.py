@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ from casync.config import Config
 from casync.errors import InvalidArgumentError
 from casync.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.rules import Rules
-from casync.session import HANDLE_BITS, Session
+from casync.session import HANDLE_BITS, Session, everyone
 
 __all__ = [
     "DTYPES",
@@ -104,7 +104,14 @@ class _Default:
         self.lock = threading.Lock()
         self.session: Session | None = None
         self.sets: ProcessSets | None = None
-        self.opened = 0  # every rank opens as often, so this is a tag that all ranks share
+        # How often each world was opened, by its ranks: they share this number, whatever other ranks have done.
+        self.opened: dict[tuple[int, ...], int] = {}
+
+    def next_tag(self, peers: Sequence[int] | None) -> int:
+        ranks = everyone(os.environ) if peers is None else tuple(peers)
+        tag = self.opened.get(ranks, 0)
+        self.opened[ranks] = tag + 1
+        return tag
 
 
 _default = _Default()
@@ -115,7 +122,7 @@ def init(comm: Any = None, process_sets: Any = None, **settings: Any) -> None:
 
     Args:
         comm: None for all ranks that MPI started, or a list of their ranks, this one among them, or an mpi4py
-            communicator.
+            communicator. Ranks that are not in it need not call.
         process_sets: a list of `ProcessSet` for operations among some of the ranks, the same on all ranks; or
             "dynamic", to add them later: it sets HOROVOD_DYNAMIC_PROCESS_SETS=1.
         settings: fields of `casync.config.Config`, which win over the environment.
@@ -132,8 +139,7 @@ def init(comm: Any = None, process_sets: Any = None, **settings: Any) -> None:
         if _default.session is not None:
             return
         config = Config.from_environment(os.environ, **settings)
-        tag, _default.opened = _default.opened, _default.opened + 1
-        opened = Session(config, tag=tag, peers=peers)
+        opened = Session(config, tag=_default.next_tag(peers), peers=peers)
         sets = ProcessSets(opened, GLOBAL_PROCESS_SET)
         GLOBAL_PROCESS_SET.mpi_comm = comm if is_communicator(comm) else None
         try:

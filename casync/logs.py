@@ -1,10 +1,13 @@
-"""The level of the logger `casync`, as `CASYNC_LOG_LEVEL` sets it."""
+"""The logger `casync`: its level, as `CASYNC_LOG_LEVEL` sets it, and warnings about what takes long."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
+from collections.abc import Iterator
 
-__all__ = ["set_level"]
+__all__ = ["set_level", "warning_after"]
 
 _LEVELS = {"TRACE": 5, "FATAL": logging.CRITICAL}
 
@@ -23,3 +26,16 @@ def set_level(name: str) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(levelname)s: %(message)s"))
         logger.addHandler(handler)
+
+
+@contextlib.contextmanager
+def warning_after(seconds: float, text: str) -> Iterator[None]:
+    """Log `text`, once, if what is done within takes longer."""
+    timer = threading.Timer(seconds, logging.getLogger("casync").warning, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()

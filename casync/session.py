@@ -25,10 +25,10 @@ from typing import Any
 from casync import forks
 from casync.config import Config, unread_variables
 from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
-from casync.logs import set_level
+from casync.logs import set_level, warning_after
 from casync.plan import GradientPlan, PlanError, read_plans
 
-__all__ = ["HANDLE_BITS", "Session", "World", "call_site", "started_by_mpi"]
+__all__ = ["HANDLE_BITS", "Session", "World", "call_site", "everyone", "started_by_mpi"]
 
 HANDLE_BITS = 48
 """Above these a handle has the number of its session."""
@@ -90,6 +90,15 @@ class World:
     def _across(self) -> list[int]:
         local_rank = self.local_rank
         return [rank for rank in range(self.size) if self._local_rank_of(rank) == local_rank]
+
+
+def everyone(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """The ranks of MPI's world, in which the first call must be made on all of them; (0,) without MPI."""
+    if not started_by_mpi(environ):
+        return (0,)
+    from casync import mpi
+
+    return tuple(range(mpi.load().world_size()))
 
 
 def started_by_mpi(environ: Mapping[str, str]) -> bool:
@@ -185,7 +194,8 @@ class Session:
 
     Args:
         config: settings; None reads the environment.
-        tag: tells sessions of one process apart. The k-th session of every rank must have the same tag.
+        tag: tells sessions of the same peers apart. The k-th session that a rank has with these peers must have the
+            same tag on all of them.
         peers: ranks of MPI's world that form this one, in order; None: all. This process must be among them.
         number: the upper 16 bits of its handles, so that those of several sessions of this process are told apart.
         environ: where the launcher's variables are looked up.
@@ -226,7 +236,13 @@ class Session:
         """Names of tensors whose codec state `casync.load_state` has put there, for an optimizer to come."""
         self._given_plans = _read_plan_file(self.config.plan_file)
         self._has_failed = False
-        transport, self.world = self._connect(environ, tag, peers)
+        after, who = self.config.stall_warning_s, "all ranks of the job" if peers is None else f"ranks {list(peers)}"
+        with warning_after(
+            after,
+            f"init() has waited {after:g} s for others: {who} must call it with the same comm=, and the first init() "
+            "in a process returns when all processes of the job have initialised MPI",
+        ):
+            transport, self.world = self._connect(environ, tag, peers)
         # Imported here, so that settings, errors and the launcher work without the compiled module.
         from casync import _core
 

@@ -1,0 +1,94 @@
+"""init(comm=[...]): worlds of some ranks, one after another, of which the other ranks need not know."""
+
+import logging
+import time
+from pathlib import Path
+
+import casync.torch as hvd
+import pytest
+import torch
+
+LIMITS = {"timeout_s": 20.0, "stall_warning_s": 10.0}
+
+
+@pytest.fixture(autouse=True)
+def none_open(world, rank, size):
+    """Each test opens its own worlds, and leaves one of all ranks."""
+    hvd.shutdown()
+    yield
+    hvd.init(**LIMITS)
+
+
+def live(ranks: list[int] | None, **settings) -> None:
+    """One world from init() to shutdown(), on its ranks."""
+    hvd.init(comm=ranks, **LIMITS, **settings)
+    members = ranks or list(range(hvd.size()))
+    assert hvd.size() == len(members)
+    mine = members[hvd.rank()]
+    assert hvd.allgather_object(mine) == members
+    assert hvd.allreduce(torch.full((5000,), float(mine)), op=hvd.Sum)[0] == sum(members)
+    hvd.barrier()
+    hvd.shutdown()
+
+
+def test_ranks_skip_the_worlds_that_they_are_not_in(rank, size):
+    some = list(range(size - 1)) or [0]
+    for _ in range(3):
+        if rank in some:
+            live(some)
+    live(None)
+
+
+def test_worlds_that_overlap(rank, size):
+    """Each rank has a history of its own."""
+    for ranks in ([0], [0, 1], [1, 2], [2, 0], [2], [1, 2], [0, 1, 2], None, [1], [0, 1], None):
+        members = [member for member in ranks if member < size] if ranks else None
+        if members is None or rank in members:
+            live(members)
+
+
+def test_all_ranks_by_their_numbers_are_all_ranks(rank, size):
+    for turn in range(4):
+        live(None if (rank + turn) % 2 else list(range(size)))
+
+
+def test_worlds_with_process_sets(rank, size):
+    if size < 3:
+        pytest.skip("needs a set in a world that is not all ranks")
+    for ranks in ([0, 1], [1, 2], None, [1, 2]):
+        if ranks is None or rank in ranks:
+            live(ranks, process_sets=[hvd.ProcessSet([1])])
+
+
+def test_a_world_without_this_rank_is_refused_and_costs_nothing(rank, size):
+    if size < 2:
+        pytest.skip("a world of one is refused as such")
+    others = [other for other in range(size) if other != rank]
+    with pytest.raises(ValueError, match=f"must be distinct ranks .* with this one, {rank}"):
+        hvd.init(comm=others)
+    assert not hvd.is_initialized()
+    for ranks in ([0, 1], None):
+        if ranks is None or rank in ranks:
+            live(ranks)
+
+
+def test_init_says_that_it_waits_for_others(rank, size, tmp_path):
+    if size < 2:
+        pytest.skip("a world of one waits for nobody")
+    hvd.init(**LIMITS)
+    told = Path(hvd.broadcast_object(str(tmp_path / "told")))
+    hvd.barrier()
+    hvd.shutdown()
+    if rank == 0:
+        handler = logging.FileHandler(told, delay=True)
+        logging.getLogger("casync").addHandler(handler)
+        hvd.init(timeout_s=20.0, stall_warning_s=0.1)
+        logging.getLogger("casync").removeHandler(handler)
+        handler.close()
+        assert "init() has waited 0.1 s for others: all ranks of the job must call it" in told.read_text()
+    else:
+        while not told.exists():
+            time.sleep(0.01)
+        hvd.init(**LIMITS)
+    hvd.barrier()
+    hvd.shutdown()
