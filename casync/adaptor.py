@@ -20,7 +20,8 @@ from casync.config import Config
 from casync.errors import InvalidArgumentError
 from casync.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.rules import Rules
-from casync.session import HANDLE_BITS, Session, everyone
+from casync.session import HANDLE_BITS, Session
+from casync.world import everyone
 
 __all__ = [
     "DTYPES",

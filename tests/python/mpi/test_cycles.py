@@ -10,7 +10,8 @@ import casync.torch as hvd
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from casync.session import Session, started_by_mpi
+from casync.session import Session
+from casync.world import started_by_mpi
 
 LIMITS = {"timeout_s": 20.0, "stall_warning_s": 10.0}
 LISTEN = "0A"

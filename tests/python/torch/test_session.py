@@ -10,7 +10,8 @@ import torch
 
 from casync.config import Config, unread_variables
 from casync.errors import CasyncError, InvalidArgumentError
-from casync.session import Session, World, call_site, started_by_mpi
+from casync.session import Session, call_site
+from casync.world import World, started_by_mpi
 
 # --- the world -------------------------------------------------------------------------------------------------------
 
