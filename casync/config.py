@@ -8,7 +8,6 @@ An argument wins over a `CASYNC_` variable, which wins over Horovod's name for i
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,15 +15,13 @@ from typing import Any, TypeVar
 from casync.errors import InvalidArgumentError
 from casync.rules import read_table
 
-__all__ = ["Config", "unread_variables"]
+__all__ = ["Config"]
 
 _T = TypeVar("_T")
 
 NEVER_SECONDS = 1e9
 """Longer than any operation may wait."""
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
-# What casyncrun and horovodrun tell a rank about its place.
-_OF_THE_LAUNCHER = re.compile(r"HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE)|HOSTNAME|CONTROLLER|CPU_OPERATIONS)")
 
 
 def _setting(default: _T, variable: str, parse: Callable[[str], _T], **horovod: Callable[[str], _T | None]) -> _T:
@@ -204,13 +201,3 @@ class Config:
                 path += ".{rank}"
             options["event_log"] = path.replace("{rank}", str(rank))
         return options
-
-
-def unread_variables(environ: Mapping[str, str]) -> list[str]:
-    """Horovod's variables in `environ` that have no effect here."""
-    read = {name for item in dataclasses.fields(Config) for name in item.metadata["variables"]}
-    return sorted(
-        name
-        for name in environ
-        if name.startswith("HOROVOD_") and name not in read and not _OF_THE_LAUNCHER.fullmatch(name)
-    )

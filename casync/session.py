@@ -22,8 +22,8 @@ from dataclasses import asdict
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from casync import forks
-from casync.config import Config, unread_variables
+from casync import forks, horovod_variables
+from casync.config import Config
 from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
 from casync.logs import set_level, warning_after
 from casync.plan import GradientPlan, PlanError, read_plans
@@ -123,8 +123,6 @@ class Session:
         self.config = Config.from_environment(environ) if config is None else config
         self.tag = tag
         set_level(self.config.log_level)
-        if unread := unread_variables(environ):
-            _LOG.debug("these variables of Horovod's have no effect in CaSync: %s", ", ".join(unread))
         self.registrations: dict[Any, int] = {}
         """What adaptors have defined so far: their own key -> the core's registration."""
         self.shortcuts: dict[str, tuple[Any, int]] = {}
@@ -149,6 +147,8 @@ class Session:
             "in a process returns when all processes of the job have initialised MPI",
         ):
             transport, self.world = self._connect(environ, tag, peers)
+        if self.world.rank == 0 and number == 0:
+            horovod_variables.tell(environ)
         # Imported here, so that settings, errors and the launcher work without the compiled module.
         from casync import _core
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from casync import horovod_variables as why
 from casync.config import LOG_LEVELS, NEVER_SECONDS
 
 __all__ = ["FLAGS", "Effect", "Flag", "Nothing", "Own", "Refused", "Variable", "manual"]
@@ -108,12 +109,10 @@ def _list(metavar: str, **more: Any) -> Mapping[str, Any]:
     return {"metavar": metavar, "action": "append", **more}
 
 
-_PLANNER = Nothing("the planner measures links and codecs by itself; CASYNC_PLAN=explain shows what it chose")
-_NO_CYCLE = Nothing("there are no cycles: a tensor goes when it is ready")
-_NO_CUDA = Nothing("this version computes and sends on the CPU")
-_NO_GLOO = Nothing("ranks reach each other over MPI; CASYNC_PEER_TIMEOUT_SECONDS is how long one may be silent")
+_PLANNER = Nothing(why.PLANNER)
+_NO_CUDA = Nothing(why.NO_CUDA)
 _ELASTIC = Refused("jobs have a fixed number of ranks; save with casync.save_state and start again with another -np")
-_TIMESTAMPS = Nothing("messages go through Python's logger `casync`: its handlers decide what stands before a line")
+_TIMESTAMPS = Nothing(why.TIMESTAMPS)
 
 FLAGS: tuple[Flag, ...] = (
     # The job.
@@ -233,8 +232,8 @@ FLAGS: tuple[Flag, ...] = (
         "mpi",
         "library_options.binding_args",
     ),
-    Flag(("--mpi",), Nothing("there is no other controller than MPI"), "", _SWITCH, "mpi", "controller.mpi"),
-    Flag(("--gloo",), Nothing("there is no other controller than MPI"), "", _SWITCH, "mpi", "controller.gloo"),
+    Flag(("--mpi",), Nothing(why.ONLY_MPI), "", _SWITCH, "mpi", "controller.mpi"),
+    Flag(("--gloo",), Nothing(why.ONLY_MPI), "", _SWITCH, "mpi", "controller.gloo"),
     Flag(
         ("--jsrun",),
         Nothing("mpirun or srun start the ranks, whichever is found"),
@@ -246,7 +245,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("--tcp",), Nothing("between hosts there is only TCP"), "", _SWITCH, "mpi"),
     Flag(
         ("--mpi-threads-disable",),
-        Nothing("CaSync needs all of MPI's thread support (MPI_THREAD_MULTIPLE)"),
+        Nothing(why.THREADS),
         "",
         _EITHER,
         "mpi",
@@ -306,16 +305,16 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("--torus-allreduce",), _PLANNER, "", _EITHER, "tuning", "params.torus_allreduce"),
     Flag(
         ("--fusion-threshold-mb",),
-        Nothing("nothing is copied into a fusion buffer: small tensors that are ready share a message"),
+        Nothing(why.NO_FUSION),
         "",
         _takes("MB", float),
         "tuning",
         "params.fusion_threshold_mb",
     ),
-    Flag(("--cycle-time-ms",), _NO_CYCLE, "", _takes("MS", float), "tuning", "params.cycle_time_ms"),
+    Flag(("--cycle-time-ms",), Nothing(why.NO_CYCLE), "", _takes("MS", float), "tuning", "params.cycle_time_ms"),
     Flag(
         ("--cache-capacity",),
-        Nothing("what ranks agreed on about a tensor is kept for the whole session, without a limit"),
+        Nothing(why.NO_CACHE),
         "",
         _takes("N", int),
         "tuning",
@@ -344,14 +343,19 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("--num-nccl-streams",), _NO_CUDA, "", _takes("N", int), "tuning", "library_options.num_nccl_streams"),
     Flag(
         ("--thread-affinity",),
-        Nothing("threads are not pinned; CASYNC_WORKER_THREADS is how many there are"),
+        Nothing(why.AFFINITY),
         "",
         _takes("CORES"),
         "tuning",
         "library_options.thread_affinity",
     ),
     Flag(
-        ("--gloo-timeout-seconds",), _NO_GLOO, "", _takes("S", float), "tuning", "library_options.gloo_timeout_seconds"
+        ("--gloo-timeout-seconds",),
+        Nothing(why.NO_GLOO),
+        "",
+        _takes("S", float),
+        "tuning",
+        "library_options.gloo_timeout_seconds",
     ),
     # Elastic jobs.
     Flag(("--min-np", "--min-num-proc"), _ELASTIC, "", _takes("N", int), "elastic", "elastic.min_num_proc"),

@@ -1,14 +1,17 @@
 """Where the world comes from, what the settings are, and how a program's end reaches the other ranks."""
 
+import dataclasses
 import gc
 import sys
 import weakref
+from pathlib import Path
 
 import casync.torch as hvd
 import pytest
 import torch
 
-from casync.config import Config, unread_variables
+from casync import horovod_variables
+from casync.config import Config
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.session import Session, call_site
 from casync.world import World, started_by_mpi
@@ -83,10 +86,53 @@ def test_horovods_variables_where_they_mean_something(environ, expected):
     assert Config.from_environment(environ) == expected
 
 
-def test_horovods_other_variables_are_listed_for_debugging():
-    """What a launcher says of a rank's place is not a setting."""
-    environ = {"HOROVOD_CYCLE_TIME": "5", "HOROVOD_LOCAL_RANK": "0", "HOROVOD_CONTROLLER": "mpi", "HOME": "/"}
-    assert unread_variables(environ | {"HOROVOD_LOG_LEVEL": "debug"}) == ["HOROVOD_CYCLE_TIME"]
+def test_horovods_other_variables_have_one_line_per_reason():
+    """None for what a launcher says of a rank's place, what builds Horovod, and what asks for what is so anyway."""
+    environ = {
+        "HOROVOD_CYCLE_TIME": "5", "HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": "log.csv",
+        "HOROVOD_FUSION_THRESHOLD": "0", "HOROVOD_CONTROLLER": "mpi", "HOROVOD_LOG_LEVEL": "debug",
+        "HOROVOD_LOCAL_RANK": "0", "HOROVOD_GPU_OPERATIONS": "NCCL", "HOME": "/",
+    }  # fmt: skip
+    assert horovod_variables.remarks(environ) == [
+        "HOROVOD_CYCLE_TIME: no effect: there are no cycles: a tensor goes when it is ready",
+        "HOROVOD_AUTOTUNE, HOROVOD_AUTOTUNE_LOG: no effect: the planner measures links and codecs by itself; "
+        "CASYNC_PLAN=explain shows what it chose",
+    ]
+
+
+def test_rank_0_says_once_what_has_no_effect(monkeypatch, caplog):
+    monkeypatch.setenv("HOROVOD_CACHE_CAPACITY", "4096")
+    for _ in range(3):
+        hvd.init()
+        hvd.shutdown()
+    said = [record.getMessage() for record in caplog.records if "HOROVOD_" in record.getMessage()]
+    assert len(said) == 1 and said[0].startswith("HOROVOD_CACHE_CAPACITY: no effect: what ranks agreed on")
+
+
+# All that a user sets for Horovod's runtime and diagnostics.
+HOROVODS = """
+    FUSION_THRESHOLD CYCLE_TIME CACHE_CAPACITY HIERARCHICAL_ALLREDUCE HIERARCHICAL_ALLGATHER TORUS_ALLREDUCE
+    BATCH_D2D_MEMCOPIES NUM_NCCL_STREAMS DISABLE_GROUP_FUSION ENABLE_ASYNC_COMPLETION ENABLE_XLA_OPS
+    DYNAMIC_PROCESS_SETS ADASUM_MPI_CHUNK_SIZE CPU_OPERATIONS CONTROLLER CCL_CACHE GLOO_IFACE GLOO_TIMEOUT_SECONDS
+    MPI_THREADS_DISABLE THREAD_AFFINITY DISABLE_NVTX_RANGES TIMELINE TIMELINE_MARK_CYCLES STALL_CHECK_DISABLE
+    STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS LOG_LEVEL LOG_HIDE_TIME AUTOTUNE AUTOTUNE_LOG
+    AUTOTUNE_WARMUP_SAMPLES AUTOTUNE_STEPS_PER_SAMPLE AUTOTUNE_BAYES_OPT_MAX_SAMPLES AUTOTUNE_GAUSSIAN_PROCESS_NOISE
+""".split()
+
+
+def test_every_variable_of_horovods_is_read_or_answered():
+    read = {name for item in dataclasses.fields(Config) for name in item.metadata["variables"]}
+    assert not read & horovod_variables.WITHOUT_EFFECT.keys()
+    theirs = {name for name in read if name.startswith("HOROVOD_")} | horovod_variables.WITHOUT_EFFECT.keys()
+    assert theirs == {f"HOROVOD_{name}" for name in HOROVODS}
+
+
+def test_the_manual_has_the_current_table_of_variables(tmp_path):
+    page = Path(__file__).parents[3] / "docs" / "launcher.md"
+    copy = tmp_path / "launcher.md"
+    copy.write_bytes(page.read_bytes())
+    horovod_variables.main(copy)
+    assert copy.read_text() == page.read_text(), "run `python -m casync.horovod_variables docs/launcher.md`"
 
 
 @pytest.mark.parametrize(("variable", "value"), [

@@ -1,0 +1,113 @@
+"""Horovod's environment variables in one table: those that `casync.config` reads, and why others have no effect.
+
+The table of the manual is made from it:
+
+    python -m casync.horovod_variables docs/launcher.md     # writes the table into the page
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from casync.config import Config
+
+__all__ = ["WITHOUT_EFFECT", "manual", "remarks", "tell"]
+
+BEGIN, END = "<!-- variables: begin -->\n", "<!-- variables: end -->\n"
+
+PLANNER = "the planner measures links and codecs by itself; CASYNC_PLAN=explain shows what it chose"
+NO_FUSION = "nothing is copied into a fusion buffer: small tensors that are ready share a message"
+NO_CYCLE = "there are no cycles: a tensor goes when it is ready"
+NO_CACHE = "what ranks agreed on about a tensor is kept for the whole session, without a limit"
+NO_CUDA = "this version computes and sends on the CPU"
+NO_TENSORFLOW = "it concerns TensorFlow, for which there is no adaptor yet"
+NO_GLOO = "ranks reach each other over MPI; CASYNC_PEER_TIMEOUT_SECONDS is how long one may be silent"
+INTERFACES = "ranks reach each other over MPI; casyncrun --network-interface names the interfaces that they may use"
+ONLY_MPI = "there is no other controller than MPI"
+THREADS = "CaSync needs all of MPI's thread support (MPI_THREAD_MULTIPLE)"
+AFFINITY = "threads are not pinned; CASYNC_WORKER_THREADS is how many there are"
+TIMESTAMPS = "messages go through Python's logger `casync`: its handlers decide what stands before a line"
+ADASUM = "CASYNC_PARTITION_BYTES is the size of the pieces in which tensors travel"
+
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "HOROVOD_FUSION_THRESHOLD": NO_FUSION,
+    "HOROVOD_DISABLE_GROUP_FUSION": NO_FUSION,
+    "HOROVOD_CYCLE_TIME": NO_CYCLE,
+    "HOROVOD_CACHE_CAPACITY": NO_CACHE,
+    "HOROVOD_HIERARCHICAL_ALLGATHER": PLANNER,
+    "HOROVOD_TORUS_ALLREDUCE": PLANNER,
+    "HOROVOD_AUTOTUNE": PLANNER,
+    "HOROVOD_AUTOTUNE_LOG": PLANNER,
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": PLANNER,
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": PLANNER,
+    "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": PLANNER,
+    "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": PLANNER,
+    "HOROVOD_ADASUM_MPI_CHUNK_SIZE": ADASUM,
+    "HOROVOD_CONTROLLER": ONLY_MPI,
+    "HOROVOD_CPU_OPERATIONS": ONLY_MPI,
+    "HOROVOD_CCL_CACHE": ONLY_MPI,
+    "HOROVOD_GLOO_IFACE": INTERFACES,
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": NO_GLOO,
+    "HOROVOD_MPI_THREADS_DISABLE": THREADS,
+    "HOROVOD_THREAD_AFFINITY": AFFINITY,
+    "HOROVOD_BATCH_D2D_MEMCOPIES": NO_CUDA,
+    "HOROVOD_NUM_NCCL_STREAMS": NO_CUDA,
+    "HOROVOD_ENABLE_ASYNC_COMPLETION": NO_CUDA,
+    "HOROVOD_DISABLE_NVTX_RANGES": NO_CUDA,
+    "HOROVOD_ENABLE_XLA_OPS": NO_TENSORFLOW,
+    "HOROVOD_LOG_HIDE_TIME": TIMESTAMPS,
+}
+"""Variable -> why it has no effect. Those with which Horovod is built are not among them: it does not read them at run
+time either."""
+
+# What asks for what is so here anyway: a switch that is off, no fusion, no cycles, no cache; MPI.
+_AS_HERE = frozenset(("", "0", "mpi"))
+
+
+def remarks(environ: Mapping[str, str]) -> list[str]:
+    """One line per reason for the variables that are set and have no effect."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in WITHOUT_EFFECT.items():
+        if environ.get(name, "").lower() not in _AS_HERE:
+            by_reason.setdefault(why, []).append(name)
+    return [f"{', '.join(names)}: no effect: {why}" for why, names in by_reason.items()]
+
+
+def tell(environ: Mapping[str, str]) -> None:
+    """Log the remarks, each once in a process."""
+    for line in remarks(environ):
+        _tell(line)
+
+
+@functools.cache
+def _tell(line: str) -> None:
+    logging.getLogger("casync").warning(line)
+
+
+def manual() -> str:
+    """The table of the manual."""
+    rows = []
+    for item in dataclasses.fields(Config):
+        ours, *theirs = item.metadata["variables"]
+        rows += [(f"`{name}`", f"read as `{ours}`") for name in theirs]
+    reasons = dict.fromkeys(WITHOUT_EFFECT.values())
+    for why in reasons:
+        names = [f"`{name}`" for name, reason in WITHOUT_EFFECT.items() if reason == why]
+        rows.append((", ".join(names), f"no effect: {why}"))
+    return "".join(f"| {left} | {right} |\n" for left, right in [("Horovod's variable", "here"), ("---", "---"), *rows])
+
+
+def main(path: Path) -> None:
+    """Put the table between the marks of a page."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    path.write_text(f"{before}{BEGIN}\n{manual()}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
