@@ -49,8 +49,8 @@ class Session {
  public:
   using Handle = std::uint64_t;
 
-  /// `transport` null: a world of one. `log` receives stall reports, plan explanations and NaN reports, on the progress
-  /// thread.
+  /// `transport` null: a world of one. `log` receives stall reports and plan explanations, on the progress thread, and
+  /// NaN reports, where the operation is collected.
   Session(std::shared_ptr<Transport> transport, SessionOptions options, std::function<void(const std::string&)> log);
   ~Session();
   Session(const Session&) = delete;

@@ -58,6 +58,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.task = task_index;
   job.codec = shape.codec.get();
   job.refused = Job::kNone;
+  job.nonfinite.clear();
   job.settles = task.settles;
   job.settled = false;
   job.sources.clear();
@@ -121,6 +122,7 @@ std::string Job::run() {
       settle();
     } else {
       codec->run(std::span(&segment, 1));
+      if (segment.nonfinite) find_nonfinite();
     }
     return {};
   } catch (const CorruptPayload& error) {
@@ -155,24 +157,55 @@ void Job::settle() {
   codec->agree(segment, values);
 }
 
+/// The segment with one of its sources, and nothing but its value as the result.
+Segment Job::alone(const Source& source, std::span<float* const> state, void* out) const {
+  Segment one = segment;
+  one.sources = {&source, 1};
+  one.residual = nullptr;
+  one.state = state;
+  one.payload = {};
+  one.raw_out = out;
+  one.nonfinite = false;
+  return one;
+}
+
 /// The codec does not say which of the sources it was: the first that it refuses when it is alone.
 std::size_t Job::find_refused() const {
   const ScratchState state(*codec, segment);
   std::vector<std::byte> nowhere(static_cast<std::size_t>(segment.range.size()) * size_of(segment.dtype));
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    Segment alone = segment;
-    alone.sources = {&sources[s], 1};
-    alone.residual = nullptr;
-    alone.state = state.arrays();
-    alone.payload = {};
-    alone.raw_out = nowhere.data();
+    Segment one = alone(sources[s], state.arrays(), nowhere.data());
     try {
-      codec->run(std::span(&alone, 1));
+      codec->run(std::span(&one, 1));
     } catch (const CorruptPayload&) {
       return s;
     }
   }
   return kNone;
+}
+
+/// What this rank encodes is its own contribution, so only sums are taken apart; not those of payloads alone, since
+/// whoever encoded them has seen it. A contribution that the result has replaced is to blame if no other source is.
+void Job::find_nonfinite() {
+  if (sources.size() == 1) {
+    nonfinite.push_back(0);
+    return;
+  }
+  const auto is_raw = [](const Source& source) { return source.raw; };
+  if (!codec->info().identity && std::ranges::none_of(sources, is_raw)) return;
+  const ScratchState state(*codec, segment);
+  std::vector<std::byte> nowhere(static_cast<std::size_t>(segment.range.size()) * size_of(segment.dtype));
+  std::size_t replaced = kNone;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (sources[s].raw && sources[s].data == segment.raw_out) {
+      replaced = s;
+      continue;
+    }
+    Segment one = alone(sources[s], state.arrays(), nowhere.data());
+    codec->run(std::span(&one, 1));
+    if (one.nonfinite) nonfinite.push_back(s);
+  }
+  if (nonfinite.empty() && replaced != kNone) nonfinite.push_back(replaced);
 }
 
 }  // namespace casync

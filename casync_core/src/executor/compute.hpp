@@ -20,18 +20,21 @@ struct Job {
   const Codec* codec = nullptr;
   std::vector<Source> sources;
   Segment segment;
-  std::size_t weight = 0;        ///< bytes of gradient it touches, for batching
-  std::size_t refused = kNone;   ///< the source that the codec did not write, if that is what went wrong
-  std::unique_ptr<Trial> trial;  ///< set: this is no task, but a codec to be timed
-  bool settles = false;          ///< the segment is the gradient, for the codec's values: to propose, or to take over
-  bool settled = false;          ///< it has taken them over
+  std::size_t weight = 0;              ///< bytes of gradient it touches, for batching
+  std::size_t refused = kNone;         ///< the source that the codec did not write, if that is what went wrong
+  std::vector<std::size_t> nonfinite;  ///< of a result that is not finite: the sources that are not, either
+  std::unique_ptr<Trial> trial;        ///< set: this is no task, but a codec to be timed
+  bool settles = false;  ///< the segment is the gradient, for the codec's values: to propose, or to take over
+  bool settled = false;  ///< it has taken them over
 
   /// Runs it; returns the text of what went wrong, empty if nothing did.
   std::string run();
 
  private:
   void settle();
+  Segment alone(const Source& source, std::span<float* const> state, void* out) const;
   std::size_t find_refused() const;
+  void find_nonfinite();
 };
 
 /// What the factors of a segment depend on besides the task.

@@ -76,6 +76,7 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
     } else if (task.encode_to.place == Place::slot) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
+    if (!job->nonfinite.empty()) note_nonfinite(shape, *job);
   }
   apply({.kind = EventKind::ran,
          .status = status,
@@ -84,6 +85,21 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
          .task = job->task,
          .bytes = bytes_of(error)});
   spare_jobs_.push_back(std::move(job));
+}
+
+/// Whose contribution it was. A sum that came is its sender's to tell, as is the result that a decode delivers; after a
+/// codec's first round everybody has what one rank began with.
+void Driver::note_nonfinite(const Template& shape, const Job& job) {
+  const Task& task = shape.workflow.tasks[job.task];
+  if (task.primitive == Primitive::decode || task.round > 0) return;
+  std::vector<std::uint32_t>& ranks = memory_.operation(job.instance).nonfinite_ranks;
+  for (const std::size_t source : job.nonfinite) {
+    const Task* const receive = shape.receive_of(task, source);
+    if (receive != nullptr && receive->combined) continue;
+    if (receive == nullptr && shape.workflow.sources[task.first_source + source].place != Place::input) continue;
+    const std::uint32_t rank = receive == nullptr ? static_cast<std::uint32_t>(transport_.rank()) : receive->peer;
+    if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
+  }
 }
 
 void Driver::measured(const Measurement& measurement) {

@@ -87,6 +87,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void finish(const Action& action);
   ComputeContext context_of(std::uint32_t instance) const;
   std::string noticed() const;
+  void note_nonfinite(const Template& shape, const Job& job);
   void start_jobs();
   std::unique_ptr<Job> new_job();
 

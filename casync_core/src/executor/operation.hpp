@@ -38,12 +38,14 @@ struct Operation {
   OptimizerTerms optimizer;
   /// The program has joined: the input is zeros, and nothing that is this rank's own changes (residual, codec state).
   bool stands_in = false;
+  std::uint64_t step = 0;  ///< how often its name was submitted, this time included
 
   Status status = Status::ok;
-  bool nonfinite = false;
-  std::string text;                       ///< why it failed
-  std::vector<std::byte> result;          ///< allgather, alltoall
-  std::vector<std::int64_t> result_rows;  ///< per member: the rows of the result that it gave; join: the last one
+  bool nonfinite = false;                      ///< the result, or part of what this rank computed for it
+  std::vector<std::uint32_t> nonfinite_ranks;  ///< whose contribution was not finite, as far as this rank saw
+  std::string text;                            ///< why it failed
+  std::vector<std::byte> result;               ///< allgather, alltoall
+  std::vector<std::int64_t> result_rows;       ///< per member: the rows of the result that it gave; join: the last one
   std::atomic<bool> done{false};
 };
 

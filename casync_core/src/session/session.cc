@@ -4,6 +4,7 @@
 #include <deque>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "executor/real/real_executor.hpp"
 #include "executor/trace.hpp"
 #include "planner/measured_planning.hpp"
+#include "session/nonfinite_log.hpp"
 #include "transport/local/local_transport.hpp"
 
 namespace casync {
@@ -112,6 +114,7 @@ struct Session::Impl {
     one.operation.input = one.operation.output = one.memory.data();
     one.operation.optimizer = optimizers[registration];
     one.operation.stands_in = true;
+    one.operation.step = ++submits[names[registration]];
     executor->submit(registration, &one.operation);
   }
 
@@ -156,10 +159,12 @@ struct Session::Impl {
   std::vector<std::uint32_t> names;  // of the definitions, numbered
   std::unordered_map<std::string, std::uint32_t> name_index;
   std::vector<bool> outstanding;                           // by name
+  std::vector<std::uint64_t> submits;                      // by name: how many there were
   std::vector<OptimizerTerms> optimizers;                  // of the definitions
   std::unordered_map<std::string, CodecState> set_states;  // without values: what definitions to come must fit
   std::deque<Slot> slots;
   std::vector<std::uint32_t> free_slots;
+  NonfiniteLog nonfinite_log;
   bool shut_down = false;
   bool has_joined = false;  // and the join was not collected
   std::list<StandIn> stand_ins;
@@ -231,7 +236,10 @@ std::uint32_t Session::Impl::define(const std::string& name, const Signature& si
   optimizers.emplace_back();
   const auto next_name = static_cast<std::uint32_t>(outstanding.size());
   const auto [at, is_new] = name_index.try_emplace(name, next_name);
-  if (is_new) outstanding.push_back(false);
+  if (is_new) {
+    outstanding.push_back(false);
+    submits.push_back(0);
+  }
   names.push_back(at->second);
   definition_index.emplace(key, number);
   executor->define(number, {name, 0, signature, site});
@@ -280,6 +288,7 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   slot.operation->rows = rows;
   slot.operation->splits = std::move(splits);
   slot.operation->optimizer = impl_->optimizers[registration];
+  slot.operation->step = ++impl_->submits[impl_->names[registration]];
   slot.registration = registration;
   const Handle handle = impl_->handle_of(index);
   impl_->outstanding[impl_->names[registration]] = true;
@@ -318,20 +327,19 @@ Session::Gathered Session::take_result(Handle handle) {
 
 void Session::collect(Handle handle) {
   std::unique_ptr<Operation> operation;
+  std::optional<std::string> nonfinite;
   {
     const std::lock_guard lock(impl_->mutex);
     Impl::Slot& slot = impl_->slot_of(handle);
     CASYNC_CHECK(slot.operation->done.load(std::memory_order_acquire), "an operation is collected before it is done");
     operation = std::move(slot.operation);
+    nonfinite = impl_->nonfinite_log.text_of(*operation);
     ++slot.generation;
     impl_->outstanding[impl_->names[slot.registration]] = false;
     if (operation->definition->signature.kind == OpKind::join) impl_->has_joined = false;
     impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & kSlotMask));
   }
-  if (operation->nonfinite) {
-    impl_->report(
-        detail::concat("tensor ", operation->definition->name, " holds NaN or Inf after it was synchronised"));
-  }
+  if (nonfinite) impl_->report(*nonfinite);
   if (operation->status != Status::ok) throw_failure(operation->status, operation->text);
 }
 

@@ -48,13 +48,18 @@ std::int64_t Template::find_recv(std::uint32_t peer, std::uint32_t tag) const {
   return at != receives_.end() && at->key == key ? static_cast<std::int64_t>(at->task) : -1;
 }
 
-std::int64_t Template::sender_of(const Task& task, std::size_t source) const {
+const Task* Template::receive_of(const Task& task, std::size_t source) const {
   const Buffer buffer = workflow.sources[task.first_source + source];
   for (const std::uint32_t index : members_of[task.partition]) {
     const Task& other = workflow.tasks[index];
-    if (other.primitive == Primitive::recv && other.data == buffer) return other.peer;
+    if (other.primitive == Primitive::recv && other.data == buffer) return &other;
   }
-  return -1;
+  return nullptr;
+}
+
+std::int64_t Template::sender_of(const Task& task, std::size_t source) const {
+  const Task* const receive = receive_of(task, source);
+  return receive == nullptr ? -1 : static_cast<std::int64_t>(receive->peer);
 }
 
 std::size_t Template::message_bytes(const Task& task) const {

@@ -29,7 +29,9 @@ struct Template {
 
   /// Index of the receive that `tag` from member `peer` names, or -1.
   std::int64_t find_recv(std::uint32_t peer, std::uint32_t tag) const;
-  /// The member that sent source `source` of a compute task, or -1: it was made here.
+  /// The receive that brought source `source` of a compute task; null: it was made here.
+  const Task* receive_of(const Task& task, std::size_t source) const;
+  /// The member that sent it, or -1.
   std::int64_t sender_of(const Task& task, std::size_t source) const;
   /// Whether `buffer` holds elements of the gradient's dtype; otherwise it is a payload.
   bool raw(Buffer buffer) const { return buffer.place != Place::slot || workflow.slots[buffer.slot].raw; }

@@ -35,7 +35,7 @@ void ring(WorkflowBuilder& builder) {
       if (identity) carried = WorkflowBuilder::input();
     } else {
       const Buffer partial = builder.payload_slot(p);
-      builder.recv(p, before, reduce_tag, partial, true);
+      builder.recv(p, before, reduce_tag, partial, true, hop > 1);
       const Buffer contributions[] = {partial, WorkflowBuilder::input()};
       options.final = options.deliver = hop == n - 1;
       if (identity || options.deliver) options.write_to = WorkflowBuilder::output();

@@ -73,7 +73,7 @@ void two_level(WorkflowBuilder& builder) {
           contributions.insert(contributions.end(), local.begin(), local.end());
         } else {
           contributions.push_back(builder.payload_slot(p));
-          builder.recv(p, leaders[h], tag(kPush), contributions.back(), true);
+          builder.recv(p, leaders[h], tag(kPush), contributions.back(), true, members[h].size() > 1);
         }
       }
       ComputeOptions options{.role = Role::owner, .feedback = true, .final = true, .deliver = true};

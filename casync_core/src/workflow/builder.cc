@@ -105,7 +105,8 @@ void WorkflowBuilder::send(std::uint32_t partition, std::uint32_t peer, std::uin
   add(task, access);
 }
 
-void WorkflowBuilder::recv(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer into, bool windowed) {
+void WorkflowBuilder::recv(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer into, bool windowed,
+                           bool combined) {
   Task task;
   task.primitive = Primitive::recv;
   task.partition = partition;
@@ -113,6 +114,7 @@ void WorkflowBuilder::recv(std::uint32_t partition, std::uint32_t peer, std::uin
   task.tag = tag;
   task.data = into;
   task.windowed = windowed;
+  task.combined = combined;
   const std::pair<Buffer, bool> access[] = {{into, true}};
   add(task, access);
 }

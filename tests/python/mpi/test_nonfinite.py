@@ -1,0 +1,98 @@
+"""What is said of results that are not finite: which tensor, in which step, and whose gradient it was."""
+
+import logging
+import re
+
+import casync.torch as hvd
+import pytest
+import torch
+
+NUMEL = 6000
+TEXT = re.compile(r"tensor allreduce\.(\S+) holds NaN or Inf in step (\d+)(?:, from ranks? ([\d, ]+))?")
+
+
+@pytest.fixture
+def said(caplog):
+    """What all ranks have logged so far: (tensor, step, ranks named), sorted."""
+
+    def collect() -> list[tuple[str, int, tuple[int, ...]]]:
+        texts = [record.getMessage() for record in caplog.records if "NaN or Inf" in record.getMessage()]
+        found = []
+        for text in texts:
+            name, step, ranks = TEXT.match(text).groups()
+            named = tuple(int(rank) for rank in re.findall(r"\d+", ranks or ""))
+            assert named or "the log of another rank says whose gradient it was" in text
+            found.append((name, int(step), named))
+        return sorted(sum(hvd.allgather_object(found), []))
+
+    with caplog.at_level(logging.WARNING, logger="casync"):
+        yield collect
+
+
+def gradient_of(rank: int, bad: tuple[int, ...], numel: int = NUMEL, dtype=torch.float32) -> torch.Tensor:
+    gradient = torch.randn(numel, generator=torch.Generator().manual_seed(rank)).to(dtype)
+    if rank in bad:
+        gradient[:: max(numel // 7, 1)] = float("inf") if rank % 2 else float("nan")
+    return gradient
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("topology", ["direct", "ps", "ring", "two_level"])
+@pytest.mark.parametrize(
+    "codec", ["none", "fp16", "onebit", "always(graddrop(drop=0.9))", "always(powersgd(rank=2, start_step=1))"]
+)
+def test_every_rank_at_fault_is_named_and_no_other(codec, topology, in_place, rank, size, said):
+    if size < 2:
+        pytest.skip("one rank")
+    routes = ["direct"] if "graddrop" in codec else ["direct", "ps"] if "powersgd" in codec else [topology]
+    if topology not in routes:
+        pytest.skip("no route of this codec")
+    call = hvd.allreduce_ if in_place else hvd.allreduce
+    for bad in ((size - 1,), (0,), (0, size - 1)):
+        name = f"g{bad}".replace(" ", "")
+        for step in (1, 2, 3):
+            gradient = gradient_of(rank, bad if step == 2 else ()).view(60, 100)
+            call(gradient, name=name, compression=codec, topology=topology)
+        told = [(step, ranks) for tensor, step, ranks in said() if tensor == name]
+        assert {step for step, _ in told} == {2}
+        named = set().union(*(ranks for _, ranks in told))
+        # In place the owner of a sum has no contribution of its own left to look at, if another is at fault as well.
+        assert named == set(bad) or (in_place and len(bad) > 1 and named and named < set(bad))
+
+
+@pytest.mark.parametrize("numel", [1, 1000, 100_000])
+def test_small_and_large_ones(numel, rank, size, said):
+    hvd.allreduce_(gradient_of(rank, (size - 1,), numel), name="x")
+    told = said()
+    assert {ranks for *_, ranks in told} - {()} == {(size - 1,)}
+    assert {(name, step) for name, step, _ in told} == {("x", 1)}
+
+
+def test_a_sum_beyond_float16_is_not_blamed_on_a_rank_alone(rank, size, caplog):
+    if size < 2:
+        pytest.skip("one rank")
+    with caplog.at_level(logging.WARNING, logger="casync"):
+        hvd.allreduce(torch.full((10,), 60_000.0, dtype=torch.float16), op=hvd.Sum, name="x")
+    (text,) = [record.getMessage() for record in caplog.records]
+    assert "because the sum is beyond float16" in text or "another rank" in text
+
+
+def test_an_optimizer_that_goes_on_is_told_of_now_and_then(rank, size, caplog):
+    """200 tensors in each of 40 steps are a few lines."""
+    with caplog.at_level(logging.WARNING, logger="casync"):
+        for _ in range(40):
+            handles = [hvd.allreduce_async_(torch.full((3,), float("nan")), name=f"t{i}") for i in range(20)]
+            for handle in handles:
+                hvd.synchronize(handle)
+    texts = [record.getMessage() for record in caplog.records]
+    steps = [int(TEXT.match(text)[2]) for text in texts]
+    assert set(steps) <= {*range(1, 9), 16, 32} and len(texts) <= 4 * 10
+    if size < 2 or rank == 0:
+        assert {1, 8, 16} <= set(steps)
+        assert "other tensors of this step are not named" in texts[3]
+
+
+def test_what_is_finite_is_not_told_of(rank, size, said):
+    hvd.allreduce(torch.full((NUMEL,), 3e38) / size, op=hvd.Sum)
+    hvd.allreduce(torch.tensor([2**40]))
+    assert said() == []
