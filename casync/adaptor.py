@@ -43,6 +43,7 @@ __all__ = [
     "codec_text",
     "init",
     "is_initialized",
+    "keeps_state",
     "owner_of",
     "process_sets",
     "remove_process_set",
@@ -306,6 +307,13 @@ def takes_momentum(codec: str) -> bool:
     from casync import _core
 
     return bool(_core.takes_momentum(codec))
+
+
+def keeps_state(codec: str) -> bool:
+    """Whether the codec, or one that `auto` may choose, keeps something of a gradient between steps."""
+    from casync import _core
+
+    return bool(_core.keeps_state(codec))
 
 
 def codec_by_name(rules: Rules, name: str) -> str:

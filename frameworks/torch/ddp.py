@@ -14,11 +14,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from casync import adaptor, state
-from casync.adaptor import Average, OpKind, tensor_name
+from casync.adaptor import Average, OpKind, Terms, tensor_name
 from casync.errors import InvalidArgumentError, NotAvailableError
 
 from . import ops
 from .compression import Compression
+from .loss_scale import LossScale
 from .waiting import synchronize
 
 __all__ = ["DdpState", "ddp_hook", "ddp_state"]
@@ -28,13 +29,21 @@ class DdpState:
     """What `ddp_hook` needs between its calls, for one DistributedDataParallel; made by `ddp_state`."""
 
     def __init__(
-        self, compression: Any, named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None, topology: str | None
+        self,
+        compression: Any,
+        named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None,
+        topology: str | None,
+        grad_scaler: torch.amp.GradScaler | None,
     ) -> None:
         owner = adaptor.session()
         given = owner.config.compression if compression is Compression.none else compression
         self._owner = owner
         self._rules = adaptor.rules_of(given)
-        self._topology = topology
+        self._topology = owner.config.topology if topology is None else topology
+        self._loss_scale = LossScale(grad_scaler, self._rules)
+        self._scale = 1.0  # of the gradients of this backward
+        self._told: dict[str, float] = {}  # tensor -> the scale that the core was told last
+        self._has_looked = False
         for _, codec in self._rules.pairs:
             if adaptor.takes_momentum(codec):
                 raise NotAvailableError(
@@ -71,14 +80,15 @@ class DdpState:
     def submit(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """See `ddp_hook`."""
         if not bucket.index():
-            self._check()
+            self._begin()
         names = [self._name_of(parameter) for parameter in bucket.parameters()]
         self._take(names)
         for name, gradient in zip(names, bucket.gradients(), strict=True):
             codec = adaptor.codec_by_name(self._rules, name)
-            handle = ops.allreduce_async_(
-                gradient, name=self._tensors[name], op=Average, compression=codec, topology=self._topology
-            )
+            tensor = self._tensors[name]
+            if self._told.get(tensor, 1.0) != self._scale:
+                self._tell(tensor, gradient, codec)
+            handle = ops.allreduce_async_(gradient, name=tensor, op=Average, compression=codec, topology=self._topology)
             self._handles.append(handle)
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         self._waiting.append((done, bucket.buffer()))
@@ -113,6 +123,21 @@ class DdpState:
             self._claim.take(self._owner, new.values())
             self._tensors.update(new)
 
+    def _begin(self) -> None:
+        self._check()
+        self._scale = self._loss_scale.now()
+        if not self._has_looked:
+            self._loss_scale.look_for_another("ddp_state")
+            self._has_looked = True
+
+    def _tell(self, tensor: str, gradient: torch.Tensor, codec: str) -> None:
+        terms = Terms(
+            tensor, OpKind.ALLREDUCE, ops.dtype_name(gradient), gradient.shape, Average, compression=codec,
+            topology=self._topology,
+        )  # fmt: skip
+        self._owner.core.set_optimizer(terms.register(self._owner), 0.0, loss_scale=self._scale)
+        self._told[tensor] = self._scale
+
     def _check(self) -> None:
         self._claim.check()
         owner = adaptor.session()
@@ -131,6 +156,7 @@ def ddp_state(
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
     *,
     topology: str | None = None,
+    grad_scaler: torch.amp.GradScaler | None = None,
 ) -> DdpState:
     """The first argument of `register_comm_hook`; one per DistributedDataParallel, made in one order on all ranks.
 
@@ -140,10 +166,11 @@ def ddp_state(
         named_parameters: `model.named_parameters()`. Without it parameters are numbered in DDP's order, ddp0.0, ddp0.1
             and so on.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
+        grad_scaler: the GradScaler that scales the loss, if there is one and a codec keeps residuals.
 
     `state_dict()` of it belongs into every rank's checkpoint, as an optimizer's. `init()` comes first.
     """
-    return DdpState(compression, named_parameters, topology)
+    return DdpState(compression, named_parameters, topology, grad_scaler)
 
 
 def ddp_hook(hook_state: DdpState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

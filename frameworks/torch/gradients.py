@@ -70,6 +70,7 @@ class Gradients:
         """Of this step; None for a gradient that waits for further backward passes, or for its group."""
         self.is_distributed = bool(settings.process_set.included()) and self.session().size > 1
         """False in a world of one, and outside the process set: then there are no hooks."""
+        self._loss_scale = settings.loss_scale
         self.momentum: Momentum | None = None
         if self.is_distributed and settings.takes_momentum:
             self.momentum = Momentum(optimizer, settings.momentum)
@@ -180,8 +181,8 @@ class Gradients:
             or not gradient.is_cpu
         ):
             self._register(owner, entry, gradient)
-        if self.momentum is not None:
-            self._tell_momentum(owner, self.momentum, entry)
+        if self.momentum is not None or self._loss_scale.is_told:
+            self._tell_terms(owner, entry)
         if gradient.is_contiguous() and not is_sparse:
             entry.contiguous = None
         else:
@@ -189,10 +190,11 @@ class Gradients:
         pointer = gradient.data_ptr()
         return owner.submit(entry.registration, pointer, pointer, gradient, wake=wake)
 
-    @staticmethod
-    def _tell_momentum(owner: Session, momentum: Momentum, entry: Entry) -> None:
-        momentum.take()
-        terms = momentum.terms(entry.param_group)
+    def _tell_terms(self, owner: Session, entry: Entry) -> None:
+        terms = OptimizerTerms(loss_scale=self._loss_scale.now())
+        if self.momentum is not None:
+            self.momentum.take()
+            terms = self.momentum.terms(entry.param_group)._replace(loss_scale=terms.loss_scale)
         if terms != entry.terms:
             owner.core.set_optimizer(entry.registration, *terms)
             entry.terms = terms
@@ -250,4 +252,4 @@ class Gradients:
                 entry.uncompressed = plan is None or not adaptor.takes_momentum(plan.codec)
         for parameter, entry in self.entries.items():
             if entry.uncompressed:
-                momentum.apply(parameter, entry.param_group)
+                momentum.apply(parameter, entry.param_group, self._loss_scale.now())

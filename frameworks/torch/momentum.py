@@ -18,9 +18,10 @@ __all__ = ["Momentum", "Terms"]
 class Terms(NamedTuple):
     """Of one parameter, as the core takes them."""
 
-    lr: float
-    momentum: float
-    nesterov: bool
+    lr: float = 0.0
+    momentum: float = 0.0
+    nesterov: bool = False
+    loss_scale: float = 1.0
 
 
 class Momentum:
@@ -55,12 +56,19 @@ class Momentum:
             return Terms(lr, self._given, False)
         return Terms(lr, *self._taken.get(group, (0.0, False)))
 
-    def apply(self, parameter: torch.nn.Parameter, group: int) -> None:
-        """To the mean gradient of a parameter that went uncompressed: as SGD does, in the place where SGD keeps it."""
-        _, momentum, nesterov = self.terms(group)
+    def apply(self, parameter: torch.nn.Parameter, group: int, loss_scale: float = 1.0) -> None:
+        """To the mean gradient of a parameter that went uncompressed: as SGD does, in the place where SGD keeps it.
+
+        The velocity is without the loss scale, and does not hear of a gradient with which a GradScaler skips the step.
+        """
+        _, momentum, nesterov, _ = self.terms(group)
         gradient = parameter.grad
         if not momentum or gradient is None:
             return
+        if loss_scale != 1.0:
+            if not gradient.isfinite().all():
+                return
+            gradient.div_(loss_scale)
         kept = self._optimizer.state[parameter]
         velocity = kept.get("momentum_buffer")
         if velocity is None:
@@ -71,6 +79,8 @@ class Momentum:
             gradient.add_(velocity, alpha=momentum)
         else:
             gradient.copy_(velocity)
+        if loss_scale != 1.0:
+            gradient.mul_(loss_scale)
 
     def restored(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """A state_dict with the groups as the user made them."""

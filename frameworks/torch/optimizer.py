@@ -16,6 +16,7 @@ import torch
 from casync import adaptor, state
 from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
 from casync.adaptor import Average
+from casync.errors import InvalidArgumentError
 
 from .compression import Compression
 from .gradients import Gradients
@@ -34,6 +35,10 @@ _STEP_AFTER_SYNCHRONIZE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). This can "
     "cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if you use "
     "optimizer.synchronize() in your code."
+)
+_SCALER_TOO_EARLY = (
+    "scaler.step(optimizer) was called while gradients are being synchronised. Call optimizer.synchronize() after "
+    "loss.backward(), then scaler.unscale_(optimizer), and scaler.step(optimizer) within optimizer.skip_synchronize()"
 )
 
 
@@ -104,6 +109,15 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if self._gradients.momentum is not None:
             self._gradients.momentum.take()
         return super().step(closure) if closure is not None else super().step()
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What `GradScaler.step` asks first: the moment to refuse what would go wrong with its gradients."""
+        if self._gradients.is_distributed:
+            if self._handles:
+                raise InvalidArgumentError(_SCALER_TOO_EARLY)
+            self._casync.loss_scale.check("DistributedOptimizer")
+        return bool(self.__dict__.get("_step_supports_amp_scaling", False))
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def run() -> Any:
@@ -209,6 +223,7 @@ def DistributedOptimizer(
     *,
     topology: str | None = None,
     momentum: float | None = None,
+    grad_scaler: torch.amp.GradScaler | None = None,
 ) -> Any:
     """An optimizer of the same class that steps with gradients reduced over all ranks.
 
@@ -236,12 +251,13 @@ def DistributedOptimizer(
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
         momentum: for codecs that take over the optimizer's momentum (dgc). None takes SGD's, group by group, and
             switches it off there; any other optimizer needs a number, 0 if it has none to take over.
+        grad_scaler: the GradScaler that scales the loss, if there is one and a codec keeps residuals.
 
     `init()` comes first. Call `step()` and the rest on one thread; hooks run on the thread that runs backward.
     """
     settings = Settings(
         compression, topology, op, gradient_predivide_factor, backward_passes_per_step, momentum, num_groups, groups,
-        sparse_as_dense, process_set,
+        sparse_as_dense, process_set, grad_scaler,
     )  # fmt: skip
     names = names_of(optimizer, named_parameters)
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]

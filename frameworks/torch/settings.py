@@ -9,6 +9,7 @@ from casync.adaptor import Average
 from casync.errors import InvalidArgumentError
 
 from .compression import Compression
+from .loss_scale import LossScale
 from .parameter_groups import wanted_groups
 
 __all__ = ["Settings", "positive"]
@@ -20,6 +21,7 @@ class Settings:
     def __init__(
         self, compression: Any, topology: str | None, op: int, predivide: float, passes: int,
         momentum: float | None, num_groups: int, groups: Any, sparse_as_dense: bool, process_set: Any,
+        grad_scaler: Any,
     ) -> None:  # fmt: skip
         self.passes = positive(passes)
         if predivide != 1.0 and op != Average:
@@ -35,6 +37,7 @@ class Settings:
         self.momentum = momentum
         self.sparse_as_dense = sparse_as_dense
         self.process_set = adaptor.checked(process_set)
+        self.loss_scale = LossScale(grad_scaler, self.rules)
 
     @property
     def takes_momentum(self) -> bool:

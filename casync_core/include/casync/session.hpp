@@ -63,9 +63,10 @@ class Session {
   /// user's program. Throws InvalidArgument for what no codec or topology can do, before anything is sent. Any thread.
   std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
 
-  /// What the optimizer does with this tensor's gradients from the next submit on: for codecs that take over its
-  /// momentum. Any thread.
-  void set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov);
+  /// What the optimizer does with this tensor's gradients from the next submit on. Learning rate and momentum are for
+  /// codecs that take over the momentum. `loss_scale` is the factor that the gradients carry: what codecs keep of them
+  /// is kept without it, so that it may change between steps. Any thread.
+  void set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov, float loss_scale = 1);
 
   /// Submits; never blocks. The memory stays alive and untouched (input) until the handle is done; input and output may
   /// be one but for a reducescatter, whose output is this rank's rows alone. `rows` is this rank's, for an allgather;

@@ -139,6 +139,8 @@ void bind_codec(py::module_& module) {
              "InvalidArgumentError unless the text is a codec spec or auto(...), also in always(...).");
   module.def("takes_momentum", &takes_momentum, "text"_a,
              "Whether the codec of such a text takes over the optimizer's momentum.");
+  module.def("keeps_state", &keeps_state, "text"_a,
+             "Whether a codec of such a text keeps something of a gradient between steps: a residual, or more.");
   module.def("load_codec", &codec::load_plugin, "path"_a,
              "Load a codec that casync.compll.plugin compiled; returns its name.");
   module.def(

@@ -168,7 +168,7 @@ void bind_session(py::module_& module) {
           "name"_a, "kind"_a, "dtype"_a, "op"_a, "rows"_a, "cols"_a, "root"_a = 0, "prescale"_a = 1.0F,
           "postscale"_a = 1.0F, "dims"_a = "", "compression"_a = "none", "topology"_a = "auto", "site"_a = "")
       .def("set_optimizer", &Session::set_optimizer, "registration"_a, "lr"_a, "momentum"_a = 0.0F,
-           "nesterov"_a = false)
+           "nesterov"_a = false, "loss_scale"_a = 1.0F)
       .def(
           "submit",
           [](Session& session, std::uint32_t registration, std::uintptr_t input, std::uintptr_t output,

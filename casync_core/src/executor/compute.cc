@@ -20,8 +20,10 @@ struct Factors {
 
 /// Where the mean's 1/N goes (R4): before the first encode for prescaled codecs, before the owner's encode for the
 /// others, and for uncompressed data into the final merge, together with the user's factors. A codec that averages by
-/// itself takes none. Adasum has no mean; a factor common to all contributions is one of its result as well.
-Factors factors_of(const CodecInfo& codec, const Signature& signature, const Task& task, std::uint32_t members) {
+/// itself takes none. Adasum has no mean; a factor common to all contributions is one of its result as well. A codec
+/// that keeps something of a gradient sees it without the loss scale (R5), which changes.
+Factors factors_of(const CodecInfo& codec, const Signature& signature, const Task& task, std::uint32_t members,
+                   float loss_scale) {
   const bool average = signature.op == ReduceOp::average;
   const float user = signature.prescale * signature.postscale;
   const auto n = signature.op == ReduceOp::adasum ? 1.0F : static_cast<float>(members);  // it is no sum
@@ -31,10 +33,11 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
     if (task.final) factors.mid = (average ? 1.0F / n : 1.0F) * user;
     return factors;
   }
-  if (task.deliver) factors.post = (average ? 1.0F : n) * user;
+  if (task.deliver) factors.post = (average ? 1.0F : n) * user * loss_scale;
+  factors.pre = 1.0F / loss_scale;
   if (codec.averages) return factors;
   if (codec.prescaled) {
-    factors.pre = 1.0F / n;
+    factors.pre /= n;
   } else if (task.final) {
     factors.mid = 1.0F / n;
   }
@@ -76,7 +79,10 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
     job.sources.assign(1, {operation.input, job.weight, true});
   }
 
-  const Factors factors = factors_of(shape.codec->info(), signature, task, context.members);
+  Kept* const kept = memory.kept_of(instance);
+  const bool keeps = shape.codec->info().feedback != Feedback::none || (kept != nullptr && !kept->arrays().empty());
+  const float loss_scale = keeps ? operation.optimizer.loss_scale : 1.0F;
+  const Factors factors = factors_of(shape.codec->info(), signature, task, context.members, loss_scale);
   Segment& segment = job.segment;
   segment = {};
   segment.shape = layout.gradient;
@@ -101,7 +107,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   segment.lr = operation.optimizer.lr;
   segment.momentum = operation.optimizer.momentum;
   segment.nesterov = operation.optimizer.nesterov;
-  if (Kept* const kept = memory.kept_of(instance)) {
+  if (kept != nullptr) {
     const ScratchState* const forgotten = memory.stand_in_state(instance).get();
     segment.state = forgotten != nullptr ? forgotten->arrays() : kept->arrays();
     if (task.feedback && !operation.stands_in && !kept->residual.empty())

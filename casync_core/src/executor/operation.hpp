@@ -23,6 +23,7 @@ struct OptimizerTerms {
   float lr = 0;
   float momentum = 0;
   bool nesterov = false;
+  float loss_scale = 1;  ///< the factor that the loss had, and so the gradient has
 };
 
 /// One submitted operation: the user's memory on the way in, the outcome on the way out.

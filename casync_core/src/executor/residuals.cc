@@ -64,9 +64,10 @@ float* place_of(Memory& memory, std::uint32_t instance, const Segment& segment) 
   return pending == nullptr ? nullptr : pending + segment.range.begin;
 }
 
-/// Adds `left` to the input; the sum is in the output, which becomes the input.
-void join(Operation& operation, FloatArray& left) {
+/// Adds `left` to the input, with the loss scale that the input has; the sum is in the output, which becomes the input.
+void join(Operation& operation, FloatArray left) {
   const Signature& signature = operation.definition->signature;
+  for (float& value : left) value *= operation.optimizer.loss_scale;
   std::vector<std::byte> converted;
   const std::size_t bytes = left.size() * size_of(signature.dtype);
   const void* converted_left = convert(left, signature.dtype, converted);

@@ -1,5 +1,6 @@
 #include "planner/request.hpp"
 
+#include <algorithm>
 #include <cctype>
 
 #include "casync/error.hpp"
@@ -127,6 +128,18 @@ bool takes_momentum(std::string_view text) {
                                            "name it alone"));
   }
   return false;
+}
+
+bool keeps_state(std::string_view text) {
+  constexpr Shape kAnyMatrix{256, 256};
+  text = parse_always(text).value_or(text);
+  auto specs = parse_auto(text);
+  if (!specs) specs = {std::string(text)};
+  if (specs->empty()) specs = usual_candidates(DType::float32);
+  return std::ranges::any_of(*specs, [&](const std::string& spec) {
+    const auto codec = make_codec(spec);
+    return codec->info().feedback != Feedback::none || !codec->state(kAnyMatrix).empty();
+  });
 }
 
 Asked parse_request(const PlanRequest& request) {

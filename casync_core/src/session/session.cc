@@ -1,6 +1,7 @@
 #include "casync/session.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <list>
 #include <mutex>
@@ -251,9 +252,12 @@ std::uint32_t Session::define(const std::string& name, const Signature& signatur
   return impl_->define(name, signature, site);
 }
 
-void Session::set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov) {
+void Session::set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov, float loss_scale) {
+  if (!(loss_scale > 0) || !std::isfinite(loss_scale)) {
+    throw InvalidArgument(detail::concat("a loss scale is a positive number, and this one is ", loss_scale));
+  }
   const std::lock_guard lock(impl_->mutex);
-  impl_->optimizers.at(registration) = {lr, momentum, nesterov};
+  impl_->optimizers.at(registration) = {lr, momentum, nesterov, loss_scale};
 }
 
 Session::Handle Session::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,

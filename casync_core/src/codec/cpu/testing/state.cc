@@ -53,7 +53,7 @@ class TestState final : public BlockCodec {
     double sum = 0;
     for (std::int64_t i = 0; i < numel; ++i) {
       float value = 0;
-      load(raw + i * static_cast<std::int64_t>(size_of(segment.dtype)), 1.0F, nullptr, &value, 1);
+      load(raw + i * static_cast<std::int64_t>(size_of(segment.dtype)), segment.pre, nullptr, &value, 1);
       sum += static_cast<double>(std::abs(value));
     }
     values[0] = static_cast<float>(sum / static_cast<double>(numel));

@@ -1,0 +1,233 @@
+"""GradScaler and autocast: gradients that carry a loss scale which changes, and steps that are skipped.
+
+Scales are powers of two, so nothing but the exponents of gradients may differ: a run with a scaler must be one without,
+bit for bit, whatever its codec keeps.
+"""
+
+import logging
+
+import casync.torch as hvd
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+KEEPING = [
+    "onebit", "tbq", "dgc(warmup_steps=0, ratio=0.05)", "always(graddrop(drop=0.9))", "adacomp", "threelc",
+    "powersgd(rank=2, start_step=2)", "terngrad(bits=4)", "none",
+]  # fmt: skip
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 30), nn.ReLU(), nn.Linear(30, 4))
+
+
+def loss_of(model, step, rank, poisoned=False):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    x, y = torch.randn(8, 20, generator=generator), torch.randint(0, 4, (8,), generator=generator)
+    loss = F.cross_entropy(model(x), y)
+    return loss * float("inf") if poisoned else loss
+
+
+def scaler_of(**arguments) -> torch.amp.GradScaler:
+    return torch.amp.GradScaler("cpu", **{"init_scale": 2.0**10, "growth_interval": 2, **arguments})
+
+
+def wrap(model, **arguments):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), **arguments)
+
+
+def scaled_step(model, optimizer, scaler, loss, clip=None):
+    """Horovod's documented recipe."""
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    optimizer.synchronize()
+    scaler.unscale_(optimizer)
+    if clip is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
+    with optimizer.skip_synchronize():
+        scaler.step(optimizer)
+    scaler.update()
+
+
+def assert_same_bits(model, other):
+    for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs), name
+
+
+def assert_replicas_identical(model):
+    for name, parameter in model.named_parameters():
+        rows = hvd.allgather(parameter.detach().reshape(1, -1))
+        assert all(torch.equal(row, rows[0]) for row in rows), name
+
+
+def session_anew():
+    hvd.shutdown()
+    hvd.init(timeout_s=20.0)
+
+
+@pytest.mark.parametrize(
+    ("codec", "autocast"), [*((codec, False) for codec in KEEPING), ("onebit", True), ("none", True)]
+)
+def test_a_scale_that_changes_changes_nothing(codec, autocast, rank, size):
+    scaled, plain = make_model(), make_model()
+    scaler = scaler_of()
+    optimizer = wrap(scaled, compression=codec, grad_scaler=scaler)
+    for step in range(8):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = loss_of(scaled, step, rank)
+        scaled_step(scaled, optimizer, scaler, loss, clip=2.0)
+    assert scaler.get_scale() == 2.0**14
+    kept = optimizer.state_dict().get("casync", {})
+    session_anew()
+    other = wrap(plain, compression=codec)
+    for step in range(8):
+        other.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = loss_of(plain, step, rank)
+        loss.backward()
+        other.synchronize()
+        nn.utils.clip_grad_norm_(plain.parameters(), 2.0)
+        with other.skip_synchronize():
+            other.step()
+    assert_same_bits(scaled, plain)
+    assert str(kept) == str(other.state_dict().get("casync", {}))
+
+
+@pytest.mark.parametrize("codec", KEEPING)
+def test_an_overflow_on_one_rank_skips_the_step_on_all_and_poisons_nothing(codec, rank, size):
+    model, scaler = make_model(), scaler_of(growth_interval=1000)
+    optimizer = wrap(model, compression=codec, grad_scaler=scaler)
+    before = None
+    for step in range(8):
+        poisoned = step == 4 and rank == size - 1
+        if step == 4:
+            before = [parameter.clone() for parameter in model.parameters()]
+        scaled_step(model, optimizer, scaler, loss_of(model, step, rank, poisoned))
+        if step == 4:
+            assert all(torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))
+            assert scaler.get_scale() == 2.0**9
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    assert not torch.equal(before[0], model[0].weight)
+    kept = optimizer.state_dict().get("casync", {"residuals": {}, "states": {}})
+    values = [*kept["residuals"].values()]
+    values += [array["values"] for state in kept["states"].values() for array in state["arrays"].values()]
+    assert all(array.isfinite().all() for array in values)
+    assert_replicas_identical(model)
+
+
+def test_an_overflow_leaves_the_residual_of_its_rank(rank, size):
+    if size < 2:
+        pytest.skip("a world of one has no residuals")
+    model, scaler = make_model(), scaler_of()
+    optimizer = wrap(model, compression="onebit", grad_scaler=scaler)
+    for step in range(3):
+        scaled_step(model, optimizer, scaler, loss_of(model, step, rank))
+    before = optimizer.state_dict()["casync"]["residuals"]
+    model[2].weight.register_hook(lambda gradient: torch.full_like(gradient, float("inf")))
+    scaled_step(model, optimizer, scaler, loss_of(model, 3, rank))
+    after = optimizer.state_dict()["casync"]["residuals"]
+    assert before["2.weight"].abs().sum() > 0
+    assert torch.equal(before["2.weight"], after["2.weight"])
+
+
+def test_what_is_flushed_is_without_the_scale(rank, size):
+    pending = []
+    for scaler in (scaler_of(), scaler_of(enabled=False)):
+        session_anew()
+        model = make_model()
+        optimizer = wrap(model, compression="onebit", grad_scaler=scaler)
+        for step in range(3):
+            scaled_step(model, optimizer, scaler, loss_of(model, step, rank))
+        optimizer.flush_residuals()
+        pending.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*pending, strict=True))
+
+
+def test_a_scaler_that_is_not_told_of_is_refused_where_its_scale_matters(rank, size):
+    for codec, refused in (("onebit", size > 1), ("auto", size > 1), ("fp16", False), ("terngrad", False)):
+        session_anew()
+        model, scaler = make_model(), scaler_of()
+        optimizer = wrap(model, compression=codec)
+        if refused:
+            with pytest.raises(
+                ValueError, match=rf"'{codec}' keeps what it has not sent.*DistributedOptimizer\(..., g"
+            ):
+                scaled_step(model, optimizer, scaler, loss_of(model, 0, rank))
+        else:
+            scaled_step(model, optimizer, scaler, loss_of(model, 0, rank))
+    with pytest.raises(ValueError, match="grad_scaler=float is no torch.amp.GradScaler"):
+        wrap(make_model(), grad_scaler=2.0)
+
+
+def test_a_scaler_that_steps_before_gradients_are_synchronised_is_refused(rank, size):
+    """Plain torch's recipe: the scaler would look at gradients that are under way."""
+    model, scaler = make_model(), scaler_of()
+    optimizer = wrap(model, grad_scaler=scaler)
+    scaler.scale(loss_of(model, 0, rank)).backward()
+    if size > 1:
+        with pytest.raises(ValueError, match=r"Call optimizer.synchronize\(\) after loss.backward\(\), then scaler.un"):
+            scaler.step(optimizer)
+    else:
+        scaler.step(optimizer)
+
+
+# --- the hook of DDP ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gloo(rank, size, tmp_path_factory):
+    path = hvd.broadcast_object(str(tmp_path_factory.mktemp("gloo") / "store"), 0)
+    dist.init_process_group("gloo", store=dist.FileStore(path, size), rank=rank, world_size=size)
+    yield
+    dist.destroy_process_group()
+
+
+def train_ddp(model, rank, scaler, poisoned_at=None, **arguments):
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.02)
+    state = hvd.ddp_state(named_parameters=model.named_parameters(), **arguments)
+    ddp.register_comm_hook(state, hvd.ddp_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for step in range(8):
+        optimizer.zero_grad()
+        with ddp.no_sync():
+            scaler.scale(loss_of(ddp, step + 20, rank)).backward()
+        scaler.scale(loss_of(ddp, step, rank, poisoned=step == poisoned_at and rank == 0)).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+        scaler.step(optimizer)
+        scaler.update()
+    return state
+
+
+@pytest.mark.parametrize("codec", ["none", "always(onebit)", "powersgd(rank=2, start_step=2)"])
+def test_ddp_with_a_scale_that_changes(codec, rank, size, gloo):
+    scaled, plain = make_model(), make_model()
+    scaler = scaler_of()
+    kept = train_ddp(scaled, rank, scaler, compression=codec, grad_scaler=scaler).state_dict()
+    assert scaler.get_scale() == 2.0**14
+    session_anew()
+    off = scaler_of(enabled=False)
+    assert str(kept) == str(train_ddp(plain, rank, off, compression=codec, grad_scaler=off).state_dict())
+    assert_same_bits(scaled, plain)
+
+
+def test_ddp_with_an_overflow_on_one_rank(rank, size, gloo):
+    model, scaler = make_model(), scaler_of(growth_interval=1000)
+    state = train_ddp(model, rank, scaler, poisoned_at=4, compression="always(onebit)", grad_scaler=scaler)
+    assert scaler.get_scale() == 2.0**9
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    assert all(residual.isfinite().all() for residual in state.state_dict()["residuals"].values())
+    assert_replicas_identical(model)
+
+
+def test_ddp_warns_of_a_scaler_that_it_was_not_given(rank, size, gloo, caplog):
+    scaler = scaler_of()
+    with caplog.at_level(logging.WARNING, logger="casync"):
+        train_ddp(make_model(), rank, scaler, compression="always(onebit)")
+    (text,) = [record.getMessage() for record in caplog.records]
+    assert "always(onebit)" in text and "ddp_state(..., grad_scaler=scaler)" in text
