@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from casync import adaptor, state
 from casync.adaptor import OpKind, Terms, session_of, tensor_name
+from casync.errors import InvalidArgumentError
 from casync.session import Session
 
 from .momentum import Momentum
@@ -24,6 +25,11 @@ _TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
     "backward_passes_per_step to accumulate gradients locally."
 )
+_CHANGED = (
+    "the gradient of {} was changed after backward had submitted it, while it was being synchronised. Call "
+    "optimizer.synchronize() before gradients are changed (clipped, unscaled, replaced), and then optimizer.step() "
+    "within optimizer.skip_synchronize()"
+)
 
 
 class Entry:
@@ -31,7 +37,7 @@ class Entry:
 
     __slots__ = (
         "contiguous", "delay", "dtype", "group", "name", "numel", "param_group", "parameter", "registration",
-        "session", "sparse_dim", "tensor", "terms", "uncompressed",
+        "session", "sparse_dim", "submitted", "tensor", "terms", "uncompressed", "version",
     )  # fmt: skip
 
     def __init__(self, parameter: torch.nn.Parameter, param_group: int, name: str, tensor: str, delay: int) -> None:
@@ -49,7 +55,10 @@ class Entry:
         # A copy to synchronise, where the gradient itself is not contiguous, or is sparse and goes as a dense one.
         self.contiguous: torch.Tensor | None = None
         self.sparse_dim = 0  # of gradients that are sparse
-        # Where a codec takes over momentum: what the core was told last, and whether this gradient has another codec.
+        # The gradient that is under way, and how often it had been changed in place: torch counts that.
+        self.submitted: torch.Tensor | None = None
+        self.version = 0
+        # What the core was told last; where a codec takes over momentum, whether this gradient has another codec.
         self.terms: OptimizerTerms | None = None
         self.uncompressed: bool | None = None
 
@@ -166,6 +175,7 @@ class Gradients:
         if gradient is None:
             # Unused on this rank in this step, but perhaps used on another, which waits for ours.
             gradient = entry.parameter.grad = zeros_of(entry.parameter, entry.sparse_dim)
+        entry.submitted, entry.version = gradient, gradient._version
         is_sparse = gradient.layout is not torch.strided
         if is_sparse:
             entry.sparse_dim = gradient.sparse_dim()
@@ -222,7 +232,10 @@ class Gradients:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Until all that were submitted are the reduced ones. Raises what ended one, once all have ended."""
+        """Until all that were submitted are the reduced ones. Raises what ended one, once all have ended; and
+        `InvalidArgumentError` if the program has changed one meanwhile.
+        """
+        changed = self._changed()
         handles = [handle for handle in self.handles.values() if isinstance(handle, int)]
         sparse = {p: handle for p, handle in self.handles.items() if isinstance(handle, SparseHandle)}
         try:
@@ -231,6 +244,8 @@ class Gradients:
             self.handles.clear()
             self.start_anew()
             take_all(sparse)
+        if changed is not None:
+            raise InvalidArgumentError(_CHANGED.format(changed))
         with torch.no_grad():
             for parameter, entry in self.entries.items():
                 if entry.contiguous is None or parameter.grad is None:
@@ -242,6 +257,18 @@ class Gradients:
                 entry.contiguous = None
             if self.momentum is not None:
                 self._apply_momentum(self.momentum)
+
+    def _changed(self) -> str | None:
+        """The first gradient that is not the one that was submitted any more."""
+        changed = None
+        for parameter, entry in self.entries.items():
+            submitted, entry.submitted = entry.submitted, None
+            gradient = parameter.grad
+            if submitted is None or gradient is None:
+                continue
+            if gradient is not submitted or gradient._version != entry.version:
+                changed = changed or entry.name
+        return changed
 
     def _apply_momentum(self, momentum: Momentum) -> None:
         """To gradients that another codec than the momentum's carried."""

@@ -120,10 +120,8 @@ def test_more_passes_than_announced_is_an_error(rank, size):
         F.cross_entropy(model(batch[0]), batch[1]).backward()
     with pytest.raises(AssertionError, match="zero_grad.. was called after loss.backward"):
         optimizer.zero_grad()
-    optimizer.step()
-    # The backward pass that was one too many has added to gradients under way: make the ranks alike again.
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    with pytest.raises(ValueError, match="was changed after backward had submitted it"):
+        optimizer.step()
     optimizer.set_backward_passes_per_step(2)
     optimizer.zero_grad()
     for _ in range(2):
@@ -148,6 +146,27 @@ def test_clipping_between_synchronize_and_step(rank, size):
             else:
                 o.step()
     assert_same(model, plain)
+
+
+@pytest.mark.parametrize("how", ["clipped", "replaced"])
+@pytest.mark.parametrize("in_place", [True, False], ids=["contiguous", "channels_last"])
+def test_gradients_that_are_changed_under_way_are_refused(how, in_place, rank, size):
+    """Clipping before synchronize() races with the network."""
+    model = nn.Conv2d(3, 8, 3) if in_place else nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+    optimizer = wrap(model)
+    model(torch.randn(2, 3, 6, 6)).sum().backward()
+    if how == "clipped":
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    else:
+        model.weight.grad = model.weight.grad * 2
+    if size < 2:
+        optimizer.step()
+        return
+    with pytest.raises(ValueError, match=r"the gradient of weight was changed after backward.*skip_synchronize"):
+        optimizer.step()
+    optimizer.zero_grad()
+    model(torch.randn(2, 3, 6, 6)).sum().backward()
+    optimizer.step()
 
 
 def test_step_after_synchronize_warns_once(rank, size):
