@@ -1,0 +1,1 @@
+"""Horovod's place for helpers of its launcher."""
