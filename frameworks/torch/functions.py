@@ -99,10 +99,13 @@ def broadcast_optimizer_state(
     is.
 
     Codec state (residuals) is each rank's own and is not copied: see `casync.state`. `model` is accepted and not
-    needed. Raises ValueError for LBFGS, whose state is not per parameter.
+    needed. As after Horovod's, parameters of an optimizer without state have a gradient: zeros, where there was none.
+    Raises ValueError for LBFGS, whose state is not per parameter.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InvalidArgumentError("cannot broadcast torch.optim.LBFGS state")
+    if not optimizer.state:
+        _fill_gradients(optimizer)
     is_root = adaptor.session().rank == root_rank
     tensors: list[torch.Tensor] = []
     structure: Any = None
@@ -115,6 +118,15 @@ def broadcast_optimizer_state(
     _broadcast_all([(f"optimizer_state.{i}", tensor) for i, tensor in enumerate(tensors)], root_rank, process_set)
     if not is_root:
         _load_shared(optimizer, structure)
+
+
+def _fill_gradients(optimizer: torch.optim.Optimizer) -> None:
+    sparse = isinstance(optimizer, torch.optim.SparseAdam)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad and parameter.grad is None:
+                zeros = torch.zeros_like(parameter, requires_grad=False)
+                parameter.grad = zeros.to_sparse() if sparse else zeros
 
 
 def _load_shared(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:

@@ -122,6 +122,30 @@ def test_broadcast_optimizer_state(make, wrapped, rank, size):
     assert all(str(state) == str(states[0]) for state in states)
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_new_optimizers_state_broadcast_leaves_gradients_of_zero(wrapped):
+    """As Horovod leaves them, where it steps the optimizer once; the parameters stay what they were."""
+    frozen = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+    new, reached = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    reached.grad = torch.full((3,), 2.0)
+    optimizer = torch.optim.SGD([frozen, new, reached], lr=0.1, momentum=0.9, weight_decay=0.5)
+    if wrapped:
+        names = [("frozen", frozen), ("new", new), ("reached", reached)]
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=names)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert frozen.grad is None and torch.equal(new.grad, torch.zeros(3)) and not new.grad.requires_grad
+    assert torch.equal(reached.grad, torch.full((3,), 2.0)) and torch.equal(new.data, torch.ones(3))
+
+
+def test_a_new_sparse_adams_gradients_are_sparse():
+    table = torch.nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SparseAdam(table.parameters())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert table.weight.grad.is_sparse
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+
+
 def test_lbfgs_state_is_refused():
     with pytest.raises(ValueError, match="LBFGS"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS([torch.nn.Parameter(torch.ones(1))]), 0)
