@@ -149,6 +149,7 @@ void Trace::finish(const Action& action) {
   }
   if (action.status != Status::ok) arguments += detail::concat(",\"error\":", quoted(text_of(action.bytes)));
   phase(upper(name_of(signature.kind)), thread_of(run.operation->definition->name), run.begun, arguments);
+  if (runs_.empty()) write();  // it may be long until the next turn
 }
 
 void Trace::start(const Action& action, Lane lane) {

@@ -64,6 +64,16 @@ def test_phases_and_bytes_of_every_tensor(path, rank, size):
             assert before["ts"] + before["dur"] <= after["ts"] + 0.01, lane
 
 
+def test_an_operation_is_in_the_file_when_it_has_ended(path, rank):
+    hvd.start_timeline(path, mark_cycles=True)
+    for count in (1, 2, 3):
+        hvd.allreduce(torch.ones(10), name="seen")
+        found = [event["name"] for event in own(path, rank) if event["ph"] in "Xi"]
+        assert found.count("NEGOTIATE_ALLREDUCE") == found.count("ALLREDUCE") == count
+        assert "CYCLE_START" in found
+    hvd.stop_timeline()
+
+
 def test_ranks_are_put_together(path, rank, size):
     hvd.start_timeline(path)
     hvd.allreduce(torch.ones(10), name="t")
