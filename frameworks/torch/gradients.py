@@ -197,6 +197,8 @@ class Gradients:
             entry.contiguous = None
         else:
             entry.contiguous = gradient = gradient.contiguous()
+        if self._settings.predivide != 1.0:
+            gradient.data.mul_(1.0 / self._settings.predivide)  # .data: that is no change of the program's
         pointer = gradient.data_ptr()
         return owner.submit(entry.registration, pointer, pointer, gradient, wake=wake)
 
@@ -236,10 +238,10 @@ class Gradients:
         `InvalidArgumentError` if the program has changed one meanwhile.
         """
         changed = self._changed()
-        handles = [handle for handle in self.handles.values() if isinstance(handle, int)]
+        dense = {p: handle for p, handle in self.handles.items() if isinstance(handle, int)}
         sparse = {p: handle for p, handle in self.handles.items() if isinstance(handle, SparseHandle)}
         try:
-            self.session().synchronize_all(handles)
+            self.session().synchronize_all(list(dense.values()))
         finally:
             self.handles.clear()
             self.start_anew()
@@ -255,6 +257,9 @@ class Gradients:
                 else:
                     parameter.grad = entry.contiguous.to_sparse(entry.sparse_dim)
                 entry.contiguous = None
+            if self._settings.predivide != 1.0:
+                for gradient in (parameter.grad for parameter in dense if parameter.grad is not None):
+                    gradient.mul_(self._settings.predivide)
             if self.momentum is not None:
                 self._apply_momentum(self.momentum)
 

@@ -22,6 +22,7 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
 
 from .compression import Compression
+from .scaling import UNSCALED, scaled
 from .waiting import Pending, synchronize
 
 __all__ = [
@@ -82,7 +83,19 @@ def received(data: bytearray, rows: int, like: torch.Tensor) -> torch.Tensor:
     return torch.frombuffer(data, dtype=like.dtype).reshape(shape)
 
 
-def _submit(owner: Session, registration: int, kind: int, tensor: torch.Tensor, in_place: bool, wake: bool) -> int:
+def _submit(
+    owner: Session,
+    registration: int,
+    kind: int,
+    tensor: torch.Tensor,
+    in_place: bool,
+    wake: bool,
+    scales: tuple[float, float] = UNSCALED,
+) -> int:
+    if scales != UNSCALED:  # in place, on a copy
+        copy = scaled(tensor, scales[0])
+        keep = Pending(copy, copy, tensor if in_place else None, scales[1])
+        return owner.submit(registration, copy.data_ptr(), copy.data_ptr(), keep, wake=wake)
     source, target = tensor, None
     if not tensor.is_contiguous():
         source, target = tensor.detach().contiguous(), tensor
@@ -123,7 +136,7 @@ def submit_allreduce(
         given = (tensor.dtype, tensor.shape, tensor.layout, tensor.is_cpu, op, scales, compression, topology)
         last = owner.shortcuts.get(name)
         if last is not None and last[0] == given:
-            return _submit(owner, last[1], OpKind.ALLREDUCE, tensor, in_place, wake)
+            return _submit(owner, last[1], OpKind.ALLREDUCE, tensor, in_place, wake, scales)
     dtype = dtype_name(tensor)
     if dtype == "bool":
         raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
@@ -134,7 +147,7 @@ def submit_allreduce(
     registration = terms.register(owner)
     if name is not None and given is not None:
         owner.shortcuts[name] = (given, registration)
-    return _submit(owner, registration, OpKind.ALLREDUCE, tensor, in_place, wake)
+    return _submit(owner, registration, OpKind.ALLREDUCE, tensor, in_place, wake, scales)
 
 
 # --- allreduce --------------------------------------------------------------------------------------------------------
@@ -162,7 +175,8 @@ def allreduce(
             tensors with Sum and Average. With Adasum "fp16" and "bf16".
         op: Average (default), Sum, Adasum, Min, Max or Product. Average of integers truncates towards zero; Adasum is
             for float tensors, and takes any number of ranks.
-        prescale_factor: multiplies the tensor before it is summed; with Sum, Average and Adasum.
+        prescale_factor: multiplies the tensor before it is summed; with Sum, Average and Adasum. A product of integers
+            is truncated towards zero, before the sum.
         postscale_factor: multiplies the result; with Sum, Average and Adasum.
         process_set: the ranks that take part; all by default.
         topology: "auto", "direct", "ps", "ring" or "two_level", of which Adasum takes the first three; None takes

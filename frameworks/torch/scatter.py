@@ -13,6 +13,7 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 
 from .compression import Compression
 from .ops import dtype_name, wants_gradient
+from .scaling import scaled
 from .waiting import Pending, synchronize
 
 __all__ = ["reducescatter", "reducescatter_async"]
@@ -55,10 +56,10 @@ def submit_reducescatter(
         compression = adaptor.codec_by_name(adaptor.rules_of(compression), name)
     codec = "none" if compression is None else codec_text(compression)
     registration = Terms(name, OpKind.REDUCESCATTER, dtype, tensor.shape, op, 0, *scales, codec).register(owner)
-    source = tensor.detach().contiguous()
+    source = tensor.detach().contiguous() if scales[0] == 1.0 else scaled(tensor, scales[0])
     rows, longer = divmod(tensor.shape[0], owner.size)
     result = source.new_empty((rows + (owner.rank < longer), *tensor.shape[1:]))
-    keep = Pending(source, result, None)
+    keep = Pending(source, result, None, scales[1])
     return owner.submit(registration, source.data_ptr(), result.data_ptr(), keep, wake=wake)
 
 

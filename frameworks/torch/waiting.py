@@ -11,27 +11,33 @@ from casync.adaptor import OpKind, Terms, owner_of, session_of
 from casync.errors import CasyncError
 from casync.session import Session
 
+from .scaling import scaled
+
 __all__ = ["Pending", "PendingGroup", "barrier", "finish", "poll", "synchronize"]
 
 
 class Pending:
-    """The tensors of an outstanding operation that does not just work in place on one. `target` is where the result
-    must be copied to, if it is not there already.
+    """The tensors of an outstanding operation that does not just work in place on one. `target` is where the result,
+    times `postscale`, must be copied to, if it is not there already.
     """
 
-    __slots__ = ("result", "source", "target")
+    __slots__ = ("postscale", "result", "source", "target")
 
-    def __init__(self, source: torch.Tensor, result: torch.Tensor, target: torch.Tensor | None) -> None:
+    def __init__(
+        self, source: torch.Tensor, result: torch.Tensor, target: torch.Tensor | None, postscale: float = 1.0
+    ) -> None:
         self.source = source
         self.result = result
         self.target = target
+        self.postscale = postscale
 
     def finish(self, owner: Session, handle: int) -> torch.Tensor:
         owner.synchronize(handle)
+        result = self.result if self.postscale == 1.0 else scaled(self.result, self.postscale)
         if self.target is None:
-            return self.result
+            return result
         with torch.no_grad():
-            return self.target.copy_(self.result)
+            return self.target.copy_(result)
 
 
 class PendingGroup:

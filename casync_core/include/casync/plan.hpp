@@ -54,10 +54,10 @@ struct Signature {
   OpKind kind = OpKind::allreduce;
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::average;
-  Shape shape;            ///< as codecs see it; an allgather's rows are this rank's own and may differ between ranks
-  std::int32_t root = 0;  ///< broadcast only
-  float prescale = 1.0F;
-  float postscale = 1.0F;
+  Shape shape;              ///< as codecs see it; an allgather's rows are this rank's own and may differ between ranks
+  std::int32_t root = 0;    ///< broadcast only
+  float prescale = 1.0F;    ///< what the adaptor multiplies every contribution by: ranks must agree on it
+  float postscale = 1.0F;   ///< and on what it multiplies the result by
   std::string dims;         ///< the user's shape: "(64, 3, 7)", an allgather's "(*, 3, 7)"; alike on all ranks
   std::string compression;  ///< a codec spec, or "auto(spec, ...)", or one of them in "always(...)"
   std::string topology;     ///< "auto" or a topology's name

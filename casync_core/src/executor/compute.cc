@@ -19,21 +19,20 @@ struct Factors {
 };
 
 /// Where the mean's 1/N goes (R4): before the first encode for prescaled codecs, before the owner's encode for the
-/// others, and for uncompressed data into the final merge, together with the user's factors. A codec that averages by
-/// itself takes none. Adasum has no mean; a factor common to all contributions is one of its result as well. A codec
-/// that keeps something of a gradient sees it without the loss scale (R5), which changes.
+/// others, and for uncompressed data into the final merge. A codec that averages by itself takes none; Adasum has no
+/// mean. A codec that keeps something of a gradient sees it without the loss scale (R5), which changes. The user's
+/// factors are the adaptor's business.
 Factors factors_of(const CodecInfo& codec, const Signature& signature, const Task& task, std::uint32_t members,
                    float loss_scale) {
   const bool average = signature.op == ReduceOp::average;
-  const float user = signature.prescale * signature.postscale;
   const auto n = signature.op == ReduceOp::adasum ? 1.0F : static_cast<float>(members);  // it is no sum
   Factors factors;
   if (!reduces(signature.kind)) return factors;
   if (codec.identity) {
-    if (task.final) factors.mid = (average ? 1.0F / n : 1.0F) * user;
+    if (task.final && average) factors.mid = 1.0F / n;
     return factors;
   }
-  if (task.deliver) factors.post = (average ? 1.0F : n) * user * loss_scale;
+  if (task.deliver) factors.post = (average ? 1.0F : n) * loss_scale;
   factors.pre = 1.0F / loss_scale;
   if (codec.averages) return factors;
   if (codec.prescaled) {

@@ -310,8 +310,7 @@ class Program final : public VirtualProgram {
     const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
     if (!reduces(signature.kind) || !sums || references_[t].compressed() || step.nonfinite) return;
     if (signature.dtype != DType::float32 && signature.dtype != DType::float64) return;
-    const double factor = static_cast<double>(signature.prescale) * static_cast<double>(signature.postscale) /
-                          (signature.op == ReduceOp::average ? schedule_.size : 1);
+    const double factor = 1.0 / (signature.op == ReduceOp::average ? schedule_.size : 1);
     for (std::size_t i = 0; i < static_cast<std::size_t>(signature.shape.numel()); ++i) {
       double sum = 0;
       for (const Blob& input : step.inputs) sum += reference::read(input.data(), i, signature.dtype);
@@ -327,8 +326,7 @@ class Program final : public VirtualProgram {
     Mass& mass = masses_[t];
     const Signature& signature = schedule_.script.tensors[t].signature;
     mass.finite &= !step.nonfinite && schedule_.nonfinite_step[t] < 0;
-    const double to_sum = (signature.op == ReduceOp::average ? schedule_.size : 1.0) /
-                          (static_cast<double>(signature.prescale) * static_cast<double>(signature.postscale));
+    const double to_sum = signature.op == ReduceOp::average ? schedule_.size : 1.0;
     for (std::size_t i = 0; i < mass.inputs.size(); ++i) {
       for (const Blob& input : step.inputs) mass.inputs[i] += reference::read(input.data(), i, DType::float32);
       mass.results[i] += to_sum * reference::read(step.result.data(), i, DType::float32);

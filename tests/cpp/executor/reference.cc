@@ -33,7 +33,7 @@ double combine(double a, double b, ReduceOp op, DType dtype) {
   return static_cast<double>(static_cast<float>(a) + static_cast<float>(b));
 }
 
-/// The mean and the user's factors, on the complete sum.
+/// The mean, of the complete sum.
 double finish(double sum, const Signature& signature, std::size_t members) {
   const bool average = signature.op == ReduceOp::average;
   if (signature.dtype == DType::boolean) return sum;
@@ -41,7 +41,7 @@ double finish(double sum, const Signature& signature, std::size_t members) {
   if (signature.dtype == DType::float64) return average ? sum / static_cast<double>(members) : sum;
   const float mean = average ? 1.0F / static_cast<float>(members) : 1.0F;
   if (signature.op == ReduceOp::min || signature.op == ReduceOp::max || signature.op == ReduceOp::product) return sum;
-  return static_cast<double>(static_cast<float>(sum) * (mean * (signature.prescale * signature.postscale)));
+  return static_cast<double>(static_cast<float>(sum) * mean);
 }
 
 /// A value as it is after a hop: rounded to the dtype.
@@ -134,7 +134,7 @@ Blob TensorReference::compute(const Part& part, void* out) {
   } else if (part.final && !info.averages) {
     segment.mid = 1.0F / n;
   }
-  if (part.deliver) segment.post = (average ? 1.0F : n) * (signature.prescale * signature.postscale);
+  if (part.deliver) segment.post = average ? 1.0F : n;
   segment.previous = part.previous;
   if (part.feedback && keeps_residuals())
     segment.residual = residuals_[part.rank].data() + part.begin + part.range.begin;
@@ -223,7 +223,7 @@ Blob TensorReference::reduce(const std::vector<Blob>& inputs) {
     case OpKind::alltoall:  // every rank ends with another result: check.cc
       break;
     case OpKind::reducescatter:
-      out = !compressed_ ? allreduce_plain(inputs) : inputs.size() == 1 ? solo(inputs) : scatter(inputs);
+      out = !compressed_ ? allreduce_plain(inputs) : inputs.size() == 1 ? inputs[0] : scatter(inputs);
       break;
     case OpKind::allreduce:
       if (compressed_ && inputs.size() > 1 && !settled_ && codec_->agreed() > 0 && tensor_.signature.shape.numel() > 0)
@@ -233,7 +233,7 @@ Blob TensorReference::reduce(const std::vector<Blob>& inputs) {
       } else if (!compressed_) {
         out = allreduce_plain(inputs);
       } else if (inputs.size() == 1) {
-        out = solo(inputs);
+        out = inputs[0];  // N = 1 is the identity (rule R9)
       } else if (codec_->info().rounds.size() > 1 || tensor_.plan.topology == Topology::direct) {
         out = rounds(inputs);
       } else {
@@ -301,18 +301,6 @@ Blob TensorReference::adasum(const std::vector<Blob>& inputs) const {
   Blob out(inputs[0].size());
   for (std::size_t i = 0; i < numel; ++i)
     reference::write(out.data(), i, signature.dtype, finish(result[i], signature, inputs.size()));
-  return out;
-}
-
-/// N = 1 is the identity (rule R9), but for the user's factors.
-Blob TensorReference::solo(const std::vector<Blob>& inputs) {
-  const Signature& signature = tensor_.signature;
-  Blob out = inputs[0];
-  const float factor = signature.prescale * signature.postscale;
-  for (std::size_t i = 0; factor != 1.0F && i < out.size() / size_of(signature.dtype); ++i) {
-    const auto value = static_cast<float>(reference::read(out.data(), i, signature.dtype));
-    reference::write(out.data(), i, signature.dtype, static_cast<double>(value * factor));
-  }
   return out;
 }
 

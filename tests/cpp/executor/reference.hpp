@@ -62,7 +62,6 @@ class TensorReference {
 
   Blob allreduce_plain(const std::vector<Blob>& inputs) const;
   Blob adasum(const std::vector<Blob>& inputs) const;
-  Blob solo(const std::vector<Blob>& inputs);
   void owned(const std::vector<Blob>& inputs, const std::vector<Blob>& payloads, const Range& range,
              std::uint32_t owner, Blob& out);
   void ring(const std::vector<Blob>& inputs, const Range& range, std::uint32_t owner, Blob& out);

@@ -91,6 +91,48 @@ def test_prescale_and_postscale(rank, size):
     assert hvd.allreduce(integers, op=hvd.Sum, prescale_factor=2.0)[0] == 2 * sum(range(1, size + 1))
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_integers_are_scaled_in_double_precision_and_truncated(rank, size, in_place):
+    allreduce = hvd.allreduce_ if in_place else hvd.allreduce
+    values = torch.tensor([5, -5, 7, 2**40 + 1]) + 2 * rank
+    each = [[int(0.7 * (value + 2 * r)) for value in (5, -5, 7, 2**40 + 1)] for r in range(size)]
+    result = allreduce(values.clone(), op=hvd.Sum, prescale_factor=0.7)
+    assert result.tolist() == [sum(of) for of in zip(*each, strict=True)]
+    result = allreduce(values.clone(), op=hvd.Sum, postscale_factor=0.7)
+    total = [sum(value + 2 * r for r in range(size)) for value in (5, -5, 7, 2**40 + 1)]
+    assert result.tolist() == [int(0.7 * value) for value in total]
+
+
+def test_double_is_scaled_in_double_precision(rank, size):
+    values = torch.linspace(-1, 1, 101, dtype=torch.float64) * (rank + 1)
+    result = hvd.allreduce(values, op=hvd.Sum, prescale_factor=1 / 3, postscale_factor=1 / 7)
+    expected = torch.linspace(-1, 1, 101, dtype=torch.float64) * (sum(range(1, size + 1)) / 21)
+    torch.testing.assert_close(result, expected, rtol=1e-15, atol=1e-16)
+
+
+@pytest.mark.parametrize("topology", ["direct", "ps", "ring"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_prescale_comes_before_the_sum_and_rounds_to_the_dtype(rank, size, dtype, topology):
+    """So a sum that would overflow does not, and what each rank contributes is what it would have scaled itself."""
+    values = torch.full((3000,), 0.9 * torch.finfo(dtype).max, dtype=dtype) / (1 + rank)
+    factor = 0.3 / size
+    result = hvd.allreduce(values, op=hvd.Sum, prescale_factor=factor, topology=topology)
+    by_hand = hvd.allreduce(values * factor, op=hvd.Sum, topology=topology)
+    assert result.isfinite().all() and torch.equal(result, by_hand)
+
+
+def test_scaled_in_place_and_in_groups(rank, size):
+    base = torch.arange(24.0).reshape(4, 6) * (rank + 1)
+    expected = torch.arange(24.0).reshape(4, 6) * (0.5 * 3.0 * sum(range(1, size + 1)))
+    view = base.t()
+    assert hvd.allreduce_(view, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0) is view
+    assert torch.equal(base, expected)
+    parts = [torch.arange(24.0).reshape(4, 6) * (rank + 1), torch.full((2,), rank + 1.0)]
+    reduced = hvd.grouped_allreduce_(parts, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
+    assert torch.equal(parts[0], expected) and torch.equal(reduced[0], expected)
+    assert parts[1][0] == 1.5 * sum(range(1, size + 1))
+
+
 def test_many_outstanding_in_another_order_on_each_rank(rank, size):
     tensors = [torch.full((i + 1,), float(i + rank)) for i in range(100)]
     order = sorted(range(100), key=lambda i: (i * 37 + rank * 11) % 100)

@@ -94,6 +94,19 @@ def test_predivide_changes_nothing_but_rounding(rank, size):
     assert_same(*models)
 
 
+@pytest.mark.parametrize("shape", [(50_000,), (200, 250)])
+def test_predivide_keeps_half_precision_from_overflowing(shape):
+    """The sum of two is beyond the largest float16, and on its way in a ring it is stored as one."""
+    weight = torch.nn.Parameter(torch.zeros(shape, dtype=torch.float16))
+    optimizer = torch.optim.SGD([weight], lr=2.0**-10)
+    named = [("weight", weight)]
+    optimizer = hvd.DistributedOptimizer(optimizer, named, gradient_predivide_factor=4.0, topology="ring")
+    gradient = torch.full(shape, 2.0**15, dtype=torch.float16)
+    weight.backward(gradient.t().contiguous().t())
+    optimizer.step()
+    assert torch.equal(weight.grad, gradient) and torch.equal(weight.data, torch.full_like(weight, -32.0))
+
+
 def test_backward_passes_accumulate_locally(rank, size):
     """Two half batches per step add up to twice the mean of the whole one."""
     model, plain = make_model(), make_model()

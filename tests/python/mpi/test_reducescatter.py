@@ -63,6 +63,14 @@ def test_scale_factors(rank, size):
     torch.testing.assert_close(result, torch.full((2, 3), total * 2.0 / size))
 
 
+def test_scale_factors_of_integers_and_doubles(rank, size):
+    values = torch.tensor([[5 + 2 * rank]] * size)
+    summed = hvd.reducescatter(values, op=hvd.Sum, prescale_factor=0.7)
+    assert summed.tolist() == [[sum(int(0.7 * (5 + 2 * r)) for r in range(size))]]
+    (summed,) = hvd.grouped_reducescatter([values.double()], op=hvd.Sum, postscale_factor=1 / 3)
+    assert summed.item() == pytest.approx(sum(5 + 2 * r for r in range(size)) / 3, rel=1e-15)
+
+
 def test_async_and_non_contiguous(rank, size):
     tensors = [torch.full((size, i + 1), float(rank)).t().contiguous().t() for i in range(15)]
     handles = [hvd.reducescatter_async(tensor, op=hvd.Sum) for tensor in tensors]
