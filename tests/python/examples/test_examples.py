@@ -1,0 +1,104 @@
+"""The examples run as their first lines say: under casyncrun on 4 ranks, and on two hosts with two ranks each."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.netlab import Netlab, NetlabError
+from benchmarks.netlab.system import environment
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+DIGITS, COMPRESSED, SYNTHETIC = (
+    str(EXAMPLES / "03_from_horovod" / name) for name in ("digits.py", "compressed.py", "synthetic_benchmark.py")
+)
+DDP = str(EXAMPLES / "from_ddp" / "digits.py")
+FEW = ("--num-warmup-batches=2", "--num-batches-per-iter=2", "--num-iters=3")
+Start = Callable[..., str]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+
+def on_this_host(folder: Path, *command: str, ranks: int = 4) -> str:
+    start = [sys.executable, "-m", "casync", "run", "-np", str(ranks), "--", sys.executable, *command]
+    ended = subprocess.run(start, cwd=folder, env=environment(None), capture_output=True, text=True, timeout=180)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def two_hosts() -> Iterator[Netlab]:
+    try:
+        with Netlab(hosts=2, rate="1gbit") as lab:
+            yield lab
+    except NetlabError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["4 ranks", pytest.param("2 hosts x 2 ranks", marks=pytest.mark.netns)])
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
+    """Runs a program on 4 ranks, and returns what it prints."""
+    if request.param == "4 ranks":
+        return lambda *command: on_this_host(tmp_path, *command)
+    lab = request.getfixturevalue("two_hosts")
+
+    def run(*command: str) -> str:
+        # The lab's hosts have no name service: gloo, under DDP, is told where they are.
+        ended = lab.run(4, [sys.executable, *command], {"GLOO_SOCKET_IFNAME": "eth0"}, timeout=180)
+        assert ended.status == 0, ended.stdout + ended.stderr
+        assert all(counters.tx_bytes > 1 << 20 for counters in ended.counters.values())
+        return ended.stdout
+
+    return run
+
+
+def last_accuracy(output: str) -> float:
+    return float(re.findall(r"accuracy ([\d.]+) %", output)[-1])
+
+
+def numbers_after(text: str, output: str) -> list[float]:
+    (found,) = re.findall(rf"{text}: ([\d.]+) \+- ([\d.]+) images/s", output)
+    return [float(number) for number in found]
+
+
+def test_digits_learns(start: Start) -> None:
+    assert last_accuracy(start(DIGITS)) > 95
+
+
+def test_flags_of_digits(tmp_path: Path) -> None:
+    output = on_this_host(tmp_path, DIGITS, "--epochs=3", "--fp16-allreduce", "--gradient-predivide-factor=2")
+    assert last_accuracy(output) > 60
+
+
+def test_the_benchmark_gives_a_rate(start: Start) -> None:
+    output = start(SYNTHETIC, "--batch-size=8", *FEW)
+    (mean, _), (total, spread) = numbers_after("per rank", output), numbers_after("total on 4 ranks", output)
+    assert math.isfinite(total) and math.isfinite(spread) and mean > 0
+    assert total == pytest.approx(4 * mean, rel=0.01)
+    assert output.count("iteration ") == 3
+
+
+@pytest.mark.parametrize("model", ["conv", "dense"])
+def test_models_of_the_benchmark(tmp_path: Path, model: str) -> None:
+    output = on_this_host(tmp_path, SYNTHETIC, f"--model={model}", "--batch-size=4", "--fp16-allreduce", *FEW, ranks=1)
+    assert numbers_after("total on 1 ranks", output)[0] > 0
+
+
+def test_tutorial_3_resumes_bit_for_bit(tmp_path: Path) -> None:
+    """Two epochs at once, and one and one."""
+    folder = f"--checkpoint={tmp_path / 'checkpoint'}"
+    whole = on_this_host(tmp_path, COMPRESSED, "--epochs=2")
+    on_this_host(tmp_path, COMPRESSED, "--epochs=1", folder)
+    resumed = on_this_host(tmp_path, COMPRESSED, "--epochs=2", folder)
+    assert "in epochs 2 to 2" in resumed and last_accuracy(resumed) == last_accuracy(whole)
+    (ours,), (theirs,) = (re.findall(r"parameters (\w+) on all ranks", output) for output in (resumed, whole))
+    assert ours == theirs
+
+
+def test_ddp_learns(start: Start) -> None:
+    assert last_accuracy(start(DDP, "--epochs=5", "--accumulate=2")) > 85
