@@ -144,11 +144,16 @@ class DdpState:
         if owner is not self._owner:
             raise InvalidArgumentError("this ddp_state belongs to a session that was shut down: make a new one")
         theirs, ours = (dist.get_rank(), dist.get_world_size()), (owner.rank, owner.size)
-        if theirs != ours:
+        if theirs == ours:
+            return
+        told = f"torch.distributed says rank {theirs[0]} of {theirs[1]}"
+        if owner.size == 1:
             raise InvalidArgumentError(
-                f"torch.distributed says rank {theirs[0]} of {theirs[1]}, CaSync rank {ours[0]} of {ours[1]}: give "
-                "init_process_group hvd.rank() and hvd.size()"
+                f"{told}, and CaSync is alone: start the processes with `casyncrun -np {theirs[1]} python ...`"
             )
+        raise InvalidArgumentError(
+            f"{told}, CaSync rank {ours[0]} of {ours[1]}: give init_process_group hvd.rank() and hvd.size()"
+        )
 
 
 def ddp_state(
