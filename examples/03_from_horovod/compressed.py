@@ -23,30 +23,31 @@ def digest(model: torch.nn.Module) -> str:
 
 def save(folder: Path, epoch: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     # (3) What codecs keep is each rank's own, so all ranks save it. The rest is alike on all: rank 0 does, as ever.
-    casync.save_state(folder)
+    casync.save_state(folder / str(epoch))
     if hvd.rank() == 0:
-        state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save(state, folder / "model.pt")
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state, folder / str(epoch) / "model.pt")
 
 
 def resume(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """The last epoch that was saved, with everything as it was after it; 0 if there is none."""
     epoch = 0
-    if hvd.rank() == 0 and (folder / "model.pt").exists():
-        state = torch.load(folder / "model.pt")
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        epoch = state["epoch"]
+    if hvd.rank() == 0:
+        epoch = max((int(path.parent.name) for path in folder.glob("*/model.pt")), default=0)
     epoch = hvd.broadcast_object(epoch, root_rank=0, name="epoch")
     if epoch > 0:
-        casync.load_state(folder)  # (4) on every rank, and after rank 0 has loaded the optimizer
+        if hvd.rank() == 0:
+            state = torch.load(folder / str(epoch) / "model.pt")
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+        casync.load_state(folder / str(epoch))  # (4) on every rank
     return epoch
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--compression", default="onebit", help="a codec, as `casync compll bench` names them")
+    parser.add_argument("--compression", default="onebit", help="a codec's spec, or a CompLL file of your own")
     parser.add_argument("--checkpoint", type=Path, help="folder to save to, and to go on from")
     arguments = parser.parse_args()
     hvd.init()
