@@ -35,3 +35,7 @@ def __getattr__(name: str) -> Any:
 
         return run
     raise AttributeError(f"module 'casync' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

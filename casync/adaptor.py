@@ -58,11 +58,17 @@ __all__ = [
 
 # Horovod's numbers (casync/types.hpp: ReduceOp).
 Average: Final = 0
+"""`op=`: the sum over all ranks divided by their number. Of integers it truncates towards zero."""
 Sum: Final = 1
+"""`op=`: the sum over all ranks."""
 Adasum: Final = 2
+"""`op=`: gradients add up as far as they differ in direction, and are averaged as far as they do not. Float tensors."""
 Min: Final = 3
+"""`op=`: of each element the smallest; uncompressed."""
 Max: Final = 4
+"""`op=`: of each element the largest; uncompressed."""
 Product: Final = 5
+"""`op=`: of each element the product; uncompressed."""
 
 _OP_NAMES: Final = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
 
@@ -177,6 +183,7 @@ def session() -> Session:
 
 
 GLOBAL_PROCESS_SET: Final = ProcessSet(())
+"""All ranks: what every `process_set=` is by default, and `casync.torch.global_process_set`. Its number is 0."""
 GLOBAL_PROCESS_SET.process_set_id, GLOBAL_PROCESS_SET.ranks = 0, None
 
 

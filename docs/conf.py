@@ -1,7 +1,10 @@
 """Sphinx configuration: `make docs`. docs/api is made from the docstrings of the installed package."""
 
+import importlib
 import re
 from pathlib import Path
+
+from sphinx.errors import ExtensionError
 
 project = "CaSync"
 author = "the CaSync authors"
@@ -32,5 +35,17 @@ def backticks_to_literals(_app, _what, _name, _object, _options, lines):
     lines[:] = text.split("\n")
 
 
+def check_public_names(_app, environment):
+    """Every public name has an entry: where users import it from, or, of constants, where they are defined."""
+    entries = {name.lower() for name in environment.domains["py"].objects}
+    for module in ("casync", "casync.torch"):
+        names = [name for name in importlib.import_module(module).__all__ if not name.startswith("__")]
+        places = (module, "casync.adaptor")
+        missing = [name for name in names if entries.isdisjoint(f"{place}.{name}".lower() for place in places)]
+        if missing:
+            raise ExtensionError(f"{module}: no docstring, so no entry in the reference: {', '.join(missing)}")
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", backticks_to_literals)
+    app.connect("env-check-consistency", check_public_names)

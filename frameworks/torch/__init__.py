@@ -73,7 +73,7 @@ from .grouped import (
     grouped_reducescatter,
     grouped_reducescatter_async,
 )
-from .join import join
+from .joining import join
 from .ops import (
     allgather,
     allgather_async,

@@ -21,7 +21,7 @@ DIGITS, COMPRESSED, SYNTHETIC = (
 DDP = str(EXAMPLES / "from_ddp" / "digits.py")
 FEW = ("--num-warmup-batches=2", "--num-batches-per-iter=2", "--num-iters=3")
 Start = Callable[..., str]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def on_this_host(folder: Path, *command: str, ranks: int = 4) -> str:

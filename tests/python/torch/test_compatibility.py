@@ -1,10 +1,9 @@
-"""docs/compatibility.md says of every name of Horovod's what became of it, and docs/from_horovod.md of its variables.
+"""docs/compatibility.md says of every name of Horovod's what became of it.
 
 Names and what is theirs come from the table of test_interface.py, what is ours from the functions themselves; only the
 remarks are the manual's own.
 """
 
-import dataclasses
 import importlib.util
 import inspect
 import re
@@ -12,9 +11,7 @@ from pathlib import Path
 
 import casync.torch as hvd
 
-from casync.config import Config
-
-DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text(encoding="utf-8")
 
 
 def load_interface():
@@ -28,10 +25,9 @@ interface = load_interface()
 NAMES = interface.SIGNATURES.keys() | interface.OTHERS
 
 
-def rows_between(page, marker):
-    """The cells of a table's rows, without its head."""
-    text = (DOCS / page).read_text(encoding="utf-8").partition(f"<!-- {marker}: begin -->")[2]
-    lines = text.partition(f"<!-- {marker}: end -->")[0].strip().splitlines()
+def rows():
+    """The cells of the table's rows, without its head."""
+    lines = PAGE.partition("<!-- names: begin -->")[2].partition("<!-- names: end -->")[0].strip().splitlines()
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 
 
@@ -53,8 +49,7 @@ def expected_status(name, remark):
 
 
 def test_every_name_of_horovods_is_in_the_table():
-    rows = rows_between("compatibility.md", "names")
-    named = [re.fullmatch(r"`(\w+)`", cells[0])[1] for cells in rows]
+    named = [re.fullmatch(r"`(\w+)`", cells[0])[1] for cells in rows()]
     assert len(set(named)) == len(named)
     missing, unknown = sorted(NAMES - set(named)), sorted(set(named) - NAMES)
     assert not missing and not unknown, f"docs/compatibility.md lacks {missing}, and has {unknown}, which no test knows"
@@ -62,25 +57,16 @@ def test_every_name_of_horovods_is_in_the_table():
 
 def test_what_the_table_says_of_each_is_so():
     wrong = []
-    for name, status, remark in rows_between("compatibility.md", "names"):
+    for name, status, remark in rows():
         name = name.strip("`")
         if status != (expected := expected_status(name, remark)):
             wrong.append(f"{name} is not {status} but {expected}")
-        elif expected == "refused":
-            continue
-        wrong += [f"{name}: the remark leaves out `{added}`" for added in additions(name) if f"`{added}" not in remark]
+        if expected != "refused":
+            left_out = [added for added in additions(name) if f"`{added}`" not in remark]
+            wrong += [f"{name}: the remark leaves out `{added}`" for added in left_out]
     assert not wrong, "docs/compatibility.md: " + "; ".join(wrong)
 
 
 def test_what_horovod_does_not_have_is_listed():
-    ours = set(re.findall(r"^\| `(\w+)`", (DOCS / "compatibility.md").read_text().partition("names: end")[2], re.M))
+    ours = set(re.findall(r"^\| `(\w+)`", PAGE.partition("names: end")[2], re.M))
     assert ours == {name for name in hvd.__all__ if name not in NAMES}
-
-
-def test_variables_of_horovods_that_are_read():
-    expected = {}
-    for field in dataclasses.fields(Config):
-        ours, *horovods = field.metadata["variables"]
-        expected |= {name: ours for name in horovods}
-    rows = rows_between("from_horovod.md", "variables")
-    assert {cells[0].strip("`"): re.search(r"`(\w+)", cells[1])[1] for cells in rows} == expected
