@@ -221,7 +221,8 @@ def owner_of(handle: int) -> Session:
 
 
 def add_process_set(process_set: Any) -> ProcessSet:
-    """Take a `ProcessSet`, or a list of ranks, into use after `init()`; returns the set. Collective over all ranks.
+    """Take `process_set`, a `ProcessSet` or a list of ranks, into use after `init()`; returns the set. Collective over
+    all ranks.
 
     Raises ValueError without HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`, and if a set of the same
     ranks is in use.
@@ -231,7 +232,8 @@ def add_process_set(process_set: Any) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """End the use of a set that was added; what is outstanding in it ends with an error. Collective over all ranks.
+    """End the use of `process_set`, which was added; what is outstanding in it ends with an error. Collective over all
+    ranks.
 
     False if the set is not in use, or holds all ranks.
     """

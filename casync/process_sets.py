@@ -27,7 +27,7 @@ _TAG_BITS = 16  # of a session's tag that are the world's own
 
 
 class ProcessSet:
-    """Some of the ranks, given as a list of them or as an mpi4py communicator.
+    """Some of the ranks. `ranks_or_comm` is a list of them, or an mpi4py communicator.
 
     Its ranks are known at once, or from `init()` on if a communicator was given; `process_set_id` is None while it is
     not in use: before it is given to `init()` or `add_process_set()`, after it is removed, and after `shutdown()`.

@@ -181,7 +181,7 @@ def ddp_state(
 def ddp_hook(hook_state: DdpState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The second argument of `register_comm_hook`: the bucket's gradients become their mean over all ranks.
 
-    Called by DDP on the thread that runs backward. The call with the last bucket waits for all of them, and raises what
-    ended an operation (`HorovodInternalError`).
+    Called by DDP, with what `ddp_state` made as `hook_state`, on the thread that runs backward. The call with the last
+    bucket waits for all of them, and raises what ended an operation (`HorovodInternalError`).
     """
     return hook_state.submit(bucket)

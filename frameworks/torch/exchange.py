@@ -108,7 +108,7 @@ def alltoall(
 def alltoall_async(
     tensor: torch.Tensor, splits: Splits = None, name: str | None = None, process_set: Any = global_process_set
 ) -> int:
-    """Submit an alltoall and return its handle at once, whose `synchronize` gives output and received splits. `tensor`
-    must not change before it returns.
+    """Submit an alltoall, with arguments as `alltoall` has them, and return its handle at once, whose `synchronize`
+    gives output and received splits, also without `splits`. `tensor` must not change before it returns.
     """
     return _submit(tensor, splits, name, process_set, wake=True)

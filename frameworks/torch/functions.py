@@ -30,10 +30,13 @@ def broadcast_parameters(
     *,
     process_set: Any = global_process_set,
 ) -> None:
-    """Give every rank of the set the values that `root_rank` has, in place: `model.state_dict()` or
-    `model.named_parameters()`.
+    """Give every rank of the set the values that `root_rank` has, in place. Blocks.
 
-    Names, shapes and dtypes must agree between ranks. Entries of a state_dict that are not tensors are left alone.
+    Args:
+        params: `model.state_dict()` or `model.named_parameters()`, of the same names, shapes and dtypes on all ranks.
+            Entries of a state_dict that are not tensors are left alone.
+        root_rank: its number in the world, also where a process set is given.
+        process_set: the ranks that take part; all by default.
     """
     if isinstance(params, Mapping):
         named = sorted(params.items())
@@ -98,9 +101,15 @@ def broadcast_optimizer_state(
     """Give the optimizer of every rank of the set the state and hyperparameters of `root_rank`'s, which stays as it
     is.
 
-    Codec state (residuals) is each rank's own and is not copied: see `casync.state`. `model` is accepted and not
-    needed. As after Horovod's, parameters of an optimizer without state have a gradient: zeros, where there was none.
-    Raises ValueError for LBFGS, whose state is not per parameter.
+    Codec state (residuals) is each rank's own and is not copied: see `casync.state`. As after Horovod's, parameters of
+    an optimizer without state have a gradient: zeros, where there was none. Blocks. Raises ValueError for LBFGS, whose
+    state is not per parameter.
+
+    Args:
+        optimizer: wrapped by `DistributedOptimizer` or not, over the same parameters on all ranks.
+        root_rank: its number in the world, also where a process set is given.
+        model: accepted and not needed.
+        process_set: the ranks that take part; all by default.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InvalidArgumentError("cannot broadcast torch.optim.LBFGS state")
@@ -140,10 +149,14 @@ def _load_shared(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Non
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: Any = global_process_set
 ) -> Any:
-    """`root_rank`'s object, pickled by cloudpickle there and unpickled on every other rank. The other ranks' `obj` is
-    ignored.
+    """`root_rank`'s object, pickled by cloudpickle there and unpickled on every other rank; on the root `obj` itself.
+    Blocks.
 
-    Returns `obj` itself on the root. `name` tells concurrent calls apart.
+    Args:
+        obj: anything that can be pickled; ignored on the other ranks.
+        root_rank: its number in the world, also where a process set is given.
+        name: tells concurrent calls apart.
+        process_set: the ranks that take part; all by default.
     """
     is_root = session_of(process_set).rank == process_set.root(root_rank)
     mine = _bytes_of(obj) if is_root else torch.empty(0, dtype=torch.uint8)
@@ -155,8 +168,12 @@ def broadcast_object(
 
 
 def allgather_object(obj: Any, name: str | None = None, *, process_set: Any = global_process_set) -> list[Any]:
-    """The objects of all ranks of the set, in rank order, pickled by cloudpickle. `name` tells concurrent calls
-    apart.
+    """The objects of all ranks of the set, in rank order, pickled by cloudpickle. Blocks.
+
+    Args:
+        obj: anything that can be pickled.
+        name: tells concurrent calls apart.
+        process_set: the ranks that take part; all by default.
     """
     data = allgather(_bytes_of(obj), f"{name or 'object'}.all", process_set)
     # Pickles end themselves, so no sizes need to be sent.

@@ -85,8 +85,8 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> list[torch.Tensor]:
-    """`allreduce` of several tensors, of any shapes and dtypes, together; new tensors in the order given.
-    Differentiable for Sum and Average.
+    """`allreduce` of several tensors, of any shapes and dtypes, together, with its other arguments; new tensors in the
+    order given. Blocks. Differentiable for Sum and Average.
     """
     op = resolve_op(op, average)
     scales = (prescale_factor, postscale_factor)
@@ -115,8 +115,8 @@ def grouped_allreduce_async(
     *,
     compression: Any = None,
 ) -> int:
-    """Submit a `grouped_allreduce` and return the handle of the group at once. The tensors must not change before
-    `synchronize(handle)` returns.
+    """Submit a group of tensors, with arguments as `allreduce` has them, and return the handle of the group at once.
+    The tensors must not change before `synchronize(handle)` returns.
     """
     scales = (prescale_factor, postscale_factor)
     return _submit_allreduce(tensors, name, resolve_op(op, average), scales, process_set, compression, in_place=False)
@@ -131,7 +131,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> list[torch.Tensor]:
-    """`grouped_allreduce` in place; returns the tensors. Not differentiable."""
+    """`grouped_allreduce`, with its arguments, in place; returns the tensors. Blocks. Not differentiable."""
     scales = (prescale_factor, postscale_factor)
     synchronize(_submit_allreduce(tensors, name, resolve_op(op, average), scales, process_set, in_place=True))
     return list(tensors)
@@ -148,8 +148,8 @@ def grouped_allreduce_async_(
     *,
     compression: Any = None,
 ) -> int:
-    """Submit an in-place `grouped_allreduce` and return the handle of the group at once. The tensors are the runtime's
-    until `synchronize(handle)` returns.
+    """Submit a group of tensors in place, with arguments as `allreduce` has them, and return the handle of the group at
+    once. The tensors are the runtime's until `synchronize(handle)` returns.
     """
     scales = (prescale_factor, postscale_factor)
     return _submit_allreduce(tensors, name, resolve_op(op, average), scales, process_set, compression, in_place=True)
@@ -161,7 +161,9 @@ def grouped_allreduce_async_(
 def grouped_allgather(
     tensors: Tensors, name: str | None = None, process_set: Any = global_process_set
 ) -> list[torch.Tensor]:
-    """`allgather` of several tensors together; new tensors in the order given. Differentiable."""
+    """`allgather` of several tensors together, with its other arguments; new tensors in the order given. Blocks.
+    Differentiable.
+    """
     if not _any_wants_gradient(tensors):
         return synchronize(grouped_allgather_async(tensors, name, process_set))  # type: ignore[no-any-return]
     from .autograd import HorovodGroupedAllgather
@@ -185,8 +187,8 @@ def grouped_allgather(
 
 
 def grouped_allgather_async(tensors: Tensors, name: str | None = None, process_set: Any = global_process_set) -> int:
-    """Submit a `grouped_allgather` and return the handle of the group at once. The tensors must not change before
-    `synchronize(handle)` returns.
+    """Submit a group of tensors, with arguments as `allgather` has them, and return the handle of the group at once.
+    The tensors must not change before `synchronize(handle)` returns.
     """
 
     def submit(tensor: torch.Tensor, each: str, wake: bool) -> int:
@@ -224,8 +226,8 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """`reducescatter` of several tensors, of any shapes and dtypes, together; new tensors in the order given.
-    Differentiable.
+    """`reducescatter` of several tensors, of any shapes and dtypes, together, with its other arguments; new tensors in
+    the order given. Blocks. Differentiable.
     """
     scales = (prescale_factor, postscale_factor)
     if not _any_wants_gradient(tensors):
@@ -250,8 +252,8 @@ def grouped_reducescatter_async(
     *,
     compression: Any = None,
 ) -> int:
-    """Submit a `grouped_reducescatter` and return the handle of the group at once. The tensors must not change before
-    `synchronize(handle)` returns.
+    """Submit a group of tensors, with arguments as `reducescatter` has them, and return the handle of the group at
+    once. The tensors must not change before `synchronize(handle)` returns.
     """
     scales = (prescale_factor, postscale_factor)
     return _submit_reducescatter(tensors, name, op, scales, process_set, compression)

@@ -206,8 +206,8 @@ def allreduce_async(
     compression: Any = None,
     topology: str | None = None,
 ) -> int:
-    """Submit an allreduce and return its handle at once. `tensor` must not change before `synchronize(handle)`
-    returns.
+    """Submit an allreduce, with arguments as `allreduce` has them, and return its handle at once. `tensor` must not
+    change before `synchronize(handle)` returns.
     """
     scales = (prescale_factor, postscale_factor)
     return submit_allreduce(
@@ -227,7 +227,9 @@ def allreduce_(
     compression: Any = None,
     topology: str | None = None,
 ) -> torch.Tensor:
-    """`allreduce` whose result replaces the tensor's values; returns the tensor. Not differentiable."""
+    """`allreduce`, with its arguments, whose result replaces the tensor's values; returns the tensor. Blocks. Not
+    differentiable.
+    """
     scales = (prescale_factor, postscale_factor)
     handle = submit_allreduce(
         tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=True, wake=False
@@ -248,8 +250,8 @@ def allreduce_async_(
     compression: Any = None,
     topology: str | None = None,
 ) -> int:
-    """Submit an in-place allreduce and return its handle at once. `tensor` is the runtime's until
-    `synchronize(handle)` returns.
+    """Submit an in-place allreduce, with arguments as `allreduce` has them, and return its handle at once. `tensor` is
+    the runtime's until `synchronize(handle)` returns.
     """
     scales = (prescale_factor, postscale_factor)
     return submit_allreduce(
@@ -273,9 +275,13 @@ def submit_allgather(tensor: torch.Tensor, name: str | None, process_set: Any, w
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set) -> torch.Tensor:
-    """The tensors of all ranks, one after another along the first dimension. Blocks. Differentiable.
+    """The tensors of all ranks, in rank order along the first dimension, as a new tensor. Blocks. Differentiable.
 
-    First dimensions may differ between ranks, and be 0; the others and the dtype must not.
+    Args:
+        tensor: with at least one dimension. The first may differ between ranks, and be 0; the others and the dtype must
+            not.
+        name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
+        process_set: the ranks that take part; all by default.
     """
     if wants_gradient(tensor):
         from .autograd import HorovodAllgather
@@ -285,8 +291,8 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = 
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set) -> int:
-    """Submit an allgather and return its handle at once. `tensor` must not change before `synchronize(handle)`
-    returns.
+    """Submit an allgather, with arguments as `allgather` has them, and return its handle at once. `tensor` must not
+    change before `synchronize(handle)` returns.
     """
     return submit_allgather(tensor, name, process_set, wake=True)
 
@@ -307,8 +313,13 @@ def _submit_broadcast(
 def broadcast(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
 ) -> torch.Tensor:
-    """Rank `root_rank`'s tensor, as a new tensor on every rank. One shape and dtype everywhere. Blocks.
-    Differentiable.
+    """Rank `root_rank`'s tensor, as a new tensor on every rank. Blocks. Differentiable.
+
+    Args:
+        tensor: of one shape and dtype on all ranks.
+        root_rank: its number in the world, also where a process set is given.
+        name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
+        process_set: the ranks that take part; all by default.
     """
     if wants_gradient(tensor):
         from .autograd import HorovodBroadcast
@@ -321,14 +332,16 @@ def broadcast(
 def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
 ) -> int:
-    """Submit a broadcast and return its handle at once."""
+    """Submit a broadcast, with arguments as `broadcast` has them, and return its handle at once. `tensor` may change:
+    the result is another one.
+    """
     return _submit_broadcast(tensor, root_rank, name, process_set, False, wake=True)
 
 
 def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
 ) -> torch.Tensor:
-    """`broadcast` whose result replaces the tensor's values; returns the tensor."""
+    """`broadcast`, with its arguments, whose result replaces the tensor's values; returns the tensor. Blocks."""
     synchronize(_submit_broadcast(tensor, root_rank, name, process_set, True, wake=False))
     return tensor
 
@@ -336,7 +349,7 @@ def broadcast_(
 def broadcast_async_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
 ) -> int:
-    """Submit an in-place broadcast and return its handle at once. `tensor` is the runtime's until
-    `synchronize(handle)` returns.
+    """Submit an in-place broadcast, with arguments as `broadcast` has them, and return its handle at once. `tensor` is
+    the runtime's until `synchronize(handle)` returns.
     """
     return _submit_broadcast(tensor, root_rank, name, process_set, True, wake=True)

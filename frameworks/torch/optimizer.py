@@ -236,7 +236,7 @@ def DistributedOptimizer(
             matches is taken: `{"*.bias": "none", "head.weight": "fp16", "*": "onebit"}`. A name in full overrides
             `Config.min_numel`. `Compression.none` takes `Config.compression`.
         backward_passes_per_step: how many backward passes add up locally before gradients are synchronised.
-        op: Average, Sum, Min, Max or Product.
+        op: Average, Sum, Adasum, Min, Max or Product.
         gradient_predivide_factor: gradients are divided by it before they are summed and multiplied by it after: with
             Average.
         num_groups: deprecated, the same as `groups`.

@@ -105,7 +105,7 @@ def reducescatter_async(
     *,
     compression: Any = None,
 ) -> int:
-    """Submit a reducescatter and return its handle at once. `tensor` must not change before `synchronize(handle)`
-    returns.
+    """Submit a reducescatter, with arguments as `reducescatter` has them, and return its handle at once. `tensor` must
+    not change before `synchronize(handle)` returns.
     """
     return submit_reducescatter(tensor, name, op, (prescale_factor, postscale_factor), process_set, compression)

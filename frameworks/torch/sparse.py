@@ -39,7 +39,8 @@ class SparseHandle:
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: Any = global_process_set
 ) -> SparseHandle:
-    """Submit the reduction of a sparse tensor over all ranks and return a callable that waits for it.
+    """Submit the reduction of a sparse tensor over all ranks and return a callable that waits for it. The tensor must
+    not change before it returns.
 
     It is two allgathers, `<name>.indices` and `<name>.values`: ranks may have different elements, and none; an element
     that several have is in the result several times, and `coalesce()` adds them up.

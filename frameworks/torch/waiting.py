@@ -76,7 +76,9 @@ def finish(owner: Session, handle: int, pending: Any) -> Any:
 
 
 def barrier(process_set: Any = global_process_set) -> None:
-    """Wait until every rank of the set is here. Does not wait for operations that are outstanding."""
+    """Wait until every rank of `process_set` (all by default) is here. Does not wait for operations that are
+    outstanding.
+    """
     owner = session_of(process_set)
     registration = Terms("barrier", OpKind.BARRIER, "uint8", (0,)).register(owner)
     owner.synchronize(owner.submit(registration, 0, 0, None, wake=False))
