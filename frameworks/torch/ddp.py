@@ -82,6 +82,11 @@ class DdpState:
         if not bucket.index():
             self._begin()
         names = [self._name_of(parameter) for parameter in bucket.parameters()]
+        if bucket.buffer().layout is not torch.strided:
+            raise NotAvailableError(
+                f"the gradient of {names[0]} is sparse, which DDP's hook does not carry: use "
+                "casync.torch.DistributedOptimizer, or Embedding(sparse=False)"
+            )
         self._take(names)
         for name, gradient in zip(names, bucket.gradients(), strict=True):
             codec = adaptor.codec_by_name(self._rules, name)

@@ -309,6 +309,7 @@ def test_a_stopped_rank_is_named_when_its_peers_give_up(casyncrun: Runner) -> No
     assert done.returncode == 1
 
 
+@pytest.mark.interplay("Ctrl-C", "all", "supported", "it ends a wait at once, and by way of casyncrun all ranks")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_all_ranks_and_what_they_started(
     casyncrun: Runner, wait_for: WaitFor, number: signal.Signals

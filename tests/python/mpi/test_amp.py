@@ -70,6 +70,13 @@ def session_anew():
     hvd.init(timeout_s=20.0)
 
 
+@pytest.mark.interplay("autocast", "DistributedOptimizer", "supported", "to bfloat16")
+@pytest.mark.interplay(
+    "GradScaler",
+    "DistributedOptimizer",
+    "supported",
+    "by Horovod's recipe, with `grad_scaler=` where a codec keeps something",
+)
 @pytest.mark.parametrize(
     ("codec", "autocast"), [*((codec, False) for codec in KEEPING), ("onebit", True), ("none", True)]
 )
@@ -98,6 +105,12 @@ def test_a_scale_that_changes_changes_nothing(codec, autocast, rank, size):
     assert str(kept) == str(other.state_dict().get("casync", {}))
 
 
+@pytest.mark.interplay(
+    "GradScaler",
+    "DistributedOptimizer",
+    "supported",
+    "an overflow on one rank skips the step on all, and leaves nothing behind",
+)
 @pytest.mark.parametrize("codec", KEEPING)
 def test_an_overflow_on_one_rank_skips_the_step_on_all_and_poisons_nothing(codec, rank, size):
     model, scaler = make_model(), scaler_of(growth_interval=1000)
@@ -120,6 +133,12 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all_and_poisons_nothing(codec
     assert_replicas_identical(model)
 
 
+@pytest.mark.interplay(
+    "GradScaler",
+    "DistributedOptimizer",
+    "supported",
+    "an overflow on one rank skips the step on all, and leaves nothing behind",
+)
 def test_an_overflow_leaves_the_residual_of_its_rank(rank, size):
     if size < 2:
         pytest.skip("a world of one has no residuals")
@@ -148,6 +167,9 @@ def test_what_is_flushed_is_without_the_scale(rank, size):
     assert all(torch.equal(*pair) for pair in zip(*pending, strict=True))
 
 
+@pytest.mark.interplay(
+    "GradScaler", "DistributedOptimizer", "refused", "one that was not given with a codec that keeps something"
+)
 def test_a_scaler_that_is_not_told_of_is_refused_where_its_scale_matters(rank, size):
     for codec, refused in (("onebit", size > 1), ("auto", size > 1), ("fp16", False), ("terngrad", False)):
         session_anew()
@@ -164,6 +186,7 @@ def test_a_scaler_that_is_not_told_of_is_refused_where_its_scale_matters(rank, s
         wrap(make_model(), grad_scaler=2.0)
 
 
+@pytest.mark.interplay("GradScaler", "DistributedOptimizer", "refused", "`scaler.step()` before `synchronize()`")
 def test_a_scaler_that_steps_before_gradients_are_synchronised_is_refused(rank, size):
     """Plain torch's recipe: the scaler would look at gradients that are under way."""
     model, scaler = make_model(), scaler_of()
@@ -204,6 +227,12 @@ def train_ddp(model, rank, scaler, poisoned_at=None, **arguments):
     return state
 
 
+@pytest.mark.interplay(
+    "GradScaler",
+    "DDP hook",
+    "supported",
+    "with `grad_scaler=` where a codec keeps something; there is a warning without",
+)
 @pytest.mark.parametrize("codec", ["none", "always(onebit)", "powersgd(rank=2, start_step=2)"])
 def test_ddp_with_a_scale_that_changes(codec, rank, size, gloo):
     scaled, plain = make_model(), make_model()
@@ -216,6 +245,9 @@ def test_ddp_with_a_scale_that_changes(codec, rank, size, gloo):
     assert_same_bits(scaled, plain)
 
 
+@pytest.mark.interplay(
+    "GradScaler", "DDP hook", "supported", "an overflow on one rank skips the step on all, and leaves nothing behind"
+)
 def test_ddp_with_an_overflow_on_one_rank(rank, size, gloo):
     model, scaler = make_model(), scaler_of(growth_interval=1000)
     state = train_ddp(model, rank, scaler, poisoned_at=4, compression="always(onebit)", grad_scaler=scaler)
@@ -225,6 +257,12 @@ def test_ddp_with_an_overflow_on_one_rank(rank, size, gloo):
     assert_replicas_identical(model)
 
 
+@pytest.mark.interplay(
+    "GradScaler",
+    "DDP hook",
+    "supported",
+    "with `grad_scaler=` where a codec keeps something; there is a warning without",
+)
 def test_ddp_warns_of_a_scaler_that_it_was_not_given(rank, size, gloo, caplog):
     scaler = scaler_of()
     with caplog.at_level(logging.WARNING, logger="casync"):

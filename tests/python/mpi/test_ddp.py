@@ -57,6 +57,9 @@ def assert_same_bits(model, other):
         assert torch.equal(mine, theirs), name
 
 
+@pytest.mark.interplay(
+    "buckets that DDP builds anew", "DDP hook", "supported", "state is kept by parameter, not by bucket"
+)
 @pytest.mark.parametrize(
     "codec", ["none", "bf16", "always(onebit)", "powersgd(rank=2, start_step=1)", "always(graddrop(drop=0.9))"]
 )
@@ -74,6 +77,9 @@ def test_same_bits_as_the_optimizer(rank, codec):
     assert_same_bits(model, other)
 
 
+@pytest.mark.interplay(
+    "channels_last and other gradients that are not contiguous", "DDP hook", "supported", "by way of a copy"
+)
 def test_uncompressed_is_ddps_own_mean(rank):
     model, other = make_model(), make_model()
     ddp, _ = with_hook(model)
@@ -83,6 +89,9 @@ def test_uncompressed_is_ddps_own_mean(rank):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.interplay(
+    "buckets that DDP builds anew", "DDP hook", "supported", "state is kept by parameter, not by bucket"
+)
 @pytest.mark.parametrize("named", [True, False])
 def test_resumed_is_uninterrupted(rank, size, named):
     def run(model, steps, saved=None):
@@ -111,6 +120,8 @@ def test_resumed_is_uninterrupted(rank, size, named):
     assert_same_bits(whole, resumed)
 
 
+@pytest.mark.interplay("gradient clipping", "DDP hook", "supported", "after backward, as ever")
+@pytest.mark.interplay("gradient accumulation", "DDP hook", "supported", "under `no_sync()`")
 def test_gradients_accumulate_under_no_sync(rank):
     model, other = make_model(), make_model()
     ddp, _ = with_hook(model, compression="always(onebit)", named_parameters=model.named_parameters())
@@ -138,6 +149,7 @@ def test_gradients_accumulate_under_no_sync(rank):
     assert_same_bits(model, other)
 
 
+@pytest.mark.interplay("several optimizers or models", "DDP hook", "supported", "one `ddp_state` per model")
 def test_rules_and_two_models(rank):
     model, other = make_model(), copy.deepcopy(make_model())
     rules = {"*.bias": "none", "0.*": "bf16", "*": "always(onebit)"}
@@ -151,6 +163,7 @@ def test_rules_and_two_models(rank):
         assert set(numbered.state_dict()["residuals"]) == {f"ddp1.{i}" for i in range(6)}
 
 
+@pytest.mark.interplay("bfloat16 and float16 parameters", "DDP hook", "supported")
 def test_bfloat16_parameters(rank):
     model = make_model().bfloat16()
     ddp, _ = with_hook(model, compression="always(onebit)")

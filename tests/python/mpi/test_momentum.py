@@ -76,6 +76,7 @@ def test_the_groups_are_as_the_user_made_them_in_a_checkpoint(rank, size):
         assert optimizer.param_groups[0]["momentum"] == 0
 
 
+@pytest.mark.interplay("learning rate schedules", "DistributedOptimizer", "supported")
 def test_a_scheduler_may_change_it(rank, size):
     if size < 2:
         pytest.skip("in a world of one the optimizer keeps its momentum")

@@ -107,6 +107,7 @@ def test_predivide_keeps_half_precision_from_overflowing(shape):
     assert torch.equal(weight.grad, gradient) and torch.equal(weight.data, torch.full_like(weight, -32.0))
 
 
+@pytest.mark.interplay("gradient accumulation", "DistributedOptimizer", "supported", "`backward_passes_per_step=`")
 def test_backward_passes_accumulate_locally(rank, size):
     """Two half batches per step add up to twice the mean of the whole one."""
     model, plain = make_model(), make_model()
@@ -122,6 +123,7 @@ def test_backward_passes_accumulate_locally(rank, size):
     assert_same(model, plain)
 
 
+@pytest.mark.interplay("gradient accumulation", "DistributedOptimizer", "refused", "more passes than announced")
 def test_more_passes_than_announced_is_an_error(rank, size):
     if size < 2:
         pytest.skip("a world of one has no hooks")
@@ -143,6 +145,12 @@ def test_more_passes_than_announced_is_an_error(rank, size):
     assert_replicas_identical(model)
 
 
+@pytest.mark.interplay(
+    "gradient clipping",
+    "DistributedOptimizer",
+    "supported",
+    "after `synchronize()`, with `step()` within `skip_synchronize()`",
+)
 def test_clipping_between_synchronize_and_step(rank, size):
     model, plain = make_model(), make_model()
     optimizer, reference = wrap(model), torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
@@ -161,27 +169,6 @@ def test_clipping_between_synchronize_and_step(rank, size):
     assert_same(model, plain)
 
 
-@pytest.mark.parametrize("how", ["clipped", "replaced"])
-@pytest.mark.parametrize("in_place", [True, False], ids=["contiguous", "channels_last"])
-def test_gradients_that_are_changed_under_way_are_refused(how, in_place, rank, size):
-    """Clipping before synchronize() races with the network."""
-    model = nn.Conv2d(3, 8, 3) if in_place else nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
-    optimizer = wrap(model)
-    model(torch.randn(2, 3, 6, 6)).sum().backward()
-    if how == "clipped":
-        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-    else:
-        model.weight.grad = model.weight.grad * 2
-    if size < 2:
-        optimizer.step()
-        return
-    with pytest.raises(ValueError, match=r"the gradient of weight was changed after backward.*skip_synchronize"):
-        optimizer.step()
-    optimizer.zero_grad()
-    model(torch.randn(2, 3, 6, 6)).sum().backward()
-    optimizer.step()
-
-
 def test_step_after_synchronize_warns_once(rank, size):
     if size < 2:
         pytest.skip("a world of one has nothing to synchronise twice")
@@ -197,6 +184,9 @@ def test_step_after_synchronize_warns_once(rank, size):
     assert str(caught[0].message).startswith("optimizer.step() called without optimizer.skip_synchronize()")
 
 
+@pytest.mark.interplay(
+    "parameters without a gradient on some ranks", "DistributedOptimizer", "supported", "they count as zeros there"
+)
 def test_gradients_that_only_some_ranks_have(rank, size):
     """A parameter that this rank's forward did not use counts as zero."""
     model = nn.ModuleList([nn.Linear(3, 5000), nn.Linear(3, 7)])
@@ -211,6 +201,9 @@ def test_gradients_that_only_some_ranks_have(rank, size):
     torch.testing.assert_close(model[1].bias, torch.full((7,), -2.0 * (size - 1) / size))
 
 
+@pytest.mark.interplay(
+    "channels_last and other gradients that are not contiguous", "DistributedOptimizer", "supported", "by way of a copy"
+)
 def test_gradients_that_are_not_contiguous(rank, size):
     """channels_last parameters have channels_last gradients."""
     torch.manual_seed(0)
@@ -228,6 +221,7 @@ def test_gradients_that_are_not_contiguous(rank, size):
     assert_same(model, plain)
 
 
+@pytest.mark.interplay("bfloat16 and float16 parameters", "DistributedOptimizer", "supported", "sums are in float32")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_other_dtypes(dtype, rank, size):
     model, plain = make_model().to(dtype), make_model().to(dtype)
@@ -240,6 +234,9 @@ def test_other_dtypes(dtype, rank, size):
     assert_replicas_identical(model)
 
 
+@pytest.mark.interplay(
+    "frozen parameters", "DistributedOptimizer", "supported", "and those that are unfrozen or added later"
+)
 def test_parameters_that_are_unfrozen_or_added_later(rank, size):
     model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 3), nn.Linear(2, 4)])
     for parameter in model.parameters():
@@ -256,6 +253,9 @@ def test_parameters_that_are_unfrozen_or_added_later(rank, size):
     torch.testing.assert_close(model[2].weight, torch.full((4, 2), -(size - 1.0)))
 
 
+@pytest.mark.interplay(
+    "LBFGS and other closures", "DistributedOptimizer", "supported", "if the closure returns the mean of the losses"
+)
 def test_closures_are_synchronised_after_each_call(rank, size):
     model, plain = make_model(), make_model()
     optimizer = wrap(model, torch.optim.LBFGS(model.parameters(), max_iter=3))
@@ -278,6 +278,7 @@ def test_closures_are_synchronised_after_each_call(rank, size):
     assert_replicas_identical(model)
 
 
+@pytest.mark.interplay("learning rate schedules", "DistributedOptimizer", "supported")
 def test_a_learning_rate_schedule_from_before_or_after(rank, size):
     for wrap_first in (True, False):
         model = nn.Linear(2, 2)

@@ -70,6 +70,7 @@ def test_a_session_of_some_ranks(rank, size):
             Session(Config(), tag=10_003, peers=peers)
 
 
+@pytest.mark.interplay("submits from several threads", "all", "supported", "each name by one thread at a time")
 def test_submit_from_several_threads(rank, size):
     failures = []
 

@@ -60,6 +60,12 @@ def trained(model, optimizer, batches):
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
+@pytest.mark.interplay(
+    "sparse embeddings",
+    "DistributedOptimizer",
+    "supported",
+    "uncompressed or in 16 bits; `sparse_as_dense=True` with any codec",
+)
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("sparse_as_dense", [False, True])
 @pytest.mark.parametrize("compression", [hvd.Compression.none, hvd.Compression.fp16])
@@ -92,6 +98,12 @@ def test_an_embedding_trains_as_on_all_batches(make, sparse_as_dense, compressio
     assert all(torch.equal(row, everyones[0]) for row in everyones)
 
 
+@pytest.mark.interplay(
+    "sparse embeddings",
+    "DistributedOptimizer",
+    "supported",
+    "uncompressed or in 16 bits; `sparse_as_dense=True` with any codec",
+)
 def test_embedding_beside_dense_layers_and_passes(rank, size):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Embedding(10, 4, sparse=True), torch.nn.Linear(4, 2))
@@ -107,6 +119,7 @@ def test_embedding_beside_dense_layers_and_passes(rank, size):
     assert all(torch.equal(a, b) for state in states for a, b in zip(state, states[0], strict=True))
 
 
+@pytest.mark.interplay("sparse embeddings", "DistributedOptimizer", "refused", "other codecs without `sparse_as_dense`")
 def test_a_codec_that_cannot_be_obeyed_is_refused(rank, size):
     if size < 2:
         pytest.skip("a world of one compresses nothing")

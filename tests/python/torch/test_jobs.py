@@ -158,6 +158,7 @@ def test_an_abort_in_the_middle_of_a_body_leaves_its_memory_alone_until_shutdown
     assert notes[2]["freed"] and notes[2]["spoilt"] == 0, output
 
 
+@pytest.mark.interplay("Ctrl-C", "all", "supported", "it ends a wait at once, and by way of casyncrun all ranks")
 def test_ctrl_c_interrupts_a_wait(job):
     status, output, notes = job(2, """
     if rank == 1:
@@ -175,6 +176,34 @@ def test_ctrl_c_interrupts_a_wait(job):
     assert notes[0]["waited"] < 1.0, output
 
 
+@pytest.mark.interplay("Ctrl-C", "all", "supported", "it ends a wait at once, and by way of casyncrun all ranks")
+def test_ctrl_c_in_the_middle_of_training_ends_all_ranks(job):
+    """casyncrun gets the signal; ranks are in backward, in a wait, or in Python."""
+    status, output, notes = job(3, """
+    model = torch.nn.Sequential(*[torch.nn.Linear(200, 200) for _ in range(5)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression="onebit")
+    note(pid=os.getpid())
+    for step in range(100_000):
+        if step == 20 and rank == 1:
+            os.kill(os.getsid(0), signal.SIGINT)
+        optimizer.zero_grad()
+        model(torch.ones(4, 200)).sum().backward()
+        optimizer.step()
+    """)  # fmt: skip
+    assert status == 130, output
+    assert len(notes) == 3
+    for rank in notes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(notes[rank]["pid"], 0)
+
+
+@pytest.mark.interplay(
+    "fork after init, DataLoader workers",
+    "all",
+    "supported",
+    "the parent goes on; an operation in the child is refused",
+)
 def test_a_forked_child_has_no_part_in_the_session(job):
     """DataLoader workers are forked: they run, end, and leave the parent's session alone."""
     status, output, notes = job(2, """
