@@ -25,11 +25,6 @@ _TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
     "backward_passes_per_step to accumulate gradients locally."
 )
-_CHANGED = (
-    "the gradient of {} was changed after backward had submitted it, while it was being synchronised. Call "
-    "optimizer.synchronize() before gradients are changed (clipped, unscaled, replaced), and then optimizer.step() "
-    "within optimizer.skip_synchronize()"
-)
 
 
 class Entry:
@@ -66,6 +61,12 @@ class Entry:
 class Gradients:
     """Those of one optimizer. Nothing is submitted before `register_hooks`."""
 
+    changed_text = (
+        "the gradient of {} was changed after backward had submitted it, while it was being synchronised. Call "
+        "optimizer.synchronize() before gradients are changed (clipped, unscaled, replaced), and then optimizer.step() "
+        "within optimizer.skip_synchronize()"
+    )
+
     def __init__(
         self, optimizer: torch.optim.Optimizer, settings: Settings, names: dict[torch.nn.Parameter, str]
     ) -> None:
@@ -77,8 +78,7 @@ class Gradients:
         self.entries: dict[torch.nn.Parameter, Entry] = {}
         self.handles: dict[torch.nn.Parameter, int | SparseHandle | None] = {}
         """Of this step; None for a gradient that waits for further backward passes, or for its group."""
-        self.is_distributed = bool(settings.process_set.included()) and self.session().size > 1
-        """False in a world of one, and outside the process set: then there are no hooks."""
+        self.is_distributed = settings.is_distributed
         self._loss_scale = settings.loss_scale
         self.momentum: Momentum | None = None
         if self.is_distributed and settings.takes_momentum:
@@ -247,7 +247,7 @@ class Gradients:
             self.start_anew()
             take_all(sparse)
         if changed is not None:
-            raise InvalidArgumentError(_CHANGED.format(changed))
+            raise InvalidArgumentError(self.changed_text.format(changed))
         with torch.no_grad():
             for parameter, entry in self.entries.items():
                 if entry.contiguous is None or parameter.grad is None:

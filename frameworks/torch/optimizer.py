@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from casync import adaptor, state
 from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import Average
+from casync.adaptor import Adasum, Average
 from casync.errors import InvalidArgumentError
 
 from .compression import Compression
@@ -48,6 +48,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     # Made by `_adopt` instead of __init__: the wrapped optimizer has run its own already, and keeps its state.
     _casync: Settings
     _gradients: Gradients
+    _gradients_of: type[Gradients] = Gradients
 
     def _adopt(
         self, optimizer: torch.optim.Optimizer, settings: Settings, names: dict[torch.nn.Parameter, str]
@@ -55,7 +56,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         # A scheduler made before wraps `step` on the instance; kept, it would bypass ours.
         self.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k not in ("step", "zero_grad")})
         self._casync = settings
-        self._gradients = Gradients(self, settings, names)
+        self._gradients = self._gradients_of(self, settings, names)
         self._handles = self._gradients.handles
         self._parameter_names = names
         self.op = settings.op
@@ -236,7 +237,8 @@ def DistributedOptimizer(
             matches is taken: `{"*.bias": "none", "head.weight": "fp16", "*": "onebit"}`. A name in full overrides
             `Config.min_numel`. `Compression.none` takes `Config.compression`.
         backward_passes_per_step: how many backward passes add up locally before gradients are synchronised.
-        op: Average, Sum, Adasum, Min, Max or Product.
+        op: Average, Sum, Min, Max or Product. Or Adasum: each rank's optimizer makes a step of its own from its own
+            gradients, and what these steps change is reduced (docs/adasum.md).
         gradient_predivide_factor: gradients are divided by it before they are summed and multiplied by it after: with
             Average.
         num_groups: deprecated, the same as `groups`.
@@ -262,10 +264,11 @@ def DistributedOptimizer(
     names = names_of(optimizer, named_parameters)
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     adaptor.check_rules(adaptor.session(), settings.rules, held)
+    base = _DistributedOptimizer
+    if settings.op == Adasum and settings.is_distributed:
+        from .deltas import DeltaOptimizer as base
     original = type(optimizer)
-    cls = type(
-        original.__name__, (_DistributedOptimizer, original), {"__module__": __name__, "__doc__": original.__doc__}
-    )
+    cls = type(original.__name__, (base, original), {"__module__": __name__, "__doc__": original.__doc__})
     distributed = cls.__new__(cls)
     distributed._adopt(optimizer, settings, names)
     return distributed

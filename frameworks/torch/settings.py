@@ -40,6 +40,11 @@ class Settings:
         self.loss_scale = LossScale(grad_scaler, self.rules)
 
     @property
+    def is_distributed(self) -> bool:
+        """False in a world of one, and outside the process set: then there are no hooks."""
+        return bool(self.process_set.included()) and adaptor.session_of(self.process_set).size > 1
+
+    @property
     def takes_momentum(self) -> bool:
         """Whether some codec takes over the optimizer's momentum."""
         return any(adaptor.takes_momentum(codec) for _, codec in self.rules.pairs)

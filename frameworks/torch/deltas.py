@@ -1,0 +1,108 @@
+"""What each rank's own optimizer step would change, on its way to be reduced: DistributedOptimizer(op=Adasum)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+
+import torch
+from casync.errors import NotAvailableError
+
+from .gradients import Entry, Gradients
+from .optimizer import _DistributedOptimizer
+
+__all__ = ["DeltaOptimizer"]
+
+
+class Deltas(Gradients):
+    """In the place of gradients, which stay this rank's own. A parameter's is made and submitted by its hook, and the
+    parameter itself is as before until `apply`.
+    """
+
+    changed_text = (
+        "the gradient of {} was changed after backward had made this rank's step from it (op=Adasum), too late to have "
+        "an effect: change it in the parameter's register_hook()"
+    )
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._deltas: dict[torch.nn.Parameter, torch.Tensor] = {}
+
+    def register_hooks(self) -> None:
+        """And find out at once what Adasum does not take."""
+        super().register_hooks()
+        for entry in self.entries.values():
+            if entry.session is None:
+                self._register(self.session(), entry, entry.parameter)
+
+    def _submit(self, entry: Entry, *, wake: bool = True) -> int:
+        delta = self._step_alone(entry).contiguous()
+        if (gradient := entry.parameter.grad) is not None:  # which that step may have changed
+            entry.submitted, entry.version = gradient, gradient._version
+        self._deltas[entry.parameter] = delta
+        owner = self.session()
+        if entry.session is not owner or delta.dtype is not entry.dtype or delta.numel() != entry.numel:
+            self._register(owner, entry, delta)
+        pointer = delta.data_ptr()
+        return owner.submit(entry.registration, pointer, pointer, delta, wake=wake)
+
+    def _step_alone(self, entry: Entry) -> torch.Tensor:
+        """The optimizer's own step for one parameter; zeros where that has no gradient."""
+        optimizer = cast(DeltaOptimizer, self._optimizer)
+        parameter, groups = entry.parameter, optimizer.param_groups
+        group = groups[entry.param_group]
+        members = group["params"]
+        with torch.no_grad():
+            start = parameter.clone()
+            try:
+                group["params"], optimizer.param_groups = [parameter], [group]
+                optimizer.step_locally()
+                return parameter - start
+            finally:
+                group["params"], optimizer.param_groups = members, groups
+                parameter.copy_(start)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        for parameter, delta in self._deltas.items():
+            parameter.add_(delta)
+        self._deltas.clear()
+
+
+class DeltaOptimizer(_DistributedOptimizer):
+    """Optimizer state is each rank's own: it has seen the gradients of this rank alone."""
+
+    _gradients: Deltas
+    _gradients_of = Deltas
+
+    def synchronize(self) -> None:
+        """Does nothing: gradients are never reduced."""
+
+    def skip_synchronize(self) -> NoReturn:  # type: ignore[override]
+        raise AssertionError(
+            "Skipping synchronization is not supported when using Adasum optimizer. Its steps are made while backward "
+            "runs, from gradients as they are: change these in a parameter's register_hook()."
+        )
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Wait for what the ranks' own steps come to together, and change the parameters by that."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        super().synchronize()
+        self._replicas.step(self._gradients.entries.values())
+        self._gradients.apply()
+        return loss
+
+    @property
+    def _step_supports_amp_scaling(self) -> NoReturn:
+        """What GradScaler asks before it steps; by then our steps are made, of gradients that were scaled."""
+        raise NotAvailableError(
+            "a GradScaler with op=Adasum: each rank's step is made while backward runs, before the scaler can take its "
+            "factor off the gradients; use bfloat16, which needs no scaler, or another op"
+        )
+
+    def step_locally(self) -> None:
+        """The wrapped optimizer's own."""
+        super(_DistributedOptimizer, self).step()
