@@ -124,6 +124,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         def run() -> Any:
             loss = closure()
             self.synchronize()
+            self._synchronized = False  # by us, not by the program
             return loss
 
         return run

@@ -278,6 +278,22 @@ def test_closures_are_synchronised_after_each_call(rank, size):
     assert_replicas_identical(model)
 
 
+def test_steps_with_closures_need_no_advice(rank, size):
+    model = make_model()
+    optimizer = wrap(model)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(torch.ones(1, 20)), torch.tensor([rank % 4]))
+        loss.backward()
+        return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            optimizer.step(closure)
+
+
 @pytest.mark.interplay("learning rate schedules", "DistributedOptimizer", "supported")
 def test_a_learning_rate_schedule_from_before_or_after(rank, size):
     for wrap_first in (True, False):
