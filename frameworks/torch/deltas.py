@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
@@ -74,6 +75,15 @@ class DeltaOptimizer(_DistributedOptimizer):
 
     _gradients: Deltas
     _gradients_of = Deltas
+
+    def _adopt(self, optimizer: torch.optim.Optimizer, *others: Any) -> None:
+        closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            raise NotAvailableError(
+                f"{type(optimizer).__name__} with op=Adasum: its step calls a closure, and here steps are made for "
+                "one parameter after the other while backward runs; use another optimizer, or another op"
+            )
+        super()._adopt(optimizer, *others)
 
     def synchronize(self) -> None:
         """Does nothing: gradients are never reduced."""

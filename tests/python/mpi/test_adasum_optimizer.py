@@ -277,6 +277,14 @@ def test_a_codec_that_is_no_cast_is_refused_at_once(rank, size):
     wrap(make_model(), compression="fp16")
 
 
+def test_an_optimizer_that_needs_closures_is_refused_at_once(rank, size):
+    if size < 2:
+        pytest.skip("is a plain optimizer")
+    model = make_model()
+    with pytest.raises(hvd.NotAvailableError, match="LBFGS with op=Adasum"):
+        wrap(model, torch.optim.LBFGS(model.parameters()))
+
+
 def test_a_process_set(rank, size):
     if size < 3:
         pytest.skip("needs a set of several ranks that is not all of them")
