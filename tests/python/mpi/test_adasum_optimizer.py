@@ -75,9 +75,7 @@ def step(model, optimizer, batch):
 
 def wrap(model, optimizer=None, **arguments):
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return hvd.DistributedOptimizer(
-        optimizer, named_parameters=model.named_parameters(), op=hvd.Adasum, **arguments
-    )
+    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=hvd.Adasum, **arguments)
 
 
 def assert_replicas_identical(model):
@@ -228,6 +226,9 @@ def test_what_horovod_refuses(rank, size):
     assert_replicas_identical(model)
 
 
+@pytest.mark.interplay(
+    "gradient clipping", "DistributedOptimizer", "refused", "with `op=Adasum`, after backward: use `register_hook()`"
+)
 def test_clipping_too_late_is_an_error(rank, size):
     if size < 2:
         pytest.skip("is a plain optimizer")
@@ -256,6 +257,7 @@ def test_sparse_gradients_make_dense_steps(rank, size):
     assert torch.equal(table.weight.detach(), expected)
 
 
+@pytest.mark.interplay("GradScaler", "DistributedOptimizer", "refused", "with `op=Adasum`")
 def test_a_scaler_is_refused_before_anything_moves(rank, size):
     if size < 2:
         pytest.skip("is a plain optimizer")
@@ -277,6 +279,7 @@ def test_a_codec_that_is_no_cast_is_refused_at_once(rank, size):
     wrap(make_model(), compression="fp16")
 
 
+@pytest.mark.interplay("LBFGS and other closures", "DistributedOptimizer", "refused", "LBFGS with `op=Adasum`")
 def test_an_optimizer_that_needs_closures_is_refused_at_once(rank, size):
     if size < 2:
         pytest.skip("is a plain optimizer")
