@@ -118,6 +118,7 @@ void put(Bytes& out, const Abort& message) {
   ByteWriter writer = begin(out, ControlKind::abort);
   writer.put(message.status);
   writer.put_text(message.text);
+  writer.put(message.left);
 }
 void put_plain(Bytes& out, ControlKind kind) { begin(out, kind); }
 
@@ -178,6 +179,7 @@ Abort get_abort(std::span<const std::byte> message) {
   Abort abort;
   abort.status = get_failure(reader);
   abort.text = reader.get_text();
+  abort.left = reader.get<bool>();
   return abort;
 }
 

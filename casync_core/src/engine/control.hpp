@@ -105,6 +105,7 @@ struct Costs {
 struct Abort {
   Status status = Status::aborted;
   std::string text;
+  bool left = false;  ///< the sender has shut down: what can end without it may still do so
 };
 
 void put(Bytes& out, const Request& message);

@@ -126,9 +126,8 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
     case EventKind::peer_down:
       heartbeat_.gone(event.peer);
       if (!left_[event.peer]) {
-        fail(Status::peer_failure,
-             detail::concat("rank ", event.peer, " is gone: ", text_of(event.bytes), ", noticed by rank ",
-                            options_.member),
+        fail({Status::peer_failure, detail::concat("rank ", event.peer, " is gone: ", text_of(event.bytes),
+                                                   ", noticed by rank ", options_.member)},
              true);
       }
       break;
@@ -137,7 +136,7 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
                            static_cast<double>(event.value) * 1e-9});
       break;
     case EventKind::abort:
-      fail(event.status, std::string(text_of(event.bytes)), true);
+      fail({event.status, std::string(text_of(event.bytes))}, true);
       break;
     case EventKind::shutdown:
       on_shutdown();
@@ -149,6 +148,8 @@ void Engine::on_submit(const Event& event) {
   const std::uint32_t run = submissions_.submit(event.id, event.value, event.tag, event.sequence);
   if (failure_) {
     finish(run, failure_->status, failure_->text);
+  } else if (ending_) {
+    finish(run, ending_->abort.status, ending_->abort.text);
   } else if (left_[0]) {
     finish(run, Status::aborted,
            detail::concat("rank 0 has shut down; tensor ", submissions_.text(submissions_.run(run).name),
@@ -167,7 +168,7 @@ void Engine::on_ran(const Event& event) {
   if (!run.active) return;  // refused meanwhile
   if (event.flag) run.nonfinite = true;
   if (event.status != Status::ok) {
-    fail(event.status, std::string(text_of(event.bytes)), true);
+    fail({event.status, std::string(text_of(event.bytes))}, true);
   } else if (failure_) {
     tasks_.note(event.id, event.task);
   } else {
@@ -213,11 +214,9 @@ void Engine::on_control(const Event& event) {
     case ControlKind::costs:
       read(event, [&](const auto bytes) { negotiation_.hear(event.peer, get_costs(bytes)); });
       break;
-    case ControlKind::abort: {
-      const Abort abort = read(event, get_abort);
-      fail(abort.status, abort.text, false);
+    case ControlKind::abort:
+      on_abort(event.peer, read(event, get_abort));
       break;
-    }
     case ControlKind::bye:
       on_bye(event.peer);
       break;
@@ -300,6 +299,15 @@ void Engine::wind_up(std::uint32_t index) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Who lives, and the end of the session
 
+/// A rank that shuts down has done its part in all that it has seen the end of, but not everybody need have seen it: a
+/// barrier, say, after which it left.
+void Engine::on_abort(std::uint16_t peer, const Abort& abort) {
+  if (!abort.left) return fail(abort, false);
+  left_[peer] = true;
+  heartbeat_.gone(peer);
+  if (!ending_) ending_ = Ending{abort, now_ + kEndTime};
+}
+
 void Engine::on_bye(std::uint16_t peer) {
   left_[peer] = true;
   heartbeat_.gone(peer);
@@ -314,23 +322,24 @@ void Engine::on_bye(std::uint16_t peer) {
 
 void Engine::on_shutdown() {
   if (failure_) {
-    out_.tell_all(Abort{failure_->status, failure_->text});  // who has not heard yet would only see this rank go
+    out_.tell_all(*failure_);  // who has not heard yet would only see this rank go
   } else if (outstanding()) {
-    out_.tell_all(
-        Abort{Status::aborted, detail::concat("rank ", options_.member, " has shut down while ",
-                                              submissions_.outstanding(), " of its operations were outstanding")});
+    out_.tell_all(Abort{Status::aborted,
+                        detail::concat("rank ", options_.member, " has shut down while ", submissions_.outstanding(),
+                                       " of its operations were outstanding"),
+                        true});
   } else {
     for (std::uint32_t p = 0; p < members(); ++p) {
       if (p != options_.member) out_.tell_plain(p, ControlKind::bye);
     }
   }
-  fail(Status::aborted, "CaSync has been shut down on this rank", false);
+  fail({Status::aborted, "CaSync has been shut down on this rank"}, false);
 }
 
-void Engine::fail(Status status, const std::string& text, bool announce) {
+void Engine::fail(Abort why, bool announce) {
   if (failure_) return;
-  failure_ = Failure{status, text};
-  if (announce) out_.tell_all(Abort{status, text});
+  failure_ = std::move(why);
+  if (announce) out_.tell_all(*failure_);
   for (std::uint32_t run = 0; run < submissions_.runs(); ++run) {
     if (submissions_.run(run).active) wind_up(run);
   }
@@ -343,6 +352,9 @@ void Engine::fail(Status status, const std::string& text, bool announce) {
 void Engine::decide(Nanoseconds now, ActionSink& sink) {
   now_ = now;
   out_.open(sink);
+  if (ending_ && (now >= ending_->deadline || !outstanding())) {
+    fail(ending_->abort, false);
+  }
   if (failure_) return;
   tasks_.open_partitions();
 
@@ -367,7 +379,7 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
   const Heartbeat::Outcome beat = heartbeat_.check(now);
   for (const std::uint32_t peer : beat.ask) out_.tell_plain(peer, ControlKind::ping);
   if (!beat.lost.empty()) {
-    fail(Status::peer_failure, detail::concat(beat.lost.front().second, ", noticed by rank ", options_.member), true);
+    fail({Status::peer_failure, detail::concat(beat.lost.front().second, ", noticed by rank ", options_.member)}, true);
   }
 }
 

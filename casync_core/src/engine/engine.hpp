@@ -70,7 +70,7 @@ class Engine {
   /// Whether some run has begun: all ranks have submitted it, or it is small and was sent unasked.
   bool under_way() const { return submissions_.under_way() > 0; }
   /// Whether `decide` must be called again soon though nothing happens.
-  bool waits_for_time() const { return policy_->waits_for_time(); }
+  bool waits_for_time() const { return policy_->waits_for_time() || ending_; }
   bool failed() const { return failure_.has_value(); }
   const Admission& admission() const { return tasks_.admission(); }
   bool on_my_host(int peer) const {
@@ -81,10 +81,11 @@ class Engine {
 
  private:
   static constexpr Nanoseconds kCheckInterval = 250'000'000;
+  static constexpr Nanoseconds kEndTime = 1'000'000'000;  // for what may end after a rank has left
 
-  struct Failure {
-    Status status;
-    std::string text;
+  struct Ending {
+    Abort abort;
+    Nanoseconds deadline;
   };
 
   std::uint32_t members() const { return static_cast<std::uint32_t>(options_.host_of.size()); }
@@ -95,6 +96,7 @@ class Engine {
   void on_ran(const Event& event);
   void on_control(const Event& event);
   void on_arrived(const Event& event);
+  void on_abort(std::uint16_t peer, const Abort& abort);
   void on_bye(std::uint16_t peer);
   void on_shutdown();
 
@@ -104,7 +106,7 @@ class Engine {
   void finish(std::uint32_t run, Status status, std::string_view text);
   void wind_up(std::uint32_t run);
   void drop(std::uint64_t cookie) { out_.emit({.kind = ActionKind::drop, .value = cookie}); }
-  void fail(Status status, const std::string& text, bool announce);
+  void fail(Abort why, bool announce);
 
   EngineOptions options_;
   std::unique_ptr<LinkPolicy> policy_;
@@ -117,7 +119,8 @@ class Engine {
   Heartbeat heartbeat_;
   std::vector<bool> left_;       // members that shut down in good order
   LinkPolicy::Outcome outcome_;  // scratch
-  std::optional<Failure> failure_;
+  std::optional<Abort> failure_;
+  std::optional<Ending> ending_;  // soon to be the failure
   Nanoseconds now_ = 0;
   Nanoseconds next_check_ = 0;
 };

@@ -75,6 +75,10 @@ class Played : private ActionSink {
            .value = ++cookie_});
   }
   void shutdown() { apply({.kind = EventKind::shutdown}); }
+  void pass(Nanoseconds time) {
+    now_ += time;
+    engine_.decide(now_, *this);
+  }
   /// From now on workers keep their tasks, until one is given back, done or failed.
   void hold() { holds_ = true; }
   void give_back(const std::string& error, Status status = Status::ok) {
@@ -127,12 +131,12 @@ class Played : private ActionSink {
   }
 
   void apply(const Event& event) {
-    engine_.apply(event, 0, *this);
-    engine_.decide(0, *this);
+    engine_.apply(event, now_, *this);
+    engine_.decide(now_, *this);
     while (!follow_.empty()) {
       const Event next = follow_.front();
       follow_.erase(follow_.begin());
-      engine_.apply(next, 0, *this);
+      engine_.apply(next, now_, *this);
     }
   }
   void emit(const Action& action) override {
@@ -153,6 +157,7 @@ class Played : private ActionSink {
   std::vector<Event> follow_;
   bool holds_ = false;
   std::vector<Event> held_;
+  Nanoseconds now_ = 0;
   Engine engine_;
 };
 
@@ -326,6 +331,43 @@ TEST(Engine, EndsAnAbortedRunWhenTheWorkersAreThroughWithIt) {
   member.control(0, Abort{Status::aborted, "rank 0 gave up"});
   EXPECT_TRUE(member.finished().empty());
   member.give_back("");
+  EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
+}
+
+TEST(Engine, WhatCanEndWithoutARankThatHasLeftDoesSo) {
+  Played member(1, 3, 0);
+  member.define("later");
+  member.submit();
+  member.control(2, Abort{Status::aborted, "rank 2 has shut down while", true});
+  EXPECT_TRUE(member.finished().empty());
+  member.submit(0, 1);  // nobody can agree on what is new
+  EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
+  member.control(0, Verdict{"w", 0, 0, {}, {}});  // rank 2 had seen it
+  member.arrive(0, 0);
+  member.arrive(2, 0);
+  member.pass(0);
+  EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted, Status::ok}));
+  member.submit();
+  EXPECT_EQ(member.finished().back(), Status::aborted);
+}
+
+TEST(Engine, ARankThatLeavesAfterAnotherPassesOnWhyAsItHeardIt) {
+  Played member(1, 3, 0);
+  member.control(2, Abort{Status::aborted, "rank 2 has shut down while", true});
+  member.pass(0);
+  member.seen.clear();
+  member.shutdown();
+  ASSERT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::abort}));
+  EXPECT_TRUE(get_abort(member.seen.front().bytes).left);
+}
+
+TEST(Engine, WhatCannotEndsASecondLater) {
+  Played member(1, 3, 0);
+  member.submit();
+  member.control(2, Abort{Status::aborted, "rank 2 has shut down while", true});
+  member.pass(999'000'000);
+  EXPECT_TRUE(member.finished().empty());
+  member.pass(1'000'000);
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
 }
 

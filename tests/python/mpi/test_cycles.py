@@ -7,6 +7,7 @@ import weakref
 from pathlib import Path
 
 import casync.torch as hvd
+import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -55,10 +56,12 @@ def held() -> dict[str, int]:
     }
 
 
-def cycle(number: int) -> None:
-    """A whole life: sets, operations of each kind, an optimizer that compresses, a handle that nobody waits for."""
+def cycle(number: int, folder: Path) -> None:
+    """A whole life: sets, a timeline, operations that end well and one that does not, an optimizer that compresses, a
+    handle that nobody waits for."""
     torch.manual_seed(number)
     hvd.init(process_sets=[hvd.ProcessSet([0])] if started_by_mpi(os.environ) else None, **LIMITS)
+    hvd.start_timeline(str(folder / "timeline.json"))
     size = hvd.size()
     late = hvd.add_process_set(range(1, size)) if size > 2 else None
     assert hvd.allreduce(torch.full((5000,), float(number)), name="t")[0] == number
@@ -68,6 +71,9 @@ def cycle(number: int) -> None:
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), compression="onebit")
     model(torch.ones(1, 100)).sum().backward()
     optimizer.step()
+    if size > 1:
+        with pytest.raises(hvd.MismatchError):
+            hvd.allreduce(torch.ones(3 + hvd.rank()), name="mismatch")
     if late is not None and number % 2:
         hvd.remove_process_set(late)
     hvd.allreduce_async(torch.ones(1000), name="abandoned")
@@ -75,14 +81,14 @@ def cycle(number: int) -> None:
     hvd.shutdown()
 
 
-def test_a_hundred_cycles_leave_nothing_behind(size, monkeypatch):
+def test_a_hundred_cycles_leave_nothing_behind(size, monkeypatch, tmp_path):
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
     hvd.shutdown()
     for number in range(10):
-        cycle(number)
+        cycle(number, tmp_path)
     before = held()
     for number in range(100):
-        cycle(number)
+        cycle(number, tmp_path)
     assert held() == before
     hvd.init(**LIMITS)
     now = held()
