@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -100,9 +101,11 @@ struct Lanes {
   std::vector<std::unique_ptr<std::byte[]>> unaccepted;  ///< memory for bodies that nobody accepted, during close
 };
 
-/// Keeps what MPI may still touch until the process ends.
+/// Keeps what MPI may still touch until the process ends. Any thread.
 inline void retire(std::unique_ptr<Lanes> lanes) {
+  static std::mutex mutex;
   static auto* const retired = new std::vector<std::unique_ptr<Lanes>>;
+  const std::lock_guard lock(mutex);
   retired->push_back(std::move(lanes));
 }
 
