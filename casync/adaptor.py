@@ -126,7 +126,7 @@ _default = _Default()
 
 
 def init(comm: Any = None, process_sets: Any = None, **settings: Any) -> None:
-    """Open the default session; does nothing while it is open. Collective over the ranks.
+    """Open the default session; while it is open, only take `process_sets` into use, once. Collective over the ranks.
 
     Args:
         comm: None for all ranks that MPI started, or a list of their ranks, this one among them, or an mpi4py
@@ -135,7 +135,8 @@ def init(comm: Any = None, process_sets: Any = None, **settings: Any) -> None:
             "dynamic", to add them later: it sets HOROVOD_DYNAMIC_PROCESS_SETS=1.
         settings: fields of `casync.config.Config`, which win over the environment.
 
-    Raises `CasyncError` if the processes of the job cannot form one world, with what to do.
+    Raises `CasyncError` if the processes of the job cannot form one world, with what to do. After a ValueError for two
+    sets of the same ranks the session is open, as in Horovod: call again with a list that has them once.
     """
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":
@@ -143,20 +144,24 @@ def init(comm: Any = None, process_sets: Any = None, **settings: Any) -> None:
         os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         process_sets = None
     peers = ranks_of(comm) if comm else None
+    wanted = None if process_sets is None else list(process_sets)
     with _default.lock:
-        if _default.session is not None:
-            return
-        config = Config.from_environment(os.environ, **settings)
-        opened = Session(config, tag=_default.next_tag(peers), peers=peers)
-        sets = ProcessSets(opened, GLOBAL_PROCESS_SET)
-        GLOBAL_PROCESS_SET.mpi_comm = comm if is_communicator(comm) else None
+        sets, is_new = _default.sets, _default.sets is None
+        if sets is None:
+            config = Config.from_environment(os.environ, **settings)
+            opened = Session(config, tag=_default.next_tag(peers), peers=peers)
+            sets = ProcessSets(opened, GLOBAL_PROCESS_SET)
+            GLOBAL_PROCESS_SET.mpi_comm = comm if is_communicator(comm) else None
         try:
-            if process_sets is not None:
-                sets.start(list(process_sets))
+            if wanted is not None and not sets.is_started:
+                sets.start(wanted)
         except BaseException:
-            sets.close()
+            if is_new:
+                sets.close()
             raise
-        _default.session, _default.sets = opened, sets
+        _default.session, _default.sets = sets.sessions[0], sets
+        if wanted is not None:
+            sets.take(wanted)
 
 
 def shutdown() -> None:

@@ -12,6 +12,7 @@ All ranks, members or not, agree on which sets there are, and so on their number
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -97,6 +98,8 @@ class ProcessSets:
     def __init__(self, world: Session, everyone: ProcessSet) -> None:
         self.sessions: dict[int, Session] = {}
         """By number, this rank's sessions: the world's, and those of the sets that it is in."""
+        self.is_started = False
+        """Whether `start()` has been called."""
         self._world = world
         self._sets: dict[int, ProcessSet] = {}
         self._next = 0
@@ -108,36 +111,52 @@ class ProcessSets:
         return {number: list(one.ranks or ()) for number, one in self._sets.items()}
 
     def start(self, wanted: Sequence[ProcessSet]) -> None:
-        """Take sets into use at `init()`. One given as a communicator is given by its members only.
-
-        Raises `InvalidArgumentError` if two of them, or one and the world, have the same ranks.
+        """Take sets into use at `init()`, numbered in the order of the list. Of those given as communicators, each rank
+        gives the ones that it is in.
         """
-        for one in wanted:
-            if not isinstance(one, ProcessSet):
-                raise InvalidArgumentError(f"process_sets holds {one!r}, which is no ProcessSet")
-            if one.mpi_comm is not None:
-                one.ranks = self._places_of(one.mpi_comm)
-        lists = [one.ranks for one in wanted if one.mpi_comm is None]
-        comms = [one.ranks for one in wanted if one.mpi_comm is not None]
-        told = self._exchange({"init(process_sets)": [lists, comms]})
+        told = self._exchange(
+            {"init(process_sets)": [[self._ranks_of(one), one.mpi_comm is not None] for one in wanted]}
+        )
         every = [item["init(process_sets)"] for item in told]
-        self._compare([item[0] for item in every], lambda ranks: f"init(process_sets={ranks})")
-        order = [list(ranks) for ranks in every[0][0]]
-        for rank, (_, given) in enumerate(every):
-            for ranks in given:
-                missing = [member for member in ranks if ranks not in every[member][1]]
+        lists = [[ranks for ranks, is_comm in given if not is_comm] for given in every]
+        self._compare(lists, lambda ranks: f"init(process_sets={ranks})")
+        for rank, given in enumerate(every):
+            for ranks in (ranks for ranks, is_comm in given if is_comm):
+                missing = [member for member in ranks if [ranks, True] not in every[member]]
                 if missing:
                     raise MismatchError(
                         f"Mismatched process sets: rank {rank} gave init() a communicator of ranks {ranks}, and rank "
                         f"{missing[0]}, which is in it, did not"
                     )
-                if ranks not in order or given.count(ranks) > 1:
-                    order.append(ranks)
-        for position, ranks in enumerate(order):
-            self._check(ranks, order[:position])
-        for ranks in order:
-            mine = next((one for one in wanted if one.ranks == ranks), None)
-            self._open(mine or ProcessSet(ranks))
+        for column in itertools.zip_longest(*every):
+            for ranks, _ in filter(None, column):
+                self._check_ranks(ranks)
+                if ranks not in self.ids_and_ranks().values():
+                    self._open(ProcessSet(ranks))
+        self.is_started = True
+
+    def take(self, wanted: Sequence[ProcessSet]) -> None:
+        """Make `wanted` those of the sets in use that have their ranks. Not collective.
+
+        Raises `InvalidArgumentError` if there is none, and if two of `wanted`, or one and the world, have the same.
+        """
+        taken = [0]
+        for one in wanted:
+            ranks = one.ranks = self._ranks_of(one)
+            number = next((number for number, known in self.ids_and_ranks().items() if known == ranks), None)
+            if number is None:
+                raise InvalidArgumentError(
+                    f"Process set provided does not exist: {one}. Sets are taken into use by the first init() that is "
+                    "given some; hvd.add_process_set() adds one later"
+                )
+            if number in taken:
+                raise _duplicate(ranks, number)
+            taken.append(number)
+            holder = self._sets[number]
+            if holder is not one:
+                one.process_set_id, one.session, one.world = number, holder.session, holder.world
+                holder.process_set_id = holder.session = holder.world = None
+                self._sets[number] = one
 
     def add(self, one: ProcessSet) -> ProcessSet:
         """Take one more set into use."""
@@ -150,7 +169,10 @@ class ProcessSets:
             one = ProcessSet(one.ranks)  # in use, so these ranks are refused below, on all ranks alike
         told = self._exchange({"add_process_set": one.ranks})
         self._compare(told, _call)
-        self._check(one.ranks, [])
+        self._check_ranks(one.ranks)
+        for number, known in self.ids_and_ranks().items():
+            if known == one.ranks:
+                raise _duplicate(known, number)
         self._open(one)
         return one
 
@@ -191,18 +213,16 @@ class ProcessSets:
                     "must make the same calls in the same order, those that are not in the set too"
                 )
 
-    def _check(self, ranks: Sequence[int], others: Sequence[Sequence[int]]) -> None:
-        """Raises `InvalidArgumentError`, on all ranks alike, unless `ranks` can be a set beside those in use."""
+    def _check_ranks(self, ranks: Sequence[int]) -> None:
+        """Raises `InvalidArgumentError`, on all ranks alike, unless `ranks` can be a set."""
         size = self._world.size
         if not ranks or len(set(ranks)) != len(ranks) or not 0 <= ranks[0] <= ranks[-1] < size:
             raise InvalidArgumentError(f"process set {ranks}: give one or more distinct ranks of 0 to {size - 1}")
-        for number, known in self.ids_and_ranks().items():
-            if known == ranks:
-                raise InvalidArgumentError(
-                    f"Attempted to add a duplicate process set: ranks {ranks} are process set {number} already"
-                )
-        if ranks in others:
-            raise InvalidArgumentError(f"duplicate process set: ranks {ranks} are given more than once")
+
+    def _ranks_of(self, one: Any) -> list[int]:
+        if not isinstance(one, ProcessSet):
+            raise InvalidArgumentError(f"process_sets holds {one!r}, which is no ProcessSet")
+        return (one.ranks or []) if one.mpi_comm is None else self._places_of(one.mpi_comm)
 
     def _places_of(self, comm: Any) -> list[int]:
         """The ranks in this world of a communicator's processes."""
@@ -264,6 +284,12 @@ def ranks_of(ranks_or_comm: Any) -> list[int]:
     if not all(isinstance(rank, int) for rank in ranks):
         raise InvalidArgumentError(f"{ranks_or_comm!r} is neither a list of process ranks nor an mpi4py Comm object")
     return ranks
+
+
+def _duplicate(ranks: Sequence[int], number: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Attempted to add a duplicate process set: ranks {ranks} are process set {number} already"
+    )
 
 
 def _call(told: dict[str, Any]) -> str:

@@ -145,8 +145,11 @@ def test_sets_given_to_init(rank, size):
     for duplicate in (hvd.ProcessSet([0]), hvd.ProcessSet(range(size - 1, -1, -1))):
         with pytest.raises(ValueError, match="duplicate process set"):
             hvd.init(process_sets=[*wanted, duplicate], **TIMES)
-        assert not hvd.is_initialized() and wanted[0].process_set_id is None
-    hvd.init(process_sets=wanted, **TIMES)
+        assert hvd.is_initialized() and hvd.size() == size
+    for _ in range(2):
+        hvd.init(process_sets=wanted, **TIMES)
+    with pytest.raises(ValueError, match="does not exist.* first init"):
+        hvd.init(process_sets=[hvd.ProcessSet([size - 1])] if size > 2 else [hvd.ProcessSet([0, 7])])
     assert hvd.mpi_ops._basics._get_process_set_ids_and_ranks() == {
         0: list(range(size)),
         1: [0],
@@ -155,6 +158,18 @@ def test_sets_given_to_init(rank, size):
     assert [one.process_set_id for one in wanted] == [1, 2]
     one = wanted[rank > 0]
     assert hvd.allreduce(torch.ones(4), op=hvd.Sum, process_set=one)[0] == len(one.ranks)
+
+
+def test_sets_of_a_later_init(rank, size):
+    """The first init() that is given sets takes them into use; objects of the same ranks may take their place."""
+    if size < 2:
+        pytest.skip("a world of one has no smaller set")
+    first, again = hvd.ProcessSet([0]), hvd.ProcessSet([0])
+    hvd.init(process_sets=[first])
+    hvd.init(process_sets=[again])
+    assert (first.process_set_id, first.included()) == (None, None)
+    assert again.process_set_id == 1 and again.included() is (rank == 0)
+    assert hvd.remove_process_set(again) is True
 
 
 def test_ranks_that_give_init_different_sets(rank, size):
@@ -183,6 +198,33 @@ def test_sets_given_as_communicators(rank, size):
         assert hvd.allreduce(torch.ones(4), op=hvd.Sum, process_set=one)[0] == comm.Get_size()
         with pytest.raises(NotImplementedError, match="list of ranks"):
             hvd.add_process_set(comm)
+    finally:
+        comm.Free()
+
+
+def test_communicators_and_lists_are_numbered_in_one_order(rank, size):
+    """Only ranks of whose list two are alike are told so; the sets are in use on all."""
+    pytest.importorskip("mpi4py")
+    from mpi4py import MPI
+
+    if size < 2:
+        pytest.skip("a world of one has no smaller set")
+    hvd.shutdown()
+    comm = MPI.COMM_WORLD.Split(rank % 2)
+    try:
+        lists = [hvd.ProcessSet(range(0, size, 2)), hvd.ProcessSet([size - 1])]
+        if rank % 2 == 0 or size == 2:
+            with pytest.raises(ValueError, match="duplicate process set"):
+                hvd.init(process_sets=[hvd.ProcessSet(comm), *lists], **TIMES)
+        else:
+            hvd.init(process_sets=[hvd.ProcessSet(comm), *lists], **TIMES)
+        one = hvd.ProcessSet(comm)
+        hvd.init(process_sets=[one], **TIMES)
+        expected = [list(range(size)), list(range(0, size, 2)), list(range(1, size, 2))]
+        if [size - 1] not in expected:
+            expected.append([size - 1])
+        assert hvd.mpi_ops._basics._get_process_set_ids_and_ranks() == dict(enumerate(expected))
+        assert hvd.allreduce(torch.ones(4), op=hvd.Sum, process_set=one)[0] == comm.Get_size()
     finally:
         comm.Free()
 
