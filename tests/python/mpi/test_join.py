@@ -93,15 +93,13 @@ def test_barriers_and_process_sets_go_on(rank, size):
 def test_a_rank_that_has_joined_submits_nothing(rank, size):
     if size < 2:
         pytest.skip("one rank has joined at once")
+    owner = adaptor.session()
+    registration = adaptor.Terms("join", adaptor.OpKind.JOIN, "uint8", (0,)).register(owner)
+    handle = owner.submit(registration, 0, 0, None)
     if rank == 0:
-        owner = adaptor.session()
-        registration = adaptor.Terms("join", adaptor.OpKind.JOIN, "uint8", (0,)).register(owner)
-        handle = owner.submit(registration, 0, 0, None)
         with pytest.raises(ValueError, match="allreduce tensor allreduce.w on a rank that has joined"):
             hvd.allreduce(torch.ones(3), name="w")
-        owner.synchronize_gather(handle)
-    else:
-        hvd.join()
+    owner.synchronize_gather(handle)
 
 
 @pytest.mark.parametrize("codec", [
@@ -138,6 +136,16 @@ def test_what_a_codec_keeps_of_the_rank_stays(rank, size, rng, codec, known):
     for step in range(6, 9):
         peers = hvd.allgather(reduce(step)[None])
         assert all(torch.equal(peer, peers[0]) for peer in peers)
+
+
+def test_names_after_a_join_are_not_those_of_abandoned_operations(rank, size):
+    hvd.allgather_async(torch.ones(3))
+    hvd.barrier()
+    if rank > 0:
+        hvd.allreduce(torch.ones(2))
+    hvd.join()
+    assert hvd.allgather(torch.full((1,), float(rank))).tolist() == list(range(size))
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum)[0] == size
 
 
 def test_a_training_loop_of_uneven_length(rank, size):
