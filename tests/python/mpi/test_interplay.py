@@ -85,13 +85,23 @@ def dynamo():
     "supported",
     "a compiled backward has its gradients at its end: nothing overlaps with it",
 )
-def test_a_compiled_model(rank, size, dynamo):
+@pytest.mark.parametrize("backward_too", [False, True])
+def test_a_compiled_model(backward_too, rank, size, dynamo):
+    """`backward_too`: by torch's compiled autograd, which runs hooks as well."""
     model, plain = make_model(), make_model()
     optimizer, reference = wrap(model), torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9)
     compiled = torch.compile(model, backend="aot_eager")
-    for number in range(3):
-        step(compiled, optimizer, data(number, rank))
-        plain_step(plain, reference, number, size)
+
+    def backward(x, y):
+        F.cross_entropy(compiled(x), y).backward()
+
+    with torch._dynamo.config.patch(compiled_autograd=backward_too):
+        run = torch.compile(backward, backend="aot_eager") if backward_too else backward
+        for number in range(3):
+            optimizer.zero_grad()
+            run(*data(number, rank))
+            optimizer.step()
+            plain_step(plain, reference, number, size)
     assert_same(model, plain)
     assert_replicas_identical(model)
 
