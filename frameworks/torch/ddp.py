@@ -20,7 +20,7 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 from . import ops
 from .compression import Compression
 from .loss_scale import LossScale
-from .waiting import synchronize
+from .waiting import PendingGroup
 
 __all__ = ["DdpState", "ddp_hook", "ddp_state"]
 
@@ -105,8 +105,8 @@ class DdpState:
     def _finish(self) -> None:
         waiting, self._waiting = self._waiting, []
         handles, self._handles = self._handles, []
-        for handle in handles:
-            synchronize(handle)
+        if handles:
+            PendingGroup(self._owner, handles).finish(self._owner, handles[-1])
         for done, buffer in waiting:
             done.set_result(buffer)
 

@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from casync import adaptor
+
 
 @pytest.fixture(autouse=True)
 def gloo(rank, size, tmp_path_factory):
@@ -171,6 +173,18 @@ def test_bfloat16_parameters(rank):
     F.cross_entropy(ddp(images.bfloat16()), labels).backward()
     gathered = hvd.allgather(model[3].weight.grad.reshape(1, -1))
     assert all(torch.equal(row, gathered[0]) for row in gathered)
+
+
+def test_ranks_that_disagree_leave_nothing_outstanding(rank, size):
+    model = make_model()
+    ddp, _ = with_hook(model, compression="fp16" if rank else "bf16", named_parameters=model.named_parameters())
+    images, labels = batch(0, rank)
+    if size < 2:
+        F.cross_entropy(ddp(images), labels).backward()
+    else:
+        with pytest.raises(hvd.MismatchError, match=r"weight|bias"):
+            F.cross_entropy(ddp(images), labels).backward()
+    assert not adaptor.session().pending
 
 
 def test_what_the_hook_cannot_do_is_refused(rank, size):
