@@ -75,6 +75,10 @@ def test_flags_of_digits(tmp_path: Path) -> None:
     assert last_accuracy(output) > 60
 
 
+def test_digits_by_adasum(tmp_path: Path) -> None:
+    assert last_accuracy(on_this_host(tmp_path, DIGITS, "--epochs=3", "--use-adasum", ranks=2)) > 60
+
+
 def test_the_benchmark_gives_a_rate(start: Start) -> None:
     output = start(SYNTHETIC, "--batch-size=8", *FEW)
     (mean, _), (total, spread) = numbers_after("per rank", output), numbers_after("total on 4 ranks", output)
