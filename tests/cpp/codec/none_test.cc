@@ -71,6 +71,29 @@ TEST(None, Float64StaysDouble) {
   EXPECT_EQ(reference::read(call.out.data(), 0, DType::float64), (1.0 + 0x1p-40) / 3.0);
 }
 
+TEST(None, MeansOfFloatsAreQuotients) {
+  std::vector<float> sums(1000);
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = static_cast<float>(i) * 0.37F - 100.0F;
+  sums[7] = std::numeric_limits<float>::infinity();
+  const auto numel = static_cast<std::int64_t>(sums.size());
+  for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+    const Bytes sum = elements(sums, dtype);
+    const std::vector<float> stored = values(sum, dtype);
+    for (int ranks = 1; ranks <= 20; ++ranks) {
+      std::vector<float> quotients;
+      for (const float value : stored) quotients.push_back(value / static_cast<float>(ranks));
+      const std::vector<float> expected = values(elements(quotients, dtype), dtype);
+      Call call(make_codec("none"), {numel, 1}, {0, numel}, dtype);
+      call.segment.mid = 1.0F / static_cast<float>(ranks);
+      EXPECT_EQ(call.raw(sum).encode().deliver().run().result(), expected) << ranks << ' ' << name_of(dtype);
+      EXPECT_EQ(values(call.payload, dtype), expected);
+      Call alone(make_codec("none"), {numel, 1}, {0, numel}, dtype);
+      alone.segment.mid = call.segment.mid;
+      EXPECT_EQ(alone.encoded(sum).deliver().run().result(), expected);
+    }
+  }
+}
+
 TEST(None, IntegerSumsWrapAndAveragesTruncateTowardZero) {
   for (const DType dtype : kIntegers) {
     for (int ranks = 1; ranks <= 100; ++ranks) {

@@ -208,8 +208,8 @@ class BlockCodec::Pass {
   /// Step 3: the raw result, unless it is there already. (A lone source may lie there without its factor.)
   void deliver(const BlockJob& job, const float* result, float factor) {
     if (result == raw_out(job) && factor == 1.0F && segment_.post == 1.0F) return;
-    const auto store = kernels_.store_raw[dtype_];
-    segment_.nonfinite |= store(result, factor, segment_.post, raw_out(job), job.range.size(), stream_);
+    segment_.nonfinite |=
+        codec_.store(result, segment_.dtype, factor, segment_.post, raw_out(job), job.range.size(), stream_);
   }
 
   const BlockCodec& codec_;
@@ -221,6 +221,11 @@ class BlockCodec::Pass {
   bool stream_directly_ = false;  ///< and merges may write there
   bool stream_payload_ = false;
 };
+
+bool BlockCodec::store(const float* values, DType dtype, float factor, float post, void* out, std::int64_t n,
+                       bool stream) const {
+  return kernels().store_raw[static_cast<std::size_t>(dtype)](values, factor, post, out, n, stream);
+}
 
 void BlockCodec::run(std::span<Segment> segments) const {
   for (Segment& segment : segments) {

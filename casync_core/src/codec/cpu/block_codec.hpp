@@ -46,6 +46,10 @@ class BlockCodec : public Codec {
   /// line and read by nobody soon, so its stores may bypass the caches; only where fills_cache_lines().
   virtual bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool stream) const = 0;
 
+  /// values * factor * post to `out` as elements of `dtype`; returns whether one is NaN or Inf.
+  virtual bool store(const float* values, DType dtype, float factor, float post, void* out, std::int64_t n,
+                     bool stream) const;
+
   /// Whether all units but the gradient's last fill whole cache lines of float32.
   virtual bool fills_cache_lines(const Shape& /*shape*/) const { return true; }
 

@@ -9,6 +9,7 @@
 #include "codec/cpu/adasum.hpp"
 #include "codec/cpu/block_codec.hpp"
 #include "codec/cpu/codecs.hpp"
+#include "codec/cpu/mean.hpp"
 
 /// `none`: the payload is the gradient's own bytes. Sums of float32 and of 16-bit floats take the blocks' path (float32
 /// accumulator, one rounding), and their Adasum too; everything else (float64, integers, bool, min, max, product) is
@@ -16,16 +17,11 @@
 namespace casync::codec {
 namespace {
 
-/// Applies a factor that the contract carries as float32. Nearly always it is 1/N, and then N is what was meant:
-/// dividing by it is exact for integers (quotients truncate toward zero) and keeps float64 averages in double
-/// precision.
+/// Applies a factor that the contract carries as float32. Nearly always it is that of a mean, and the division is exact
+/// for integers (quotients truncate toward zero) and keeps float64 in double precision.
 class Factor {
  public:
-  explicit Factor(float factor) : factor_(static_cast<double>(factor)) {
-    const double nearest = std::nearbyint(1.0 / factor_);
-    if (nearest >= 1.0 && nearest <= 1e6 && static_cast<float>(1.0 / nearest) == factor)
-      divisor_ = static_cast<std::int64_t>(nearest);
-  }
+  explicit Factor(float factor) : factor_(static_cast<double>(factor)), divisor_(divisor_of(factor)) {}
 
   template <typename Accumulator>
   Accumulator apply(Accumulator value) const {
@@ -41,7 +37,7 @@ class Factor {
 
  private:
   double factor_;
-  std::int64_t divisor_ = 0;
+  std::int64_t divisor_;
 };
 
 /// Integers accumulate in 64 bits, so that an Average of many int8 does not wrap before it is divided; what is stored
@@ -173,8 +169,7 @@ class None final : public BlockCodec {
                  std::byte* payload) const override {
     const auto dtype = job.segment.dtype;
     const std::int64_t n = job.range.size();
-    const auto store = kernels().store_raw[static_cast<std::size_t>(dtype)];
-    const bool nonfinite = store(accumulated, job.segment.mid, 1.0F, payload, n, job.stream);
+    const bool nonfinite = store(accumulated, dtype, job.segment.mid, 1.0F, payload, n, job.stream);
     return {static_cast<std::size_t>(n) * size_of(dtype), nonfinite};
   }
 
@@ -185,6 +180,14 @@ class None final : public BlockCodec {
     const bool nonfinite = add(sources.data(), std::ssize(sources), out, n, stream);
     advance(sources, n, n * static_cast<std::int64_t>(size_of(dtype)));
     return nonfinite;
+  }
+
+  bool store(const float* values, DType dtype, float factor, float post, void* out, std::int64_t n,
+             bool stream) const override {
+    const std::int64_t divisor = divisor_of(factor);
+    if (divisor <= 1) return BlockCodec::store(values, dtype, factor, post, out, n, stream);
+    const auto divide = kernels().divide_raw[static_cast<std::size_t>(dtype)];
+    return divide(values, static_cast<float>(divisor), post, out, n, stream);
   }
 
   bool run_otherwise(Segment& segment) const override {

@@ -15,6 +15,10 @@ bool store_float16(const float* src, float first, float second, void* dst, std::
 bool store_bfloat16(const float* src, float first, float second, void* dst, std::int64_t n, bool stream);
 bool store_float64(const float* src, float first, float second, void* dst, std::int64_t n, bool stream);
 
+bool divide_float32(const float* src, float divisor, float factor, void* dst, std::int64_t n, bool stream);
+bool divide_float16(const float* src, float divisor, float factor, void* dst, std::int64_t n, bool stream);
+bool divide_bfloat16(const float* src, float divisor, float factor, void* dst, std::int64_t n, bool stream);
+
 bool merge_float32(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming);
 bool merge_float16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming);
 bool merge_bfloat16(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool streaming);

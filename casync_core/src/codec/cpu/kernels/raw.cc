@@ -63,14 +63,23 @@ bool load_any(const void* src, float factor, const float* addend, float* out, st
                            : load_as<Format, false>(from, factor, addend, out, n);
 }
 
-template <typename Format, bool kStream>
-bool store_as(const float* src, F32x16 first, F32x16 second, typename Format::Element* to, std::int64_t n) {
+struct Multiply {
+  F32x16 first, second;
+  CASYNC_INLINE F32x16 operator()(const F32x16& value) const { return value * first * second; }
+};
+struct Divide {
+  F32x16 divisor, factor;
+  CASYNC_INLINE F32x16 operator()(const F32x16& value) const { return value / divisor * factor; }
+};
+
+template <typename Format, bool kStream, typename Change>
+bool store_as(const float* src, const Change& change, typename Format::Element* to, std::int64_t n) {
   const std::int64_t ahead = pages_side_by_side() ? kOneStream : 0;
   FiniteCheck check;
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
     fetch_ahead(src + i, ahead);
-    const F32x16 value = load(src + i) * first * second;
+    const F32x16 value = change(load(src + i));
     check.see(value);
     if constexpr (kStream)
       Format::write_past_caches(to + i, value);
@@ -78,7 +87,7 @@ bool store_as(const float* src, F32x16 first, F32x16 second, typename Format::El
       Format::write(to + i, value);
   }
   if (const std::int64_t rest = n - i; rest > 0) {
-    const F32x16 value = load_first(src + i, rest) * first * second;
+    const F32x16 value = change(load_first(src + i, rest));
     check.see(value);
     typename Format::Element padded[16];
     Format::write(padded, value);
@@ -87,20 +96,18 @@ bool store_as(const float* src, F32x16 first, F32x16 second, typename Format::El
   return check.failed(Format::kOverflow);
 }
 
-template <typename Format>
-bool store_any(const float* src, float first, float second, void* dst, std::int64_t n, bool streaming) {
+template <typename Format, typename Change>
+bool store_any(const float* src, const Change& change, void* dst, std::int64_t n, bool streaming) {
   using Element = typename Format::Element;
   auto* to = static_cast<Element*>(dst);
-  const F32x16 scale = splat(first);
-  const F32x16 post = splat(second);
   const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(dst) % 64);
   if (!streaming || past % static_cast<std::int64_t>(sizeof(Element)) != 0)
-    return store_as<Format, false>(src, scale, post, to, n);
+    return store_as<Format, false>(src, change, to, n);
   // Elements up to the first cache line by ordinary stores, so that the rest is aligned.
   const std::int64_t head = past == 0 ? 0 : (64 - past) / static_cast<std::int64_t>(sizeof(Element));
-  if (head >= n) return store_as<Format, false>(src, scale, post, to, n);
-  const bool before = store_as<Format, false>(src, scale, post, to, head);
-  return store_as<Format, true>(src + head, scale, post, to + head, n - head) || before;
+  if (head >= n) return store_as<Format, false>(src, change, to, n);
+  const bool before = store_as<Format, false>(src, change, to, head);
+  return store_as<Format, true>(src + head, change, to + head, n - head) || before;
 }
 
 /// Payloads that are elements of a format.
@@ -164,13 +171,23 @@ bool merge_bfloat16(const MergeSource* sources, std::int64_t count, float* out, 
 }
 
 bool store_float32(const float* src, float first, float second, void* dst, std::int64_t n, bool streaming) {
-  return store_any<Float32>(src, first, second, dst, n, streaming);
+  return store_any<Float32>(src, Multiply{splat(first), splat(second)}, dst, n, streaming);
 }
 bool store_float16(const float* src, float first, float second, void* dst, std::int64_t n, bool streaming) {
-  return store_any<Half>(src, first, second, dst, n, streaming);
+  return store_any<Half>(src, Multiply{splat(first), splat(second)}, dst, n, streaming);
 }
 bool store_bfloat16(const float* src, float first, float second, void* dst, std::int64_t n, bool streaming) {
-  return store_any<Brain>(src, first, second, dst, n, streaming);
+  return store_any<Brain>(src, Multiply{splat(first), splat(second)}, dst, n, streaming);
+}
+
+bool divide_float32(const float* src, float divisor, float factor, void* dst, std::int64_t n, bool streaming) {
+  return store_any<Float32>(src, Divide{splat(divisor), splat(factor)}, dst, n, streaming);
+}
+bool divide_float16(const float* src, float divisor, float factor, void* dst, std::int64_t n, bool streaming) {
+  return store_any<Half>(src, Divide{splat(divisor), splat(factor)}, dst, n, streaming);
+}
+bool divide_bfloat16(const float* src, float divisor, float factor, void* dst, std::int64_t n, bool streaming) {
+  return store_any<Brain>(src, Divide{splat(divisor), splat(factor)}, dst, n, streaming);
 }
 
 bool store_float64(const float* src, float first, float second, void* dst, std::int64_t n, bool /*streaming*/) {

@@ -144,6 +144,10 @@ CASYNC_INLINE F32x16 operator*(F32x16 a, const F32x16& b) {
   for (int k = 0; k < kRegisters; ++k) a.r[k] *= b.r[k];
   return a;
 }
+CASYNC_INLINE F32x16 operator/(F32x16 a, const F32x16& b) {
+  for (int k = 0; k < kRegisters; ++k) a.r[k] /= b.r[k];
+  return a;
+}
 CASYNC_INLINE U32x16 operator+(U32x16 a, const U32x16& b) {
   for (int k = 0; k < kRegisters; ++k) a.r[k] += b.r[k];
   return a;

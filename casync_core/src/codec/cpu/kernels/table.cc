@@ -18,6 +18,7 @@ void fence() {
 const Kernels kKernels{
     .load_raw = {load_float32, load_float16, load_bfloat16, load_float64},
     .store_raw = {store_float32, store_float16, store_bfloat16, store_float64},
+    .divide_raw = {divide_float32, divide_float16, divide_bfloat16},
     .merge_raw = {merge_float32, merge_float16, merge_bfloat16},
     .fence = fence,
 };
