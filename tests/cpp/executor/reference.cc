@@ -39,9 +39,8 @@ double finish(double sum, const Signature& signature, std::size_t members) {
   if (signature.dtype == DType::boolean) return sum;
   if (!is_floating(signature.dtype)) return average ? std::trunc(sum / static_cast<double>(members)) : sum;
   if (signature.dtype == DType::float64) return average ? sum / static_cast<double>(members) : sum;
-  const float mean = average ? 1.0F / static_cast<float>(members) : 1.0F;
   if (signature.op == ReduceOp::min || signature.op == ReduceOp::max || signature.op == ReduceOp::product) return sum;
-  return static_cast<double>(static_cast<float>(sum) * mean);
+  return static_cast<double>(static_cast<float>(sum) / static_cast<float>(average ? members : 1));
 }
 
 /// A value as it is after a hop: rounded to the dtype.
