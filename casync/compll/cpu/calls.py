@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from casync.compll.cpu.products import Product
+from casync.compll.ir.coded import PackedRuns, UnpackedRuns
 from casync.compll.ir.graph import Memory
 from casync.compll.ir.program import Call
 
@@ -44,13 +45,19 @@ def _topk(call: Call, given: list[str], made: list[str], failed: str) -> list[st
 
 def _runlength(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     array, length, value, longest = given
-    count, heads, lengths = made
-    text = f"runlength({array}, {length}, {value}, {longest}, {heads}, {lengths})"
+    count, *runs = made
+    if isinstance(call.data, PackedRuns):
+        runs = [f"alone{call.makes[0].number}", f"run{call.makes[0].number}", *runs]
+    text = f"runlength({array}, {length}, {value}, {longest}, {', '.join(runs)})"
     return [f"{count} = static_cast<std::int32_t>({text});"]
 
 
 def _repeat(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
-    array, counts, length, _, total = given
+    if isinstance(call.data, UnpackedRuns):
+        array, length, total = given
+        counts = f"value{call.makes[0].number}, count{call.makes[0].number}"
+    else:
+        array, counts, length, _, total = given
     return [f"if ({total} > room || !repeat({array}, {counts}, {length}, {total}, {made[0]})) {failed}"]
 
 

@@ -17,7 +17,7 @@ from casync.compll.cpu.values import elements_inside
 from casync.compll.ir.finiteness import not_finite
 from casync.compll.ir.graph import FLOAT, UNIT, Value, walk
 from casync.compll.ir.lower import Lowered
-from casync.compll.ir.program import Deliver, Pack, Pass, Program, Reduce
+from casync.compll.ir.program import Deliver, Lose, Pack, Pass, Program, Reduce
 from casync.errors import NotAvailableError
 
 __all__ = ["LONGEST_UNIT", "emit_quantiser", "is_quantiser"]
@@ -33,7 +33,7 @@ def is_quantiser(codec: typed.Codec, lowered: Lowered) -> bool:
         return False
     (encode,) = lowered.rounds
     return (
-        all(_simple(step, (Reduce, Pack)) for step in encode.block.steps)
+        all(_simple(step, (Reduce, Pack, Lose)) for step in encode.block.steps)
         and [type(a) for step in lowered.decode.block.steps if _simple(step, (Deliver,)) for a in step.actions]
         == [Deliver]
         and len(lowered.decode.block.steps) == 1
@@ -62,6 +62,15 @@ def _coded(program: Program) -> bool:
     return plain and codes.domain is UNIT and codes.stored in _CODES and not codes.counted
 
 
+def _packing(program: Program) -> Iterator[Pass]:
+    """The passes without what they leave in the residual: decoding a unit in the cache is as fast."""
+    for step in program.block.steps:
+        assert isinstance(step, Pass)
+        actions = [action for action in step.actions if not isinstance(action, Lose)]
+        if actions:
+            yield Pass(step.domain, step.chunk, actions)
+
+
 def emit_quantiser(codec: typed.Codec, lowered: Lowered) -> str:
     """The functions `encode` and `merge` of one choice of widths."""
     return _Emitter(codec, lowered).kernels()
@@ -71,7 +80,7 @@ class _Emitter:
     def __init__(self, codec: typed.Codec, lowered: Lowered) -> None:
         self._codec = codec
         self._encoded, self._decoded = lowered.rounds[0], lowered.decode
-        self._passes = [step for step in self._encoded.block.steps if isinstance(step, Pass)]
+        self._passes = list(_packing(self._encoded))
         self._bits = _CODES[self._encoded.payload[-1].stored]
         self._scalars = [item.value for item in self._encoded.payload if item.value is not None]
         self._header = 4 * len(self._scalars)

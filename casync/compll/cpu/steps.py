@@ -9,9 +9,9 @@ from __future__ import annotations
 from casync.compll.cpu.calls import call_text, product_text
 from casync.compll.cpu.products import Product
 from casync.compll.cpu.reduce import Reduction
-from casync.compll.cpu.tables import ByteTable, byte_table, periodic
+from casync.compll.cpu.tables import ByteTable, CodeTable, byte_table, code_tables, periodic
 from casync.compll.cpu.text import LANE_TYPES, POINTERS, SCALAR_TYPES, name_of
-from casync.compll.cpu.values import Values, elements_inside, pointer, reads_gradient
+from casync.compll.cpu.values import NUMBERS, Values, elements_inside, pointer, reads_gradient
 from casync.compll.ir.chunkwise import Chunkwise, chunkwise
 from casync.compll.ir.graph import BIT, Memory, Value
 from casync.compll.ir.operators import LONGEST_SMALL_CHUNK
@@ -22,6 +22,7 @@ from casync.compll.ir.program import (
     Call,
     Deliver,
     Leave,
+    Lose,
     Pack,
     Pass,
     Reduce,
@@ -101,6 +102,8 @@ class Steps(Values):
             if isinstance(made, Value):
                 self.line(f"{SCALAR_TYPES[made.kind]} v{made.number} = 0;")
                 self.have(made)
+        for table in code_tables(call):
+            self._byte_table(table)
         self.line(*call_text(call, [self.length(memory.domain) for memory in call.arrays], arguments, self._failed))
 
     def _product(self, call: Product, arguments: list[str]) -> None:
@@ -118,6 +121,27 @@ class Steps(Values):
                 else:
                     self.line("deliver<kInto>(job, i, count, value);")
             self.line("};", *product_text(call, arguments, self._failed))
+        self.line("}")
+
+    def _byte_table(self, table: CodeTable) -> None:
+        """What a value is for each byte i."""
+        inside = elements_inside([table.value])
+        spread = {v.number: v for part in inside for v in part.operands if not v.lanes}
+        spread |= {held.number: held for held in table.known.values() if held is not None}
+        for part in spread.values():
+            self.single(part)
+        self.line(f"alignas(64) {POINTERS[table.stored]} {table.name}[256];",
+                  "for (std::int64_t i = 0; i < 256; i += 16) {")  # fmt: skip
+        with self._inside():
+            self.line(*(f"const auto w{part.number} = lanes(v{part.number});" for part in spread.values()))
+            for part in inside:
+                if part in table.known:
+                    held = table.known[part]
+                    text = f"w{held.number}" if held is not None else NUMBERS
+                    self.line(f"[[maybe_unused]] const I32x16 v{part.number} = {text};")
+                else:
+                    self._element(part)
+            self.line(f"put({table.name}, i, 16, v{table.value.number});")
         self.line("}")
 
     # --- passes
@@ -245,9 +269,9 @@ class Steps(Values):
         page = 16 * step.chunk.data * (1024 // (16 * step.chunk.data))
         for action in step.actions:
             if isinstance(action, Reduce):
-                if action.to is None or action.function != "add" or action.to.stored != "i32":
+                if action.to is None or action.function != "add" or action.to.stored == "f32":
                     raise self.not_yet("reduce of small chunks but for integers and add")
-                self.line(f"alignas(64) std::int32_t staged{action.to.number}[{page}];")
+                self.line(f"alignas(64) {POINTERS[action.to.stored]} staged{action.to.number}[{page} + 16];")
         self._loop(step, self._tabulate(inside, step), "0", length, str(page))
 
     def _tabulate(self, inside: list[Value], step: Pass) -> list[Value]:
@@ -343,6 +367,11 @@ class Steps(Values):
             self._scatter(action.index, value, "facts.n", "delivered.see(deliver_one<kInto>(job, place, one))")
         elif isinstance(action, Deliver):
             self.line(f"deliver<kInto>(job, i, count, {value});")
+        elif isinstance(action, Lose):
+            self.line("if constexpr (kFeedback) {")
+            if RESIDUAL in self.kept:
+                self.line(f"  put({self.kept[RESIDUAL]}, i, count, elements(residual, i, count));")
+            self.line(f"  lose(residual, i, count, x, {value}, mid);", "}")
         else:
             assert isinstance(action, Pack)
             self.line(f"put(p{action.item}, i, count, {value});")
@@ -361,9 +390,8 @@ class Steps(Values):
 
     def _append(self, action: Select, mask: str, value: str) -> None:
         count = f"v{action.count.number}"
-        numbers = "add(lanes(static_cast<std::int32_t>(i)), lane_numbers())"
         self.line(
-            f"append({mask}, {numbers}, {pointer(action.index)} + {count});",
+            f"append({mask}, {NUMBERS}, {pointer(action.index)} + {count});",
             f"{count} += static_cast<std::int32_t>(append({mask}, {value}, {pointer(action.values)} + {count}));",
         )
 

@@ -1,7 +1,8 @@
 """What is looked up instead of computed for each element: what repeats with small chunks.
 
 Of elements whose position in a chunk of C alone decides them, 16 C neighbours are computed once for a unit. If decoding
-knows nothing of an element but its position and the byte of its chunk, the values of all bytes are.
+knows nothing of an element but its position and the byte of its chunk, the values of all bytes are; and so are those of
+runs that bytes stand for.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from casync.compll.ir.coded import PackedRuns, UnpackedRuns
 from casync.compll.ir.graph import Memory, Value
+from casync.compll.ir.program import Call
 
-__all__ = ["ByteTable", "byte_table", "periodic"]
+__all__ = ["ByteTable", "CodeTable", "byte_table", "code_tables", "periodic"]
 
 _LONGEST = 8  # elements of a chunk in a table of bytes
 
@@ -61,6 +64,28 @@ def byte_table(inside: Iterable[Value]) -> ByteTable | None:
     if len(sources) != 1 or len(chunks) != 1 or not 1 < max(chunks) <= _LONGEST:
         return None
     return ByteTable(sources.pop(), chunks.pop(), frozenset(positions), frozenset(bytes_))
+
+
+@dataclass(frozen=True)
+class CodeTable:
+    """`value` for each byte, which is that of those `known` for which nothing else is said."""
+
+    name: str
+    value: Value
+    known: dict[Value, Value | None]
+    stored: str = "u8"
+
+
+def code_tables(call: Call) -> list[CodeTable]:
+    """Of a runlength, what each length and each other byte becomes; of a repeat, what each byte stands for."""
+    made, runs = call.makes[0], call.data
+    if isinstance(runs, PackedRuns):
+        return [CodeTable(f"alone{made.number}", runs.alone, {runs.head: None}),
+                CodeTable(f"run{made.number}", runs.code, {runs.head: call.scalars[0], runs.length: None})]  # fmt: skip
+    if isinstance(runs, UnpackedRuns):
+        return [CodeTable(f"value{made.number}", runs.value, {runs.code: None}),
+                CodeTable(f"count{made.number}", runs.count, {runs.code: None}, "i32")]  # fmt: skip
+    return []
 
 
 def _position(value: Value) -> int | None:

@@ -13,7 +13,22 @@ from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cpu.values import pointer, reads_gradient
 from casync.compll.ir.graph import BIT, FLOAT, UNIT, Memory, Value, walk
 from casync.compll.ir.lower import Lowered
-from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, Step, Store, needs
+from casync.compll.ir.program import (
+    Block,
+    Branch,
+    Call,
+    Item,
+    Leave,
+    Lose,
+    Pass,
+    Program,
+    Reduce,
+    Step,
+    Store,
+    float_sums,
+    loses,
+    needs,
+)
 
 __all__ = ["emit_init", "emit_units"]
 
@@ -59,7 +74,8 @@ _START = (
     "[[maybe_unused]] const Facts& facts = job.facts;",
     "[[maybe_unused]] const float* const accumulated = job.accumulated;",
     "[[maybe_unused]] float* const residual = job.residual;",
-    "[[maybe_unused]] const F32x16 factor = splat(job.mid);",
+    "[[maybe_unused]] const float mid = job.mid;",  # a store might change it, for all the compiler knows
+    "[[maybe_unused]] const F32x16 factor = splat(mid);",
     "[[maybe_unused]] std::byte* scratch = job.scratch;",
     "[[maybe_unused]] Finiteness check;",
 )
@@ -108,9 +124,10 @@ class _Encode(Steps):
         """With the one that writes what a unit that is not finite is sent as."""
         self._steps()
         self._finish()
+        settled = ", .settled = true" if loses(self.program) else ""
         lines = [*_START, "[[maybe_unused]] std::byte* to = job.payload;", "std::byte* const end = job.payload_end;",
                  *_memories(self._codec, self.program), *self.lines,
-                 "return EncodedUnit{.bytes = to - job.payload};"]  # fmt: skip
+                 f"return EncodedUnit{{.bytes = to - job.payload{settled}}};"]  # fmt: skip
         poison = _poison(self._codec, self.program, self._number)
         signature = f"template <bool kFeedback>\nEncodedUnit encode{self._number}(const UnitJob& job)"
         return f"{poison}\n{_function(signature, lines)}"
@@ -148,7 +165,7 @@ class _Encode(Steps):
             if item.value is not None and all(part.op != "result" or self.has(part) for part in walk([item.value])):
                 self._look_at(item.value)
         scalars = [item.value for item in self.program.payload if item.value is not None and item.value.kind == FLOAT]
-        later = any(map(_sums, steps)) or any(value.number not in self._checked for value in scalars)
+        later = any(map(float_sums, steps)) or any(value.number not in self._checked for value in scalars)
         inside = _stored(steps[0])
         if later or not looked:
             self.kept = {name: self._room_for(name) for name in inside}
@@ -217,7 +234,7 @@ class _Encode(Steps):
 def _changed(step: Step) -> set[str]:
     """States, and the residual, that it changes."""
     states = {made.name for made in step.makes if isinstance(made, Memory) and made.place == "state"}
-    return states | ({RESIDUAL} if isinstance(step, Pass) and step.leaves else set())
+    return states | ({RESIDUAL} if _in_residual(step) else set())
 
 
 def _stored(step: Step) -> set[str]:
@@ -225,16 +242,11 @@ def _stored(step: Step) -> set[str]:
     if not isinstance(step, Pass):
         return set()
     stored = {a.memory.name for a in step.actions if isinstance(a, Store) and a.memory.place == "state"}
-    return stored | ({RESIDUAL} if step.leaves else set())
+    return stored | ({RESIDUAL} if _in_residual(step) else set())
 
 
-def _sums(step: Step) -> bool:
-    """Whether there are float sums in it."""
-    if isinstance(step, Branch):
-        return any(_sums(inner) for block in (step.then, step.otherwise) for inner in block.steps)
-    return isinstance(step, Pass) and any(
-        isinstance(action, Reduce) and action.float_sum and action.result is not None for action in step.actions
-    )
+def _in_residual(step: Step) -> bool:
+    return isinstance(step, Pass) and any(isinstance(action, (Leave, Lose)) for action in step.actions)
 
 
 def _keep_singles(steps: Steps, codec: typed.Codec, program: Program) -> None:

@@ -11,7 +11,10 @@ from casync.compll.ir.graph import UNIT, Domain, Memory, Value, walk
 from casync.compll.ir.program import Pass, Step
 from casync.errors import NotAvailableError
 
-__all__ = ["Values", "elements_inside", "pointer", "reads_gradient"]
+__all__ = ["NUMBERS", "Values", "elements_inside", "pointer", "reads_gradient"]
+
+NUMBERS = "add(lanes(static_cast<std::int32_t>(i)), lane_numbers())"
+"""Of elements."""
 
 
 def elements_inside(values: Iterable[Value], stop: Container[int] = ()) -> list[Value]:
@@ -103,7 +106,7 @@ class Values:
                 return f"gradient_at<kFeedback>(job, {at})"
             return f"pick({pointer(value.data)}, {at}, {self.length(value.data.domain)})"
         if value.op == "index":
-            return "add(lanes(static_cast<std::int32_t>(i)), lane_numbers())"
+            return NUMBERS
         if value.op == "draw_below":
             return f"draw_below(facts.key, {value.data}U, {name_of(value.operands[0], wide)})"
         if value.op == "shared_draw":

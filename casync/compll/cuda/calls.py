@@ -10,11 +10,13 @@ from casync.compll.ir.program import Call
 __all__ = ["call_text"]
 
 
-def call_text(call: Call, lengths: Sequence[str], scalars: Sequence[str], failed: str) -> list[str]:
-    """`lengths` of its arrays; `scalars` by name; `failed` leaves the function."""
+def call_text(
+    call: Call, lengths: Sequence[str], scalars: Sequence[str], functions: Sequence[str], failed: str
+) -> list[str]:
+    """`lengths` of its arrays; `scalars` by name; `functions` of its runs; `failed` leaves the function."""
     arrays = [f"m{memory.number}" for memory in call.arrays]
     made = [f"m{one.number}" if isinstance(one, Memory) else f"v{one.number}" for one in call.makes]
-    return _TEXTS[call.operator](call, [*arrays, *lengths, *scalars], made, failed)
+    return _TEXTS[call.operator](call, [*arrays, *lengths, *scalars, *functions], made, failed)
 
 
 def _nth(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
@@ -37,15 +39,15 @@ def _topk(call: Call, given: list[str], made: list[str], failed: str) -> list[st
 
 
 def _runlength(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
-    array, length, value, longest = given
-    count, heads, lengths = made
-    text = f"runlength(team, {array}, {length}, {value}, {longest}, {heads}, {lengths})"
+    array, length, value, longest, put = given
+    count = made[0]
+    text = f"runlength(team, {array}, {length}, {value}, {longest}, {put})"
     return [f"{count} = static_cast<std::int32_t>({text});"]
 
 
 def _repeat(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
-    array, counts, length, _, total = given
-    return [f"if ({total} > room || !repeat(team, {array}, {counts}, {length}, {total}, {made[0]})) {failed}"]
+    length, total, value, count = given[-4:]
+    return [f"if ({total} > room || !repeat(team, {value}, {count}, {length}, {total}, {made[0]})) {failed}"]
 
 
 def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:

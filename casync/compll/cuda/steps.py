@@ -16,6 +16,7 @@ from casync.compll.cpu.steps import small_chunk
 from casync.compll.cpu.text import SCALAR_TYPES
 from casync.compll.cpu.values import elements_inside, pointer
 from casync.compll.cuda.calls import call_text
+from casync.compll.ir.coded import PackedRuns, UnpackedRuns
 from casync.compll.ir.graph import BIT, FLOAT, Memory, Value
 from casync.compll.ir.program import (
     Action,
@@ -23,6 +24,7 @@ from casync.compll.ir.program import (
     Call,
     Deliver,
     Leave,
+    Lose,
     Pack,
     Pass,
     Reduce,
@@ -79,7 +81,36 @@ class Steps(Common):
             if isinstance(made, Value):
                 self.line(f"{SCALAR_TYPES[made.kind]} v{made.number} = 0;")
                 self.have(made)
-        self.line(*call_text(call, lengths, arguments, self._failed))
+        self.line(*call_text(call, lengths, arguments, self._functions(call), self._failed))
+
+    def _functions(self, call: Call) -> list[str]:
+        """What puts a run away, or gives a run's value and its length."""
+        if isinstance(call.data, PackedRuns):
+            runs, (_, codes) = call.data, call.makes
+            body = self._body(runs.code, (runs.head, runs.length))
+            put = f"put({pointer(codes)}, place, v{runs.code.number});"
+            return [_put(f"v{runs.head.number}", f"v{runs.length.number}", f"{body} {put}")]
+        if call.operator == "runlength":
+            _, heads, lengths = call.makes
+            put = f"put({pointer(heads)}, place, head); put({pointer(lengths)}, place, length);"
+            return [_put("head", "length", put)]
+        if isinstance(call.data, UnpackedRuns):
+            code = call.data.code
+            read = f"const std::int32_t v{code.number} = at({pointer(call.arrays[0])}, i);"
+            return [f"[&](std::int64_t i) {{ {read} {self._body(value, (code,))} return v{value.number}; }}"
+                    for value in (call.data.value, call.data.count)]  # fmt: skip
+        if call.operator == "repeat":
+            return [f"[&](std::int64_t i) {{ return at({pointer(memory)}, i); }}" for memory in call.arrays]
+        return []
+
+    def _body(self, value: Value, known: Sequence[Value]) -> str:
+        """The lines that compute it from what is known."""
+        inside = [part for part in elements_inside([value]) if part not in known]
+        for part in inside:
+            for operand in part.operands:
+                if not operand.lanes:
+                    self.single(operand)
+        return " ".join(map(self._define, inside))
 
     # --- passes
 
@@ -112,7 +143,7 @@ class Steps(Common):
 
     def _stores(self, action: Action) -> bool:
         packs = isinstance(action, Pack) and action.item not in self._packed_items
-        return packs or isinstance(action, (Store, Scatter, Deliver, Leave))
+        return packs or isinstance(action, (Store, Scatter, Deliver, Leave, Lose))
 
     def _singles_of(self, step: Pass) -> None:
         """What the elements of the pass need is there before its loops."""
@@ -195,7 +226,7 @@ class Steps(Common):
         return f"{type_} {_tree(action)}{{{work}}};"
 
     def _small_chunks(self, action: Reduce, length: str, each: str) -> None:
-        if action.function != "add" or action.to is None or action.to.stored != "i32":
+        if action.function != "add" or action.to is None or action.to.stored == "f32":
             raise self.not_yet("reduce of small chunks but for integers and add")
         shown = self._function([action.value], each)
         self.line(f"sum_chunks(team, Blocks{{{length}, {each}}}, {pointer(action.to)}, {shown});")
@@ -239,6 +270,8 @@ class Steps(Common):
             return f"{keeps}put({pointer(action.memory)}, i, {value});"
         if isinstance(action, Leave):
             return "leave(job, i);"
+        if isinstance(action, Lose):
+            return f"lose(job, i, {value});"
         if isinstance(action, Scatter):
             length = self.length(action.memory.domain)
             return f"{outside} |= !put_one({pointer(action.memory)}, {length}, v{action.index.number}, {value});"
@@ -246,6 +279,10 @@ class Steps(Common):
         if action.index is not None:
             return f"{outside} |= !deliver_one(job, into, v{action.index.number}, {value});"
         return f"deliver(job, into, i, {value});"
+
+
+def _put(head: str, length: str, body: str) -> str:
+    return f"[&](std::int64_t place, std::int32_t {head}, [[maybe_unused]] std::int32_t {length}) {{ {body} }}"
 
 
 def _shown(value: Value) -> str:

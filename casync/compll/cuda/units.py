@@ -12,7 +12,7 @@ from casync.compll.cpu.values import pointer
 from casync.compll.cuda.steps import Steps
 from casync.compll.ir.graph import BIT, FLOAT, UNIT, Memory, Value, walk
 from casync.compll.ir.lower import Lowered
-from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, Step, needs
+from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, changes, float_sums, loses, needs
 from casync.compll.types import Scalar
 
 __all__ = ["emit_units"]
@@ -106,7 +106,7 @@ class _Unit:
         steps = _Encode(self._codec, program, number, packed)
         steps.all_of_it()
         self.keep_singles(steps, program)
-        steps.line("return EncodedUnit{.bytes = to - job.payload};")
+        steps.line(f"return EncodedUnit{{.bytes = to - job.payload{', .settled = true' * loses(program)}}};")
         self._needs(program, steps, len(steps.backed_up))
         body = [*self._start(program, steps), *_TO, *steps.lines]
         encode = _function(f"EncodedUnit encode{number}(const Team& team, const UnitJob& job)", body)
@@ -143,7 +143,10 @@ class _Unit:
 
     def encode(self) -> str:
         """All rounds, and what the last one leaves in the residual."""
+        signature = "EncodedUnit encode(const Team& team, const UnitJob& job, int round)"
         last = len(self._lowered.rounds) - 1
+        if loses(self._lowered.rounds[last]):
+            return _function(signature, ["return encode0(team, job);"])
         lines = ["EncodedUnit encoded{};"]
         lines += [f"if (round == {number}) encoded = encode{number}(team, job);" for number in range(last + 1)]
         lines += [f"if (job.residual == nullptr || round != {last} || encoded.nonfinite || encoded.bytes < 0)",
@@ -163,7 +166,7 @@ class _Unit:
         leaves = any(isinstance(step, Pass) and step.leaves for step in self._lowered.rounds[last].block.steps)
         into = "subtract" if leaves else "lose"
         lines += [*facts, decoding, f"decode(team, sent, Into::{into});", "return encoded;"]
-        return _function("EncodedUnit encode(const Team& team, const UnitJob& job, int round)", lines)
+        return _function(signature, lines)
 
     # --- decode
 
@@ -276,7 +279,7 @@ class _Encode(Steps):
         self._unless("all_finite(team, job)")
         changed = False
         for position, step in enumerate(self._program.block.steps):
-            if not changed and any(isinstance(made, Memory) and made.place == "state" for made in step.makes):
+            if not changed and changes(step):
                 self._before_changes(position)
                 changed = True
             self.step(step)
@@ -294,7 +297,7 @@ class _Encode(Steps):
             if all(part.op != "result" or self.has(part) for part in walk([value])):
                 self._look_at(value)
         left = self._program.block.steps[position:]
-        if not any(_sums(step) for step in left) and all(
+        if not any(float_sums(step) for step in left) and all(
             value.number in self._checked for value in scalars if value.kind == FLOAT
         ):
             return
@@ -335,15 +338,6 @@ class _Encode(Steps):
         stored = f"Packed<{item.stored[1:]}>" if _small(item) else f"Stored<{POINTERS[item.stored]}>"
         self.line(f"if (end - to < {bytes_}) {_TOO_LONG}", f"[[maybe_unused]] const {stored} p{number}{{to}};",
                   f"to += {bytes_};")  # fmt: skip
-
-
-def _sums(step: Step) -> bool:
-    """Whether there are float sums in it."""
-    if isinstance(step, Branch):
-        return any(_sums(inner) for block in (step.then, step.otherwise) for inner in block.steps)
-    return isinstance(step, Pass) and any(
-        isinstance(action, Reduce) and action.float_sum and action.result is not None for action in step.actions
-    )
 
 
 def _small(item: Item) -> bool:

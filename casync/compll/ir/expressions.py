@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from casync.compll import typed
 from casync.compll.ir.choices import Choice
-from casync.compll.ir.graph import BIT, FLOAT, INT, UNIT, Domain, Graph, Value
+from casync.compll.ir.graph import BIT, FLOAT, INT, UNIT, Domain, Graph, Memory, Value
 from casync.compll.types import Array, Element, Length
 from casync.errors import NotAvailableError
 
@@ -226,7 +226,7 @@ class Expressions(ABC):
             value = value.operands[0]  # at most 16 bits: float32 holds it as it is
         whole = value if value.kind == INT else make("to_int", (value,), INT)
         least, most = _limits(target, bits)
-        if bits == 32 or value.kind == BIT or self._fits(source, least, most):
+        if bits == 32 or value.kind == BIT or self._fits(source, least, most) or _held(whole, least, most):
             return whole
         if whole.op == "stochastic_floor":
             site, low, high = whole.data
@@ -239,6 +239,12 @@ class Expressions(ABC):
             return False
         low, high = _limits(source, self.choice.bits(source))
         return least <= low and high <= most
+
+
+def _held(value: Value, least: int, most: int) -> bool:
+    """Whether it is stored so that it lies between them."""
+    stored = value.data.stored if value.op == "load" and isinstance(value.data, Memory) else "i32"
+    return stored[0] == "u" and least <= 0 and 2 ** int(stored[1:]) - 1 <= most
 
 
 def _limits(element: Element, bits: int) -> tuple[int, int]:

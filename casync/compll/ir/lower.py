@@ -8,14 +8,17 @@ no code can be generated for raises a `NotAvailableError` that names it and its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from casync.compll import typed
 from casync.compll.ir.choices import Choice
+from casync.compll.ir.coded import code_runs
 from casync.compll.ir.expressions import Expressions
 from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Memory, Value, walk
 from casync.compll.ir.merge import Merge
 from casync.compll.ir.operators import OPERATORS, chunk_of, looked_up, reindexed
+from casync.compll.ir.own import OwnPayload, lose
 from casync.compll.ir.program import Action, Block, Branch, Call, Deliver, Item, Pack, Program, Scatter, Store, needs
 from casync.compll.ir.residual import leave_early
 from casync.compll.types import Array, Element, Length, Scalar
@@ -40,7 +43,7 @@ def lower(codec: typed.Codec, choice: Choice) -> Lowered:
             raise NotAvailableError(f"{codec.path}: no code can be generated for `{what}` yet")
     if codec.decode is None:
         raise NotAvailableError(f"{codec.path}: no code can be generated for a file without decode yet")
-    rounds = tuple(Lowering(codec, choice).encode(number) for number in range(len(codec.encode.rounds)))
+    rounds = tuple(_encode(codec, choice, number) for number in range(len(codec.encode.rounds)))
     decode = Lowering(codec, choice).decode()
     if codec.properties.feedback == "wrapper":
         leave_early(rounds, decode)
@@ -50,48 +53,64 @@ def lower(codec: typed.Codec, choice: Choice) -> Lowered:
     return Lowered(rounds, decode, propose, agree)
 
 
+def _encode(codec: typed.Codec, choice: Choice, number: int) -> Program:
+    """With what the residual becomes where that needs no decoding."""
+    if codec.properties.feedback == "wrapper" and len(codec.encode.rounds) == 1:
+        with suppress(NotAvailableError):
+            return Lowering(codec, choice).encode(number, loses=True)
+    return Lowering(codec, choice).encode(number)
+
+
 class Lowering(Expressions):
     """One entry of a file, run symbolically."""
 
     def __init__(self, codec: typed.Codec, choice: Choice) -> None:
         super().__init__(codec, choice)
         self.block = Block()
+        self.own: OwnPayload | None = None  # stands for the payload
         self._payload: list[Item] = []
+        self.packed: list[Value] = []  # what the items are made of
         self._keeps = True  # whether a state that is assigned is changed at once
         self._domains: dict[str, Domain] = {}
         self._stored: dict[int, Value] = {}  # values that were stored, and where they are since
         self._memories: dict[str, Memory] = {}  # of states that are arrays, as they are now
         self._repeats = False  # whether the round was run before
-        self._assigned: set[str] = set()  # states
+        self.assigned: set[str] = set()  # states
         self._ends = False  # whether concat packs: not where encode runs again for decode
 
     # --- entries
 
-    def encode(self, number: int) -> Program:
-        """Round `number`: up to its aggregate, or to the payload."""
+    def encode(self, number: int, loses: bool = False) -> Program:
+        """Round `number`: up to its aggregate, or to the payload and with `loses` what is left of the gradient."""
         self._ends = True
         self._rounds(self.codec.encode, number)
         end = self.codec.encode.rounds[number].ends
         if end is not None:
             self._pack(self._variable(end.variable), typed.Item(end.type, counted=False))
-        if self._assigned and len(self.codec.encode.rounds) > 1:
+        if self.assigned and len(self.codec.encode.rounds) > 1:
             raise self.not_yet("a state that encode assigns although it aggregates")
+        if loses:
+            lose(self)
         return self._finished()
 
     def decode(self) -> Program:
         """What encode left equal on all ranks is computed again, from the result of the round before the last."""
-        assert self.codec.decode is not None and self.codec.decode.output is not None
         last = len(self.codec.encode.rounds) - 1
         self._rounds(self.codec.encode, last, repeats=last > 0)
         if last == 0:
             self._forget()
-        self.local, self._keeps, self._repeats, self._assigned = {}, False, False, set()
-        self._statements(self.codec.decode.rounds[0].statements)
-        output = self._variable(self.codec.decode.output)
+        self._keeps, self._repeats, self.assigned = False, False, set()
+        output = self.decoded()
         value, index = output.operands[::-1] if output.op == "scatter" else (output, None)
         assert value.domain is not None
         self.act(value.domain, lambda read: [Deliver(read(value), None if index is None else read(index))])
         return self._finished()
+
+    def decoded(self) -> Value:
+        assert self.codec.decode is not None and self.codec.decode.output is not None
+        self.local = {}
+        self._statements(self.codec.decode.rounds[0].statements)
+        return self._variable(self.codec.decode.output)
 
     def propose(self) -> Program:
         assert self.codec.init is not None
@@ -100,7 +119,7 @@ class Lowering(Expressions):
         if end is None or len(others) != 1 or not isinstance(end.type, Scalar) or end.operation != "mean":
             raise self.not_yet("an init without one aggregate(..., mean) of a single value")
         self._rounds(self.codec.init, 0)
-        self._payload, self._assigned = [Item("f32", self._variable(end.variable))], set()
+        self._payload, self.assigned = [Item("f32", self._variable(end.variable))], set()
         return self._finished()
 
     def agree(self) -> Program:
@@ -115,8 +134,12 @@ class Lowering(Expressions):
     def _forget(self) -> None:
         """What encode did; decode needs the lengths alone that a receiver knows, too."""
         self.block = Block()
-        for names in (self.globals, self.states, self._stored, self._memories):
+        for names in (self.states, self._stored, self._memories):
             names.clear()
+        self.forget_names()
+
+    def forget_names(self) -> None:
+        self.globals = {}
         lengths = self._domains.items()
         self._domains = {text: d for text, d in lengths if d.length is None or not list(needs([d.length]))}
 
@@ -149,8 +172,9 @@ class Lowering(Expressions):
 
     def _finished(self) -> Program:
         singles = [state.name for state in self.codec.states if isinstance(state.type, Scalar)]
-        kept = tuple((name, self._variable(name)) for name in singles if name in self._assigned)
+        kept = tuple((name, self._variable(name)) for name in singles if name in self.assigned)
         packed = [item.value for item in self._payload if item.value is not None]
+        code_runs(self.graph, self.block, self._payload)
         self.block.without_idle(needs([*packed, *(value for _, value in kept)]))
         return Program(self.block, tuple(self._payload), kept)
 
@@ -190,7 +214,7 @@ class Lowering(Expressions):
             raise self.not_yet("a state that encode assigns although it aggregates", at)
         stores: list[tuple[Value, Memory]] = []
         for target, value in states:
-            self._assigned.add(target.name)
+            self.assigned.add(target.name)
             self.local.pop(target.name, None)
             if isinstance(target.type, Array):
                 stores.append((value, self._changed(target.name)))
@@ -222,7 +246,7 @@ class Lowering(Expressions):
             raise self.not_yet("elements of an array that is no state", statement)
         index, value = self.value(statement.index), self.value(statement.value)
         assert index.domain is not None
-        self._assigned.add(target.name)
+        self.assigned.add(target.name)
         before, memory = self._memory(target.name), self._changed(target.name)
         self.act(index.domain, lambda read: [Scatter(read(value), read(index), before, memory)], statement)
         self.states[target.name] = self.graph.load(memory)
@@ -259,6 +283,7 @@ class Lowering(Expressions):
 
     def _pack(self, value: Value, item: typed.Item) -> None:
         stored = self._width_stored(item.type.element)
+        self.packed.append(value)
         if value.domain is None:
             value = self.consumed(value)
             self._payload.append(Item(stored if stored in ("f32", "i32", "u16") else "u8", value))
@@ -330,7 +355,7 @@ class Lowering(Expressions):
 
     def operator(self, call: typed.Apply) -> tuple[Value, ...]:
         if call.operator == "extract":
-            return self._extracted()
+            return self._extracted() if self.own is None else self.own.extracted()
         if call.operator not in OPERATORS:
             raise self.not_yet(f"the operator {call.operator}", call)
         return OPERATORS[call.operator](self, call)

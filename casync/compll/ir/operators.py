@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from casync.compll import typed
 from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Value, walk
 from casync.compll.ir.program import Action, Call, Reduce, Select
+from casync.compll.ir.ranges import Ranges
 from casync.compll.types import Array
 
 if TYPE_CHECKING:
@@ -90,9 +91,14 @@ def _reduce(lowering: Lowering, call: typed.Apply) -> Results:
         return (result,)
     if named.name not in ("add", "maxAbs"):
         raise lowering.not_yet(f"reduce(chunks(...), {named.name})", call)
-    memory = lowering.graph.memory("scratch", "f32" if kind == FLOAT else "i32", chunks)
+    memory = lowering.graph.memory("scratch", "f32" if kind == FLOAT else _stored_sums(lowering, value, chunks), chunks)
     lowering.act(value.domain, lambda read: [Reduce(read(value), named.name, to=memory)], call)
     return (lowering.graph.load(memory),)
+
+
+def _stored_sums(lowering: Lowering, value: Value, chunks: Domain) -> str:
+    sums = Ranges(lowering.codec, lowering.block).sums(lowering.computed(value), chunks)
+    return "u8" if 0 <= sums.low and sums.high <= 255 else "i32"
 
 
 def _filter(lowering: Lowering, call: typed.Apply) -> Results:
@@ -222,9 +228,11 @@ def _repeat(lowering: Lowering, call: typed.Apply) -> Results:
     (value, counts), (total,) = _arrays(lowering, call), _scalars(lowering, call)
     bytes_ = call.type.element.kind == "uint" and call.type.element.bits == 8
     stored = "u8" if bytes_ else lowering.stored_as(value)
-    arrays = (lowering.in_memory(value, stored, call), lowering.in_memory(counts, "i32", call))
     assert isinstance(call.type, Array)
     domain = lowering.domain_of(call.type.length, lambda: total)
+    if lowering.own is not None and (array := lowering.own.repeated(value, counts, domain)) is not None:
+        return (array,)
+    arrays = (lowering.in_memory(value, stored, call), lowering.in_memory(counts, "i32", call))
     memory = lowering.graph.memory("scratch", stored, domain)
     lowering.add_call(Call("repeat", arrays, (lowering.length(domain),), (memory,)), call)
     return (lowering.graph.load(memory),)

@@ -20,6 +20,7 @@ __all__ = [
     "Deliver",
     "Item",
     "Leave",
+    "Lose",
     "Pack",
     "Pass",
     "Program",
@@ -28,6 +29,9 @@ __all__ = [
     "Select",
     "Store",
     "arrays_of",
+    "changes",
+    "float_sums",
+    "loses",
     "needs",
 ]
 
@@ -138,6 +142,17 @@ class Deliver(Action):
 @dataclass(frozen=True, eq=False)
 class Leave(Action):
     """What the gradient was made of, before its factor, to the runtime's residual: later it is read from there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lose(Action):
+    """What decode will make of each element is taken off it: the rest is left in the residual."""
+
+    gradient: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.gradient, self.value)
 
 
 @dataclass(eq=False)
@@ -363,7 +378,30 @@ def _disturbed(actions: list[Action]) -> bool:
 def _lasts(action: Action) -> bool:
     if isinstance(action, (Store, Scatter)):
         return action.memory.place == "state"
-    return isinstance(action, (Deliver, Pack))
+    return isinstance(action, (Deliver, Lose, Pack))
+
+
+def changes(step: Step) -> bool:
+    """Whether it changes a state, or the residual for good."""
+    return _loses(step) or _is_state(*step.makes)
+
+
+def loses(program: Program) -> bool:
+    """Whether what encodes leaves the residual."""
+    return any(map(_loses, program.block.steps))
+
+
+def _loses(step: Step) -> bool:
+    return isinstance(step, Pass) and any(isinstance(action, Lose) for action in step.actions)
+
+
+def float_sums(step: Step) -> bool:
+    """Whether there are float sums over arrays in it."""
+    if isinstance(step, Branch):
+        return any(float_sums(inner) for block in (step.then, step.otherwise) for inner in block.steps)
+    return isinstance(step, Pass) and any(
+        isinstance(action, Reduce) and action.float_sum and action.result is not None for action in step.actions
+    )
 
 
 def _is_state(*made: Value | Memory) -> bool:

@@ -64,6 +64,10 @@ struct Operators {
                  std::uint8_t* out);
   /// Of 0, 1, 2, ...
   bool (*repeat_range)(const std::uint8_t* counts, std::int64_t m, std::int64_t n, std::int32_t* out);
+  std::int64_t (*code_runs)(const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,
+                            const std::uint8_t* alone, const std::uint8_t* run, std::uint8_t* codes);
+  bool (*repeat_codes)(const std::uint8_t* codes, const std::uint8_t* value_of, const std::int32_t* count_of,
+                       std::int64_t m, std::int64_t n, std::uint8_t* out);
 
   void (*hadamard)(const float* values, std::int64_t n, float* out);
 

@@ -55,6 +55,20 @@ TEST(Runs, AreTheLongestThatMayBe) {
           std::vector<std::uint8_t> back(values.size());
           ASSERT_TRUE(operators.repeat(heads.data(), lengths.data(), runs, n, back.data()));
           ASSERT_EQ(back, values);
+
+          for (const int other : {0, 0x55}) {
+            std::uint8_t alone[256];
+            std::uint8_t run[256];
+            for (int byte = 0; byte < 256; ++byte) {
+              alone[byte] = static_cast<std::uint8_t>(byte ^ other);
+              run[byte] = static_cast<std::uint8_t>(byte + 3);
+            }
+            std::vector<std::uint8_t> codes(values.size() + 16);
+            runs = operators.code_runs(values.data(), n, 121, longest, alone, run, codes.data());
+            ASSERT_EQ(runs, static_cast<std::int64_t>(heads.size()));
+            for (std::size_t i = 0; i < heads.size(); ++i)
+              ASSERT_EQ(codes[i], heads[i] == 121 ? run[lengths[i]] : alone[heads[i]]);
+          }
         });
       }
     }
@@ -74,6 +88,43 @@ TEST(Runs, RepeatWritesWhatTheCountsSay) {
       Counts found(expected.size());
       ASSERT_TRUE(operators.repeat_range(counts.data(), m, static_cast<std::int64_t>(found.size()), found.data()));
       ASSERT_EQ(found, expected);
+    });
+  }
+}
+
+TEST(Runs, BytesSayWhatIsRepeatedAndHowOften) {
+  std::uint8_t value_of[256];
+  std::int32_t count_of[256];
+  for (int byte = 0; byte < 256; ++byte) {
+    value_of[byte] = static_cast<std::uint8_t>(byte * 7);
+    count_of[byte] = byte % 9 == 0 ? byte : byte % 3;
+  }
+  for (const std::int64_t m : {0, 1, 2, 16, 1000}) {
+    const std::vector<std::uint8_t> codes = mixed(m, 0.9, static_cast<std::uint64_t>(m));
+    std::vector<std::uint8_t> expected;
+    for (const std::uint8_t code : codes)
+      expected.insert(expected.end(), static_cast<std::size_t>(count_of[code]), value_of[code]);
+    const auto n = static_cast<std::int64_t>(expected.size());
+    with_each_isa([&](const codec::Operators& operators) {
+      std::vector<std::uint8_t> found(expected.size() + 1);
+      ASSERT_TRUE(operators.repeat_codes(codes.data(), value_of, count_of, m, n, found.data()));
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), found.begin()));
+      EXPECT_EQ(found.back(), 0);
+      EXPECT_FALSE(operators.repeat_codes(codes.data(), value_of, count_of, m, n + 1, found.data()));
+      if (n > 0) EXPECT_FALSE(operators.repeat_codes(codes.data(), value_of, count_of, m, n - 1, found.data()));
+    });
+  }
+}
+
+TEST(Runs, BytesOfCountsThatNobodyWroteAreRefused) {
+  const std::uint8_t value_of[256]{};
+  const std::uint8_t codes[]{0, 1, 2};
+  for (const std::int32_t hostile : {-1, INT32_MIN, INT32_MAX, 11}) {
+    std::int32_t count_of[256]{1, hostile, 9};
+    with_each_isa([&](const codec::Operators& operators) {
+      std::vector<std::uint8_t> out(11, 7);
+      EXPECT_FALSE(operators.repeat_codes(codes, value_of, count_of, 3, 10, out.data()));
+      EXPECT_EQ(out.back(), 7);
     });
   }
 }

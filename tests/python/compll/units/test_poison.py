@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from casync.compll.ir.choices import choices_of
+from casync.compll.ir.lower import lower
+from casync.compll.ir.program import loses
 from casync.compll.library import library_files
 from casync.compll.types import Array
 
@@ -121,3 +124,22 @@ def test_the_residual_is_part_of_what_is_encoded(name: str, workshop: Any, unit_
         if machine.codec.init is not None:
             rank.init((x + residual) * mid)
         assert rank.encode(x, residual.copy(), mid=float(mid))[0] == expected
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_the_residual_that_encoding_leaves_is_what_decoding_would(
+    name: str, workshop: Any, unit_machine: Any, native: Any
+) -> None:
+    codec = unit_machine(name, (1, 1)).codec
+    if not all(loses(lower(codec, choice).rounds[0]) for choice in choices_of(codec)):
+        pytest.skip("decoding leaves it")
+    for n in (1, 4, 17, 1025, 5000):
+        for mid in (1.0, 0.25, 1 / 3):
+            x, residual = normal(n), normal(n, 2)
+            residual[: n // 2] = 0  # a few zeros, alone and in runs
+            x[n // 3 : n // 2] = 0
+            for rank in ranks(name, n, workshop, native).values():
+                left = residual.copy()
+                payload, _ = rank.encode(x, left, mid=mid)
+                lost = rank.decode(payload, residual, into=2, accumulated=x, divisor=mid)
+                assert left.tobytes() == lost.tobytes()

@@ -215,6 +215,11 @@ CASYNC_INLINE F32x16 to_float(const I32x16& a) {
 CASYNC_INLINE F32x16 to_float(const Mask16& a) { return choose(a, lanes(1.0F), lanes(0.0F)); }
 CASYNC_INLINE I32x16 to_int(const Mask16& a) { return choose(a, lanes(1), lanes(0)); }
 CASYNC_INLINE I32x16 to_int(const F32x16& a) {
+#if defined(__AVX512BW__)
+  const __m512i inside = _mm512_maskz_cvttps_epi32(_mm512_cmp_ps_mask(a.r[0], a.r[0], _CMP_ORD_Q), a.r[0]);
+  const __mmask16 high = _mm512_cmp_ps_mask(a.r[0], _mm512_set1_ps(0x1p31F), _CMP_GE_OQ);
+  return {{__builtin_bit_cast(IntRegister, _mm512_mask_mov_epi32(inside, high, _mm512_set1_epi32(0x7fffffff)))}};
+#else
   // What is left of [-2^31, 2^31) after the limits converts without a doubt; 2^31 itself is put in afterwards.
   const F32x16 inside = choose(at_least(a, lanes(-0x1p31F)), a, lanes(-0x1p31F));
   const Mask16 high = at_least(inside, lanes(0x1p31F));
@@ -222,6 +227,7 @@ CASYNC_INLINE I32x16 to_int(const F32x16& a) {
   I32x16 out;
   for (int k = 0; k < kRegisters; ++k) out.r[k] = __builtin_convertvector(fits.r[k], IntRegister);
   return choose(high, lanes(0x7fffffff), out);
+#endif
 }
 CASYNC_INLINE Mask16 to_bit(const I32x16& a) { return greater(a, lanes(0)); }
 CASYNC_INLINE Mask16 to_bit(const F32x16& a) { return at_least(a, lanes(1.0F)); }

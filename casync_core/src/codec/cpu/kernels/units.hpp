@@ -86,6 +86,9 @@ CASYNC_INLINE void poison(std::byte* to, std::int64_t bytes) {
 
 // --- results
 
+CASYNC_INLINE F32x16 unscaled(const F32x16& value, float factor) {
+  return factor == 1.0F ? value : divide(value, lanes(factor));
+}
 template <Into kInto>
 CASYNC_INLINE void deliver(const DecodeJob& job, std::int64_t i, std::int64_t count, const F32x16& value) {
   if constexpr (kInto == Into::set) {
@@ -96,9 +99,14 @@ CASYNC_INLINE void deliver(const DecodeJob& job, std::int64_t i, std::int64_t co
   if constexpr (kInto == Into::add)
     put(job.out, i, count, before + value);
   else if constexpr (kInto == Into::subtract)
-    put(job.out, i, count, before - divide(value, lanes(job.divisor)));
+    put(job.out, i, count, before - unscaled(value, job.divisor));
   else
-    put(job.out, i, count, elements(job.accumulated, i, count) + before - divide(value, lanes(job.divisor)));
+    put(job.out, i, count, elements(job.accumulated, i, count) + before - unscaled(value, job.divisor));
+}
+/// Leaves x, but for the `value` that decode will make of it, in the residual.
+CASYNC_INLINE void lose(float* residual, std::int64_t i, std::int64_t count, const F32x16& x, const F32x16& value,
+                        float mid) {
+  put(residual, i, count, x - unscaled(value, mid));
 }
 /// Chunks of kChunk <= 8 elements, each of which table[8 * code] gives for the byte of the chunk.
 template <Into kInto, int kChunk>
@@ -192,6 +200,53 @@ CASYNC_INLINE void sum_chunks(const std::int32_t* from, std::int64_t n, std::int
   if (i == n) return;
   std::int32_t sum = 0;
   for (; i < n; ++i) sum = add(sum, from[i]);
+  *to = sum;
+}
+
+#if defined(__AVX2__)
+/// The sums of eight chunks, two in sixteen bytes.
+template <int kChunk>
+CASYNC_INLINE void sum_eight_chunks(const std::uint8_t* from, std::uint8_t* to) {
+  alignas(16) static constexpr auto kApart = [] {
+    struct Places {
+      std::uint8_t of[16]{};
+    } places;
+    for (int i = 0; i < 16; ++i)
+      places.of[i] = static_cast<std::uint8_t>(i % 8 < kChunk ? i / 8 * kChunk + i % 8 : 0x80);
+    return places;
+  }();
+  const __m128i apart = _mm_load_si128(reinterpret_cast<const __m128i*>(kApart.of));
+  std::uint64_t sums[8];
+  for (int pair = 0; pair < 4; ++pair) {
+    const __m128i chunks = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * pair * kChunk));
+    const __m128i two = _mm_sad_epu8(_mm_shuffle_epi8(chunks, apart), _mm_setzero_si128());
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + 2 * pair), two);
+  }
+  for (int chunk = 0; chunk < 8; ++chunk) to[chunk] = static_cast<std::uint8_t>(sums[chunk]);
+}
+#endif
+/// The same where no sum is more than 255; sixteen bytes behind `from` may be read.
+template <int kChunk>
+CASYNC_INLINE void sum_chunks(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
+  static_assert(kChunk <= 16);
+  constexpr int kBytes = kChunk < 8 ? kChunk : 8;
+  std::int64_t i = 0;
+#if defined(__AVX2__)
+  if constexpr (kChunk <= 8)
+    for (; i + 8 * kChunk <= n; i += 8 * kChunk, to += 8) sum_eight_chunks<kChunk>(from + i, to);
+#endif
+  for (; i + kChunk <= n; i += kChunk, ++to) {
+    std::uint64_t bytes = 0;
+    __builtin_memcpy(&bytes, from + i, sizeof bytes);
+    // The byte at place k of the product is the sum of those up to k.
+    const std::uint64_t sums = bytes * (0x0101010101010101U >> (64 - 8 * kBytes));
+    auto sum = static_cast<std::uint8_t>(sums >> (8 * (kBytes - 1)));
+    for (int j = kBytes; j < kChunk; ++j) sum = static_cast<std::uint8_t>(sum + from[i + j]);
+    *to = sum;
+  }
+  if (i == n) return;
+  std::uint8_t sum = 0;
+  for (; i < n; ++i) sum = static_cast<std::uint8_t>(sum + from[i]);
   *to = sum;
 }
 

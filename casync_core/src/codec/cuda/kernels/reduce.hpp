@@ -164,13 +164,13 @@ class Extreme {
 };
 
 /// to[chunk] = the sum of the chunk's integers, a thread each: for chunks of a few elements.
-template <typename Team, typename Element>
-CASYNC_DEVICE void sum_chunks(const Team& team, const Blocks& blocks, std::int32_t* to, const Element& element) {
+template <typename Team, typename T, typename Element>
+CASYNC_DEVICE void sum_chunks(const Team& team, const Blocks& blocks, T* to, const Element& element) {
   for (std::int64_t chunk = team.rank(); chunk < blocks.chunks(); chunk += team.size()) {
     const std::int64_t end = smaller((chunk + 1) * blocks.each, blocks.length);
     std::int32_t sum = 0;
     for (std::int64_t i = chunk * blocks.each; i < end; ++i) sum = add(sum, element(i));
-    to[chunk] = sum;
+    to[chunk] = static_cast<T>(sum);
   }
   team.barrier();
 }

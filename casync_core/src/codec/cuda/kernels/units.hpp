@@ -94,6 +94,10 @@ CASYNC_DEVICE void deliver(const DecodeJob& job, Into into, std::int64_t i, floa
   else
     job.out[i] = job.accumulated[i] + job.out[i] - value / job.divisor;
 }
+/// Leaves an element, but for the `value` that decode will make of it, in the residual.
+CASYNC_DEVICE void lose(const UnitJob& job, std::int64_t i, float value) {
+  if (job.residual != nullptr) job.residual[i] = job.accumulated[i] + job.residual[i] - value / job.mid;
+}
 /// Before single elements are delivered: all others are zero.
 template <typename Team>
 CASYNC_DEVICE void deliver_zeros(const Team& team, const DecodeJob& job, Into into) {

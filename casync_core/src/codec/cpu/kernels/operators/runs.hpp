@@ -74,6 +74,31 @@ std::int64_t runlength(const std::uint8_t* values, std::int64_t n, std::uint8_t 
   return runs;
 }
 
+/// The same with a byte for each run: run[length] for one of `value`, alone[other] for one of anything else.
+inline std::int64_t runlength(const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,
+                              const std::uint8_t* alone, const std::uint8_t* run, std::uint8_t* codes) {
+  std::int64_t runs = 0;
+  const auto run_of = [&](std::int64_t count) __attribute__((always_inline)) {
+    for (; count > longest; count -= longest) codes[runs++] = run[longest];
+    codes[runs] = run[count];  // written over if there is none
+    runs += count > 0;
+  };
+  std::int64_t start = 0;  // of what is not yet in a run; up to where we are it is all `value`
+  const auto other_at = [&](std::int64_t at) __attribute__((always_inline)) {
+    run_of(at - start);
+    codes[runs++] = alone[values[at]];
+    start = at + 1;
+  };
+  std::int64_t i = 0;
+  for (; i + 64 <= n; i += 64)
+    for (std::uint64_t others = ~equal_bytes(values + i, value); others != 0; others &= others - 1)
+      other_at(i + __builtin_ctzll(others));
+  for (; i < n; ++i)
+    if (values[i] != value) other_at(i);
+  run_of(n - start);
+  return runs;
+}
+
 /// values[0] counts[0] times, values[1] counts[1] times, ... False, and nothing is written, if the m counts, of which
 /// none may be negative, do not add up to n. `Values` is a pointer, or whatever gives an element for an index.
 template <typename T, typename Values, typename Count>
@@ -98,6 +123,33 @@ bool repeat(const Values& values, const Count* counts, std::int64_t m, std::int6
     at += count;
   }
   return true;
+}
+
+/// The same where bytes say both: value_of[byte] count_of[byte] times. Part may be written even if it is false.
+inline bool repeat(const std::uint8_t* codes, const std::uint8_t* value_of, const std::int32_t* count_of,
+                   std::int64_t m, std::int64_t n, std::uint8_t* out) {
+  int repeated = -1;
+  bool alone = true;  // whether no other value is repeated, and no count is negative
+  for (int byte = 0; byte < 256; ++byte) {
+    if (count_of[byte] > 1 && repeated < 0) repeated = value_of[byte];
+    alone &= count_of[byte] == 0 || count_of[byte] == 1 || (count_of[byte] > 1 && value_of[byte] == repeated);
+  }
+  std::int64_t at = 0;
+  std::int64_t i = 0;
+  if (alone) {  // it is everywhere at first
+    __builtin_memset(out, repeated, static_cast<std::size_t>(n));
+    for (; i < m && at < n; ++i) {
+      out[at] = value_of[codes[i]];
+      at += count_of[codes[i]];
+    }
+  }
+  for (; i < m; ++i) {
+    const std::int64_t count = count_of[codes[i]];
+    if (count < 0 || count > n - at) return false;
+    __builtin_memset(out + at, value_of[codes[i]], static_cast<std::size_t>(count));
+    at += count;
+  }
+  return at == n;
 }
 
 }  // namespace
