@@ -119,7 +119,7 @@ class Steps(Values):
                     self._element(call.gradient)
                     self.line(f"return v{call.gradient.number};")
                 else:
-                    self.line("deliver<kInto>(job, i, count, value);")
+                    self.line("deliver<kInto>(job, i, count, value, check);")
             self.line("};", *product_text(call, arguments, self._failed))
         self.line("}")
 
@@ -309,7 +309,7 @@ class Steps(Values):
                 elif value.op != "index" and not (value.op == "/" and value.operands[0].op == "index"):
                     self._element(value)
             self.line(f"put(table, 8 * std::int64_t{{code}}, 8, v{result.number});")
-        self.line("}", f"deliver_bytes<kInto, {table.chunk}>(job, {pointer(table.memory)}, table);")
+        self.line("}", f"deliver_bytes<kInto, {table.chunk}>(job, {pointer(table.memory)}, table, check);")
 
     def _spread(self, value: Value) -> None:
         """The value of this chunk in all lanes."""
@@ -366,7 +366,7 @@ class Steps(Values):
         elif isinstance(action, Deliver) and action.index is not None:
             self._scatter(action.index, value, "facts.n", "delivered.see(deliver_one<kInto>(job, place, one))")
         elif isinstance(action, Deliver):
-            self.line(f"deliver<kInto>(job, i, count, {value});")
+            self.line(f"deliver<kInto>(job, i, count, {value}, check);")
         elif isinstance(action, Lose):
             self.line("if constexpr (kFeedback) {")
             if RESIDUAL in self.kept:

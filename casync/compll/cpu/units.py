@@ -275,9 +275,10 @@ def _decode(codec: typed.Codec, program: Program) -> str:
     _keep_singles(steps, codec, program)
     lines = [
         "[[maybe_unused]] const Facts& facts = job.facts;", "[[maybe_unused]] std::byte* scratch = job.scratch;",
-        "[[maybe_unused]] bool poisoned = false;", "const std::byte* at = job.payload;",
+        "[[maybe_unused]] bool poisoned = false;", "[[maybe_unused]] Finiteness check;",
+        "const std::byte* at = job.payload;",
         "const std::byte* const end = job.payload_end;", *_memories(codec, program), *steps.lines,
-        "return at - job.payload;"]  # fmt: skip
+        *([] if program.sparse else ["if (check.lost()) report(job);"]), "return at - job.payload;"]  # fmt: skip
     calls = "".join(
         f"  if (into == Into::{mode}) return decode_as<Into::{mode}>(job);\n" for mode in ("set", "add", "lose")
     )

@@ -91,14 +91,17 @@ class Units final : public Generated<Codec> {
   void run_unit(Unit& unit) const {
     Segment& segment = unit.segment;
     if (gathers_in_place(segment)) return gather(unit);
+    if (segment.payload.empty() && accumulate_there(unit)) return;
     const float* values = accumulate(unit);
     float factor = segment.mid;
     if (!segment.payload.empty()) {
       const std::span<const std::byte> written = encode(unit, values);
       if (segment.raw_out == nullptr) return;
       // Every rank decodes these very bytes.
-      float* const decoded = unit.scratch.values_for(unit.facts.n);
-      decode(unit, written, decoded, Into::set, true);
+      float* const there = destination(unit, 1.0F);
+      float* const decoded = there != nullptr ? there : unit.scratch.values_for(unit.facts.n);
+      decode(unit, written, decoded, Into::set, true, nullptr, &segment.nonfinite);
+      if (there != nullptr) return;
       values = decoded;
       factor = 1.0F;
     }
@@ -116,37 +119,61 @@ class Units final : public Generated<Codec> {
   void gather(Unit& unit) const {
     Segment& segment = unit.segment;
     float* const out = reinterpret_cast<float*>(static_cast<std::byte*>(segment.raw_out) + unit.raw_bytes());
-    for (std::size_t i = 0; i < segment.sources.size(); ++i) add_payload(unit, i, out, &segment.nonfinite);
+    for (std::size_t i = 0; i < segment.sources.size(); ++i) add_payload(unit, i, i == 0, out);
     if (segment.mid != 1.0F || segment.post != 1.0F)
       segment.nonfinite |= kernels().store_raw[0](out, segment.mid, segment.post, out, unit.facts.n, false);
+  }
+
+  /// Where a dense codec's results go as they are, so that what decodes them looks at them too; null: nowhere.
+  float* destination(const Unit& unit, float factor) const {
+    const Segment& segment = unit.segment;
+    const bool as_is = segment.dtype == DType::float32 && factor == 1.0F && segment.post == 1.0F;
+    return as_is && !instance_.kernels().sparse ? static_cast<float*>(segment.raw_out) + unit.offset : nullptr;
+  }
+
+  /// The sum over the sources, in order, as the result itself. False, and nothing is done, if it cannot be there.
+  bool accumulate_there(Unit& unit) const {
+    const Segment& segment = unit.segment;
+    float* const sum = destination(unit, segment.mid);
+    const auto in_place = [&](const Source& source) { return source.raw && source.data == segment.raw_out; };
+    const auto found = std::ranges::find_if(segment.sources, in_place) - segment.sources.begin();
+    const std::size_t first = found == std::ssize(segment.sources) ? 0 : static_cast<std::size_t>(found);
+    if (sum == nullptr || first > 1) return false;  // the sum of two is the same in either order
+    add_source(unit, first, true, sum);
+    for (std::size_t i = 0; i < segment.sources.size(); ++i)
+      if (i != first) add_source(unit, i, false, sum);
+    return true;
   }
 
   /// The sum over the sources, in order; a float32 source that is alone is read in place.
   const float* accumulate(Unit& unit) const {
     const Segment& segment = unit.segment;
+    const Source& source = segment.sources[0];
+    if (segment.sources.size() == 1 && source.raw && segment.dtype == DType::float32 && segment.pre == 1.0F)
+      return static_cast<const float*>(source.data) + unit.offset;
     float* const sum = unit.scratch.values_for(unit.facts.n);
-    for (std::size_t i = 0; i < segment.sources.size(); ++i) {
-      const Source& source = segment.sources[i];
-      if (source.raw) {
-        const auto* from = static_cast<const std::byte*>(source.data) + unit.raw_bytes();
-        if (segment.sources.size() == 1 && segment.dtype == DType::float32 && segment.pre == 1.0F)
-          return reinterpret_cast<const float*>(from);
-        const auto load = kernels().load_raw[static_cast<std::size_t>(segment.dtype)];
-        unit.segment.nonfinite |= load(from, segment.pre, i == 0 ? nullptr : sum, sum, unit.facts.n);
-      } else {
-        add_payload(unit, i, sum, nullptr);
-      }
-    }
+    for (std::size_t i = 0; i < segment.sources.size(); ++i) add_source(unit, i, i == 0, sum);
     return sum;
   }
 
+  void add_source(Unit& unit, std::size_t i, bool first, float* sum) const {
+    Segment& segment = unit.segment;
+    const Source& source = segment.sources[i];
+    if (!source.raw) return add_payload(unit, i, first, sum);
+    const auto* const from = static_cast<const std::byte*>(source.data) + unit.raw_bytes();
+    // It is looked at when something is added.
+    if (static_cast<const void*>(from) == sum && segment.pre == 1.0F && segment.sources.size() > 1) return;
+    const auto load = kernels().load_raw[static_cast<std::size_t>(segment.dtype)];
+    segment.nonfinite |= load(from, segment.pre, first ? nullptr : sum, sum, unit.facts.n);
+  }
+
   /// Source i decoded into `sum`, the first one instead of what is there.
-  void add_payload(Unit& unit, std::size_t i, float* sum, bool* nonfinite) const {
-    const Source& source = unit.segment.sources[i];
-    const auto* const end = static_cast<const std::byte*>(source.data) + source.bytes;
+  void add_payload(Unit& unit, std::size_t i, bool first, float* sum) const {
+    Segment& segment = unit.segment;
+    const auto* const end = static_cast<const std::byte*>(segment.sources[i].data) + segment.sources[i].bytes;
     const std::byte*& cursor = unit.scratch.cursors[i];
-    const Into into = i == 0 ? Into::set : Into::add;
-    cursor += decode(unit, {cursor, end}, sum, into, unit.segment.payload.empty(), nullptr, nonfinite);
+    const Into into = first ? Into::set : Into::add;
+    cursor += decode(unit, {cursor, end}, sum, into, segment.payload.empty(), nullptr, &segment.nonfinite);
   }
 
   /// Returns what was written, and leaves the residual.

@@ -91,7 +91,8 @@ struct DecodeJob {
   const float* accumulated = nullptr;  ///< what is added to `out` where D is taken off
   float divisor = 1.0F;
   bool keep = false;
-  bool* nonfinite = nullptr;  ///< set by a sparse codec if an element that it delivers is NaN or Inf then; may be null
+  bool* nonfinite =
+      nullptr;  ///< set if an element that was delivered, not zeros about it, is NaN or Inf then; may be null
 };
 enum class Into : std::uint8_t {
   set,       ///< out = D

@@ -90,18 +90,20 @@ CASYNC_INLINE F32x16 unscaled(const F32x16& value, float factor) {
   return factor == 1.0F ? value : divide(value, lanes(factor));
 }
 template <Into kInto>
-CASYNC_INLINE void deliver(const DecodeJob& job, std::int64_t i, std::int64_t count, const F32x16& value) {
-  if constexpr (kInto == Into::set) {
-    put(job.out, i, count, value);
-    return;
+CASYNC_INLINE void deliver(const DecodeJob& job, std::int64_t i, std::int64_t count, const F32x16& value,
+                           Finiteness& check) {
+  F32x16 result = value;
+  if constexpr (kInto != Into::set) {
+    const F32x16 before = elements(static_cast<const float*>(job.out), i, count);
+    if constexpr (kInto == Into::add)
+      result = before + value;
+    else if constexpr (kInto == Into::subtract)
+      result = before - unscaled(value, job.divisor);
+    else
+      result = elements(job.accumulated, i, count) + before - unscaled(value, job.divisor);
   }
-  const F32x16 before = elements(static_cast<const float*>(job.out), i, count);
-  if constexpr (kInto == Into::add)
-    put(job.out, i, count, before + value);
-  else if constexpr (kInto == Into::subtract)
-    put(job.out, i, count, before - unscaled(value, job.divisor));
-  else
-    put(job.out, i, count, elements(job.accumulated, i, count) + before - unscaled(value, job.divisor));
+  if constexpr (kInto == Into::set || kInto == Into::add) check.see(result);
+  put(job.out, i, count, result);
 }
 /// Leaves x, but for the `value` that decode will make of it, in the residual.
 CASYNC_INLINE void lose(float* residual, std::int64_t i, std::int64_t count, const F32x16& x, const F32x16& value,
@@ -110,17 +112,24 @@ CASYNC_INLINE void lose(float* residual, std::int64_t i, std::int64_t count, con
 }
 /// Chunks of kChunk <= 8 elements, each of which table[8 * code] gives for the byte of the chunk.
 template <Into kInto, int kChunk>
-CASYNC_INLINE void deliver_bytes(const DecodeJob& job, const std::uint8_t* codes, const float* table) {
+CASYNC_INLINE void deliver_bytes(const DecodeJob& job, const std::uint8_t* codes, const float* table,
+                                 Finiteness& check) {
   constexpr std::int64_t kChunks = 128;
   alignas(64) float values[kChunks * kChunk + 16];
+  Finiteness whole;
+  for (int i = 0; i < 256 * 8; i += 16) whole.see(load(table + i));
   for (std::int64_t begin = 0; begin < job.facts.n; begin += kChunks * kChunk, codes += kChunks) {
     const std::int64_t rest = job.facts.n - begin;
     const std::int64_t n = rest < kChunks * kChunk ? rest : kChunks * kChunk;
     float* const to = kInto == Into::set && rest >= kChunks * kChunk + 8 ? job.out + begin : values;
     for (std::int64_t chunk = 0; chunk * kChunk < n; ++chunk)  // what is too much the next one overwrites
       __builtin_memcpy(to + chunk * kChunk, table + 8 * std::int64_t{codes[chunk]}, 8 * sizeof(float));
-    if (to != values) continue;
-    for (std::int64_t i = 0; i < n; i += 16) deliver<kInto>(job, begin + i, n - i < 16 ? n - i : 16, load(values + i));
+    if (to != values) {
+      for (std::int64_t i = 0; whole.lost() && i < n; i += 16) check.see(elements(to, i, n - i < 16 ? n - i : 16));
+      continue;
+    }
+    for (std::int64_t i = 0; i < n; i += 16)
+      deliver<kInto>(job, begin + i, n - i < 16 ? n - i : 16, load(values + i), check);
   }
 }
 /// Before single elements are delivered: all others are zero.
@@ -128,8 +137,9 @@ template <Into kInto>
 CASYNC_INLINE void deliver_zeros(const DecodeJob& job) {
   const std::int64_t n = job.facts.n;
   if constexpr (kInto == Into::set) __builtin_memset(job.out, 0, static_cast<std::size_t>(n) * sizeof(float));
+  Finiteness check;
   if constexpr (kInto == Into::lose)
-    for (std::int64_t i = 0; i < n; i += 16) deliver<kInto>(job, i, n - i < 16 ? n - i : 16, F32x16{});
+    for (std::int64_t i = 0; i < n; i += 16) deliver<kInto>(job, i, n - i < 16 ? n - i : 16, F32x16{}, check);
 }
 /// Returns what is there then.
 template <Into kInto>
