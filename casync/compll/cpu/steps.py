@@ -174,9 +174,9 @@ class Steps(Values):
         with self._inside():
             for value in spread.values():
                 self.line(f"[[maybe_unused]] const auto w{value.number} = lanes(v{value.number});")
-            bytes_ = byte_table(inside) if [type(a) for a in step.actions] == [Deliver] else None
+            bytes_ = byte_table(step.actions[0].value) if [type(a) for a in step.actions] == [Deliver] else None
             if bytes_ is not None:
-                self._deliver_bytes(bytes_, inside, step.actions[0].value)
+                self._bytes(bytes_, step, length)
             elif step.chunk is None:
                 self._loop(step, self._tabulate(inside, step), "0", length, "kPage")
             elif small_chunk(step.chunk):
@@ -189,8 +189,8 @@ class Steps(Values):
         if scatters:
             self.line(f"if (!inside{number}) {self._failed}")
 
-    def _loop(self, step: Pass, inside: list[Value], first: str, last: str, page: str) -> None:
-        """Block by block of the fixed tree."""
+    def _loop(self, step: Pass, inside: list[Value], first: str, last: str, page: str, *before: str) -> None:
+        """Block by block of the fixed tree, with the lines `before` in front of each."""
         sums = [Reduction(action) for action in step.actions if isinstance(action, Reduce)]
         selects = [action for action in step.actions if isinstance(action, Select) and self._read_again(action, step)]
         self.line(f"std::int64_t block = {first};", *(f"Chosen c{action.count.number};" for action in selects))
@@ -206,6 +206,7 @@ class Steps(Values):
             self.line(f"const std::int64_t stop = block + {page} < {last} ? block + {page} : {last};")
             self.line(*(line for reduction in sums for line in reduction.clear_one()))
             self._fetch(inside)
+            self.line(*before)
             self.line("{", "  std::int64_t i = block;", "  for (; i + 16 <= stop; i += 16) step(i, 16);",
                       "  if (i < stop) step(i, stop - i);", "}")  # fmt: skip
             self.line(*(line for reduction in sums for line in reduction.fold()))
@@ -293,23 +294,30 @@ class Steps(Values):
                     self._element(value)
                 self.line(*(f"put(t{value.number}, i, 16, v{value.number});" for value in tables))
             self.line("}")
-            self._tables |= {value.number: 16 * by for value in tables}
+            self._tables |= {value.number: f"i % {16 * by}" for value in tables}
         left = [value for action in step.actions for value in action.reads if value.lanes]
         return elements_inside(left, stop=self._tables)
 
-    def _deliver_bytes(self, table: ByteTable, inside: list[Value], result: Value) -> None:
-        """All values that there are, by byte and position, then a copy for each chunk."""
-        self.line("alignas(64) float table[256 * 8];", "for (std::int32_t code = 0; code < 256; ++code) {")
+    def _bytes(self, table: ByteTable, step: Pass, length: str) -> None:
+        """All values that there are, by byte and position, of which each chunk of a block takes a copy."""
+        type_, number = POINTERS[table.stored], table.value.number
+        page = 16 * table.chunk * 8
+        self.line(f"alignas(64) {type_} table[256 * 8];", f"alignas(64) {type_} t{number}[{page} + 8];",
+                  "for (std::int32_t code = 0; code < 256; ++code) {")  # fmt: skip
         with self._inside():
-            for value in inside:
+            for value in elements_inside([table.value]):
                 if value.number in table.positions:
                     self.line(f"const I32x16 v{value.number} = lane_numbers();")
                 elif value.number in table.bytes_:
                     self.line(f"const I32x16 v{value.number} = lanes(code);")
                 elif value.op != "index" and not (value.op == "/" and value.operands[0].op == "index"):
                     self._element(value)
-            self.line(f"put(table, 8 * std::int64_t{{code}}, 8, v{result.number});")
-        self.line("}", f"deliver_bytes<kInto, {table.chunk}>(job, {pointer(table.memory)}, table, check);")
+            self.line(f"put(table, 8 * std::int64_t{{code}}, 8, v{number});")
+        self.line("}")
+        self._tables = {number: "i - block"}
+        source = f"{pointer(table.memory)} + block / {table.chunk}"
+        first = f"copy_rows<{table.chunk}>(table, {source}, stop - block, t{number});"
+        self._loop(step, elements_inside(step.reads, stop=self._tables), "0", length, str(page), first)
 
     def _spread(self, value: Value) -> None:
         """The value of this chunk in all lanes."""

@@ -1,8 +1,8 @@
 """What is looked up instead of computed for each element: what repeats with small chunks.
 
 Of elements whose position in a chunk of C alone decides them, 16 C neighbours are computed once for a unit. If decoding
-knows nothing of an element but its position and the byte of its chunk, the values of all bytes are; and so are those of
-runs that bytes stand for.
+knows nothing of an element but its position and the byte of its chunk, the values of all bytes are, as far as they fit
+into bytes themselves if they do somewhere; and so are those of runs that bytes stand for.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from casync.compll.cpu.values import elements_inside
 from casync.compll.ir.coded import PackedRuns, UnpackedRuns
-from casync.compll.ir.graph import Memory, Value
+from casync.compll.ir.graph import FLOAT, Memory, Value
 from casync.compll.ir.program import Call
 
 __all__ = ["ByteTable", "CodeTable", "byte_table", "code_tables", "periodic"]
@@ -37,16 +38,22 @@ def periodic(inside: Iterable[Value]) -> dict[int, list[Value]]:
 
 @dataclass(frozen=True)
 class ByteTable:
-    """`inside`: what is computed for each position and byte, which are the values `positions` and `bytes_`."""
+    """`value` for each position and byte, which are the values `positions` and `bytes_`."""
 
     memory: Memory
     chunk: int
     positions: frozenset[int]
     bytes_: frozenset[int]
+    value: Value
+
+    @property
+    def stored(self) -> str:
+        return "f32" if self.value.kind == FLOAT else "i8"
 
 
-def byte_table(inside: Iterable[Value]) -> ByteTable | None:
-    """If the elements of a pass depend on nothing but index % C and the byte at index / C."""
+def byte_table(result: Value) -> ByteTable | None:
+    """If the elements depend on nothing but index % C and the byte at index / C."""
+    inside = elements_inside([result])
     positions, bytes_, sources, chunks = set(), set(), set(), set()
     for value in inside:
         if (by := _position(value)) is not None:
@@ -63,7 +70,21 @@ def byte_table(inside: Iterable[Value]) -> ByteTable | None:
             return None
     if len(sources) != 1 or len(chunks) != 1 or not 1 < max(chunks) <= _LONGEST:
         return None
-    return ByteTable(sources.pop(), chunks.pop(), frozenset(positions), frozenset(bytes_))
+    known = positions | bytes_
+    value = next((v for v in inside if _in_byte(v) and _decides(v, result, known)), result)
+    return ByteTable(sources.pop(), chunks.pop(), frozenset(positions), frozenset(bytes_), value)
+
+
+def _in_byte(value: Value) -> bool:
+    """A remainder, which is between -128 and 127."""
+    by = value.operands[1] if value.op == "%" else None
+    return by is not None and by.op == "constant" and 0 < by.data <= 128
+
+
+def _decides(value: Value, result: Value, known: set[int]) -> bool:
+    """Whether `result` is made of it and of nothing else that varies."""
+    others = elements_inside([result], stop={value.number})
+    return value.number not in known and value in others and not known.intersection(v.number for v in others)
 
 
 @dataclass(frozen=True)

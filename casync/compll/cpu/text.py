@@ -15,7 +15,7 @@ __all__ = ["LANE_TYPES", "POINTERS", "SCALAR_TYPES", "constant", "is_zero", "nam
 
 LANE_TYPES = {FLOAT: "F32x16", INT: "I32x16", BIT: "Mask16"}
 SCALAR_TYPES = {FLOAT: "float", INT: "std::int32_t", BIT: "bool"}
-POINTERS = {"f32": "float", "i32": "std::int32_t", "u16": "std::uint16_t", "u8": "std::uint8_t"}
+POINTERS = {"f32": "float", "i32": "std::int32_t", "u16": "std::uint16_t", "u8": "std::uint8_t", "i8": "std::int8_t"}
 
 _CALLS = {
     "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder", "neg": "minus", "add": "add",

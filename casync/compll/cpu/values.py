@@ -50,7 +50,7 @@ class Values:
         self.lines: list[str] = []
         self._leaves, self._path, self._failed = leaves, path, failed
         self._defined: set[int] = set()
-        self._tables: dict[int, int] = {}  # elements that are looked up -> after how many they repeat
+        self._tables: dict[int, str] = {}  # elements that are looked up -> where
         self.coordinate = "facts.key.coordinate"  # of draws outside of maps
         self.checks = False  # whether the pass that is printed looks for what is not finite
         self.left = False  # whether the residual has what the gradient is made of
@@ -129,7 +129,7 @@ class Values:
         if value.op == "spread":
             return
         if value.number in self._tables:
-            at = f"i % {self._tables[value.number]}"
+            at = self._tables[value.number]
             self.line(f"const {LANE_TYPES[value.kind]} v{value.number} = elements(t{value.number}, {at}, 16);")
             return
         if value.op == "gradient":

@@ -46,6 +46,10 @@ CASYNC_INLINE I32x16 elements(const std::uint8_t* from, std::int64_t i, std::int
   __builtin_memcpy(sixteen, from + i, static_cast<std::size_t>(count));
   return ints_of(sixteen);
 }
+CASYNC_INLINE I32x16 elements(const std::int8_t* from, std::int64_t i, std::int64_t count) {
+  const I32x16 sign = lanes(0x80);
+  return subtract(bit_xor(elements(reinterpret_cast<const std::uint8_t*>(from), i, count), sign), sign);
+}
 template <int kBits>
 CASYNC_INLINE auto elements(PackedSource<kBits> from, std::int64_t i, std::int64_t count) {
   std::byte sixteen[2 * kBits]{};
@@ -80,6 +84,9 @@ CASYNC_INLINE void put(std::uint8_t* to, std::int64_t i, std::int64_t count, con
   std::uint8_t sixteen[16];
   store_bytes(sixteen, unsigned_of(a));
   __builtin_memcpy(to + i, sixteen, is_whole(count) ? 16 : static_cast<std::size_t>(count));
+}
+CASYNC_INLINE void put(std::int8_t* to, std::int64_t i, std::int64_t count, const I32x16& a) {
+  put(reinterpret_cast<std::uint8_t*>(to), i, count, a);
 }
 template <int kBits>
 CASYNC_INLINE void put(Packed<kBits> to, std::int64_t i, std::int64_t count, const I32x16& a) {

@@ -110,27 +110,11 @@ CASYNC_INLINE void lose(float* residual, std::int64_t i, std::int64_t count, con
                         float mid) {
   put(residual, i, count, x - unscaled(value, mid));
 }
-/// Chunks of kChunk <= 8 elements, each of which table[8 * code] gives for the byte of the chunk.
-template <Into kInto, int kChunk>
-CASYNC_INLINE void deliver_bytes(const DecodeJob& job, const std::uint8_t* codes, const float* table,
-                                 Finiteness& check) {
-  constexpr std::int64_t kChunks = 128;
-  alignas(64) float values[kChunks * kChunk + 16];
-  Finiteness whole;
-  for (int i = 0; i < 256 * 8; i += 16) whole.see(load(table + i));
-  for (std::int64_t begin = 0; begin < job.facts.n; begin += kChunks * kChunk, codes += kChunks) {
-    const std::int64_t rest = job.facts.n - begin;
-    const std::int64_t n = rest < kChunks * kChunk ? rest : kChunks * kChunk;
-    float* const to = kInto == Into::set && rest >= kChunks * kChunk + 8 ? job.out + begin : values;
-    for (std::int64_t chunk = 0; chunk * kChunk < n; ++chunk)  // what is too much the next one overwrites
-      __builtin_memcpy(to + chunk * kChunk, table + 8 * std::int64_t{codes[chunk]}, 8 * sizeof(float));
-    if (to != values) {
-      for (std::int64_t i = 0; whole.lost() && i < n; i += 16) check.see(elements(to, i, n - i < 16 ? n - i : 16));
-      continue;
-    }
-    for (std::int64_t i = 0; i < n; i += 16)
-      deliver<kInto>(job, begin + i, n - i < 16 ? n - i : 16, load(values + i), check);
-  }
+/// n elements in chunks of kChunk <= 8: for the byte of each, the row of eight in `table`. Eight more may be written.
+template <int kChunk, typename T>
+CASYNC_INLINE void copy_rows(const T* table, const std::uint8_t* bytes, std::int64_t n, T* to) {
+  for (std::int64_t chunk = 0; chunk * kChunk < n; ++chunk)  // what is too much the next one overwrites
+    __builtin_memcpy(to + chunk * kChunk, table + 8 * std::int64_t{bytes[chunk]}, 8 * sizeof(T));
 }
 /// Before single elements are delivered: all others are zero.
 template <Into kInto>
