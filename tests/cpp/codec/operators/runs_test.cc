@@ -111,7 +111,9 @@ TEST(Runs, BytesSayWhatIsRepeatedAndHowOften) {
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), found.begin()));
       EXPECT_EQ(found.back(), 0);
       EXPECT_FALSE(operators.repeat_codes(codes.data(), value_of, count_of, m, n + 1, found.data()));
-      if (n > 0) EXPECT_FALSE(operators.repeat_codes(codes.data(), value_of, count_of, m, n - 1, found.data()));
+      if (n > 0) {
+        EXPECT_FALSE(operators.repeat_codes(codes.data(), value_of, count_of, m, n - 1, found.data()));
+      }
     });
   }
 }

@@ -132,7 +132,7 @@ struct Kernels {
   LoadRaw load_raw[4];  ///< by DType: float32, float16, bfloat16, float64
   StoreRaw store_raw[4];
   StoreRaw divide_raw[3];  ///< divides by the first factor: float32, float16, bfloat16
-  Merge merge_raw[3];  ///< payloads are elements of float32, float16, bfloat16
+  Merge merge_raw[3];      ///< payloads are elements of float32, float16, bfloat16
 
   /// Orders non-temporal stores before whatever tells another thread that the data is there.
   void (*fence)();
