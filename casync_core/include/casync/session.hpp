@@ -76,7 +76,7 @@ class Session {
                 std::vector<std::int64_t> splits = {});
 
   bool done(Handle handle) const;
-  /// The same, for who asks again and again: makes progress if nobody else does.
+  /// Whether it was done before this call, which makes progress if nobody else does: for who asks again and again.
   bool poll(Handle handle);
   /// Waits for at most `timeout`; true if it is done. Without the GIL.
   bool wait(Handle handle, Nanoseconds timeout);

@@ -311,7 +311,7 @@ bool Session::done(Handle handle) const {
 bool Session::poll(Handle handle) {
   if (done(handle)) return true;
   impl_->executor->poll();
-  return done(handle);
+  return false;
 }
 
 bool Session::wait(Handle handle, Nanoseconds timeout) {

@@ -108,6 +108,16 @@ def test_handles():
         hvd.poll(handle)
 
 
+@pytest.mark.parametrize("submit", [hvd.allreduce_async, hvd.allgather_async, hvd.reducescatter_async])
+def test_poll_tells_of_what_was_done_before_it(submit):
+    """Alone, too, an asynchronous operation is not done in its submit."""
+    handles, at_once = [], []
+    for numel in (17, 17**2, 17**3) * 5:
+        handles.append(submit(torch.ones(numel)))
+        at_once.append(hvd.poll(handles[-1]))
+    assert not all(at_once) and all(hvd.poll(handle) for handle in handles)
+
+
 def test_unnamed_operations_do_not_pile_up():
     from casync import adaptor
 

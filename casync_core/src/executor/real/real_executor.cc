@@ -98,6 +98,11 @@ void RealExecutor::finish(Operation& operation) {
 }
 
 void RealExecutor::advance() {
+  if (transport_->size() == 1) {  // a turn would be the whole operation, and no submit asynchronous
+    const Nanoseconds rest = now() + Intake::kRest;
+    rests_until_ = rest;
+    return rouse(rest);
+  }
   const std::unique_lock role(role_, std::try_to_lock);
   if (!role.owns_lock()) return rouse();
   if (stop_) return;
