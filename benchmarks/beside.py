@@ -1,6 +1,6 @@
 """Runs one benchmark of an older commit and of this checkout by turns, and compares their figures.
 
-    make bench-beside ARGS="v0.1.0 step_time --models resnet50 --rounds 3 --contenders 'ddp;casync:none'"
+    make bench-beside ARGS="HEAD~1 step_time --models resnet50 --rounds 3 --contenders 'ddp;casync:none'"
 
 The older commit gets a checkout and an environment of its own under build/beside, as a fresh clone would, and each side
 runs the benchmark that it has. Prints, for every list of samples in the JSON that both wrote, the medians over all
@@ -31,7 +31,7 @@ def checkout(commit: str) -> Path:
     sha = subprocess.check_output(["git", "rev-parse", "--short", f"{commit}^{{commit}}"], text=True).strip()
     folder = HERE / "build" / "beside" / sha
     if not folder.exists():
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(folder), sha], check=True)
+        subprocess.run(["git", "worktree", "add", "--quiet", "--force", "--detach", str(folder), sha], check=True)
     return folder
 
 

@@ -50,8 +50,8 @@ class Settings:
         return any(adaptor.takes_momentum(codec) for _, codec in self.rules.pairs)
 
     @property
-    def keeps_state(self) -> bool:
-        """Whether some codec may keep residuals."""
+    def compresses(self) -> bool:
+        """Whether there may be something to save: residuals, state, or the steps that random numbers hang on."""
         return any(codec != "none" for _, codec in self.rules.pairs)
 
 

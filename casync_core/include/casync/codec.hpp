@@ -104,8 +104,9 @@ struct Segment {
   ReduceOp op = ReduceOp::sum;  ///< sum; adasum, over the whole gradient, if takes_adasum(); min, max and product only
                                 ///< with an identity codec
   float pre = 1.0F;             ///< factor of raw sources
-  float mid = 1.0F;             ///< factor of the accumulated value before it is encoded (1/N for a reencode mean)
-  float post = 1.0F;            ///< factor of what is written to raw_out
+  float mid = 1.0F;   ///< factor of the accumulated value before it is encoded (1/N for a mean, by which an identity
+                      ///< codec divides)
+  float post = 1.0F;  ///< factor of what is written to raw_out
   std::span<const std::byte> previous;  ///< aggregated payload of the previous round; empty in round 0
   /// Residual of this rank over the range (float32, at range.begin), or null. In units of the accumulated value:
   ///   x = accumulated + residual;  y = x * mid;  payload = E(y);  residual = x - D(payload) / mid

@@ -3,6 +3,7 @@
 namespace casync {
 
 Intake::Advice Intake::submitted(Nanoseconds now, bool only_small) {
+  if (alone_) return {.turn = false, .rest = kRest};
   if (!held_since_) held_since_ = now;
   if (only_small) return {.turn = now - *held_since_ >= kHold, .rest = kRest};
   return {.turn = now - last_turn_ >= kStale, .rest = 0};

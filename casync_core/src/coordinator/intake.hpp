@@ -22,12 +22,16 @@ class Intake {
     bool turn = false;     ///< the thread that submits takes a turn now
     Nanoseconds rest = 0;  ///< how long the background thread leaves progress to that thread
   };
+  /// `alone`: in a world of one a turn would be the whole operation, and no submit asynchronous, so it is never
+  /// advised.
+  explicit Intake(bool alone = false) : alone_(alone) {}
   /// An operation was submitted; `only_small`: it is small, and so are all that are outstanding.
   Advice submitted(Nanoseconds now, bool only_small);
   /// A turn has taken up everything that was submitted.
   void taken(Nanoseconds now);
 
  private:
+  bool alone_;
   Nanoseconds last_turn_ = -kStale;
   std::optional<Nanoseconds> held_since_;  // the first submit since the last turn
 };

@@ -48,6 +48,16 @@ TEST(Intake, LeavesSmallOperationsToTheirSubmitterForAWhileOnly) {
   EXPECT_LE(rest, 1'000 * kMicrosecond);
 }
 
+TEST(Intake, AdvisesNoTurnInAWorldOfOne) {
+  Intake intake(true);
+  for (const bool small : {false, true}) {
+    for (const Nanoseconds now : {Nanoseconds{0}, Intake::kStale, Intake::kHold, 3 * Intake::kHold}) {
+      EXPECT_FALSE(intake.submitted(now, small).turn);
+      EXPECT_GT(intake.submitted(now, small).rest, 0);
+    }
+  }
+}
+
 TEST(Intake, WhatIsHeldGoesWithTheGradientThatFollows) {
   Intake intake;
   intake.taken(0);

@@ -36,6 +36,7 @@ RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Trans
               {.finished = [this](Operation& operation) { finish(operation); },
                .report = std::move(callbacks.report),
                .stand_in = std::move(callbacks.stand_in)}),
+      intake_(transport_->size() == 1),
       start_(steady()),
       thread_([this] { background(); }) {
   pthread_setname_np(thread_.native_handle(), "casync-progress");
@@ -98,11 +99,6 @@ void RealExecutor::finish(Operation& operation) {
 }
 
 void RealExecutor::advance() {
-  if (transport_->size() == 1) {  // a turn would be the whole operation, and no submit asynchronous
-    const Nanoseconds rest = now() + Intake::kRest;
-    rests_until_ = rest;
-    return rouse(rest);
-  }
   const std::unique_lock role(role_, std::try_to_lock);
   if (!role.owns_lock()) return rouse();
   if (stop_) return;
