@@ -56,14 +56,18 @@ def held() -> dict[str, int]:
     }
 
 
-def cycle(number: int, folder: Path) -> None:
+def cycle(number: int, world: int, folder: Path) -> None:
     """A whole life: sets, a timeline, operations that end well and one that does not, an optimizer that compresses, a
     handle that nobody waits for."""
     torch.manual_seed(number)
-    hvd.init(process_sets=[hvd.ProcessSet([0])] if started_by_mpi(os.environ) else None, **LIMITS)
+    sets = [hvd.ProcessSet([0]), hvd.ProcessSet(range(1, world))] if world > 1 else []
+    hvd.init(process_sets=sets, **LIMITS)
     hvd.start_timeline(str(folder / "timeline.json"))
     size = hvd.size()
-    late = hvd.add_process_set(range(1, size)) if size > 2 else None
+    late = hvd.add_process_set([0, size - 1]) if size > 2 else None
+    for one in sets:
+        if one.included():
+            hvd.barrier(process_set=one)
     assert hvd.allreduce(torch.full((5000,), float(number)), name="t")[0] == number
     assert hvd.allgather(torch.ones(hvd.rank() + 1, 2)).shape[0] == size * (size + 1) // 2
     hvd.grouped_allreduce([torch.ones(10), torch.ones(20_000)], op=hvd.Sum)
@@ -85,10 +89,10 @@ def test_a_hundred_cycles_leave_nothing_behind(size, monkeypatch, tmp_path):
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
     hvd.shutdown()
     for number in range(10):
-        cycle(number, tmp_path)
+        cycle(number, size, tmp_path)
     before = held()
     for number in range(100):
-        cycle(number, tmp_path)
+        cycle(number, size, tmp_path)
     assert held() == before
     hvd.init(**LIMITS)
     now = held()
