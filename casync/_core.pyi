@@ -69,9 +69,9 @@ class Session:
         registration: int,
         input: int,
         output: int,
-        rows: int = 0,
-        wake: bool = True,
-        splits: Sequence[int] = (),
+        rows: int,
+        wake: bool,
+        splits: Sequence[int] = ...,
     ) -> int: ...
     def poll(self, handle: int) -> bool: ...
     def synchronize(self, handle: int) -> None: ...

@@ -37,7 +37,7 @@ class Wire final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return kSize; }
   std::size_t head_bytes() const override { return 8192; }
-  void send_head(int /*peer*/, std::span<const std::byte> head) override {
+  void send_head(int /*peer*/, std::vector<std::byte>&& head) override {
     require(head.size() <= head_bytes(), "a head has at most head_bytes()");
   }
   void send_body(int /*peer*/, std::span<const std::byte> /*body*/, std::uint64_t id) override { sent_.push_back(id); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "casync/types.hpp"
 
@@ -46,8 +47,9 @@ class Transport {
   virtual int size() const = 0;
   virtual std::size_t head_bytes() const = 0;  ///< largest head
 
-  /// Copies `head` and sends it. Self-sends are not allowed here nor below.
-  virtual void send_head(int peer, std::span<const std::byte> head) = 0;
+  /// Sends `head`, which it takes: what it leaves in its place is memory for the next one, at best. Self-sends are not
+  /// allowed here nor below.
+  virtual void send_head(int peer, std::vector<std::byte>&& head) = 0;
   /// Sends `body`, which stays untouched and alive until on_sent(id). Zero bytes are allowed.
   virtual void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) = 0;
   /// Gives the memory for the next body of `peer`; on_body(id) follows when it is there.

@@ -172,12 +172,19 @@ void bind_session(py::module_& module) {
       .def(
           "submit",
           [](Session& session, std::uint32_t registration, std::uintptr_t input, std::uintptr_t output,
+             std::int64_t rows, bool wake) {
+            return session.submit(registration, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
+                                  rows, wake);
+          },
+          "registration"_a, "input"_a, "output"_a, "rows"_a, "wake"_a)
+      .def(
+          "submit",
+          [](Session& session, std::uint32_t registration, std::uintptr_t input, std::uintptr_t output,
              std::int64_t rows, bool wake, std::vector<std::int64_t> splits) {
             return session.submit(registration, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
                                   rows, wake, std::move(splits));
           },
-          "registration"_a, "input"_a, "output"_a, "rows"_a = 0, "wake"_a = true,
-          "splits"_a = std::vector<std::int64_t>{})
+          "registration"_a, "input"_a, "output"_a, "rows"_a, "wake"_a, "splits"_a)
       .def("poll", &Session::poll, "handle"_a)
       .def(
           "synchronize",

@@ -15,7 +15,7 @@ namespace casync {
 class Intake {
  public:
   static constexpr Nanoseconds kStale = 50'000;    ///< without a turn, when gradients are submitted
-  static constexpr Nanoseconds kHold = 500'000;    ///< of a small operation, if its submitter goes on submitting
+  static constexpr Nanoseconds kHold = 1'000'000;  ///< of a small operation, if its submitter goes on submitting
   static constexpr Nanoseconds kRest = 1'000'000;  ///< of the background thread, after a small submit or a wait
 
   struct Advice {

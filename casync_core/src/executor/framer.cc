@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "casync/error.hpp"
 #include "common/crc32c.hpp"
@@ -68,7 +69,7 @@ void Framer::flush() {
     auto& out = outgoing_[static_cast<std::size_t>(peer)];
     const FrameHeader header{kMagic, session_tag_, static_cast<std::uint32_t>(out.size() - sizeof(FrameHeader))};
     std::memcpy(out.data(), &header, sizeof(header));
-    transport_.send_head(peer, out);
+    transport_.send_head(peer, std::move(out));
     out.clear();
   }
   dirty_.clear();

@@ -78,10 +78,9 @@ class Spoiler final : public Transport {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::size_t head_bytes() const override { return inner_->head_bytes(); }
-  void send_head(int peer, std::span<const std::byte> head) override {
-    Bytes changed(head.begin(), head.end());
-    if (wanted(peer) && what_.head) spoilt_ = what_.head(changed);
-    inner_->send_head(peer, changed);
+  void send_head(int peer, Bytes&& head) override {
+    if (wanted(peer) && what_.head) spoilt_ = what_.head(head);
+    inner_->send_head(peer, std::move(head));
   }
   void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
     if (!wanted(peer) || !what_.body) {

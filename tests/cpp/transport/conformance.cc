@@ -93,7 +93,7 @@ TEST_P(TransportConformance, AcceptMayComeLongAfterTheSend) {
     const Bytes small = pattern(self.rank(), self.next(), 1, 100);
     self.transport->send_body(self.next(), large, 1);
     self.transport->send_body(self.next(), small, 2);
-    self.transport->send_head(self.next(), small);
+    self.transport->send_head(self.next(), Bytes(small));
     // The head overtakes the bodies nobody has accepted, and nothing completes without an accept.
     ASSERT_TRUE(self.until([&] { return self.told.heads[self.previous()].size() == 1; }));
     self.idle(20 * kMillisecond);
@@ -119,7 +119,7 @@ TEST_P(TransportConformance, FloodsInEveryDirectionDoNotDeadlock) {
     // Everything is handed over before the first poll.
     for (std::uint64_t i = 0; i < kRounds; ++i) {
       for (const int peer : self.peers()) {
-        for (int k = 0; k < 10; ++k) self.transport->send_head(peer, head);
+        for (int k = 0; k < 10; ++k) self.transport->send_head(peer, Bytes(head));
         self.transport->send_body(peer, body, i);
       }
     }
@@ -140,7 +140,7 @@ TEST_P(TransportConformance, CallbacksMaySendAndAccept) {
   struct Echo final : Recorder {
     void on_head(int peer, std::span<const std::byte> head) override {
       if (head.size() != kHead) return Recorder::on_head(peer, head);  // the last barrier
-      if (++echoes < kEchoes) transport->send_head(peer, head);
+      if (++echoes < kEchoes) transport->send_head(peer, Bytes(head.begin(), head.end()));
     }
     Transport* transport = nullptr;
     int echoes = 0;
@@ -167,7 +167,7 @@ TEST_P(TransportConformance, CountersAreExact) {
     std::vector<Bytes> in;
     for (const int peer : self.peers()) {
       self.transport->accept(peer, in.emplace_back(body.size()), 0);
-      self.transport->send_head(peer, head);
+      self.transport->send_head(peer, Bytes(head));
       self.transport->send_body(peer, body, 0);
     }
     const std::size_t n = self.peers().size();

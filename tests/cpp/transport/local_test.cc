@@ -50,7 +50,7 @@ TEST(LocalWorld, KilledRankIsReportedOnceAfterItsHeads) {
   LocalWorld world(3);
   Rank zero(world.connect(0)), one(world.connect(1)), two(world.connect(2));
   std::vector<std::byte> body(100), in(100);
-  two.transport->send_head(0, body);
+  two.transport->send_head(0, std::vector<std::byte>(body));
   two.transport->send_body(0, body, 1);
   zero.transport->send_body(2, body, 2);
   world.kill(2);
@@ -66,7 +66,7 @@ TEST(LocalWorld, KilledRankIsReportedOnceAfterItsHeads) {
   EXPECT_EQ(one.told.downs.size(), 1u);
   EXPECT_TRUE(two.told.downs.empty());
   EXPECT_TRUE(zero.told.bodies.empty() && zero.told.sent.empty());
-  zero.transport->send_head(1, body);
+  zero.transport->send_head(1, std::vector<std::byte>(body));
   EXPECT_TRUE(one.until([&] { return one.told.heads[0].size() == 1; })) << "the others go on";
 }
 
@@ -76,8 +76,8 @@ TEST(LocalWorld, StoppedRankLosesNothing) {
   const std::vector<std::byte> head(10);
   std::vector<std::byte> body(10);
   world.stop(1);
-  zero.transport->send_head(1, head);
-  one.transport->send_head(0, head);
+  zero.transport->send_head(1, std::vector<std::byte>(head));
+  one.transport->send_head(0, std::vector<std::byte>(head));
   one.transport->accept(0, body, 1);
   zero.transport->send_body(1, head, 1);
   EXPECT_FALSE(one.transport->poll(one.told));

@@ -58,10 +58,10 @@ bool survive(Rank& self, std::string_view how) {
   // Sends to the dead are ignored; the living go on: an abort must reach everybody. Bodies too, but for those that were
   // under way when the connection broke: Open MPI may lose them, or those behind them, even between living ranks.
   const Bytes head(10), body(3'000'000, std::byte{7});
-  self.transport->send_head(kVictim, head);
+  self.transport->send_head(kVictim, Bytes(head));
   std::vector<int> living = self.peers();
   std::erase(living, kVictim);
-  for (const int peer : living) self.transport->send_head(peer, head);
+  for (const int peer : living) self.transport->send_head(peer, Bytes(head));
   good &= self.until([&] {
     return std::all_of(living.begin(), living.end(), [&](int peer) {
       const auto& got = self.told.heads[peer];

@@ -7,13 +7,14 @@
 namespace casync::transport::test {
 namespace {
 
-constexpr std::string_view kBarrier = "barrier of the conformance suite";
-
 using Clock = std::chrono::steady_clock;
 
-bool is_barrier(const std::vector<std::byte>& head) {
-  return head.size() == kBarrier.size() && std::memcmp(head.data(), kBarrier.data(), head.size()) == 0;
+std::vector<std::byte> barrier_head() {
+  const auto text = std::as_bytes(std::span(std::string_view("barrier of the conformance suite")));
+  return {text.begin(), text.end()};
 }
+
+bool is_barrier(const std::vector<std::byte>& head) { return head == barrier_head(); }
 
 }  // namespace
 
@@ -42,7 +43,7 @@ void Rank::idle(Nanoseconds duration) {
 }
 
 void Rank::barrier() {
-  for (const int peer : peers()) transport->send_head(peer, std::as_bytes(std::span(kBarrier)));
+  for (const int peer : peers()) transport->send_head(peer, barrier_head());
   const auto everyone = [this] {
     for (auto& [peer, heads] : told.heads) {
       barrier_heads_[peer] += static_cast<int>(std::erase_if(heads, is_barrier));

@@ -24,9 +24,9 @@ class VirtualNetwork::Port final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return network_.size_; }
   std::size_t head_bytes() const override { return network_.options_.head_bytes; }
-  void send_head(int peer, std::span<const std::byte> head) override {
+  void send_head(int peer, std::vector<std::byte>&& head) override {
     count_sent(head.size());
-    network_.send_head(rank_, peer, head);
+    network_.send_head(rank_, peer, std::move(head));
   }
   void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
     count_sent(body.size());
@@ -138,7 +138,7 @@ std::uint64_t VirtualNetwork::new_message(int from, int to) {
   return index;
 }
 
-void VirtualNetwork::send_head(int from, int to, std::span<const std::byte> head) {
+void VirtualNetwork::send_head(int from, int to, std::vector<std::byte>&& head) {
   CASYNC_CHECK(to != from && head.size() <= options_.head_bytes, "rank ", from, " sends a head of ", head.size(),
                " bytes to ", to);
   if (gone_[static_cast<std::size_t>(from)] || gone_[static_cast<std::size_t>(to)]) return;
@@ -155,7 +155,7 @@ void VirtualNetwork::send_head(int from, int to, std::span<const std::byte> head
   Pair& way = pair(from, to);
   way.last_head = std::max(way.last_head + 1, in.in_heads + speed.latency + agenda_.up_to(options_.jitter));
   const std::uint64_t message = new_message(from, to);
-  messages_[message].head.assign(head.begin(), head.end());
+  messages_[message].head.swap(head);
   agenda_.at(way.last_head, *this, kHead, message);
 }
 

@@ -88,7 +88,7 @@ class VirtualNetwork final : private Agenda::Actor {
   };
 
   void happen(std::uint32_t what, std::uint64_t value) override;
-  void send_head(int from, int to, std::span<const std::byte> head);
+  void send_head(int from, int to, std::vector<std::byte>&& head);
   void send_body(int from, int to, std::span<const std::byte> body, std::uint64_t id);
   void accept(int from, int to, std::span<std::byte> body, std::uint64_t id);
   void match(int from, int to);

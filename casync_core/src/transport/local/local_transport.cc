@@ -96,15 +96,16 @@ class LocalTransport final : public Transport {
   void wake() override { ring(state_->seat(rank_).bell); }
   void close() override { state_->remove(rank_, Presence::closed); }
 
-  void send_head(int peer, std::span<const std::byte> head) override {
+  void send_head(int peer, std::vector<std::byte>&& head) override {
+    const std::size_t bytes = head.size();
     check_peer(peer);
     CASYNC_CHECK(head.size() <= state_->head_bytes, head.size(), " > ", state_->head_bytes);
     {
       std::lock_guard lock(state_->mutex);
       if (unreachable(peer)) return;
-      state_->link(rank_, peer).heads.emplace_back(head.begin(), head.end());
+      state_->link(rank_, peer).heads.push_back(std::move(head));
     }
-    count_sent(head.size());
+    count_sent(bytes);
     ring(state_->seat(peer).bell);
   }
 

@@ -14,7 +14,7 @@
 /// Memory and bookkeeping of one session that MPI may touch until its requests have ended.
 namespace casync::transport::mpi {
 
-/// What precedes a head on the wire: one of our own, or the user's.
+/// What follows a head on the wire: it is one of our own, or the user's.
 enum class HeadKind : std::uint64_t {
   user = 0,
   announcement = 1,  ///< a large body has been sent

@@ -56,19 +56,19 @@ class MpiTransport final : public Transport {
   void wake() override { ring(own_cell()); }
   void wait(Nanoseconds timeout) override { bell_.wait(timeout); }
 
-  void send_head(int peer, std::span<const std::byte> head) override {
+  void send_head(int peer, std::vector<std::byte>&& head) override {
     check_peer(peer);
     CASYNC_CHECK(head.size() <= kHeadBytes, head.size(), " > ", kHeadBytes);
     if (peer_of(peer).down) return;
-    post_head(peer, HeadKind::user, head);
     count_sent(head.size());
+    post_head(peer, HeadKind::user, std::move(head));
     ring_marked();
   }
 
   void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
     check_peer(peer);
     if (peer_of(peer).down) return;
-    if (body.size() > kAnnouncedBytes) post_head(peer, HeadKind::announcement, {});
+    if (body.size() > kAnnouncedBytes) post_head(peer, HeadKind::announcement);
     // MPI's send buffers are not const in every version.
     post_body(peer, Lane::body_out, const_cast<std::byte*>(body.data()), body.size(), id);
     count_sent(body.size());
@@ -116,7 +116,7 @@ class MpiTransport final : public Transport {
     if (!lanes_) return;
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_ || peer_of(peer).failed) continue;
-      post_head(peer, HeadKind::farewell, {});
+      post_head(peer, HeadKind::farewell);
       peer_of(peer).down = true;
     }
     drop([](const Pending& what) { return what.lane != Lane::head_in; });
@@ -202,12 +202,13 @@ class MpiTransport final : public Transport {
     request = MPI_REQUEST_NULL;
   }
 
-  void post_head(int peer, HeadKind kind, std::span<const std::byte> head) {
+  /// Leaves the memory of an earlier head in the place of this one.
+  void post_head(int peer, HeadKind kind, std::vector<std::byte>&& head = {}) {
     const std::uint32_t slot = lanes_->head_buffers.take();
     std::vector<std::byte>& buffer = lanes_->head_buffers[slot];
-    const auto prefix = std::as_bytes(std::span(&kind, 1));
-    buffer.assign(prefix.begin(), prefix.end());
-    buffer.insert(buffer.end(), head.begin(), head.end());
+    buffer.swap(head);
+    const auto suffix = std::as_bytes(std::span(&kind, 1));
+    buffer.insert(buffer.end(), suffix.begin(), suffix.end());
     MPI_Request request = MPI_REQUEST_NULL;
     const int code = MPI_Isend(buffer.data(), static_cast<int>(buffer.size()), MPI_BYTE, peer, kHeadTag,
                                lanes_->session.comm, &request);
@@ -277,7 +278,7 @@ class MpiTransport final : public Transport {
     const std::size_t index = from.oldest;
     const std::span<const std::byte> wire(from.head(index), bytes);
     HeadKind kind{};
-    if (bytes >= sizeof kind) std::memcpy(&kind, wire.data(), sizeof kind);
+    if (bytes >= sizeof kind) std::memcpy(&kind, wire.last(sizeof kind).data(), sizeof kind);
     if (bytes < sizeof kind || kind > HeadKind::farewell) {
       fail(peer,
            detail::concat("it sent ", bytes, " bytes that are not a head: does it run another version of CaSync?"));
@@ -286,7 +287,7 @@ class MpiTransport final : public Transport {
     switch (kind) {
       case HeadKind::user:
         count_received(bytes - sizeof kind);
-        if (!from.told) sink.on_head(peer, wire.subspan(sizeof kind));
+        if (!from.told) sink.on_head(peer, wire.first(bytes - sizeof kind));
         break;
       case HeadKind::announcement:
         arriving_ -= from.arriving();
