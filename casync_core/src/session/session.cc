@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <list>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -17,6 +16,7 @@
 #include "executor/trace.hpp"
 #include "planner/measured_planning.hpp"
 #include "session/nonfinite_log.hpp"
+#include "session/stand_ins.hpp"
 #include "transport/local/local_transport.hpp"
 
 namespace casync {
@@ -61,11 +61,6 @@ struct Session::Impl {
     std::uint32_t registration = 0;
     std::uint32_t generation = 0;
   };
-  /// An operation in the place of the program, which has joined: zeros go in, and the result goes nowhere.
-  struct StandIn {
-    Operation operation;
-    std::vector<std::byte> memory;
-  };
 
   Impl(std::shared_ptr<Transport> given, SessionOptions wanted, std::function<void(const std::string&)> log)
       : options(std::move(wanted)), transport(std::move(given)), report(std::move(log)) {
@@ -109,31 +104,21 @@ struct Session::Impl {
   void stand_in(const Request& wanted) {
     const std::lock_guard lock(mutex);
     const std::uint32_t registration = define(wanted.name, wanted.signature, wanted.site);
-    StandIn& one = stand_ins.emplace_back();
-    one.memory.resize(static_cast<std::size_t>(wanted.signature.shape.numel()) * size_of(wanted.signature.dtype));
-    one.operation.definition = &definitions[registration];
-    one.operation.input = one.operation.output = one.memory.data();
-    one.operation.optimizer = optimizers[registration];
-    one.operation.stands_in = true;
-    one.operation.step = ++submits[names[registration]];
-    executor->submit(registration, &one.operation);
+    Operation& operation = stand_ins.add(definitions[registration]);
+    operation.optimizer = optimizers[registration];
+    operation.step = ++submits[names[registration]];
+    executor->submit(registration, &operation);
   }
 
-  /// The join ends after the last stand-in has: the program may submit the same names then.
   void finished(Operation& operation) {
     if (operation.stands_in) {
-      const auto at = std::ranges::find(stand_ins, &operation, [](const StandIn& one) { return &one.operation; });
-      // Where something went wrong, the network may still touch its memory.
-      interrupted.splice(interrupted.end(), stand_ins, at);
-      if (operation.status == Status::ok) interrupted.pop_back();
+      stand_ins.ended(operation);
     } else if (operation.definition->signature.kind == OpKind::join) {
-      joined = &operation;
+      stand_ins.joined(operation);
     } else {
       operation.done.store(true, std::memory_order_release);
     }
-    if (joined != nullptr && stand_ins.empty()) {
-      std::exchange(joined, nullptr)->done.store(true, std::memory_order_release);
-    }
+    if (Operation* const join = stand_ins.take_join()) join->done.store(true, std::memory_order_release);
   }
 
   Handle handle_of(std::uint32_t slot) const {
@@ -168,9 +153,7 @@ struct Session::Impl {
   NonfiniteLog nonfinite_log;
   bool shut_down = false;
   bool has_joined = false;  // and the join was not collected
-  std::list<StandIn> stand_ins;
-  std::list<StandIn> interrupted;
-  Operation* joined = nullptr;          // a join that has ended but for the stand-ins
+  StandIns stand_ins;
   std::unique_ptr<EventLog> event_log;  // these two outlive the executor
   std::unique_ptr<Trace> trace;
   std::unique_ptr<RealExecutor> executor;
