@@ -1,8 +1,6 @@
 """Horovod's environment variables in one table: those that `casync.config` reads, and why others have no effect.
 
-The table of the manual is made from it:
-
-    python -m casync.horovod_variables docs/launcher.md     # writes the table into the page
+The table of the manual is made from it (tools/tables.py).
 """
 
 from __future__ import annotations
@@ -10,15 +8,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from casync.config import Config
 
 __all__ = ["WITHOUT_EFFECT", "manual", "remarks", "tell"]
-
-BEGIN, END = "<!-- variables: begin -->\n", "<!-- variables: end -->\n"
 
 PLANNER = "the planner measures links and codecs by itself; CASYNC_PLAN=explain shows what it chose"
 NO_FUSION = "nothing is copied into a fusion buffer: small tensors that are ready share a message"
@@ -100,14 +94,3 @@ def manual() -> str:
         names = [f"`{name}`" for name, reason in WITHOUT_EFFECT.items() if reason == why]
         rows.append((", ".join(names), f"no effect: {why}"))
     return "".join(f"| {left} | {right} |\n" for left, right in [("Horovod's variable", "here"), ("---", "---"), *rows])
-
-
-def main(path: Path) -> None:
-    """Put the table between the marks of a page."""
-    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n{manual()}\n{END}{after}", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -45,7 +45,7 @@ def sections(build: Path) -> list[Section]:
     python = sys.executable
     # Not `python -m pytest`: that puts the checkout first, where casync/ has no compiled modules.
     pytest = (str(Path(python).with_name("pytest")), "-q", "-ra")
-    ctest = ("ctest", "--test-dir", str(build), "--output-on-failure", "--timeout", "300")
+    ctest = ("ctest", "--test-dir", str(build), "--output-on-failure", "--timeout", "300", "--parallel", "2")
     found = [
         Section("lint", "lint", (python, "tools/lint.py"), 120),
         Section("cpp", "C++ tests", (*ctest, "--output-junit", str(RESULTS / "cpp.xml")), 1200),

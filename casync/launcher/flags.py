@@ -2,26 +2,21 @@
 
 horovodrun's flags are all here. `Own` is acted on by casyncrun, `Variable` becomes a variable of the ranks, `Nothing`
 is accepted and answered with one line that says why it has no effect, `Refused` is an error that names what is missing.
-The parser and its help, those lines, the keys of a --config-file and the table of the manual are all made from it:
-
-    python -m casync.launcher.flags docs/launcher.md     # writes the table into the page
+The parser and its help, those lines, the keys of a --config-file and the table of the manual (tools/tables.py) are all
+made from it.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from casync import horovod_variables as why
 from casync.config import LOG_LEVELS, NEVER_SECONDS
 
 __all__ = ["FLAGS", "Effect", "Flag", "Nothing", "Own", "Refused", "Variable", "manual"]
-
-BEGIN, END = "<!-- flags: begin -->\n", "<!-- flags: end -->\n"
 
 
 @dataclass(frozen=True)
@@ -382,14 +377,3 @@ def manual() -> str:
         shown, text = (part.replace("|", "\\|") for part in (flag.shown, flag.help))
         lines.append(f"| `{shown}` | {text} |")
     return "\n".join(lines) + "\n"
-
-
-def main(path: Path) -> None:
-    """Put the table between the marks of a page."""
-    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n{manual()}\n{END}{after}", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

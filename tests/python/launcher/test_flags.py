@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from casync.config import Config
-from casync.launcher import flags
 from casync.launcher.flags import FLAGS, Nothing, Own, Refused, Variable
 from casync.launcher.options import UsageError, build_parser, parse
 
@@ -99,11 +97,3 @@ def test_help_names_every_flag_and_its_effect() -> None:
     text = " ".join(build_parser().format_help().split())
     for flag in FLAGS:
         assert all(name in text for name in flag.names), flag.names
-
-
-def test_the_manual_has_the_current_table(tmp_path: Path) -> None:
-    page = Path(__file__).parents[3] / "docs" / "launcher.md"
-    copy = tmp_path / "launcher.md"
-    copy.write_bytes(page.read_bytes())
-    flags.main(copy)
-    assert copy.read_text() == page.read_text(), "run `python -m casync.launcher.flags docs/launcher.md`"
