@@ -1,6 +1,7 @@
 #include "casync/session.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <deque>
 #include <mutex>
@@ -25,6 +26,8 @@ namespace {
 /// A handle: the session's number in 16 bits, how often its slot was used before in 24, the slot in 24.
 constexpr unsigned kSlotBits = 24;
 constexpr std::uint32_t kSlotMask = (1U << kSlotBits) - 1;
+/// How often slots were used by sessions of this process that are over: their handles are none of a later one's.
+std::atomic<std::uint32_t> used_before{0};
 
 constexpr Nanoseconds from_seconds(double seconds) {
   return static_cast<Nanoseconds>(std::min(seconds * 1e9, static_cast<double>(kLongestTime)));
@@ -59,7 +62,7 @@ struct Session::Impl {
   struct Slot {
     std::unique_ptr<Operation> operation;
     std::uint32_t registration = 0;
-    std::uint32_t generation = 0;
+    std::uint32_t generation = used_before;
   };
 
   Impl(std::shared_ptr<Transport> given, SessionOptions wanted, std::function<void(const std::string&)> log)
@@ -129,7 +132,9 @@ struct Session::Impl {
   Slot& slot_of(Handle handle) {
     const auto index = static_cast<std::uint32_t>(handle & kSlotMask);
     if (index >= slots.size() || slots[index].operation == nullptr || handle_of(index) != handle) {
-      throw InvalidArgument("this handle is not outstanding: it was synchronised before, or never given out");
+      throw InvalidArgument(
+          "this handle is not outstanding: it was synchronised before, or given out by another session, say one that "
+          "was shut down");
     }
     return slots[index];
   }
@@ -340,6 +345,12 @@ void Session::shutdown() {
   }
   impl_->executor->shutdown();
   stop_timeline();
+  const std::lock_guard lock(impl_->mutex);
+  for (const Impl::Slot& slot : impl_->slots) {
+    std::uint32_t before = used_before;
+    while (before <= slot.generation && !used_before.compare_exchange_weak(before, slot.generation + 1)) {
+    }
+  }
 }
 
 SessionCounters Session::counters() {

@@ -137,6 +137,28 @@ def test_handles_that_nobody_waits_for(rank, size):
     assert torch.equal(hvd.allreduce(torch.ones(9), name="in place 0"), torch.ones(9))
 
 
+def test_what_an_earlier_session_has_left_is_nothing_to_this_one(rank, size):
+    """Handles are told apart from this session's, and gradients submitted there are missed, not taken for reduced."""
+    model = torch.nn.Linear(4, 1, bias=False)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    weight = model.weight.detach().clone()
+    model(torch.full((1, 4), float(rank))).sum().backward()
+    stale = [hvd.allreduce_async(torch.ones(3), name=f"t{i}") for i in range(5)]
+    hvd.shutdown()
+    hvd.init(**LIMITS)
+    fresh = [hvd.allreduce_async(torch.full((3,), 2.0), name=f"t{i}") for i in range(8)]
+    assert [hvd.synchronize(handle) for handle in stale] == [None] * 5
+    if size > 1:
+        with pytest.raises(ValueError, match=r"shut down"):
+            optimizer.step()
+    assert all(torch.equal(hvd.synchronize(handle), torch.full((3,), 2.0)) for handle in fresh)
+    optimizer.zero_grad()
+    model(torch.full((1, 4), float(rank))).sum().backward()
+    optimizer.step()
+    assert torch.equal(model.weight, weight - (size - 1) / 2)
+
+
 def test_a_model_and_its_optimizer_are_freed_while_the_session_goes_on(size):
     model = torch.nn.Linear(10, 10)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), compression="onebit")
