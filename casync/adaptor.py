@@ -43,6 +43,7 @@ __all__ = [
     "codec_text",
     "init",
     "is_initialized",
+    "is_cast",
     "keeps_state",
     "owner_of",
     "process_sets",
@@ -323,6 +324,11 @@ def takes_momentum(codec: str) -> bool:
     return bool(_core.takes_momentum(codec))
 
 
+def is_cast(codec: str) -> bool:
+    """Whether the codec is `fp16` or `bf16`, which keep nothing."""
+    return codec in _CASTS
+
+
 def keeps_state(codec: str) -> bool:
     """Whether the codec, or one that `auto` may choose, keeps something of a gradient between steps."""
     from casync import _core
@@ -358,7 +364,7 @@ def codec_for_dtype(spec: str, dtype: str) -> str:
 
     Every other codec is left for the core to accept or to refuse by name.
     """
-    return "none" if spec in _CASTS and dtype not in _FLOATING else spec
+    return "none" if is_cast(spec) and dtype not in _FLOATING else spec
 
 
 def tensor_name(owner: Session, kind: int, name: str | None) -> str:

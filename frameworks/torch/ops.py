@@ -267,7 +267,7 @@ def submit_allgather(tensor: torch.Tensor, name: str | None, process_set: Any, w
     owner = session_of(process_set)
     dtype = dtype_name(tensor)
     if tensor.dim() == 0:
-        raise InvalidArgumentError("allgather of a tensor without dimensions: reshape it to (1,) first")
+        raise InvalidArgumentError("tried to allgather a rank-zero tensor, which has no rows: reshape it to (1,)")
     terms = Terms(tensor_name(owner, OpKind.ALLGATHER, name), OpKind.ALLGATHER, dtype, tensor.shape[1:])
     registration = terms.register(owner)
     source = tensor.detach().contiguous()

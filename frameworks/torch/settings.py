@@ -51,8 +51,10 @@ class Settings:
 
     @property
     def compresses(self) -> bool:
-        """Whether there may be something to save: residuals, state, or the steps that random numbers hang on."""
-        return any(codec != "none" for _, codec in self.rules.pairs)
+        """Whether something is kept under the names of parameters: residuals, state, or the steps that random numbers
+        hang on. Casts keep nothing.
+        """
+        return any(codec != "none" and not adaptor.is_cast(codec) for _, codec in self.rules.pairs)
 
 
 def positive(passes: int) -> int:

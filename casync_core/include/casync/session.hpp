@@ -70,7 +70,8 @@ class Session {
 
   /// Submits; never blocks. The memory stays alive and untouched (input) until the handle is done; input and output may
   /// be one but for a reducescatter, whose output is this rank's rows alone. `rows` is this rank's, for an allgather;
-  /// `splits` its rows for each rank, for an alltoall. Throws InvalidArgument if the same name is outstanding. `wake`
+  /// `splits` its rows for each rank, for an alltoall. Throws InvalidArgument if an
+  /// operation of the same name is not done yet. `wake`
   /// false: the caller waits at once. Any thread.
   Handle submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows = 0, bool wake = true,
                 std::vector<std::int64_t> splits = {});
@@ -124,7 +125,8 @@ class Session {
   std::vector<std::string> state_names();
   CodecState state(const std::string& name);
   void set_state(const std::string& name, CodecState state);
-  /// Residual and state of `name` are gone, and start anew when they are next needed.
+  /// Residual and state of `name` are gone, and start anew when they are next needed. Throws InvalidArgument, as the
+  /// setters do, while an operation of this name is outstanding.
   void forget(const std::string& name);
 
  private:

@@ -16,6 +16,7 @@
 #include "executor/real/real_executor.hpp"
 #include "executor/trace.hpp"
 #include "planner/measured_planning.hpp"
+#include "session/checks.hpp"
 #include "session/nonfinite_log.hpp"
 #include "session/stand_ins.hpp"
 #include "transport/local/local_transport.hpp"
@@ -124,6 +125,19 @@ struct Session::Impl {
     if (Operation* const join = stand_ins.take_join()) join->done.store(true, std::memory_order_release);
   }
 
+  bool outstanding(std::uint32_t name) const {
+    return latest[name] != nullptr && !latest[name]->done.load(std::memory_order_acquire);
+  }
+
+  /// What is kept of a gradient is its operation's, as long as there is one. With the mutex.
+  void check_kept_is_free(const std::string& name) const {
+    const auto at = name_index.find(name);
+    if (at == name_index.end() || !outstanding(at->second)) return;
+    throw InvalidArgument(detail::concat("tensor ", name,
+                                         " is outstanding: what is kept of it cannot be changed before that "
+                                         "operation is done"));
+  }
+
   Handle handle_of(std::uint32_t slot) const {
     const Handle generation = slots[slot].generation & kSlotMask;
     return (static_cast<Handle>(options.number) << (2 * kSlotBits)) | (generation << kSlotBits) | slot;
@@ -149,7 +163,7 @@ struct Session::Impl {
   std::unordered_map<std::string, std::uint32_t> definition_index;
   std::vector<std::uint32_t> names;  // of the definitions, numbered
   std::unordered_map<std::string, std::uint32_t> name_index;
-  std::vector<bool> outstanding;                           // by name
+  std::vector<const Operation*> latest;                    // by name: null before, and after it was collected
   std::vector<std::uint64_t> submits;                      // by name: how many there were
   std::vector<OptimizerTerms> optimizers;                  // of the definitions
   std::unordered_map<std::string, CodecState> set_states;  // without values: what definitions to come must fit
@@ -175,33 +189,6 @@ int Session::size() const { return impl_->transport->size(); }
 
 namespace {
 
-/// What can be refused without asking the other ranks, besides what the planner refuses.
-void check(const std::string& name, const Signature& signature, int size) {
-  const auto refuse = [&](const auto&... parts) {
-    throw InvalidArgument(detail::concat("tensor ", name, ": ", parts...));
-  };
-  if (signature.kind == OpKind::broadcast && (signature.root < 0 || signature.root >= size)) {
-    refuse("broadcast root rank ", signature.root, " is not one of 0 to ", size - 1);
-  }
-  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
-  if (signature.kind == OpKind::reducescatter && !sums) {
-    refuse("a reducescatter goes with Average and Sum, not with ", name_of(signature.op));
-  }
-  const bool scales = sums || signature.op == ReduceOp::adasum;
-  if (signature.kind == OpKind::allreduce && !scales && (signature.prescale != 1.0F || signature.postscale != 1.0F)) {
-    refuse("prescale and postscale factors go with Average, Sum and Adasum, not with ", name_of(signature.op));
-  }
-}
-
-void check_splits(const Definition& definition, const std::vector<std::int64_t>& splits, int size) {
-  const std::size_t wanted = definition.signature.kind == OpKind::alltoall ? static_cast<std::size_t>(size) : 0;
-  const bool negative = std::any_of(splits.begin(), splits.end(), [](std::int64_t rows) { return rows < 0; });
-  if (splits.size() == wanted && !negative) return;
-  throw InvalidArgument(detail::concat("tensor ", definition.name, ": ", splits.size(), " splits",
-                                       negative ? ", some negative," : "", " where an ",
-                                       name_of(definition.signature.kind), " takes ", wanted));
-}
-
 std::string key_of(const std::string& name, const Signature& s) {
   return detail::concat(name, '\0', static_cast<int>(s.kind), ',', static_cast<int>(s.dtype), ',',
                         static_cast<int>(s.op), ',', s.shape.rows, ',', s.shape.cols, ',', s.root, ',', s.prescale, ',',
@@ -214,7 +201,7 @@ std::string key_of(const std::string& name, const Signature& s) {
 std::uint32_t Session::Impl::define(const std::string& name, const Signature& signature, const std::string& site) {
   const std::string key = key_of(name, signature);
   if (const auto at = definition_index.find(key); at != definition_index.end()) return at->second;
-  check(name, signature, transport->size());
+  check_signature(name, signature, transport->size());
   MeasuredPlanning::check(planning, name, signature);  // throws what no plan can carry
   const auto number = static_cast<std::uint32_t>(definitions.size());
   if (const auto set = set_states.find(name); set != set_states.end() && reduces(signature.kind)) {
@@ -223,10 +210,10 @@ std::uint32_t Session::Impl::define(const std::string& name, const Signature& si
   }
   definitions.push_back({name, signature, hash_text(name)});
   optimizers.emplace_back();
-  const auto next_name = static_cast<std::uint32_t>(outstanding.size());
+  const auto next_name = static_cast<std::uint32_t>(latest.size());
   const auto [at, is_new] = name_index.try_emplace(name, next_name);
   if (is_new) {
-    outstanding.push_back(false);
+    latest.push_back(nullptr);
     submits.push_back(0);
   }
   names.push_back(at->second);
@@ -260,11 +247,11 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
                                          " on a rank that has joined: submit it before the join, or "
                                          "after the join has returned"));
   }
-  if (impl_->outstanding[impl_->names[registration]]) {
+  if (impl_->outstanding(impl_->names[registration])) {
     throw InvalidArgument(
         detail::concat("Requested to ", name_of(definition.signature.kind),
                        " a tensor with the same name as another that is outstanding: ", definition.name,
-                       ". Synchronize the first before you submit it again, or give one another name"));
+                       ". Wait for the first before you submit it again, or give one another name"));
   }
   if (impl_->free_slots.empty()) {
     impl_->free_slots.push_back(static_cast<std::uint32_t>(impl_->slots.size()));
@@ -283,7 +270,7 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   slot.operation->step = ++impl_->submits[impl_->names[registration]];
   slot.registration = registration;
   const Handle handle = impl_->handle_of(index);
-  impl_->outstanding[impl_->names[registration]] = true;
+  impl_->latest[impl_->names[registration]] = slot.operation.get();
   if (definition.signature.kind == OpKind::join) impl_->has_joined = true;
   impl_->executor->submit(registration, slot.operation.get());
   lock.unlock();
@@ -327,7 +314,8 @@ void Session::collect(Handle handle) {
     operation = std::move(slot.operation);
     nonfinite = impl_->nonfinite_log.text_of(*operation);
     ++slot.generation;
-    impl_->outstanding[impl_->names[slot.registration]] = false;
+    const Operation*& latest = impl_->latest[impl_->names[slot.registration]];
+    if (latest == operation.get()) latest = nullptr;
     if (operation->definition->signature.kind == OpKind::join) impl_->has_joined = false;
     impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & kSlotMask));
   }
@@ -437,6 +425,10 @@ FloatArray Session::residual(const std::string& name) {
 }
 
 void Session::set_residual(const std::string& name, std::span<const float> values) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->check_kept_is_free(name);
+  }
   impl_->executor->inspect([&](Driver& driver, const Engine&) {
     driver.memory().kept()[name].residual.assign(values.begin(), values.end());
   });
@@ -464,6 +456,7 @@ CodecState Session::state(const std::string& name) {
 void Session::set_state(const std::string& name, CodecState state) {
   {
     const std::lock_guard lock(impl_->mutex);
+    impl_->check_kept_is_free(name);
     for (std::size_t i = 0; i < state.arrays.size(); ++i)
       state.arrays[i].elements = static_cast<std::int64_t>(state.values[i].size());
     const auto names_it = [&](const Definition& definition) {
@@ -483,6 +476,7 @@ void Session::set_state(const std::string& name, CodecState state) {
 void Session::forget(const std::string& name) {
   {
     const std::lock_guard lock(impl_->mutex);
+    impl_->check_kept_is_free(name);
     impl_->set_states.erase(name);
   }
   impl_->executor->inspect([&](Driver& driver, const Engine&) { driver.memory().kept().erase(name); });

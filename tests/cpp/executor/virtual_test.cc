@@ -150,7 +150,9 @@ TEST(VirtualWorld, SixteenNodesAndFourHundredGradientsInAboutASecond) {
   EXPECT_FALSE(outcome.hung) << outcome.waiting;
   std::cout << "16 nodes, 400 gradients, sizes only: " << seconds << " s of processor time for a step of "
             << static_cast<double>(outcome.finished) * 1e-9 << " s, " << outcome.turns << " turns\n";
+#ifndef __SANITIZE_THREAD__
   EXPECT_LT(seconds, 30);  // sanitizers and a busy machine; the figure is the line above
+#endif
 }
 
 }  // namespace

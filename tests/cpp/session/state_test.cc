@@ -285,6 +285,27 @@ TEST(CodecState, OfAnotherLengthIsRefused) {
   });
 }
 
+TEST(CodecState, IsNotForgottenUnderAnOperation) {
+  std::barrier both(2);
+  spawn(2, [&](Session& session) {
+    const auto registration = session.define("w", signature_of("onebit"), "train.py:7");
+    Floats values = gradient_of(session.rank(), 0);
+    if (session.rank() == 1) both.arrive_and_wait();  // until then rank 0 waits for this rank
+    const Session::Handle handle = session.submit(registration, values.data(), values.data());
+    if (session.rank() == 0) {
+      EXPECT_THROW(session.forget("w"), InvalidArgument);
+      EXPECT_THROW(session.set_state("w", {}), InvalidArgument);
+      EXPECT_THROW(session.set_residual("w", {}), InvalidArgument);
+      both.arrive_and_wait();
+    }
+    while (!session.wait(handle, kLongestTime)) {
+    }
+    session.forget("w");  // though nobody has collected it
+    session.collect(handle);
+    EXPECT_TRUE(session.residual_names().empty());
+  });
+}
+
 /// The codec of a gradient changes: what was held back goes on to the next one.
 TEST(CodecState, WhatItHeldBackIsSentByTheNextCodec) {
   for (const std::string next : {"onebit", "none", "test_state(gather=1)", "fp16"}) {

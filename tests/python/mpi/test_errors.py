@@ -1,5 +1,7 @@
 """Ranks that disagree: both sides are shown on every rank, and the session stays usable."""
 
+import contextlib
+
 import casync.torch as hvd
 import pytest
 import torch
@@ -89,12 +91,52 @@ def test_a_mismatch_leaves_other_operations_alone(rank, size):
     assert hvd.synchronize(bad) is None
 
 
-def test_the_same_name_twice_is_refused_at_submit():
-    handle = hvd.allreduce_async(torch.ones(10), name="twice")
-    with pytest.raises(ValueError, match="Requested to allreduce .* same name .*twice"):
-        hvd.allreduce_async(torch.ones(10), name="twice")
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "broadcast", "reducescatter", "alltoall"])
+def test_the_same_name_twice_is_refused_at_submit(kind, rank, size):
+    if size < 2:
+        pytest.skip("in a world of one the first may be done at once")
+    arguments = (0,) if kind == "broadcast" else ()
+
+    def submit():
+        return getattr(hvd, f"{kind}_async")(torch.ones(size), *arguments, name="twice")
+
+    if rank > 0:
+        hvd.barrier()  # until then it is outstanding on rank 0
+    handle = submit()
+    if rank == 0:
+        with pytest.raises(ValueError, match=f"Requested to {kind} .* same name .*twice"):
+            submit()
+        hvd.barrier()
     hvd.synchronize(handle)
-    hvd.allreduce(torch.ones(10), name="twice")
+    hvd.synchronize(submit())
+
+
+def test_a_name_is_free_when_its_operation_is_done(size):
+    """Synchronized or not; the results can still be had."""
+    handles = []
+    for turn in range(4):
+        handles.append(hvd.allreduce_async(torch.full((3,), float(turn)), name="again"))
+        while not hvd.poll(handles[-1]):
+            pass
+    with pytest.raises(hvd.MismatchError) if size > 1 else contextlib.nullcontext():
+        hvd.allreduce(torch.ones(3 + (hvd.rank() == 0)), name="again")
+    assert [hvd.synchronize(handle)[0].item() for handle in handles] == [0, 1, 2, 3]
+    assert torch.equal(hvd.allreduce(torch.ones(3), name="again"), torch.ones(3))
+
+
+@pytest.mark.parametrize("codec", ["none", "onebit", "dgc(ratio=0.1)"])
+def test_a_step_that_was_left_half_way_leaves_its_names_free(codec):
+    """Ctrl-C, or a loss that is not finite, between backward and step; then training begins anew with another model."""
+    for turn in range(3):
+        model = torch.nn.Linear(100, 100)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=codec)
+        model(torch.ones(1, 100)).sum().backward()
+        if turn < 2:
+            while not all(map(hvd.poll, optimizer._gradients.handles.values())):
+                pass
+        else:
+            optimizer.step()
 
 
 def test_an_abandoned_handle_does_not_disturb(rank, size):

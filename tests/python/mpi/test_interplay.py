@@ -151,8 +151,28 @@ def test_two_optimizers_with_one_backward(codec, rank, size):
 @pytest.mark.interplay(
     "several optimizers or models",
     "DistributedOptimizer",
+    "supported",
+    "also under the same names, uncompressed and with casts",
+)
+@pytest.mark.parametrize("codec", ["none", "fp16", "always(bf16)"])
+def test_two_optimizers_that_share_names_and_keep_nothing(codec, rank):
+    models = [make_model() for _ in range(3)]
+    optimizers = [wrap(model, compression=codec) for model in models[:2]]
+    for number in range(3):
+        for model, optimizer in zip(models, optimizers, strict=False):
+            step(model, optimizer, data(number, rank))
+    last = wrap(models[2], compression=codec)
+    for number in range(3):
+        step(models[2], last, data(number, rank))
+    assert_same(models[0], models[1], rtol=0, atol=0)
+    assert_same(models[0], models[2], rtol=0, atol=0)
+
+
+@pytest.mark.interplay(
+    "several optimizers or models",
+    "DistributedOptimizer",
     "refused",
-    "two that compress and share names would share residuals",
+    "two with a codec that keeps something and the same names: they would share residuals",
 )
 def test_two_optimizers_that_share_names(rank, size):
     if size < 2:

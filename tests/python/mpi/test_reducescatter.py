@@ -160,13 +160,6 @@ def test_what_is_refused_at_submit():
         hvd.grouped_reducescatter([])
 
 
-def test_the_same_name_twice():
-    handle = hvd.reducescatter_async(torch.ones(10), name="twice")
-    with pytest.raises(ValueError, match="Requested to reducescatter .* same name .*twice"):
-        hvd.reducescatter_async(torch.ones(10), name="twice")
-    hvd.synchronize(handle)
-
-
 @pytest.mark.parametrize(("mine", "text"), [
     (lambda rank: torch.ones(17 + (rank == 0), 3), "Mismatched reducescatter tensor shapes"),
     (lambda rank: torch.ones(17, 3, dtype=torch.int32 if rank == 0 else torch.float32), "Mismatched data types"),

@@ -1,5 +1,6 @@
 """Horovod's interface for PyTorch, name by name, default by default: what is there, and what is known to be missing."""
 
+import importlib
 import inspect
 import subprocess
 import sys
@@ -215,3 +216,10 @@ def test_specs_of_codecs():
     assert str(hvd.Compression.onebit()) == "onebit"
     assert str(hvd.Compression.terngrad()) == "terngrad(bits=2)"
     assert str(hvd.Compression.terngrad(bits=8)) == "terngrad(bits=8)"
+
+
+def test_elastic_is_refused_by_name():
+    with pytest.raises(AttributeError, match="not there yet"):
+        _ = hvd.elastic
+    with pytest.raises(ImportError, match="fixed number of ranks"):
+        importlib.import_module("casync.torch.elastic")
