@@ -40,6 +40,7 @@ struct Operation {
   /// The program has joined: the input is zeros, and nothing that is this rank's own changes (residual, codec state).
   bool stands_in = false;
   std::uint64_t step = 0;  ///< how often its name was submitted, this time included
+  Nanoseconds submitted = 0;
 
   Status status = Status::ok;
   bool nonfinite = false;                      ///< the result, or part of what this rank computed for it

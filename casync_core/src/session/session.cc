@@ -17,6 +17,7 @@
 #include "executor/trace.hpp"
 #include "planner/measured_planning.hpp"
 #include "session/checks.hpp"
+#include "session/names.hpp"
 #include "session/nonfinite_log.hpp"
 #include "session/stand_ins.hpp"
 #include "transport/local/local_transport.hpp"
@@ -110,7 +111,7 @@ struct Session::Impl {
     const std::uint32_t registration = define(wanted.name, wanted.signature, wanted.site);
     Operation& operation = stand_ins.add(definitions[registration]);
     operation.optimizer = optimizers[registration];
-    operation.step = ++submits[names[registration]];
+    operation.step = names.count(names_of[registration]);
     executor->submit(registration, &operation);
   }
 
@@ -125,14 +126,9 @@ struct Session::Impl {
     if (Operation* const join = stand_ins.take_join()) join->done.store(true, std::memory_order_release);
   }
 
-  bool outstanding(std::uint32_t name) const {
-    return latest[name] != nullptr && !latest[name]->done.load(std::memory_order_acquire);
-  }
-
   /// What is kept of a gradient is its operation's, as long as there is one. With the mutex.
   void check_kept_is_free(const std::string& name) const {
-    const auto at = name_index.find(name);
-    if (at == name_index.end() || !outstanding(at->second)) return;
+    if (!names.outstanding(name)) return;
     throw InvalidArgument(detail::concat("tensor ", name,
                                          " is outstanding: what is kept of it cannot be changed before that "
                                          "operation is done"));
@@ -161,10 +157,8 @@ struct Session::Impl {
   std::mutex mutex;
   std::deque<Definition> definitions;  // stable addresses
   std::unordered_map<std::string, std::uint32_t> definition_index;
-  std::vector<std::uint32_t> names;  // of the definitions, numbered
-  std::unordered_map<std::string, std::uint32_t> name_index;
-  std::vector<const Operation*> latest;                    // by name: null before, and after it was collected
-  std::vector<std::uint64_t> submits;                      // by name: how many there were
+  std::vector<std::uint32_t> names_of;  // the definitions
+  Names names;
   std::vector<OptimizerTerms> optimizers;                  // of the definitions
   std::unordered_map<std::string, CodecState> set_states;  // without values: what definitions to come must fit
   std::deque<Slot> slots;
@@ -210,13 +204,7 @@ std::uint32_t Session::Impl::define(const std::string& name, const Signature& si
   }
   definitions.push_back({name, signature, hash_text(name)});
   optimizers.emplace_back();
-  const auto next_name = static_cast<std::uint32_t>(latest.size());
-  const auto [at, is_new] = name_index.try_emplace(name, next_name);
-  if (is_new) {
-    latest.push_back(nullptr);
-    submits.push_back(0);
-  }
-  names.push_back(at->second);
+  names_of.push_back(names.number_of(name));
   definition_index.emplace(key, number);
   executor->define(number, {name, 0, signature, site});
   return number;
@@ -247,7 +235,9 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
                                          " on a rank that has joined: submit it before the join, or "
                                          "after the join has returned"));
   }
-  if (impl_->outstanding(impl_->names[registration])) {
+  const Nanoseconds now = impl_->executor->now();
+  const std::uint32_t name = impl_->names_of[registration];
+  if (impl_->names.taken(name, now)) {
     throw InvalidArgument(
         detail::concat("Requested to ", name_of(definition.signature.kind),
                        " a tensor with the same name as another that is outstanding: ", definition.name,
@@ -267,10 +257,10 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   slot.operation->rows = rows;
   slot.operation->splits = std::move(splits);
   slot.operation->optimizer = impl_->optimizers[registration];
-  slot.operation->step = ++impl_->submits[impl_->names[registration]];
+  slot.operation->submitted = now;
+  slot.operation->step = impl_->names.take(name, *slot.operation);
   slot.registration = registration;
   const Handle handle = impl_->handle_of(index);
-  impl_->latest[impl_->names[registration]] = slot.operation.get();
   if (definition.signature.kind == OpKind::join) impl_->has_joined = true;
   impl_->executor->submit(registration, slot.operation.get());
   lock.unlock();
@@ -284,7 +274,12 @@ bool Session::done(Handle handle) const {
 }
 
 bool Session::poll(Handle handle) {
-  if (done(handle)) return true;
+  if (done(handle)) {
+    const std::lock_guard lock(impl_->mutex);
+    const Impl::Slot& slot = impl_->slot_of(handle);
+    impl_->names.release(impl_->names_of[slot.registration], *slot.operation);
+    return true;
+  }
   impl_->executor->poll();
   return false;
 }
@@ -311,11 +306,10 @@ void Session::collect(Handle handle) {
     const std::lock_guard lock(impl_->mutex);
     Impl::Slot& slot = impl_->slot_of(handle);
     CASYNC_CHECK(slot.operation->done.load(std::memory_order_acquire), "an operation is collected before it is done");
+    impl_->names.release(impl_->names_of[slot.registration], *slot.operation);
     operation = std::move(slot.operation);
     nonfinite = impl_->nonfinite_log.text_of(*operation);
     ++slot.generation;
-    const Operation*& latest = impl_->latest[impl_->names[slot.registration]];
-    if (latest == operation.get()) latest = nullptr;
     if (operation->definition->signature.kind == OpKind::join) impl_->has_joined = false;
     impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & kSlotMask));
   }

@@ -55,6 +55,9 @@ class RealExecutor {
   /// Calls `read` while no thread makes progress: a consistent look at the Driver and the Engine.
   void inspect(const std::function<void(Driver&, const Engine&)>& read);
 
+  /// Since the executor was made. Any thread.
+  Nanoseconds now() const;
+
  private:
   struct Item {
     enum class Kind : std::uint8_t { define, submit, abort } kind;
@@ -75,7 +78,6 @@ class RealExecutor {
   void background();
   bool turn();                                // with the role
   Nanoseconds pause(Nanoseconds time) const;  // with the role
-  Nanoseconds now() const;
 
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Transport> transport_;
