@@ -69,8 +69,8 @@ class Session:
         registration: int,
         input: int,
         output: int,
-        rows: int,
-        wake: bool,
+        rows: int = 0,
+        wake: bool = True,
         splits: Sequence[int] = ...,
     ) -> int: ...
     def poll(self, handle: int) -> bool: ...

@@ -176,7 +176,7 @@ void bind_session(py::module_& module) {
             return session.submit(registration, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
                                   rows, wake);
           },
-          "registration"_a, "input"_a, "output"_a, "rows"_a, "wake"_a)
+          "registration"_a, "input"_a, "output"_a, "rows"_a = 0, "wake"_a = true)
       .def(
           "submit",
           [](Session& session, std::uint32_t registration, std::uintptr_t input, std::uintptr_t output,
