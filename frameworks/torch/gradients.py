@@ -83,7 +83,7 @@ class Gradients:
         self.momentum: Momentum | None = None
         if self.is_distributed and settings.takes_momentum:
             self.momentum = Momentum(optimizer, settings.momentum)
-        self._claim = state.Claim() if settings.compresses else None
+        self._claim = state.Claim() if settings.keeps_something else None
         self._groups = Groups(settings.groups)
 
     def session(self) -> Session:

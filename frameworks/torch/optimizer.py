@@ -180,7 +180,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         shared = super().state_dict()
         if self._gradients.momentum is not None:
             shared = self._gradients.momentum.restored(shared)
-        if not (self._gradients.is_distributed and self._casync.compresses):
+        if not (self._gradients.is_distributed and self._casync.keeps_something):
             return shared
         if self._gradients.is_under_way:
             raise AssertionError("optimizer.state_dict() was called after loss.backward() but before optimizer.step()")
@@ -192,7 +192,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         warning.
         """
         self.load_shared_state_dict({key: value for key, value in state_dict.items() if key != state.STATE_KEY})
-        if self._gradients.is_distributed and self._casync.compresses:
+        if self._gradients.is_distributed and self._casync.keeps_something:
             own = state_dict.get(state.STATE_KEY)
             if own is not None:
                 own = state.converted(own, torch.Tensor.numpy)

@@ -50,7 +50,7 @@ class Settings:
         return any(adaptor.takes_momentum(codec) for _, codec in self.rules.pairs)
 
     @property
-    def compresses(self) -> bool:
+    def keeps_something(self) -> bool:
         """Whether something is kept under the names of parameters: residuals, state, or the steps that random numbers
         hang on. Casts keep nothing.
         """

@@ -70,9 +70,9 @@ class Session {
 
   /// Submits; never blocks. The memory stays alive and untouched (input) until the handle is done; input and output may
   /// be one but for a reducescatter, whose output is this rank's rows alone. `rows` is this rank's, for an allgather;
-  /// `splits` its rows for each rank, for an alltoall. Throws InvalidArgument if an
-  /// operation of the same name is not done yet, or was submitted just before and neither polled nor waited for. `wake`
-  /// false: the caller waits at once. Any thread.
+  /// `splits` its rows for each rank, for an alltoall. Throws InvalidArgument if an operation
+  /// of the same name is not done yet, or was submitted just before and neither polled nor waited for. `wake` false:
+  /// the caller waits at once. Any thread.
   Handle submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows = 0, bool wake = true,
                 std::vector<std::int64_t> splits = {});
 

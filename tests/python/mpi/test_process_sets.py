@@ -1,6 +1,5 @@
 """Process sets: how ranks agree on them, and operations among some of the ranks against what is computed here."""
 
-
 import casync.torch as hvd
 import numpy as np
 import pytest
