@@ -20,6 +20,8 @@ constexpr Nanoseconds kMillisecond = 1'000'000;
 constexpr Nanoseconds kDrainTime = 1'000 * kMillisecond;  // for what is under way at a shutdown
 constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;  // for its last messages
 constexpr Nanoseconds kParked = 20 * kMillisecond;        // between looks at what nobody announces
+constexpr Nanoseconds kSilence = 5 * kMillisecond;        // likewise, of what a peer on another host may have sent
+constexpr Nanoseconds kRung = 50 * kMillisecond;          // where all peers ring: in case one of them cannot
 constexpr Nanoseconds kForever = std::numeric_limits<Nanoseconds>::max();
 constexpr int kYields = 20;  // polls with a yield between them before the first sleep
 
@@ -49,11 +51,6 @@ Nanoseconds RealExecutor::now() const { return steady() - start_; }
 void RealExecutor::push(Item item) {
   const std::lock_guard lock(inbox_mutex_);
   inbox_.push_back(std::move(item));
-}
-
-bool RealExecutor::has_mail() {
-  const std::lock_guard lock(inbox_mutex_);
-  return !inbox_.empty();
 }
 
 /// Wakes whoever sleeps in the transport, which a shutdown has not closed as long as the mutex is held.
@@ -149,7 +146,6 @@ bool RealExecutor::turn() {
   workers_.collect(finished_);
   for (auto& [job, error] : finished_) driver_.finished(std::move(job), std::move(error));
   const bool busy = driver_.turn(now());
-  outstanding_.store(engine_->outstanding());
   const bool news = busy || !taken_.empty() || !finished_.empty();
   if (news) last_news_ = now();
   return news;
@@ -160,7 +156,7 @@ Nanoseconds RealExecutor::pause(Nanoseconds time) const {
   if (engine_->waits_for_time()) return 200 * kMicrosecond;
   if (!engine_->outstanding()) return transport_->wakes() ? 100 * kMillisecond : kParked;
   if (transport_->moving()) return transport_->wakes() ? 50 * kMicrosecond : 100 * kMicrosecond;
-  return std::clamp((time - last_news_) / 20, 20 * kMicrosecond, 5 * kMillisecond);
+  return std::clamp((time - last_news_) / 20, 20 * kMicrosecond, transport_->wakes() ? kRung : kSilence);
 }
 
 bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
@@ -191,12 +187,16 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
       }
     }
   }
-  waiters_.fetch_sub(1);
   // Most often the caller waits for the next operation at once.
-  const Nanoseconds rest = now() + Intake::kRest;
-  rests_until_ = rest;
-  if (outstanding_.load() || has_mail()) rouse(rest);
+  hand_back(now() + Intake::kRest);
   return done();
+}
+
+/// The caller, one of `waiters_`, leaves progress to the background thread, which rests until `time`.
+void RealExecutor::hand_back(Nanoseconds time) {
+  waiters_.fetch_sub(1);
+  rests_until_ = time;
+  rouse(time);
 }
 
 /// Of the background thread: sleeps as long as other threads make progress. Returns whether they did.
@@ -207,7 +207,7 @@ bool RealExecutor::park() {
   const Nanoseconds rest = rests_until_.load();
   const bool others = waiters_.load() > 0 || rest > time;
   if (others) {
-    const Nanoseconds until = rest > time ? rest : time + (outstanding_.load() ? Intake::kRest : kParked);
+    const Nanoseconds until = rest > time ? rest : time + kParked;
     sleeps_until_ = until;
     parking_.wait_for(parked, std::chrono::nanoseconds(until - time), [this] { return roused_ || stop_; });
   }
@@ -236,7 +236,7 @@ void RealExecutor::inspect(const std::function<void(Driver&, const Engine&)>& re
     const std::lock_guard role(role_);
     read(driver_, *engine_);
   }
-  waiters_.fetch_sub(1);
+  hand_back(now());
 }
 
 void RealExecutor::shutdown() {

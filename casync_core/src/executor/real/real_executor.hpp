@@ -69,11 +69,11 @@ class RealExecutor {
   };
   void push(Item item);
   void ring();
-  bool has_mail();
   void rouse();
   void rouse(Nanoseconds time);
   bool small(const Operation& operation) const;
   void finish(Operation& operation);
+  void hand_back(Nanoseconds time);
   bool park();
   void background();
   bool turn();                                // with the role
@@ -99,7 +99,6 @@ class RealExecutor {
   std::atomic<Nanoseconds> rests_until_{0};   // the background thread, because another one makes progress
   std::atomic<int> large_{0};                 // outstanding operations that are not small
   std::atomic<int> waiters_{0};
-  std::atomic<bool> outstanding_{false};  // as of the last turn
   std::atomic<bool> stop_{false};
   std::mutex parking_mutex_;
   bool roused_ = false;              // with the mutex
