@@ -23,6 +23,7 @@ from casync.errors import NotAvailableError
 __all__ = ["LONGEST_UNIT", "emit_quantiser", "is_quantiser"]
 
 LONGEST_UNIT = 4096
+_PAGES = 4 * 1024  # elements in the pages that are read side by side
 _COORDINATES = 128  # that one call of the random generator serves
 _CODES = {"u1": 1, "u2": 2, "u4": 4, "u8": 8}
 
@@ -89,6 +90,7 @@ class _Emitter:
         (self._codes,) = [action.value for action in actions if isinstance(action, Pack)]
         self._sums = [action for action in actions if isinstance(action, Reduce) and action.float_sum]
         inside = [value for step in self._passes for value in elements_inside(step.reads)]
+        self._longest = _longest(codec)
         unit = codec.properties.unit
         aligned = isinstance(unit, typed.Constant) and unit.value % _COORDINATES == 0
         if not aligned and any(value.op == "stochastic_floor" for value in inside):
@@ -244,12 +246,20 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         return [*lines, f"check.see({name});"] if first and not self._seen_in_sums else lines
 
     def _loop(self, number: int, reductions: list[Reduction]) -> list[str]:
-        """Block by block of the fixed tree. The first time memory is read it may be four pages side by side."""
+        """Block by block of the fixed tree. The first time memory is read it may be four pages side by side, in a unit
+        that has as many."""
         clear = [line for reduction in reductions for line in reduction.clear()]
         fold_all = [line for reduction in reductions for line in reduction.fold(several=True)]
         fold_one = [line for reduction in reductions for line in reduction.fold()]
         lines = ["{", "  std::int64_t block = 0;"]
-        if number == 0:
+        fetch: list[str] = []
+        if number == 0 and self._longest < _PAGES:
+            lines.append("  const std::int64_t ahead = pages_side_by_side() ? kOneStream : 0;")
+            fetch = [
+                "      fetch_ahead(accumulated + i, ahead);",
+                "      if constexpr (kFeedback) fetch_ahead(residual + i, ahead);",
+            ]
+        elif number == 0:
             lines += [
                 "  if (pages_side_by_side()) {",
                 "    for (; block + 4 * kPage <= n; block += 4 * kPage) {",
@@ -272,7 +282,10 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
             "    const std::int64_t end = block + kPage < n ? block + kPage : n;",
             *(f"    {line}" for line in (line for reduction in reductions for line in reduction.clear_one())),
             "    std::int64_t i = block;",
-            f"    for (; i + 16 <= end; i += 16) step{number}(i, 16, 0);",
+            "    for (; i + 16 <= end; i += 16) {",
+            *fetch,
+            f"      step{number}(i, 16, 0);",
+            "    }",
             f"    if (i < end) step{number}(i, end - i, 0);",
             *(f"    {line}" for line in fold_one),
             "  }",

@@ -79,7 +79,8 @@ class Rounds final : public Generated<Codec> {
     if (segment.residual == nullptr || !last || encoded.nonfinite || !finite(segment.previous)) return;
     Facts alone = facts;
     alone.world = 1;
-    decode(segment, alone, segment.payload.first(segment.payload_bytes), segment.residual, Into::lose, false, values);
+    decode(segment, alone, segment.payload.first(segment.payload_bytes), segment.residual, Into::lose,
+           {.accumulated = values});
   }
 
   /// The payloads reduced in order: into a payload, or decoded.
@@ -116,23 +117,22 @@ class Rounds final : public Generated<Codec> {
     const Facts facts = facts_of(instance_, segment);
     const bool in_place = segment.dtype == DType::float32 && segment.mid == 1.0F && segment.post == 1.0F;
     float* const values = in_place ? static_cast<float*>(segment.raw_out) : scratch.values_for(facts.n);
-    decode(segment, facts, payload, values, Into::set, finite(payload) && finite(segment.previous));
+    decode(segment, facts, payload, values, Into::set,
+           {.keep = finite(payload) && finite(segment.previous), .nonfinite = &segment.nonfinite});
+    if (in_place) return;
     const auto store = kernels().store_raw[static_cast<std::size_t>(segment.dtype)];
-    segment.nonfinite |= in_place ? !finite(std::as_bytes(std::span(values, static_cast<std::size_t>(facts.n))))
-                                  : store(values, segment.mid, segment.post, segment.raw_out, facts.n, false);
+    segment.nonfinite |= store(values, segment.mid, segment.post, segment.raw_out, facts.n, false);
   }
 
   void decode(const Segment& segment, const Facts& facts, std::span<const std::byte> payload, float* out, Into into,
-              bool keep, const float* accumulated = nullptr) const {
-    const DecodeJob job{.facts = facts,
-                        .payload = payload.data(),
-                        .payload_end = payload.data() + payload.size(),
-                        .received = received(segment),
-                        .scratch = UnitScratch::of_thread().arrays_for(instance_.kernels().scratch_bytes(facts)),
-                        .out = out,
-                        .accumulated = accumulated,
-                        .divisor = segment.mid,
-                        .keep = keep};
+              DecodeJob job) const {
+    job.facts = facts;
+    job.payload = payload.data();
+    job.payload_end = payload.data() + payload.size();
+    job.received = received(segment);
+    job.scratch = UnitScratch::of_thread().arrays_for(instance_.kernels().scratch_bytes(facts));
+    job.out = out;
+    job.divisor = segment.mid;
     const std::int64_t used = instance_.kernels().decode_unit(job, into);
     if (used != static_cast<std::int64_t>(payload.size()))
       throw_corrupt(info_, segment, payload.size(), static_cast<std::size_t>(std::max<std::int64_t>(used, 0)));

@@ -82,7 +82,7 @@ struct EncodedUnit {
 
 /// What decodes one unit. With `keep` states that decode assigns are assigned.
 struct DecodeJob {
-  Facts facts;
+  Facts facts = {};
   const std::byte* payload = nullptr;
   const std::byte* payload_end = nullptr;  ///< of all that follows, not of the unit alone
   const float* received = nullptr;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "codec/cpu/kernels/simd.hpp"
 
 /// The product of two matrices in float32, of which one is a gradient and the other has few columns: the gradient is
@@ -24,9 +26,10 @@ constexpr std::int64_t kTreeBlock = 1024;
 constexpr std::int64_t kRun = 128;
 /// Columns from which on a vector holds neighbours of a row of the product, not of the inner side.
 constexpr std::int64_t kWide = 64;
-/// Columns whose sums fit into the first-level cache for a few columns of the other side.
+/// Columns of which as many rows fit into the first-level cache as are met together.
 constexpr std::int64_t kTile = 1024;
-/// Rows of the gradient that are read side by side, so that what they meet of the other side stays in the cache.
+/// Rows of the gradient that are read side by side where they meet the same of the other side. The rows are streams for
+/// the processor's prefetchers, so they are read for as long as possible before others are.
 constexpr std::int64_t kPanel = 8;
 
 // As many sums as there are registers for: rows, or vectors of one row, times columns of the other side.
@@ -52,49 +55,33 @@ CASYNC_INLINE std::int64_t tile_width(const Matrix& b) {
   return width < all ? width : all;
 }
 
+/// Elements of a row of the gradient that are multiplied with `columns` of the other side before the next rows are: of
+/// a few columns whole rows, as long as the sums fit into the second-level cache.
+CASYNC_INLINE std::int64_t sums_width(std::int64_t columns) {
+  const std::int64_t fit = 16 * kTile / columns / 16 * 16;
+  return fit < kTile ? kTile : fit;
+}
+CASYNC_INLINE std::int64_t sums_of(std::int64_t columns) { return columns * sums_width(columns); }
+
 /// What matmul and matmul_into need, in elements, and below what computed_matmul does.
 CASYNC_INLINE std::int64_t matmul_scratch(const Matrix& a, const Matrix& b) {
   if (!a.transposed && b.cols >= kWide) return b.rows * tile_width(b);
   if (!a.transposed) return kPanel * kWide + (b.transposed ? 0 : b.cols * whole_vectors(b.rows));
   const std::int64_t copy = b.transposed ? b.rows * b.cols : 0;
-  return copy + (a.rows <= b.cols ? a.rows * kTile : b.cols * (kTile + a.rows));
+  return copy + (a.rows <= b.cols ? sums_of(a.rows) : sums_of(b.cols) + b.cols * a.rows);
 }
 CASYNC_INLINE std::int64_t computed_matmul_scratch(const Matrix& a, const Matrix& b) {
   const std::int64_t copy = a.transposed == b.transposed ? b.cols * whole_vectors(b.rows) : 0;
-  return kPanel * kTile + copy + (a.transposed ? b.cols * (kTile + a.rows) : 0);
+  return copy + (a.transposed ? sums_of(b.cols) + b.cols * a.rows : 0);
 }
 
-/// Rows of a matrix, `stride` apart.
-struct Piece {
-  const float* values;
-  std::int64_t stride;
-};
-
-/// A matrix, row after row as it lies in memory, that is read in pieces of up to kPanel rows and kTile columns, each
-/// once: one that is there.
+/// A gradient that is there: up to sixteen elements from `i` on, in the order of memory. One that is computed is a
+/// function of the same form.
 struct Stored {
   const float* values;
-  std::int64_t cols;
 
-  Piece piece(std::int64_t row, std::int64_t /*rows*/, std::int64_t col, std::int64_t /*cols*/) const {
-    return {values + row * cols + col, cols};
-  }
-};
-/// One of which `at(i, count)` gives up to sixteen elements from `i` on. `room` is for a piece.
-template <typename At>
-struct Computed {
-  const At& at;
-  std::int64_t cols;
-  float* room;
-
-  Piece piece(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t count) const {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const std::int64_t first = (row + r) * cols + col;
-      std::int64_t i = 0;
-      for (; i + 16 <= count; i += 16) store(room + r * kTile + i, at(first + i, 16));
-      if (i < count) store_first(room + r * kTile + i, at(first + i, count - i), count - i);
-    }
-    return {room, kTile};
+  CASYNC_INLINE F32x16 operator()(std::int64_t i, std::int64_t count) const {
+    return count == 16 ? load(values + i) : load_first(values + i, count);
   }
 };
 
@@ -106,22 +93,23 @@ inline void transpose(const float* from, std::int64_t rows, std::int64_t cols, f
         for (std::int64_t r = r0; r < r0 + 16 && r < rows; ++r) to[c * stride + r] = from[r * cols + c];
 }
 
-/// One block of the tree, for some rows of the left side and some columns of the right one, which lie `b_stride` apart.
-template <int kRows, int kColumns>
-CASYNC_INLINE void products(const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride,
-                            std::int64_t n, bool first, float* out, std::int64_t out_stride) {
+/// One block of the tree, of n elements, for some rows of the left side, `stride` apart from element `at` on, and some
+/// columns of the right one, which lie `b_stride` apart.
+template <int kRows, int kColumns, typename Left>
+CASYNC_INLINE void products(const Left& left, std::int64_t at, std::int64_t stride, const float* b,
+                            std::int64_t b_stride, std::int64_t n, bool first, float* out, std::int64_t out_stride) {
   F32x16 sum[kRows][kColumns]{};
-  const auto step = [&](std::int64_t i, const auto& read) __attribute__((always_inline)) {
+  const auto step = [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {
     F32x16 row[kRows];
-    for (int r = 0; r < kRows; ++r) row[r] = read(a + r * a_stride + i);
+    for (int r = 0; r < kRows; ++r) row[r] = left(at + r * stride + i, count);
     for (int c = 0; c < kColumns; ++c) {
-      const F32x16 column = read(b + c * b_stride + i);
+      const F32x16 column = Stored{b}(c * b_stride + i, count);
       for (int r = 0; r < kRows; ++r) sum[r][c] = sum[r][c] + row[r] * column;
     }
   };
   std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16) step(i, [](const float* from) __attribute__((always_inline)) { return load(from); });
-  if (i < n) step(i, [&](const float* from) __attribute__((always_inline)) { return load_first(from, n - i); });
+  for (; i + 16 <= n; i += 16) step(i, 16);
+  if (i < n) step(i, n - i);
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kColumns; ++c) {
       float& value = out[r * out_stride + c];
@@ -132,36 +120,39 @@ CASYNC_INLINE void products(const float* a, std::int64_t a_stride, const float* 
 }
 
 /// Few columns on the right: `b` holds them as rows, `b_stride` apart.
-template <int kRows>
-CASYNC_INLINE void products_of_rows(const Piece& a, std::int64_t row, std::int64_t n, const float* b,
-                                    std::int64_t b_stride, std::int64_t columns, bool first, float* out) {
-  const float* const left = a.values + row * a.stride;
-  float* const to = out + row * columns;
+template <int kRows, typename Left>
+CASYNC_INLINE void products_of_rows(const Left& left, std::int64_t at, std::int64_t stride, std::int64_t n,
+                                    const float* b, std::int64_t b_stride, std::int64_t columns, bool first,
+                                    float* out) {
   std::int64_t c = 0;
   for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
-    products<kRows, kColumnsAtOnce>(left, a.stride, b + c * b_stride, b_stride, n, first, to + c, columns);
-  for (; c < columns; ++c) products<kRows, 1>(left, a.stride, b + c * b_stride, b_stride, n, first, to + c, columns);
+    products<kRows, kColumnsAtOnce>(left, at, stride, b + c * b_stride, b_stride, n, first, out + c, columns);
+  for (; c < columns; ++c) products<kRows, 1>(left, at, stride, b + c * b_stride, b_stride, n, first, out + c, columns);
 }
 
 /// `rows` rows of the product, from row `panel` on.
 template <typename Left>
-CASYNC_INLINE void panel_of_narrow(const Left& a, std::int64_t inner, std::int64_t panel, std::int64_t rows,
+CASYNC_INLINE void panel_of_narrow(const Left& left, std::int64_t inner, std::int64_t panel, std::int64_t rows,
                                    const float* b, std::int64_t b_stride, std::int64_t columns, float* out) {
   for (std::int64_t from = 0; from < inner; from += kTreeBlock) {
     const std::int64_t n = inner - from < kTreeBlock ? inner - from : kTreeBlock;
-    const Piece piece = a.piece(panel, rows, from, n);
+    const std::int64_t at = panel * inner + from;
     std::int64_t row = 0;
     for (; row + kRowsAtOnce <= rows; row += kRowsAtOnce)
-      products_of_rows<kRowsAtOnce>(piece, row, n, b + from, b_stride, columns, from == 0, out);
-    for (; row < rows; ++row) products_of_rows<1>(piece, row, n, b + from, b_stride, columns, from == 0, out);
+      products_of_rows<kRowsAtOnce>(left, at + row * inner, inner, n, b + from, b_stride, columns, from == 0,
+                                    out + row * columns);
+    for (; row < rows; ++row)
+      products_of_rows<1>(left, at + row * inner, inner, n, b + from, b_stride, columns, from == 0,
+                          out + row * columns);
   }
 }
 
 template <typename Left>
-inline void matmul_narrow(const Left& a, std::int64_t rows, std::int64_t inner, const float* b, std::int64_t b_stride,
-                          std::int64_t columns, float* out) {
-  for (std::int64_t panel = 0; panel < rows; panel += kPanel)
-    panel_of_narrow(a, inner, panel, rows - panel < kPanel ? rows - panel : kPanel, b, b_stride, columns,
+inline void matmul_narrow(const Left& left, std::int64_t rows, std::int64_t inner, const float* b,
+                          std::int64_t b_stride, std::int64_t columns, float* out) {
+  const std::int64_t side_by_side = columns > kColumnsAtOnce ? kPanel : kRowsAtOnce;
+  for (std::int64_t panel = 0; panel < rows; panel += side_by_side)
+    panel_of_narrow(left, inner, panel, rows - panel < side_by_side ? rows - panel : side_by_side, b, b_stride, columns,
                     out + panel * columns);
 }
 
@@ -188,10 +179,11 @@ CASYNC_INLINE void folded(const float* a, std::int64_t a_stride, std::int64_t n,
 }
 
 /// kRows rows of a tile of the product, `count` elements of each, the first of which is `first`; `b` has whole vectors.
-template <int kRows, typename Sink>
-CASYNC_INLINE void rows_of_tile(const float* a, std::int64_t inner, const float* b, std::int64_t width,
-                                std::int64_t count, std::int64_t first, std::int64_t columns, const Sink& sink) {
-  for (std::int64_t c = 0; c < count; c += 16) {
+/// `Inner` is an integer, or a constant where there is so little to compute that counting would cost as much.
+template <int kRows, typename Inner, typename Sink>
+CASYNC_INLINE void rows_of_tile(const float* a, Inner inner, const float* b, std::int64_t width, std::int64_t count,
+                                std::int64_t first, std::int64_t columns, const Sink& sink) {
+  const auto step = [&](std::int64_t c, std::int64_t lanes) __attribute__((always_inline)) {
     F32x16 sum[kRows]{};  // adding to 0 makes +0 of -0, as beginning with it does
     for (std::int64_t from = 0; from < inner; from += kTreeBlock) {
       const std::int64_t n = inner - from < kTreeBlock ? inner - from : kTreeBlock;
@@ -199,8 +191,21 @@ CASYNC_INLINE void rows_of_tile(const float* a, std::int64_t inner, const float*
       folded<1>(a + from, inner, n, 0, b + from * width + c, width, block);
       for (int r = 0; r < kRows; ++r) sum[r] = sum[r] + block[r];
     }
-    for (int r = 0; r < kRows; ++r) sink(first + r * columns + c, count - c < 16 ? count - c : 16, sum[r]);
-  }
+    for (int r = 0; r < kRows; ++r) sink(first + r * columns + c, lanes, sum[r]);
+  };
+  std::int64_t c = 0;
+  for (; c + 16 <= count; c += 16) step(c, 16);
+  if (c < count) step(c, count - c);
+}
+
+template <typename Inner, typename Sink>
+inline void all_rows_of_tile(const Matrix& a, Inner inner, const float* b, std::int64_t width, std::int64_t count,
+                             std::int64_t tile, std::int64_t columns, const Sink& sink) {
+  std::int64_t row = 0;
+  for (; row + 2 <= a.rows; row += 2)
+    rows_of_tile<2>(a.values + row * a.cols, inner, b, width, count, row * columns + tile, columns, sink);
+  if (row < a.rows)
+    rows_of_tile<1>(a.values + row * a.cols, inner, b, width, count, row * columns + tile, columns, sink);
 }
 
 /// Many columns on the right: a tile of them is copied together, where it stays in the cache for all rows.
@@ -216,69 +221,82 @@ inline void matmul_wide(const Matrix& a, const Matrix& b, float* copy, const Sin
       for (std::int64_t i = 0; i < b.rows; ++i)
         __builtin_memcpy(copy + i * width, b.values + i * b.cols + tile,
                          static_cast<std::size_t>(count) * sizeof(float));
-    std::int64_t row = 0;
-    for (; row + 2 <= a.rows; row += 2)
-      rows_of_tile<2>(a.values + row * a.cols, a.cols, copy, width, count, row * b.cols + tile, b.cols, sink);
-    if (row < a.rows)
-      rows_of_tile<1>(a.values + row * a.cols, a.cols, copy, width, count, row * b.cols + tile, b.cols, sink);
+    const auto rows = [&](auto inner) { all_rows_of_tile(a, inner, copy, width, count, tile, b.cols, sink); };
+    switch (a.cols) {
+      case 1:
+        rows(std::integral_constant<std::int64_t, 1>());
+        break;
+      case 2:
+        rows(std::integral_constant<std::int64_t, 2>());
+        break;
+      case 4:
+        rows(std::integral_constant<std::int64_t, 4>());
+        break;
+      case 8:
+        rows(std::integral_constant<std::int64_t, 8>());
+        break;
+      default:
+        rows(a.cols);
+    }
   }
 }
 
-/// Adds `rows` rows of the wide side, times as many elements of kColumns columns of the narrow one, to the sums.
-template <int kColumns, int kVectors, typename Read>
-CASYNC_INLINE void add_rows(const float* wide, std::int64_t width, const float* narrow, std::int64_t columns,
-                            std::int64_t rows, bool first, float* sums, const Read& read) {
+/// Adds `rows` rows of the wide side, each `width` long, from element `at` on, times as many elements of kColumns
+/// columns of the narrow one, to the sums, which are `apart` for each column.
+template <int kColumns, int kVectors, typename Wide>
+CASYNC_INLINE void add_rows(const Wide& wide, std::int64_t at, std::int64_t width, std::int64_t count,
+                            const float* narrow, std::int64_t columns, std::int64_t rows, bool first, float* sums,
+                            std::int64_t apart) {
   F32x16 sum[kColumns][kVectors];
   for (int c = 0; c < kColumns; ++c)
-    for (int v = 0; v < kVectors; ++v) sum[c][v] = first ? F32x16{} : load(sums + c * kTile + 16 * v);
+    for (int v = 0; v < kVectors; ++v) sum[c][v] = first ? F32x16{} : load(sums + c * apart + 16 * v);
   for (std::int64_t row = 0; row < rows; ++row) {
     F32x16 value[kVectors];
-    for (int v = 0; v < kVectors; ++v) value[v] = read(wide + row * width + 16 * v);
+    for (int v = 0; v < kVectors; ++v) value[v] = wide(at + row * width + 16 * v, count);
     for (int c = 0; c < kColumns; ++c) {
       const F32x16 factor = splat(narrow[row * columns + c]);
       for (int v = 0; v < kVectors; ++v) sum[c][v] = sum[c][v] + value[v] * factor;
     }
   }
   for (int c = 0; c < kColumns; ++c)
-    for (int v = 0; v < kVectors; ++v) store(sums + c * kTile + 16 * v, sum[c][v]);
+    for (int v = 0; v < kVectors; ++v) store(sums + c * apart + 16 * v, sum[c][v]);
 }
 
 /// out[c][i] = the sum over rows of wide[row][i] * narrow[row][c], in runs.
-template <int kColumns>
-CASYNC_INLINE void add_panel(const float* wide, std::int64_t width, std::int64_t count, const float* narrow,
-                             std::int64_t columns, std::int64_t rows, bool first, float* sums) {
-  const auto whole = [](const float* from) __attribute__((always_inline)) { return load(from); };
+template <int kColumns, typename Wide>
+CASYNC_INLINE void add_panel(const Wide& wide, std::int64_t at, std::int64_t width, std::int64_t count,
+                             const float* narrow, std::int64_t columns, std::int64_t rows, bool first, float* sums,
+                             std::int64_t apart) {
   std::int64_t i = 0;
   for (; i + 16 * kRowsAtOnce <= count; i += 16 * kRowsAtOnce)
-    add_rows<kColumns, kRowsAtOnce>(wide + i, width, narrow, columns, rows, first, sums + i, whole);
+    add_rows<kColumns, kRowsAtOnce>(wide, at + i, width, 16, narrow, columns, rows, first, sums + i, apart);
   for (; i + 16 <= count; i += 16)
-    add_rows<kColumns, 1>(wide + i, width, narrow, columns, rows, first, sums + i, whole);
-  if (i < count)
-    add_rows<kColumns, 1>(wide + i, width, narrow, columns, rows, first, sums + i,
-                          [&](const float* from)
-                              __attribute__((always_inline)) { return load_first(from, count - i); });
+    add_rows<kColumns, 1>(wide, at + i, width, 16, narrow, columns, rows, first, sums + i, apart);
+  if (i < count) add_rows<kColumns, 1>(wide, at + i, width, count - i, narrow, columns, rows, first, sums + i, apart);
 }
 
 template <typename Wide>
 inline void matmul_of_columns(const Wide& wide, std::int64_t width, const float* narrow, std::int64_t columns,
                               std::int64_t rows, float* out, float* sums) {
-  for (std::int64_t tile = 0; tile < width; tile += kTile) {
-    const std::int64_t count = width - tile < kTile ? width - tile : kTile;
+  const std::int64_t most = sums_width(columns);
+  for (std::int64_t tile = 0; tile < width; tile += most) {
+    const std::int64_t count = width - tile < most ? width - tile : most;
     for (std::int64_t run = 0; run < rows; run += kRun) {
       const std::int64_t run_end = rows - run < kRun ? rows : run + kRun;
       for (std::int64_t row = run; row < run_end; row += kPanel) {
         const std::int64_t panel = run_end - row < kPanel ? run_end - row : kPanel;
-        const auto [from, stride] = wide.piece(row, panel, tile, count);
+        const std::int64_t at = row * width + tile;
         std::int64_t c = 0;
         for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
-          add_panel<kColumnsAtOnce>(from, stride, count, narrow + row * columns + c, columns, panel, row == run,
-                                    sums + c * kTile);
+          add_panel<kColumnsAtOnce>(wide, at, width, count, narrow + row * columns + c, columns, panel, row == run,
+                                    sums + c * most, most);
         for (; c < columns; ++c)
-          add_panel<1>(from, stride, count, narrow + row * columns + c, columns, panel, row == run, sums + c * kTile);
+          add_panel<1>(wide, at, width, count, narrow + row * columns + c, columns, panel, row == run, sums + c * most,
+                       most);
       }
       for (std::int64_t c = 0; c < columns; ++c) {
         float* const to = out + c * width + tile;
-        const float* const sum = sums + c * kTile;
+        const float* const sum = sums + c * most;
         for (std::int64_t i = 0; i < count; ++i) to[i] = run == 0 ? sum[i] : to[i] + sum[i];
       }
     }
@@ -298,7 +316,7 @@ inline void matmul_into(const Matrix& a, const Matrix& b, float* scratch, const 
   }
   for (std::int64_t row = 0; row < a.rows; row += kPanel) {
     const std::int64_t rows = a.rows - row < kPanel ? a.rows - row : kPanel;
-    panel_of_narrow(Stored{a.values, a.cols}, a.cols, row, rows, right, stride, b.cols, panel);
+    panel_of_narrow(Stored{a.values}, a.cols, row, rows, right, stride, b.cols, panel);
     for (std::int64_t i = 0; i < rows * b.cols; i += 16) {
       const std::int64_t count = rows * b.cols - i < 16 ? rows * b.cols - i : 16;
       sink(row * b.cols + i, count, load_first(panel + i, count));
@@ -310,7 +328,7 @@ inline void matmul_into(const Matrix& a, const Matrix& b, float* scratch, const 
 /// to 64 bytes.
 inline void matmul(const Matrix& a, const Matrix& b, float* out, float* scratch) {
   if (!a.transposed && b.cols < kWide) {
-    const Stored left{a.values, a.cols};
+    const Stored left{a.values};
     if (b.transposed) return matmul_narrow(left, a.rows, a.cols, b.values, b.rows, b.cols, out);
     const std::int64_t stride = whole_vectors(b.rows);
     transpose(b.values, b.rows, b.cols, scratch, stride);
@@ -328,17 +346,16 @@ inline void matmul(const Matrix& a, const Matrix& b, float* out, float* scratch)
     right = scratch;
     scratch += b.rows * b.cols;
   }
-  if (a.rows <= b.cols) return matmul_of_columns(Stored{right, b.cols}, b.cols, a.values, a.rows, a.cols, out, scratch);
-  float* const columns = scratch + b.cols * kTile;
-  matmul_of_columns(Stored{a.values, a.rows}, a.rows, right, b.cols, a.cols, columns, scratch);
+  if (a.rows <= b.cols) return matmul_of_columns(Stored{right}, b.cols, a.values, a.rows, a.cols, out, scratch);
+  float* const columns = scratch + sums_of(b.cols);
+  matmul_of_columns(Stored{a.values}, a.rows, right, b.cols, a.cols, columns, scratch);
   transpose(columns, b.cols, a.rows, out, b.cols);
 }
 
-/// The same of a left side that is nowhere: `at` gives its elements in the order of memory, a.values is not read.
+/// The same of a left side that is nowhere: `at(i, count)` gives up to sixteen elements from `i` on in the order of
+/// memory, more than once if the right side has many columns; a.values is not read.
 template <typename At>
 inline void computed_matmul(const Matrix& a, const At& at, const Matrix& b, float* out, float* scratch) {
-  const Computed<At> left{at, a.transposed ? a.rows : a.cols, scratch};
-  scratch += kPanel * kTile;
   const float* right = b.values;
   std::int64_t stride = a.transposed ? b.cols : b.rows;
   if (a.transposed == b.transposed) {
@@ -351,9 +368,9 @@ inline void computed_matmul(const Matrix& a, const At& at, const Matrix& b, floa
     right = scratch;
     scratch += b.cols * whole_vectors(b.rows);
   }
-  if (!a.transposed) return matmul_narrow(left, a.rows, a.cols, right, stride, b.cols, out);
-  float* const columns = scratch + b.cols * kTile;
-  matmul_of_columns(left, a.rows, right, b.cols, a.cols, columns, scratch);
+  if (!a.transposed) return matmul_narrow(at, a.rows, a.cols, right, stride, b.cols, out);
+  float* const columns = scratch + sums_of(b.cols);
+  matmul_of_columns(at, a.rows, right, b.cols, a.cols, columns, scratch);
   transpose(columns, b.cols, a.rows, out, b.cols);
 }
 

@@ -14,7 +14,7 @@ namespace {
 CASYNC_INLINE float inner_product(const float* a, const float* b, std::int64_t n) {
   float sum = 0;
   for (std::int64_t from = 0; from < n; from += kTreeBlock)
-    products<1, 1>(a + from, 0, b + from, 0, n - from < kTreeBlock ? n - from : kTreeBlock, from == 0, &sum, 0);
+    products<1, 1>(Stored{a}, from, 0, b + from, 0, n - from < kTreeBlock ? n - from : kTreeBlock, from == 0, &sum, 0);
   return sum;
 }
 
