@@ -104,7 +104,9 @@ void put(Bytes& out, const Refuse& message) {
 void put(Bytes& out, const StandIn& message) {
   ByteWriter writer = begin(out, ControlKind::stand_in);
   writer.put(message.refused);
-  put_definition(out, {message.name, message.sequence, message.signature, {}});
+  writer.put_text(message.name);
+  writer.put(message.sequence);
+  put(out, message.signature);
 }
 void put(Bytes& out, const Links& message) {
   begin(out, ControlKind::links);
@@ -161,8 +163,12 @@ StandIn get_stand_in(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::stand_in);
   const auto refused = reader.get<std::uint8_t>();
   if (refused > 1) throw CorruptPayload("a stand-in that is neither wanted nor refused");
-  Request definition = get_definition(reader.take(reader.left()));
-  return {std::move(definition.name), definition.sequence, refused == 1, std::move(definition.signature)};
+  StandIn stand_in;
+  stand_in.refused = refused == 1;
+  stand_in.name = reader.get_text();
+  stand_in.sequence = reader.get<std::uint32_t>();
+  stand_in.signature = get_signature(reader);
+  return stand_in;
 }
 Links get_links(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::links);
