@@ -254,7 +254,8 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         lines = ["{", "  std::int64_t block = 0;"]
         fetch: list[str] = []
         if number == 0 and self._longest < _PAGES:
-            lines.append("  const std::int64_t ahead = pages_side_by_side() ? kOneStream : 0;")
+            distance = "kFeedback ? kTwoStreams : kOneStream"
+            lines.append(f"  const std::int64_t ahead = !pages_side_by_side() ? 0 : {distance};")
             fetch = [
                 "      fetch_ahead(accumulated + i, ahead);",
                 "      if constexpr (kFeedback) fetch_ahead(residual + i, ahead);",

@@ -26,7 +26,7 @@ constexpr std::int64_t kTreeBlock = 1024;
 constexpr std::int64_t kRun = 128;
 /// Columns from which on a vector holds neighbours of a row of the product, not of the inner side.
 constexpr std::int64_t kWide = 64;
-/// Columns of which as many rows fit into the first-level cache as are met together.
+/// Columns of a few rows that fit into the first-level cache together.
 constexpr std::int64_t kTile = 1024;
 /// Rows of the gradient that are read side by side where they meet the same of the other side. The rows are streams for
 /// the processor's prefetchers, so they are read for as long as possible before others are.
@@ -208,6 +208,13 @@ inline void all_rows_of_tile(const Matrix& a, Inner inner, const float* b, std::
     rows_of_tile<1>(a.values + row * a.cols, inner, b, width, count, row * columns + tile, columns, sink);
 }
 
+/// body(n), with n as a constant if it is one of kFew.
+template <std::int64_t... kFew, typename Body>
+CASYNC_INLINE void with_constant(std::int64_t n, const Body& body) {
+  const bool few = ((n == kFew && (body(std::integral_constant<std::int64_t, kFew>()), true)) || ...);
+  if (!few) body(n);
+}
+
 /// Many columns on the right: a tile of them is copied together, where it stays in the cache for all rows.
 template <typename Sink>
 inline void matmul_wide(const Matrix& a, const Matrix& b, float* copy, const Sink& sink) {
@@ -222,22 +229,7 @@ inline void matmul_wide(const Matrix& a, const Matrix& b, float* copy, const Sin
         __builtin_memcpy(copy + i * width, b.values + i * b.cols + tile,
                          static_cast<std::size_t>(count) * sizeof(float));
     const auto rows = [&](auto inner) { all_rows_of_tile(a, inner, copy, width, count, tile, b.cols, sink); };
-    switch (a.cols) {
-      case 1:
-        rows(std::integral_constant<std::int64_t, 1>());
-        break;
-      case 2:
-        rows(std::integral_constant<std::int64_t, 2>());
-        break;
-      case 4:
-        rows(std::integral_constant<std::int64_t, 4>());
-        break;
-      case 8:
-        rows(std::integral_constant<std::int64_t, 8>());
-        break;
-      default:
-        rows(a.cols);
-    }
+    with_constant<1, 2, 4, 8>(a.cols, rows);
   }
 }
 
