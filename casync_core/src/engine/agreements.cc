@@ -96,7 +96,7 @@ std::vector<std::uint64_t> Agreements::forget_all() {
 }
 
 std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,
-                                                       const std::vector<std::int64_t>& splits, bool settles) const {
+                                                       const std::vector<std::int64_t>& splits, bool settles) {
   // A world of one is the identity (rule R9), in the gradient's own precision.
   const auto codec = make_codec(host_of_.size() == 1 ? "none" : verdict.plan.codec);
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
@@ -125,10 +125,20 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
     request.shape.rows = std::accumulate(verdict.rows.begin(), verdict.rows.end(), std::int64_t{0});
     request.splits = elements_of(splits, verdict.name, signature);
   }
-  auto shape = std::make_shared<Template>(request);
-  shape->rows = verdict.rows;
-  shape->codec = codec;
-  shape->provisional = verdict.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
+  const bool provisional = verdict.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
+  const auto build = [&] {
+    auto shape = std::make_shared<Template>(request);
+    shape->rows = verdict.rows;
+    shape->codec = codec;
+    shape->provisional = provisional;
+    return shape;
+  };
+  if (!lasts(signature.kind)) return build();
+  std::weak_ptr<const Template>& known =
+      templates_[{request.kind, request.shape.rows, request.shape.cols, request.dtype, codec->info().spec, request.op,
+                  request.topology, request.partitions, request.first_owner, settles, request.root, provisional}];
+  std::shared_ptr<const Template> shape = known.lock();
+  if (shape == nullptr) known = shape = build();
   return shape;
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -55,12 +58,17 @@ class Agreements {
 
  private:
   std::shared_ptr<const Template> make_shape(const Verdict& verdict, const Signature& signature,
-                                             const std::vector<std::int64_t>& splits, bool settles) const;
+                                             const std::vector<std::int64_t>& splits, bool settles);
 
   std::uint32_t member_;
   std::vector<std::uint32_t> host_of_;
   std::size_t inline_bytes_;
   std::unordered_map<std::uint32_t, Op> ops_;
+  /// All that a template follows from in this world, of the kinds that last. Gradients that are alike share one:
+  /// of many small ones it then stays in the cache.
+  using Terms = std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, Topology, std::uint32_t,
+                           std::uint32_t, bool, std::uint32_t, bool>;
+  std::map<Terms, std::weak_ptr<const Template>> templates_;
 };
 
 }  // namespace casync

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "casync/error.hpp"
 
@@ -37,6 +39,41 @@ TEST(Agreements, BuildAnOperationOnceUntilItsPlanChanges) {
   verdict.plan.topology = Topology::ring;
   EXPECT_NE(agreements.agree(verdict, kName, signature).shape, first);
   EXPECT_FALSE(agreements.find(kOp)->eager);  // only a direct exchange is heard of by everybody
+}
+
+TEST(Agreements, OperationsThatAreAlikeShareTheirTemplate) {
+  Agreements agreements(0, {0, 1}, 12 << 10);
+  std::uint32_t op = kOp;
+  const auto shape_of = [&](const Signature& signature, const GradientPlan& plan) {
+    ++op;
+    return agreements.agree({"w", 0, op, plan, {}}, op, signature).shape.get();
+  };
+  const Signature signature = signature_of(OpKind::allreduce, 100);
+  const GradientPlan plan;
+  const Template* const first = shape_of(signature, plan);
+  EXPECT_EQ(shape_of(signature, plan), first);
+  for (const auto& change : std::vector<std::function<void(Signature&, GradientPlan&)>>{
+           [](Signature& s, GradientPlan&) { s.kind = OpKind::broadcast; },
+           [](Signature& s, GradientPlan&) { s.shape = {50, 2}; },
+           [](Signature& s, GradientPlan&) { s.dtype = DType::float64; },
+           [](Signature& s, GradientPlan&) { s.op = ReduceOp::max; },
+           [](Signature&, GradientPlan& p) { p.topology = Topology::ring; },
+           [](Signature&, GradientPlan& p) { p.codec = "fp16"; },
+           [](Signature&, GradientPlan& p) { p.partitions = 3; },
+           [](Signature&, GradientPlan& p) { p.first_owner = 1; },
+           [](Signature&, GradientPlan& p) { p.until = 9; },
+       }) {
+    Signature other = signature;
+    GradientPlan other_plan = plan;
+    change(other, other_plan);
+    const Template* const shape = shape_of(other, other_plan);
+    EXPECT_NE(shape, first);
+    EXPECT_EQ(shape_of(signature, plan), first);
+  }
+  const Signature root_0 = signature_of(OpKind::broadcast, 100);
+  Signature root_1 = root_0;
+  root_1.root = 1;
+  EXPECT_NE(shape_of(root_0, plan), shape_of(root_1, plan));
 }
 
 TEST(Agreements, AnAllgatherIsBuiltFromTheRowsOfEachRun) {
