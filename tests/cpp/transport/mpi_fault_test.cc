@@ -15,7 +15,8 @@
 
 /// What survivors see when a rank dies. Run as `mpirun --with-ft ulfm -n N test_transport_mpi_fault HOW`; HOW says how
 /// rank 1 goes:
-///   kill    SIGKILL between messages        kill-busy  SIGKILL while bodies flow in every direction
+///   kill    SIGKILL between messages: what it had said before is heard
+///   kill-busy, kill-busy-far  SIGKILL while bodies flow in every direction; far: without shared memory
 ///   stop    SIGSTOP: nothing is noticed here, silence is the engine's to judge; close must end all the same
 ///   exit    exit without MPI_Finalize: noticed if the status is 0, not otherwise; close must end all the same
 /// Every survivor prints what it saw; the exit status is 0 if that is as stated.
@@ -27,6 +28,7 @@ using Bytes = std::vector<std::byte>;
 using mpi::Environment;
 
 constexpr int kVictim = 1;
+constexpr std::size_t kLastWords = 3;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -54,6 +56,7 @@ bool survive(Rank& self, std::string_view how) {
   const auto count = std::count_if(self.told.downs.begin(), self.told.downs.end(),
                                    [](const auto& down) { return down.first == kVictim; });
   bool good = how.starts_with("kill") ? heard && count == 1 : count <= 1;
+  if (how == "kill") good &= self.told.heads[kVictim].size() == kLastWords;
 
   // Sends to the dead are ignored; the living go on: an abort must reach everybody. Bodies too, but for those that were
   // under way when the connection broke: Open MPI may lose them, or those behind them, even between living ranks.
@@ -68,7 +71,7 @@ bool survive(Rank& self, std::string_view how) {
       return std::count(got.begin(), got.end(), head) == 1;
     });
   });
-  if (how != "kill-busy") {
+  if (!how.starts_with("kill-busy")) {
     std::vector<Bytes> in;
     for (const int peer : living) self.transport->accept(peer, in.emplace_back(body.size()), 2);
     for (const int peer : living) self.transport->send_body(peer, body, 2);
@@ -83,11 +86,12 @@ bool survive(Rank& self, std::string_view how) {
 }
 
 bool run(std::string_view how) {
-  Rank self(connect_mpi(1));
+  Rank self(connect_mpi(1, {}, how != "kill-busy-far"));
   self.barrier();
   const Bytes out(20'000'000);
   std::vector<Bytes> in;
-  if (how == "kill-busy") {
+  const bool busy = how.starts_with("kill-busy");
+  if (busy) {
     // Bodies to and from the victim never complete; those among the living do.
     for (const int peer : self.peers()) {
       self.transport->accept(peer, in.emplace_back(out.size()), 1);
@@ -95,7 +99,10 @@ bool run(std::string_view how) {
     }
   }
   if (self.rank() == kVictim) {
-    self.idle(how == "kill-busy" ? kMillisecond : 50 * kMillisecond);
+    self.idle(busy ? kMillisecond : 50 * kMillisecond);
+    for (std::size_t i = 0; how == "kill" && i < kLastWords; ++i) {
+      for (const int peer : self.peers()) self.transport->send_head(peer, Bytes(30'000));
+    }
     die(how);
   }
   const bool good = survive(self, how);

@@ -23,14 +23,17 @@ int next_tag() {
 
 class ProcessWorld final : public World {
  public:
+  explicit ProcessWorld(bool share_memory) : share_memory_(share_memory) {}
+
   int size() const override { return Environment::get().size(); }
   bool same_host() const override {
+    if (!share_memory_) return false;
     const auto& hosts = Environment::get().hosts();
     return std::all_of(hosts.begin(), hosts.end(), [](int host) { return host == 0; });
   }
 
   void run(const std::function<void(Rank&)>& body) override {
-    Rank self(connect_mpi(next_tag()));
+    Rank self(connect(next_tag()));
     body(self);
     self.finish();
   }
@@ -41,21 +44,26 @@ class ProcessWorld final : public World {
     std::unique_ptr<Transport> transports[2];
     std::thread other([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      transports[1 - early] = connect_mpi(tags[1 - early]);
+      transports[1 - early] = connect(tags[1 - early]);
     });
-    transports[early] = connect_mpi(tags[early]);
+    transports[early] = connect(tags[early]);
     other.join();
     Rank first(std::move(transports[0])), second(std::move(transports[1]));
     body(first, second);
     first.finish();
     second.finish();
   }
+
+ private:
+  std::unique_ptr<Transport> connect(int tag) const { return connect_mpi(tag, {}, share_memory_); }
+
+  bool share_memory_;
 };
 
-std::shared_ptr<World> processes() { return std::make_shared<ProcessWorld>(); }
+std::shared_ptr<World> processes(bool share_memory) { return std::make_shared<ProcessWorld>(share_memory); }
 
-INSTANTIATE_TEST_SUITE_P(Mpi, TransportConformance, testing::Values(processes()),
-                         [](const auto&) { return std::string("World"); });
+INSTANTIATE_TEST_SUITE_P(Mpi, TransportConformance, testing::Values(processes(true), processes(false)),
+                         [](const auto& world) { return std::string(world.index == 0 ? "OneHost" : "AsManyHosts"); });
 
 std::size_t entries(const char* directory) {
   std::size_t count = 0;

@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "transport/mailbox.hpp"
 #include "transport/mpi/requests.hpp"
 #include "transport/mpi/session_comm.hpp"
 
@@ -33,6 +35,18 @@ inline constexpr int kAnswerBytes = 1024;
 /// One request moves at most this; MPI counts are ints.
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 
+/// The mailboxes that one peer and this rank have: heads go through them, and not through MPI.
+struct Mail {
+  struct Head {
+    HeadKind kind;
+    std::vector<std::byte> bytes;
+  };
+  MailboxWriter out;
+  MailboxReader in;
+  std::deque<Head> waiting = {};  ///< for room in `out`
+  bool corrupt = false;      ///< nothing in `in` can be trusted any more
+};
+
 struct Peer {
   bool ring = false;    ///< to be rung at the end of the call
   bool down = false;    ///< nothing is sent to it or accepted from it any more
@@ -45,6 +59,7 @@ struct Peer {
   std::size_t oldest = 0;
   std::vector<MPI_Request> posted;
   std::unique_ptr<std::byte[]> heads;
+  std::unique_ptr<Mail> mail;  ///< of a peer on this host, if there are mailboxes
 
   std::byte* head(std::size_t index) { return heads.get() + index * kWireHeadBytes; }
   std::uint64_t arriving() const {
@@ -87,8 +102,10 @@ struct Lanes {
   explicit Lanes(SessionComm connected)
       : session(std::move(connected)), peers(static_cast<std::size_t>(session.size)) {}
 
-  /// Receives to post per peer: about 4 MiB of (untouched) memory in all, between 2 and 8.
-  std::size_t depth() const {
+  /// Receives of heads to post for a peer: about 4 MiB of (untouched) memory in all, between 2 and 8. Where heads come
+  /// through a mailbox the one receive never meets a message, but has MPI tell when the peer is gone.
+  std::size_t depth(const Peer& peer) const {
+    if (peer.mail) return 1;
     const std::size_t fair = 128 / static_cast<std::size_t>(session.size);
     return fair < 2 ? 2 : fair > 8 ? 8 : fair;
   }

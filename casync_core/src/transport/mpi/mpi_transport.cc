@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,6 +22,8 @@ constexpr auto kFarewellTime = std::chrono::seconds(5);
 constexpr auto kFarewellTimeAfterFailure = std::chrono::seconds(1);
 /// A poll ends after this many rounds even if heads keep coming.
 constexpr int kRoundsPerPoll = 16;
+/// And reports so many heads of one neighbour in a round: about what a mailbox holds.
+constexpr int kHeadsPerRound = 4;
 
 /// Where what arrives during close goes.
 class Nobody final : public TransportSink {
@@ -37,9 +40,11 @@ class MpiTransport final : public Transport {
       : lanes_(std::make_unique<Lanes>(std::move(session))),
         rank_(lanes_->session.rank),
         size_(lanes_->session.size),
-        bell_(own_cell()) {
+        bell_(own_bell()) {
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_) post_heads(peer);
+      if (peer == rank_) continue;
+      open_mailboxes(peer);
+      post_heads(peer);
     }
   }
   ~MpiTransport() override { close(); }
@@ -50,10 +55,10 @@ class MpiTransport final : public Transport {
   const TransportCounters& counters() const override { return counters_; }
   bool moving() const override { return sending_ > 0 || arriving_ > 0; }
   bool wakes() const override {
-    const auto& cells = lanes_->session.cells;
-    return std::find(cells.begin(), cells.end(), -1) == cells.end();
+    const auto& ranks = lanes_->session.host_ranks;
+    return std::find(ranks.begin(), ranks.end(), -1) == ranks.end();
   }
-  void wake() override { ring(own_cell()); }
+  void wake() override { ring(own_bell()); }
   void wait(Nanoseconds timeout) override { bell_.wait(timeout); }
 
   void send_head(int peer, std::vector<std::byte>&& head) override {
@@ -93,8 +98,9 @@ class MpiTransport final : public Transport {
     bool reported = false;
     for (int round = 0; round < kRoundsPerPoll; ++round) {
       collect();
-      if (done_.empty()) break;
-      reported |= report_done(sink);
+      const bool mail = report_mail(sink);
+      if (done_.empty() && !mail) break;
+      reported |= report_done(sink) || mail;
     }
     reported |= report_downs(sink);
     in_poll_ = false;
@@ -105,7 +111,8 @@ class MpiTransport final : public Transport {
   void flush(Nanoseconds timeout) override {
     const auto deadline = Clock::now() + std::chrono::nanoseconds(timeout);
     while (sending_ > 0 && Clock::now() < deadline) {
-      if (!collect()) bell_.wait(50 * kMicrosecond);
+      const bool posted = post_waiting();
+      if (!collect() && !posted) bell_.wait(50 * kMicrosecond);
     }
   }
 
@@ -141,10 +148,9 @@ class MpiTransport final : public Transport {
  private:
   Peer& peer_of(int peer) { return lanes_->peers[static_cast<std::size_t>(peer)]; }
   const Peer& peer_of(int peer) const { return lanes_->peers[static_cast<std::size_t>(peer)]; }
-  DoorbellCell& own_cell() const {
-    return lanes_->session.bells->cell(lanes_->session.cells[static_cast<std::size_t>(rank_)]);
-  }
-  bool local(int peer) const { return lanes_->session.cells[static_cast<std::size_t>(peer)] >= 0; }
+  DoorbellCell& own_bell() const { return lanes_->session.host->bell(host_rank(rank_)); }
+  int host_rank(int peer) const { return lanes_->session.host_ranks[static_cast<std::size_t>(peer)]; }
+  bool local(int peer) const { return host_rank(peer) >= 0; }
 
   void check_peer(int peer) const {
     CASYNC_CHECK(peer >= 0 && peer < size_ && peer != rank_, "rank ", rank_, ", peer ", peer);
@@ -172,7 +178,7 @@ class MpiTransport final : public Transport {
     if (in_poll_) return;
     for (const int peer : to_ring_) {
       peer_of(peer).ring = false;
-      ring(lanes_->session.bells->cell(lanes_->session.cells[static_cast<std::size_t>(peer)]));
+      ring(lanes_->session.host->bell(host_rank(peer)));
     }
     to_ring_.clear();
   }
@@ -181,8 +187,8 @@ class MpiTransport final : public Transport {
 
   void post_heads(int peer) {
     Peer& from = peer_of(peer);
-    from.heads = std::make_unique_for_overwrite<std::byte[]>(lanes_->depth() * kWireHeadBytes);
-    from.posted.assign(lanes_->depth(), MPI_REQUEST_NULL);
+    from.heads = std::make_unique_for_overwrite<std::byte[]>(lanes_->depth(from) * kWireHeadBytes);
+    from.posted.assign(lanes_->depth(from), MPI_REQUEST_NULL);
     for (std::size_t i = 0; i < from.posted.size(); ++i) post_head_receive(peer, i);
     test_oldest(peer);
   }
@@ -202,8 +208,9 @@ class MpiTransport final : public Transport {
     request = MPI_REQUEST_NULL;
   }
 
-  /// Leaves the memory of an earlier head in the place of this one.
+  /// Leaves the memory of an earlier head in the place of this one, or its own.
   void post_head(int peer, HeadKind kind, std::vector<std::byte>&& head = {}) {
+    if (Mail* mail = peer_of(peer).mail.get()) return post(*mail, peer, kind, std::move(head));
     const std::uint32_t slot = lanes_->head_buffers.take();
     std::vector<std::byte>& buffer = lanes_->head_buffers[slot];
     buffer.swap(head);
@@ -219,6 +226,77 @@ class MpiTransport final : public Transport {
     lanes_->requests.add(request, {Lane::head_out, false, peer, slot});
     ++sending_;
     mark(peer);
+  }
+
+  // --- Mailboxes ---
+
+  void open_mailboxes(int peer) {
+    if (!local(peer)) return;
+    HostMemory& host = *lanes_->session.host;
+    const auto out = host.mailbox(host_rank(rank_), host_rank(peer));
+    if (out.empty()) return;
+    const auto in = host.mailbox(host_rank(peer), host_rank(rank_));
+    peer_of(peer).mail = std::make_unique<Mail>(Mail{MailboxWriter(out), MailboxReader(in)});
+    neighbours_.push_back(peer);
+  }
+
+  void post(Mail& mail, int peer, HeadKind kind, std::vector<std::byte>&& head) {
+    if (!mail.waiting.empty() || !mail.out.put(static_cast<std::uint64_t>(kind), head)) {
+      mail.waiting.push_back({kind, std::move(head)});
+      ++sending_;
+    }
+    mark(peer);
+  }
+
+  /// Posts heads that waited for room, as far as there is some now. Returns whether there were any.
+  bool post_waiting() {
+    bool any = false;
+    for (const int peer : neighbours_) {
+      Mail& mail = *peer_of(peer).mail;
+      while (!mail.waiting.empty()) {
+        const Mail::Head& head = mail.waiting.front();
+        if (!mail.out.put(static_cast<std::uint64_t>(head.kind), head.bytes)) break;
+        mail.waiting.pop_front();
+        --sending_;
+        mark(peer);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  bool report_mail(TransportSink& sink) {
+    bool any = post_waiting();
+    for (const int peer : neighbours_) {
+      for (int i = 0; i < kHeadsPerRound && take_mail(peer, sink); ++i) any = true;
+    }
+    return any;
+  }
+
+  /// Reports one head that came by mailbox; false if there is none.
+  bool take_mail(int peer, TransportSink& sink) {
+    Peer& from = peer_of(peer);
+    if (!from.mail || from.left) return false;
+    const auto head = front_of(*from.mail, peer);
+    if (!head) return false;
+    report_head(peer, static_cast<HeadKind>(head->kind), head->bytes, sink);
+    if (from.mail->in.pop()) mark(peer);
+    return true;
+  }
+
+  std::optional<MailboxReader::Message> front_of(Mail& mail, int peer) {
+    if (mail.corrupt) return std::nullopt;
+    std::string why;
+    try {
+      const auto head = mail.in.front();
+      if (!head || head->kind <= static_cast<std::uint64_t>(HeadKind::farewell)) return head;
+      why = detail::concat("a head of kind ", head->kind);
+    } catch (const CorruptPayload& error) {
+      why = error.what();
+    }
+    mail.corrupt = true;
+    fail(peer, "what it left in this host's shared memory is not a head: " + why);
+    return std::nullopt;
   }
 
   void post_body(int peer, Lane lane, std::byte* memory, std::size_t bytes, std::uint64_t id) {
@@ -284,10 +362,20 @@ class MpiTransport final : public Transport {
            detail::concat("it sent ", bytes, " bytes that are not a head: does it run another version of CaSync?"));
       return false;
     }
+    report_head(peer, kind, wire.first(bytes - sizeof kind), sink);
+    if (from.left) return false;
+    post_head_receive(peer, index);
+    from.oldest = (from.oldest + 1) % from.posted.size();
+    test_oldest(peer);
+    return kind == HeadKind::user;
+  }
+
+  void report_head(int peer, HeadKind kind, std::span<const std::byte> head, TransportSink& sink) {
+    Peer& from = peer_of(peer);
     switch (kind) {
       case HeadKind::user:
-        count_received(bytes - sizeof kind);
-        if (!from.told) sink.on_head(peer, wire.first(bytes - sizeof kind));
+        count_received(head.size());
+        if (!from.told) sink.on_head(peer, head);
         break;
       case HeadKind::announcement:
         arriving_ -= from.arriving();
@@ -298,12 +386,8 @@ class MpiTransport final : public Transport {
         from.left = true;
         stop_heads(peer);
         put_down(peer, "it closed the session");
-        return false;
+        break;
     }
-    post_head_receive(peer, index);
-    from.oldest = (from.oldest + 1) % from.posted.size();
-    test_oldest(peer);
-    return kind == HeadKind::user;
   }
 
   bool report_body(const Completion& done, TransportSink& sink) {
@@ -335,7 +419,7 @@ class MpiTransport final : public Transport {
   bool report_downs(TransportSink& sink) {
     const auto downs = std::exchange(downs_, {});
     for (const auto& [peer, why] : downs) {
-      while (drain_head(peer, sink)) {
+      while (drain_head(peer, sink) || take_mail(peer, sink)) {
       }
       stop_heads(peer);
       peer_of(peer).told = true;
@@ -358,6 +442,10 @@ class MpiTransport final : public Transport {
     from.down = true;
     arriving_ -= from.arriving();
     from.accepted = 0;
+    if (from.mail) {
+      sending_ -= static_cast<int>(from.mail->waiting.size());
+      from.mail->waiting.clear();
+    }
     drop([&](const Pending& what) { return what.peer == peer && what.lane != Lane::head_in; });
     downs_.emplace_back(peer, std::move(why));
     wake();  // the next poll reports it
@@ -397,7 +485,9 @@ class MpiTransport final : public Transport {
 
   bool ended() const {
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_ && !peer_of(peer).left && !peer_of(peer).failed) return false;
+      const Peer& other = peer_of(peer);
+      if (peer == rank_ || other.failed) continue;
+      if (!other.left || (other.mail && !other.mail->waiting.empty())) return false;
     }
     const auto& pending = lanes_->requests.pending();
     return std::all_of(pending.begin(), pending.end(), [&](const Pending& what) { return peer_of(what.peer).failed; });
@@ -431,6 +521,7 @@ class MpiTransport final : public Transport {
   std::uint64_t arriving_ = 0;  ///< announced, accepted, incomplete bodies
   bool in_poll_ = false;
   std::vector<int> to_ring_;
+  std::vector<int> neighbours_;                     ///< peers that have a mailbox
   std::vector<Completion> done_;                    ///< collected, not reported
   std::vector<Completion> reporting_;               ///< scratch of report_done
   std::vector<std::pair<int, std::string>> downs_;  ///< not reported
@@ -439,12 +530,12 @@ class MpiTransport final : public Transport {
 }  // namespace
 }  // namespace mpi
 
-std::unique_ptr<Transport> connect_mpi(int session_tag, std::vector<int> peers) {
+std::unique_ptr<Transport> connect_mpi(int session_tag, std::vector<int> peers, bool share_memory) {
   if (peers.empty()) {
     peers.resize(static_cast<std::size_t>(mpi::Environment::get().size()));
     std::iota(peers.begin(), peers.end(), 0);
   }
-  return std::make_unique<mpi::MpiTransport>(mpi::connect_session(session_tag, peers));
+  return std::make_unique<mpi::MpiTransport>(mpi::connect_session(session_tag, peers, share_memory));
 }
 
 }  // namespace casync::transport

@@ -44,42 +44,43 @@ std::vector<std::uint64_t> exchange(const SessionComm& session, std::uint64_t ow
   return std::move(words->all);
 }
 
-void connect_bells(SessionComm& session, int session_tag, const std::vector<int>& peers) {
+void connect_host(SessionComm& session, int session_tag, const std::vector<int>& peers, bool share_memory) {
   const std::vector<int>& hosts = Environment::get().hosts();
   const auto host_of = [&](int rank) { return hosts[static_cast<std::size_t>(peers[static_cast<std::size_t>(rank)])]; };
   std::vector<int> local;
   for (int rank = 0; rank < session.size; ++rank) {
     if (host_of(rank) == host_of(session.rank)) local.push_back(rank);
   }
-  const int cells = static_cast<int>(local.size());
+  const int ranks = static_cast<int>(local.size());
   const int leader = local.front();
   const auto name = [&](std::uint64_t nonce) { return detail::concat("/casync-", session_tag, "-", std::hex, nonce); };
 
   std::uint64_t nonce = 0;  // zero: no segment
-  if (leader == session.rank && cells > 1) {
+  if (leader == session.rank && ranks > 1 && share_memory) {
     std::random_device random;
     nonce = (std::uint64_t{random()} << 32 | random()) ^ static_cast<std::uint64_t>(getpid());
-    session.bells = HostBells::create(name(nonce), cells, nonce);
-    if (!session.bells) nonce = 0;
+    session.host = HostMemory::create(name(nonce), ranks, nonce);
+    if (!session.host) nonce = 0;
   }
   nonce = exchange(session, nonce)[static_cast<std::size_t>(leader)];
-  if (leader != session.rank && nonce != 0) session.bells = HostBells::open(name(nonce), cells, nonce);
-  const std::vector<std::uint64_t> mapped = exchange(session, session.bells != nullptr);
-  if (leader == session.rank && nonce != 0) HostBells::unlink(name(nonce));
+  if (leader != session.rank && nonce != 0) session.host = HostMemory::open(name(nonce), ranks, nonce);
+  const std::vector<std::uint64_t> mapped = exchange(session, session.host != nullptr);
+  if (leader == session.rank && nonce != 0) HostMemory::unlink(name(nonce));
 
-  session.cells.assign(static_cast<std::size_t>(session.size), -1);
+  session.host_ranks.assign(static_cast<std::size_t>(session.size), -1);
   // All ranks of the host, or none: a rank that nobody can ring must know it.
   if (std::all_of(local.begin(), local.end(), [&](int rank) { return mapped[static_cast<std::size_t>(rank)] != 0; })) {
-    for (int i = 0; i < cells; ++i) session.cells[static_cast<std::size_t>(local[static_cast<std::size_t>(i)])] = i;
+    for (int i = 0; i < ranks; ++i)
+      session.host_ranks[static_cast<std::size_t>(local[static_cast<std::size_t>(i)])] = i;
   } else {
-    session.bells = HostBells::own();
-    session.cells[static_cast<std::size_t>(session.rank)] = 0;
+    session.host = HostMemory::own();
+    session.host_ranks[static_cast<std::size_t>(session.rank)] = 0;
   }
 }
 
 }  // namespace
 
-SessionComm connect_session(int session_tag, const std::vector<int>& peers) {
+SessionComm connect_session(int session_tag, const std::vector<int>& peers, bool share_memory) {
   int* limit = nullptr;
   int known = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &known);
@@ -107,7 +108,7 @@ SessionComm connect_session(int session_tag, const std::vector<int>& peers) {
   MPI_Comm_set_errhandler(session.comm, MPI_ERRORS_RETURN);
   MPI_Comm_rank(session.comm, &session.rank);
   MPI_Comm_size(session.comm, &session.size);
-  connect_bells(session, session_tag, peers);
+  connect_host(session, session_tag, peers, share_memory);
   return session;
 }
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "transport/mpi/host_bells.hpp"
+#include "transport/mpi/host_memory.hpp"
 
-/// How the processes of a session find each other: a communicator, and the doorbells of this rank's host.
+/// How the processes of a session find each other: a communicator, and what the ranks of one host share.
 namespace casync::transport::mpi {
 
 inline constexpr int kHeadTag = 1;
@@ -18,12 +18,12 @@ struct SessionComm {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int size = 1;
-  std::vector<int> cells;            ///< per rank its doorbell in `bells`, or -1 if it is on another host
-  std::unique_ptr<HostBells> bells;  ///< never null; has at least this rank's cell
+  std::vector<int> host_ranks;       ///< per rank its number among those of this host, or -1 if it is on another
+  std::unique_ptr<HostMemory> host;  ///< never null; has at least this rank's doorbell
 };
 
 /// Collective over `peers` (world ranks). Speaks with every peer directly, so that connections exist before the first
 /// gradient. A failed connect costs one communicator.
-SessionComm connect_session(int session_tag, const std::vector<int>& peers);
+SessionComm connect_session(int session_tag, const std::vector<int>& peers, bool share_memory);
 
 }  // namespace casync::transport::mpi
