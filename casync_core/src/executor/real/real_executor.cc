@@ -7,6 +7,8 @@
 #include <chrono>
 #include <limits>
 
+#include "coordinator/pause.hpp"
+
 namespace casync {
 namespace {
 
@@ -15,13 +17,9 @@ Nanoseconds steady() {
       .count();
 }
 
-constexpr Nanoseconds kMicrosecond = 1'000;
 constexpr Nanoseconds kMillisecond = 1'000'000;
 constexpr Nanoseconds kDrainTime = 1'000 * kMillisecond;  // for what is under way at a shutdown
 constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;  // for its last messages
-constexpr Nanoseconds kParked = 20 * kMillisecond;        // between looks at what nobody announces
-constexpr Nanoseconds kSilence = 5 * kMillisecond;        // likewise, of what a peer on another host may have sent
-constexpr Nanoseconds kRung = 50 * kMillisecond;          // where all peers ring: in case one of them cannot
 constexpr Nanoseconds kForever = std::numeric_limits<Nanoseconds>::max();
 constexpr int kYields = 20;  // polls with a yield between them before the first sleep
 
@@ -106,7 +104,7 @@ void RealExecutor::advance() {
   if (advice.rest > 0) {
     rouse(time + advice.rest);
   } else {
-    rouse(now() + (advice.turn ? pause(now()) : Intake::kStale));
+    rouse(now() + (advice.turn ? nap(now()) : Intake::kStale));
   }
 }
 
@@ -151,12 +149,13 @@ bool RealExecutor::turn() {
   return news;
 }
 
-/// How long to sleep where the last turn brought nothing (DESIGN: progress has three states).
-Nanoseconds RealExecutor::pause(Nanoseconds time) const {
-  if (engine_->waits_for_time()) return 200 * kMicrosecond;
-  if (!engine_->outstanding()) return transport_->wakes() ? 100 * kMillisecond : kParked;
-  if (transport_->moving()) return transport_->wakes() ? 50 * kMicrosecond : 100 * kMicrosecond;
-  return std::clamp((time - last_news_) / 20, 20 * kMicrosecond, transport_->wakes() ? kRung : kSilence);
+/// How long to sleep where the last turn brought nothing.
+Nanoseconds RealExecutor::nap(Nanoseconds time) const {
+  return pause({.waits_for_time = engine_->waits_for_time(),
+                .outstanding = engine_->outstanding(),
+                .moving = transport_->moving(),
+                .rung = transport_->wakes(),
+                .since_news = time - last_news_});
 }
 
 bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
@@ -183,7 +182,7 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
         ring();
         bed.lock();
       } else {
-        transport_->wait(std::min(pause(time), deadline - time));
+        transport_->wait(std::min(nap(time), deadline - time));
       }
     }
   }
@@ -204,16 +203,14 @@ bool RealExecutor::park() {
   std::unique_lock parked(parking_mutex_);
   sleeps_until_ = kForever;  // before the looks at what others announce: they do both the other way round
   const Nanoseconds time = now();
-  const Nanoseconds rest = rests_until_.load();
-  const bool others = waiters_.load() > 0 || rest > time;
-  if (others) {
-    const Nanoseconds until = rest > time ? rest : time + kParked;
-    sleeps_until_ = until;
-    parking_.wait_for(parked, std::chrono::nanoseconds(until - time), [this] { return roused_ || stop_; });
+  const auto until = parked_until(time, waiters_.load(), rests_until_.load());
+  if (until) {
+    sleeps_until_ = *until;
+    parking_.wait_for(parked, std::chrono::nanoseconds(*until - time), [this] { return roused_ || stop_; });
   }
   roused_ = false;
   sleeps_until_ = 0;
-  return others;
+  return until.has_value();
 }
 
 void RealExecutor::background() {
@@ -221,11 +218,11 @@ void RealExecutor::background() {
     if (park()) continue;
     std::unique_lock role(role_);
     if (turn()) continue;
-    const Nanoseconds nap = pause(now());
+    const Nanoseconds longest = nap(now());
     const std::lock_guard bed(bed_);
-    sleeps_until_ = now() + nap;
+    sleeps_until_ = now() + longest;
     role.unlock();
-    transport_->wait(nap);
+    transport_->wait(longest);
     sleeps_until_ = 0;
   }
 }
@@ -252,7 +249,7 @@ void RealExecutor::shutdown() {
   turn();
   // What has begun ends by itself as long as all ranks stay: nobody gave it up but the caller here.
   while (engine_->under_way() && now() < deadline) {
-    if (!turn()) transport_->wait(pause(now()));
+    if (!turn()) transport_->wait(nap(now()));
   }
   driver_.shutdown();
   turn();

@@ -76,8 +76,8 @@ class RealExecutor {
   void hand_back(Nanoseconds time);
   bool park();
   void background();
-  bool turn();                                // with the role
-  Nanoseconds pause(Nanoseconds time) const;  // with the role
+  bool turn();                              // with the role
+  Nanoseconds nap(Nanoseconds time) const;  // with the role
 
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Transport> transport_;

@@ -1,0 +1,29 @@
+#include "coordinator/pause.hpp"
+
+#include <algorithm>
+
+namespace casync {
+namespace {
+
+constexpr Nanoseconds kMicrosecond = 1'000;
+constexpr Nanoseconds kMillisecond = 1'000'000;
+constexpr Nanoseconds kParked = 20 * kMillisecond;  // between looks at what nobody announces
+constexpr Nanoseconds kSilence = 5 * kMillisecond;  // likewise, of what a peer on another host may have sent
+constexpr Nanoseconds kRung = 50 * kMillisecond;    // where all peers ring: in case one of them cannot
+
+}  // namespace
+
+Nanoseconds pause(const Lull& lull) {
+  if (lull.waits_for_time) return 200 * kMicrosecond;
+  if (!lull.outstanding) return lull.rung ? 100 * kMillisecond : kParked;
+  if (lull.moving) return lull.rung ? 50 * kMicrosecond : 100 * kMicrosecond;
+  return std::clamp(lull.since_news / 20, 20 * kMicrosecond, lull.rung ? kRung : kSilence);
+}
+
+std::optional<Nanoseconds> parked_until(Nanoseconds now, int waiters, Nanoseconds rest) {
+  if (rest > now) return rest;
+  if (waiters > 0) return now + kParked;
+  return std::nullopt;
+}
+
+}  // namespace casync

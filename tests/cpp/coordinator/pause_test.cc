@@ -1,0 +1,55 @@
+// How long who makes progress sleeps. The figures are docs/concurrency.md's.
+#include "coordinator/pause.hpp"
+
+#include <gtest/gtest.h>
+
+namespace casync {
+namespace {
+
+constexpr Nanoseconds kMicrosecond = 1'000;
+constexpr Nanoseconds kMillisecond = 1'000'000;
+
+TEST(Pause, IdleItSleepsLongAndShorterWhereAPeerCannotRing) {
+  EXPECT_EQ(pause({.rung = true}), 100 * kMillisecond);
+  EXPECT_EQ(pause({.rung = false}), 20 * kMillisecond);
+  EXPECT_EQ(pause({.rung = true, .since_news = 3'600'000 * kMillisecond}), 100 * kMillisecond);
+}
+
+TEST(Pause, WaitingItSleepsATwentiethOfTheSilence) {
+  const auto waiting = [](bool rung, Nanoseconds silence) {
+    return pause({.outstanding = true, .rung = rung, .since_news = silence});
+  };
+  for (const bool rung : {false, true}) {
+    EXPECT_EQ(waiting(rung, 0), 20 * kMicrosecond);
+    EXPECT_EQ(waiting(rung, 400 * kMicrosecond), 20 * kMicrosecond);
+    EXPECT_EQ(waiting(rung, 20 * kMillisecond), kMillisecond);
+  }
+  EXPECT_EQ(waiting(false, 10'000 * kMillisecond), 5 * kMillisecond);
+  EXPECT_EQ(waiting(true, 10'000 * kMillisecond), 50 * kMillisecond);
+}
+
+TEST(Pause, WhileBytesMoveItStaysClose) {
+  for (const Nanoseconds silence : {Nanoseconds{0}, 1'000 * kMillisecond}) {
+    EXPECT_EQ(pause({.outstanding = true, .moving = true, .rung = true, .since_news = silence}), 50 * kMicrosecond);
+    EXPECT_EQ(pause({.outstanding = true, .moving = true, .since_news = silence}), 100 * kMicrosecond);
+  }
+}
+
+TEST(Pause, WhatTheEngineDoesAtItsOwnTimeComesFirst) {
+  for (const bool other : {false, true}) {
+    const Lull lull{.waits_for_time = true, .outstanding = other, .moving = other, .rung = other};
+    EXPECT_EQ(pause(lull), 200 * kMicrosecond);
+  }
+}
+
+TEST(ParkedUntil, TheEndOfTheRestOrAWhileBesideAWaiter) {
+  constexpr Nanoseconds kNow = 7 * kMillisecond;
+  EXPECT_EQ(parked_until(kNow, 0, 0), std::nullopt);
+  EXPECT_EQ(parked_until(kNow, 0, kNow), std::nullopt);
+  EXPECT_EQ(parked_until(kNow, 0, kNow + 1), kNow + 1);
+  EXPECT_EQ(parked_until(kNow, 1, 0), kNow + 20 * kMillisecond);
+  EXPECT_EQ(parked_until(kNow, 2, kNow + 5), kNow + 5);
+}
+
+}  // namespace
+}  // namespace casync
