@@ -10,7 +10,8 @@
 #include <set>
 #include <string>
 
-#include "transport/mpi/lanes.hpp"
+#include "transport/mailbox.hpp"
+#include "transport/mpi/heads.hpp"
 
 namespace casync::transport::mpi {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "casync/error.hpp"
 #include "transport/mailbox.hpp"
-#include "transport/mpi/lanes.hpp"
+#include "transport/mpi/heads.hpp"
 
 namespace casync::transport::mpi {
 namespace {

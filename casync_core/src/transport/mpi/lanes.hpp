@@ -3,28 +3,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include "transport/mailbox.hpp"
+#include "transport/mpi/heads.hpp"
+#include "transport/mpi/host_mail.hpp"
 #include "transport/mpi/requests.hpp"
 #include "transport/mpi/session_comm.hpp"
 
 /// Memory and bookkeeping of one session that MPI may touch until its requests have ended.
 namespace casync::transport::mpi {
-
-/// What follows a head on the wire: it is one of our own, or the user's.
-enum class HeadKind : std::uint64_t {
-  user = 0,
-  announcement = 1,  ///< a large body has been sent
-  farewell = 2,      ///< the sender closes; nothing follows
-};
-
-inline constexpr std::size_t kWireHeadBytes = 32 * 1024;
-inline constexpr std::size_t kHeadBytes = kWireHeadBytes - sizeof(HeadKind);
 
 /// Bodies above this are announced, so that their receiver knows that bytes are on their way and polls for them.
 inline constexpr std::size_t kAnnouncedBytes = 64 * 1024;
@@ -34,18 +24,6 @@ inline constexpr int kAnswerBytes = 1024;
 
 /// One request moves at most this; MPI counts are ints.
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
-
-/// The mailboxes that one peer and this rank have: heads go through them, and not through MPI.
-struct Mail {
-  struct Head {
-    HeadKind kind;
-    std::vector<std::byte> bytes;
-  };
-  MailboxWriter out;
-  MailboxReader in;
-  std::deque<Head> waiting = {};  ///< for room in `out`
-  bool corrupt = false;      ///< nothing in `in` can be trusted any more
-};
 
 struct Peer {
   bool ring = false;    ///< to be rung at the end of the call
@@ -59,7 +37,6 @@ struct Peer {
   std::size_t oldest = 0;
   std::vector<MPI_Request> posted;
   std::unique_ptr<std::byte[]> heads;
-  std::unique_ptr<Mail> mail;  ///< of a peer on this host, if there are mailboxes
 
   std::byte* head(std::size_t index) { return heads.get() + index * kWireHeadBytes; }
   std::uint64_t arriving() const {
@@ -103,14 +80,15 @@ struct Lanes {
       : session(std::move(connected)), peers(static_cast<std::size_t>(session.size)) {}
 
   /// Receives of heads to post for a peer: about 4 MiB of (untouched) memory in all, between 2 and 8. Where heads come
-  /// through a mailbox the one receive never meets a message, but has MPI tell when the peer is gone.
-  std::size_t depth(const Peer& peer) const {
-    if (peer.mail) return 1;
+  /// by mail the one receive never meets a message, but has MPI tell when the peer is gone.
+  std::size_t depth(int peer) const {
+    if (mail.reaches(peer)) return 1;
     const std::size_t fair = 128 / static_cast<std::size_t>(session.size);
     return fair < 2 ? 2 : fair > 8 ? 8 : fair;
   }
 
   SessionComm session;
+  HostMail mail{session};
   Requests requests;
   std::vector<Peer> peers;
   Slots<std::vector<std::byte>> head_buffers;

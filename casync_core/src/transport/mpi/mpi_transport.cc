@@ -42,9 +42,7 @@ class MpiTransport final : public Transport {
         size_(lanes_->session.size),
         bell_(own_bell()) {
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer == rank_) continue;
-      open_mailboxes(peer);
-      post_heads(peer);
+      if (peer != rank_) post_heads(peer);
     }
   }
   ~MpiTransport() override { close(); }
@@ -53,7 +51,7 @@ class MpiTransport final : public Transport {
   int size() const override { return size_; }
   std::size_t head_bytes() const override { return kHeadBytes; }
   const TransportCounters& counters() const override { return counters_; }
-  bool moving() const override { return sending_ > 0 || arriving_ > 0; }
+  bool moving() const override { return moving_out() || arriving_ > 0; }
   bool wakes() const override {
     const auto& ranks = lanes_->session.host_ranks;
     return std::find(ranks.begin(), ranks.end(), -1) == ranks.end();
@@ -110,8 +108,8 @@ class MpiTransport final : public Transport {
 
   void flush(Nanoseconds timeout) override {
     const auto deadline = Clock::now() + std::chrono::nanoseconds(timeout);
-    while (sending_ > 0 && Clock::now() < deadline) {
-      const bool posted = post_waiting();
+    while (moving_out() && Clock::now() < deadline) {
+      const bool posted = post_kept();
       if (!collect() && !posted) bell_.wait(50 * kMicrosecond);
     }
   }
@@ -152,6 +150,8 @@ class MpiTransport final : public Transport {
   int host_rank(int peer) const { return lanes_->session.host_ranks[static_cast<std::size_t>(peer)]; }
   bool local(int peer) const { return host_rank(peer) >= 0; }
 
+  bool moving_out() const { return sending_ > 0 || lanes_->mail.kept() > 0; }
+
   void check_peer(int peer) const {
     CASYNC_CHECK(peer >= 0 && peer < size_ && peer != rank_, "rank ", rank_, ", peer ", peer);
   }
@@ -187,8 +187,8 @@ class MpiTransport final : public Transport {
 
   void post_heads(int peer) {
     Peer& from = peer_of(peer);
-    from.heads = std::make_unique_for_overwrite<std::byte[]>(lanes_->depth(from) * kWireHeadBytes);
-    from.posted.assign(lanes_->depth(from), MPI_REQUEST_NULL);
+    from.heads = std::make_unique_for_overwrite<std::byte[]>(lanes_->depth(peer) * kWireHeadBytes);
+    from.posted.assign(lanes_->depth(peer), MPI_REQUEST_NULL);
     for (std::size_t i = 0; i < from.posted.size(); ++i) post_head_receive(peer, i);
     test_oldest(peer);
   }
@@ -210,7 +210,10 @@ class MpiTransport final : public Transport {
 
   /// Leaves the memory of an earlier head in the place of this one, or its own.
   void post_head(int peer, HeadKind kind, std::vector<std::byte>&& head = {}) {
-    if (Mail* mail = peer_of(peer).mail.get()) return post(*mail, peer, kind, std::move(head));
+    if (lanes_->mail.reaches(peer)) {
+      lanes_->mail.post(peer, kind, std::move(head));
+      return mark(peer);
+    }
     const std::uint32_t slot = lanes_->head_buffers.take();
     std::vector<std::byte>& buffer = lanes_->head_buffers[slot];
     buffer.swap(head);
@@ -228,75 +231,33 @@ class MpiTransport final : public Transport {
     mark(peer);
   }
 
-  // --- Mailboxes ---
+  // --- Heads of this host ---
 
-  void open_mailboxes(int peer) {
-    if (!local(peer)) return;
-    HostMemory& host = *lanes_->session.host;
-    const auto out = host.mailbox(host_rank(rank_), host_rank(peer));
-    if (out.empty()) return;
-    const auto in = host.mailbox(host_rank(peer), host_rank(rank_));
-    peer_of(peer).mail = std::make_unique<Mail>(Mail{MailboxWriter(out), MailboxReader(in)});
-    neighbours_.push_back(peer);
-  }
-
-  void post(Mail& mail, int peer, HeadKind kind, std::vector<std::byte>&& head) {
-    if (!mail.waiting.empty() || !mail.out.put(static_cast<std::uint64_t>(kind), head)) {
-      mail.waiting.push_back({kind, std::move(head)});
-      ++sending_;
-    }
-    mark(peer);
-  }
-
-  /// Posts heads that waited for room, as far as there is some now. Returns whether there were any.
-  bool post_waiting() {
-    bool any = false;
-    for (const int peer : neighbours_) {
-      Mail& mail = *peer_of(peer).mail;
-      while (!mail.waiting.empty()) {
-        const Mail::Head& head = mail.waiting.front();
-        if (!mail.out.put(static_cast<std::uint64_t>(head.kind), head.bytes)) break;
-        mail.waiting.pop_front();
-        --sending_;
-        mark(peer);
-        any = true;
-      }
-    }
-    return any;
+  bool post_kept() {
+    return lanes_->mail.post_kept([this](int peer) { mark(peer); });
   }
 
   bool report_mail(TransportSink& sink) {
-    bool any = post_waiting();
-    for (const int peer : neighbours_) {
+    bool any = post_kept();
+    for (const int peer : lanes_->mail.peers()) {
       for (int i = 0; i < kHeadsPerRound && take_mail(peer, sink); ++i) any = true;
     }
     return any;
   }
 
-  /// Reports one head that came by mailbox; false if there is none.
+  /// Reports one head that came by mail; false if there is none.
   bool take_mail(int peer, TransportSink& sink) {
-    Peer& from = peer_of(peer);
-    if (!from.mail || from.left) return false;
-    const auto head = front_of(*from.mail, peer);
-    if (!head) return false;
-    report_head(peer, static_cast<HeadKind>(head->kind), head->bytes, sink);
-    if (from.mail->in.pop()) mark(peer);
-    return true;
-  }
-
-  std::optional<MailboxReader::Message> front_of(Mail& mail, int peer) {
-    if (mail.corrupt) return std::nullopt;
-    std::string why;
+    if (!lanes_->mail.reaches(peer) || peer_of(peer).left) return false;
+    std::optional<HostMail::Head> head;
     try {
-      const auto head = mail.in.front();
-      if (!head || head->kind <= static_cast<std::uint64_t>(HeadKind::farewell)) return head;
-      why = detail::concat("a head of kind ", head->kind);
+      head = lanes_->mail.front(peer);
     } catch (const CorruptPayload& error) {
-      why = error.what();
+      fail(peer, detail::concat("what it left in this host's shared memory is not a head: ", error.what()));
     }
-    mail.corrupt = true;
-    fail(peer, "what it left in this host's shared memory is not a head: " + why);
-    return std::nullopt;
+    if (!head) return false;
+    report_head(peer, head->kind, head->bytes, sink);
+    if (lanes_->mail.pop(peer)) mark(peer);
+    return true;
   }
 
   void post_body(int peer, Lane lane, std::byte* memory, std::size_t bytes, std::uint64_t id) {
@@ -442,10 +403,7 @@ class MpiTransport final : public Transport {
     from.down = true;
     arriving_ -= from.arriving();
     from.accepted = 0;
-    if (from.mail) {
-      sending_ -= static_cast<int>(from.mail->waiting.size());
-      from.mail->waiting.clear();
-    }
+    lanes_->mail.forget(peer);
     drop([&](const Pending& what) { return what.peer == peer && what.lane != Lane::head_in; });
     downs_.emplace_back(peer, std::move(why));
     wake();  // the next poll reports it
@@ -487,7 +445,7 @@ class MpiTransport final : public Transport {
     for (int peer = 0; peer < size_; ++peer) {
       const Peer& other = peer_of(peer);
       if (peer == rank_ || other.failed) continue;
-      if (!other.left || (other.mail && !other.mail->waiting.empty())) return false;
+      if (!other.left || lanes_->mail.keeps(peer)) return false;
     }
     const auto& pending = lanes_->requests.pending();
     return std::all_of(pending.begin(), pending.end(), [&](const Pending& what) { return peer_of(what.peer).failed; });
@@ -521,7 +479,6 @@ class MpiTransport final : public Transport {
   std::uint64_t arriving_ = 0;  ///< announced, accepted, incomplete bodies
   bool in_poll_ = false;
   std::vector<int> to_ring_;
-  std::vector<int> neighbours_;                     ///< peers that have a mailbox
   std::vector<Completion> done_;                    ///< collected, not reported
   std::vector<Completion> reporting_;               ///< scratch of report_done
   std::vector<std::pair<int, std::string>> downs_;  ///< not reported

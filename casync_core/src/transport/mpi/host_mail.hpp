@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "transport/mailbox.hpp"
+#include "transport/mpi/heads.hpp"
+#include "transport/mpi/session_comm.hpp"
+
+/// Heads to and from the ranks of this host, through mailboxes instead of MPI.
+namespace casync::transport::mpi {
+
+/// One thread. Peers without mailboxes are none of its: reaches() says which it has.
+class HostMail {
+ public:
+  struct Head {
+    HeadKind kind;
+    std::span<const std::byte> bytes;
+  };
+
+  explicit HostMail(const SessionComm& session);
+
+  bool reaches(int peer) const { return boxes_[static_cast<std::size_t>(peer)] != nullptr; }
+  const std::vector<int>& peers() const { return peers_; }
+
+  /// Posts a head, or keeps it until there is room.
+  void post(int peer, HeadKind kind, std::vector<std::byte>&& head);
+  /// Posts what was kept, as far as there is room now; `posted` hears to whom. Returns whether anything was.
+  bool post_kept(const std::function<void(int peer)>& posted);
+  /// Heads that wait for room: of all peers, of one.
+  std::size_t kept() const { return kept_; }
+  bool keeps(int peer) const { return reaches(peer) && !box(peer).kept.empty(); }
+  /// Forgets what waits for `peer`, which is gone.
+  void forget(int peer);
+
+  /// The oldest head from `peer`, until `pop`. Throws CorruptPayload, once: after that there is none.
+  std::optional<Head> front(int peer);
+  /// True if the peer waits for the room: it must be rung.
+  bool pop(int peer) { return box(peer).in.pop(); }
+
+ private:
+  struct Kept {
+    HeadKind kind;
+    std::vector<std::byte> bytes;
+  };
+  struct Boxes {
+    MailboxWriter out;
+    MailboxReader in;
+    std::deque<Kept> kept = {};
+    bool corrupt = false;  ///< nothing in `in` can be trusted any more
+  };
+  Boxes& box(int peer) { return *boxes_[static_cast<std::size_t>(peer)]; }
+  const Boxes& box(int peer) const { return *boxes_[static_cast<std::size_t>(peer)]; }
+
+  std::vector<int> peers_;
+  std::vector<std::unique_ptr<Boxes>> boxes_;  // per peer of the session; null: it has none
+  std::size_t kept_ = 0;
+};
+
+}  // namespace casync::transport::mpi
