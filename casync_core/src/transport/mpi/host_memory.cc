@@ -16,7 +16,7 @@ namespace {
 
 /// Of all mailboxes of a host: containers often have 64 MiB of shared memory.
 constexpr std::size_t kMailBytes = std::size_t{16} << 20;
-constexpr std::size_t kLargestBox = 128 * 1024;
+constexpr std::size_t kLargestBox = 256 * 1024;
 constexpr std::size_t kSmallestBox = sizeof(MailboxCell) + 2 * (sizeof(MailHeader) + kHeadBytes);
 
 std::size_t boxes(int ranks) { return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks - 1); }
