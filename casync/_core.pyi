@@ -87,6 +87,24 @@ class Session:
     def set_state(self, name: str, state: CodecState) -> None: ...
     def forget(self, name: str) -> None: ...
 
+class Shortcuts:
+    """What the names of a session's operations were last used with: a tensor, and the other terms that its registration
+    follows from. One that is used so again, with a tensor of the same type, dtype, shape and device, takes one call.
+
+    Tensors are those of a framework with DLPack's C exchange API (torch since 2.10); of others nothing is remembered.
+    Submitted tensors are put into `pending` under their handles.
+    """
+
+    def __init__(self, core: Session, pending: dict[int, Any]) -> None: ...
+    def remember(self, registration: int, name: str, tensor: Any, *terms: Any) -> None: ...
+    def registration(self, name: str | None, tensor: Any, /, *terms: Any) -> int | None:
+        """The registration to use again; None for another use than the last one, which may be a mistake."""
+
+    def submit(self, name: str | None, tensor: Any, wake: bool, /, *terms: Any) -> int | None:
+        """Submit the tensor, in place; its handle. None for another use than the last one, and for a tensor that is not
+        contiguous. Raises what `Session.submit` does.
+        """
+
 def codec_names() -> list[str]: ...
 def crc32c(address: int, bytes: int) -> int: ...
 def check_codec(spec: str) -> str: ...
