@@ -18,13 +18,13 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 class Forked:
-    """In place of the core, whose threads and connections stayed with the parent."""
+    """In place of the core, whose threads and connections stayed with the parent, and of what submits to it."""
 
-    def __init__(self, core: Any) -> None:
+    def __init__(self, native: Any) -> None:
         # Never destroyed here: that would join a thread which this process does not have.
         import ctypes
 
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(core))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
 
     def __getattr__(self, name: str) -> Any:
         raise CasyncError(
@@ -48,5 +48,5 @@ def _register() -> None:
 def _after_fork() -> None:
     for session in _sessions:
         if session.is_open:
-            session.core = Forked(session.core)
+            session.core, session.shortcuts = Forked(session.core), Forked(session.shortcuts)
             session.pending.clear()

@@ -125,9 +125,6 @@ class Session:
         set_level(self.config.log_level)
         self.registrations: dict[Any, int] = {}
         """What adaptors have defined so far: their own key -> the core's registration."""
-        self.shortcuts: dict[str, tuple[Any, int]] = {}
-        """The same for a hot path: a name as the user gives it -> the terms it was last used with, and their
-        registration."""
         self.pending: dict[int, Any] = {}
         """Handle -> the tensors of an operation, kept alive until it is synchronised or the session ends."""
         self._interrupted: list[Any] = []
@@ -158,6 +155,8 @@ class Session:
         self.peers = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
         """By rank, the number that MPI's world has for it."""
         self.core: Any = _core.Session(transport, options, _LOG.warning)
+        self.shortcuts: Any = _core.Shortcuts(self.core, self.pending)
+        """For a hot path: what names were last used with, as the user gives both."""
         self._is_open = True
         if self.config.timeline not in ("", "DYNAMIC"):
             self.start_timeline(self.config.timeline, self.config.timeline_mark_cycles)

@@ -70,7 +70,7 @@ def _submit_allreduce(
     in_place: bool,
 ) -> int:
     def submit(tensor: torch.Tensor, each: str, wake: bool) -> int:
-        return submit_allreduce(tensor, each, op, scales, process_set, compression, in_place=in_place, wake=wake)
+        return submit_allreduce(tensor, each, op, scales, process_set, compression, None, in_place, wake)
 
     return _submit(tensors, OpKind.ALLREDUCE, name, process_set, submit)
 

@@ -118,35 +118,32 @@ def submit_allreduce(
     op: int,
     scales: tuple[float, float],
     process_set: Any,
-    compression: Any = None,
-    topology: str | None = None,
-    *,
+    compression: Any,
+    topology: str | None,
     in_place: bool,
-    wake: bool = True,
+    wake: bool,
 ) -> int:
     """The handle of an allreduce; arguments as `allreduce` has them."""
     owner = session_of(process_set)
     if compression is not None and isinstance(compression, Mapping):
         name = tensor_name(owner, OpKind.ALLREDUCE, name)
         compression = adaptor.codec_by_name(adaptor.rules_of(compression), name)
-    # All that the registration follows from besides the name, as it is given: a name that was last used with the same
-    # costs one look-up and one comparison.
-    given: Any = None
-    if name is not None and type(tensor) is torch.Tensor:
-        given = (tensor.dtype, tensor.shape, tensor.layout, tensor.is_cpu, op, scales, compression, topology)
-        last = owner.shortcuts.get(name)
-        if last is not None and last[0] == given:
-            return _submit(owner, last[1], OpKind.ALLREDUCE, tensor, in_place, wake, scales)
-    dtype = dtype_name(tensor)
-    if dtype == "bool":
-        raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
-    full = tensor_name(owner, OpKind.ALLREDUCE, name)
-    route = owner.config.topology if topology is None else topology
-    codec = "none" if compression is None else codec_text(compression)
-    terms = Terms(full, OpKind.ALLREDUCE, dtype, tensor.shape, op, 0, *scales, codec, route)
-    registration = terms.register(owner)
-    if name is not None and given is not None:
-        owner.shortcuts[name] = (given, registration)
+    if in_place and scales == UNSCALED:  # all in one call, for a name that is used as it was the last time
+        handle: int | None = owner.shortcuts.submit(name, tensor, wake, op, scales, compression, topology)
+        if handle is not None:
+            return handle
+    registration = owner.shortcuts.registration(name, tensor, op, scales, compression, topology)
+    if registration is None:
+        dtype = dtype_name(tensor)
+        if dtype == "bool":
+            raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
+        full = tensor_name(owner, OpKind.ALLREDUCE, name)
+        route = owner.config.topology if topology is None else topology
+        codec = "none" if compression is None else codec_text(compression)
+        terms = Terms(full, OpKind.ALLREDUCE, dtype, tensor.shape, op, 0, *scales, codec, route)
+        registration = terms.register(owner)
+        if name is not None and type(tensor) is torch.Tensor:
+            owner.shortcuts.remember(registration, name, tensor, op, scales, compression, topology)
     return _submit(owner, registration, OpKind.ALLREDUCE, tensor, in_place, wake, scales)
 
 
@@ -190,7 +187,7 @@ def allreduce(
         from .autograd import HorovodAllreduce
 
         return HorovodAllreduce.apply(tensor, None, name, op, *scales, process_set, compression, topology)  # type: ignore[no-any-return]
-    handle = submit_allreduce(tensor, name, op, scales, process_set, compression, topology, in_place=False, wake=False)
+    handle = submit_allreduce(tensor, name, op, scales, process_set, compression, topology, False, False)
     return synchronize(handle)  # type: ignore[no-any-return]
 
 
@@ -211,7 +208,7 @@ def allreduce_async(
     """
     scales = (prescale_factor, postscale_factor)
     return submit_allreduce(
-        tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=False
+        tensor, name, resolve_op(op, average), scales, process_set, compression, topology, False, True
     )
 
 
@@ -232,7 +229,7 @@ def allreduce_(
     """
     scales = (prescale_factor, postscale_factor)
     handle = submit_allreduce(
-        tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=True, wake=False
+        tensor, name, resolve_op(op, average), scales, process_set, compression, topology, True, False
     )
     synchronize(handle)
     return tensor
@@ -255,7 +252,7 @@ def allreduce_async_(
     """
     scales = (prescale_factor, postscale_factor)
     return submit_allreduce(
-        tensor, name, resolve_op(op, average), scales, process_set, compression, topology, in_place=True
+        tensor, name, resolve_op(op, average), scales, process_set, compression, topology, True, True
     )
 
 

@@ -102,4 +102,6 @@ def synchronize(handle: int) -> Any:
     """
     owner = owner_of(handle)
     pending = owner.pending.get(handle)
+    if type(pending) is torch.Tensor:  # in place
+        return owner.synchronize(handle)
     return None if pending is None else finish(owner, handle, pending)

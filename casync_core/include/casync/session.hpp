@@ -82,11 +82,12 @@ class Session {
   /// Waits for at most `timeout`; true if it is done. Without the GIL.
   bool wait(Handle handle, Nanoseconds timeout);
   /// Forgets a handle that is done, and throws what went wrong: Mismatch, PeerFailure, Aborted, Timeout,
-  /// CorruptPayload. An allreduce that was interrupted has left each partition of its gradient in one of three states:
-  /// delivered (the output is final), given back (the residual is what it was plus the gradient), or never taken (the
-  /// residual is what it was). What travels uncompressed may still be on its way from the input or into the output:
-  /// after PeerFailure, Aborted or CorruptPayload that memory stays alive until shutdown.
-  void collect(Handle handle);
+  /// CorruptPayload. False for one that is not done, which stays. An allreduce that was interrupted has left each
+  /// partition of its gradient in one of three states: delivered (the output is final), given back (the residual is
+  /// what it was plus the gradient), or never taken (the residual is what it was). What travels uncompressed may still
+  /// be on its way from the input or into the output: after PeerFailure, Aborted or CorruptPayload that memory stays
+  /// alive until shutdown.
+  bool collect(Handle handle);
   /// Result of an allgather, an alltoall or a join, to be called before collect.
   struct Gathered {
     std::vector<std::byte> bytes;

@@ -2,12 +2,13 @@
 
 #include <pybind11/pybind11.h>
 
-/// One function per public header, called by module.cc.
+/// One function per public header, and one for the shortcut past the adaptors, called by module.cc.
 namespace casync {
 
 void bind_errors(pybind11::module_& module);
 void bind_codec(pybind11::module_& module);
 void bind_session(pybind11::module_& module);
+void bind_shortcuts(pybind11::module_& module);
 void bind_simulate(pybind11::module_& module);
 
 }  // namespace casync

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "bindings/bindings.hpp"
+#include "bindings/fast_method.hpp"
 #include "casync/error.hpp"
 #include "casync/session.hpp"
 
@@ -106,15 +107,18 @@ SessionOptions options_of(const py::dict& dict) {
   return options;
 }
 
-void wait_until_done(Session& session, Session::Handle handle) {
-  bool done = session.done(handle);  // of many, most are done when their turn comes: not worth giving up the GIL
-  while (!done) {
-    {
-      const py::gil_scoped_release release;
-      done = session.wait(handle, kSignalInterval);
-    }
-    if (!done && PyErr_CheckSignals() != 0) throw py::error_already_set();
+/// Gives up the GIL until the operation is done, or for as long as Ctrl-C may be left waiting.
+void wait_a_while(Session& session, Session::Handle handle) {
+  bool done = false;
+  {
+    const py::gil_scoped_release release;
+    done = session.wait(handle, kSignalInterval);
   }
+  if (!done && PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+void wait_until_done(Session& session, Session::Handle handle) {
+  while (!session.done(handle)) wait_a_while(session, handle);
 }
 
 /// Waits for all before it throws the first failure, so that no handle is left behind.
@@ -131,11 +135,28 @@ void synchronize_all(Session& session, const std::vector<Session::Handle>& handl
   if (first) std::rethrow_exception(first);
 }
 
+py::int_ submit(Session& session, Arguments given) {
+  auto splits = given.size() > 5 ? argument<std::vector<std::int64_t>>(given, 5) : std::vector<std::int64_t>();
+  return session.submit(argument<std::uint32_t>(given, 0),
+                        reinterpret_cast<const void*>(argument<std::uintptr_t>(given, 1)),
+                        reinterpret_cast<void*>(argument<std::uintptr_t>(given, 2)), argument<std::int64_t>(given, 3),
+                        argument<bool>(given, 4), std::move(splits));
+}
+
+py::none synchronize(Session& session, Arguments given) {
+  const auto handle = argument<Session::Handle>(given, 0);
+  while (!session.collect(handle)) wait_a_while(session, handle);
+  return py::none();
+}
+
 }  // namespace
 
 void bind_session(py::module_& module) {
   using namespace py::literals;
-  py::class_<Session>(module, "Session")
+  py::class_<Session> bound(module, "Session");
+  def_fast<&submit, 5, 6>(bound, "submit", "Submits memory; returns the handle.");
+  def_fast<&synchronize, 1, 1>(bound, "synchronize", "Waits for an operation and forgets it.");
+  bound
       .def(py::init([](const py::object& transport, const py::dict& options, const py::function& log) {
              auto shared = std::make_shared<py::function>(log);
              return std::make_unique<Session>(transport_of(transport), options_of(options),
@@ -169,30 +190,7 @@ void bind_session(py::module_& module) {
           "postscale"_a = 1.0F, "dims"_a = "", "compression"_a = "none", "topology"_a = "auto", "site"_a = "")
       .def("set_optimizer", &Session::set_optimizer, "registration"_a, "lr"_a, "momentum"_a = 0.0F,
            "nesterov"_a = false, "loss_scale"_a = 1.0F)
-      .def(
-          "submit",
-          [](Session& session, std::uint32_t registration, std::uintptr_t input, std::uintptr_t output,
-             std::int64_t rows, bool wake) {
-            return session.submit(registration, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
-                                  rows, wake);
-          },
-          "registration"_a, "input"_a, "output"_a, "rows"_a = 0, "wake"_a = true)
-      .def(
-          "submit",
-          [](Session& session, std::uint32_t registration, std::uintptr_t input, std::uintptr_t output,
-             std::int64_t rows, bool wake, std::vector<std::int64_t> splits) {
-            return session.submit(registration, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
-                                  rows, wake, std::move(splits));
-          },
-          "registration"_a, "input"_a, "output"_a, "rows"_a, "wake"_a, "splits"_a)
       .def("poll", &Session::poll, "handle"_a)
-      .def(
-          "synchronize",
-          [](Session& session, Session::Handle handle) {
-            wait_until_done(session, handle);
-            session.collect(handle);
-          },
-          "handle"_a)
       .def("synchronize_all", &synchronize_all, "handles"_a)
       .def(
           "synchronize_gather",

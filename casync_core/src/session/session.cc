@@ -62,7 +62,7 @@ constexpr Nanoseconds from_seconds(double seconds) {
 /// inside it.
 struct Session::Impl {
   struct Slot {
-    std::unique_ptr<Operation> operation;
+    std::optional<Operation> operation;  // in place: the executor has its address, and nothing is allocated for each
     std::uint32_t registration = 0;
     std::uint32_t generation = used_before;
   };
@@ -141,7 +141,7 @@ struct Session::Impl {
 
   Slot& slot_of(Handle handle) {
     const auto index = static_cast<std::uint32_t>(handle & kSlotMask);
-    if (index >= slots.size() || slots[index].operation == nullptr || handle_of(index) != handle) {
+    if (index >= slots.size() || !slots[index].operation || handle_of(index) != handle) {
       throw InvalidArgument(
           "this handle is not outstanding: it was synchronised before, or given out by another session, say one that "
           "was shut down");
@@ -161,7 +161,7 @@ struct Session::Impl {
   Names names;
   std::vector<OptimizerTerms> optimizers;                  // of the definitions
   std::unordered_map<std::string, CodecState> set_states;  // without values: what definitions to come must fit
-  std::deque<Slot> slots;
+  std::deque<Slot> slots;                                  // stable addresses
   std::vector<std::uint32_t> free_slots;
   NonfiniteLog nonfinite_log;
   bool shut_down = false;
@@ -250,19 +250,19 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   const std::uint32_t index = impl_->free_slots.back();
   impl_->free_slots.pop_back();
   Impl::Slot& slot = impl_->slots[index];
-  slot.operation = std::make_unique<Operation>();
-  slot.operation->definition = &definition;
-  slot.operation->input = input;
-  slot.operation->output = output;
-  slot.operation->rows = rows;
-  slot.operation->splits = std::move(splits);
-  slot.operation->optimizer = impl_->optimizers[registration];
-  slot.operation->submitted = now;
-  slot.operation->step = impl_->names.take(name, *slot.operation);
+  Operation& operation = slot.operation.emplace();
+  operation.definition = &definition;
+  operation.input = input;
+  operation.output = output;
+  operation.rows = rows;
+  operation.splits = std::move(splits);
+  operation.optimizer = impl_->optimizers[registration];
+  operation.submitted = now;
+  operation.step = impl_->names.take(name, operation);
   slot.registration = registration;
   const Handle handle = impl_->handle_of(index);
   if (definition.signature.kind == OpKind::join) impl_->has_joined = true;
-  impl_->executor->submit(registration, slot.operation.get());
+  impl_->executor->submit(registration, &operation);
   lock.unlock();
   if (wake) impl_->executor->advance();
   return handle;
@@ -288,7 +288,7 @@ bool Session::wait(Handle handle, Nanoseconds timeout) {
   const Operation* operation = nullptr;
   {
     const std::lock_guard lock(impl_->mutex);
-    operation = impl_->slot_of(handle).operation.get();
+    operation = &*impl_->slot_of(handle).operation;
   }
   return impl_->executor->wait(*operation, timeout);
 }
@@ -299,22 +299,27 @@ Session::Gathered Session::take_result(Handle handle) {
   return {std::move(operation.result), std::move(operation.result_rows)};
 }
 
-void Session::collect(Handle handle) {
-  std::unique_ptr<Operation> operation;
+bool Session::collect(Handle handle) {
+  Status status = Status::ok;
+  std::string text;
   std::optional<std::string> nonfinite;
   {
     const std::lock_guard lock(impl_->mutex);
     Impl::Slot& slot = impl_->slot_of(handle);
-    CASYNC_CHECK(slot.operation->done.load(std::memory_order_acquire), "an operation is collected before it is done");
-    impl_->names.release(impl_->names_of[slot.registration], *slot.operation);
-    operation = std::move(slot.operation);
-    nonfinite = impl_->nonfinite_log.text_of(*operation);
+    Operation& operation = *slot.operation;
+    if (!operation.done.load(std::memory_order_acquire)) return false;
+    impl_->names.release(impl_->names_of[slot.registration], operation);
+    nonfinite = impl_->nonfinite_log.text_of(operation);
+    if (operation.definition->signature.kind == OpKind::join) impl_->has_joined = false;
+    status = operation.status;
+    text = std::move(operation.text);
+    slot.operation.reset();
     ++slot.generation;
-    if (operation->definition->signature.kind == OpKind::join) impl_->has_joined = false;
     impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & kSlotMask));
   }
   if (nonfinite) impl_->report(*nonfinite);
-  if (operation->status != Status::ok) throw_failure(operation->status, operation->text);
+  if (status != Status::ok) throw_failure(status, text);
+  return true;
 }
 
 void Session::abort(const std::string& why) { impl_->executor->abort(why); }

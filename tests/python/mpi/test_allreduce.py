@@ -195,3 +195,27 @@ def test_nan_and_inf_travel_through(rank, size):
         tensor[3], tensor[4] = float("nan"), float("inf")
     result = hvd.allreduce(tensor)
     assert result[3].isnan() and result[4].isinf() and result[5] == 0
+
+
+def test_a_name_that_is_used_again_in_place(rng, rank, size):
+    """Of one shape, whole on some ranks and a part of another tensor elsewhere, whose other elements stay."""
+    tensors = draw(rng, (40, 3), torch.float32, size)
+    for turn in range(6):
+        whole = torch.full((40, 6), -1.0)
+        mine = whole[:, ::2] if (rank + turn) % 2 else torch.empty(40, 3)
+        mine.copy_(tensors[rank])
+        assert hvd.synchronize(hvd.allreduce_async_(mine, op=hvd.Sum, name="again")) is mine
+        np.testing.assert_allclose(mine.numpy(), reference(tensors, hvd.Sum), rtol=1e-5, atol=1e-6)
+        assert torch.equal(whole[:, 1::2], torch.full((40, 3), -1.0))
+
+
+def test_a_known_name_with_another_dtype_on_one_rank_is_a_mismatch(rank, size):
+    if size < 2:
+        pytest.skip("one rank agrees with itself")
+    for _ in range(2):
+        hvd.allreduce_(torch.ones(40), name="again")
+    handle = hvd.allreduce_async_(torch.ones(40, dtype=torch.float64 if rank else torch.float32), name="again")
+    with pytest.raises(hvd.MismatchError, match="again"):
+        hvd.synchronize(handle)
+    assert hvd.synchronize(handle) is None
+    assert torch.equal(hvd.allreduce_(torch.ones(40), name="again"), torch.ones(40))

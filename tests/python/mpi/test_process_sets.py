@@ -62,6 +62,20 @@ def test_a_set_that_is_not_in_use(size):
     assert hvd.remove_process_set(one) is False
 
 
+def test_a_name_that_several_sets_use_again(rank, size, mine):
+    """Each set has its own operation of that name, and a handle says which set it is of."""
+    for turn in range(3):
+        ours, everyones = torch.full((9,), float(rank)), torch.full((9,), float(turn))
+        handles = [
+            hvd.allreduce_async_(ours, name="again", op=hvd.Sum, process_set=mine),
+            hvd.allreduce_async_(everyones, name="again", op=hvd.Sum),
+        ]
+        assert [handle >> 48 for handle in handles] == [mine.process_set_id, 0]
+        assert hvd.synchronize(handles[1]) is everyones and hvd.synchronize(handles[0]) is ours
+        assert torch.equal(ours, torch.full((9,), float(sum(mine.ranks))))
+        assert torch.equal(everyones, torch.full((9,), float(turn * size)))
+
+
 def test_removed_sets_are_gone_and_their_numbers_not_given_again(rank, size, sets, mine):
     handle = hvd.allreduce_async(torch.ones(3), name="last", op=hvd.Sum, process_set=mine)
     hvd.synchronize(handle)

@@ -17,7 +17,7 @@ def log(tmp_path):
     name = session.define("w", ALLREDUCE, FLOAT32, AVERAGE, 5000, 1, dims="(5000,)", compression="onebit", site="here")
     values = np.ones(5000, np.float32)
     for _ in range(3):
-        session.synchronize(session.submit(name, values.ctypes.data, values.ctypes.data))
+        session.synchronize(session.submit(name, values.ctypes.data, values.ctypes.data, 0, True))
     session.shutdown()
     return tmp_path / "log"
 

@@ -209,13 +209,18 @@ def test_a_forked_child_has_no_part_in_the_session(job):
     status, output, notes = job(2, """
     loader = torch.utils.data.DataLoader(list(range(8)), batch_size=2, num_workers=1, multiprocessing_context="fork")
     total = sum(batch.sum() for batch in loader)
+    hvd.allreduce_(torch.ones(3), name="known")
     child = os.fork()
     if child == 0:
-        try:
-            hvd.allreduce(torch.ones(3))
-        except hvd.CasyncError as error:
-            assert "forked" in str(error)
-            sys.exit(7)  # by way of atexit
+        refused = []
+        for call in (hvd.allreduce, hvd.allreduce_, hvd.allreduce_async_):
+            for name in ("known", "new"):
+                try:
+                    call(torch.ones(3), name=name)
+                except hvd.CasyncError as error:
+                    refused.append("forked" in str(error))
+        assert refused == [True] * 6
+        sys.exit(7)  # by way of atexit
     _, ended = os.waitpid(child, 0)
     result = hvd.allreduce(total, op=hvd.Sum)
     note(ended=os.waitstatus_to_exitcode(ended), total=int(result))
