@@ -335,6 +335,7 @@ class Session:
         if not isinstance(self.core, forks.Forked):
             self._report_unused_plans()
             self.core.shutdown()
+            self.shortcuts.clear()
         self.pending.clear()
         self._interrupted.clear()
 

@@ -10,7 +10,7 @@
 
 /// The transport contract: moves heads and bodies between ranks, and knows nothing of gradients.
 ///
-/// A *head* is a short message (at most `head_bytes()`), received into buffers the transport posted beforehand. A
+/// A *head* is a short message (at most `head_bytes()`), for which the transport has memory at the receiver. A
 /// *body* is any number of bytes for which the receiver has called `accept` with the exact length. Per pair of ranks
 /// heads arrive in the order sent, and the n-th body sent meets the n-th accepted. A body costs the receiver no memory
 /// of the transport's own.

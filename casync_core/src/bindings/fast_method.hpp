@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cxxabi.h>
 #include <pybind11/pybind11.h>
 
 #include <cstddef>
@@ -14,7 +15,11 @@ using Arguments = std::span<PyObject* const>;
 
 template <class T>
 T argument(Arguments given, std::size_t index) {
-  return pybind11::cast<T>(pybind11::handle(given[index]));
+  try {
+    return pybind11::cast<T>(pybind11::handle(given[index]));
+  } catch (const pybind11::cast_error& error) {
+    throw pybind11::type_error(detail::concat("argument ", index + 1, ": ", error.what()));
+  }
 }
 
 /// Gives a bound class a method in CPython's own calling convention, without keywords and overloads: for what a program
@@ -26,7 +31,7 @@ void def_fast(pybind11::class_<Bound>& bound, const char* name, const char* doc)
                                                                         Py_ssize_t count) -> PyObject* {
     try {
       const Arguments arguments(given, static_cast<std::size_t>(count));
-      // CPython has checked that `self` is of the class, which pybind11::cast would look up by name.
+      // CPython has checked that `self` is of the class, which is final: pybind11::cast would look it up by name.
       auto* const object =
           static_cast<Bound*>(reinterpret_cast<pybind11::detail::instance*>(self)->get_value_and_holder().value_ptr());
       if (object == nullptr) throw pybind11::type_error("__init__() was not called");
@@ -34,6 +39,8 @@ void def_fast(pybind11::class_<Bound>& bound, const char* name, const char* doc)
         throw pybind11::type_error(detail::concat("this method does not take ", arguments.size(), " arguments"));
       }
       return pybind11::object(method(*object, arguments)).release().ptr();
+    } catch (const abi::__forced_unwind&) {  // a thread that ends with the interpreter
+      throw;
     } catch (...) {
       pybind11::detail::try_translate_exceptions();
       return nullptr;

@@ -153,7 +153,7 @@ py::none synchronize(Session& session, Arguments given) {
 
 void bind_session(py::module_& module) {
   using namespace py::literals;
-  py::class_<Session> bound(module, "Session");
+  py::class_<Session> bound(module, "Session", py::is_final());
   def_fast<&submit, 5, 6>(bound, "submit", "Submits memory; returns the handle.");
   def_fast<&synchronize, 1, 1>(bound, "synchronize", "Waits for an operation and forgets it.");
   bound

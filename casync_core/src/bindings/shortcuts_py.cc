@@ -67,6 +67,8 @@ class Shortcuts {
                                      std::vector<std::int64_t>(now.shape, now.shape + now.dimensions)});
   }
 
+  void clear() { uses_.clear(); }
+
   /// Given: name, tensor, terms.
   py::object registration(Arguments given) const {
     dlpack::Tensor now;
@@ -127,8 +129,10 @@ class Shortcuts {
 void bind_shortcuts(py::module_& module) {
   using namespace py::literals;
   constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
-  py::class_<Shortcuts> shortcuts(module, "Shortcuts");
-  shortcuts.def(py::init<py::object, py::dict>(), "core"_a, "pending"_a).def("remember", &Shortcuts::remember);
+  py::class_<Shortcuts> shortcuts(module, "Shortcuts", py::is_final());
+  shortcuts.def(py::init<py::object, py::dict>(), "core"_a, "pending"_a)
+      .def("remember", &Shortcuts::remember)
+      .def("clear", &Shortcuts::clear);
   def_fast<[](const Shortcuts& of, Arguments given) { return of.registration(given); }, 2, kAny>(
       shortcuts, "registration", "The registration of a use like the last one; else None.");
   def_fast<[](const Shortcuts& of, Arguments given) { return of.submit(given); }, 3, kAny>(

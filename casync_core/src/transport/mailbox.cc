@@ -11,10 +11,6 @@ namespace {
 /// In the place of `bytes`: the rest of the ring is empty, and what follows begins at its start.
 constexpr std::uint64_t kWrap = ~std::uint64_t{0};
 
-constexpr std::uint64_t lines(std::uint64_t bytes) {
-  return (bytes + sizeof(MailHeader) - 1) / sizeof(MailHeader) * sizeof(MailHeader);
-}
-
 MailboxCell* cell_of(std::span<std::byte> memory) {
   CASYNC_CHECK(memory.size() > sizeof(MailboxCell) && memory.size() % sizeof(MailHeader) == 0, memory.size(),
                " bytes are no mailbox");
@@ -34,7 +30,7 @@ void put_header(std::span<std::byte> ring, std::uint64_t position, const MailHea
 }  // namespace
 
 MailboxWriter::MailboxWriter(std::span<std::byte> memory)
-    : cell_(cell_of(memory)), ring_(memory.subspan(sizeof(MailboxCell))), written_(cell_->written.load()) {}
+    : cell_(cell_of(memory)), ring_(memory.subspan(sizeof(MailboxCell))) {}
 
 /// Whether the ring may be written up to `end`, in bytes so far.
 bool MailboxWriter::has_room(std::uint64_t end) {
@@ -50,7 +46,7 @@ bool MailboxWriter::has_room(std::uint64_t end) {
 }
 
 bool MailboxWriter::put(std::uint64_t kind, std::span<const std::byte> message) {
-  const std::uint64_t needed = sizeof(MailHeader) + lines(message.size());
+  const std::uint64_t needed = sizeof(MailHeader) + whole_lines(message.size());
   CASYNC_CHECK(2 * needed <= ring_.size(), "a message of ", message.size(), " bytes does not fit into a mailbox");
   std::uint64_t start = written_ % ring_.size();
   std::uint64_t skipped = 0;
@@ -68,7 +64,7 @@ bool MailboxWriter::put(std::uint64_t kind, std::span<const std::byte> message) 
 }
 
 MailboxReader::MailboxReader(std::span<std::byte> memory)
-    : cell_(cell_of(memory)), ring_(memory.subspan(sizeof(MailboxCell))), read_(cell_->read.load()) {}
+    : cell_(cell_of(memory)), ring_(memory.subspan(sizeof(MailboxCell))) {}
 
 std::optional<MailboxReader::Message> MailboxReader::front() {
   if (written_ == read_) {
@@ -85,11 +81,11 @@ std::optional<MailboxReader::Message> MailboxReader::front() {
   }
   const std::uint64_t there = written_ - read_;
   if (there > ring_.size() || header.bytes > ring_.size() ||
-      skipped + sizeof(MailHeader) + lines(header.bytes) > there ||
+      skipped + sizeof(MailHeader) + whole_lines(header.bytes) > there ||
       start + sizeof(MailHeader) + header.bytes > ring_.size()) {
     throw CorruptPayload("a mailbox holds what no sender writes");
   }
-  next_ = read_ + skipped + sizeof(MailHeader) + lines(header.bytes);
+  next_ = read_ + skipped + sizeof(MailHeader) + whole_lines(header.bytes);
   return Message{header.kind, ring_.subspan(start + sizeof(MailHeader), header.bytes)};
 }
 

@@ -21,12 +21,23 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 struct alignas(64) MailHeader {
   std::uint64_t bytes;
   std::uint64_t kind;
+  std::uint64_t unused[6] = {};
 };
+
+constexpr std::size_t whole_lines(std::size_t bytes) {
+  return (bytes + sizeof(MailHeader) - 1) / sizeof(MailHeader) * sizeof(MailHeader);
+}
+
+/// The least memory of a mailbox for messages of up to `largest` bytes: two of them fit, because one may have to leave
+/// the end of the ring empty.
+constexpr std::size_t mailbox_bytes(std::size_t largest) {
+  return sizeof(MailboxCell) + 2 * (sizeof(MailHeader) + whole_lines(largest));
+}
 
 /// The sender's end; one thread at a time.
 class MailboxWriter {
  public:
-  /// `memory`: a multiple of 64 bytes, aligned to 64, of which a message may take the half that the cell leaves.
+  /// `memory`: zeroed, a multiple of 64 bytes, aligned to 64.
   explicit MailboxWriter(std::span<std::byte> memory);
 
   /// False if there is no room: the receiver then says so when it has read more (MailboxReader::pop).
@@ -37,7 +48,7 @@ class MailboxWriter {
 
   MailboxCell* cell_;
   std::span<std::byte> ring_;
-  std::uint64_t written_;
+  std::uint64_t written_ = 0;
   std::uint64_t read_ = 0;  // as last seen
 };
 
@@ -59,7 +70,7 @@ class MailboxReader {
  private:
   MailboxCell* cell_;
   std::span<std::byte> ring_;
-  std::uint64_t read_;
+  std::uint64_t read_ = 0;
   std::uint64_t written_ = 0;  // as last seen
   std::uint64_t next_ = 0;     // where the message after the oldest begins
 };

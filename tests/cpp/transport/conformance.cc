@@ -311,6 +311,26 @@ TEST_P(TransportConformance, CloseDropsBodiesNobodyAccepted) {
   }
 }
 
+/// Who closes as soon as its body was sent takes nothing away from a peer that has not looked yet, and leaves nothing
+/// to the session that comes next.
+TEST_P(TransportConformance, ACloseComesBehindTheBodies) {
+  constexpr std::size_t kBytes = 20'000;
+  for (std::uint64_t session = 0; session < 4; ++session) {
+    GetParam()->run([&](Rank& self) {
+      if (self.peers().empty()) return;
+      const Bytes out = pattern(self.rank(), self.next(), session, kBytes);
+      Bytes in(kBytes);
+      self.transport->accept(self.previous(), in, 1);
+      self.barrier();
+      self.transport->send_body(self.next(), out, 2);
+      if (self.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ASSERT_TRUE(self.until([&] { return self.told.bodies.size() == 1 && self.told.sent.size() == 1; }));
+      EXPECT_TRUE(in == pattern(self.previous(), self.rank(), session, kBytes));
+      self.close();
+    });
+  }
+}
+
 TEST_P(TransportConformance, PeersHearOfAClose) {
   GetParam()->run([](Rank& self) {
     if (self.size() == 1) return;

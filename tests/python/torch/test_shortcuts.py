@@ -150,9 +150,23 @@ def test_a_session_that_was_shut_down():
     session.shortcuts.remember(registration, "t", tensor, "terms")
     session.synchronize(session.shortcuts.submit("t", tensor, False, "terms"))
     session.shutdown()
+    assert session.shortcuts.submit("t", tensor, False, "terms") is None  # nothing of the program's is kept
     with pytest.raises(hvd.AbortedError, match="shut down"):
-        session.shortcuts.submit("t", tensor, False, "terms")
+        session.core.submit(registration, tensor.data_ptr(), tensor.data_ptr(), 0, False)
     assert not session.pending
+
+
+def test_wrong_arguments_are_type_errors():
+    session = Session(Config())
+    for call in (
+        lambda: session.core.synchronize(-1),
+        lambda: session.core.synchronize("1"),
+        lambda: session.core.synchronize(),
+        lambda: session.core.submit(0, 0, 0, 0, True, [1.5]),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    session.shutdown()
 
 
 def test_a_session_knows_nothing_of_the_one_before():

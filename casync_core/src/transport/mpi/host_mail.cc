@@ -53,7 +53,7 @@ std::optional<HostMail::Head> HostMail::front(int peer) {
   try {
     const auto message = from.in.front();
     if (!message) return std::nullopt;
-    if (message->kind > static_cast<std::uint64_t>(HeadKind::farewell))
+    if (message->kind >= static_cast<std::uint64_t>(HeadKind::farewell))  // which comes by MPI
       throw CorruptPayload(detail::concat("a head of kind ", message->kind));
     return Head{static_cast<HeadKind>(message->kind), message->bytes};
   } catch (const CorruptPayload&) {

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "casync/error.hpp"
 #include "transport/mailbox.hpp"
@@ -14,18 +16,32 @@
 namespace casync::transport::mpi {
 namespace {
 
-/// Of all mailboxes of a host: containers often have 64 MiB of shared memory.
+/// Of all mailboxes of a session on a host. A session takes a part of what is free besides: containers often have 64
+/// MiB of shared memory, in which several sessions and a data loader must find room.
 constexpr std::size_t kMailBytes = std::size_t{16} << 20;
+constexpr std::size_t kFreePart = 8;
 constexpr std::size_t kLargestBox = 256 * 1024;
-constexpr std::size_t kSmallestBox = sizeof(MailboxCell) + 2 * (sizeof(MailHeader) + kHeadBytes);
+constexpr std::size_t kSmallestBox = mailbox_bytes(kHeadBytes);
 
 std::size_t boxes(int ranks) { return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks - 1); }
 
-/// 0 if there is no room for useful ones.
-std::size_t box_bytes_for(int ranks) {
-  const std::size_t fair = kMailBytes / std::max<std::size_t>(1, boxes(ranks));
+/// In a file system with `free` bytes; 0 if there is no room for useful ones.
+std::size_t box_bytes_for(int ranks, std::size_t free) {
+  const std::size_t fair = std::min(kMailBytes, free / kFreePart) / std::max<std::size_t>(1, boxes(ranks));
   const std::size_t bytes = std::min(kLargestBox, fair) / alignof(MailboxCell) * alignof(MailboxCell);
   return bytes < kSmallestBox ? 0 : bytes;
+}
+
+std::size_t free_bytes(int descriptor) {
+  struct statvfs info{};
+  return fstatvfs(descriptor, &info) == 0 ? info.f_bavail * info.f_frsize : 0;
+}
+
+/// posix_fallocate: a full /dev/shm is an error here, not a SIGBUS at the first ring.
+bool allocate(int descriptor, std::size_t bytes) {
+  int code = EINTR;
+  while (code == EINTR) code = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  return code == 0;
 }
 
 }  // namespace
@@ -58,18 +74,13 @@ std::unique_ptr<HostMemory> HostMemory::map(int descriptor, int ranks, std::size
 }
 
 std::unique_ptr<HostMemory> HostMemory::create(const std::string& name, int ranks, std::uint64_t nonce) {
-  auto memory = create(name, ranks, box_bytes_for(ranks), nonce);
-  return memory ? std::move(memory) : create(name, ranks, 0, nonce);
-}
-
-std::unique_ptr<HostMemory> HostMemory::create(const std::string& name, int ranks, std::size_t box_bytes,
-                                               std::uint64_t nonce) {
   const int descriptor = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (descriptor < 0) return nullptr;
   std::unique_ptr<HostMemory> memory;
-  // posix_fallocate: a full /dev/shm is an error here, not a SIGBUS at the first ring.
-  if (posix_fallocate(descriptor, 0, static_cast<off_t>(size(ranks, box_bytes))) == 0)
-    memory = map(descriptor, ranks, box_bytes);
+  for (const std::size_t box_bytes : {box_bytes_for(ranks, free_bytes(descriptor)), std::size_t{0}}) {
+    if (!memory && ftruncate(descriptor, 0) == 0 && allocate(descriptor, size(ranks, box_bytes)))
+      memory = map(descriptor, ranks, box_bytes);
+  }
   close(descriptor);
   if (memory) {
     memory->segment_->nonce = nonce;
@@ -84,11 +95,12 @@ std::unique_ptr<HostMemory> HostMemory::open(const std::string& name, int ranks,
   if (descriptor < 0) return nullptr;
   std::unique_ptr<HostMemory> memory;
   struct stat info{};
-  if (fstat(descriptor, &info) == 0) {
-    for (const std::size_t box_bytes : {box_bytes_for(ranks), std::size_t{0}}) {
-      if (!memory && info.st_size == static_cast<off_t>(size(ranks, box_bytes)))
-        memory = map(descriptor, ranks, box_bytes);
-    }
+  if (fstat(descriptor, &info) == 0 && info.st_size >= static_cast<off_t>(size(ranks, 0))) {
+    // The leader found out how large the boxes can be.
+    const std::size_t rest = static_cast<std::size_t>(info.st_size) - size(ranks, 0);
+    const std::size_t box_bytes = rest / std::max<std::size_t>(1, boxes(ranks));
+    const bool whole = box_bytes * boxes(ranks) == rest && box_bytes % alignof(MailboxCell) == 0;
+    if (whole && (rest == 0 || box_bytes >= kSmallestBox)) memory = map(descriptor, ranks, box_bytes);
   }
   close(descriptor);
   if (memory && memory->segment_->nonce != nonce) memory.reset();

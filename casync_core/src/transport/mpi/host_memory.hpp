@@ -34,8 +34,6 @@ class HostMemory {
  private:
   struct Segment;
   HostMemory(Segment* segment, int ranks, std::size_t box_bytes);
-  static std::unique_ptr<HostMemory> create(const std::string& name, int ranks, std::size_t box_bytes,
-                                            std::uint64_t nonce);
   static std::unique_ptr<HostMemory> map(int descriptor, int ranks, std::size_t box_bytes);
   static std::size_t size(int ranks, std::size_t box_bytes);
 

@@ -31,6 +31,7 @@ struct Peer {
   bool told = false;    ///< on_peer_down has been called
   bool failed = false;  ///< not reachable at all; otherwise it closed, or we do
   bool left = false;    ///< its farewell has come
+  bool parted = false;  ///< ours is on its way
   // Announced bodies sent by the peer, large accepts, and large bodies complete. The n-th of each are the same body.
   std::uint64_t announced = 0, accepted = 0, completed = 0;
   // Receives posted for heads: a ring in the order posted, of which only the oldest is tested.
@@ -80,7 +81,7 @@ struct Lanes {
       : session(std::move(connected)), peers(static_cast<std::size_t>(session.size)) {}
 
   /// Receives of heads to post for a peer: about 4 MiB of (untouched) memory in all, between 2 and 8. Where heads come
-  /// by mail the one receive never meets a message, but has MPI tell when the peer is gone.
+  /// by mail the one receive meets nothing but the farewell, and has MPI tell when the peer is gone.
   std::size_t depth(int peer) const {
     if (mail.reaches(peer)) return 1;
     const std::size_t fair = 128 / static_cast<std::size_t>(session.size);

@@ -22,7 +22,7 @@ constexpr auto kFarewellTime = std::chrono::seconds(5);
 constexpr auto kFarewellTimeAfterFailure = std::chrono::seconds(1);
 /// A poll ends after this many rounds even if heads keep coming.
 constexpr int kRoundsPerPoll = 16;
-/// And reports so many heads of one neighbour in a round: about what a mailbox holds.
+/// And reports so many heads of one neighbour in a round, then the next one's.
 constexpr int kHeadsPerRound = 4;
 
 /// Where what arrives during close goes.
@@ -108,9 +108,10 @@ class MpiTransport final : public Transport {
 
   void flush(Nanoseconds timeout) override {
     const auto deadline = Clock::now() + std::chrono::nanoseconds(timeout);
-    while (moving_out() && Clock::now() < deadline) {
-      const bool posted = post_kept();
-      if (!collect() && !posted) bell_.wait(50 * kMicrosecond);
+    post_kept();  // what has no room yet is for close, which reads meanwhile: the peer may wait for room as well
+    ring_marked();
+    while (sending_ > 0 && Clock::now() < deadline) {
+      if (!collect()) bell_.wait(50 * kMicrosecond);
     }
   }
 
@@ -120,11 +121,10 @@ class MpiTransport final : public Transport {
   void close() override {
     if (!lanes_) return;
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer == rank_ || peer_of(peer).failed) continue;
-      post_head(peer, HeadKind::farewell);
-      peer_of(peer).down = true;
+      if (peer != rank_ && !peer_of(peer).failed) peer_of(peer).down = true;
     }
     drop([](const Pending& what) { return what.lane != Lane::head_in; });
+    part();
     ring_marked();
     const auto start = Clock::now();
     while (!ended()) {
@@ -132,6 +132,8 @@ class MpiTransport final : public Transport {
       if (Clock::now() - start > limit) break;
       Nobody nobody;
       const bool news = poll(nobody);
+      part();
+      ring_marked();
       if (!receive_unaccepted() && !news) bell_.wait(200 * kMicrosecond);
     }
     if (any_failed()) Environment::note_failure();
@@ -214,6 +216,10 @@ class MpiTransport final : public Transport {
       lanes_->mail.post(peer, kind, std::move(head));
       return mark(peer);
     }
+    post_by_mpi(peer, kind, std::move(head));
+  }
+
+  void post_by_mpi(int peer, HeadKind kind, std::vector<std::byte>&& head = {}) {
     const std::uint32_t slot = lanes_->head_buffers.take();
     std::vector<std::byte>& buffer = lanes_->head_buffers[slot];
     buffer.swap(head);
@@ -255,8 +261,16 @@ class MpiTransport final : public Transport {
       fail(peer, detail::concat("what it left in this host's shared memory is not a head: ", error.what()));
     }
     if (!head) return false;
-    report_head(peer, head->kind, head->bytes, sink);
-    if (lanes_->mail.pop(peer)) mark(peer);
+    const auto pop = [&] {
+      if (lanes_->mail.pop(peer)) mark(peer);
+    };
+    try {
+      report_head(peer, head->kind, head->bytes, sink);
+    } catch (...) {
+      pop();  // it is reported once
+      throw;
+    }
+    pop();
     return true;
   }
 
@@ -344,7 +358,10 @@ class MpiTransport final : public Transport {
         arriving_ += from.arriving();
         break;
       case HeadKind::farewell:
+        while (take_mail(peer, sink)) {  // it was there before
+        }
         from.left = true;
+        lanes_->mail.forget(peer);
         stop_heads(peer);
         put_down(peer, "it closed the session");
         break;
@@ -437,6 +454,16 @@ class MpiTransport final : public Transport {
 
   // --- Closing ---
 
+  /// Says farewell to who has got all heads. It goes by MPI, behind the bodies, wherever the heads went.
+  void part() {
+    for (int peer = 0; peer < size_; ++peer) {
+      Peer& other = peer_of(peer);
+      if (peer == rank_ || other.failed || other.parted || lanes_->mail.keeps(peer)) continue;
+      other.parted = true;
+      post_by_mpi(peer, HeadKind::farewell);
+    }
+  }
+
   bool any_failed() const {
     return std::any_of(lanes_->peers.begin(), lanes_->peers.end(), [](const Peer& peer) { return peer.failed; });
   }
@@ -445,7 +472,7 @@ class MpiTransport final : public Transport {
     for (int peer = 0; peer < size_; ++peer) {
       const Peer& other = peer_of(peer);
       if (peer == rank_ || other.failed) continue;
-      if (!other.left || lanes_->mail.keeps(peer)) return false;
+      if (!other.left || !other.parted) return false;
     }
     const auto& pending = lanes_->requests.pending();
     return std::all_of(pending.begin(), pending.end(), [&](const Pending& what) { return peer_of(what.peer).failed; });
