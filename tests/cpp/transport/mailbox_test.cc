@@ -24,11 +24,10 @@ struct Box {
   struct alignas(64) Line {
     std::byte bytes[64] = {};
   };
-  explicit Box(std::size_t ring = kRing) : lines((sizeof(MailboxCell) + ring) / sizeof(Line)) {}
   std::span<std::byte> memory() { return {lines.front().bytes, lines.size() * sizeof(Line)}; }
   std::byte* ring() { return memory().data() + sizeof(MailboxCell); }
 
-  std::vector<Line> lines;
+  std::vector<Line> lines = std::vector<Line>((sizeof(MailboxCell) + kRing) / sizeof(Line));
   MailboxWriter writer{memory()};
   MailboxReader reader{memory()};
 };
@@ -130,7 +129,6 @@ TEST(Mailbox, TwoThreadsNeverBothWait) {
 }
 
 TEST(Mailbox, WhatNoWriterWritesIsAnErrorAndNothingOutsideIsRead) {
-  std::mt19937_64 random(11);
   const std::uint64_t odd[] = {
       1, 65, kRing - 64, kRing - 63, kRing, kRing + 1, 1 << 20, ~std::uint64_t{0} - 1, ~std::uint64_t{0}};
   for (const std::uint64_t bytes : odd) {

@@ -51,7 +51,7 @@ class MpiTransport final : public Transport {
   int size() const override { return size_; }
   std::size_t head_bytes() const override { return kHeadBytes; }
   const TransportCounters& counters() const override { return counters_; }
-  bool moving() const override { return moving_out() || arriving_ > 0; }
+  bool moving() const override { return sending_ > 0 || arriving_ > 0 || lanes_->mail.kept() > 0; }
   bool wakes() const override {
     const auto& ranks = lanes_->session.host_ranks;
     return std::find(ranks.begin(), ranks.end(), -1) == ranks.end();
@@ -151,8 +151,6 @@ class MpiTransport final : public Transport {
   DoorbellCell& own_bell() const { return lanes_->session.host->bell(host_rank(rank_)); }
   int host_rank(int peer) const { return lanes_->session.host_ranks[static_cast<std::size_t>(peer)]; }
   bool local(int peer) const { return host_rank(peer) >= 0; }
-
-  bool moving_out() const { return sending_ > 0 || lanes_->mail.kept() > 0; }
 
   void check_peer(int peer) const {
     CASYNC_CHECK(peer >= 0 && peer < size_ && peer != rank_, "rank ", rank_, ", peer ", peer);
