@@ -298,7 +298,7 @@ class Call {
 
 void test_one(Input& input) {
   const Codec& codec = choose_codec(input.get<std::uint8_t>());
-  codec::force_pages_side_by_side(input.flag());
+  codec::force_reading(static_cast<codec::Reading>(input.below(3)));
   force_isa(Isa::baseline);
   const Input here = input;
   Call baseline(codec, input);

@@ -35,18 +35,18 @@ std::span<const GeneratedCodec> generated_codecs() {{ return kAll; }}
 def emit_plugin(codec: typed.Codec, name: str, known_as: str) -> str:
     """The C++ file that makes a shared object of one codec (codec/plugin.hpp)."""
     return f"""{_head({name: codec}, [known_as])}
-bool (*core_reads_side_by_side)() = nullptr;
+Reading (*core_reading)() = nullptr;
 
 }}  // namespace
 
-bool pages_side_by_side() {{ return core_reads_side_by_side(); }}
+Reading reading() {{ return core_reading(); }}
 
 }}  // namespace casync::codec
 
 extern "C" __attribute__((visibility("default"))) const casync::codec::CodecPlugin* casync_codec_plugin(
-    bool (*pages_side_by_side)()) {{
+    casync::codec::Reading (*reading)()) {{
   static const casync::codec::CodecPlugin plugin{{.codec = &casync::codec::{kernels_name(name)}Codec}};
-  casync::codec::core_reads_side_by_side = pages_side_by_side;
+  casync::codec::core_reading = reading;
   return &plugin;
 }}
 """

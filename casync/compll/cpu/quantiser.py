@@ -24,6 +24,7 @@ __all__ = ["LONGEST_UNIT", "emit_quantiser", "is_quantiser"]
 
 LONGEST_UNIT = 4096
 _PAGES = 4 * 1024  # elements in the pages that are read side by side
+_FETCH = ("fetch_ahead(accumulated + i, ahead);", "if constexpr (kFeedback) fetch_ahead(residual + i, ahead);")
 _COORDINATES = 128  # that one call of the random generator serves
 _CODES = {"u1": 1, "u2": 2, "u4": 4, "u8": 8}
 
@@ -219,6 +220,9 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         lines += [f"[[maybe_unused]] const auto w{value.number} = lanes(v{value.number});" for value in spread]
         lines += [line for reduction in reductions for line in reduction.start("n")]
         body = ["const bool whole = count == 16;"] if reductions else []
+        if 0 < number == len(self._passes) - 1:
+            lines.append("const std::int64_t ahead = next_unit_ahead(n);")
+            body += _FETCH
         for value in inside:
             if value.op == "gradient":
                 body += self._gradient(value, number == 0)
@@ -253,23 +257,20 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         fold_one = [line for reduction in reductions for line in reduction.fold()]
         lines = ["{", "  std::int64_t block = 0;"]
         fetch: list[str] = []
-        if number == 0 and self._longest < _PAGES:
-            distance = "kFeedback ? kTwoStreams : kOneStream"
-            lines.append(f"  const std::int64_t ahead = !pages_side_by_side() ? 0 : {distance};")
-            fetch = [
-                "      fetch_ahead(accumulated + i, ahead);",
-                "      if constexpr (kFeedback) fetch_ahead(residual + i, ahead);",
-            ]
-        elif number == 0:
+        if number == 0:
+            last = "true" if len(self._passes) == 1 else "false"
+            lines.append(f"  const std::int64_t ahead = unit_ahead(kFeedback, {last});")
+            fetch = [f"      {line}" for line in _FETCH]
+        if number == 0 and self._longest >= _PAGES:
             lines += [
-                "  if (pages_side_by_side()) {",
+                "  if (reading() == Reading::side_by_side) {",
                 "    for (; block + 4 * kPage <= n; block += 4 * kPage) {",
                 *(f"      {line}" for line in clear),
                 "      for (std::int64_t j = block; j < block + kPage; j += 16) {",
                 "        for (int page = 0; page < 4; ++page) {",
                 "          const std::int64_t i = j + page * kPage;",
-                "          fetch_ahead(accumulated + i, kFeedback ? kTwoStreams : 4 * kOneStream);",
-                "          if constexpr (kFeedback) fetch_ahead(residual + i, kTwoStreams);",
+                "          fetch_ahead(accumulated + i, kFeedback ? ahead : 4 * ahead);",
+                "          if constexpr (kFeedback) fetch_ahead(residual + i, ahead);",
                 f"          step{number}(i, 16, page);",
                 "        }",
                 "      }",

@@ -6,6 +6,7 @@ result, l1 its lanes.
 
 from __future__ import annotations
 
+from casync.compll.cpu.ahead import fetch_ahead
 from casync.compll.cpu.calls import call_text, product_text
 from casync.compll.cpu.products import Product
 from casync.compll.cpu.reduce import Reduction
@@ -196,7 +197,7 @@ class Steps(Values):
         self.line(f"std::int64_t block = {first};", *(f"Chosen c{action.count.number};" for action in selects))
         self.line("const auto step = [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {")
         with self._inside():
-            self.line("[[maybe_unused]] const bool whole = is_whole(count);")
+            self.line("[[maybe_unused]] const bool whole = is_whole(count);", *fetch_ahead(step))
             for value in inside:
                 self._element(value)
             for action in step.actions:

@@ -76,6 +76,7 @@ _START = (
     "[[maybe_unused]] float* const residual = job.residual;",
     "[[maybe_unused]] const float mid = job.mid;",  # a store might change it, for all the compiler knows
     "[[maybe_unused]] const F32x16 factor = splat(mid);",
+    "[[maybe_unused]] const std::int64_t ahead = page_ahead();",
     "[[maybe_unused]] std::byte* scratch = job.scratch;",
     "[[maybe_unused]] Finiteness check;",
 )
@@ -275,6 +276,7 @@ def _decode(codec: typed.Codec, program: Program) -> str:
     _keep_singles(steps, codec, program)
     lines = [
         "[[maybe_unused]] const Facts& facts = job.facts;", "[[maybe_unused]] std::byte* scratch = job.scratch;",
+        "[[maybe_unused]] const std::int64_t ahead = delivery_ahead();",
         "[[maybe_unused]] bool poisoned = false;", "[[maybe_unused]] Finiteness check;",
         "const std::byte* at = job.payload;",
         "const std::byte* const end = job.payload_end;", *_memories(codec, program), *steps.lines,

@@ -25,6 +25,16 @@ bool has_f16c() {
 }
 #endif
 
+#if defined(CASYNC_X86_KERNELS)
+/// As AMD's manuals count: 25 is Zen 3 and 4, 26 Zen 5. Older compilers have no name for it.
+constexpr unsigned kZen5 = 26;
+unsigned processor_family() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return 0;
+  return (eax >> 8 & 0xfU) + (eax >> 20 & 0xffU);
+}
+#endif
+
 Isa detect() {
 #if defined(CASYNC_X86_KERNELS)
   const bool avx2 = __builtin_cpu_supports("avx2") != 0 && has_f16c();
@@ -77,19 +87,23 @@ namespace codec {
 
 namespace {
 
-std::atomic<bool>& side_by_side() {
+Reading best_reading() {
 #if defined(CASYNC_X86_KERNELS)
-  static std::atomic<bool> chosen{__builtin_cpu_is("intel") != 0};
-#else
-  static std::atomic<bool> chosen{false};
+  if (__builtin_cpu_is("intel") != 0) return Reading::side_by_side;
+  if (__builtin_cpu_is("amd") != 0 && processor_family() >= kZen5) return Reading::fetched;
 #endif
+  return Reading::in_order;
+}
+
+std::atomic<Reading>& chosen_reading() {
+  static std::atomic<Reading> chosen{best_reading()};
   return chosen;
 }
 
 }  // namespace
 
-bool pages_side_by_side() { return side_by_side().load(std::memory_order_relaxed); }
-void force_pages_side_by_side(bool chosen) { side_by_side().store(chosen, std::memory_order_relaxed); }
+Reading reading() { return chosen_reading().load(std::memory_order_relaxed); }
+void force_reading(Reading chosen) { chosen_reading().store(chosen, std::memory_order_relaxed); }
 
 const Kernels& kernels() {
 #if defined(CASYNC_X86_KERNELS)

@@ -23,7 +23,7 @@ std::string load_plugin(const std::string& path) {
   void* const object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) throw InvalidArgument(detail::concat("a compiled codec cannot be loaded: ", dlerror()));
   const auto entry = reinterpret_cast<PluginEntry>(dlsym(object, "casync_codec_plugin"));
-  const CodecPlugin* const plugin = entry == nullptr ? nullptr : entry(&pages_side_by_side);
+  const CodecPlugin* const plugin = entry == nullptr ? nullptr : entry(&reading);
   if (plugin == nullptr || plugin->codec_bytes != sizeof(GeneratedCodec)) {
     dlclose(object);
     throw InvalidArgument(detail::concat(path, " is no codec compiled for this version of CaSync; remove it"));

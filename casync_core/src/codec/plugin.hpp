@@ -14,7 +14,7 @@ struct CodecPlugin {
   std::size_t codec_bytes = sizeof(GeneratedCodec);  ///< tells an object for another version of the core
   const GeneratedCodec* codec = nullptr;
 };
-using PluginEntry = const CodecPlugin* (*)(bool (*pages_side_by_side)());
+using PluginEntry = const CodecPlugin* (*)(Reading (*reading)());
 
 /// Opens the object for the rest of the process and returns the codec's name, which make_codec knows from then on.
 /// Throws InvalidArgument with the loader's text. Any thread.

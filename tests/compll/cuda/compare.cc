@@ -17,7 +17,7 @@
 #include "device_memory.hpp"
 
 namespace casync::codec {
-bool pages_side_by_side() { return false; }
+Reading reading() { return Reading::in_order; }
 namespace baseline {
 extern const UnitKernels CPU_KERNELS[];
 }

@@ -1,5 +1,5 @@
 // Runs generated inner loops over one unit: argument 1 is the number of the choice, argument 2 says whether there is a
-// residual, argument 3 whether memory is read pages side by side. In: n as text, mid, n floats, n floats of residual.
+// residual, argument 3 how memory is read. In: n as text, mid, n floats, n floats of residual.
 // Out: payload, residual, decoded values.
 #include <cstdio>
 #include <cstdlib>
@@ -9,8 +9,8 @@
 #include "codec/cpu/kernels/kernels.hpp"
 
 namespace casync::codec {
-bool side_by_side = false;
-bool pages_side_by_side() { return side_by_side; }
+Reading chosen{};
+Reading reading() { return chosen; }
 namespace CASYNC_KERNEL_ISA {
 extern const UnitKernels HARNESS_KERNELS[];
 }
@@ -20,7 +20,7 @@ int main(int, char** arguments) {
   using namespace casync::codec;
   const UnitKernels& kernels = CASYNC_KERNEL_ISA::HARNESS_KERNELS[std::atoi(arguments[1])];
   const bool feedback = std::atoi(arguments[2]) != 0;
-  side_by_side = std::atoi(arguments[3]) != 0;
+  chosen = static_cast<Reading>(std::atoi(arguments[3]));
   int n = 0;
   float mid = 0;
   long payload_bytes = 0;

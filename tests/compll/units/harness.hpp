@@ -8,7 +8,7 @@
 #include "codec/cpu/kernels/kernels.hpp"
 
 namespace casync::codec {
-bool pages_side_by_side() { return false; }
+Reading reading() { return Reading::fetched; }
 namespace CASYNC_KERNEL_ISA {
 extern const UnitKernels HARNESS_KERNELS[];
 }

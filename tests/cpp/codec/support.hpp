@@ -32,21 +32,21 @@ std::vector<float> gradient(std::int64_t n, std::uint64_t seed);
 Bytes elements(const std::vector<float>& values, DType dtype);
 std::vector<float> values(const Bytes& elements, DType dtype);
 
-/// Runs `body` under every dispatch level that this processor offers and with both ways to read memory, restoring the
+/// Runs `body` under every dispatch level that this processor offers and with all ways to read memory, restoring the
 /// best ones.
 template <typename Body>
 void at_every_isa(const Body& body) {
-  const bool best_order = codec::pages_side_by_side();
+  const codec::Reading best_reading = codec::reading();
   for (int isa = 0; isa <= static_cast<int>(best_isa()); ++isa) {
-    for (const bool side_by_side : {false, true}) {
-      SCOPED_TRACE("isa " + std::to_string(isa) + (side_by_side ? ", pages side by side" : ""));
+    for (const auto reading : {codec::Reading::in_order, codec::Reading::fetched, codec::Reading::side_by_side}) {
+      SCOPED_TRACE("isa " + std::to_string(isa) + ", reading " + std::to_string(static_cast<int>(reading)));
       force_isa(static_cast<Isa>(isa));
-      codec::force_pages_side_by_side(side_by_side);
+      codec::force_reading(reading);
       body();
     }
   }
   force_isa(best_isa());
-  codec::force_pages_side_by_side(best_order);
+  codec::force_reading(best_reading);
 }
 
 /// The state arrays of a codec for one gradient, started, with 0.5 for every value that ranks agree on.

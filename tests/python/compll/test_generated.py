@@ -97,8 +97,8 @@ def run(program: Path, choice: int, cases: list[tuple[np.ndarray, np.ndarray, fl
     return results
 
 
-@pytest.mark.parametrize("side_by_side", [0, 1])
-def test_bytes_and_values_are_those_of_the_text(built: tuple[str, Path], machine: Any, side_by_side: int) -> None:
+@pytest.mark.parametrize("reading", [0, 1, 2])
+def test_bytes_and_values_are_those_of_the_text(built: tuple[str, Path], machine: Any, reading: int) -> None:
     name, program = built
     for choice, chosen in enumerate(choices_of(checked(name))):
         cases, expected = [], []
@@ -107,7 +107,7 @@ def test_bytes_and_values_are_those_of_the_text(built: tuple[str, Path], machine
             payload = rank.encode(x)
             expected.append((payload, rank.decode(payload)))
             cases.append((x, np.zeros(len(x), F), 1.0, len(payload)))
-        for case, want, got in zip(cases, expected, run(program, choice, cases, 0, side_by_side), strict=True):
+        for case, want, got in zip(cases, expected, run(program, choice, cases, 0, reading), strict=True):
             assert not got[0], len(case[0])
             assert got[1].hex() == want[0].hex(), f"{name} {chosen}: {len(case[0])} elements"
             assert got[3].tobytes() == want[1].tobytes()

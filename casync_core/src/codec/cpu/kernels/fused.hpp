@@ -1,5 +1,6 @@
 #pragma once
 
+#include "codec/cpu/kernels/ahead.hpp"
 #include "codec/cpu/kernels/kernels.hpp"
 #include "codec/cpu/kernels/simd.hpp"
 
@@ -60,12 +61,11 @@ template <typename Payload, bool kStream>
 bool merge_as(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n) {
   FiniteCheck check;
   std::int64_t i = 0;
-  Steps straight{16, 0, 0};
-  if (pages_side_by_side()) {
-    straight = {16, kOneStream, kOneStream};
+  const Steps straight{16, page_ahead(), page_ahead()};
+  if (reading() == Reading::side_by_side) {
     for (; i + 4 * kPage <= n; i += 4 * kPage)
       for (std::int64_t j = i; j < i + kPage; j += 16)
-        merge_at<Payload, kStream, 4>(sources, count, j, {kPage, kOneStream, 4 * kOneStream}, out, check);
+        merge_at<Payload, kStream, 4>(sources, count, j, {kPage, kPageAhead, 4 * kPageAhead}, out, check);
   }
   for (; i + 64 <= n; i += 64) merge_at<Payload, kStream, 4>(sources, count, i, straight, out, check);
   for (; i + 16 <= n; i += 16) merge_at<Payload, kStream, 1>(sources, count, i, straight, out, check);

@@ -148,11 +148,14 @@ namespace avx512 {
 extern const Kernels kKernels;
 }
 
-/// How this processor reads long arrays fastest. True, on Intel: four 4 KiB pages side by side, fetched ahead by
-/// software, since its prefetchers stop at the border of a page (seen on Sapphire Rapids). False, elsewhere: from front
-/// to back and nothing else; on Zen 4 reading side by side loses a sixth, and fetching ahead a tenth.
-bool pages_side_by_side();
-void force_pages_side_by_side(bool chosen);  ///< for tests, as force_isa
+/// How this processor reads long arrays fastest (docs/why.md).
+enum class Reading : std::uint8_t {
+  in_order,     ///< from front to back
+  fetched,      ///< from front to back, fetched a page ahead by software
+  side_by_side  ///< four 4 KiB pages side by side, and fetched ahead
+};
+Reading reading();
+void force_reading(Reading chosen);  ///< for tests, as force_isa
 
 /// The table of current_isa().
 const Kernels& kernels();

@@ -35,7 +35,7 @@ struct Brain : Sixteen<BFloat16> {
 template <typename Format, bool kAdd>
 bool load_as(const typename Format::Element* src, float factor, const float* addend, float* out, std::int64_t n) {
   const F32x16 scale = splat(factor);
-  const std::int64_t ahead = pages_side_by_side() ? kOneStream : 0;
+  const std::int64_t ahead = page_ahead();
   FiniteCheck check;
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -74,7 +74,7 @@ struct Divide {
 
 template <typename Format, bool kStream, typename Change>
 bool store_as(const float* src, const Change& change, typename Format::Element* to, std::int64_t n) {
-  const std::int64_t ahead = pages_side_by_side() ? kOneStream : 0;
+  const std::int64_t ahead = page_ahead();
   FiniteCheck check;
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {

@@ -101,17 +101,6 @@ CASYNC_INLINE void stream_half(void* to, const void* from) {
 #endif
 }
 
-/// Fetches what a loop will read shortly, for processors whose own prefetchers stop at the borders of 4 KiB pages
-/// (pages_side_by_side()); elsewhere `distance` is 0, which fetches nothing. Best distances seen (Sapphire Rapids, 4
-/// KiB pages): a page times the pages read side by side where a stream is only read, 512 bytes where another one is
-/// written as well; there larger ones push out of the first-level cache what the second pass needs. Any address is
-/// harmless.
-constexpr std::int64_t kOneStream = 4096;
-constexpr std::int64_t kTwoStreams = 512;
-CASYNC_INLINE void fetch_ahead(const void* now, std::int64_t distance) {
-  if (distance > 0) __builtin_prefetch(static_cast<const char*>(now) + distance);
-}
-
 /// The first `count` lanes, and nothing behind them is touched; the others are zero.
 CASYNC_INLINE F32x16 load_first(const float* from, std::int64_t count) {
   F32x16 out{};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "codec/cpu/kernels/ahead.hpp"
 #include "codec/cpu/kernels/arrays.hpp"
 #include "codec/cpu/kernels/integers.hpp"
 #include "codec/cpu/kernels/kernels.hpp"
