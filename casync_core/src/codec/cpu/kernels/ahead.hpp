@@ -4,14 +4,15 @@
 #include "codec/cpu/kernels/simd.hpp"
 
 /// Fetching what a loop will read shortly, where reading() says that the processor does too little of that by itself.
-/// Distances are bytes, the best that were seen with 4 KiB pages; 0 fetches nothing, and any address is harmless.
+/// Distances are bytes, the best that were seen with 4 KiB pages. 0 asks for what is read next anyway: a branch around it
+/// would cost more. Any address is harmless.
 namespace casync::codec::CASYNC_KERNEL_ISA {
 namespace {
 
 constexpr std::int64_t kPageAhead = 4096;
 
 CASYNC_INLINE void fetch_ahead(const void* now, std::int64_t distance) {
-  if (distance > 0) __builtin_prefetch(static_cast<const char*>(now) + distance);
+  __builtin_prefetch(static_cast<const char*>(now) + distance);
 }
 
 /// Of streams that are read, or written over in the same pass.
