@@ -4,8 +4,8 @@
 #include "codec/cpu/kernels/simd.hpp"
 
 /// Fetching what a loop will read shortly, where reading() says that the processor does too little of that by itself.
-/// Distances are bytes, the best that were seen with 4 KiB pages. 0 asks for what is read next anyway: a branch around it
-/// would cost more. Any address is harmless.
+/// Distances are bytes, the best that were seen with 4 KiB pages. 0 asks for what is read next anyway: a branch around
+/// it would cost more. Any address is harmless.
 namespace casync::codec::CASYNC_KERNEL_ISA {
 namespace {
 
