@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 
 from casync.compll import typed
+from casync.compll.cpu.ahead import GRADIENT_AHEAD
 from casync.compll.cpu.functions import leaves_of
 from casync.compll.cpu.reduce import Reduction
 from casync.compll.cpu.text import LANE_TYPES, SCALAR_TYPES, name_of, text_of
@@ -24,7 +25,6 @@ __all__ = ["LONGEST_UNIT", "emit_quantiser", "is_quantiser"]
 
 LONGEST_UNIT = 4096
 _PAGES = 4 * 1024  # elements in the pages that are read side by side
-_FETCH = ("fetch_ahead(accumulated + i, ahead);", "if constexpr (kFeedback) fetch_ahead(residual + i, ahead);")
 _COORDINATES = 128  # that one call of the random generator serves
 _CODES = {"u1": 1, "u2": 2, "u4": 4, "u8": 8}
 
@@ -222,7 +222,7 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         body = ["const bool whole = count == 16;"] if reductions else []
         if 0 < number == len(self._passes) - 1:
             lines.append("const std::int64_t ahead = next_unit_ahead(n);")
-            body += _FETCH
+            body += GRADIENT_AHEAD
         for value in inside:
             if value.op == "gradient":
                 body += self._gradient(value, number == 0)
@@ -260,7 +260,7 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         if number == 0:
             last = "true" if len(self._passes) == 1 else "false"
             lines.append(f"  const std::int64_t ahead = unit_ahead(kFeedback, {last});")
-            fetch = [f"      {line}" for line in _FETCH]
+            fetch = [f"      {line}" for line in GRADIENT_AHEAD]
         if number == 0 and self._longest >= _PAGES:
             lines += [
                 "  if (reading() == Reading::side_by_side) {",

@@ -87,6 +87,34 @@ def test_dgc_sends_the_largest(machine: Any) -> None:
     assert np.count_nonzero(warm.decode(warm.encode(x))) <= math.ceil(0.0625 * 1000)
 
 
+def dgc_by_definition(x: np.ndarray, sample: np.ndarray, ratio: float) -> tuple[set[int], int]:
+    """What is sent where these are looked at, and how often the threshold was lowered: a loop in float64."""
+    magnitude, k = np.abs(x.astype(np.float64)), math.ceil(ratio * len(x))
+    threshold, times = np.sort(np.abs(sample.astype(np.float64)))[::-1][int(ratio * len(sample))], 0
+    while (magnitude >= threshold).sum() < 0.8 * k and times < 10:
+        threshold, times = threshold * 0.8, times + 1
+    index = np.flatnonzero(magnitude >= threshold)
+    return set(index[np.argsort(-magnitude[index])][:k].tolist()), times
+
+
+@pytest.mark.parametrize(("scales", "lowered"), [([1, 0.61, 0.73, 0.54], {0, 1}), ([1, 0.3, 0.42, 0.03], {0, 2})])
+def test_dgc_lowers_a_threshold_that_selects_too_few(machine: Any, scales: list[float], lowered: set[int]) -> None:
+    """Every fourth element is looked at, from a random one on, and each class of these has another scale: one of four
+    things is sent, and fewer than k where the threshold was lowered.
+    """
+    stride, ratio = 4, 0.05
+    x = gradient(1000) * np.tile(np.array(scales, F), 250)
+    by_start = [dgc_by_definition(x, x[start::stride], ratio) for start in range(stride)]
+    assert {times for _, times in by_start} == lowered
+    assert all(len(sent) < 50 for sent, times in by_start if times > 0)
+    seen = []
+    for step in range(16):
+        rank = machine("dgc", (40, 25), step=step, ratio=F(ratio), sample=F(1 / stride))
+        seen.append(set(np.flatnonzero(rank.decode(rank.encode(x))).tolist()))
+    assert all(sent in seen for sent, _ in by_start)
+    assert all(any(sent == one for one, _ in by_start) for sent in seen)
+
+
 def test_threelc_shortens_runs_of_zeros(machine: Any) -> None:
     rank, x = machine("threelc", (40, 25)), np.zeros(1000, F)
     x[0] = 1
