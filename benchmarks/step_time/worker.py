@@ -26,7 +26,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from benchmarks.step_time.codec_work import CodecWork
 from casync.models import MODELS
 
-CODEC_STEPS_BEFORE, CODEC_STEPS = 2, 5
+CODEC_STEPS_BEFORE, CODEC_STEPS = 2, 9
+TURNS_BEFORE = 5
 POOL = 1 << 22  # values that gradients are cut from
 PERIOD = 64  # of the part that is alike on all ranks: rows of a multiple of it are alike, a matrix of rank 1
 SIOCGIFADDR = 0x8915  # linux/sockios.h
@@ -157,7 +158,7 @@ def check(spec: str, model: Model) -> str:
 
 
 def codec_seconds(spec: str, storage: list[torch.Tensor], pool: torch.Tensor) -> list[float]:
-    """What the codec's own calls take in some steps, on each rank's one core and on all at once."""
+    """What the codec's own calls take in some steps, on each rank's one core, on all ranks at once."""
     work = CodecWork(spec, [tensor.shape for tensor in storage], dist.get_world_size())
 
     def write(gradient: np.ndarray, index: int) -> None:
@@ -240,10 +241,10 @@ def main() -> None:
     wire_bytes = 2 * (size - 1) * sum(4 * tensor.numel() for tensor in storage) // size
     steps = {spec: contender(spec, storage, pool, arguments.topology) for spec in specs}
     checks: dict[str, str] = {}
-    for spec, (step, model) in steps.items():  # warm-up: negotiation, bucket rebuild, memory
-        for _ in range(2):
+    for turn in range(TURNS_BEFORE):  # negotiation, bucket rebuild, and memory until it is all there
+        for spec, (step, model) in steps.items():
             step()
-            if spec != "none" and spec not in checks:
+            if spec != "none" and turn == 0:
                 checks[spec] = check(spec, model)
             release(model)
     seconds: dict[str, list[float]] = {spec: [] for spec in specs}
