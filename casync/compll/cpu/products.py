@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from casync.compll.ir.graph import UNIT, Memory, Value
 from casync.compll.ir.program import Block, Call, Deliver, Pass, Program, Step, Store, arrays_of, needs
 
-__all__ = ["Product", "fused"]
+__all__ = ["Product", "fused", "readers"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +31,11 @@ def fused(program: Program) -> Program:
         assert isinstance(product, Memory)
         before = next((step for step in steps if isinstance(step, Pass) and _stores_gradient(step, left)), None)
         after = next((step for step in steps if isinstance(step, Pass) and _delivers(step, product)), None)
-        if before is not None and _readers(steps, left) == [call] and left not in call.arrays[1:]:
+        if before is not None and readers(steps, left) == [call] and left not in call.arrays[1:]:
             gradient = before.actions[0].value
             steps[steps.index(call)] = Product("matmul", call.arrays[1:], call.scalars, call.makes, call.data, gradient)
             steps.remove(before)
-        elif after is not None and _readers(steps, product) == [after] and not call.data[0]:
+        elif after is not None and readers(steps, product) == [after] and not call.data[0]:
             steps[steps.index(call)] = Product("matmul", call.arrays, call.scalars, (), call.data, delivers=True)
             steps.remove(after)
     return replace(program, block=Block(steps, program.block.changed))
@@ -52,7 +52,7 @@ def _delivers(step: Pass, memory: Memory) -> bool:
     return whole and delivered[0].op == "load" and delivered[0].data is memory
 
 
-def _readers(steps: list[Step], memory: Memory) -> list[Step]:
+def readers(steps: list[Step], memory: Memory) -> list[Step]:
     def read(step: Step) -> Iterator[Value | Memory]:
         yield from needs(step.reads)
         yield from arrays_of(step)

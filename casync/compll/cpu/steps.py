@@ -12,6 +12,7 @@ from casync.compll.cpu.products import Product
 from casync.compll.cpu.reduce import Reduction
 from casync.compll.cpu.tables import ByteTable, CodeTable, byte_table, code_tables, periodic
 from casync.compll.cpu.text import LANE_TYPES, POINTERS, SCALAR_TYPES, name_of
+from casync.compll.cpu.unpacking import Unpacking
 from casync.compll.cpu.values import NUMBERS, Values, elements_inside, pointer, reads_gradient
 from casync.compll.ir.chunkwise import Chunkwise, chunkwise
 from casync.compll.ir.graph import BIT, Memory, Value
@@ -107,6 +108,13 @@ class Steps(Values):
             self._byte_table(table)
         self.line(*call_text(call, [self.length(memory.domain) for memory in call.arrays], arguments, self._failed))
 
+    def _runs(self, step: Unpacking) -> None:
+        """r1 gives what memory 1 would hold."""
+        (codes,), number = step.repeat.arrays, step.made.number
+        for table in code_tables(step.repeat):
+            self._byte_table(table)
+        self.line(f"Repeated r{number}({pointer(codes)}, {self.length(codes.domain)}, value{number}, count{number});")
+
     def _product(self, call: Product, arguments: list[str]) -> None:
         self.line("{")
         with self._inside():
@@ -166,6 +174,8 @@ class Steps(Values):
                 self.length(value.data.domain)
         for action in step.actions:
             self._before(action, length)
+        if isinstance(step, Unpacking):
+            self._runs(step)
         scatters = any(isinstance(a, Scatter) or (isinstance(a, Deliver) and a.index) for a in step.actions)
         self._inside_name = f"inside{number}"
         if scatters:
@@ -187,6 +197,8 @@ class Steps(Values):
         self.line("}")
         for action in step.actions:
             self._after(action)
+        if isinstance(step, Unpacking):
+            self.line(f"if (!r{step.made.number}.all()) {self._failed}")
         if scatters:
             self.line(f"if (!inside{number}) {self._failed}")
 
@@ -316,7 +328,10 @@ class Steps(Values):
             self.line(f"put(table, 8 * std::int64_t{{code}}, 8, v{number});")
         self.line("}")
         self._tables = {number: "i - block"}
-        source = f"{pointer(table.memory)} + block / {table.chunk}"
+        if isinstance(step, Unpacking):
+            source = f"r{step.made.number}.next((stop - block + {table.chunk - 1}) / {table.chunk})"
+        else:
+            source = f"{pointer(table.memory)} + block / {table.chunk}"
         first = f"copy_rows<{table.chunk}>(table, {source}, stop - block, t{number});"
         self._loop(step, elements_inside(step.reads, stop=self._tables), "0", length, str(page), first)
 

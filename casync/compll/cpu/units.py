@@ -10,6 +10,7 @@ from casync.compll.cpu.functions import bytes_of, leaves_of
 from casync.compll.cpu.products import Product, fused
 from casync.compll.cpu.steps import RESIDUAL, Steps
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
+from casync.compll.cpu.unpacking import Unpacking, unpacking
 from casync.compll.cpu.values import pointer, reads_gradient
 from casync.compll.ir.graph import BIT, FLOAT, UNIT, Memory, Value, walk
 from casync.compll.ir.lower import Lowered
@@ -39,7 +40,7 @@ _CORRUPT = "return -1;"
 def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     """The functions encode, decode and, with `init`, propose and agree, for one choice of widths."""
     encoders = [_Encode(codec, fused(program), number) for number, program in enumerate(lowered.rounds)]
-    decode = fused(lowered.decode)
+    decode = unpacking(fused(lowered.decode))
     parts = [encoder.function() for encoder in encoders]
     parts.append(_decode(codec, decode))
     calls = "".join(
@@ -390,6 +391,8 @@ def _used(block: Block) -> set[Memory]:
         elif isinstance(step, Branch):
             found |= _used(step.then) | _used(step.otherwise)
             found |= {one for entry in step.merged for one in entry[1:] if isinstance(one, Memory)}
+        elif isinstance(step, Unpacking):
+            found = (found | set(step.repeat.arrays)) - {step.made}
     return found
 
 

@@ -114,8 +114,16 @@ CASYNC_INLINE void lose(float* residual, std::int64_t i, std::int64_t count, con
 /// n elements in chunks of kChunk <= 8: for the byte of each, the row of eight in `table`. Eight more may be written.
 template <int kChunk, typename T>
 CASYNC_INLINE void copy_rows(const T* table, const std::uint8_t* bytes, std::int64_t n, T* to) {
-  for (std::int64_t chunk = 0; chunk * kChunk < n; ++chunk)  // what is too much the next one overwrites
-    __builtin_memcpy(to + chunk * kChunk, table + 8 * std::int64_t{bytes[chunk]}, 8 * sizeof(T));
+  const auto row = [&](std::int64_t chunk, std::uint64_t byte) __attribute__((always_inline)) {
+    __builtin_memcpy(to + chunk * kChunk, table + 8 * byte, 8 * sizeof(T));  // what is too much the next one overwrites
+  };
+  std::int64_t chunk = 0;
+  for (; (chunk + 8) * kChunk <= n; chunk += 8) {  // eight bytes are one load
+    std::uint64_t eight = 0;
+    __builtin_memcpy(&eight, bytes + chunk, 8);
+    for (int k = 0; k < 8; ++k) row(chunk + k, eight >> (8 * k) & 255);
+  }
+  for (; chunk * kChunk < n; ++chunk) row(chunk, bytes[chunk]);
 }
 /// Before single elements are delivered: all others are zero.
 template <Into kInto>

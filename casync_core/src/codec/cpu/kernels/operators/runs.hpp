@@ -125,31 +125,87 @@ bool repeat(const Values& values, const Count* counts, std::int64_t m, std::int6
   return true;
 }
 
-/// The same where bytes say both: value_of[byte] count_of[byte] times. Part may be written even if it is false.
-inline bool repeat(const std::uint8_t* codes, const std::uint8_t* value_of, const std::int32_t* count_of,
-                   std::int64_t m, std::int64_t n, std::uint8_t* out) {
-  int repeated = -1;
-  bool alone = true;  // whether no other value is repeated, and no count is negative
-  for (int byte = 0; byte < 256; ++byte) {
-    if (count_of[byte] > 1 && repeated < 0) repeated = value_of[byte];
-    alone &= count_of[byte] == 0 || count_of[byte] == 1 || (count_of[byte] > 1 && value_of[byte] == repeated);
+/// What repeat writes where bytes say both, value_of[byte] count_of[byte] times: piece by piece, so that what reads it
+/// finds it in the first-level cache.
+class Repeated {
+ public:
+  static constexpr std::int64_t kMost = 128;
+
+  CASYNC_INLINE Repeated(const std::uint8_t* codes, std::int64_t m, const std::uint8_t* value_of,
+                         const std::int32_t* count_of)
+      : code_(codes), end_(codes + m), value_of_(value_of), count_of_(count_of) {
+    int repeated = -1;
+    for (int byte = 0; byte < 256; ++byte) {
+      if (count_of[byte] > 1 && repeated < 0) repeated = value_of[byte];
+      alone_ &= count_of[byte] == 0 || count_of[byte] == 1 || (count_of[byte] > 1 && value_of[byte] == repeated);
+    }
+    value_ = static_cast<std::uint8_t>(repeated);
   }
-  std::int64_t at = 0;
-  std::int64_t i = 0;
-  if (alone) {  // it is everywhere at first
-    __builtin_memset(out, repeated, static_cast<std::size_t>(n));
-    for (; i < m && at < n; ++i) {
-      out[at] = value_of[codes[i]];
-      at += count_of[codes[i]];
+
+  /// The next n <= kMost values, until it is called again. Something or other if there are not as many.
+  CASYNC_INLINE const std::uint8_t* next(std::int64_t n) {
+    if (alone_)
+      of_one_value(n);
+    else
+      of_any(n);
+    return piece_;
+  }
+
+  /// Whether the counts, of which none may be negative, add up to what was asked for.
+  CASYNC_INLINE bool all() const {
+    bool none = left_ == 0 && !failed_;
+    for (const std::uint8_t* code = code_; code != end_; ++code) none &= count_of_[*code] == 0;
+    return none;
+  }
+
+ private:
+  CASYNC_INLINE void of_one_value(std::int64_t n) {
+    __builtin_memset(piece_, value_, kMost);  // it is everywhere at first
+    std::int64_t at = left_;
+    for (; code_ != end_ && at < n; ++code_) {
+      piece_[at] = value_of_[*code_];
+      at += count_of_[*code_];
+    }
+    left_ = at - n;
+  }
+
+  inline void of_any(std::int64_t n) {
+    for (std::int64_t at = 0; at < n && !failed_;) {
+      if (left_ > 0) {
+        const std::int64_t count = left_ < n - at ? left_ : n - at;
+        __builtin_memset(piece_ + at, value_, static_cast<std::size_t>(count));
+        at += count;
+        left_ -= count;
+      } else if (code_ != end_) {
+        value_ = value_of_[*code_];
+        left_ = count_of_[*code_++];
+        failed_ = left_ < 0;
+      } else {
+        failed_ = true;
+      }
     }
   }
-  for (; i < m; ++i) {
-    const std::int64_t count = count_of[codes[i]];
-    if (count < 0 || count > n - at) return false;
-    __builtin_memset(out + at, value_of[codes[i]], static_cast<std::size_t>(count));
-    at += count;
+
+  alignas(64) std::uint8_t piece_[kMost]{};
+  const std::uint8_t* code_;
+  const std::uint8_t* end_;
+  const std::uint8_t* value_of_;
+  const std::int32_t* count_of_;
+  std::int64_t left_ = 0;  // of a run that is longer than what was asked for
+  std::uint8_t value_ = 0;
+  bool alone_ = true;  // whether no other value is repeated, and no count is negative
+  bool failed_ = false;
+};
+
+/// All of it. Part may be written even if it is false.
+inline bool repeat(const std::uint8_t* codes, const std::uint8_t* value_of, const std::int32_t* count_of,
+                   std::int64_t m, std::int64_t n, std::uint8_t* out) {
+  Repeated runs(codes, m, value_of, count_of);
+  for (std::int64_t at = 0; at < n; at += Repeated::kMost) {
+    const std::int64_t count = n - at < Repeated::kMost ? n - at : Repeated::kMost;
+    __builtin_memcpy(out + at, runs.next(count), static_cast<std::size_t>(count));
   }
-  return at == n;
+  return runs.all();
 }
 
 }  // namespace
