@@ -329,6 +329,7 @@ class Steps(Values):
         self.line("}")
         self._tables = {number: "i - block"}
         if isinstance(step, Unpacking):
+            self.line(f"static_assert({page // table.chunk} <= Repeated::kMost);")
             source = f"r{step.made.number}.next((stop - block + {table.chunk - 1}) / {table.chunk})"
         else:
             source = f"{pointer(table.memory)} + block / {table.chunk}"
