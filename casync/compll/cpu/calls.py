@@ -47,7 +47,8 @@ def _runlength(call: Call, given: list[str], made: list[str], failed: str) -> li
     array, length, value, longest = given
     count, *runs = made
     if isinstance(call.data, PackedRuns):
-        runs = [f"alone{call.makes[0].number}", f"run{call.makes[0].number}", *runs]
+        meanwhile = f"NextUnit<kFeedback>(job, {length})"
+        runs = [f"alone{call.makes[0].number}", f"run{call.makes[0].number}", *runs, meanwhile]
     text = f"runlength({array}, {length}, {value}, {longest}, {', '.join(runs)})"
     return [f"{count} = static_cast<std::int32_t>({text});"]
 

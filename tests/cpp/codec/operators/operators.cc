@@ -170,9 +170,10 @@ const Operators kOperators{
     .repeat_range = [](const std::uint8_t* counts, std::int64_t m, std::int64_t n,
                        std::int32_t* out) { return repeat(Range{}, counts, m, n, out); },
 
-    .code_runs = [](const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,
-                    const std::uint8_t* alone, const std::uint8_t* run,
-                    std::uint8_t* codes) { return runlength(values, n, value, longest, alone, run, codes); },
+    .code_runs =
+        [](const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,
+           const std::uint8_t* alone, const std::uint8_t* run,
+           std::uint8_t* codes) { return runlength(values, n, value, longest, alone, run, codes, [](auto...) {}); },
     .repeat_codes = [](const std::uint8_t* codes, const std::uint8_t* value_of, const std::int32_t* count_of,
                        std::int64_t m, std::int64_t n,
                        std::uint8_t* out) { return repeat(codes, value_of, count_of, m, n, out); },

@@ -15,6 +15,8 @@ CASYNC_INLINE void fetch_ahead(const void* now, std::int64_t distance) {
   __builtin_prefetch(static_cast<const char*>(now) + distance);
 }
 
+CASYNC_INLINE void fetch_to_second_level(const void* what) { __builtin_prefetch(what, 0, 2); }
+
 /// Of streams that are read, or written over in the same pass.
 CASYNC_INLINE std::int64_t page_ahead() { return reading() == Reading::in_order ? 0 : kPageAhead; }
 

@@ -48,6 +48,30 @@ bool all_finite(const UnitJob& job) {
   return !check.lost();
 }
 
+/// Asks for half of the next unit while an operator goes through `values` that are in the caches: memory would rest.
+template <bool kFeedback>
+class NextUnit {
+ public:
+  CASYNC_INLINE NextUnit(const UnitJob& job, std::int64_t values)
+      : accumulated_(job.accumulated + job.facts.n),
+        residual_(kFeedback ? job.residual + job.facts.n : nullptr),
+        sixteenths_(values > 0 ? 2 * next_unit_ahead(job.facts.n) / values : 0) {}
+
+  /// As much of it as belongs to `count` of the values from i on.
+  CASYNC_INLINE void operator()(std::int64_t i, std::int64_t count) const {
+    const std::int64_t last = (i + count) * sixteenths_ / 16;
+    for (std::int64_t at = i * sixteenths_ / 16; at < last; at += 16) {
+      fetch_to_second_level(accumulated_ + at);
+      if constexpr (kFeedback) fetch_to_second_level(residual_ + at);
+    }
+  }
+
+ private:
+  const float* accumulated_;
+  const float* residual_;
+  std::int64_t sixteenths_;  // of an element, for each of the values
+};
+
 // --- scratch memory
 
 /// Arrays have room for sixteen times four elements more than a unit, so that whole lanes may be stored at their end.

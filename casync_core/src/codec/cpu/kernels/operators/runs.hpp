@@ -75,8 +75,11 @@ std::int64_t runlength(const std::uint8_t* values, std::int64_t n, std::uint8_t 
 }
 
 /// The same with a byte for each run: run[length] for one of `value`, alone[other] for one of anything else.
-inline std::int64_t runlength(const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,
-                              const std::uint8_t* alone, const std::uint8_t* run, std::uint8_t* codes) {
+/// `meanwhile(i, count)` is called before it goes through that many from i on.
+template <typename Meanwhile>
+std::int64_t runlength(const std::uint8_t* values, std::int64_t n, std::uint8_t value, std::int64_t longest,
+                       const std::uint8_t* alone, const std::uint8_t* run, std::uint8_t* codes,
+                       const Meanwhile& meanwhile) {
   std::int64_t runs = 0;
   const auto run_of = [&](std::int64_t count) __attribute__((always_inline)) {
     for (; count > longest; count -= longest) codes[runs++] = run[longest];
@@ -90,9 +93,11 @@ inline std::int64_t runlength(const std::uint8_t* values, std::int64_t n, std::u
     start = at + 1;
   };
   std::int64_t i = 0;
-  for (; i + 64 <= n; i += 64)
+  for (; i + 64 <= n; i += 64) {
+    meanwhile(i, 64);
     for (std::uint64_t others = ~equal_bytes(values + i, value); others != 0; others &= others - 1)
       other_at(i + __builtin_ctzll(others));
+  }
   for (; i < n; ++i)
     if (values[i] != value) other_at(i);
   run_of(n - start);
