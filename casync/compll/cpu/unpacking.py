@@ -5,7 +5,7 @@ All of them would be an array in memory, written once and read once; a block's f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from casync.compll.cpu.products import readers
 from casync.compll.cpu.tables import byte_table
@@ -16,11 +16,12 @@ from casync.compll.ir.program import Block, Call, Deliver, Pass, Program
 __all__ = ["Unpacking", "unpacking"]
 
 
-@dataclass(eq=False, kw_only=True)
 class Unpacking(Pass):
     """A pass over the chunks whose bytes are what `repeat` makes."""
 
-    repeat: Call
+    def __init__(self, step: Pass, repeat: Call) -> None:
+        super().__init__(step.domain, step.chunk, step.actions)
+        self.repeat = repeat
 
     @property
     def made(self) -> Memory:
@@ -37,8 +38,7 @@ def unpacking(program: Program) -> Program:
         assert isinstance(made, Memory)
         reading = readers(steps, made)
         if len(reading) == 1 and isinstance(reading[0], Pass) and _by_chunks(reading[0], made):
-            delivers = reading[0]
-            steps[steps.index(delivers)] = Unpacking(delivers.domain, None, delivers.actions, repeat=call)
+            steps[steps.index(reading[0])] = Unpacking(reading[0], call)
             steps.remove(call)
     return replace(program, block=Block(steps, program.block.changed))
 
