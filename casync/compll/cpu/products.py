@@ -6,13 +6,12 @@ else: of a whole gradient each would be as large as the gradient is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from casync.compll.ir.graph import UNIT, Memory, Value
-from casync.compll.ir.program import Block, Call, Deliver, Pass, Program, Step, Store, arrays_of, needs
+from casync.compll.ir.program import Block, Call, Deliver, Pass, Program, Store, readers
 
-__all__ = ["Product", "fused", "readers"]
+__all__ = ["Product", "fused"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +49,3 @@ def _delivers(step: Pass, memory: Memory) -> bool:
     delivered = [action.value for action in step.actions if isinstance(action, Deliver) and action.index is None]
     whole = step.domain is UNIT and step.chunk is None and len(delivered) == len(step.actions) == 1
     return whole and delivered[0].op == "load" and delivered[0].data is memory
-
-
-def readers(steps: list[Step], memory: Memory) -> list[Step]:
-    def read(step: Step) -> Iterator[Value | Memory]:
-        yield from needs(step.reads)
-        yield from arrays_of(step)
-
-    return [step for step in steps if any(one is memory for one in read(step))]

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from casync.compll.cpu.products import readers
 from casync.compll.cpu.tables import byte_table
 from casync.compll.ir.coded import UnpackedRuns
 from casync.compll.ir.graph import Memory
-from casync.compll.ir.program import Block, Call, Deliver, Pass, Program
+from casync.compll.ir.program import Block, Call, Deliver, Pass, Program, readers
 
 __all__ = ["Unpacking", "unpacking"]
 

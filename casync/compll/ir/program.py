@@ -33,6 +33,7 @@ __all__ = [
     "float_sums",
     "loses",
     "needs",
+    "readers",
 ]
 
 
@@ -344,6 +345,11 @@ def arrays_of(step: Step) -> Iterator[Memory]:
     elif isinstance(step, Branch):
         for inner in (*step.then.steps, *step.otherwise.steps):
             yield from arrays_of(inner)
+
+
+def readers(steps: Iterable[Step], memory: Memory) -> list[Step]:
+    """Those of the steps that read it."""
+    return [step for step in steps if any(one is memory for one in (*needs(step.reads), *arrays_of(step)))]
 
 
 def _lengths(domain: Domain) -> Iterator[Value | Memory]:
