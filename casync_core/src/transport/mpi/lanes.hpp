@@ -26,7 +26,6 @@ inline constexpr int kAnswerBytes = 1024;
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 
 struct Peer {
-  bool ring = false;    ///< to be rung at the end of the call
   bool down = false;    ///< nothing is sent to it or accepted from it any more
   bool told = false;    ///< on_peer_down has been called
   bool failed = false;  ///< not reachable at all; otherwise it closed, or we do

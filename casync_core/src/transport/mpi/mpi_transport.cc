@@ -10,6 +10,7 @@
 #include "casync/error.hpp"
 #include "transport/mpi/environment.hpp"
 #include "transport/mpi/lanes.hpp"
+#include "transport/mpi/rings.hpp"
 
 namespace casync::transport {
 namespace mpi {
@@ -34,13 +35,21 @@ class Nobody final : public TransportSink {
   void on_peer_down(int, std::string_view) override {}
 };
 
+/// Those of this host; null for the others.
+std::vector<DoorbellCell*> bells(const SessionComm& session) {
+  std::vector<DoorbellCell*> found;
+  for (const int rank : session.host_ranks) found.push_back(rank >= 0 ? &session.host->bell(rank) : nullptr);
+  return found;
+}
+
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(SessionComm session)
       : lanes_(std::make_unique<Lanes>(std::move(session))),
         rank_(lanes_->session.rank),
         size_(lanes_->session.size),
-        bell_(own_bell()) {
+        bell_(own_bell()),
+        rings_(bells(lanes_->session)) {
     for (int peer = 0; peer < size_; ++peer) {
       if (peer != rank_) post_heads(peer);
     }
@@ -63,19 +72,19 @@ class MpiTransport final : public Transport {
     check_peer(peer);
     CASYNC_CHECK(head.size() <= kHeadBytes, head.size(), " > ", kHeadBytes);
     if (peer_of(peer).down) return;
+    const Rings::Call call(rings_);
     count_sent(head.size());
     post_head(peer, HeadKind::user, std::move(head));
-    ring_marked();
   }
 
   void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
     check_peer(peer);
     if (peer_of(peer).down) return;
+    const Rings::Call call(rings_);
     if (body.size() > kAnnouncedBytes) post_head(peer, HeadKind::announcement);
     // MPI's send buffers are not const in every version.
     post_body(peer, Lane::body_out, const_cast<std::byte*>(body.data()), body.size(), id);
     count_sent(body.size());
-    ring_marked();
   }
 
   void accept(int peer, std::span<std::byte> body, std::uint64_t id) override {
@@ -88,11 +97,10 @@ class MpiTransport final : public Transport {
       arriving_ += from.arriving();
     }
     post_body(peer, Lane::body_in, body.data(), body.size(), id);
-    ring_marked();
   }
 
   bool poll(TransportSink& sink) override {
-    in_poll_ = true;
+    const Rings::Call call(rings_);
     bool reported = false;
     for (int round = 0; round < kRoundsPerPoll; ++round) {
       collect();
@@ -100,16 +108,15 @@ class MpiTransport final : public Transport {
       if (done_.empty() && !mail) break;
       reported |= report_done(sink) || mail;
     }
-    reported |= report_downs(sink);
-    in_poll_ = false;
-    ring_marked();
-    return reported;
+    return report_downs(sink) || reported;
   }
 
   void flush(Nanoseconds timeout) override {
     const auto deadline = Clock::now() + std::chrono::nanoseconds(timeout);
-    post_kept();  // what has no room yet is for close, which reads meanwhile: the peer may wait for room as well
-    ring_marked();
+    {
+      const Rings::Call call(rings_);
+      post_kept();  // what has no room yet is for close, which reads meanwhile: the peer may wait for room as well
+    }
     while (sending_ > 0 && Clock::now() < deadline) {
       if (!collect()) bell_.wait(50 * kMicrosecond);
     }
@@ -125,7 +132,6 @@ class MpiTransport final : public Transport {
     }
     drop([](const Pending& what) { return what.lane != Lane::head_in; });
     part();
-    ring_marked();
     const auto start = Clock::now();
     while (!ended()) {
       const auto limit = any_failed() ? kFarewellTimeAfterFailure : kFarewellTime;
@@ -133,7 +139,6 @@ class MpiTransport final : public Transport {
       Nobody nobody;
       const bool news = poll(nobody);
       part();
-      ring_marked();
       if (!receive_unaccepted() && !news) bell_.wait(200 * kMicrosecond);
     }
     if (any_failed()) Environment::note_failure();
@@ -150,7 +155,6 @@ class MpiTransport final : public Transport {
   const Peer& peer_of(int peer) const { return lanes_->peers[static_cast<std::size_t>(peer)]; }
   DoorbellCell& own_bell() const { return lanes_->session.host->bell(host_rank(rank_)); }
   int host_rank(int peer) const { return lanes_->session.host_ranks[static_cast<std::size_t>(peer)]; }
-  bool local(int peer) const { return host_rank(peer) >= 0; }
 
   void check_peer(int peer) const {
     CASYNC_CHECK(peer >= 0 && peer < size_ && peer != rank_, "rank ", rank_, ", peer ", peer);
@@ -164,23 +168,6 @@ class MpiTransport final : public Transport {
   void count_received(std::size_t bytes) {
     counters_.received_bytes += bytes;
     ++counters_.received_messages;
-  }
-
-  // --- Rings: a peer is marked when there is something for it, and rung once at the end of the call. ---
-
-  void mark(int peer) {
-    if (!local(peer) || peer_of(peer).ring) return;
-    peer_of(peer).ring = true;
-    to_ring_.push_back(peer);
-  }
-
-  void ring_marked() {
-    if (in_poll_) return;
-    for (const int peer : to_ring_) {
-      peer_of(peer).ring = false;
-      ring(lanes_->session.host->bell(host_rank(peer)));
-    }
-    to_ring_.clear();
   }
 
   // --- Posting ---
@@ -212,7 +199,7 @@ class MpiTransport final : public Transport {
   void post_head(int peer, HeadKind kind, std::vector<std::byte>&& head = {}) {
     if (lanes_->mail.reaches(peer)) {
       lanes_->mail.post(peer, kind, std::move(head));
-      return mark(peer);
+      return rings_.mark(peer);
     }
     post_by_mpi(peer, kind, std::move(head));
   }
@@ -232,13 +219,13 @@ class MpiTransport final : public Transport {
     }
     lanes_->requests.add(request, {Lane::head_out, false, peer, slot});
     ++sending_;
-    mark(peer);
+    rings_.mark(peer);
   }
 
   // --- Heads of this host ---
 
   bool post_kept() {
-    return lanes_->mail.post_kept([this](int peer) { mark(peer); });
+    return lanes_->mail.post_kept([this](int peer) { rings_.mark(peer); });
   }
 
   bool report_mail(TransportSink& sink) {
@@ -260,7 +247,7 @@ class MpiTransport final : public Transport {
     }
     if (!head) return false;
     const auto pop = [&] {
-      if (lanes_->mail.pop(peer)) mark(peer);
+      if (lanes_->mail.pop(peer)) rings_.mark(peer);
     };
     try {
       report_head(peer, head->kind, head->bytes, sink);
@@ -288,7 +275,7 @@ class MpiTransport final : public Transport {
       lanes_->requests.add(request, {lane, false, peer, slot});
       if (lane == Lane::body_out) ++sending_;
     }
-    if (lane == Lane::body_out) mark(peer);
+    if (lane == Lane::body_out) rings_.mark(peer);
   }
 
   // --- Reporting ---
@@ -318,7 +305,7 @@ class MpiTransport final : public Transport {
       return false;
     }
     const bool in = lane == Lane::head_in || lane == Lane::body_in;
-    if (in && done.bytes > kAnswerBytes) mark(peer);  // the answer went out with this pass
+    if (in && done.bytes > kAnswerBytes) rings_.mark(peer);  // the answer went out with this pass
     if (dropped || lane == Lane::head_out) return false;
     if (lane == Lane::head_in) return report_head(peer, static_cast<std::size_t>(done.bytes), sink);
     return report_body(done, sink);
@@ -454,6 +441,7 @@ class MpiTransport final : public Transport {
 
   /// Says farewell to who has got all heads. It goes by MPI, behind the bodies, wherever the heads went.
   void part() {
+    const Rings::Call call(rings_);
     for (int peer = 0; peer < size_; ++peer) {
       Peer& other = peer_of(peer);
       if (peer == rank_ || other.failed || other.parted || lanes_->mail.keeps(peer)) continue;
@@ -499,11 +487,10 @@ class MpiTransport final : public Transport {
   const int rank_;
   const int size_;
   Doorbell bell_;
+  Rings rings_;
   TransportCounters counters_;
-  int sending_ = 0;             ///< requests on their way out that somebody waits for
-  std::uint64_t arriving_ = 0;  ///< announced, accepted, incomplete bodies
-  bool in_poll_ = false;
-  std::vector<int> to_ring_;
+  int sending_ = 0;                                 ///< requests on their way out that somebody waits for
+  std::uint64_t arriving_ = 0;                      ///< announced, accepted, incomplete bodies
   std::vector<Completion> done_;                    ///< collected, not reported
   std::vector<Completion> reporting_;               ///< scratch of report_done
   std::vector<std::pair<int, std::string>> downs_;  ///< not reported
