@@ -6,49 +6,38 @@ result, l1 its lanes.
 
 from __future__ import annotations
 
+from casync.compll.cpu.actions import Actions, small_chunk
 from casync.compll.cpu.ahead import fetch_ahead
 from casync.compll.cpu.calls import call_text, product_text
 from casync.compll.cpu.products import Product
 from casync.compll.cpu.reduce import Reduction
 from casync.compll.cpu.tables import ByteTable, CodeTable, byte_table, code_tables, periodic
-from casync.compll.cpu.text import LANE_TYPES, POINTERS, SCALAR_TYPES, name_of
+from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cpu.unpacking import Unpacking
-from casync.compll.cpu.values import NUMBERS, Values, elements_inside, pointer, reads_gradient
+from casync.compll.cpu.values import NUMBERS, elements_inside, pointer, reads_gradient
 from casync.compll.ir.chunkwise import Chunkwise, chunkwise
 from casync.compll.ir.graph import BIT, Memory, Value
-from casync.compll.ir.operators import LONGEST_SMALL_CHUNK
 from casync.compll.ir.program import (
-    Action,
     Block,
     Branch,
     Call,
     Deliver,
-    Leave,
-    Lose,
-    Pack,
     Pass,
     Reduce,
     Scatter,
     Select,
     Step,
-    Store,
 )
 
-__all__ = ["RESIDUAL", "Steps", "small_chunk"]
-
-RESIDUAL = "job.residual"
-"""The runtime's, among the names of states."""
+__all__ = ["Steps"]
 
 
-class Steps(Values):
+class Steps(Actions):
     """Prints a program's steps too."""
 
     def __init__(self, leaves: dict[str, str], path: str, failed: str) -> None:
         super().__init__(leaves, path, failed)
         self._passes = 0
-        self._inside_name = ""
-        self.kept: dict[str, str] = {}  # states and the residual -> where the pass keeps what they were
-        self.keeps_on_request = False  # whether states are assigned only if job.keep says so
 
     # --- steps
 
@@ -173,13 +162,13 @@ class Steps(Values):
             if isinstance(value.data, Memory):
                 self.length(value.data.domain)
         for action in step.actions:
-            self._before(action, length)
+            self.before(action, length)
         if isinstance(step, Unpacking):
             self._runs(step)
         scatters = any(isinstance(a, Scatter) or (isinstance(a, Deliver) and a.index) for a in step.actions)
-        self._inside_name = f"inside{number}"
+        self.all_inside = f"inside{number}"
         if scatters:
-            self.line(f"bool {self._inside_name} = true;")
+            self.line(f"bool {self.all_inside} = true;")
         self.line("{")
         self._tables = {}
         with self._inside():
@@ -196,7 +185,7 @@ class Steps(Values):
                 self._chunks(step, length)
         self.line("}")
         for action in step.actions:
-            self._after(action)
+            self.after(action)
         if isinstance(step, Unpacking):
             self.line(f"if (!r{step.made.number}.all()) {self._failed}")
         if scatters:
@@ -205,7 +194,7 @@ class Steps(Values):
     def _loop(self, step: Pass, inside: list[Value], first: str, last: str, page: str, *before: str) -> None:
         """Block by block of the fixed tree, with the lines `before` in front of each."""
         sums = [Reduction(action) for action in step.actions if isinstance(action, Reduce)]
-        selects = [action for action in step.actions if isinstance(action, Select) and self._read_again(action, step)]
+        selects = [action for action in step.actions if isinstance(action, Select) and self.read_again(action, step)]
         self.line(f"std::int64_t block = {first};", *(f"Chosen c{action.count.number};" for action in selects))
         self.line("const auto step = [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {")
         with self._inside():
@@ -213,7 +202,7 @@ class Steps(Values):
             for value in inside:
                 self._element(value)
             for action in step.actions:
-                self._act(action, step)
+                self.act(action, step)
         self.line("};", f"for (; block < {last}; block += {page}) {{")
         with self._inside():
             self.line(f"const std::int64_t stop = block + {page} < {last} ? block + {page} : {last};")
@@ -224,7 +213,7 @@ class Steps(Values):
                       "  if (i < stop) step(i, stop - i);", "}")  # fmt: skip
             self.line(*(line for reduction in sums for line in reduction.fold()))
             for action in selects:
-                self._append_chosen(action, step)
+                self.append_chosen(action, step)
             for action in step.actions:
                 if isinstance(action, Reduce) and action.to is not None and small_chunk(step.chunk):
                     assert step.chunk is not None
@@ -352,133 +341,9 @@ class Steps(Values):
             self.line(f"const {SCALAR_TYPES[part.kind]} v{part.number} = {text};")
         self.line(f"const auto v{value.number} = lanes(v{operand.number});")
 
-    # --- actions
-
-    def _before(self, action: Action, length: str) -> None:
-        if isinstance(action, Reduce) and action.to is None:
-            self.line(*Reduction(action).start(length))
-        elif isinstance(action, Deliver) and action.index is not None:
-            self.line("deliver_zeros<kInto>(job);", "Finiteness delivered;")
-        elif isinstance(action, Select):
-            self.line(f"std::int32_t v{action.count.number} = 0;")
-        elif isinstance(action, Pack):
-            self.packed(action.item)
-
-    def _act(self, action: Action, step: Pass) -> None:
-        value = name_of(action.value, True)
-        whole = f"to_int({value})" if action.value.kind == BIT else value
-        if isinstance(action, Reduce):
-            if action.to is not None and small_chunk(step.chunk):
-                self.line(f"put(staged{action.to.number}, i - block, 16, {whole});")
-            else:
-                self.line(Reduction(action).accumulate())
-        elif isinstance(action, Select):
-            self._select(action, value, self._read_again(action, step) is not None)
-        elif isinstance(action, Store):
-            if action.memory.place == "state" and action.memory.name in self.kept:
-                before = f"elements({pointer(action.memory)}, i, count)"
-                self.line(f"put({self.kept[action.memory.name]}, i, count, {before});")
-            keeps = "if (job.keep) " if self.keeps_on_request and action.memory.place == "state" else ""
-            self.line(f"{keeps}put({pointer(action.memory)}, i, count, {whole});")
-        elif isinstance(action, Leave):
-            self.line("if constexpr (kFeedback) {")
-            if RESIDUAL in self.kept:
-                self.line(f"  put({self.kept[RESIDUAL]}, i, count, elements(residual, i, count));")
-            self.line("  put(residual, i, count, x);", "}")
-        elif isinstance(action, Scatter):
-            to = pointer(action.memory)
-            self._scatter(action.index, value, self.length(action.memory.domain), f"{to}[place] = one")
-        elif isinstance(action, Deliver) and action.index is not None:
-            self._scatter(action.index, value, "facts.n", "delivered.see(deliver_one<kInto>(job, place, one))")
-        elif isinstance(action, Deliver):
-            self.line(f"deliver<kInto>(job, i, count, {value}, check);")
-        elif isinstance(action, Lose):
-            self.line("if constexpr (kFeedback) {")
-            if RESIDUAL in self.kept:
-                self.line(f"  put({self.kept[RESIDUAL]}, i, count, elements(residual, i, count));")
-            self.line(f"  lose(residual, i, count, x, {value}, mid);", "}")
-        else:
-            assert isinstance(action, Pack)
-            self.line(f"put(p{action.item}, i, count, {value});")
-
-    def _select(self, action: Select, value: str, later: bool) -> None:
-        """Behind what was chosen before; `later`: after the block, when nothing depends on a guess any more."""
-        condition, kept = name_of(action.condition, True), f"k{action.count.number}"
-        self.line(f"const Mask16 {kept} = whole ? {condition} : both({condition}, first_lanes(count));")
-        if later:
-            self.line(f"c{action.count.number}.see(i - block, {kept});")
-        else:
-            self.line(f"if (any({kept})) {{")
-            with self._inside():
-                self._append(action, kept, value)
-            self.line("}")
-
-    def _append(self, action: Select, mask: str, value: str) -> None:
-        count = f"v{action.count.number}"
-        self.line(
-            f"append({mask}, {NUMBERS}, {pointer(action.index)} + {count});",
-            f"{count} += static_cast<std::int32_t>(append({mask}, {value}, {pointer(action.values)} + {count}));",
-        )
-
-    def _append_chosen(self, action: Select, step: Pass) -> None:
-        self.line(f"c{action.count.number}.each([&](std::int64_t from, const Mask16& chosen) {{")
-        with self._inside():
-            self.line("const std::int64_t i = block + from;",
-                      "[[maybe_unused]] const std::int64_t count = stop - i < 16 ? stop - i : 16;")  # fmt: skip
-            checks, self.checks = self.checks, False
-            for value, text in self._read_again(action, step) or ():
-                if text is None:
-                    self._element(value)
-                else:
-                    self.line(f"const {LANE_TYPES[value.kind]} v{value.number} = {text};")
-            self.checks = checks
-            self._append(action, "chosen", name_of(action.value, True))
-        self.line("});")
-
-    def _read_again(self, action: Select, step: Pass) -> list[tuple[Value, str | None]] | None:
-        """The values that make what is chosen after the block is done, those that it has stored from there: with their
-        text. None: not all of it is to be had any more.
-        """
-        stored: dict[int, str] = {}
-        for one in step.actions:
-            if isinstance(one, Store) and one.memory.stored in ("f32", "i32") and not self.keeps_on_request:
-                stored[one.value.number] = f"elements({pointer(one.memory)}, i, count)"
-            elif isinstance(one, Leave):
-                stored[one.value.number] = "elements(kFeedback ? residual : accumulated, i, count) * factor"
-        inside = elements_inside([action.value], stop=stored)
-        changed = {made.name for made in step.makes if isinstance(made, Memory) and made.place == "state"}
-        reads = [v.data for v in inside if v.number not in stored and isinstance(v.data, Memory)]
-        if any(memory.place == "state" and memory.name in changed for memory in reads):
-            return None
-        return [(value, stored.get(value.number)) for value in inside]
-
-    def _scatter(self, index: Value, value: str, length: str, each: str) -> None:
-        self.line(f"{self._inside_name} &= scatter({name_of(index, True)}, {value}, count, {length}, "
-                  f"[&](std::int32_t place, float one) {{ {each}; }});")  # fmt: skip
-
-    def _after(self, action: Action) -> None:
-        if isinstance(action, Reduce) and action.result is not None:
-            self.line(*Reduction(action).finish())
-            self.have(action.result)
-        elif isinstance(action, Select):
-            self.have(action.count)
-        elif isinstance(action, Deliver) and action.index is not None:
-            self.line("if (delivered.lost()) report(job);")
-        elif isinstance(action, Leave):
-            self.left = True
-            self.line("[[maybe_unused]] const float* const left = kFeedback ? residual : accumulated;")
-
-    def packed(self, item: int) -> None:
-        """p1 points to item 1 of the payload, an array."""
-        raise self.not_yet("a payload here")
-
 
 def _far_apart(place: Value) -> bool:
     """Places that are some multiples of elements' numbers."""
     inside = elements_inside([place])
     reads = any(value.op in ("gradient", "load", "pick", "spread") for value in inside)
     return not reads and any(value.op == "*" for value in inside)
-
-
-def small_chunk(chunk: Value | None) -> bool:
-    return chunk is not None and chunk.op == "constant" and chunk.data <= LONGEST_SMALL_CHUNK

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from casync.compll import typed
+from casync.compll.cpu.actions import RESIDUAL
 from casync.compll.cpu.calls import matrices
 from casync.compll.cpu.functions import bytes_of, leaves_of
 from casync.compll.cpu.products import Product, fused
-from casync.compll.cpu.steps import RESIDUAL, Steps
+from casync.compll.cpu.steps import Steps
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cpu.unpacking import Unpacking, unpacking
 from casync.compll.cpu.values import pointer, reads_gradient

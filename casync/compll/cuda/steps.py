@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from ctypes import c_float
 from dataclasses import replace
 
+from casync.compll.cpu.actions import small_chunk
 from casync.compll.cpu.steps import Steps as Common
-from casync.compll.cpu.steps import small_chunk
 from casync.compll.cpu.text import SCALAR_TYPES
 from casync.compll.cpu.values import elements_inside, pointer
 from casync.compll.cuda.calls import call_text
