@@ -19,6 +19,7 @@ KINDS: dict[str, Callable[[Random, int], np.ndarray]] = {
     "normal": lambda random, n: random.standard_normal(n) * 0.01,
     "sparse": lambda random, n: random.standard_normal(n) * (random.random(n) < 0.01),
     "constant": lambda random, n: np.full(n, -0.375),
+    "equal": lambda random, n: np.full(n, np.float32(0.08847743)),  # the mean of these need not be one of them
     "zero": lambda random, n: np.where(random.random(n) < 0.5, 0.0, -0.0),
     "positive": lambda random, n: 3 + random.random(n),
     "heavy-tailed": lambda random, n: 1e-4 * random.standard_normal(n) / (random.random(n) + 1e-6),
