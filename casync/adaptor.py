@@ -296,7 +296,10 @@ def codec_text(compression: Any) -> str:
             return spec
         from casync.compll.plugin import resolve
 
-        return re.sub(r"[^(),]+\.cll", lambda file: resolve(file[0]), spec)
+        # No callback: casyncrun names the innermost line outside CaSync, which would be one of re's.
+        for file in re.findall(r"[^(),]+\.cll", spec):
+            spec = spec.replace(file, resolve(file), 1)
+        return spec
     raise InvalidArgumentError(
         f"compression={compression!r} is not a codec: give a spec such as 'onebit', or one of hvd.Compression. A class "
         f"with compress() and decompress() cannot run inside the exchange; it has to be a codec of the core"

@@ -95,6 +95,7 @@ def main(argv: Sequence[str]) -> int:
     """Run `casync simulate`; returns its exit status."""
     arguments = _parser().parse_args(argv)
     from casync import _core  # the compiled core, not needed for --help
+    from casync.adaptor import codec_text
 
     hosts = [node for node in range(arguments.nodes) for _ in range(arguments.ranks_per_node)]
     count = len(arguments.gradients)
@@ -112,7 +113,7 @@ def main(argv: Sequence[str]) -> int:
                 host_of=hosts,
                 rate=arguments.rate,
                 latency_s=arguments.latency,
-                compression=arguments.codec,
+                compression=codec_text(arguments.codec),
                 topology=topology,
                 coordinator=arguments.coordinator,
                 backward_s=arguments.backward,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import itertools
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -146,7 +147,13 @@ def _format(path: Path, only_check: bool) -> int:
     if only_check:
         sys.stderr.write(f"{path}: not formatted; run `casync compll fmt {path}`\n")
         return 1
-    path.write_text(text, encoding="utf-8")
+    beside = path.with_name(f"{path.name}.formatted")  # a full disk must not cost the file
+    try:
+        beside.write_text(text, encoding="utf-8")
+        shutil.copymode(path, beside)
+        beside.replace(path.resolve())
+    finally:
+        beside.unlink(missing_ok=True)
     return 0
 
 

@@ -90,6 +90,11 @@ class CompllError(InvalidArgumentError):
         caret = " " * (span.column - 1) + "^" * marks
         place = f"{path}:{span.line}:{span.column}"
         super().__init__(f"{place}: {message}\n    {shown}\n    {caret}\nexpected: {expected}")
+        self._made_of = (kind, message, expected, span, text, path)
+
+    def __reduce__(self) -> tuple[type[CompllError], tuple[object, ...]]:
+        """So that it comes back from a worker of `casync.run`."""
+        return CompllError, self._made_of
 
 
 class Located(Exception):

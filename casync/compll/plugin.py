@@ -16,6 +16,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -77,40 +78,64 @@ def compile_file(path: Path, text: str, environ: Mapping[str, str] = os.environ)
     options = [*_FLAGS, *defines, *(flag for isa in isas for flag in (isa, *ISA_FLAGS[isa]))]
     key = hashlib.sha256("\0".join([kernels, plugin, *compiler, *options, _headers(includes)]).encode()).hexdigest()
     cache = _cache_folder(environ)
-    cache.mkdir(parents=True, exist_ok=True)
     target = cache / f"{identifier}-{key[:32]}.so"
-    with open(cache / f"{target.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            common = [*compiler, *_FLAGS, *defines, *(f"-I{folder}" for folder in includes)]
-            with tempfile.TemporaryDirectory(dir=cache) as folder:
-                _build(Path(folder), common, isas, kernels, plugin).rename(target)
+    if target.exists():  # also where nothing can be written
+        return target
+    common = [*compiler, *_FLAGS, *defines, *(f"-I{folder}" for folder in includes)]
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with open(cache / f"{target.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not target.exists():
+                with tempfile.TemporaryDirectory(dir=cache) as folder:
+                    _build(Path(folder), path, common, isas, kernels, plugin).rename(target)
+    except OSError as error:
+        raise NotAvailableError(
+            f"{path} cannot be compiled into {cache}: {error}. Name a folder that can be written with "
+            "CASYNC_CACHE_DIR=..."
+        ) from None
     return target
 
 
-def _build(folder: Path, common: list[str], isas: tuple[str, ...], kernels: str, plugin: str) -> Path:
+def _build(folder: Path, path: Path, common: list[str], isas: tuple[str, ...], kernels: str, plugin: str) -> Path:
     (folder / "kernels.cc").write_text(kernels, encoding="utf-8")
     (folder / "plugin.cc").write_text(plugin, encoding="utf-8")
     objects = []
     for isa in isas:
         objects.append(str(folder / f"{isa}.o"))
         extra = [*ISA_FLAGS[isa], f"-DCASYNC_KERNEL_ISA={isa}"]
-        _run([*common, *extra, "-c", str(folder / "kernels.cc"), "-o", objects[-1]])
+        _run(path, [*common, *extra, "-c", str(folder / "kernels.cc"), "-o", objects[-1]])
     built = folder / "codec.so"
-    _run([*common, "-shared", str(folder / "plugin.cc"), *objects, "-o", str(built)])
+    _run(path, [*common, "-shared", str(folder / "plugin.cc"), *objects, "-o", str(built)])
     return built
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
-    if done.returncode != 0:
-        raise CasyncError(
-            f"the code that was generated for a codec does not compile: `{shlex.join(command[:1])}` said\n{done.stderr}"
+def _run(path: Path, command: list[str]) -> None:
+    """Also ends what the compiler has started, if it takes too long."""
+    what = f"the code that was generated for {path} does not compile: `{shlex.join(command[:1])}`"
+    try:
+        compiler = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
+    except OSError as error:
+        raise CasyncError(f"{what} cannot be run: {error}") from None
+    try:
+        said, _ = compiler.communicate(timeout=_COMPILE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(compiler.pid, signal.SIGKILL)
+        compiler.communicate()
+        raise CasyncError(f"{what} took more than {_COMPILE_SECONDS} s") from None
+    if compiler.returncode != 0:
+        raise CasyncError(f"{what} ended with status {compiler.returncode} and said\n{said}")
+    if not Path(command[-1]).exists():
+        raise CasyncError(f"{what} ended well and wrote nothing")
 
 
 def _compiler(environ: Mapping[str, str]) -> list[str]:
-    given = shlex.split(environ.get("CXX", ""))
+    try:
+        given = shlex.split(environ.get("CXX", ""))
+    except ValueError as error:
+        raise InvalidArgumentError(f"CXX={environ['CXX']!r} is no command: {error}") from None
     for command in [given] if given else [["c++"], ["g++"], ["clang++"]]:
         if shutil.which(command[0], path=environ.get("PATH")):
             return command
@@ -139,4 +164,9 @@ def _headers(includes: list[Path]) -> str:
 def _cache_folder(environ: Mapping[str, str]) -> Path:
     if given := environ.get("CASYNC_CACHE_DIR"):
         return Path(given)
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "casync"
+    try:
+        return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "casync"
+    except RuntimeError:
+        raise NotAvailableError(
+            "there is no home folder to keep compiled codecs in: name a folder with CASYNC_CACHE_DIR=..."
+        ) from None

@@ -21,7 +21,9 @@ std::vector<const GeneratedCodec*>& loaded() {
 
 std::string load_plugin(const std::string& path) {
   void* const object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (object == nullptr) throw InvalidArgument(detail::concat("a compiled codec cannot be loaded: ", dlerror()));
+  if (object == nullptr)
+    throw InvalidArgument(detail::concat("a compiled codec cannot be loaded: ", dlerror(),
+                                         ". If the file is there, remove it: it is made anew"));
   const auto entry = reinterpret_cast<PluginEntry>(dlsym(object, "casync_codec_plugin"));
   const CodecPlugin* const plugin = entry == nullptr ? nullptr : entry(&reading);
   if (plugin == nullptr || plugin->codec_bytes != sizeof(GeneratedCodec)) {

@@ -42,6 +42,21 @@ def test_fmt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compll", "fmt", "--check", str(file)]) == 0
 
 
+def test_a_full_disk_does_not_cost_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "loose.cll"
+    loose = ONEBIT.read_text(encoding="utf-8").replace("    ", "\t")
+    file.write_text(loose, encoding="utf-8")
+    write = Path.write_text
+
+    def half(path: Path, text: str, **given: str) -> int:
+        write(path, text[: len(text) // 2], **given)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    assert cli.main(["compll", "fmt", str(file)]) == 1
+    assert file.read_text(encoding="utf-8") == loose and [*tmp_path.iterdir()] == [file]
+
+
 def test_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compll", "count"]) == 0
     lines = capsys.readouterr().out.splitlines()

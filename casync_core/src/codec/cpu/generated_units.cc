@@ -60,7 +60,13 @@ class Units final : public Generated<Codec> {
   std::int64_t bound_of(const Shape& shape, std::int64_t elements) const {
     Facts facts = instance_.facts(shape);
     facts.n = elements;
-    return instance_.kernels().bound(facts, 0);
+    const std::int64_t bytes = instance_.kernels().bound(facts, 0);
+    if (bytes < 0) {
+      throw InvalidArgument(detail::concat(info_.spec, ": `bound` is ", bytes, " bytes for a unit of ", elements,
+                                           " elements (an int32 holds no more than 2147483647): correct it in the "
+                                           "file, or take smaller units"));
+    }
+    return bytes;
   }
 
   void run_units(Segment& segment) const {
@@ -189,8 +195,10 @@ class Units final : public Generated<Codec> {
                       .payload_end = to + bound,
                       .scratch = unit.arrays};
     const EncodedUnit encoded = instance_.kernels().encode_unit(job, 0);
-    CASYNC_CHECK(encoded.bytes >= 0, info_.spec, ": a unit of ", unit.facts.n, " elements needs more than the ", bound,
-                 " bytes of its bound: correct `bound` in the file");
+    if (encoded.bytes < 0) {
+      throw InvalidArgument(detail::concat(info_.spec, ": a unit of ", unit.facts.n, " elements needs more than the ",
+                                           bound, " bytes of its bound: correct `bound` in the file"));
+    }
     segment.payload_bytes += static_cast<std::size_t>(encoded.bytes);
     segment.nonfinite |= encoded.nonfinite;
     const std::span<const std::byte> written(to, static_cast<std::size_t>(encoded.bytes));
@@ -213,9 +221,13 @@ class Units final : public Generated<Codec> {
                         .keep = keep,
                         .nonfinite = nonfinite};
     const std::int64_t used = instance_.kernels().decode_unit(job, into);
-    if (used < 0)
-      throw_corrupt(info_, unit.segment, payload.size(),
-                    static_cast<std::size_t>(bound_of(unit.segment.shape, unit.facts.n)));
+    if (used < 0) {
+      throw CorruptPayload(detail::concat(
+          info_.spec, ": decode refuses the payload of the unit at element ", unit.segment.range.begin + unit.offset,
+          " of a ", unit.segment.shape.rows, " x ", unit.segment.shape.cols, " gradient: of ", payload.size(),
+          " bytes some are missing, or an index or a count is out of range. For a file of your own try `casync compll "
+          "test`"));
+    }
     return used;
   }
 };
