@@ -95,8 +95,8 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
 def load_state(folder: str | os.PathLike[str], session: Session | None = None) -> None:
     """Put back what `save_state` wrote into `folder`. Collective: all ranks call it, when nothing is outstanding.
 
-    Optimizers may be made before or after it. `session`: None takes the default one. Raises `CasyncError` on every rank
-    if one of them cannot read, with its reason.
+    Optimizers may be made before or after it; their own `load_state_dict()` comes first. `session`: None takes the
+    default one. Raises `CasyncError` on every rank if one of them cannot read, with its reason.
     """
     owner = adaptor.session() if session is None else session
     if owner.pending:

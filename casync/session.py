@@ -39,6 +39,8 @@ _LOG = logging.getLogger("casync")
 _LOST_PEER = re.compile(r"rank (\d+) ")
 # How it begins the text about a plan of the plan file that does not fit (planner/measured_planning.cc).
 _UNFIT_PLAN = "the plan given for tensor "
+# How the core calls a codec from a file of the user's own.
+_OWN_FILE = re.compile(r"\w+@[0-9a-f]{8}")
 # Frames of these packages are never where a user's program submitted something.
 _NOT_THE_USER = frozenset({"casync", "torch"})
 
@@ -54,6 +56,8 @@ def _read_plan_file(path: str) -> dict[str, GradientPlan]:
     try:
         plans = read_plans(path)
         for name, plan in plans.items():
+            if _OWN_FILE.match(plan.codec):  # which is known only when the program has named the file
+                continue
             try:
                 _core.check_codec(plan.codec)
             except InvalidArgumentError as error:
@@ -136,6 +140,10 @@ class Session:
         self.loaded: set[str] = set()
         """Names of tensors whose codec state `casync.load_state` has put there, for an optimizer to come."""
         self._given_plans = _read_plan_file(self.config.plan_file)
+        self._where_plans_are_from = (
+            f"The plan is from {self.config.plan_file}: correct it there, or take it out to have the tensor planned "
+            "anew"
+        )
         self._has_failed = False
         after, who = self.config.stall_warning_s, "all ranks of the job" if peers is None else f"ranks {list(peers)}"
         with warning_after(
@@ -211,10 +219,7 @@ class Session:
         except InvalidArgumentError as error:
             if not str(error).startswith(_UNFIT_PLAN):
                 raise
-            raise InvalidArgumentError(
-                f"{error}. The plan is from {self.config.plan_file}: correct it there, or take it out to have the "
-                "tensor planned anew"
-            ) from None
+            raise InvalidArgumentError(f"{error}. {self._where_plans_are_from}") from None
         self.registrations[key] = registration
         return registration
 
@@ -313,9 +318,12 @@ class Session:
         self.core.stop_timeline()
 
     def fix_plans(self, plans: Mapping[str, GradientPlan]) -> None:
-        """Have these plans kept from now on, as those of a plan file are. Alike on all ranks, at one point of their
-        programs. Raises `InvalidArgumentError` for one that a tensor of its name does not fit.
+        """Have these plans, which a checkpoint held, kept from now on, as those of a plan file are. Alike on all ranks,
+        at one point of their programs. Raises `InvalidArgumentError` for one that a tensor of its name does not fit.
         """
+        self._where_plans_are_from = (
+            "The plan is from what casync.load_state() read: a codec that the program names comes before it"
+        )
         self.core.fix_plans({name: asdict(plan) for name, plan in plans.items()})
 
     def abort(self, why: str) -> None:

@@ -110,6 +110,12 @@ def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any]
                 session.size,
             )
         residuals, states = {}, {name: _shared_of(kept) for name, kept in states.items()}
+    kept_now = {*session.core.residual_names(), *session.core.state_names()}
+    if state is None and not kept_now.isdisjoint(names.values()):
+        _LOG.warning(
+            "what was loaded holds no codec state: residuals start anew. If casync.load_state() had put them there, "
+            "call it after the optimizer's load_state_dict()"
+        )
     _forget(session, names.values())
     for name, values in residuals.items():
         session.core.set_residual(names[name], values)

@@ -32,15 +32,23 @@ std::string describe(const CostTable& costs) {
   return text;
 }
 
+/// Whether both name one codec. A plan may name a file of the user's own that has changed since: that is no codec now.
+bool same_codec(std::string_view asked, std::string_view planned) {
+  const std::string spec = make_codec(asked)->info().spec;
+  try {
+    return make_codec(planned)->info().spec == spec;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
 const GradientPlan* find_fixed(const MeasuredPlanning::Options& options, const std::string& name,
                                const Signature& signature) {
   const auto at = options.fixed.find(name);
   if (at == options.fixed.end() || signature.kind != OpKind::allreduce) return nullptr;
   const std::string_view asked = without_always(signature);
   const bool named = !asked.empty() && !is_automatic(signature);
-  if (named && make_codec(asked)->info().spec != make_codec(at->second.codec)->info().spec) {
-    return nullptr;
-  }
+  if (named && !same_codec(asked, at->second.codec)) return nullptr;
   return &at->second;
 }
 

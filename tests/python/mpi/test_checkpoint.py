@@ -95,6 +95,16 @@ def test_interrupted_and_resumed_is_uninterrupted(folder, codec, loads_first):
     assert_same_bits(Job(compression, folder, saved, loads_first).train(4).model, job.model)
 
 
+def test_a_state_without_residuals_that_is_loaded_last_is_no_secret(folder, caplog):
+    job = Job("always(onebit)").train(2)
+    job.save(folder)
+    held = {key: value for key, value in job.optimizer.state_dict().items() if key != "casync"}
+    new_session()
+    job = Job("always(onebit)", folder)
+    job.optimizer.load_state_dict(held)
+    assert "residuals start anew" in caplog.text and "load_state_dict()" in caplog.text
+
+
 def test_an_automatic_plan_is_kept(folder, size):
     compression = "always(auto(onebit, terngrad(bits=8)))"
     job = Job(compression).train(8)

@@ -1,6 +1,8 @@
 """What a plan file can be wrong about, and that each is said with the file and a remedy."""
 
 import logging
+from hashlib import sha256
+from pathlib import Path
 
 import casync.torch as hvd
 import pytest
@@ -56,6 +58,28 @@ def test_a_plan_that_does_not_fit_its_tensor_names_both_and_the_file(tmp_path):
         with pytest.raises(hvd.InvalidArgumentError, match=str(path)):
             hvd.allreduce(tensor, name=name, compression="auto")
     assert hvd.allreduce(torch.ones(3), name="another")[0] == 1
+
+
+OWN = Path(__file__).parents[2] / "compll" / "quantisers" / "absmax.cll"
+
+
+def test_a_plan_that_a_run_with_an_own_file_wrote_can_be_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("CASYNC_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "plan.json"
+    write_plans(path, {"allreduce.w": GradientPlan("ps", f"absmax@{sha256(OWN.read_bytes()).hexdigest()[:8]}")})
+    hvd.init(plan_file=str(path))
+    hvd.allreduce(torch.ones(10_000), name="w", compression=str(OWN))
+
+
+def test_a_plan_for_an_own_file_that_is_another_by_now(tmp_path, monkeypatch):
+    monkeypatch.setenv("CASYNC_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "plan.json"
+    write_plans(path, {"allreduce.w": GradientPlan("ps", "absmax@00000000")})
+    hvd.init(plan_file=str(path))
+    with pytest.raises(hvd.InvalidArgumentError, match="absmax@00000000.*not known.*plan.json"):
+        hvd.allreduce(torch.ones(10_000), name="w", compression="auto")
+    for codec in (str(OWN), "onebit", "none"):  # what the script names comes first
+        hvd.allreduce(torch.ones(10_000), name="w", compression=codec)
 
 
 def test_the_scripts_own_mistakes_are_not_blamed_on_the_file(tmp_path):
