@@ -43,11 +43,12 @@ class Actions(Values):
             else:
                 self.line(Reduction(action).accumulate())
         elif isinstance(action, Select):
-            self._select(action, value, self.read_again(action, step) is not None)
+            self._select(action, whole, self.read_again(action, step) is not None)
         elif isinstance(action, Store):
             if action.memory.place == "state" and action.memory.name in self.kept:
                 before = f"elements({pointer(action.memory)}, i, count)"
-                self.line(f"put({self.kept[action.memory.name]}, i, count, {before});")
+                kept = self.kept.pop(action.memory.name)  # as it was before its first change
+                self.line(f"put({kept}, i, count, {before});")
             keeps = "if (job.keep) " if self.keeps_on_request and action.memory.place == "state" else ""
             self.line(f"{keeps}put({pointer(action.memory)}, i, count, {whole});")
         elif isinstance(action, Leave):
@@ -102,7 +103,8 @@ class Actions(Values):
                 else:
                     self.line(f"const {LANE_TYPES[value.kind]} v{value.number} = {text};")
             self.checks = checks
-            self._append(action, "chosen", name_of(action.value, True))
+            value = name_of(action.value, True)
+            self._append(action, "chosen", f"to_int({value})" if action.value.kind == BIT else value)
         self.line("});")
 
     def read_again(self, action: Select, step: Pass) -> list[tuple[Value, str | None]] | None:

@@ -196,7 +196,8 @@ class Steps(Actions):
         sums = [Reduction(action) for action in step.actions if isinstance(action, Reduce)]
         selects = [action for action in step.actions if isinstance(action, Select) and self.read_again(action, step)]
         self.line(f"std::int64_t block = {first};", *(f"Chosen c{action.count.number};" for action in selects))
-        self.line("const auto step = [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {")
+        self.line("const auto step = [&]([[maybe_unused]] std::int64_t i, [[maybe_unused]] std::int64_t count) "
+                  "__attribute__((always_inline)) {")
         with self._inside():
             self.line("[[maybe_unused]] const bool whole = is_whole(count);", *fetch_ahead(step))
             for value in inside:
@@ -256,9 +257,10 @@ class Steps(Actions):
 
     def _chunk(self, part: Pass) -> None:
         inside = elements_inside(part.reads)
+        known: set[int] = set()
         for value in inside:
             if value.op == "spread":
-                self._spread(value)
+                self._spread(value, known)
         reductions = [Reduction(a) for a in part.actions if isinstance(a, Reduce) and a.to is not None]
         self.line(*(line for reduction in reductions for line in reduction.start("last - first")))
         self._loop(part, inside, "first", "last", "kPage")
@@ -325,10 +327,13 @@ class Steps(Actions):
         first = f"copy_rows<{table.chunk}>(table, {source}, stop - block, t{number});"
         self._loop(step, elements_inside(step.reads, stop=self._tables), "0", length, str(page), first)
 
-    def _spread(self, value: Value) -> None:
-        """The value of this chunk in all lanes."""
+    def _spread(self, value: Value, known: set[int]) -> None:
+        """The value of this chunk in all lanes, after those `known` that it is made of."""
         (operand,) = value.operands
         for part in elements_inside([operand]):
+            if part.number in known:
+                continue
+            known.add(part.number)
             if part.op == "load":
                 text = f"pick({pointer(part.data)}, static_cast<std::int32_t>(chunk))"
             elif part.op == "index":

@@ -72,6 +72,10 @@ def byte_table(result: Value) -> ByteTable | None:
         return None
     known = positions | bytes_
     value = next((v for v in inside if _in_byte(v) and _decides(v, result, known)), result)
+    numbers = {v for v in inside if v.op == "index" or (v.op == "/" and v.operands[0].op == "index")}
+    computed = [v for v in elements_inside([value]) if v.number not in known and v not in numbers]
+    if any(operand in numbers for v in computed for operand in v.operands):
+        return None  # it depends on the chunk's number
     return ByteTable(sources.pop(), chunks.pop(), frozenset(positions), frozenset(bytes_), value)
 
 

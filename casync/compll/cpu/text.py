@@ -41,6 +41,8 @@ def text_of(value: Value, wide: bool, leaf: Callable[[Value, bool], str]) -> str
     if value.op == "constant":
         return constant(value)
     operands = [name_of(operand, wide) for operand in value.operands]
+    if value.op == "same":
+        return operands[0]
     if value.op == "saturate":
         return f"saturate({operands[0]}, {value.data[0]}, {value.data[1]})"
     if value.op == "stochastic_floor":

@@ -13,7 +13,7 @@ from casync.compll.cpu.steps import Steps
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cpu.unpacking import Unpacking, unpacking
 from casync.compll.cpu.values import pointer, reads_gradient
-from casync.compll.ir.graph import BIT, FLOAT, UNIT, Memory, Value, walk
+from casync.compll.ir.graph import BIT, FLOAT, UNIT, Domain, Memory, Value, walk
 from casync.compll.ir.lower import Lowered
 from casync.compll.ir.program import (
     Block,
@@ -43,7 +43,8 @@ def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     encoders = [_Encode(codec, fused(program), number) for number, program in enumerate(lowered.rounds)]
     decode = unpacking(fused(lowered.decode))
     parts = [encoder.function() for encoder in encoders]
-    parts.append(_decode(codec, decode))
+    encoded = [encoder.program for encoder in encoders]
+    parts.append(_decode(codec, decode, encoded))
     calls = "".join(
         f"  if (round == {number}) return feedback ? {encoder.with_feedback} : encode{number}<false>(job);\n"
         for number, encoder in enumerate(encoders)
@@ -51,7 +52,7 @@ def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
     calls = f"  const bool feedback = job.residual != nullptr;\n{calls}"
     parts.append(f"EncodedUnit encode_unit(const UnitJob& job, int round) {{\n{calls}  return {{}};\n}}\n")
     programs = [(encoder.program, len(encoder.backed_up)) for encoder in encoders]
-    parts.append(_scratch_bytes("scratch_bytes", codec, [*programs, (decode, 0)]))
+    parts.append(_scratch_bytes("scratch_bytes", codec, [*programs, (decode, 0)], encoded))
     return "\n".join(parts)
 
 
@@ -164,8 +165,9 @@ class _Encode(Steps):
 
     def _before_changes(self, steps: Sequence[Step], looked: bool) -> None:
         """Look at the payload's scalars, as far as they are there; keep what changes if there is more to look at."""
+        later_made = {made for step in steps for made in step.makes}
         for item in self.program.payload:
-            if item.value is not None and all(part.op != "result" or self.has(part) for part in walk([item.value])):
+            if item.value is not None and not later_made.intersection(needs([item.value])):
                 self._look_at(item.value)
         scalars = [item.value for item in self.program.payload if item.value is not None and item.value.kind == FLOAT]
         later = any(map(float_sums, steps)) or any(value.number not in self._checked for value in scalars)
@@ -263,7 +265,7 @@ def _keep_singles(steps: Steps, codec: typed.Codec, program: Program) -> None:
 # --- decode
 
 
-def _decode(codec: typed.Codec, program: Program) -> str:
+def _decode(codec: typed.Codec, program: Program, encoded: Sequence[Program]) -> str:
     steps = Steps(leaves_of(codec) | {"received": "received[0]"}, codec.path, _CORRUPT)
     steps.keeps_on_request = True
     for item in program.payload:
@@ -281,7 +283,7 @@ def _decode(codec: typed.Codec, program: Program) -> str:
         "[[maybe_unused]] const std::int64_t ahead = delivery_ahead();",
         "[[maybe_unused]] bool poisoned = false;", "[[maybe_unused]] Finiteness check;",
         "const std::byte* at = job.payload;",
-        "const std::byte* const end = job.payload_end;", *_memories(codec, program), *steps.lines,
+        "const std::byte* const end = job.payload_end;", *_memories(codec, program, encoded), *steps.lines,
         *([] if program.sparse else ["if (check.lost()) report(job);"]), "return at - job.payload;"]  # fmt: skip
     calls = "".join(
         f"  if (into == Into::{mode}) return decode_as<Into::{mode}>(job);\n" for mode in ("set", "add", "lose")
@@ -295,8 +297,11 @@ def _unpack(steps: Steps, item: Item) -> None:
     if item.value is not None:
         bytes_ = bytes_of(item, "1")
         name = f"v{item.value.number}"
-        steps.line(f"if (end - at < {bytes_}) {_CORRUPT}",
-                   f"const {SCALAR_TYPES[item.value.kind]} {name} = {_read(item)};", f"at += {bytes_};")  # fmt: skip
+        steps.line(
+            f"if (end - at < {bytes_}) {_CORRUPT}",
+            f"[[maybe_unused]] const {SCALAR_TYPES[item.value.kind]} {name} = {_read(item)};",
+            f"at += {bytes_};",
+        )
         steps.have(item.value)
         if item.value.kind == FLOAT:
             steps.line(f"poisoned |= {name} != {name};")
@@ -308,7 +313,7 @@ def _unpack(steps: Steps, item: Item) -> None:
         steps.line(
             f"if (end - at < 4) {_CORRUPT}", f"const std::int32_t {name} = read_count(at);", "at += 4;",
             f"if ({name} == kPoisonedCount) {{", "  deliver_nan<kInto>(job);", "  return at - job.payload;", "}",
-            f"if ({name} < 0 || {name} > facts.n) {_CORRUPT}")  # fmt: skip
+            f"if ({name} < 0 || {name} > room) {_CORRUPT}")  # fmt: skip
         steps.have(item.domain.length)
     bytes_ = bytes_of(item, steps.length(item.domain))
     steps.line(f"if (end - at < {bytes_}) {_CORRUPT}", _array(item, pointer(item.memory), "at", constant=True),
@@ -324,10 +329,10 @@ def _read(item: Item) -> str:
 # --- memories
 
 
-def _memories(codec: typed.Codec, program: Program) -> list[str]:
+def _memories(codec: typed.Codec, program: Program, encoded: Sequence[Program] = ()) -> list[str]:
     """m1 is where memory 1 lies: in scratch, or a state, or what was received."""
     names = [state.name for state in codec.states]
-    lines = _room(codec, program)
+    lines = _room(codec, program, encoded)
     for memory in sorted(_used(program.block), key=lambda memory: memory.number):
         name = f"m{memory.number}"
         if memory.place == "scratch":
@@ -340,27 +345,34 @@ def _memories(codec: typed.Codec, program: Program) -> list[str]:
     return lines
 
 
-def _room(codec: typed.Codec, program: Program) -> list[str]:
-    """Elements that arrays in scratch memory have room for: the unit's, and those of all lengths that are known."""
+def _room(codec: typed.Codec, program: Program, encoded: Sequence[Program] = ()) -> list[str]:
+    """Elements that arrays in scratch memory have room for: the unit's, and those of all lengths that are known, to
+    decode with those of which encode may have chosen what it counted.
+    """
     lines = ["[[maybe_unused]] std::int64_t room = facts.n;"]
-    steps = Steps(leaves_of(codec), codec.path, "")
-    lengths = {memory.domain.length for memory in _used(program.block) if memory.domain.parent is not UNIT}
-    for length in sorted((one for one in lengths if one is not None), key=lambda length: length.number):
-        if all(part.op not in _KNOWN_LATER for part in walk([length])):
-            steps.line(f"if ({steps.single(length)} > room) room = {steps.single(length)};")
-    return [*lines, "{", *(f"  {line}" for line in steps.lines), "}"] if steps.lines else lines
+    for one in (program, *encoded):
+        steps = Steps(leaves_of(codec), codec.path, "")
+        domains = {*(memory.domain for memory in _used(one.block)), *_run_over(one.block)}
+        lengths = {domain.length for domain in domains if domain.parent is not UNIT}
+        for length in sorted((one for one in lengths if one is not None), key=lambda length: length.number):
+            if all(part.op not in _KNOWN_LATER for part in walk([length])):
+                steps.line(f"if ({steps.single(length)} > room) room = {steps.single(length)};")
+        if steps.lines:
+            lines += ["{", *(f"  {line}" for line in steps.lines), "}"]
+    return lines
 
 
 _KNOWN_LATER = frozenset({"result", "count", "field", "load", "pick", "received", "state", "draw_below", "shared_draw"})
 
 
-def _scratch_bytes(name: str, codec: typed.Codec, programs: Sequence[tuple[Program, int]]) -> str:
+def _scratch_bytes(name: str, codec: typed.Codec, programs: Sequence[tuple[Program, int]],
+                   encoded: Sequence[Program] = ()) -> str:  # fmt: skip
     """Arrays first, those of a program and as many more, and behind them what matmul needs."""
     lines = ["std::int64_t most = 0;"]
     for program, more in programs:
         scratch = [memory for memory in _used(program.block) if memory.place == "scratch"]
         arrays = sum(2 if memory.padded else 1 for memory in scratch) + more
-        lines += ["{", *(f"  {line}" for line in _room(codec, program)), "  std::int64_t spare = 0;"]
+        lines += ["{", *(f"  {line}" for line in _room(codec, program, encoded)), "  std::int64_t spare = 0;"]
         steps = Steps(leaves_of(codec), codec.path, "")
         for call in _calls(program.block):
             if call.operator == "matmul":
@@ -381,6 +393,16 @@ def _calls(block: Block) -> Iterator[Call]:
         elif isinstance(step, Branch):
             yield from _calls(step.then)
             yield from _calls(step.otherwise)
+
+
+def _run_over(block: Block) -> Iterator[Domain]:
+    """What its passes run over, which what they choose is no longer than."""
+    for step in block.steps:
+        if isinstance(step, Pass):
+            yield step.domain
+        elif isinstance(step, Branch):
+            yield from _run_over(step.then)
+            yield from _run_over(step.otherwise)
 
 
 def _used(block: Block) -> set[Memory]:

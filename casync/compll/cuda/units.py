@@ -293,10 +293,11 @@ class _Encode(Steps):
     def _before_changes(self, position: int) -> None:
         """Look at the payload's scalars, as far as they are there."""
         scalars = [item.value for item in self._program.payload if item.value is not None]
-        for value in scalars:
-            if all(part.op != "result" or self.has(part) for part in walk([value])):
-                self._look_at(value)
         left = self._program.block.steps[position:]
+        later_made = {made for step in left for made in step.makes}
+        for value in scalars:
+            if not later_made.intersection(needs([value])):
+                self._look_at(value)
         if not any(float_sums(step) for step in left) and all(
             value.number in self._checked for value in scalars if value.kind == FLOAT
         ):

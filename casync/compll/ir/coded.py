@@ -57,7 +57,7 @@ def _packed(graph: Graph, block: Block, call: Call, payload: Sequence[Item]) -> 
         return call
     codes = graph.memory("scratch", "u8", heads.domain)
     (step,) = (step for step in block.steps if isinstance(step, Pass) and pack in step.actions)
-    step.actions[step.actions.index(pack)] = Pack(graph.load(codes), pack.item)
+    step.actions[step.actions.index(pack)] = Pack(graph.load(codes), pack.item, pack.lengths)
     head, length = graph.load(heads), graph.load(lengths)
     alone = graph.replace(pack.value, {length.number: graph.constant(1)})
     runs = PackedRuns(head, length, pack.value, alone)

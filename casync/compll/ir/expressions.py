@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from casync.compll import typed
+from casync.compll.functions import ELEMENT_FUNCTIONS
 from casync.compll.ir.choices import Choice
 from casync.compll.ir.graph import BIT, FLOAT, INT, UNIT, Domain, Graph, Memory, Value
-from casync.compll.types import Array, Element, Length
+from casync.compll.types import FLOAT as FLOAT32
+from casync.compll.types import INT32, Array, Element, Length
 from casync.errors import NotAvailableError
 
 __all__ = ["Environment", "Expressions"]
@@ -177,12 +179,18 @@ class Expressions(ABC):
 
     def apply(self, named: typed.FunctionName, values: Sequence[Value], at: typed.Apply) -> tuple[Value, ...]:
         """A function that an operator was given, for one element of each array."""
+        given = [argument.type.element for argument in at.arguments if isinstance(argument.type, Array)]
         if named.function is not None:
+            wanted = [argument.type.element for argument in named.function.arguments]
+            values = [self.convert(*each) for each in zip(values, given, wanted, strict=True)]
             outer, self._mapped = self._mapped, True
             results = self.call(named.function, values, at)
             self._mapped = outer
             return results
-        return (self.graph.make(named.name, values, self.kind(at.type.element)),)
+        floating = ELEMENT_FUNCTIONS[named.name].floating or any(element.floating for element in given)
+        common = FLOAT32 if floating else INT32
+        values = [self.convert(value, element, common) for value, element in zip(values, given, strict=True)]
+        return (self.graph.make(named.name, values, self.kind(common)),)
 
     @staticmethod
     def elements(expression: typed.Expression) -> tuple[Element, ...]:

@@ -50,7 +50,7 @@ class Value:
     - gradient, index (the element's number), code (of the payload of a quantiser), load (of a memory): elements
 
     `pick` is an element of the memory `data` at the place its operand says, `spread` gives the value of a chunk to its
-    elements; the rest is arithmetic.
+    elements, `same` a single value to all; the rest is arithmetic.
     """
 
     op: str
@@ -108,7 +108,7 @@ class Graph:
         return done[value.number]
 
     def _again(self, value: Value, operands: list[Value]) -> Value:
-        domain = value.domain if value.op == "spread" else None
+        domain = value.domain if value.op in ("spread", "same") else None
         return self.make(value.op, operands, value.kind, value.data, domain)
 
 

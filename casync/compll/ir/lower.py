@@ -254,20 +254,19 @@ class Lowering(Expressions):
     def _if(self, statement: typed.If) -> None:
         condition = self.consumed(self.condition(self.value(statement.condition)))
         for state in self.codec.states:
-            if isinstance(state.type, Scalar):
-                self.state(state.name)  # known on both sides
+            self.state(state.name)  # known on both sides
         outer, before = self.block, (dict(self.local), dict(self.globals), dict(self.states), dict(self._stored))
         sides, memories = [], dict(self._memories)
         for statements in (statement.then, statement.otherwise):
             self.local, self.globals, self.states, self._stored = (dict(names) for names in before)
             self.block = Block(changed=outer.changed | set(outer.makes))
             self._statements(statements)
-            sides.append((self.block, (self.local, self.globals, self.states)))
+            sides.append((self.block, (self.local, self.globals, self.states), self._stored))
         self.block, self._stored = outer, before[3]
         if self._memories != memories:
             raise self.not_yet("a state that is assigned inside of an `if`", statement)
-        (then, yes), (otherwise, no) = sides
-        merge = Merge(self, condition, then, otherwise)
+        (then, yes, stored), (otherwise, no, stored_otherwise) = sides
+        merge = Merge(self, condition, (then, stored), (otherwise, stored_otherwise))
         self.local, self.globals, self.states = (
             {name: merge.one(a[name], b[name], statement) for name in a if name in b}
             for a, b in zip(yes, no, strict=True)
@@ -289,7 +288,8 @@ class Lowering(Expressions):
             self._payload.append(Item(stored if stored in ("f32", "i32", "u16") else "u8", value))
             return
         number = len(self._payload)
-        self.act(value.domain, lambda read: [Pack(read(value), number)])
+        lengths = tuple(i.domain.length for i in self._payload if i.domain is not None and i.domain.length is not None)
+        self.act(value.domain, lambda read: [Pack(read(value), number, lengths)])
         self._payload.append(Item(stored, domain=value.domain, counted=item.counted))
 
     def _extracted(self) -> tuple[Value, ...]:
@@ -441,6 +441,14 @@ class Lowering(Expressions):
         if value.op == "load" and isinstance(value.data, Memory) and value.data.stored in ("u8", "u16"):
             return value.data.stored
         return "f32" if value.kind == FLOAT else "i32"
+
+    def in_memory_of(self, side: tuple[Block, dict[int, Value]], value: Value) -> Memory:
+        """In the block of one side of an `if`, with what is stored there, which is nowhere on the other side."""
+        outer = self.block, self._stored
+        self.block, self._stored = side
+        memory = self.in_memory(value, self.stored_as(value))
+        self.block, self._stored = outer
+        return memory
 
     def in_memory(self, value: Value, stored: str, at: typed.Expression | None = None) -> Memory:
         """All elements, where an operator can have them."""

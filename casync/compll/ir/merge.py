@@ -14,14 +14,18 @@ if TYPE_CHECKING:
 __all__ = ["Merge"]
 
 
+Side = tuple[Block, dict[int, Value]]
+"""What is done there, and what is stored by then."""
+
+
 class Merge:
     """`merged`: what becomes one, as in a Branch."""
 
-    def __init__(self, lowering: Lowering, condition: Value, then: Block, otherwise: Block) -> None:
+    def __init__(self, lowering: Lowering, condition: Value, then: Side, otherwise: Side) -> None:
         self.merged: list[tuple[Value | Memory, Value | Memory, Value | Memory]] = []
         self._lowering, self._condition = lowering, condition
-        self._blocks = (then, otherwise)
-        self._inside = {*then.makes, *otherwise.makes}
+        self._sides = (then, otherwise)
+        self._inside = {*then[0].makes, *otherwise[0].makes}
         self._done: dict[tuple[int, int], Value] = {}
         self._domains: dict[tuple[int, int], Domain] = {}
 
@@ -43,7 +47,7 @@ class Merge:
             merged = graph.result(yes.kind)
             self.merged.append((merged, yes, no))
             return merged
-        loads = [self._in_memory(value, block) for value, block in zip((yes, no), self._blocks, strict=True)]
+        loads = [lowering.in_memory_of(side, value) for side, value in zip(self._sides, (yes, no), strict=True)]
         if loads[0].stored != loads[1].stored:
             raise lowering.not_yet("an array of different types on the sides of an `if`", at)
         if loads[0].place == "state":
@@ -51,14 +55,6 @@ class Merge:
         memory = graph.memory("either", loads[0].stored, self._domain(yes.domain, no.domain))
         self.merged.append((memory, loads[0], loads[1]))
         return graph.load(memory)
-
-    def _in_memory(self, value: Value, block: Block) -> Memory:
-        """In the side's own block."""
-        lowering = self._lowering
-        outer, lowering.block = lowering.block, block
-        memory = lowering.in_memory(value, lowering.stored_as(value))
-        lowering.block = outer
-        return memory
 
     def _domain(self, yes: Domain | None, no: Domain | None) -> Domain:
         assert yes is not None and no is not None

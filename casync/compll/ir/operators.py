@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from casync.compll import typed
-from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Value, walk
+from casync.compll.ir.graph import BIT, FLOAT, INT, UNIT, Domain, Value, walk
 from casync.compll.ir.program import Action, Call, Reduce, Select
 from casync.compll.ir.ranges import Ranges
 from casync.compll.types import Array
@@ -66,7 +66,15 @@ def looked_up(lowering: Lowering, spread: Value, at: typed.Expression | None = N
 
 
 def _map(lowering: Lowering, call: typed.Apply) -> Results:
-    return lowering.apply(_function(call), _elements(lowering, call), call)
+    elements = _elements(lowering, call)
+    return tuple(everywhere(lowering, v, elements[0].domain) for v in lowering.apply(_function(call), elements, call))
+
+
+def everywhere(lowering: Lowering, value: Value, domain: Domain | None) -> Value:
+    """As an element of the domain, where it is the same for all of them."""
+    if value.lanes or domain is None:
+        return value
+    return lowering.graph.make("same", (value,), value.kind, domain=domain)
 
 
 def _reduce(lowering: Lowering, call: typed.Apply) -> Results:
@@ -104,16 +112,17 @@ def _stored_sums(lowering: Lowering, value: Value, chunks: Domain) -> str:
 def _filter(lowering: Lowering, call: typed.Apply) -> Results:
     elements = _elements(lowering, call)
     (flag,) = lowering.apply(_function(call), elements, call)
-    condition = lowering.condition(flag)
+    condition = everywhere(lowering, lowering.condition(flag), elements[0].domain)
     graph = lowering.graph
     count = graph.result(INT)
     domain = Domain(count)
     index = graph.memory("scratch", "i32", domain)
-    values = graph.memory("scratch", lowering.stored_as(elements[0]), domain)
+    values = graph.memory("scratch", "f32" if elements[0].kind == FLOAT else "i32", domain)
     base = elements[0].domain
     assert base is not None
     lowering.act(base, lambda read: [Select(read(elements[0]), read(condition), count, index, values)], call)
-    return graph.load(index), graph.load(values)
+    places, chosen = graph.load(index), graph.load(values)
+    return places, lowering.condition(chosen) if elements[0].kind == BIT else chosen
 
 
 def chunk_of(actions: Sequence[Action]) -> Value | None:
@@ -169,7 +178,7 @@ def _gather(lowering: Lowering, call: typed.Apply) -> Results:
 def reindexed(lowering: Lowering, value: Value, index: Value, at: typed.Expression | None) -> Value:
     """The element of `value` at `index`: what it is made of, taken there."""
     again, stored = (_taken(lowering, read(value), index, at) for read in (lowering.computed, lowering.consumed))
-    if again is not stored:
+    if again is not stored and (index.lanes or index.op == "constant"):  # a pass has its turn, a single value has not
         lowering.alternative(again, stored)
     return again
 
@@ -184,6 +193,8 @@ def _taken(lowering: Lowering, value: Value, index: Value, at: typed.Expression 
             known[part.number] = graph.make("pick", (index,), part.kind, part.data)
         elif part.op == "index":
             known[part.number] = index
+        elif part.op == "same":
+            known[part.number] = everywhere(lowering, part.operands[0], index.domain)
         elif part.op == "pick":
             known[part.number] = graph.make("pick", (known[part.operands[0].number],), part.kind, part.data)
         elif part.op in ("spread", "stochastic_floor", "draw"):
@@ -201,7 +212,9 @@ def _range(lowering: Lowering, call: typed.Apply) -> Results:
 
 
 def _view(lowering: Lowering, call: typed.Apply) -> Results:
-    """The type says how it is looked at."""
+    """The type says how it is looked at; the chunks are as long as they are here, whatever becomes of the variables."""
+    if isinstance(call.type, Array) and call.type.chunk is not None:
+        lowering.domain(call.type.chunk)
     return (_arrays(lowering, call)[0],)
 
 

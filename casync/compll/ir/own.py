@@ -32,6 +32,8 @@ def lose(lowering: Lowering) -> None:
     lowering.block = Block(changed=block.changed | set(block.makes))
     value = own.digits_apart(lowering.decoded())
     elements = all(_of_element(part) for part in walk([value]))
+    singles = [packed for packed in lowering.packed if not packed.lanes]  # which are computed last
+    elements &= not any(part.op == "pick" and part.data is None for part in walk(singles))
     if lowering.block.steps or lowering.assigned != assigned or value.domain is not UNIT or not elements:
         raise lowering.not_yet("a residual without decoding")
     lowering.block = block

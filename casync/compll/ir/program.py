@@ -124,9 +124,14 @@ class Scatter(Action):
 
 @dataclass(frozen=True, eq=False)
 class Pack(Action):
-    """Item `item` of the payload, an array."""
+    """Item `item` of the payload, an array. `lengths`: of the arrays before it, which say where it lies."""
 
     item: int
+    lengths: tuple[Value, ...] = ()
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.value, *self.lengths)
 
 
 @dataclass(frozen=True, eq=False)

@@ -128,7 +128,7 @@ _INTEGERS_AT_ENDS = {**_AT_ENDS, "min": min, "max": max}
 
 def _arithmetic(value: Value, given: list[Range]) -> Range | None:
     """None: nothing is known."""
-    if value.op in ("spread", "to_float"):
+    if value.op in ("spread", "same", "to_float"):
         return given[0]
     if value.op == "choose":
         condition, yes, no = given

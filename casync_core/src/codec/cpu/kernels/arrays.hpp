@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "codec/cpu/kernels/coded.hpp"
 #include "codec/cpu/kernels/lanes.hpp"
 
@@ -50,10 +52,31 @@ CASYNC_INLINE I32x16 elements(const std::int8_t* from, std::int64_t i, std::int6
   const I32x16 sign = lanes(0x80);
   return subtract(bit_xor(elements(reinterpret_cast<const std::uint8_t*>(from), i, count), sign), sign);
 }
+/// Of chunks whose length is no multiple of eight, sixteen elements may begin inside of a byte, `shift` bits behind its
+/// lowest: `bits` of them there. What precedes them in the byte stays, what follows becomes zero.
+[[gnu::noinline]] inline void put_inside(std::byte* to, int shift, std::int64_t bits, std::uint64_t packed) {
+  const auto before = std::to_integer<std::uint64_t>(*to) & ((1U << shift) - 1U);
+  *to = static_cast<std::byte>(before | packed << shift);
+  packed >>= 8 - shift;
+  __builtin_memcpy(to + 1, &packed, static_cast<std::size_t>((bits + shift - 1) / 8));
+}
+[[gnu::noinline]] inline std::uint64_t elements_inside(const std::byte* from, int shift, std::int64_t bits) {
+  std::byte nine[9]{};
+  __builtin_memcpy(nine, from, static_cast<std::size_t>((bits + shift + 7) / 8));
+  std::uint64_t packed = 0;
+  __builtin_memcpy(&packed, nine, sizeof packed);
+  return packed >> shift | std::to_integer<std::uint64_t>(nine[8]) << (64 - shift);
+}
+
 template <int kBits>
 CASYNC_INLINE auto elements(PackedSource<kBits> from, std::int64_t i, std::int64_t count) {
   std::byte sixteen[2 * kBits]{};
-  __builtin_memcpy(sixteen, from.bytes + i * kBits / 8, static_cast<std::size_t>((count * kBits + 7) / 8));
+  if (const auto shift = static_cast<int>(i * kBits % 8); __builtin_expect(shift != 0, 0)) {
+    const std::uint64_t packed = elements_inside(from.bytes + i * kBits / 8, shift, count * kBits);
+    __builtin_memcpy(sixteen, &packed, sizeof sixteen);
+  } else {
+    __builtin_memcpy(sixteen, from.bytes + i * kBits / 8, static_cast<std::size_t>((count * kBits + 7) / 8));
+  }
   if constexpr (kBits == 1) {
     std::uint16_t bits = 0;
     __builtin_memcpy(&bits, sixteen, sizeof bits);
@@ -94,10 +117,17 @@ CASYNC_INLINE void put(Packed<kBits> to, std::int64_t i, std::int64_t count, con
   store_bytes(sixteen, unsigned_of(choose(first_lanes(count), a, lanes(0))));
   std::byte packed[2 * kBits];
   pack<kBits>(sixteen, 2 * kBits, packed);
+  if (const auto shift = static_cast<int>(i * kBits % 8); __builtin_expect(shift != 0, 0)) {
+    std::uint64_t all = 0;
+    __builtin_memcpy(&all, packed, sizeof packed);
+    return put_inside(to.bytes + i * kBits / 8, shift, count * kBits, all);
+  }
   __builtin_memcpy(to.bytes + i * kBits / 8, packed, static_cast<std::size_t>((count * kBits + 7) / 8));
 }
 CASYNC_INLINE void put(Packed<1> to, std::int64_t i, std::int64_t count, const Mask16& a) {
   const auto bits = static_cast<std::uint16_t>(bits_of(a) & ((1U << count) - 1U));
+  if (const auto shift = static_cast<int>(i % 8); __builtin_expect(shift != 0, 0))
+    return put_inside(to.bytes + i / 8, shift, count, bits);
   __builtin_memcpy(to.bytes + i / 8, &bits, static_cast<std::size_t>((count + 7) / 8));
 }
 

@@ -56,7 +56,7 @@ struct Mask16 {
 
 CASYNC_INLINE F32x16 splat(float value) {
   F32x16 out;
-  for (int k = 0; k < kRegisters; ++k) out.r[k] = FloatRegister{} + value;
+  for (int k = 0; k < kRegisters; ++k) out.r[k] = value - FloatRegister{};  // not a sum, which would make +0 of -0
   return out;
 }
 CASYNC_INLINE F32x16 load(const float* from) {

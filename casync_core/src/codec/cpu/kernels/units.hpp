@@ -278,6 +278,10 @@ CASYNC_INLINE void sum_chunks(const std::uint8_t* from, std::int64_t n, std::uin
 }
 
 CASYNC_INLINE std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return b > 0 ? (a + b - 1) / b : 0; }
+CASYNC_INLINE std::int32_t larger_magnitude(std::int32_t a, std::int32_t b) {
+  return larger(magnitude(a), magnitude(b));
+}
+CASYNC_INLINE I32x16 larger_magnitude(const I32x16& a, const I32x16& b) { return larger(magnitude(a), magnitude(b)); }
 CASYNC_INLINE float larger_magnitude(float a, float b) { return larger(magnitude(a), magnitude(b)); }
 CASYNC_INLINE F32x16 larger_magnitude(const F32x16& a, const F32x16& b) { return larger(magnitude(a), magnitude(b)); }
 

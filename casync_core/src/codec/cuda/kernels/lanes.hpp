@@ -89,6 +89,9 @@ template <typename T>
 CASYNC_HOST_DEVICE T larger(T a, T b) {
   return a > b ? a : b;
 }
+CASYNC_HOST_DEVICE std::int32_t larger_magnitude(std::int32_t a, std::int32_t b) {
+  return larger(magnitude(a), magnitude(b));
+}
 CASYNC_HOST_DEVICE float larger_magnitude(float a, float b) { return larger(magnitude(a), magnitude(b)); }
 
 // --- conversion
