@@ -16,6 +16,7 @@ from casync.compll.cpu.emit import emit
 from casync.compll.cpu.library import emit_library
 from casync.compll.library import library_files
 from casync.compll.parser import parse
+from casync.compll.source import read_source
 
 __all__ = ["main"]
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _checked(name: str) -> typed.Codec:
     path = library_files()[name]
-    return check_program(parse(path.read_text(encoding="utf-8"), path.name))
+    return check_program(parse(read_source(path), path.name))
 
 
 def _write(path: Path, text: str) -> None:

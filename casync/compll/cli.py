@@ -18,6 +18,7 @@ from casync.compll.cuda.emit import emit as emit_cuda
 from casync.compll.fmt import format_program
 from casync.compll.library import library_files
 from casync.compll.parser import parse
+from casync.compll.source import read_source
 from casync.compll.tree import Program
 from casync.errors import CasyncError, NotAvailableError
 
@@ -62,13 +63,13 @@ def main(argv: Sequence[str]) -> int:
         if arguments.command == "bench":
             return _bench(arguments.spec, arguments.mib)
         return _count(arguments.files)
-    except (CasyncError, OSError, UnicodeDecodeError) as error:
+    except (CasyncError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
 
 
 def _read(path: str | Path) -> Program:
-    return parse(Path(path).read_text(encoding="utf-8"), str(path))
+    return parse(read_source(path), str(path))
 
 
 def _check(path: str) -> int:

@@ -26,6 +26,7 @@ from casync.compll.check import check_program
 from casync.compll.cpu.emit import emit
 from casync.compll.cpu.library import ISAS, emit_plugin
 from casync.compll.parser import parse
+from casync.compll.source import read_source
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 
 __all__ = ["ISA_FLAGS", "compile_file", "resolve"]
@@ -52,10 +53,7 @@ def resolve(spec: str) -> str:
     if not name.endswith(".cll"):
         return spec
     path = Path(name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"compression={spec!r}: {path} cannot be read: {error}") from None
+    text = read_source(path)
     key = (path.stem, text)
     if key not in _loaded:
         from casync import _core
@@ -107,6 +105,8 @@ def _build(folder: Path, path: Path, common: list[str], isas: tuple[str, ...], k
         _run(path, [*common, *extra, "-c", str(folder / "kernels.cc"), "-o", objects[-1]])
     built = folder / "codec.so"
     _run(path, [*common, "-shared", str(folder / "plugin.cc"), *objects, "-o", str(built)])
+    with open(built, "rb") as file:  # a host that loses power must not keep half an object: loading one is a SIGBUS
+        os.fsync(file.fileno())
     return built
 
 

@@ -13,6 +13,7 @@ from casync.compll.check import check_program
 from casync.compll.conformance.contract import Codec
 from casync.compll.library import library_files
 from casync.compll.parser import parse
+from casync.compll.source import read_source
 from casync.errors import InvalidArgumentError
 
 __all__ = ["Subject", "open_subject"]
@@ -46,7 +47,7 @@ def open_subject(spec: str) -> Subject:
     path = Path(name) if name.endswith(".cll") else library_files().get(name)
     if path is None:  # written in C++: the contract wraps feedback around contractive codecs only
         return Subject(lambda: _core.Codec(resolved), info.feedback == "wrapper")
-    file = check_program(parse(path.read_text(encoding="utf-8"), str(path)))
+    file = check_program(parse(read_source(path), str(path)))
     draws = any(
         isinstance(node, (typed.Draw, typed.StochasticFloor)) and not node.drawing.shared for node in _nodes(file)
     )
