@@ -138,7 +138,7 @@ class Values:
             else:
                 self.line("F32x16 x = elements(accumulated, i, count);",
                           "if constexpr (kFeedback) x = x + elements(residual, i, count);")  # fmt: skip
-            self.line(f"const F32x16 v{value.number} = x * factor;")
+            self.line(f"[[maybe_unused]] const F32x16 v{value.number} = x * factor;")
             if self.checks:
                 self.line(f"check.see(v{value.number});")
             return

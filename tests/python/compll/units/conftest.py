@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import math
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ from casync.compll.cpu.library import ISAS
 from casync.compll.cpu.quantiser import is_quantiser
 from casync.compll.ir.choices import choices_of
 from casync.compll.ir.lower import lower
+from casync.compll.ir.program import loses
 from casync.compll.library import library_files
 from casync.compll.parser import parse
 from casync.compll.plugin import ISA_FLAGS
@@ -54,6 +56,12 @@ def coded(name: str) -> list[bool]:
     return [is_quantiser(checked(name), lower(checked(name), choice)) for choice in choices_of(checked(name))]
 
 
+@functools.cache
+def leaves_residual(name: str) -> list[bool]:
+    """Of each choice of widths whether encoding itself takes what is sent off the residual."""
+    return [loses(lower(checked(name), choice).rounds[0]) for choice in choices_of(checked(name))]
+
+
 # --- compiling
 
 
@@ -66,6 +74,13 @@ class Workshop:
         self._started: dict[tuple[str, str], Future[Path]] = {}
         flags = processor_flags()
         self.isas = [isa for isa in ISAS if NEEDED[isa] <= flags]
+
+    def add(self, text: str) -> str:
+        """A file of this text; the name that it is known by here."""
+        name = f"text_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        FILES[name] = self._folder / f"{name}.cll"
+        FILES[name].write_text(text, encoding="utf-8")
+        return name
 
     def start(self, name: str) -> None:
         for isa in self.isas:
@@ -88,7 +103,8 @@ class Workshop:
                    "-Wno-uninitialized", "-Wno-maybe-uninitialized", f"-DCASYNC_KERNEL_ISA={isa}",
                    f"-DHARNESS_KERNELS={kernels_name(name)}", f"-I{core}/src", f"-I{core}/include", *ISA_FLAGS[isa],
                    *options, str(source), str(OWN / harness), "-o", str(result)]  # fmt: skip
-        subprocess.run(command, check=True)
+        said = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        assert said.returncode == 0, f"{name} at {isa}: {said.stderr[:3000]}"
         return result
 
     def close(self) -> None:
@@ -146,6 +162,7 @@ class Native:
         self.given.state = self._places.ctypes.data
         self.n = self.given.n
         self._coded = coded(name)[self.given.choice]
+        self.loses = leaves_residual(name)[self.given.choice]
 
     def _started(self, number: int) -> np.ndarray:
         values = np.empty(self._library.elements(ctypes.byref(self.given), number) + 1, F)[1:]
@@ -285,3 +302,45 @@ def unit_machine(machine: Any) -> Any:
 @pytest.fixture(scope="session")
 def native() -> Callable[..., Native]:
     return Native
+
+
+def texts(arrays: list[np.ndarray]) -> list[str]:
+    return [array.astype(F).tobytes().hex(" ", 4) for array in arrays]
+
+
+def hold_to(machine: Any, ranks: Mapping[str, Native], x: np.ndarray, case: str,
+            residual: np.ndarray | None = None) -> None:  # fmt: skip
+    """Payload, decoded values, states and what encoding leaves of the residual are the interpreter's, bit by bit, at
+    two steps if there are states.
+    """
+    codec, step = machine.codec, machine.read_only["step"]
+    for isa, rank in ranks.items():
+        assert texts(rank.states) == texts(machine.state_arrays()), f"{case} at {isa}: initial states"
+        if codec.init is not None:
+            rank.init(x)
+    for again in range(2 if codec.states else 1):
+        machine.read_only["step"] = step + again
+        given = x if residual is None else x + residual
+        payload = machine.encode(given)
+        encoded_states = texts(machine.state_arrays())
+        decoded = machine.decode(payload)
+        decoded_states = texts(machine.state_arrays())
+        for isa, rank in ranks.items():
+            where = f"{case} at {isa}, step {again}"
+            rank.given.step = step + again
+            left = None if residual is None else residual.copy()
+            got, nonfinite = rank.encode(x, left)
+            assert got is not None and not nonfinite, where
+            assert got.hex() == payload.hex(), where
+            assert texts(rank.states) == encoded_states, where
+            if left is not None and rank.loses:
+                assert texts([left]) == texts([given - decoded]), where
+            assert texts([rank.decode(payload)]) == texts([decoded]), where
+            assert texts(rank.states) == encoded_states, where
+            rank.decode(payload, keep=True)
+            assert texts(rank.states) == decoded_states, where
+
+
+@pytest.fixture(scope="session")
+def same_bits() -> Callable[..., None]:
+    return hold_to
