@@ -13,8 +13,9 @@ from casync.compll.cpu.steps import Steps
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cpu.unpacking import Unpacking, unpacking
 from casync.compll.cpu.values import pointer, reads_gradient
-from casync.compll.ir.graph import BIT, FLOAT, UNIT, Domain, Memory, Value, walk
+from casync.compll.ir.graph import BIT, FLOAT, Memory, Value
 from casync.compll.ir.lower import Lowered
+from casync.compll.ir.memories import lengths_known, used
 from casync.compll.ir.program import (
     Block,
     Branch,
@@ -176,7 +177,8 @@ class _Encode(Steps):
             self.kept = {name: self._room_for(name) for name in inside}
         if later:
             for name in sorted({name for step in steps for name in _changed(step)} - inside):
-                self.line(f"__builtin_memcpy({self._room_for(name)}, {self._array(name)}, bytes{self._label(name)});")
+                room = self._room_for(name)
+                self.line(self._copy(name, room, self._array(name)))
 
     def _room_for(self, name: str) -> str:
         label = self._label(name)
@@ -192,13 +194,16 @@ class _Encode(Steps):
     def _array(self, name: str) -> str:
         return "residual" if name == RESIDUAL else f"facts.state[{self._label(name)}]"
 
+    def _copy(self, name: str, to: str, source: str) -> str:
+        """There is no residual without feedback."""
+        only = "if constexpr (kFeedback) " if name == RESIDUAL else ""
+        return f"{only}__builtin_memcpy({to}, {source}, bytes{self._label(name)});"
+
     def _unless(self, finite: str) -> None:
         """Give up if it is not."""
         self.line(f"if (!({finite})) {{")
         for name in self.backed_up:
-            only = "if constexpr (kFeedback) " if name == RESIDUAL else ""
-            label = self._label(name)
-            self.line(f"  {only}__builtin_memcpy({self._array(name)}, before{label}, bytes{label});")
+            self.line(f"  {self._copy(name, self._array(name), f'before{self._label(name)}')}")
         self.line(f"  return poison{self._number}(job);", "}")
 
     def _look_at(self, value: Value) -> None:
@@ -352,17 +357,11 @@ def _room(codec: typed.Codec, program: Program, encoded: Sequence[Program] = ())
     lines = ["[[maybe_unused]] std::int64_t room = facts.n;"]
     for one in (program, *encoded):
         steps = Steps(leaves_of(codec), codec.path, "")
-        domains = {*(memory.domain for memory in _used(one.block)), *_run_over(one.block)}
-        lengths = {domain.length for domain in domains if domain.parent is not UNIT}
-        for length in sorted((one for one in lengths if one is not None), key=lambda length: length.number):
-            if all(part.op not in _KNOWN_LATER for part in walk([length])):
-                steps.line(f"if ({steps.single(length)} > room) room = {steps.single(length)};")
+        for length in lengths_known(one.block, _used(one.block)):
+            steps.line(f"if ({steps.single(length)} > room) room = {steps.single(length)};")
         if steps.lines:
             lines += ["{", *(f"  {line}" for line in steps.lines), "}"]
     return lines
-
-
-_KNOWN_LATER = frozenset({"result", "count", "field", "load", "pick", "received", "state", "draw_below", "shared_draw"})
 
 
 def _scratch_bytes(name: str, codec: typed.Codec, programs: Sequence[tuple[Program, int]],
@@ -395,26 +394,10 @@ def _calls(block: Block) -> Iterator[Call]:
             yield from _calls(step.otherwise)
 
 
-def _run_over(block: Block) -> Iterator[Domain]:
-    """What its passes run over, which what they choose is no longer than."""
-    for step in block.steps:
-        if isinstance(step, Pass):
-            yield step.domain
-        elif isinstance(step, Branch):
-            yield from _run_over(step.then)
-            yield from _run_over(step.otherwise)
-
-
 def _used(block: Block) -> set[Memory]:
-    found = {made for made in block.makes if isinstance(made, Memory)}
+    found = used(block)
     for step in block.steps:
-        found |= {one for one in needs(step.reads) if isinstance(one, Memory)}
-        if isinstance(step, Call):
-            found |= set(step.arrays)
-        elif isinstance(step, Branch):
-            found |= _used(step.then) | _used(step.otherwise)
-            found |= {one for entry in step.merged for one in entry[1:] if isinstance(one, Memory)}
-        elif isinstance(step, Unpacking):
+        if isinstance(step, Unpacking):
             found = (found | set(step.repeat.arrays)) - {step.made}
     return found
 

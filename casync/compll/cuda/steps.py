@@ -126,7 +126,7 @@ class Steps(Common):
         each = length
         if step.chunk is not None:
             each = f"each{number}"
-            self.line(f"const std::int64_t {each} = larger({self.single(step.chunk)}, 1);")
+            self.line(f"[[maybe_unused]] const std::int64_t {each} = larger({self.single(step.chunk)}, 1);")
         small = small_chunk(step.chunk)
         self._reduce([a for a in step.actions if isinstance(a, Reduce) and not small], length, each)
         for action in step.actions:
@@ -166,11 +166,14 @@ class Steps(Common):
         inside = elements_inside(values)
         if any(value.op == "spread" for value in inside):
             lines.append(f"const std::int64_t chunk = i / {each};")
+        of_chunk: list[Value] = []
         for value in inside:
             if value.op == "spread":
+                more = [part for part in elements_inside(value.operands) if part not in of_chunk]
                 self._index = "chunk"
-                lines += [self._define(part) for part in elements_inside(value.operands)]
+                lines += [self._define(part) for part in more]
                 self._index = "i"
+                of_chunk += more
                 lines.append(f"const {SCALAR_TYPES[value.kind]} v{value.number} = v{value.operands[0].number};")
             else:
                 lines.append(self._define(value))
@@ -188,7 +191,7 @@ class Steps(Common):
     def _function(self, values: Sequence[Value], each: str) -> str:
         """A lambda that gives the first of the values for element i."""
         body = " ".join(self._elements(values, each))
-        return f"[&](std::int64_t i) {{ {body} return {_shown(values[0])}; }}"
+        return f"[&]([[maybe_unused]] std::int64_t i) {{ {body} return {_shown(values[0])}; }}"
 
     # --- loops that read
 
@@ -199,7 +202,7 @@ class Steps(Common):
         self.line(f"const Blocks blocks_of_{length}{{{length}, {each}}};")
         for position, action in enumerate(actions):
             self.line(self._reduction(action, position, length))
-        self.line(f"tree(team, blocks_of_{length}, [&](std::int64_t i) {{")
+        self.line(f"tree(team, blocks_of_{length}, [&]([[maybe_unused]] std::int64_t i) {{")
         self.line(*(f"  {line}" for line in self._elements([action.value for action in actions], each)))
         self.line(*(f"  {_tree(action)}.see({_shown(action.value)});" for action in actions))
         self.line(f"}}, {', '.join(map(_tree, actions))});")
@@ -291,6 +294,7 @@ def _shown(value: Value) -> str:
 
 
 def _tree(action: Reduce) -> str:
-    made = action.result if action.result is not None else action.to
-    assert made is not None
-    return f"tree{made.number}"
+    if action.to is not None:
+        return f"tree_of_{pointer(action.to)}"
+    assert action.result is not None
+    return f"tree{action.result.number}"

@@ -10,14 +10,14 @@ from casync.compll.cpu.quantiser import is_quantiser
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cpu.values import pointer
 from casync.compll.cuda.steps import Steps
-from casync.compll.ir.graph import BIT, FLOAT, UNIT, Memory, Value, walk
+from casync.compll.ir.graph import BIT, FLOAT, Memory, Value
 from casync.compll.ir.lower import Lowered
-from casync.compll.ir.program import Block, Branch, Call, Item, Pass, Program, Reduce, changes, float_sums, loses, needs
+from casync.compll.ir.memories import lengths_known, used
+from casync.compll.ir.program import Item, Pass, Program, Reduce, changes, float_sums, loses, needs
 from casync.compll.types import Scalar
 
 __all__ = ["emit_units"]
 
-_KNOWN_LATER = frozenset({"result", "count", "field", "load", "pick", "received", "state", "draw_below", "shared_draw"})
 _TOO_LONG = "return EncodedUnit{.bytes = -1};"
 _CORRUPT = "return -1;"
 _LEAVES = {"received": "job.received[0]"}
@@ -68,7 +68,7 @@ class _Unit:
                  "const std::int64_t room = room_of(facts);"]  # fmt: skip
         work = f"take<float>(scratch, {steps.reductions} * work_of(room))"
         lines.append(f"[[maybe_unused]] float* const work = {work};")
-        for memory in sorted(_used(program.block), key=lambda memory: memory.number):
+        for memory in sorted(used(program.block), key=lambda memory: memory.number):
             name = f"m{memory.number}"
             if memory.place == "scratch":
                 taken = f"take<{POINTERS[memory.stored]}>(scratch, {'2 * ' * memory.padded}room)"
@@ -90,11 +90,9 @@ class _Unit:
         programs = [program for program in (*one.rounds, one.decode, one.propose) if program is not None]
         steps.line("std::int64_t room = facts.n;")
         for program in programs:
-            lengths = {memory.domain.length for memory in _used(program.block) if memory.domain.parent is not UNIT}
             own = Steps(leaves_of(self._codec), self._codec.path, "")
-            for length in sorted((one for one in lengths if one is not None), key=lambda length: length.number):
-                if all(part.op not in _KNOWN_LATER for part in walk([length])):
-                    own.line(f"room = larger(room, std::int64_t{{{own.single(length)}}});")
+            for length in lengths_known(program.block, used(program.block)):
+                own.line(f"room = larger(room, std::int64_t{{{own.single(length)}}});")
             steps.line(*(["{", *(f"  {line}" for line in own.lines), "}"] if own.lines else []))
         body = "".join(f"  {line}\n" for line in [*steps.lines, "return room;"])
         return f"static CASYNC_HOST_DEVICE std::int64_t room_of(const Facts& facts) {{\n{body}}}\n"
@@ -154,7 +152,7 @@ class _Unit:
         facts = ["Facts facts = job.facts;"]
         if self._codec.properties.rounds[0].startswith("reduce"):
             facts.append("facts.world = 1;")  # what this rank sent, by itself
-        received = {m for m in _used(self._lowered.decode.block) if m.place == "received"}
+        received = {m for m in used(self._lowered.decode.block) if m.place == "received"}
         for memory in received:
             steps = self._steps("", self._lowered.decode)
             length = steps.length(memory.domain)
@@ -227,7 +225,7 @@ class _Unit:
             steps.line(f"if (end - from < 4) {_CORRUPT}", f"const std::int32_t {name} = load<std::int32_t>(from);",
                        "from += 4;", f"if ({name} == kPoisonedCount) {{", *([f"  {_DELIVER_NAN}"] if decodes else []),
                        "  return from - job.payload;", "}",
-                       f"if ({name} < 0 || {name} > facts.n) {_CORRUPT}")  # fmt: skip
+                       f"if ({name} < 0 || {name} > room_of(facts)) {_CORRUPT}")  # fmt: skip
             steps.have(item.domain.length)
         bytes_ = _bytes(steps, item)
         steps.line(f"if (end - from < {bytes_}) {_CORRUPT}")
@@ -356,16 +354,4 @@ def _bytes(steps: Steps, item: Item) -> str:
 
 def _arrays(program: Program) -> int:
     """How many of a unit's length it needs in scratch memory."""
-    return sum(2 if memory.padded else 1 for memory in _used(program.block) if memory.place == "scratch")
-
-
-def _used(block: Block) -> set[Memory]:
-    found = {made for made in block.makes if isinstance(made, Memory)}
-    for step in block.steps:
-        found |= {one for one in needs(step.reads) if isinstance(one, Memory)}
-        if isinstance(step, Call):
-            found |= set(step.arrays)
-        elif isinstance(step, Branch):
-            found |= _used(step.then) | _used(step.otherwise)
-            found |= {one for entry in step.merged for one in entry[1:] if isinstance(one, Memory)}
-    return found
+    return sum(2 if memory.padded else 1 for memory in used(program.block) if memory.place == "scratch")

@@ -139,6 +139,18 @@ SETTINGS = [
 ]
 
 
+def as_written(name: str) -> Setting:
+    """A file of one combination, with its own parameters and unit."""
+    codec = checked(name)
+    unit, parameters = codec.properties.unit, [(p.element.floating, p.default) for p in codec.parameters]
+    units = LONG if unit is None else same_size(unit.value)
+    values = tuple(float(value) if floating else int(value) for floating, value in parameters)
+    return Setting(name, units, values, sizes=(1, 1000, 1025, 5000))
+
+
+COMBINATIONS = [as_written(path.stem) for path in sorted((ROOT / "tests" / "compll" / "units").glob("*.cll"))]
+
+
 def gradients(n: int) -> list[np.ndarray]:
     """Ordinary values; many zeros of both signs; subnormal numbers; a NaN; an infinity."""
     random = np.random.default_rng(n)
@@ -249,9 +261,16 @@ def test_teams_in_lockstep_give_the_bytes_of_the_cpu(setting: Setting, lockstep:
     expect_no_difference(lockstep(setting.codec), setting, ("0",) if longest > 1 << 20 else ("0", "1"))
 
 
+@pytest.mark.parametrize("setting", COMBINATIONS, ids=str)
+def test_each_combination_in_lockstep_gives_the_bytes_of_the_cpu(
+    setting: Setting, lockstep: Callable[[str], Path]
+) -> None:
+    expect_no_difference(lockstep(setting.codec), setting)
+
+
 @pytest.mark.gpu
 @needs_nvcc
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("setting", [*SETTINGS, *COMBINATIONS], ids=str)
 def test_a_device_gives_the_bytes_of_the_cpu(setting: Setting, on_device: Callable[[str], Path]) -> None:
     if why := missing_device():
         pytest.skip(why)
