@@ -15,7 +15,7 @@ from casync.compll import typed
 from casync.compll.ir.choices import Choice
 from casync.compll.ir.coded import code_runs
 from casync.compll.ir.expressions import Expressions
-from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Memory, Value, walk
+from casync.compll.ir.graph import BIT, FLOAT, INT, UNIT, Domain, Memory, Value, walk
 from casync.compll.ir.merge import Merge
 from casync.compll.ir.operators import OPERATORS, chunk_of, looked_up, reindexed
 from casync.compll.ir.own import OwnPayload, lose
@@ -409,7 +409,7 @@ class Lowering(Expressions):
         array = self.in_memory(operand, "f32" if value.kind == FLOAT else "i32")
         memory, spare = (self.graph.memory("scratch", array.stored, array.domain) for _ in range(2))
         self.add_call(Call("sort", (array,), (), (memory, spare), value.data))
-        self._stored[value.number] = self.graph.load(memory)
+        self._stored[value.number] = self.loaded(memory, value)
         return self._stored[value.number]
 
     def picked(self, array: Value, index: Value, at: typed.Expression) -> Value:
@@ -459,5 +459,10 @@ class Lowering(Expressions):
             raise self.not_yet(f"an array of {value.kind} elements here", at)
         memory = self.graph.memory("scratch", stored, value.domain)
         self.act(value.domain, lambda read: [Store(read(value), memory)], at)
-        self._stored[value.number] = self.graph.load(memory)
+        self._stored[value.number] = self.loaded(memory, value)
         return memory
+
+    def loaded(self, memory: Memory, value: Value) -> Value:
+        """What `value` was stored as; bits are numbers in scratch memory."""
+        load = self.graph.load(memory)
+        return self.condition(load) if value.kind == BIT else load

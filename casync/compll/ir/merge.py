@@ -54,7 +54,7 @@ class Merge:
             raise lowering.not_yet("a state that is assigned inside of an `if`", at)
         memory = graph.memory("either", loads[0].stored, self._domain(yes.domain, no.domain))
         self.merged.append((memory, loads[0], loads[1]))
-        return graph.load(memory)
+        return lowering.loaded(memory, yes)
 
     def _domain(self, yes: Domain | None, no: Domain | None) -> Domain:
         assert yes is not None and no is not None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from casync.compll import typed
-from casync.compll.ir.graph import BIT, FLOAT, INT, UNIT, Domain, Value, walk
+from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Value, walk
 from casync.compll.ir.program import Action, Call, Reduce, Select
 from casync.compll.ir.ranges import Ranges
 from casync.compll.types import Array
@@ -121,8 +121,7 @@ def _filter(lowering: Lowering, call: typed.Apply) -> Results:
     base = elements[0].domain
     assert base is not None
     lowering.act(base, lambda read: [Select(read(elements[0]), read(condition), count, index, values)], call)
-    places, chosen = graph.load(index), graph.load(values)
-    return places, lowering.condition(chosen) if elements[0].kind == BIT else chosen
+    return graph.load(index), lowering.loaded(values, elements[0])
 
 
 def chunk_of(actions: Sequence[Action]) -> Value | None:
@@ -234,7 +233,7 @@ def _runlength(lowering: Lowering, call: typed.Apply) -> Results:
     domain = Domain(count)
     heads, lengths = graph.memory("scratch", "u8", domain), graph.memory("scratch", "i32", domain)
     lowering.add_call(Call("runlength", (array,), (repeated, longest), (count, heads, lengths)), call)
-    return graph.load(heads), graph.load(lengths)
+    return lowering.loaded(heads, value), graph.load(lengths)
 
 
 def _repeat(lowering: Lowering, call: typed.Apply) -> Results:
@@ -248,7 +247,7 @@ def _repeat(lowering: Lowering, call: typed.Apply) -> Results:
     arrays = (lowering.in_memory(value, stored, call), lowering.in_memory(counts, "i32", call))
     memory = lowering.graph.memory("scratch", stored, domain)
     lowering.add_call(Call("repeat", arrays, (lowering.length(domain),), (memory,)), call)
-    return (lowering.graph.load(memory),)
+    return (lowering.loaded(memory, value),)
 
 
 def _matmul(lowering: Lowering, call: typed.Apply) -> Results:

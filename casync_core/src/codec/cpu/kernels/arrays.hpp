@@ -113,6 +113,7 @@ CASYNC_INLINE void put(std::int8_t* to, std::int64_t i, std::int64_t count, cons
 }
 template <int kBits>
 CASYNC_INLINE void put(Packed<kBits> to, std::int64_t i, std::int64_t count, const I32x16& a) {
+  static_assert(kBits > 1);  // of a bit, a mask
   std::uint8_t sixteen[16];
   store_bytes(sixteen, unsigned_of(choose(first_lanes(count), a, lanes(0))));
   std::byte packed[2 * kBits];

@@ -104,6 +104,18 @@ std::int64_t runlength(const std::uint8_t* values, std::int64_t n, std::uint8_t 
   return runs;
 }
 
+/// Of a payload, where arrays begin at any byte.
+template <typename T>
+CASYNC_INLINE T element_at(const T* from, std::int64_t i) {
+  T value;
+  __builtin_memcpy(&value, from + i, sizeof value);
+  return value;
+}
+template <typename Values>
+CASYNC_INLINE auto element_at(const Values& from, std::int64_t i) {
+  return from[i];
+}
+
 /// values[0] counts[0] times, values[1] counts[1] times, ... False, and nothing is written, if the m counts, of which
 /// none may be negative, do not add up to n. `Values` is a pointer, or whatever gives an element for an index.
 template <typename T, typename Values, typename Count>
@@ -111,14 +123,15 @@ bool repeat(const Values& values, const Count* counts, std::int64_t m, std::int6
   std::int64_t total = 0;
   bool negative = false;
   for (std::int64_t i = 0; i < m; ++i) {
-    total += static_cast<std::int64_t>(counts[i]);
-    negative |= counts[i] < Count{};
+    const Count count = element_at(counts, i);
+    total += static_cast<std::int64_t>(count);
+    negative |= count < Count{};
   }
   if (negative || total != n) return false;
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < m; ++i) {
-    const T value = values[i];
-    const auto count = static_cast<std::int64_t>(counts[i]);
+    const T value = element_at(values, i);
+    const auto count = static_cast<std::int64_t>(element_at(counts, i));
     std::int64_t written = 0;
     if (at + 16 <= n) {  // what is too much is written over
       for (int j = 0; j < 16; ++j) out[at + j] = value;
