@@ -165,7 +165,7 @@ class Steps(Common):
         lines = []
         inside = elements_inside(values)
         if any(value.op == "spread" for value in inside):
-            lines.append(f"const std::int64_t chunk = i / {each};")
+            lines.append(f"[[maybe_unused]] const std::int64_t chunk = i / {each};")
         of_chunk: list[Value] = []
         for value in inside:
             if value.op == "spread":

@@ -6,6 +6,7 @@ three generations of devices; with a device the same comparison runs on it.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, assume, given, reject, settings
 
 from casync import cli
 from casync.compll.check import check_program
@@ -30,10 +32,16 @@ from casync.compll.cuda.emit import NVCC_FLAGS, emit, launchers_name
 from casync.compll.ir.choices import choices_of
 from casync.compll.library import library_files
 from casync.compll.parser import parse
+from casync.errors import NotAvailableError
 
 ROOT = Path(__file__).parents[3]
 OWN = ROOT / "tests" / "compll" / "cuda"
 CORE = ROOT / "casync_core"
+spec = importlib.util.spec_from_file_location("compll_programs", ROOT / "tests" / "fuzz" / "compll_programs.py")
+assert spec is not None and spec.loader is not None
+compll_programs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(compll_programs)
+
 WRITTEN = [path for folder in ("quantisers", "units") for path in (ROOT / "tests" / "compll" / folder).glob("*.cll")]
 FILES = library_files() | {path.stem: path for path in WRITTEN}
 INCLUDES = (f"-I{CORE}/src", f"-I{CORE}/include", f"-I{OWN}")
@@ -148,6 +156,7 @@ def as_written(name: str) -> Setting:
     return Setting(name, units, values, sizes=(1, 1000, 1025, 5000))
 
 
+MADE_UP = int(os.environ.get("CASYNC_TEST_PROGRAMS", "6"))
 COMBINATIONS = [as_written(path.stem) for path in sorted((ROOT / "tests" / "compll" / "units").glob("*.cll"))]
 
 
@@ -238,6 +247,11 @@ def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("made_up")
+
+
+@pytest.fixture(scope="module")
 def on_device(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     built: dict[str, Path] = {}
 
@@ -266,6 +280,22 @@ def test_each_combination_in_lockstep_gives_the_bytes_of_the_cpu(
     setting: Setting, lockstep: Callable[[str], Path]
 ) -> None:
     expect_no_difference(lockstep(setting.codec), setting)
+
+
+@pytest.mark.timeout(1200)
+@settings(max_examples=MADE_UP, deadline=None, suppress_health_check=list(HealthCheck))
+@given(text=compll_programs.programs())
+def test_programs_made_up_at_random_in_lockstep(text: str, lockstep: Callable[[str], Path], folder: Path) -> None:
+    name = f"text_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    FILES[name] = folder / f"{name}.cll"
+    FILES[name].write_text(text, encoding="utf-8")
+    try:
+        emit(checked(name), name)
+    except NotAvailableError:
+        reject()
+    # A payload of integers alone cannot say that it is not finite.
+    assume(any(item.counted or item.type.element.floating for item in checked(name).payload))
+    expect_no_difference(lockstep(name), as_written(name))
 
 
 @pytest.mark.gpu

@@ -35,6 +35,7 @@ OWN = ROOT / "tests" / "compll" / "units"
 FILES = library_files() | {path.stem: path for path in sorted(OWN.glob("*.cll"))}
 NEEDED = {"baseline": set(), "avx2": {"avx2", "f16c"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
 NAME = 0x0123456789ABCDEF
+SHARED = ("-shared", "-fPIC", "-O2")
 GUARD = 64  # bytes behind a payload, which must stay as they are
 
 
@@ -83,22 +84,28 @@ class Workshop:
         return name
 
     def start(self, name: str) -> None:
+        source = self._source(name)
         for isa in self.isas:
             if (name, isa) not in self._started:
-                self._started[name, isa] = self._pool.submit(self._compile, name, isa)
+                self._started[name, isa] = self._pool.submit(self._compile, source, isa, "harness.cc", *SHARED)
 
     def built(self, name: str) -> dict[str, ctypes.CDLL]:
         self.start(name)
         return {isa: ctypes.CDLL(str(self._started[name, isa].result())) for isa in self.isas}
 
-    def _compile(self, name: str, isa: str) -> Path:
-        return self.compile(name, isa, "harness.cc", "-shared", "-fPIC", "-O2")
-
     def compile(self, name: str, isa: str, harness: str, *options: str) -> Path:
-        stem = f"{name}-{isa}-{harness}"
-        source, result = self._folder / f"{stem}", self._folder / f"{stem}.out"
-        source.write_text(emit(checked(name), name), encoding="utf-8")
-        core = ROOT / "casync_core"
+        return self._compile(self._source(name), isa, harness, *options)
+
+    def _source(self, name: str) -> Path:
+        """Translated by the tests' own thread: Python 3.11 may fail where several build syntax trees, as lark does."""
+        source = self._folder / f"{name}.cc"
+        if not source.exists():
+            source.write_text(emit(checked(name), name), encoding="utf-8")
+        return source
+
+    def _compile(self, source: Path, isa: str, harness: str, *options: str) -> Path:
+        name, core = source.stem, ROOT / "casync_core"
+        result = source.with_name(f"{name}-{isa}-{harness}.out")
         command = ["g++", "-std=c++20", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi",
                    "-Wno-uninitialized", "-Wno-maybe-uninitialized", f"-DCASYNC_KERNEL_ISA={isa}",
                    f"-DHARNESS_KERNELS={kernels_name(name)}", f"-I{core}/src", f"-I{core}/include", *ISA_FLAGS[isa],
