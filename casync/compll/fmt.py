@@ -141,7 +141,13 @@ class _Printer:
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """`text` in lines of at most COLUMNS, broken behind commas and operators, never in a text in quotes."""
+    """`text` in lines of at most COLUMNS, broken behind commas and operators, never in a text in quotes; in the second
+    half of a line where the fewest brackets are open.
+    """
+
+    def brackets(at: int) -> int:
+        return text.count("(", 0, at) - text.count(")", 0, at)
+
     lines, start = [], indent
     while len(start) + len(text) > COLUMNS:
         room = COLUMNS - len(start)
@@ -150,8 +156,10 @@ def wrapped(text: str, indent: str) -> list[str]:
         possible = good or [at for at in breaks if at <= room] or breaks[:1]
         if not possible:
             break
-        lines.append(start + text[: possible[-1]])
-        text = text[possible[-1] + 1 :]
+        late = [at for at in possible if at > room // 2] or possible[-1:]
+        chosen = min(reversed(late), key=brackets)
+        lines.append(start + text[:chosen])
+        text = text[chosen + 1 :]
         start = indent + 2 * INDENT
     return [*lines, start + text]
 

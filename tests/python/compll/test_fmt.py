@@ -113,3 +113,9 @@ def test_a_long_line_is_broken_behind_operators() -> None:
     lines = format_program(parse(f"float x = {long};")).splitlines()
     assert len(lines) == 3 and all(len(line) <= COLUMNS for line in lines)
     assert all(line.endswith(" +") for line in lines[:-1])
+
+
+def test_a_call_stays_on_one_line_where_it_can() -> None:
+    inner = "min(a_rather_long_name, another_name)"
+    lines = format_program(parse(f"float x = max({', '.join([inner] * 4)});")).splitlines()
+    assert [line.strip() for line in lines] == [f"float x = max({inner}, {inner},", f"{inner}, {inner});"]
