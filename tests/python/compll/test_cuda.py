@@ -13,8 +13,8 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -156,7 +156,7 @@ def as_written(name: str) -> Setting:
     return Setting(name, units, values, sizes=(1, 1000, 1025, 5000))
 
 
-MADE_UP = int(os.environ.get("CASYNC_TEST_PROGRAMS", "6"))
+MADE_UP = int(os.environ.get("CASYNC_TEST_PROGRAMS", "5"))
 COMBINATIONS = [as_written(path.stem) for path in sorted((ROOT / "tests" / "compll" / "units").glob("*.cll"))]
 
 
@@ -209,41 +209,69 @@ def expect_no_difference(program: Path, setting: Setting, order: Sequence[str] =
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
 
 
-def compile_cpu(name: str, folder: Path) -> str:
-    """The object file of the CPU's code."""
-    (folder / f"{name}.cc").write_text(emit_cpu(checked(name), name), encoding="utf-8")
-    command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", *WARNINGS, *INCLUDES, "-DCASYNC_KERNEL_ISA=baseline",
-               "-c", str(folder / f"{name}.cc"), "-o", str(folder / "cpu.o")]  # fmt: skip
-    subprocess.run(command, check=True)
-    return str(folder / "cpu.o")
+STEM = "compared"  # of every codec's code, so that compare.cc is compiled once
+COMPARE = (f"-DCPU_KERNELS={kernels_name(STEM)}", f"-DCUDA_LAUNCHERS={launchers_name(STEM)}", str(OWN / "compare.cc"))
+PLAIN = ("g++", "-std=c++20", "-O1", "-ffp-contract=off", *WARNINGS)
+WATCHED = (*PLAIN, "-fsanitize=address", f"-I{OWN}/lockstep", *INCLUDES)
 
 
-def defines(name: str) -> list[str]:
-    return [f"-DCPU_KERNELS={kernels_name(name)}", f"-DCUDA_LAUNCHERS={launchers_name(name)}"]
+def write_cpu(name: str, folder: Path) -> str:
+    (folder / f"{name}.cc").write_text(emit_cpu(checked(name), STEM), encoding="utf-8")
+    return str(folder / f"{name}.cc")
 
 
 def write_cuda(name: str, folder: Path) -> str:
-    (folder / f"{name}.cu").write_text(emit(checked(name), name), encoding="utf-8")
+    (folder / f"{name}.cu").write_text(emit(checked(name), STEM), encoding="utf-8")
     return str(folder / f"{name}.cu")
 
 
+def compile_cpu(source: str) -> str:
+    """The object file of the CPU's code."""
+    command = [*PLAIN, *INCLUDES, "-DCASYNC_KERNEL_ISA=baseline", "-c", source, "-o", f"{source}.o"]
+    subprocess.run(command, check=True)
+    return f"{source}.o"
+
+
+class Lockstep:
+    """Teams in lockstep: team.hpp of tests/compll/cuda comes before the core's. Every access to memory is watched. Two
+    compilers work ahead while tests run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._pool = folder, ThreadPoolExecutor(2)
+        self._built: dict[str, Future[Path]] = {}
+        compare = [*WATCHED, "-c", *COMPARE, "-o", str(folder / "compare.o")]
+        self._compare = self._pool.submit(subprocess.run, compare, check=True)
+
+    def start(self, name: str) -> None:
+        """Raises NotAvailableError."""
+        if name not in self._built:
+            sources = write_cuda(name, self._folder), write_cpu(name, self._folder)
+            self._built[name] = self._pool.submit(self._build, *sources)
+
+    def built(self, name: str) -> Path:
+        self.start(name)
+        return self._built[name].result()
+
+    def _build(self, cuda: str, cpu: str) -> Path:
+        subprocess.run([*WATCHED, "-c", "-x", "c++", cuda, "-o", f"{cuda}.o"], check=True)
+        self._compare.result()
+        objects = [f"{cuda}.o", str(self._folder / "compare.o"), compile_cpu(cpu)]
+        subprocess.run([*WATCHED, *objects, "-o", f"{cuda}.run"], check=True)
+        return Path(f"{cuda}.run")
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
 @pytest.fixture(scope="module")
-def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Teams in lockstep: team.hpp of tests/compll/cuda comes before the core's. Every access to memory is watched."""
-    built: dict[str, Path] = {}
-
-    def build(name: str) -> Path:
-        if name not in built:
-            folder = tmp_path_factory.mktemp(name)
-            command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", *WARNINGS, "-fsanitize=address",
-                       f"-I{OWN}/lockstep", *INCLUDES, *defines(name), "-x", "c++", write_cuda(name, folder),
-                       str(OWN / "compare.cc"), "-x", "none", compile_cpu(name, folder), "-o",
-                       str(folder / "compare")]  # fmt: skip
-            subprocess.run(command, check=True)
-            built[name] = folder / "compare"
-        return built[name]
-
-    return build
+def lockstep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lockstep]:
+    shop = Lockstep(tmp_path_factory.mktemp("lockstep"))
+    for item in request.session.items:
+        if "lockstep" in getattr(item, "fixturenames", ()) and hasattr(item, "callspec"):
+            shop.start(item.callspec.params["setting"].codec)
+    yield shop
+    shop.close()
 
 
 @pytest.fixture(scope="module")
@@ -259,9 +287,9 @@ def on_device(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         if name not in built:
             assert NVCC is not None
             folder = tmp_path_factory.mktemp(name)
-            command = [NVCC, *NVCC_FLAGS, "-O2", "-arch=native", "-Werror", "all-warnings", *INCLUDES, *defines(name),
-                       "-x", "cu", write_cuda(name, folder), str(OWN / "compare.cc"), "-o", str(folder / "compare"),
-                       "-Xlinker", compile_cpu(name, folder)]  # fmt: skip
+            command = [NVCC, *NVCC_FLAGS, "-O2", "-arch=native", "-Werror", "all-warnings", *INCLUDES, "-x", "cu",
+                       write_cuda(name, folder), *COMPARE, "-o", str(folder / "compare"), "-Xlinker",
+                       compile_cpu(write_cpu(name, folder))]  # fmt: skip
             subprocess.run(command, check=True)
             built[name] = folder / "compare"
         return built[name]
@@ -270,32 +298,30 @@ def on_device(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_teams_in_lockstep_give_the_bytes_of_the_cpu(setting: Setting, lockstep: Callable[[str], Path]) -> None:
+def test_teams_in_lockstep_give_the_bytes_of_the_cpu(setting: Setting, lockstep: Lockstep) -> None:
     longest = max(setting.sizes)
-    expect_no_difference(lockstep(setting.codec), setting, ("0",) if longest > 1 << 20 else ("0", "1"))
+    expect_no_difference(lockstep.built(setting.codec), setting, ("0",) if longest > 1 << 20 else ("0", "1"))
 
 
 @pytest.mark.parametrize("setting", COMBINATIONS, ids=str)
-def test_each_combination_in_lockstep_gives_the_bytes_of_the_cpu(
-    setting: Setting, lockstep: Callable[[str], Path]
-) -> None:
-    expect_no_difference(lockstep(setting.codec), setting)
+def test_each_combination_in_lockstep_gives_the_bytes_of_the_cpu(setting: Setting, lockstep: Lockstep) -> None:
+    expect_no_difference(lockstep.built(setting.codec), setting)
 
 
 @pytest.mark.timeout(1200)
 @settings(max_examples=MADE_UP, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=compll_programs.programs())
-def test_programs_made_up_at_random_in_lockstep(text: str, lockstep: Callable[[str], Path], folder: Path) -> None:
+def test_programs_made_up_at_random_in_lockstep(text: str, lockstep: Lockstep, folder: Path) -> None:
     name = f"text_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     FILES[name] = folder / f"{name}.cll"
     FILES[name].write_text(text, encoding="utf-8")
     try:
-        emit(checked(name), name)
+        lockstep.start(name)
     except NotAvailableError:
         reject()
     # A payload of integers alone cannot say that it is not finite.
     assume(any(item.counted or item.type.element.floating for item in checked(name).payload))
-    expect_no_difference(lockstep(name), as_written(name))
+    expect_no_difference(lockstep.built(name), as_written(name))
 
 
 @pytest.mark.gpu

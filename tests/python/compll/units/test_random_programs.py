@@ -25,7 +25,7 @@ compll_programs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(compll_programs)
 
 F = np.float32
-PROGRAMS = int(os.environ.get("CASYNC_TEST_PROGRAMS", "12"))
+PROGRAMS = int(os.environ.get("CASYNC_TEST_PROGRAMS", "10"))
 SIZES = (1, 17, 1025, 2100)
 
 
