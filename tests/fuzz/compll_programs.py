@@ -79,7 +79,7 @@ class Writer:
         return re.sub(r"\b[RIB]\b", lambda place: self.expression(place[0], names, depth), form)
 
     def function(self, given: Sequence[str], results: Sequence[str]) -> str:
-        """One that reads its first argument at least."""
+        """One whose first result is made of an argument at least."""
         name, arguments = self.new("f"), [(f"a{i}", element) for i, element in enumerate(given)]
         names = [*arguments, *((scalar.name, scalar.element) for scalar in self.scalars[-2:])]
         kinds = ["R" if result == "float" else "B" if result == "uint1" else "I" for result in results]
