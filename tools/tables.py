@@ -1,6 +1,6 @@
 """The tables of docs/launcher.md, which the code that they describe holds. Each stands between marks with its name.
 
-    python tools/tables.py          writes them into the page
+python tools/tables.py          writes them into the page
 """
 
 from __future__ import annotations

@@ -196,8 +196,10 @@ class Steps(Actions):
         sums = [Reduction(action) for action in step.actions if isinstance(action, Reduce)]
         selects = [action for action in step.actions if isinstance(action, Select) and self.read_again(action, step)]
         self.line(f"std::int64_t block = {first};", *(f"Chosen c{action.count.number};" for action in selects))
-        self.line("const auto step = [&]([[maybe_unused]] std::int64_t i, [[maybe_unused]] std::int64_t count) "
-                  "__attribute__((always_inline)) {")
+        self.line(
+            "const auto step = [&]([[maybe_unused]] std::int64_t i, [[maybe_unused]] std::int64_t count) "
+            "__attribute__((always_inline)) {"
+        )
         with self._inside():
             self.line("[[maybe_unused]] const bool whole = is_whole(count);", *fetch_ahead(step))
             for value in inside:

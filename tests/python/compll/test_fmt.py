@@ -58,9 +58,7 @@ SIMPLE = st.one_of(
     node(tree.CallStatement, node(tree.Call, NAMES, tuples(EXPRESSIONS))),
     node(tree.Return, tuples(EXPRESSIONS)),
 )
-STATEMENTS = st.recursive(
-    SIMPLE, lambda inner: node(tree.If, EXPRESSIONS, tuples(inner), tuples(inner)), max_leaves=5
-)
+STATEMENTS = st.recursive(SIMPLE, lambda inner: node(tree.If, EXPRESSIONS, tuples(inner), tuples(inner)), max_leaves=5)
 DOMAINS = node(tree.Limits, tuples(EXPRESSIONS, 1), st.just(False)) | node(
     tree.Limits, tuples(EXPRESSIONS, 2, 2), st.just(True)
 )

@@ -130,9 +130,9 @@ def test_a_long_file_is_a_warning_only(lint):
         "cd /tmp/venv && make",
         "cd /tmp/venv_pkg/bin",
         "PATH=/home/ann/bin",
-        "pip install --index-url https://py" "pi.org/simple",
-        "see files.python" "hosted.org",
-        "echo deb http://deb.debian" ".org/debian",
+        "pip install --index-url https://pypi.org/simple",
+        "see files.pythonhosted.org",
+        "echo deb http://deb.debian.org/debian",
         "curl https://example.com/x",
     ],
 )
