@@ -7,15 +7,6 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-class Counters(TypedDict):
-    sent_bytes: int
-    received_bytes: int
-    sent_messages: int
-    received_messages: int
-    slot_bytes: int
-    residual_bytes: int
-    pool_peak: int
-
 class Plan(TypedDict):
     topology: str
     codec: str
@@ -24,6 +15,13 @@ class Plan(TypedDict):
     epoch: int
     reason: str
     until: int
+    predicted_s: float
+    uncompressed_s: float
+    payload_bytes: int
+    measured_inter_s_per_byte: float
+    measured_intra_s_per_byte: float
+    measured_encode_s_per_byte: float
+    measured_decode_s_per_byte: float
 
 class StateArray(TypedDict):
     values: NDArray[np.float32]
@@ -40,7 +38,13 @@ class CodecState(TypedDict):
 class Session:
     """One rank's session. Errors are those of casync.errors; nothing waits with the GIL held."""
 
-    def __init__(self, transport: Any, options: Mapping[str, Any], log: Callable[[str], object]) -> None: ...
+    def __init__(
+        self, transport: Any, options: Mapping[str, Any], log: Callable[[int, str, dict[str, Any]], object]
+    ) -> None:
+        """`log(level, text, fields)`: level is a number of LOG_LEVELS, fields are those of casync/log.hpp. What it
+        raises goes to sys.unraisablehook.
+        """
+
     @property
     def rank(self) -> int: ...
     @property
@@ -73,18 +77,23 @@ class Session:
     def synchronize_gather(self, handle: int) -> tuple[bytearray, list[int]]: ...
     def abort(self, why: str) -> None: ...
     def shutdown(self) -> None: ...
-    def counters(self) -> Counters: ...
+    def counters(self) -> dict[str, int]:
+        """sent_bytes, received_bytes, sent_messages, received_messages, slot_bytes, residual_bytes, pool_peak"""
+
+    def metrics(self) -> dict[str, Any]:
+        """What casync.snapshot.metrics_of takes."""
+
     def plan(self, registration: int) -> Plan | None: ...
     def plans(self) -> dict[str, Plan]: ...
     def start_timeline(self, path: str, mark_cycles: bool) -> None: ...
     def stop_timeline(self) -> None: ...
-    def fix_plans(self, plans: dict[str, Plan]) -> None: ...
+    def fix_plans(self, plans: Mapping[str, Mapping[str, Any]]) -> None: ...
     def residual_names(self) -> list[str]: ...
     def residual(self, name: str) -> NDArray[np.float32]: ...
     def set_residual(self, name: str, values: ArrayLike) -> None: ...
     def state_names(self) -> list[str]: ...
     def state(self, name: str) -> CodecState: ...
-    def set_state(self, name: str, state: CodecState) -> None: ...
+    def set_state(self, name: str, state: Mapping[str, Any]) -> None: ...
     def forget(self, name: str) -> None: ...
 
 class Shortcuts:

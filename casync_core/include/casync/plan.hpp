@@ -41,6 +41,14 @@ struct GradientPlan {
   std::uint32_t epoch = 0;        ///< plans of one epoch hold together; a re-plan starts the next
   std::string reason;             ///< why, in words, with the predicted times
   std::uint32_t until = 0;  ///< holds for the gradient's steps below this one, in which a codec begins; 0: for good
+  // What the planner went by; 0 where it had no such number.
+  double predicted_s = 0;                 ///< of one synchronisation
+  double uncompressed_s = 0;              ///< predicted for codec `none`, by the best route for that
+  std::uint64_t payload_bytes = 0;        ///< of the gradient as one rank encodes it; at most, if its size varies
+  double measured_inter_s_per_byte = 0;   ///< a link between hosts; these four are measured costs, not priors
+  double measured_intra_s_per_byte = 0;   ///< a link between ranks of one host
+  double measured_encode_s_per_byte = 0;  ///< the plan's codec, per raw byte
+  double measured_decode_s_per_byte = 0;  ///< likewise
   friend bool operator==(const GradientPlan&, const GradientPlan&) = default;
 };
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +9,8 @@
 
 #include "casync/codec.hpp"
 #include "casync/codec_state.hpp"
+#include "casync/log.hpp"
+#include "casync/metrics.hpp"
 #include "casync/plan.hpp"
 #include "casync/transport.hpp"
 #include "casync/types.hpp"
@@ -18,16 +19,20 @@
 /// each other.
 namespace casync {
 
+/// A handle's bits below these are the session's own; above them is the session's number.
+inline constexpr unsigned kHandleBits = 48;
+
 struct SessionOptions {
   std::uint32_t session_tag = 0;       ///< tells the frames of two sessions apart; alike on all ranks
-  std::uint16_t number = 0;            ///< the upper 16 bits of every handle: which session of this process gave it out
+  std::uint16_t number = 0;            ///< a handle's bits above kHandleBits: which session of this process gave it out
   std::vector<std::uint32_t> host_of;  ///< per rank: host index
+  std::vector<std::uint32_t> world;    ///< per rank: its number in the world, for errors; empty: the rank itself
   int worker_threads = 1;
   std::size_t pool_bytes = 24 << 20;  ///< memory for payloads and partial sums
   std::string coordinator = "local";  ///< "local" or "global"
   std::int64_t min_numel = 4096;      ///< smaller gradients go uncompressed
   std::size_t partition_bytes = kPartitionBytes;
-  bool explain = false;  ///< log each plan
+  LogLevel log_level = LogLevel::warning;  ///< messages below it are not made; plans are explained at info
   /// Plans of an earlier session, by name: they hold as they are, and their tensors are not planned again. A codec that
   /// the user names for a tensor comes before its plan here; a topology that is not the plan's is refused by `define`.
   std::vector<std::pair<std::string, GradientPlan>> fixed_plans;
@@ -35,6 +40,9 @@ struct SessionOptions {
   double timeout_s = 600;
   double peer_timeout_s = 8;
   std::string event_log;  ///< this rank's file for `casync replay`; empty: none
+  /// Calls the work that a submit does on its own thread, network and small codec jobs: a binding lets go of its
+  /// interpreter's lock meanwhile. Empty: it is called as it is.
+  std::function<void(const std::function<void()>& work)> around_turn;
 };
 
 /// What the session has cost so far.
@@ -49,9 +57,9 @@ class Session {
  public:
   using Handle = std::uint64_t;
 
-  /// `transport` null: a world of one. `log` receives stall reports and plan explanations, on the progress thread, and
-  /// NaN reports, where the operation is collected.
-  Session(std::shared_ptr<Transport> transport, SessionOptions options, std::function<void(const std::string&)> log);
+  /// `transport` null: a world of one. `log` receives stalls and plans from the thread that makes progress, and NaN and
+  /// Inf where the operation is collected.
+  Session(std::shared_ptr<Transport> transport, SessionOptions options, Log log);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -101,6 +109,8 @@ class Session {
   void shutdown();
 
   SessionCounters counters();
+  /// What the session has done so far. Any thread, at once, also while another one waits, and after shutdown.
+  Metrics metrics() const;
   /// The plan of a registration, once agreed; null before. A codec that was left to "auto" is planned again, once, from
   /// what was measured in the first runs; such a plan has epoch 1.
   std::unique_ptr<GradientPlan> plan(std::uint32_t registration);

@@ -72,9 +72,10 @@ class Transport {
   virtual const TransportCounters& counters() const = 0;
 
   /// Sends what is queued, for at most `timeout`; then, by close, drops outstanding requests and frees everything.
-  /// After close only the destructor may be called. Peers that are gone do not block it.
+  /// After close only the destructor may be called. Peers that are gone do not block it; for the others to close too it
+  /// waits for at most `patience`.
   virtual void flush(Nanoseconds timeout) = 0;
-  virtual void close() = 0;
+  virtual void close(Nanoseconds patience) = 0;
 };
 
 }  // namespace casync

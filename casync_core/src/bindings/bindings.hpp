@@ -2,13 +2,17 @@
 
 #include <pybind11/pybind11.h>
 
+#include "casync/metrics.hpp"
+
 /// One function per public header, and one for the shortcut past the adaptors, called by module.cc.
 namespace casync {
 
-void bind_errors(pybind11::module_& module);
 void bind_codec(pybind11::module_& module);
 void bind_session(pybind11::module_& module);
 void bind_shortcuts(pybind11::module_& module);
 void bind_simulate(pybind11::module_& module);
+
+/// What casync/snapshot.py reads.
+pybind11::dict to_dict(const Metrics& metrics);
 
 }  // namespace casync

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "bindings/errors_py.hpp"
 #include "casync/error.hpp"
 #include "transport/mpi/environment.hpp"
 #include "transport/mpi/mpi_transport.hpp"
@@ -45,8 +46,7 @@ PYBIND11_MODULE(_mpi, module) {
       "The MPI transport. Nothing happens at import; the first call of anything but library_version, note_failure and "
       "leave "
       "initialises MPI and is collective over all processes of mpirun.";
-  py::register_local_exception<casync::InvalidArgument>(module, "InvalidArgument", PyExc_ValueError);
-  py::register_local_exception<casync::PeerFailure>(module, "PeerFailure", PyExc_ConnectionError);
+  py::register_local_exception_translator(&casync::translate_error);
   module.def("connect", &connect, py::arg("session_tag"), py::arg("peers") = py::none(),
              "A transport over the world ranks `peers` (None: all), as a capsule 'casync.Transport' that holds a "
              "std::shared_ptr<casync::Transport>*. Collective over them.");

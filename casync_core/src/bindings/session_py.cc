@@ -26,7 +26,12 @@ py::dict to_dict(const GradientPlan& plan) {
   using namespace py::literals;
   return py::dict("topology"_a = std::string(name_of(plan.topology)), "codec"_a = plan.codec,
                   "partitions"_a = plan.partitions, "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch,
-                  "reason"_a = plan.reason, "until"_a = plan.until);
+                  "reason"_a = plan.reason, "until"_a = plan.until, "predicted_s"_a = plan.predicted_s,
+                  "uncompressed_s"_a = plan.uncompressed_s, "payload_bytes"_a = plan.payload_bytes,
+                  "measured_inter_s_per_byte"_a = plan.measured_inter_s_per_byte,
+                  "measured_intra_s_per_byte"_a = plan.measured_intra_s_per_byte,
+                  "measured_encode_s_per_byte"_a = plan.measured_encode_s_per_byte,
+                  "measured_decode_s_per_byte"_a = plan.measured_decode_s_per_byte);
 }
 
 GradientPlan plan_of(const std::string& name, const py::dict& dict) {
@@ -43,6 +48,13 @@ GradientPlan plan_of(const std::string& name, const py::dict& dict) {
   plan.epoch = dict["epoch"].cast<std::uint32_t>();
   plan.reason = dict["reason"].cast<std::string>();
   plan.until = dict["until"].cast<std::uint32_t>();
+  plan.predicted_s = dict["predicted_s"].cast<double>();
+  plan.uncompressed_s = dict["uncompressed_s"].cast<double>();
+  plan.payload_bytes = dict["payload_bytes"].cast<std::uint64_t>();
+  plan.measured_inter_s_per_byte = dict["measured_inter_s_per_byte"].cast<double>();
+  plan.measured_intra_s_per_byte = dict["measured_intra_s_per_byte"].cast<double>();
+  plan.measured_encode_s_per_byte = dict["measured_encode_s_per_byte"].cast<double>();
+  plan.measured_decode_s_per_byte = dict["measured_decode_s_per_byte"].cast<double>();
   return plan;
 }
 
@@ -93,18 +105,40 @@ SessionOptions options_of(const py::dict& dict) {
   take("session_tag", options.session_tag);
   take("number", options.number);
   take("host_of", options.host_of);
+  take("world", options.world);
   take("worker_threads", options.worker_threads);
   take("pool_bytes", options.pool_bytes);
   take("coordinator", options.coordinator);
   take("min_numel", options.min_numel);
   take("partition_bytes", options.partition_bytes);
-  take("explain", options.explain);
+  if (dict.contains("log_level")) options.log_level = static_cast<LogLevel>(dict["log_level"].cast<int>());
   take("stall_warning_s", options.stall_warning_s);
   take("timeout_s", options.timeout_s);
   take("peer_timeout_s", options.peer_timeout_s);
   take("event_log", options.event_log);
   if (dict.contains("fixed_plans")) options.fixed_plans = plans_of(dict["fixed_plans"]);
+  options.around_turn = [](const std::function<void()>& work) {
+    const py::gil_scoped_release release;
+    work();
+  };
   return options;
+}
+
+/// Calls `log(level, text, fields)`. What it raises goes to sys.unraisablehook: whoever makes progress has no part in
+/// it.
+Log log_to(const py::function& log) {
+  return [shared = std::make_shared<py::function>(log)](const LogRecord& record) {
+    const py::gil_scoped_acquire acquire;
+    try {
+      (*shared)(static_cast<int>(record.level), record.text, record.fields);
+    } catch (py::error_already_set& error) {
+      if (error.matches(PyExc_KeyboardInterrupt)) {
+        PyErr_SetInterrupt();  // for the program, which asks for signals
+      } else {
+        error.discard_as_unraisable("casync's log callback");
+      }
+    }
+  };
 }
 
 /// Gives up the GIL until the operation is done, or for as long as Ctrl-C may be left waiting.
@@ -158,12 +192,7 @@ void bind_session(py::module_& module) {
   def_fast<&synchronize, 1, 1>(bound, "synchronize", "Waits for an operation and forgets it.");
   bound
       .def(py::init([](const py::object& transport, const py::dict& options, const py::function& log) {
-             auto shared = std::make_shared<py::function>(log);
-             return std::make_unique<Session>(transport_of(transport), options_of(options),
-                                              [shared](const std::string& text) {
-                                                const py::gil_scoped_acquire acquire;
-                                                (*shared)(text);
-                                              });
+             return std::make_unique<Session>(transport_of(transport), options_of(options), log_to(log));
            }),
            "transport"_a, "options"_a, "log"_a)
       .def_property_readonly("rank", &Session::rank)
@@ -190,7 +219,7 @@ void bind_session(py::module_& module) {
           "postscale"_a = 1.0F, "dims"_a = "", "compression"_a = "none", "topology"_a = "auto", "site"_a = "")
       .def("set_optimizer", &Session::set_optimizer, "registration"_a, "lr"_a, "momentum"_a = 0.0F,
            "nesterov"_a = false, "loss_scale"_a = 1.0F)
-      .def("poll", &Session::poll, "handle"_a)
+      .def("poll", &Session::poll, "handle"_a, py::call_guard<py::gil_scoped_release>())
       .def("synchronize_all", &synchronize_all, "handles"_a)
       .def(
           "synchronize_gather",
@@ -218,6 +247,7 @@ void bind_session(py::module_& module) {
                  "received_messages"_a = counters.transport.received_messages, "slot_bytes"_a = counters.slot_bytes,
                  "residual_bytes"_a = counters.residual_bytes, "pool_peak"_a = counters.pool_peak);
            })
+      .def("metrics", [](const Session& session) { return to_dict(session.metrics()); })
       .def("plan",
            [](Session& session, std::uint32_t registration) -> py::object {
              std::unique_ptr<GradientPlan> plan;

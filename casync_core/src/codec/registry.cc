@@ -45,7 +45,9 @@ std::shared_ptr<const Codec> make_codec(std::string_view text) {
     return codec::make_generated(*generated, spec);
   std::string known;
   for (const std::string& name : codec_names()) known += (known.empty() ? "" : ", ") + name;
-  throw InvalidArgument(detail::concat("codec '", spec.name(), "' is not known; known: ", known));
+  const bool from_file = spec.name().find('@') != std::string::npos;  // casync/compll/plugin.py
+  throw InvalidArgument(detail::concat("codec '", spec.name(), "' is not known; known: ", known),
+                        {.kind = from_file ? ErrorKind::unloaded_codec : ErrorKind::invalid_argument});
 }
 
 }  // namespace casync

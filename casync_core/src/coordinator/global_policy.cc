@@ -19,6 +19,7 @@ GlobalPolicy::GlobalPolicy(std::uint16_t member, std::uint16_t members, Options 
 
 void GlobalPolicy::add(const SendRequest& request) {
   queues_[request.peer].push_back(request);
+  ++queued_;
   tell(0, {Kind::queued, request.peer, 1, request.bytes});
 }
 
@@ -119,6 +120,7 @@ void GlobalPolicy::decide(Nanoseconds now, Outcome& outcome) {
     while ((permitted_[peer] > 0 || uncoordinated_) && !queues_[peer].empty()) {
       outcome.release.push_back(queues_[peer].front());
       queues_[peer].pop_front();
+      --queued_;
       if (!uncoordinated_) --permitted_[peer];
     }
   }

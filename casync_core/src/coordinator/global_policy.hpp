@@ -9,9 +9,10 @@
 namespace casync {
 
 /// The paper's global coordinator (section 3.2, figure 3). Every rank reports the sizes and destinations in its Q_commu
-/// to rank 0, which keeps a queue per link, picks links of which no two share a sender or a receiver, releases a batch
-/// on each of them (when it reaches `batch_bytes` or its oldest message is `max_delay` old), and tells the senders. Up
-/// to `depth` batches per sender are released ahead, so that planning one overlaps with transmitting the one before.
+/// to rank 0, which keeps a queue per link, releases a batch on some of them (when it reaches `batch_bytes` or its
+/// oldest message is `max_delay` old), and tells the senders. In the paper no two of these links share a sender or a
+/// receiver. Here each rank may have up to `depth` batches under way each way, so that planning one overlaps with
+/// transmitting the one before; two links may thus share an end.
 class GlobalPolicy final : public LinkPolicy {
  public:
   struct Options {
@@ -25,6 +26,7 @@ class GlobalPolicy final : public LinkPolicy {
   void sent(std::uint16_t peer, std::uint64_t bytes) override;
   void control(std::uint16_t peer, std::span<const std::byte> message) override;
   void decide(Nanoseconds now, Outcome& outcome) override;
+  std::size_t queued() const override { return queued_; }
   /// Without rank 0 there is no coordination: what is left goes when it is ready.
   void left(std::uint16_t peer) override;
   bool waits_for_time() const override;
@@ -62,6 +64,7 @@ class GlobalPolicy final : public LinkPolicy {
   bool uncoordinated_ = false;
   // As a sender.
   std::vector<std::deque<SendRequest>> queues_;     // per peer
+  std::size_t queued_ = 0;                          // in all of them
   std::vector<std::uint32_t> permitted_;            // per peer: messages that may go
   std::vector<std::deque<std::uint32_t>> batches_;  // per peer: messages left of each released batch
   std::vector<std::pair<std::uint16_t, Message>> outgoing_;

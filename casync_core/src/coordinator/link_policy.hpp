@@ -38,6 +38,8 @@ class LinkPolicy {
   virtual void decide(Nanoseconds now, Outcome& outcome) = 0;
   /// `peer` shut down in good order and takes no part in decisions any more.
   virtual void left(std::uint16_t /*peer*/) {}
+  /// Sends that were added and not released.
+  virtual std::size_t queued() const = 0;
   /// Whether `decide` must be called again soon though nothing happens.
   virtual bool waits_for_time() const { return false; }
 };

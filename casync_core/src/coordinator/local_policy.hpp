@@ -23,6 +23,7 @@ class LocalPolicy final : public LinkPolicy {
   void sent(std::uint16_t peer, std::uint64_t bytes) override;
   void control(std::uint16_t peer, std::span<const std::byte> message) override;
   void decide(Nanoseconds now, Outcome& outcome) override;
+  std::size_t queued() const override { return queued_; }
 
  private:
   struct Link {

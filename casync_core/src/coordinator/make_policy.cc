@@ -7,9 +7,10 @@
 namespace casync {
 
 std::unique_ptr<LinkPolicy> make_policy(const std::string& name, std::uint16_t member, std::uint16_t members) {
-  if (name == "local") return std::make_unique<LocalPolicy>(member, members, LocalPolicy::Options{});
-  if (name == "global") return std::make_unique<GlobalPolicy>(member, members, GlobalPolicy::Options{});
-  throw InvalidArgument(detail::concat("coordinator \"", name, "\" is not known; there are \"local\" and \"global\""));
+  if (name == kPolicyName[0]) return std::make_unique<LocalPolicy>(member, members, LocalPolicy::Options{});
+  if (name == kPolicyName[1]) return std::make_unique<GlobalPolicy>(member, members, GlobalPolicy::Options{});
+  throw InvalidArgument(detail::concat("coordinator \"", name, "\" is not known; there are \"", kPolicyName[0],
+                                       "\" and \"", kPolicyName[1], "\""));
 }
 
 }  // namespace casync

@@ -1,13 +1,17 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "coordinator/link_policy.hpp"
 
 namespace casync {
 
-/// The policy of that name, "local" or "global", with its default options. Throws InvalidArgument that lists both.
+inline constexpr std::array<std::string_view, 2> kPolicyName{"local", "global"};
+
+/// The policy of that name, with its default options. Throws InvalidArgument that lists both.
 std::unique_ptr<LinkPolicy> make_policy(const std::string& name, std::uint16_t member, std::uint16_t members);
 
 }  // namespace casync

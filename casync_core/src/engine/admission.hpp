@@ -41,8 +41,10 @@ class Admission {
   void want_window(std::uint32_t peer);
   std::vector<std::pair<std::uint32_t, std::uint64_t>> windows();
 
+  std::size_t pool() const { return pool_; }
   std::size_t used() const { return used_; }
   std::size_t peak() const { return peak_; }
+  std::size_t waiting() const { return waiting_.size(); }  ///< units that have no memory yet
 
  private:
   std::size_t pool_;

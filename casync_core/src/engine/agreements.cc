@@ -20,7 +20,8 @@ std::vector<std::int64_t> elements_of(const std::vector<std::int64_t>& rows, con
   for (const std::int64_t count : rows) {
     if (count < 0 || count > most) {
       throw CorruptPayload(detail::concat("an ", name_of(signature.kind), " of tensor ", name, " with ", count,
-                                          " rows of ", signature.shape.cols, " elements cannot be"));
+                                          " rows of ", signature.shape.cols, " elements cannot be"),
+                           {.tensor = name, .op = signature.kind});
     }
     most -= count;
     elements.push_back(count * signature.shape.cols);
@@ -38,7 +39,8 @@ const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t na
   Op& op = ops_[verdict.op];
   if (op.name != kNone && (op.name != name || (lasts(signature.kind) && op.signature != signature))) {
     throw CorruptPayload(detail::concat("a verdict that makes tensor ", verdict.name, " operation ", verdict.op,
-                                        ", which other terms have already"));
+                                        ", which other terms have already"),
+                         {.tensor = verdict.name, .op = signature.kind});
   }
   if (op.name != kNone && lasts(signature.kind) && op.plan == verdict.plan) return op;
   op.shape = make_shape(verdict, signature, splits, false);  // first: where it throws, nothing is agreed on
@@ -104,7 +106,8 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
                             (sums || (signature.op == ReduceOp::adasum && takes_adasum(codec->info())));
   if (!codec->info().identity && !compressible) {
     throw CorruptPayload(detail::concat("a verdict that tensor ", verdict.name, " goes with codec ", codec->info().spec,
-                                        ", which cannot carry it"));
+                                        ", which cannot carry it"),
+                         {.tensor = verdict.name, .op = signature.kind});
   }
   WorkflowRequest request;
   request.kind = signature.kind;

@@ -1,5 +1,7 @@
 #include "engine/control.hpp"
 
+#include <limits>
+
 #include "common/hash.hpp"
 #include "common/wire.hpp"
 #include "plan/plan_wire.hpp"
@@ -25,6 +27,32 @@ Status get_failure(ByteReader& reader) {
   if (status == Status::ok || status > Status::corrupt)
     throw CorruptPayload(detail::concat("status ", static_cast<int>(status), " is that of no failure"));
   return status;
+}
+
+constexpr std::uint8_t kNoOp = 0xff;
+
+void put(ByteWriter& writer, const ErrorFacts& facts) {
+  writer.put(facts.kind);
+  writer.put_text(facts.tensor);
+  writer.put(facts.op ? static_cast<std::uint8_t>(*facts.op) : kNoOp);
+  writer.put(facts.peer ? std::int64_t{*facts.peer} : std::int64_t{-1});
+}
+
+ErrorFacts get_facts(ByteReader& reader) {
+  ErrorFacts facts;
+  facts.kind = reader.get<ErrorKind>();
+  if (static_cast<std::size_t>(facts.kind) >= kErrorKindName.size())
+    throw CorruptPayload(detail::concat("error kind ", static_cast<int>(facts.kind), " has no meaning"));
+  facts.tensor = reader.get_text();
+  if (const auto op = reader.get<std::uint8_t>(); op != kNoOp) {
+    if (op >= kOpKindName.size()) throw CorruptPayload(detail::concat("operation ", int{op}, " has no meaning"));
+    facts.op = static_cast<OpKind>(op);
+  }
+  const auto peer = reader.get<std::int64_t>();
+  if (peer < -1 || peer > std::numeric_limits<std::uint16_t>::max())
+    throw CorruptPayload(detail::concat("there is no rank ", peer));
+  if (peer >= 0) facts.peer = static_cast<std::uint32_t>(peer);
+  return facts;
 }
 
 void put(ByteWriter& writer, const std::vector<std::int64_t>& rows) {
@@ -100,6 +128,7 @@ void put(Bytes& out, const Refuse& message) {
   writer.put(message.sequence);
   writer.put(message.status);
   writer.put_text(message.text);
+  put(writer, message.facts);
 }
 void put(Bytes& out, const StandIn& message) {
   ByteWriter writer = begin(out, ControlKind::stand_in);
@@ -121,8 +150,27 @@ void put(Bytes& out, const Abort& message) {
   writer.put(message.status);
   writer.put_text(message.text);
   writer.put(message.left);
+  put(writer, message.facts);
 }
 void put_plain(Bytes& out, ControlKind kind) { begin(out, kind); }
+
+void put(Bytes& out, const Stall& stall) {
+  ByteWriter writer(out);
+  writer.put_text(stall.name);
+  writer.put(stall.kind);
+  writer.put_text(stall.text);
+  for (const std::uint32_t member : stall.missing) writer.put(member);
+}
+
+Stall get_stall(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Stall stall;
+  stall.name = reader.get_text();
+  stall.kind = reader.get<OpKind>();
+  stall.text = reader.get_text();
+  while (reader.left() > 0) stall.missing.push_back(reader.get<std::uint32_t>());
+  return stall;
+}
 
 Request get_request(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::request);
@@ -157,6 +205,7 @@ Refuse get_refuse(std::span<const std::byte> message) {
   refuse.sequence = reader.get<std::uint32_t>();
   refuse.status = get_failure(reader);
   refuse.text = reader.get_text();
+  refuse.facts = get_facts(reader);
   return refuse;
 }
 StandIn get_stand_in(std::span<const std::byte> message) {
@@ -186,6 +235,7 @@ Abort get_abort(std::span<const std::byte> message) {
   abort.status = get_failure(reader);
   abort.text = reader.get_text();
   abort.left = reader.get<bool>();
+  abort.facts = get_facts(reader);
   return abort;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "casync/error.hpp"
 #include "casync/plan.hpp"
 #include "engine/event.hpp"
 
@@ -80,6 +81,9 @@ struct Refuse {
   std::uint32_t sequence = 0;
   Status status = Status::mismatch;
   std::string text;
+  ErrorFacts facts{};  ///< only kind and peer: the rest is the receiver's own
+  /// Per member, whom it blames, where that is not one peer for all. Not on the wire: `facts` has the addressed one's.
+  std::vector<std::uint32_t> peers{};
 };
 /// Root to a rank that has joined: submit this run of `name` in the place of your program, with zeros. `refused`: only
 /// count it, for it will not happen.
@@ -101,11 +105,12 @@ struct Links {
 struct Costs {
   std::vector<std::byte> bytes;
 };
-/// To all: the session is over.
+/// To all: the session is over. In events and actions: how an operation or the session failed.
 struct Abort {
   Status status = Status::aborted;
   std::string text;
-  bool left = false;  ///< the sender has shut down: what can end without it may still do so
+  bool left = false;   ///< the sender has shut down: what can end without it may still do so
+  ErrorFacts facts{};  ///< but for `rank`, which is not on the wire: who raises it fills it in
 };
 
 void put(Bytes& out, const Request& message);
@@ -130,6 +135,16 @@ Window get_window(std::span<const std::byte> message);
 Links get_links(std::span<const std::byte> message);
 Costs get_costs(std::span<const std::byte> message);
 Abort get_abort(std::span<const std::byte> message);
+
+/// In actions only: an operation waits for long.
+struct Stall {
+  std::string name;
+  OpKind kind = OpKind::allreduce;
+  std::vector<std::uint32_t> missing;  ///< members that have not submitted it
+  std::string text;
+};
+void put(Bytes& out, const Stall& stall);
+Stall get_stall(std::span<const std::byte> bytes);
 
 /// What Event::define carries: a Request of which only name, signature and site mean anything.
 void put_definition(Bytes& out, const Request& definition);

@@ -15,8 +15,16 @@ auto read(const Event& event, const Get& get) {
   try {
     return get(event.bytes);
   } catch (const CorruptPayload& error) {
-    throw CorruptPayload(detail::concat("a control message from rank ", event.peer, ": ", error.what()));
+    throw CorruptPayload(detail::concat("a control message from rank ", event.peer, ": ", error.what()),
+                         {.peer = event.peer});
   }
+}
+
+/// A message that blames a rank blames one that there is.
+template <typename Message>
+Message checked(Message message, std::uint32_t members) {
+  if (message.facts.peer.value_or(0) < members) return message;
+  throw CorruptPayload(detail::concat("a control message blames rank ", *message.facts.peer, ", which there is not"));
 }
 
 class MadePlans final : public Planning {
@@ -41,11 +49,13 @@ Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy, std::u
       planning_(std::move(planning)),
       out_(options_.member, members()),
       agreements_(options_.member, options_.host_of, options_.inline_bytes),
-      negotiation_(
-          {options_.member, members(), options_.eager_bytes, options_.ledger}, submissions_, agreements_, *planning_,
-          out_,
-          {.begin = [this](std::uint32_t run) { begin(run); },
-           .refuse = [this](std::uint32_t run, Status status, const std::string& text) { finish(run, status, text); }}),
+      negotiation_({options_.member, members(), options_.eager_bytes, options_.ledger}, submissions_, agreements_,
+                   *planning_, out_,
+                   {.begin = [this](std::uint32_t run) { begin(run); },
+                    .refuse =
+                        [this](std::uint32_t run, const Refuse& why) {
+                          finish(run, {.status = why.status, .text = why.text, .facts = why.facts});
+                        }}),
       tasks_({options_.inline_bytes, options_.pool_bytes, members()}, *policy_, out_),
       heartbeat_(options_.member, members(), options_.heartbeat),
       left_(members(), false) {}
@@ -111,13 +121,11 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
     case EventKind::ran:
       on_ran(event);
       break;
-    case EventKind::sent: {
+    case EventKind::sent:
       if (failure_) break;
-      const Task& task = shape(event.id).workflow.tasks[event.task];
-      if (event.flag) policy_->sent(static_cast<std::uint16_t>(task.peer), shape(event.id).message_bytes(task));
+      tasks_.sent(event.id, event.task);
       complete(event.id, event.task);
       break;
-    }
     case EventKind::received:
       if (failure_) break;
       heartbeat_.heard(shape(event.id).workflow.tasks[event.task].peer);
@@ -126,8 +134,10 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
     case EventKind::peer_down:
       heartbeat_.gone(event.peer);
       if (!left_[event.peer]) {
-        fail({Status::peer_failure, detail::concat("rank ", event.peer, " is gone: ", text_of(event.bytes),
-                                                   ", noticed by rank ", options_.member)},
+        fail({.status = Status::peer_failure,
+              .text = detail::concat("rank ", event.peer, " is gone: ", text_of(event.bytes), ", noticed by rank ",
+                                     options_.member),
+              .facts = {.kind = ErrorKind::peer_gone, .peer = event.peer}},
              true);
       }
       break;
@@ -136,7 +146,7 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
                            static_cast<double>(event.value) * 1e-9});
       break;
     case EventKind::abort:
-      fail({event.status, std::string(text_of(event.bytes))}, true);
+      fail(get_abort(event.bytes), true);
       break;
     case EventKind::shutdown:
       on_shutdown();
@@ -147,13 +157,13 @@ void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
 void Engine::on_submit(const Event& event) {
   const std::uint32_t run = submissions_.submit(event.id, event.value, event.tag, event.sequence);
   if (failure_) {
-    finish(run, failure_->status, failure_->text);
+    finish(run, *failure_);
   } else if (ending_) {
-    finish(run, ending_->abort.status, ending_->abort.text);
+    finish(run, ending_->abort);
   } else if (left_[0]) {
-    finish(run, Status::aborted,
-           detail::concat("rank 0 has shut down; tensor ", submissions_.text(submissions_.run(run).name),
-                          " cannot be agreed on"));
+    finish(run, {.text = detail::concat("rank 0 has shut down; tensor ", submissions_.text(submissions_.run(run).name),
+                                        " cannot be agreed on"),
+                 .facts = {.kind = ErrorKind::shut_down, .peer = 0}});
   } else {
     submissions_.run(run).rows = static_cast<std::int64_t>(event.size);
     ByteReader splits(event.bytes);
@@ -168,7 +178,7 @@ void Engine::on_ran(const Event& event) {
   if (!run.active) return;  // refused meanwhile
   if (event.flag) run.nonfinite = true;
   if (event.status != Status::ok) {
-    fail({event.status, std::string(text_of(event.bytes))}, true);
+    fail(get_abort(event.bytes), true);
   } else if (failure_) {
     tasks_.note(event.id, event.task);
   } else {
@@ -195,7 +205,7 @@ void Engine::on_control(const Event& event) {
       negotiation_.hear(read(event, get_start));
       break;
     case ControlKind::refuse:
-      negotiation_.hear(read(event, get_refuse));
+      negotiation_.hear(checked(read(event, get_refuse), members()));
       break;
     case ControlKind::stand_in:
       negotiation_.hear(read(event, get_stand_in));
@@ -215,7 +225,7 @@ void Engine::on_control(const Event& event) {
       read(event, [&](const auto bytes) { negotiation_.hear(event.peer, get_costs(bytes)); });
       break;
     case ControlKind::abort:
-      on_abort(event.peer, read(event, get_abort));
+      on_abort(event.peer, checked(read(event, get_abort), members()));
       break;
     case ControlKind::bye:
       on_bye(event.peer);
@@ -256,7 +266,7 @@ void Engine::begin(std::uint32_t index) {
   const Agreements::Op& op = *agreements_.find(op_number);
   submissions_.begin(index);
   const bool settles = op.settling != nullptr && run.settled != op.settled;
-  if (tasks_.begin(index, settles ? op.settling : op.shape, op.eager, run.handle)) finish(index, Status::ok, {});
+  if (tasks_.begin(index, settles ? op.settling : op.shape, op.eager, run.handle)) finish(index);
   for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
     // The last message may finish the run, and the instance may be reused at once.
     if (!run.active || run.sequence != sequence) return;
@@ -268,15 +278,32 @@ void Engine::begin(std::uint32_t index) {
 
 void Engine::throw_unplanned(std::uint32_t peer, std::uint32_t tag, const Submissions::Run& run) const {
   throw CorruptPayload(detail::concat("rank ", peer, " sent message ", tag, " of tensor ", submissions_.text(run.name),
-                                      ", which is not part of its plan"));
+                                      ", which is not part of its plan"),
+                       {.tensor = submissions_.text(run.name),
+                        .op = submissions_.registration(run.registration).signature.kind,
+                        .peer = peer});
 }
 
 void Engine::complete(std::uint32_t index, std::uint32_t task) {
   if (!submissions_.run(index).active) return;  // refused meanwhile
-  if (tasks_.complete(index, task)) finish(index, Status::ok, {});
+  if (tasks_.complete(index, task)) finish(index);
 }
 
-void Engine::finish(std::uint32_t index, Status status, std::string_view text) {
+void Engine::finish(std::uint32_t index) { finish(index, Status::ok, {}); }
+
+/// What failed is this operation; but bytes that were corrupt may have been those of another one.
+void Engine::finish(std::uint32_t index, Abort why) {
+  if (why.facts.kind != ErrorKind::corrupt_payload) {
+    const Submissions::Registration& registration = submissions_.registration(submissions_.run(index).registration);
+    why.facts.tensor = submissions_.text(registration.name);
+    why.facts.op = registration.signature.kind;
+  }
+  Bytes failure;
+  put(failure, why);
+  finish(index, why.status, failure);
+}
+
+void Engine::finish(std::uint32_t index, Status status, std::span<const std::byte> failure) {
   const Submissions::Run& run = submissions_.run(index);
   negotiation_.ended(index);
   if (run.begun) tasks_.end(index);
@@ -285,7 +312,7 @@ void Engine::finish(std::uint32_t index, Status status, std::string_view text) {
              .id = index,
              .nonfinite = run.nonfinite,
              .value = run.handle,
-             .bytes = bytes_of(text)});
+             .bytes = failure});
   submissions_.end(index);
 }
 
@@ -293,7 +320,7 @@ void Engine::finish(std::uint32_t index, Status status, std::string_view text) {
 /// what it computes decides what is delivered and what is given back.
 void Engine::wind_up(std::uint32_t index) {
   if (submissions_.run(index).begun && tasks_.computing(index)) return;
-  finish(index, failure_->status, failure_->text);
+  finish(index, *failure_);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -313,11 +340,30 @@ void Engine::on_bye(std::uint16_t peer) {
   heartbeat_.gone(peer);
   policy_->left(peer);
   negotiation_.left(peer);
-  // The book is kept by the root: without it nothing more can be agreed. What has begun needs nothing more from it.
-  for (std::uint32_t run = 0; peer == 0 && run < submissions_.runs(); ++run) {
-    if (submissions_.run(run).active && !submissions_.run(run).begun)
-      finish(run, Status::aborted, "rank 0 has shut down");
+  if (peer == 0) root_left_at_ = now_;
+}
+
+/// The book is kept by the root: without it nothing more can be agreed. What began because all had submitted it goes
+/// on. What began unasked does so if the root has submitted it: then its contribution came before its farewell, and
+/// those of the others are on their way. A rank that gets the result from another one gives it a moment.
+void Engine::end_without_root() {
+  const bool late = now_ - *root_left_at_ >= kEndTime;
+  bool undecided = false;
+  for (std::uint32_t index = 0; index < submissions_.runs(); ++index) {
+    const Submissions::Run& run = submissions_.run(index);
+    if (!run.active || (run.begun && run.eager_bytes == 0)) continue;
+    const auto messages = run.begun ? tasks_.from(0, index) : TaskManager::Messages::missing;
+    if (messages == TaskManager::Messages::all_here) continue;
+    if (messages == TaskManager::Messages::none_planned && !late) {
+      undecided = true;
+      continue;
+    }
+    finish(index, {.text = detail::concat("rank 0 has shut down without submitting tensor ",
+                                          submissions_.text(run.name), ", which rank ", options_.member,
+                                          " submitted at ", submissions_.registration(run.registration).site),
+                   .facts = {.kind = ErrorKind::shut_down, .peer = 0}});
   }
+  if (!undecided) root_left_at_.reset();
 }
 
 void Engine::on_shutdown() {
@@ -327,13 +373,16 @@ void Engine::on_shutdown() {
     out_.tell_all(Abort{Status::aborted,
                         detail::concat("rank ", options_.member, " has shut down while ", submissions_.outstanding(),
                                        " of its operations were outstanding"),
-                        true});
+                        true,
+                        {.kind = ErrorKind::shut_down, .peer = options_.member}});
   } else {
     for (std::uint32_t p = 0; p < members(); ++p) {
       if (p != options_.member) out_.tell_plain(p, ControlKind::bye);
     }
   }
-  fail({Status::aborted, "CaSync has been shut down on this rank"}, false);
+  fail({.text = "CaSync has been shut down on this rank",
+        .facts = {.kind = ErrorKind::shut_down, .peer = options_.member}},
+       false);
 }
 
 void Engine::fail(Abort why, bool announce) {
@@ -356,16 +405,13 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
     fail(ending_->abort, false);
   }
   if (failure_) return;
+  if (root_left_at_) end_without_root();
   tasks_.open_partitions();
 
   outcome_.clear();
   policy_->decide(now, outcome_);
   for (const SendRequest& request : outcome_.release) {
-    out_.emit({.kind = ActionKind::send,
-               .peer = request.peer,
-               .id = request.instance,
-               .task = request.task,
-               .value = request.bytes});
+    out_.emit({.kind = ActionKind::send, .peer = request.peer, .id = request.instance, .task = request.task});
   }
   for (auto& [peer, bytes] : outcome_.messages) out_.tell(peer, Links{std::move(bytes)});
 
@@ -379,7 +425,11 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
   const Heartbeat::Outcome beat = heartbeat_.check(now);
   for (const std::uint32_t peer : beat.ask) out_.tell_plain(peer, ControlKind::ping);
   if (!beat.lost.empty()) {
-    fail({Status::peer_failure, detail::concat(beat.lost.front().second, ", noticed by rank ", options_.member)}, true);
+    const auto& [peer, why] = beat.lost.front();
+    fail({.status = Status::peer_failure,
+          .text = detail::concat(why, ", noticed by rank ", options_.member),
+          .facts = {.kind = ErrorKind::peer_silent, .peer = peer}},
+         true);
   }
 }
 

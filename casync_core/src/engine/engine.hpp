@@ -25,7 +25,7 @@ namespace casync {
 struct EngineOptions {
   std::uint32_t member = 0;
   std::vector<std::uint32_t> host_of;   ///< per member
-  std::size_t inline_bytes = 12 << 10;  ///< messages up to this travel inside a head
+  std::size_t inline_bytes = 12 << 10;  ///< messages up to this travel inside a head, which must have room for them
   std::size_t pool_bytes = 24 << 20;    ///< memory for payloads and partial sums
   std::size_t eager_bytes = 1 << 20;    ///< small operations sent before the peers submitted them, in all
   Heartbeat::Options heartbeat;
@@ -70,9 +70,14 @@ class Engine {
   /// Whether some run has begun: all ranks have submitted it, or it is small and was sent unasked.
   bool under_way() const { return submissions_.under_way() > 0; }
   /// Whether `decide` must be called again soon though nothing happens.
-  bool waits_for_time() const { return policy_->waits_for_time() || ending_; }
+  bool waits_for_time() const { return policy_->waits_for_time() || ending_ || root_left_at_; }
   bool failed() const { return failure_.has_value(); }
+  /// Messages up to this travel inside a head.
+  std::size_t inline_bytes() const { return options_.inline_bytes; }
   const Admission& admission() const { return tasks_.admission(); }
+  std::size_t sends_waiting() const { return tasks_.sends_waiting(); }
+  /// Per member, on the root; empty elsewhere.
+  std::span<const Lateness> lateness() const { return negotiation_.lateness(); }
   bool on_my_host(int peer) const {
     return options_.host_of[static_cast<std::size_t>(peer)] == options_.host_of[options_.member];
   }
@@ -99,11 +104,14 @@ class Engine {
   void on_abort(std::uint16_t peer, const Abort& abort);
   void on_bye(std::uint16_t peer);
   void on_shutdown();
+  void end_without_root();
 
   void begin(std::uint32_t run);
   [[noreturn]] void throw_unplanned(std::uint32_t peer, std::uint32_t tag, const Submissions::Run& run) const;
   void complete(std::uint32_t run, std::uint32_t task);
-  void finish(std::uint32_t run, Status status, std::string_view text);
+  void finish(std::uint32_t run);
+  void finish(std::uint32_t run, Abort why);
+  void finish(std::uint32_t run, Status status, std::span<const std::byte> failure);
   void wind_up(std::uint32_t run);
   void drop(std::uint64_t cookie) { out_.emit({.kind = ActionKind::drop, .value = cookie}); }
   void fail(Abort why, bool announce);
@@ -120,7 +128,8 @@ class Engine {
   std::vector<bool> left_;       // members that shut down in good order
   LinkPolicy::Outcome outcome_;  // scratch
   std::optional<Abort> failure_;
-  std::optional<Ending> ending_;  // soon to be the failure
+  std::optional<Ending> ending_;             // soon to be the failure
+  std::optional<Nanoseconds> root_left_at_;  // until no run is left that the root may not have submitted
   Nanoseconds now_ = 0;
   Nanoseconds next_check_ = 0;
 };

@@ -29,11 +29,12 @@ enum class EventKind : std::uint8_t {
               ///< values that are kept of it (control.hpp)
   control,    ///< peer, bytes = one control message
   arrived,    ///< peer, op, sequence, tag, size, value = cookie: a message is here or announced
-  ran,        ///< id = instance, task; flag = the result was not finite; status, bytes = why it failed, if it did
+  ran,        ///< id = instance, task; flag = the result was not finite; status, bytes = an Abort
+              ///< (control.hpp) if it failed
   sent,       ///< id = instance, task
   received,   ///< id = instance, task
   peer_down,  ///< peer, bytes = why
-  abort,      ///< status, bytes = why: this rank's program failed, or bytes came that no correct peer sends
+  abort,      ///< status, bytes = an Abort: this rank's program failed, or bytes came that no correct peer sends
   shutdown,   ///< this rank leaves
   measured,   ///< task = CostKind, size = bytes, value = nanoseconds, bytes = codec: what something cost on this rank
 };
@@ -61,9 +62,9 @@ enum class ActionKind : std::uint8_t {
   accept,    ///< the message with cookie `value` is the receive `task` of instance id
   drop,      ///< the message with cookie `value` belongs to nothing any more
   release,   ///< memory of partition `task` of instance id
-  finish,    ///< instance id, handle `value`: done, with `status` and bytes = text
+  finish,    ///< instance id, handle `value`: done, with `status` and bytes = an Abort if it failed
   control,   ///< bytes = one control message to peer
-  report,    ///< bytes = a text for the user's log
+  report,    ///< bytes = a Stall (control.hpp) for the user's log
   measure,   ///< bytes = a codec: time it on scratch data and answer with `measured` events
   stand_in,  ///< bytes = a definition (control.hpp): submit it in the place of the program, which has joined
 };

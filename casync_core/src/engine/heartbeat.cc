@@ -20,7 +20,7 @@ Heartbeat::Outcome Heartbeat::check(Nanoseconds now) {
       peer.gone = true;
       outcome.lost.emplace_back(
           p, detail::concat("rank ", p, " gave no sign of life for ", (now - peer.asked_at) / 1'000'000'000,
-                            " s (stopped, or its network is down); CASYNC_PEER_TIMEOUT sets this time"));
+                            " s (stopped, or its network is down); CASYNC_PEER_TIMEOUT_SECONDS sets this time"));
     } else if (now - peer.last_ask >= options_.interval) {
       if (peer.asked_at == 0) peer.asked_at = now;
       peer.last_ask = now;

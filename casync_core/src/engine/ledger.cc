@@ -53,16 +53,19 @@ Ledger::Ledger(std::uint32_t members, Options options, Decisions decisions)
       options_(options),
       decisions_(std::move(decisions)),
       left_(members, false),
-      joined_(members, false) {}
+      joined_(members, false),
+      lateness_(members) {}
 
 /// A member's reports come in the order of its submits. A second one of a run would count for a member that has said
 /// nothing yet, or open a run again that is over.
 void Ledger::count(Entry& entry, std::uint32_t member, std::uint32_t sequence) {
   if (sequence < entry.reported[member]) {
     throw CorruptPayload(
-        detail::concat("rank ", member, " reported run ", sequence, " of tensor ", entry.name, " twice"));
+        detail::concat("rank ", member, " reported run ", sequence, " of tensor ", entry.name, " twice"),
+        {.tensor = entry.name, .peer = member});
   }
   entry.reported[member] = sequence + 1;
+  ++lateness_[member].reports;
 }
 
 Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now) {
@@ -107,7 +110,8 @@ void Ledger::request(std::uint32_t member, const Request& request, Nanoseconds n
 void Ledger::ready(std::uint32_t member, const Ready& ready, Nanoseconds now) {
   if (ready.op >= ops_.size()) {
     throw CorruptPayload(
-        detail::concat("rank ", member, " is ready for operation ", ready.op, ", which was never agreed"));
+        detail::concat("rank ", member, " is ready for operation ", ready.op, ", which was never agreed"),
+        {.peer = member});
   }
   const auto [entry_index, terms] = ops_[ready.op];
   Entry& entry = entries_[entry_index];
@@ -124,7 +128,8 @@ void Ledger::note_rows(Run& run, std::uint32_t member, const Request& request) c
   if (request.signature.kind == OpKind::alltoall) {
     if (request.splits.size() != members_) {
       throw CorruptPayload(detail::concat("rank ", member, " splits tensor ", request.name, " among ",
-                                          request.splits.size(), " of ", members_, " ranks"));
+                                          request.splits.size(), " of ", members_, " ranks"),
+                           {.tensor = request.name, .op = request.signature.kind, .peer = member});
     }
     run.rows.resize(std::size_t{members_} * members_);
     std::copy(request.splits.begin(), request.splits.end(), run.rows.begin() + std::ptrdiff_t{member} * members_);
@@ -157,22 +162,34 @@ void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t te
     join(member);
   }
   if (run.count == members_) {
+    if (members_ > 1 && !run.joins) {
+      ++lateness_[member].last;
+      lateness_[member].time += last_report_ - run.since;
+    }
     decide(entry, run, member);
     return;
   }
+  if (left_count_ > 0 && refuse_without_leavers(entry, run, member)) return;
+  if (joined_count_ > 0) cover(entry, run);
+}
+
+/// Whether a member that left has not reported the run, which `member` has just reported: then it cannot happen.
+bool Ledger::refuse_without_leavers(Entry& entry, Run& run, std::uint32_t member) {
   for (std::uint32_t m = 0; m < members_; ++m) {
     if (left_[m] && run.terms[m] == kNoTerms) {
       refuse(entry, run, Status::aborted,
              detail::concat("rank ", m, " has shut down without submitting tensor ", entry.name, ", which rank ",
-                            member, " submitted at ", place_of(entry, member)));
-      return;
+                            member, " submitted at ", place_of(entry, member)),
+             {.kind = ErrorKind::shut_down, .peer = m});
+      return true;
     }
   }
-  cover(entry, run);
+  return false;
 }
 
 /// The member's program submits nothing until all have joined.
 void Ledger::join(std::uint32_t member) {
+  if (!joined_[member]) ++joined_count_;
   joined_[member] = true;
   for (Entry& entry : entries_) {
     for (const Refuse& refused : entry.refused) {
@@ -182,6 +199,11 @@ void Ledger::join(std::uint32_t member) {
       if (run.count > 0) cover(entry, run);
     }
   }
+}
+
+void Ledger::end_join() {
+  joined_.assign(members_, false);
+  joined_count_ = 0;
 }
 
 /// Of a run that waits for nobody but members that have joined, these are told to stand in; what they cannot stand in
@@ -203,13 +225,14 @@ void Ledger::cover(Entry& entry, Run& run) {
     kind.front() = static_cast<char>(std::toupper(kind.front()));
     refuse(entry, run, Status::mismatch,
            detail::concat(kind, " is not supported with Join at this time. Tensor ", entry.name, " waits for rank ",
-                          substitutes.front(), ", which has joined: only allreduce and barrier go on without it"));
+                          substitutes.front(), ", which has joined: only allreduce and barrier go on without it"),
+           {.kind = ErrorKind::joined, .peer = substitutes.front()});
     return;
   }
   if (waits) return;
   if (!std::all_of(run.terms.begin(), run.terms.end(),
                    [&](auto terms) { return !reported(terms) || terms == first; })) {
-    refuse(entry, run, Status::mismatch, disagreement(entry, run));
+    refuse_disagreement(entry, run);
     return;
   }
   for (const std::uint32_t m : substitutes) {
@@ -228,7 +251,7 @@ void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
   const std::uint32_t first = run.terms[0];
   const bool same = std::all_of(run.terms.begin(), run.terms.end(), [&](std::uint32_t t) { return t == first; });
   if (!same) {
-    refuse(entry, run, Status::mismatch, disagreement(entry, run));
+    refuse_disagreement(entry, run);
     return;
   }
   const Terms& terms = entry.known[first];
@@ -237,7 +260,7 @@ void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
     if (terms.signature.kind == OpKind::allgather || terms.signature.kind == OpKind::alltoall) verdict.rows = run.rows;
     if (terms.signature.kind == OpKind::join) {
       verdict.rows = {last};
-      joined_.assign(members_, false);
+      end_join();
     }
     close(run);
     decisions_.verdict(verdict, terms.signature);
@@ -253,11 +276,12 @@ void Ledger::close(Run& run) {
   --open_;
 }
 
-void Ledger::refuse(Entry& entry, Run& run, Status status, std::string text) {
-  const Refuse refused{entry.name, run.sequence, status, std::move(text)};
+void Ledger::refuse(Entry& entry, Run& run, Status status, std::string text, ErrorFacts facts,
+                    std::vector<std::uint32_t> peers) {
+  const Refuse refused{entry.name, run.sequence, status, std::move(text), std::move(facts), std::move(peers)};
   if (run.count < members_) entry.refused.push_back(refused);
-  if (run.joins) joined_.assign(members_, false);
-  for (std::uint32_t m = 0; m < members_; ++m) {
+  if (run.joins) end_join();
+  for (std::uint32_t m = 0; joined_count_ > 0 && m < members_; ++m) {
     if (joined_[m] && run.terms[m] == kNoTerms && !run.asked[m]) pass_over(entry, m, run.sequence);
   }
   close(run);
@@ -265,12 +289,14 @@ void Ledger::refuse(Entry& entry, Run& run, Status status, std::string text) {
 }
 
 void Ledger::left(std::uint32_t member) {
+  if (!left_[member]) ++left_count_;
   left_[member] = true;
   for (Entry& entry : entries_) {
     for (Run& run : entry.runs) {
       if (run.count > 0 && run.terms[member] == kNoTerms) {
         refuse(entry, run, Status::aborted,
-               detail::concat("rank ", member, " has shut down without submitting tensor ", entry.name));
+               detail::concat("rank ", member, " has shut down without submitting tensor ", entry.name),
+               {.kind = ErrorKind::shut_down, .peer = member});
       }
     }
   }
@@ -284,7 +310,9 @@ void Ledger::check(Nanoseconds now) {
       // A join waits for as long as the others have something to submit.
       const Nanoseconds waited = now - (run.joins ? std::max(run.since, last_report_) : run.since);
       if (waited >= options_.timeout) {
-        refuse(entry, run, Status::timeout, stall(entry, run, now));
+        Stall found = stall(entry, run, now);
+        refuse(entry, run, Status::timeout, std::move(found.text),
+               {.kind = ErrorKind::stalled, .peer = found.missing.front()});
       } else if (waited >= options_.stall_warning && !run.warned) {
         run.warned = true;
         decisions_.report(stall(entry, run, now));
@@ -295,6 +323,21 @@ void Ledger::check(Nanoseconds now) {
 
 std::string Ledger::place_of(const Entry& entry, std::uint32_t member) const {
   return entry.sites[member].empty() ? std::string("an unknown place") : entry.sites[member];
+}
+
+void Ledger::refuse_disagreement(Entry& entry, Run& run) {
+  refuse(entry, run, Status::mismatch, disagreement(entry, run), {.kind = ErrorKind::mismatch}, others(run));
+}
+
+/// Per member the first one that has reported other terms than its own.
+std::vector<std::uint32_t> Ledger::others(const Run& run) const {
+  std::vector<std::uint32_t> others;
+  for (const std::uint32_t own : run.terms) {
+    const auto differs = [&](std::uint32_t terms) { return terms != kNoTerms && terms != own; };
+    const auto at = std::find_if(run.terms.begin(), run.terms.end(), differs);
+    others.push_back(static_cast<std::uint32_t>(at - run.terms.begin()));
+  }
+  return others;
 }
 
 std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
@@ -316,13 +359,18 @@ std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
   return out.str();
 }
 
-std::string Ledger::stall(const Entry& entry, const Run& run, Nanoseconds now) const {
+Stall Ledger::stall(const Entry& entry, const Run& run, Nanoseconds now) const {
+  Stall found{.name = entry.name};
+  const auto reported = std::find_if(run.terms.begin(), run.terms.end(), [](auto terms) { return terms != kNoTerms; });
+  found.kind = entry.known[*reported].signature.kind;
   std::ostringstream out;
   out << "tensor " << entry.name << " was submitted by a subset of the ranks and waits since "
       << (now - run.since) / 1'000'000'000 << " s for the others.\n  missing ranks:";
   for (std::uint32_t m = 0; m < members_; ++m) {
     const bool joined = joined_[m] && !run.asked[m];
-    if (run.terms[m] == kNoTerms) out << ' ' << m << (joined ? " (has joined)" : "");
+    if (run.terms[m] != kNoTerms) continue;
+    found.missing.push_back(m);
+    out << ' ' << m << (joined ? " (has joined)" : "");
   }
   for (std::uint32_t m = 0; m < members_; ++m) {
     if (run.terms[m] != kNoTerms) out << "\n  rank " << m << " submitted it at " << place_of(entry, m);
@@ -331,7 +379,8 @@ std::string Ledger::stall(const Entry& entry, const Run& run, Nanoseconds now) c
     if (run.terms[m] == kNoTerms && !entry.sites[m].empty())
       out << "\n  rank " << m << " submitted it last at " << entry.sites[m];
   }
-  return out.str();
+  found.text = out.str();
+  return found;
 }
 
 }  // namespace casync

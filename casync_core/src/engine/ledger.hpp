@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "casync/metrics.hpp"
 #include "engine/control.hpp"
 
 namespace casync {
@@ -26,7 +27,7 @@ class Ledger {
     std::function<void(const Start&)> start;
     std::function<void(const Refuse&)> refuse;
     std::function<void(std::uint32_t member, const StandIn&)> stand_in;
-    std::function<void(const std::string&)> report;
+    std::function<void(const Stall&)> report;
   };
   struct Options {
     Nanoseconds stall_warning = 60'000'000'000;
@@ -45,6 +46,8 @@ class Ledger {
   /// Reports runs that wait longer than stall_warning (once each) and refuses those that wait longer than the timeout.
   void check(Nanoseconds now);
   bool waiting() const { return open_ > 0; }
+  /// Per member. Joins do not count, which wait for as long as there is work elsewhere.
+  const std::vector<Lateness>& lateness() const { return lateness_; }
 
  private:
   static constexpr std::uint32_t kNoTerms = 0xffffffffU;
@@ -80,13 +83,18 @@ class Ledger {
   bool refuse_again(Entry& entry, std::uint32_t sequence);
   void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, Settled settled, std::uint32_t step);
   void decide(Entry& entry, Run& run, std::uint32_t last);
+  bool refuse_without_leavers(Entry& entry, Run& run, std::uint32_t member);
   void join(std::uint32_t member);
+  void end_join();
   void cover(Entry& entry, Run& run);
   void pass_over(Entry& entry, std::uint32_t member, std::uint32_t sequence);
-  void refuse(Entry& entry, Run& run, Status status, std::string text);
+  void refuse(Entry& entry, Run& run, Status status, std::string text, ErrorFacts facts,
+              std::vector<std::uint32_t> peers = {});
+  void refuse_disagreement(Entry& entry, Run& run);
   void close(Run& run);
   std::string disagreement(const Entry& entry, const Run& run) const;
-  std::string stall(const Entry& entry, const Run& run, Nanoseconds now) const;
+  std::vector<std::uint32_t> others(const Run& run) const;
+  Stall stall(const Entry& entry, const Run& run, Nanoseconds now) const;
   std::string place_of(const Entry& entry, std::uint32_t member) const;
 
   std::uint32_t members_;
@@ -97,7 +105,12 @@ class Ledger {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ops_;  // op -> entry, terms
   std::vector<bool> left_;
   std::vector<bool> joined_;
+  // How many have. While it is none, which is nearly always, a report looks at no other member: rank 0 hears one from
+  // each rank for each gradient in every step.
+  std::uint32_t left_count_ = 0;
+  std::uint32_t joined_count_ = 0;
   Nanoseconds last_report_ = 0;
+  std::vector<Lateness> lateness_;
   std::uint32_t open_ = 0;
 };
 

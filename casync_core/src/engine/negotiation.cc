@@ -17,39 +17,44 @@ Negotiation::Negotiation(const Options& options, Submissions& submissions, Agree
       ledger_(options.members, options.ledger, decisions()) {}
 
 Ledger::Decisions Negotiation::decisions() {
-  return {
-      .verdict =
-          [this](const Verdict& agreed, const Signature& signature) {
-            Verdict verdict = agreed;
-            const Agreements::Op* const known = agreements_.find(verdict.op);
-            verdict.plan = known != nullptr ? known->plan : planning_.plan(verdict.name, signature, verdict.step);
-            if (signature.kind == OpKind::alltoall) {
-              tell_columns(std::move(verdict));
-              return;
-            }
-            out_.tell_all(verdict);
-            hear(verdict);
-          },
-      .start =
-          [this](const Start& start) {
-            if (tell_new_plan(start)) return;
-            out_.tell_all(start);
-            hear(start);
-          },
-      .refuse =
-          [this](const Refuse& refuse) {
-            out_.tell_all(refuse);
-            hear(refuse);
-          },
-      .stand_in =
-          [this](std::uint32_t member, const StandIn& wanted) {
-            if (member == options_.member) {
-              hear(wanted);
-            } else {
-              out_.tell(member, wanted);
-            }
-          },
-      .report = [this](const std::string& text) { out_.emit({.kind = ActionKind::report, .bytes = bytes_of(text)}); }};
+  return {.verdict =
+              [this](const Verdict& agreed, const Signature& signature) {
+                Verdict verdict = agreed;
+                const Agreements::Op* const known = agreements_.find(verdict.op);
+                verdict.plan = known != nullptr ? known->plan : planning_.plan(verdict.name, signature, verdict.step);
+                if (signature.kind == OpKind::alltoall) {
+                  tell_columns(std::move(verdict));
+                  return;
+                }
+                out_.tell_all(verdict);
+                hear(verdict);
+              },
+          .start =
+              [this](const Start& start) {
+                if (tell_new_plan(start)) return;
+                out_.tell_all(start);
+                hear(start);
+              },
+          .refuse =
+              [this](const Refuse& refuse) {
+                if (!refuse.peers.empty()) return tell_each(refuse);
+                out_.tell_all(refuse);
+                hear(refuse);
+              },
+          .stand_in =
+              [this](std::uint32_t member, const StandIn& wanted) {
+                if (member == options_.member) {
+                  hear(wanted);
+                } else {
+                  out_.tell(member, wanted);
+                }
+              },
+          .report =
+              [this](const Stall& stall) {
+                Bytes bytes;
+                put(bytes, stall);
+                out_.emit({.kind = ActionKind::report, .bytes = bytes});
+              }};
 }
 
 void Negotiation::define(Request definition) {
@@ -69,6 +74,18 @@ void Negotiation::tell_columns(Verdict verdict) {
       hear(verdict);
     } else {
       out_.tell(to, verdict);
+    }
+  }
+}
+
+/// Of a disagreement each member hears who has other terms than its own.
+void Negotiation::tell_each(Refuse refuse) {
+  for (std::uint32_t to = options_.members; to-- > 0;) {
+    refuse.facts.peer = refuse.peers[to];
+    if (to == options_.member) {
+      hear(refuse);
+    } else {
+      out_.tell(to, refuse);
     }
   }
 }
@@ -127,7 +144,9 @@ void Negotiation::tell_costs(std::uint32_t index) {
 }
 
 void Negotiation::hear(std::uint32_t peer, const Costs& costs) {
-  if (!is_root()) throw CorruptPayload(detail::concat("rank ", peer, " sent its costs, but only rank 0 plans"));
+  if (!is_root()) {
+    throw CorruptPayload(detail::concat("rank ", peer, " sent its costs, but only rank 0 plans"), {.peer = peer});
+  }
   planning_.costs_of(peer, costs.bytes);
 }
 
@@ -147,7 +166,8 @@ void Negotiation::hear(const Verdict& verdict) {
   Submissions::Run& run = submissions_.run(index);
   if (run.begun) {
     throw CorruptPayload(
-        detail::concat("a verdict on run ", run.sequence, " of tensor ", verdict.name, ", which has begun"));
+        detail::concat("a verdict on run ", run.sequence, " of tensor ", verdict.name, ", which has begun"),
+        {.tensor = verdict.name});
   }
   Submissions::Registration& registration = submissions_.registration(run.registration);
   if (registration.signature.kind == OpKind::allgather) check_rows(verdict, run.rows);
@@ -167,7 +187,8 @@ void Negotiation::check_rows(const Verdict& verdict, std::int64_t submitted) con
   if (verdict.rows.size() != options_.members || verdict.rows[options_.member] != submitted) {
     throw CorruptPayload(detail::concat("a verdict on run ", verdict.sequence, " of tensor ", verdict.name,
                                         " with the rows of ", verdict.rows.size(), " ranks, which does not fit the ",
-                                        submitted, " that rank ", options_.member, " submitted"));
+                                        submitted, " that rank ", options_.member, " submitted"),
+                         {.tensor = verdict.name});
   }
 }
 
@@ -206,7 +227,8 @@ void Negotiation::hear(const Start& start) {
   if (submissions_.run(index).begun) return;  // eager here, held back elsewhere
   if (submissions_.run(index).op != start.op) {
     throw CorruptPayload(detail::concat("a start of operation ", start.op, " for run ", start.sequence, " of tensor ",
-                                        submissions_.text(op->name), ", which is not agreed on as that"));
+                                        submissions_.text(op->name), ", which is not agreed on as that"),
+                         {.tensor = submissions_.text(op->name)});
   }
   submissions_.run(index).settled = start.settled;
   submissions_.run(index).step = start.step;
@@ -221,10 +243,11 @@ void Negotiation::hear(const Refuse& refuse) {
   const Submissions::Run& run = submissions_.run(index);
   if (run.begun && !agreements_.find(run.op)->eager) {
     throw CorruptPayload(
-        detail::concat("a refusal of run ", run.sequence, " of tensor ", refuse.name, ", which has begun"));
+        detail::concat("a refusal of run ", run.sequence, " of tensor ", refuse.name, ", which has begun"),
+        {.tensor = refuse.name});
   }
   drop_early(name, refuse.sequence);
-  outcomes_.refuse(index, refuse.status, refuse.text);
+  outcomes_.refuse(index, refuse);
 }
 
 /// What came for the runs of a tensor up to `sequence`, which do not begin here.
@@ -237,7 +260,8 @@ void Negotiation::drop_early(std::uint32_t name, std::uint32_t sequence) {
 void Negotiation::hear(const StandIn& wanted) {
   if (!joined_) {
     throw CorruptPayload(detail::concat("rank ", options_.member, " is to stand in for tensor ", wanted.name,
-                                        ", but its program has not joined"));
+                                        ", but its program has not joined"),
+                         {.tensor = wanted.name});
   }
   if (wanted.refused) {
     submissions_.skip(wanted.name, wanted.sequence);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "engine/agreements.hpp"
@@ -28,7 +29,7 @@ class Negotiation {
   /// What became of runs that are submitted here; called during the calls below.
   struct Outcomes {
     std::function<void(std::uint32_t run)> begin;  ///< Run::op says as what
-    std::function<void(std::uint32_t run, Status status, const std::string& text)> refuse;
+    std::function<void(std::uint32_t run, const Refuse& why)> refuse;
   };
   Negotiation(const Options& options, Submissions& submissions, Agreements& agreements, Planning& planning, Outbox& out,
               Outcomes outcomes);
@@ -46,6 +47,8 @@ class Negotiation {
   void left(std::uint32_t peer);
   /// Looks for runs that some rank never submits.
   void check(Nanoseconds now);
+  /// Per member, on the root; empty elsewhere.
+  std::span<const Lateness> lateness() const { return is_root() ? ledger_.lateness() : std::span<const Lateness>(); }
   // From the root to all.
   void hear(const Verdict& verdict);
   void hear(const Start& start);
@@ -58,6 +61,7 @@ class Negotiation {
   Ledger::Decisions decisions();
   void check_rows(const Verdict& verdict, std::int64_t submitted) const;
   void tell_columns(Verdict verdict);
+  void tell_each(Refuse refuse);
   void check_last(const Verdict& verdict) const;
   bool ahead(const Submissions::Run& run) const;
   bool tell_new_plan(const Start& start);

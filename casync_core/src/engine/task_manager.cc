@@ -81,28 +81,46 @@ void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
   }
 }
 
+SendRequest TaskManager::request(std::uint32_t instance, std::uint32_t task_index) const {
+  const Template& shape = graphs_[instance].tasks.shape();
+  const Task& task = shape.workflow.tasks[task_index];
+  return {instance, task_index, static_cast<std::uint16_t>(task.peer), shape.message_bytes(task)};
+}
+
 void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
   const Graph& graph = graphs_[instance];
   const Task& task = graph.tasks.shape().workflow.tasks[task_index];
-  const auto peer = static_cast<std::uint16_t>(task.peer);
-  const SendRequest request{instance, task_index, peer, graph.tasks.shape().message_bytes(task)};
+  const SendRequest wanted = request(instance, task_index);
   const std::uint64_t unit = graph.first_unit + task.partition;
-  if (task.windowed && !graph.eager && !admission_.may_send(peer, unit)) {
-    parked_[peer].push_back({unit, request});
-  } else if (request.bytes <= options_.inline_bytes) {
-    out_.emit({.kind = ActionKind::send, .peer = peer, .id = instance, .task = task_index});
+  if (task.windowed && !graph.eager && !admission_.may_send(wanted.peer, unit)) {
+    parked_[wanted.peer].push_back({unit, wanted});
+    ++parked_count_;
+  } else {
+    release(wanted);
+  }
+}
+
+/// Nothing but its link is in the way of a send.
+void TaskManager::release(const SendRequest& request) {
+  if (inlined(request)) {
+    out_.emit({.kind = ActionKind::send, .peer = request.peer, .id = request.instance, .task = request.task});
   } else {
     policy_.add(request);
   }
+}
+
+void TaskManager::sent(std::uint32_t instance, std::uint32_t task) {
+  const SendRequest left = request(instance, task);
+  if (!inlined(left)) policy_.sent(left.peer, left.bytes);
 }
 
 void TaskManager::allow(std::uint16_t peer, std::uint64_t units) {
   admission_.allow(peer, units);
   const auto open = [&](const Parked& send) { return admission_.may_send(peer, send.unit); };
   for (const Parked& send : parked_[peer]) {
-    if (open(send)) policy_.add(send.request);
+    if (open(send)) release(send.request);
   }
-  std::erase_if(parked_[peer], open);
+  parked_count_ -= std::erase_if(parked_[peer], open);
 }
 
 void TaskManager::arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t cookie) {
@@ -121,6 +139,19 @@ void TaskManager::receive(std::uint32_t instance, std::uint32_t task) {
   const std::uint64_t cookie = at->cookie;
   waiting.erase(at);
   out_.emit({.kind = ActionKind::accept, .id = instance, .task = task, .value = cookie});
+}
+
+TaskManager::Messages TaskManager::from(std::uint32_t peer, std::uint32_t instance) const {
+  const Graph& graph = graphs_[instance];
+  const std::vector<Task>& tasks = graph.tasks.shape().workflow.tasks;
+  Messages result = Messages::none_planned;
+  for (std::uint32_t index = 0; index < tasks.size(); ++index) {
+    if (tasks[index].primitive != Primitive::recv || tasks[index].peer != peer) continue;
+    const auto is_it = [&](const Waiting& message) { return message.task == index; };
+    if (!graph.tasks.done(index) && std::ranges::none_of(graph.waiting, is_it)) return Messages::missing;
+    result = Messages::all_here;
+  }
+  return result;
 }
 
 void TaskManager::end(std::uint32_t instance) {

@@ -26,6 +26,8 @@ class TaskManager {
   /// Begins the graph of `instance`, for the operation `handle`; an eager one waits neither for memory nor for windows.
   /// Returns whether it is through, because it has no tasks.
   bool begin(std::uint32_t instance, std::shared_ptr<const Template> shape, bool eager, std::uint64_t handle);
+  /// The send `task` has left this rank: what it took of its link comes back.
+  void sent(std::uint32_t instance, std::uint32_t task);
   /// `task` is done. Returns whether it was the last of its graph.
   bool complete(std::uint32_t instance, std::uint32_t task);
   /// A worker is through with a task, whatever came of it.
@@ -36,6 +38,9 @@ class TaskManager {
   void note(std::uint32_t instance, std::uint32_t task) { graphs_[instance].tasks.note(task); }
   /// The message of the receive `task` is here or announced.
   void arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t cookie);
+  /// What has come of the messages that `peer` sends in this graph.
+  enum class Messages : std::uint8_t { none_planned, missing, all_here };
+  Messages from(std::uint32_t peer, std::uint32_t instance) const;
   /// The graph is over, through or not. Its template stays until the instance is used again.
   void end(std::uint32_t instance);
 
@@ -51,6 +56,8 @@ class TaskManager {
            task < graphs_[instance].tasks.shape().workflow.tasks.size();
   }
   const Admission& admission() const { return admission_; }
+  /// Sends that are ready, and wait for their receiver's window or for their link.
+  std::size_t sends_waiting() const { return parked_count_ + policy_.queued(); }
 
  private:
   struct Waiting {  // a message whose receive is not armed yet
@@ -71,6 +78,10 @@ class TaskManager {
   void open(std::uint32_t instance, std::uint32_t partition);
   void make_ready(std::uint32_t instance, std::uint32_t task);
   void send(std::uint32_t instance, std::uint32_t task);
+  void release(const SendRequest& request);
+  SendRequest request(std::uint32_t instance, std::uint32_t task) const;
+  /// Whether a send asks no link for leave. Its message then fits into a head, whatever its codec makes of it.
+  bool inlined(const SendRequest& request) const { return request.bytes <= options_.inline_bytes; }
   void receive(std::uint32_t instance, std::uint32_t task);
 
   Options options_;
@@ -79,8 +90,9 @@ class TaskManager {
   Admission admission_;
   std::vector<Graph> graphs_;                // per instance
   std::vector<std::vector<Parked>> parked_;  // per peer
-  std::vector<std::uint32_t> ready_;         // scratch
-  std::vector<Admission::Unit> units_;       // scratch
+  std::size_t parked_count_ = 0;
+  std::vector<std::uint32_t> ready_;    // scratch
+  std::vector<Admission::Unit> units_;  // scratch
 };
 
 }  // namespace casync

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "casync/error.hpp"
+#include "common/clock.hpp"
 
 namespace casync {
 namespace {
@@ -58,6 +59,8 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
 
   job.instance = instance;
   job.task = task_index;
+  job.primitive = task.primitive;
+  job.time = 0;
   job.codec = shape.codec.get();
   job.refused = Job::kNone;
   job.nonfinite.clear();
@@ -117,6 +120,19 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
                        shape.workflow.slots[task.encode_to.slot].bytes};
   }
   if (task.write_to.place == Place::output) segment.raw_out = memory.address(instance, task.partition, task.write_to);
+}
+
+void run_all(std::span<const std::unique_ptr<Job>> jobs, std::vector<std::string>& errors) {
+  Nanoseconds begun = steady_now();
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    Job& job = *jobs[i];
+    errors.push_back(job.run());
+    const Job* const next = i + 1 < jobs.size() ? jobs[i + 1].get() : nullptr;
+    if (next != nullptr && next->primitive == job.primitive && next->codec == job.codec) continue;
+    const Nanoseconds ended = steady_now();
+    job.time = ended - begun;
+    begun = ended;
+  }
 }
 
 std::string Job::run() {

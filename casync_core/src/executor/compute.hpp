@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Job {
 
   std::uint32_t instance = 0;
   std::uint32_t task = 0;
+  Primitive primitive = Primitive::encode;
   const Codec* codec = nullptr;
   std::vector<Source> sources;
   Segment segment;
@@ -26,6 +28,7 @@ struct Job {
   std::unique_ptr<Trial> trial;        ///< set: this is no task, but a codec to be timed
   bool settles = false;  ///< the segment is the gradient, for the codec's values: to propose, or to take over
   bool settled = false;  ///< it has taken them over
+  Nanoseconds time = 0;  ///< that it was at work, with those before it that run_all names
 
   /// Runs it; returns the text of what went wrong, empty if nothing did.
   std::string run();
@@ -36,6 +39,10 @@ struct Job {
   std::size_t find_refused() const;
   void find_nonfinite();
 };
+
+/// Runs `jobs` one after the other, and appends each one's text to `errors`. Of neighbours that do the same with the
+/// same codec the last one has the time of all: many small jobs are no more than two looks at the clock.
+void run_all(std::span<const std::unique_ptr<Job>> jobs, std::vector<std::string>& errors);
 
 /// What the factors of a segment depend on besides the task.
 struct ComputeContext {

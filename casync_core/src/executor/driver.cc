@@ -23,7 +23,10 @@ Driver::Driver(Engine& engine, Transport& transport, Workers& workers, Options o
       workers_(workers),
       options_(options),
       callbacks_(std::move(callbacks)),
-      framer_(transport, options.session_tag, options.inline_bytes, options.contents) {}
+      framer_(transport, options.session_tag, engine.inline_bytes(), options.contents),
+      tally_(static_cast<std::size_t>(transport.size())) {
+  tally_.look(engine_, memory_, transport_.counters());
+}
 
 Driver::~Driver() = default;
 
@@ -34,6 +37,7 @@ void Driver::define(std::uint32_t registration, const Request& definition) {
 }
 
 void Driver::submit(std::uint32_t registration, Operation* operation) {
+  tally_.submitted();
   apply({.kind = EventKind::submit,
          .id = registration,
          .sequence = memory_.steps(operation->definition->name),
@@ -43,10 +47,14 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
          .bytes = std::as_bytes(std::span(operation->splits))});
 }
 
-void Driver::abort(const std::string& why) { give_up(Status::aborted, why); }
+void Driver::abort(const std::string& why) {
+  give_up({.text = why, .facts = {.kind = ErrorKind::aborted, .peer = self()}});
+}
 
-void Driver::give_up(Status status, const std::string& why) {
-  apply({.kind = EventKind::abort, .status = status, .bytes = bytes_of(why)});
+void Driver::give_up(const Abort& why) {
+  Bytes bytes;
+  put(bytes, why);
+  apply({.kind = EventKind::abort, .status = why.status, .bytes = bytes});
 }
 
 void Driver::shutdown() { apply({.kind = EventKind::shutdown}); }
@@ -54,26 +62,28 @@ void Driver::shutdown() { apply({.kind = EventKind::shutdown}); }
 void Driver::finished(std::unique_ptr<Job> job, std::string error) {
   if (const auto trial = std::move(job->trial)) {
     for (const Measurement& measurement : trial->results()) measured(measurement);
-    if (!error.empty()) abort("a trial run of a codec failed: " + error);
+    if (!error.empty()) {
+      give_up({.text = "a trial run of a codec failed: " + error, .facts = {.kind = ErrorKind::fault, .peer = self()}});
+    }
     spare_jobs_.push_back(std::move(job));
     return;
   }
   const std::uint32_t instance = job->instance;
   const Template& shape = engine_.shape(instance);
   const Task& task = shape.workflow.tasks[job->task];
-  Status status = error.empty() ? Status::ok : Status::aborted;
+  tally_.computed(instance, task.primitive, job->time);
+  Bytes failure;
+  Status status = Status::ok;
+  if (!error.empty()) {
+    const Abort why = failure_of(*job, std::move(error));
+    status = why.status;
+    put(failure, why);
+  }
   if (memory_.active(instance)) {  // else it was refused meanwhile
-    if (!error.empty()) {
-      error = detail::concat(name_of(task.primitive), " of tensor ", memory_.operation(instance).definition->name,
-                             " failed: ", error);
-      const std::int64_t sender = job->refused == Job::kNone ? -1 : shape.sender_of(task, job->refused);
-      if (sender >= 0) {
-        status = Status::corrupt;
-        error = detail::concat("bytes from rank ", sender, ": ", error, noticed());
-      }
-    } else if (task.settles && task.primitive == Primitive::merge) {
+    const bool ran = status == Status::ok;
+    if (ran && task.settles && task.primitive == Primitive::merge) {
       if (job->settled || !options_.contents) memory_.kept_of(instance)->agree();
-    } else if (task.encode_to.place == Place::slot) {
+    } else if (ran && task.encode_to.place == Place::slot) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
     if (!job->nonfinite.empty()) note_nonfinite(shape, *job);
@@ -83,8 +93,27 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
          .flag = task.deliver && job->segment.nonfinite,
          .id = instance,
          .task = job->task,
-         .bytes = bytes_of(error)});
+         .bytes = failure});
   spare_jobs_.push_back(std::move(job));
+}
+
+/// A payload that a codec refuses is its sender's fault; any other failure of a job is this rank's.
+Abort Driver::failure_of(const Job& job, std::string error) {
+  Abort why{.text = std::move(error), .facts = {.kind = ErrorKind::fault, .peer = self()}};
+  if (!memory_.active(job.instance)) return why;
+  const Template& shape = engine_.shape(job.instance);
+  const Task& task = shape.workflow.tasks[job.task];
+  const Definition& definition = *memory_.operation(job.instance).definition;
+  why.facts.tensor = definition.name;
+  why.facts.op = definition.signature.kind;
+  why.text = detail::concat(name_of(task.primitive), " of tensor ", definition.name, " failed: ", why.text);
+  const std::int64_t sender = job.refused == Job::kNone ? -1 : shape.sender_of(task, job.refused);
+  if (sender < 0) return why;
+  why.status = Status::corrupt;
+  why.facts.kind = ErrorKind::corrupt_payload;
+  why.facts.peer = static_cast<std::uint32_t>(sender);
+  why.text = detail::concat("bytes from rank ", sender, ": ", why.text, noticed());
+  return why;
 }
 
 /// Whose contribution it was. A sum that came is its sender's to tell, as is the result that a decode delivers; after a
@@ -121,6 +150,7 @@ bool Driver::turn(Nanoseconds now) {
     engine_.decide(now, *this);
   } while (settle());  // what has settled may have freed memory or a link
   framer_.flush();
+  tally_.look(engine_, memory_, transport_.counters());
   return busy;
 }
 
@@ -131,11 +161,14 @@ void Driver::apply(const Event& event) {
   } catch (const CorruptPayload& error) {
     // A message that no correct peer sends: the session cannot go on, but it ends with a text on every rank.
     if (engine_.failed()) throw;
-    give_up(Status::corrupt, detail::concat(error.what(), noticed()));
+    ErrorFacts facts = error.facts;
+    const bool came = event.kind == EventKind::control || event.kind == EventKind::arrived;
+    if (!facts.peer && came) facts.peer = event.peer;
+    give_up({.status = Status::corrupt, .text = detail::concat(error.what(), noticed()), .facts = std::move(facts)});
   } catch (const std::exception& error) {
     // A fault of our own, or there is no memory.
     if (engine_.failed()) throw;
-    give_up(Status::aborted, error.what());
+    give_up({.text = error.what(), .facts = {.kind = ErrorKind::fault, .peer = self()}});
   }
 }
 
@@ -143,9 +176,9 @@ void Driver::apply(const Event& event) {
 /// did.
 bool Driver::settle() {
   bool applied = false;
-  while (!pending_.empty() || !jobs_.empty() || !corrupt_.empty()) {
+  while (!pending_.empty() || !jobs_.empty() || corrupt_) {
     applied = true;
-    if (!corrupt_.empty()) give_up(Status::corrupt, std::exchange(corrupt_, {}));
+    if (corrupt_) give_up(*std::exchange(corrupt_, {}));
     std::vector<Event> events;
     events.swap(pending_);
     for (const Event& event : events) apply(event);
@@ -158,6 +191,7 @@ void Driver::emit(const Action& action) {
   for (Observer* observer : options_.observers) observer->on_action(action);
   switch (action.kind) {
     case ActionKind::begin:
+      tally_.begun(action.id, engine_.shape(action.id));
       memory_.begin(action.id, engine_.shape(action.id), reinterpret_cast<Operation*>(action.value));
       if (transport_.size() > 1) take_over(memory_, engine_.shape(action.id), action.id, context_of(action.id));
       break;
@@ -168,6 +202,7 @@ void Driver::emit(const Action& action) {
       memory_.release(action.id, action.task);
       break;
     case ActionKind::run: {
+      tally_.queued();
       auto job = new_job();
       prepare(*job, memory_, engine_.shape(action.id), action.id, action.task, context_of(action.id));
       jobs_bytes_ += job->weight;
@@ -207,7 +242,7 @@ void Driver::emit(const Action& action) {
       callbacks_.stand_in(get_definition(action.bytes));
       break;
     case ActionKind::report:
-      callbacks_.report(std::string(text_of(action.bytes)));
+      callbacks_.report(get_stall(action.bytes));
       break;
   }
 }
@@ -216,7 +251,14 @@ void Driver::finish(const Action& action) {
   auto& operation = *reinterpret_cast<Operation*>(action.value);
   operation.status = action.status;
   operation.nonfinite = action.nonfinite;
-  operation.text = text_of(action.bytes);
+  if (action.status == Status::ok) {
+    tally_.ended(action.id, raw_bytes_of(operation));
+  } else {
+    tally_.failed();
+    Abort why = get_abort(action.bytes);
+    operation.text = std::move(why.text);
+    operation.facts = std::make_unique<ErrorFacts>(std::move(why.facts));
+  }
   if (memory_.active(action.id)) {
     if (action.status != Status::ok && options_.contents) {
       if (engine_.failed()) framer_.flush();  // the peers hear of it before this takes its time
@@ -235,13 +277,15 @@ ComputeContext Driver::context_of(std::uint32_t instance) const {
 void Driver::start_send(const Action& action) {
   const Template& shape = engine_.shape(action.id);
   const Task& task = shape.workflow.tasks[action.task];
-  std::size_t bytes = shape.message_bytes(task);
+  const MessageBytes bytes = bytes_of_message(shape, memory_, action.id, task);
+  tally_.sent(action.id, task.peer, bytes);
   const bool encoded = !shape.raw(task.data);
-  if (task.data.place == Place::slot) bytes = memory_.slot_bytes(action.id, task.data.slot);
   const MessageName name{engine_.op_of(action.id), engine_.sequence_of(action.id), task.tag};
-  const std::span<const std::byte> data{memory_.address(action.id, task.partition, task.data), bytes};
+  const std::span<const std::byte> data{memory_.address(action.id, task.partition, task.data), bytes.wire};
   if (framer_.send(action.peer, name, data, encoded, id_of(action.id, action.task))) {
-    pending_.push_back({.kind = EventKind::sent, .flag = action.value != 0, .id = action.id, .task = action.task});
+    pending_.push_back({.kind = EventKind::sent, .id = action.id, .task = action.task});
+  } else {
+    tally_.flows();
   }
 }
 
@@ -252,10 +296,9 @@ void Driver::start_jobs() {
   const bool small = largest_job_ <= options_.run_inline_bytes && jobs_bytes_ <= options_.batch_bytes;
   jobs_bytes_ = largest_job_ = 0;
   if (small) {
-    for (auto& job : jobs) {
-      std::string error = job->run();
-      finished(std::move(job), std::move(error));
-    }
+    errors_.clear();
+    run_all(jobs, errors_);
+    for (std::size_t i = 0; i < jobs.size(); ++i) finished(std::move(jobs[i]), std::move(errors_[i]));
     return;
   }
   std::vector<std::unique_ptr<Job>> batch;
@@ -288,7 +331,8 @@ void Driver::on_head(int peer, std::span<const std::byte> head) {
 }
 
 void Driver::on_sent(std::uint64_t id) {
-  pending_.push_back({.kind = EventKind::sent, .flag = true, .id = instance_of(id), .task = task_of(id)});
+  tally_.flowed();
+  pending_.push_back({.kind = EventKind::sent, .id = instance_of(id), .task = task_of(id)});
 }
 
 void Driver::on_body(std::uint64_t id) { framer_.received(id, *this); }
@@ -316,6 +360,7 @@ void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
   if (!memory_.active(instance) || engine_.failed()) return;
   const Task& task = engine_.shape(instance).workflow.tasks[task_of(id)];
   if (task.data.place == Place::slot) memory_.set_slot_bytes(instance, task.data.slot, bytes);
+  tally_.received(instance, task.peer, bytes_of_message(engine_.shape(instance), memory_, instance, task));
   pending_.push_back({.kind = EventKind::received, .id = instance, .task = task_of(id)});
 }
 
@@ -333,11 +378,18 @@ void Driver::on_body_done(int peer, std::size_t bytes) {
 
 void Driver::on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) {
   // The Engine may be in the middle of an event: it hears of this after it.
-  if (!corrupt_.empty()) return;
+  if (corrupt_) return;
+  ErrorFacts facts{.kind = ErrorKind::corrupt_payload, .peer = static_cast<std::uint32_t>(peer)};
   std::string of;
-  if (id && memory_.active(instance_of(*id)))
-    of = detail::concat(" of tensor ", memory_.operation(instance_of(*id)).definition->name);
-  corrupt_ = detail::concat("bytes", of, " from rank ", peer, ": ", why, noticed());
+  if (id && memory_.active(instance_of(*id))) {
+    const Definition& definition = *memory_.operation(instance_of(*id)).definition;
+    facts.tensor = definition.name;
+    facts.op = definition.signature.kind;
+    of = " of tensor " + definition.name;
+  }
+  corrupt_ = Abort{.status = Status::corrupt,
+                   .text = detail::concat("bytes", of, " from rank ", peer, ": ", why, noticed()),
+                   .facts = std::move(facts)};
 }
 
 /// Which rank it was that says so: the text goes to all.

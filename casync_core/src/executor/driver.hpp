@@ -13,6 +13,7 @@
 #include "executor/framer.hpp"
 #include "executor/link_meter.hpp"
 #include "executor/memory.hpp"
+#include "executor/tally.hpp"
 
 namespace casync {
 
@@ -30,14 +31,13 @@ class Workers {
 class Driver final : private ActionSink, private TransportSink, private Framer::Receiver {
  public:
   struct Callbacks {
-    std::function<void(Operation&)> finished;        ///< the operation's outcome is filled in
-    std::function<void(const std::string&)> report;  ///< a text for the user's log
+    std::function<void(Operation&)> finished;  ///< the operation's outcome is filled in
+    std::function<void(const Stall&)> report;  ///< for the user's log
     /// Submit this in the place of the program, which has joined; not before the turn is over.
     std::function<void(const Request&)> stand_in;
   };
   struct Options {
     std::uint32_t session_tag = 0;
-    std::size_t inline_bytes = 12 << 10;
     std::size_t run_inline_bytes = 64 << 10;  ///< jobs up to this run on the progress thread, up to a batch of them
     std::size_t batch_bytes = 1 << 20;        ///< gradient bytes of one batch of jobs
     bool contents = true;                     ///< false, in virtual time: buffers have lengths but nothing in them
@@ -61,6 +61,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   bool turn(Nanoseconds now);
 
   Memory& memory() { return memory_; }
+  /// Any thread.
+  const Tally& tally() const { return tally_; }
 
   /// `observer` sees all that happens from now on, until it is told to look away.
   void watched_by(Observer& observer) { options_.observers.push_back(&observer); }
@@ -80,13 +82,15 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on_body_done(int peer, std::size_t bytes) override;
 
   void apply(const Event& event);
-  void give_up(Status status, const std::string& why);
+  void give_up(const Abort& why);
   void measured(const Measurement& measurement);
   bool settle();
   void start_send(const Action& action);
   void finish(const Action& action);
   ComputeContext context_of(std::uint32_t instance) const;
   std::string noticed() const;
+  std::uint32_t self() const { return static_cast<std::uint32_t>(transport_.rank()); }
+  Abort failure_of(const Job& job, std::string error);
   void note_nonfinite(const Template& shape, const Job& job);
   void start_jobs();
   std::unique_ptr<Job> new_job();
@@ -98,12 +102,14 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Callbacks callbacks_;
   Framer framer_;
   Memory memory_;
+  Tally tally_;
   Nanoseconds now_ = 0;
   std::array<LinkMeter, 2> meters_;         // to other hosts, on this host
   std::vector<Event> pending_;              // events that follow from actions of this turn
-  std::string corrupt_;                     // what a peer sent that cannot be, until the Engine is told
+  std::optional<Abort> corrupt_;            // what a peer sent that cannot be, until the Engine is told
   std::vector<std::unique_ptr<Job>> jobs_;  // prepared in this turn
   std::vector<std::unique_ptr<Job>> spare_jobs_;
+  std::vector<std::string> errors_;  // scratch
   std::size_t jobs_bytes_ = 0;
   std::size_t largest_job_ = 0;
 };

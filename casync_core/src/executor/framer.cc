@@ -13,50 +13,37 @@ namespace casync {
 Framer::Framer(Transport& transport, std::uint32_t session_tag, std::size_t inline_bytes, bool checksums)
     : transport_(transport),
       session_tag_(session_tag),
-      inline_bytes_(std::min(inline_bytes, transport.head_bytes() - sizeof(FrameHeader) - sizeof(Entry))),
+      inline_bytes_(inline_bytes),
       checksums_(checksums),
-      outgoing_(static_cast<std::size_t>(transport.size())),
-      announced_(static_cast<std::size_t>(transport.size())) {}
-
-std::uint32_t Framer::sum_of(const Entry& entry, std::span<const std::byte> bytes) {
-  static_assert(std::has_unique_object_representations_v<Entry>);
-  Entry plain = entry;
-  plain.crc = 0;
-  const std::uint32_t sum = crc32c(std::as_bytes(std::span(&plain, 1)));
-  return entry.kind == EntryKind::raw ? sum : crc32c(bytes, sum);
+      outgoing_(static_cast<std::size_t>(transport.size()), FrameWriter(session_tag, transport.head_bytes())),
+      announced_(static_cast<std::size_t>(transport.size())) {
+  CASYNC_CHECK(inline_bytes <= FrameWriter::room(transport.head_bytes()), "messages of ", inline_bytes,
+               " bytes do not fit into heads of ", transport.head_bytes());
 }
 
-void Framer::append(int peer, Entry entry, std::span<const std::byte> bytes) {
-  auto& out = outgoing_[static_cast<std::size_t>(peer)];
-  const std::size_t needed = sizeof(Entry) + bytes.size();
-  CASYNC_CHECK(sizeof(FrameHeader) + needed <= transport_.head_bytes(), "a message of ", bytes.size(),
-               " bytes does not fit into a frame");
-  if (!out.empty() && out.size() + needed > transport_.head_bytes()) flush();
-  if (out.empty()) {
-    out.resize(sizeof(FrameHeader));
-    dirty_.push_back(peer);
-  }
-  entry.crc = sum_of(entry, bytes);
-  const auto* header = reinterpret_cast<const std::byte*>(&entry);
-  out.insert(out.end(), header, header + sizeof(Entry));
-  out.insert(out.end(), bytes.begin(), bytes.end());
+void Framer::append(int peer, const FrameEntry& entry, std::span<const std::byte> bytes) {
+  FrameWriter& out = outgoing_[static_cast<std::size_t>(peer)];
+  if (!out.empty() && !out.has_room(bytes.size())) flush();
+  const bool first = out.empty();
+  out.append(entry, bytes);
+  if (first) dirty_.push_back(peer);
 }
 
 void Framer::control(int peer, std::span<const std::byte> message) {
-  append(peer, {EntryKind::control, static_cast<std::uint32_t>(message.size()), {}, 0, message.size()}, message);
+  append(peer, {.kind = EntryKind::control, .size = message.size()}, message);
 }
 
 bool Framer::send(int peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id) {
   if (data.size() <= inline_bytes_) {
-    const EntryKind kind = encoded ? EntryKind::encoded : EntryKind::raw;
-    append(peer, {kind, static_cast<std::uint32_t>(data.size()), name, 0, data.size()}, data);
+    append(peer, {.kind = encoded ? EntryKind::encoded : EntryKind::raw, .name = name, .size = data.size()}, data);
     return true;
   }
   if (encoded && checksums_) {
     const std::uint32_t sum = crc32c(data);
-    append(peer, {EntryKind::encoded_body, sizeof sum, name, 0, data.size()}, std::as_bytes(std::span(&sum, 1)));
+    append(peer, {.kind = EntryKind::encoded_body, .name = name, .size = data.size()},
+           std::as_bytes(std::span(&sum, 1)));
   } else {
-    append(peer, {EntryKind::body, 0, name, 0, data.size()}, {});
+    append(peer, {.kind = EntryKind::body, .name = name, .size = data.size()}, {});
   }
   // The announcement goes first, so that the receiver has accepted the body before most of it is on its way.
   flush();
@@ -66,24 +53,17 @@ bool Framer::send(int peer, const MessageName& name, std::span<const std::byte> 
 
 void Framer::flush() {
   for (const int peer : dirty_) {
-    auto& out = outgoing_[static_cast<std::size_t>(peer)];
-    const FrameHeader header{kMagic, session_tag_, static_cast<std::uint32_t>(out.size() - sizeof(FrameHeader))};
-    std::memcpy(out.data(), &header, sizeof(header));
-    transport_.send_head(peer, std::move(out));
+    FrameWriter& out = outgoing_[static_cast<std::size_t>(peer)];
+    transport_.send_head(peer, std::move(out.complete()));
     out.clear();
   }
   dirty_.clear();
 }
 
 void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver) {
-  ByteReader reader(head);
-  const auto header = reader.get<FrameHeader>();
-  bool valid = header.magic == kMagic && header.session == session_tag_ && header.bytes == reader.left();
-  while (valid && reader.left() > 0) {
-    const auto entry = reader.get<Entry>();
-    const auto bytes = reader.take(entry.bytes);
-    valid = entry.crc == sum_of(entry, bytes);
-    if (!valid) break;
+  for (FrameReader frame(session_tag_, head); frame.next();) {
+    const FrameEntry& entry = frame.entry();
+    const auto bytes = frame.bytes();
     const bool here = entry.kind == EntryKind::raw || entry.kind == EntryKind::encoded;
     if (entry.kind > EntryKind::encoded_body || (here && entry.size != entry.bytes))
       throw CorruptPayload("a frame holds an entry that is none");
@@ -108,7 +88,6 @@ void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver)
       receiver.on_message(peer, entry.name, entry.size, cookie);
     }
   }
-  if (!valid) receiver.on_corrupt(peer, "a frame is not one of this session, or its checksum is wrong", {});
 }
 
 void Framer::place(std::uint64_t cookie, std::span<std::byte> memory, bool fills, std::uint64_t id,

@@ -8,25 +8,18 @@
 #include <vector>
 
 #include "casync/transport.hpp"
+#include "executor/frame.hpp"
 
 namespace casync {
 
-/// Which message a frame entry carries: matches a send task to the peer's receive task.
-struct MessageName {
-  std::uint32_t op = 0;
-  std::uint32_t sequence = 0;
-  std::uint32_t tag = 0;
-};
-
 /// Packs control messages, small messages and announcements of large ones into heads, and takes heads apart.
 ///
-/// A frame is one head: a header, then entries, each with a checksum of itself and of what follows it, which leaves out
-/// raw elements of a gradient, as bodies do. Large messages travel as bodies, in the order announced;
-/// the receiver accepts them in that order, so a body whose place is not known yet holds back later ones of the same
-/// peer. Used by the progress thread alone.
+/// frame.hpp says what a frame is. Large messages travel as bodies, in the order announced; the receiver accepts them
+/// in that order, so a body whose place is not known yet holds back later ones of the same peer. Used by the progress
+/// thread alone.
 class Framer {
  public:
-  /// What an incoming frame means; called during `take`.
+  /// What an incoming frame means; called during `take`, which throws CorruptPayload for a frame that is none.
   class Receiver {
    public:
     virtual ~Receiver() = default;
@@ -62,25 +55,7 @@ class Framer {
   /// The transport received the body accepted as `transport_id`.
   void received(std::uint64_t transport_id, Receiver& receiver);
 
-  std::size_t inline_bytes() const { return inline_bytes_; }
-
  private:
-  struct FrameHeader {
-    std::uint32_t magic;
-    std::uint32_t session;
-    std::uint32_t bytes;  // of all entries
-  };
-  /// Raw and encoded messages follow their entry; of an encoded body its checksum follows.
-  enum class EntryKind : std::uint32_t { control = 0, raw = 1, encoded = 2, body = 3, encoded_body = 4 };
-  struct Entry {
-    EntryKind kind;
-    std::uint32_t bytes;  // of what follows
-    MessageName name;
-    std::uint32_t crc;  // of the entry, with 0 here, and of what follows unless it is raw
-    std::uint64_t size;
-  };
-  static constexpr std::uint32_t kMagic = 0x43615331;  // "CaS1"
-
   enum class State : std::uint8_t { free, fresh, held, announced, placed, dropped };
   struct Message {  // one incoming message between its announcement and its completion
     State state = State::free;
@@ -92,8 +67,7 @@ class Framer {
     std::span<std::byte> memory;
     std::uint64_t id = 0;
   };
-  static std::uint32_t sum_of(const Entry& entry, std::span<const std::byte> bytes);
-  void append(int peer, Entry entry, std::span<const std::byte> bytes);
+  void append(int peer, const FrameEntry& entry, std::span<const std::byte> bytes);
   std::uint64_t new_message(int peer, std::size_t bytes);
   void free_message(std::uint64_t cookie);
   void accept_in_order(int peer, Receiver& receiver);
@@ -102,9 +76,9 @@ class Framer {
   std::uint32_t session_tag_;
   std::size_t inline_bytes_;
   bool checksums_;
-  std::vector<std::vector<std::byte>> outgoing_;  // per peer: header space and entries
-  std::vector<int> dirty_;                        // peers with something to flush
-  std::vector<Message> messages_;                 // by cookie
+  std::vector<FrameWriter> outgoing_;  // per peer
+  std::vector<int> dirty_;             // peers with something to flush
+  std::vector<Message> messages_;      // by cookie
   std::vector<std::uint64_t> free_;
   std::vector<std::deque<std::uint64_t>> announced_;  // per peer: cookies in order
   std::span<const std::byte> fresh_;                  // bytes of the message being announced by `take`

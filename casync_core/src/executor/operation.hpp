@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "casync/error.hpp"
 #include "casync/plan.hpp"
 #include "engine/event.hpp"
 
@@ -46,6 +47,7 @@ struct Operation {
   bool nonfinite = false;                      ///< the result, or part of what this rank computed for it
   std::vector<std::uint32_t> nonfinite_ranks;  ///< whose contribution was not finite, as far as this rank saw
   std::string text;                            ///< why it failed
+  std::unique_ptr<ErrorFacts> facts;           ///< and what that is about, its ranks as members; null: nothing failed
   std::vector<std::byte> result;               ///< allgather, alltoall
   std::vector<std::int64_t> result_rows;       ///< per member: the rows of the result that it gave; join: the last one
   std::atomic<bool> done{false};

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "casync/error.hpp"
+#include "common/clock.hpp"
 
 namespace casync {
 namespace {
@@ -47,11 +48,12 @@ std::string upper(std::string_view text) {
 
 }  // namespace
 
-Trace::Trace(const std::string& path, const Engine& engine, int rank, bool mark_cycles)
+Trace::Trace(const std::string& path, const Engine& engine, const Memory& memory, int rank, bool mark_cycles)
     : engine_(engine),
+      memory_(memory),
       rank_(rank),
       mark_cycles_(mark_cycles),
-      start_(now()),
+      start_(steady_now()),
       file_(path, std::ios::binary | std::ios::trunc) {
   using std::chrono::duration_cast;
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
@@ -65,15 +67,10 @@ Trace::Trace(const std::string& path, const Engine& engine, int rank, bool mark_
 
 Trace::~Trace() { write(); }
 
-Nanoseconds Trace::now() const {
-  const auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-}
-
 void Trace::on_event(const Event& event, Nanoseconds /*now*/) {
   switch (event.kind) {
     case EventKind::submit:
-      submitted_[event.value] = now();
+      submitted_[event.value] = steady_now();
       break;
     case EventKind::ran:
     case EventKind::sent:
@@ -110,9 +107,9 @@ void Trace::on_action(const Action& action) {
 void Trace::on_decide(Nanoseconds /*now*/) {
   if (mark_cycles_) {
     put(detail::concat(R"({"name":"CYCLE_START","ph":"i","s":"p","pid":)", rank_, R"(,"tid":0,"ts":)",
-                       microseconds(now() - start_), "}"));
+                       microseconds(steady_now() - start_), "}"));
   }
-  if (waiting_.size() > kBufferBytes || (!waiting_.empty() && now() - written_ > kWriteInterval)) write();
+  if (waiting_.size() > kBufferBytes || (!waiting_.empty() && steady_now() - written_ > kWriteInterval)) write();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -127,7 +124,7 @@ void Trace::begin(const Action& action) {
     phase("NEGOTIATE_" + kind, thread_of(operation->definition->name), submitted->second, "");
     submitted_.erase(submitted);
   }
-  runs_[action.id] = {operation, now(), 0};
+  runs_[action.id] = {operation, steady_now(), 0};
 }
 
 void Trace::finish(const Action& action) {
@@ -141,11 +138,12 @@ void Trace::finish(const Action& action) {
     work = works_.erase(work);
   }
   const Signature& signature = run.operation->definition->signature;
-  const auto bytes = static_cast<std::uint64_t>(signature.shape.numel()) * size_of(signature.dtype);
-  std::string arguments = detail::concat("\"raw_bytes\":", bytes, ",\"wire_bytes\":", run.sent_bytes);
+  std::string arguments =
+      detail::concat("\"raw_bytes\":", raw_bytes_of(*run.operation), ",\"wire_bytes\":", run.sent_bytes,
+                     ",\"codec\":", quoted(engine_.shape(action.id).codec->info().spec));
   if (const GradientPlan* plan = engine_.plan_of(engine_.registration_of(action.id));
       plan != nullptr && signature.kind == OpKind::allreduce) {
-    arguments += detail::concat(",\"codec\":", quoted(plan->codec), ",\"topology\":", quoted(name_of(plan->topology)));
+    arguments += detail::concat(",\"topology\":", quoted(name_of(plan->topology)));
   }
   if (action.status != Status::ok) arguments += detail::concat(",\"error\":", quoted(text_of(action.bytes)));
   phase(upper(name_of(signature.kind)), thread_of(run.operation->definition->name), run.begun, arguments);
@@ -163,24 +161,37 @@ void Trace::start(const Action& action, Lane lane) {
     name_thread(thread_of(lane, index), detail::concat(kLaneNames[lane], ' ', index));
   }
   lanes[index] = true;
+  std::string arguments;
   std::string name = detail::concat(name_of(task.primitive), ' ', run->second.operation->definition->name);
   if (engine_.shape(action.id).workflow.partitions.size() > 1) name += detail::concat('[', task.partition, ']');
   if (lane == send) {
-    run->second.sent_bytes += action.value;
+    const MessageBytes bytes = bytes_of_message(engine_.shape(action.id), memory_, action.id, task);
+    run->second.sent_bytes += bytes.wire;
+    arguments = message_of(action.id, bytes);
     name += detail::concat(" to rank ", task.peer);
   } else if (lane == receive) {
     name += detail::concat(" from rank ", task.peer);
   }
-  works_[{action.id, action.task}] = {lane, index, now(), std::move(name)};
+  works_[{action.id, action.task}] = {lane, index, steady_now(), std::move(name), std::move(arguments)};
 }
 
 void Trace::end(TaskName task) {
   const auto at = works_.find(task);
   if (at == works_.end()) return;
-  const Work work = std::move(at->second);
+  Work work = std::move(at->second);
   works_.erase(at);
   busy_[work.lane][work.index] = false;
-  phase(work.name, thread_of(work.lane, work.index), work.begun, "");
+  if (work.lane == receive) {
+    const Template& shape = engine_.shape(task.first);
+    work.arguments =
+        message_of(task.first, bytes_of_message(shape, memory_, task.first, shape.workflow.tasks[task.second]));
+  }
+  phase(work.name, thread_of(work.lane, work.index), work.begun, work.arguments);
+}
+
+std::string Trace::message_of(std::uint32_t instance, MessageBytes bytes) const {
+  return detail::concat("\"codec\":", quoted(engine_.shape(instance).codec->info().spec), ",\"raw_bytes\":", bytes.raw,
+                        ",\"wire_bytes\":", bytes.wire);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -205,7 +216,7 @@ void Trace::name_thread(std::uint32_t thread, const std::string& name) {
 
 void Trace::phase(const std::string& name, std::uint32_t thread, Nanoseconds from, const std::string& arguments) {
   put(detail::concat(R"({"name":)", quoted(name), R"(,"ph":"X","pid":)", rank_, R"(,"tid":)", thread, R"(,"ts":)",
-                     microseconds(from - start_), R"(,"dur":)", microseconds(now() - from),
+                     microseconds(from - start_), R"(,"dur":)", microseconds(steady_now() - from),
                      arguments.empty() ? "" : ",\"args\":{", arguments, arguments.empty() ? "}" : "}}"));
 }
 
@@ -216,7 +227,7 @@ void Trace::put(const std::string& event) {
 
 /// The bracket that closes the array is written over by the next events.
 void Trace::write() {
-  written_ = now();
+  written_ = steady_now();
   if (waiting_.empty()) return;
   file_.seekp(end_);
   end_ += static_cast<std::streamoff>(waiting_.size());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
-#include "executor/operation.hpp"
+#include "executor/sizes.hpp"
 
 namespace casync {
 
@@ -17,12 +17,13 @@ namespace casync {
 ///
 /// The process is the rank. Each tensor is a thread with the phases that Horovod's timeline has, NEGOTIATE_<OP> from
 /// its submit until every rank agrees to begin, then <OP> with raw and wire bytes; below them are lanes of what is at
-/// work at once: compute (encode, decode, merge, from when the task is ready), send and receive. The file is valid JSON
-/// whenever it is read. Used by the thread that drives the Engine.
+/// work at once: compute (encode, decode, merge, from when the task is ready), send and receive, these two with the
+/// codec and the raw and wire bytes of each message. The file is valid JSON whenever it is read. Used by the thread
+/// that drives the Engine.
 class Trace final : public Observer {
  public:
   /// Opens `path`; throws InvalidArgument if it cannot be written. `mark_cycles`: a CYCLE_START for every turn.
-  Trace(const std::string& path, const Engine& engine, int rank, bool mark_cycles);
+  Trace(const std::string& path, const Engine& engine, const Memory& memory, int rank, bool mark_cycles);
   ~Trace() override;
 
   void on_event(const Event& event, Nanoseconds now) override;
@@ -42,14 +43,15 @@ class Trace final : public Observer {
     std::size_t index = 0;  ///< of the lane, among those of its kind
     Nanoseconds begun = 0;
     std::string name;
+    std::string arguments;
   };
   using TaskName = std::pair<std::uint32_t, std::uint32_t>;  // instance, task
 
-  Nanoseconds now() const;
   void begin(const Action& action);
   void finish(const Action& action);
   void start(const Action& action, Lane lane);
   void end(TaskName task);
+  std::string message_of(std::uint32_t instance, MessageBytes bytes) const;
   std::uint32_t thread_of(const std::string& tensor);
   std::uint32_t thread_of(Lane lane, std::size_t index) const;
   void name_thread(std::uint32_t thread, const std::string& name);
@@ -58,6 +60,7 @@ class Trace final : public Observer {
   void write();
 
   const Engine& engine_;
+  const Memory& memory_;
   int rank_;
   bool mark_cycles_;
   Nanoseconds start_;

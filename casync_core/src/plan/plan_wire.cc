@@ -1,9 +1,18 @@
 #include "plan/plan_wire.hpp"
 
+#include <array>
+#include <cmath>
 #include <limits>
 
 namespace casync {
 namespace {
+
+constexpr std::array kNumbers{&GradientPlan::predicted_s,
+                              &GradientPlan::uncompressed_s,
+                              &GradientPlan::measured_inter_s_per_byte,
+                              &GradientPlan::measured_intra_s_per_byte,
+                              &GradientPlan::measured_encode_s_per_byte,
+                              &GradientPlan::measured_decode_s_per_byte};
 
 /// An enum is on the wire as its one byte; `last` is the highest number that has a name.
 template <typename Enum>
@@ -37,6 +46,8 @@ void put(std::vector<std::byte>& out, const GradientPlan& plan) {
   writer.put(plan.epoch);
   writer.put_text(plan.reason);
   writer.put(plan.until);
+  for (const auto number : kNumbers) writer.put(plan.*number);
+  writer.put(plan.payload_bytes);
 }
 
 GradientPlan get_plan(ByteReader& reader) {
@@ -50,6 +61,11 @@ GradientPlan get_plan(ByteReader& reader) {
   plan.epoch = reader.get<std::uint32_t>();
   plan.reason = reader.get_text();
   plan.until = reader.get<std::uint32_t>();
+  for (const auto number : kNumbers) {
+    plan.*number = reader.get<double>();
+    if (!std::isfinite(plan.*number) || plan.*number < 0) throw CorruptPayload("a plan with a time that cannot be");
+  }
+  plan.payload_bytes = reader.get<std::uint64_t>();
   return plan;
 }
 

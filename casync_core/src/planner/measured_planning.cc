@@ -42,6 +42,18 @@ bool same_codec(std::string_view asked, std::string_view planned) {
   }
 }
 
+LogRecord record_of(const std::string& name, const GradientPlan& plan, std::string text) {
+  return {LogLevel::info,
+          std::move(text),
+          {{"event", "plan"},
+           {"tensor", name},
+           {"codec", plan.codec},
+           {"topology", std::string(name_of(plan.topology))},
+           {"partitions", std::int64_t{plan.partitions}},
+           {"first_owner", std::int64_t{plan.first_owner}},
+           {"epoch", std::int64_t{plan.epoch}}}};
+}
+
 const GradientPlan* find_fixed(const MeasuredPlanning::Options& options, const std::string& name,
                                const Signature& signature) {
   const auto at = options.fixed.find(name);
@@ -66,8 +78,7 @@ void check_topology(const MeasuredPlanning::Options& options, const GradientPlan
 
 }  // namespace
 
-MeasuredPlanning::MeasuredPlanning(Options options, std::function<void(const std::string&)> report)
-    : options_(std::move(options)), report_(std::move(report)) {}
+MeasuredPlanning::MeasuredPlanning(Options options, Log log) : options_(std::move(options)), log_(std::move(log)) {}
 
 const GradientPlan* MeasuredPlanning::fixed_for(const std::string& name, const Signature& signature) const {
   return find_fixed(options_, name, signature);
@@ -94,7 +105,8 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
     as_fixed.topology = name_of(fixed->topology);
     plan_gradient({name, as_fixed, options.host_of, priors, options.planner, {}});
   } catch (const InvalidArgument& error) {
-    throw InvalidArgument(detail::concat("the plan given for tensor ", name, " does not fit it: ", error.what()));
+    throw InvalidArgument(detail::concat("the plan given for tensor ", name, " does not fit it: ", error.what()),
+                          {.kind = ErrorKind::unfit_plan, .tensor = name, .op = signature.kind});
   }
 }
 
@@ -134,8 +146,18 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
     }
   }
   load_ = decision.load;
-  if (decision.plan.epoch == kMeasuredEpoch) decision.plan.reason = "measured, " + decision.plan.reason;
+  if (decision.plan.epoch == kMeasuredEpoch) note_measured(decision.plan);
   return decision;
+}
+
+void MeasuredPlanning::note_measured(GradientPlan& plan) const {
+  plan.reason = "measured, " + plan.reason;
+  plan.measured_inter_s_per_byte = measured_.inter.value_or(0);
+  plan.measured_intra_s_per_byte = measured_.intra.value_or(0);
+  if (const auto at = measured_.codecs.find(plan.codec); at != measured_.codecs.end()) {
+    plan.measured_encode_s_per_byte = at->second.encode_s_per_byte;
+    plan.measured_decode_s_per_byte = at->second.decode_s_per_byte;
+  }
 }
 
 GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& signature, std::uint32_t sequence) {
@@ -143,8 +165,9 @@ GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& si
   if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr && !is_over(*fixed, sequence)) {
     if (make_codec(fixed->codec)->applies(signature.shape, sequence)) {
       if (options_.explain) {
-        report_(detail::concat(name, ": ", fixed->codec, ", K=", fixed->partitions, ", ", name_of(fixed->topology),
-                               ", as given"));
+        log_(record_of(name, *fixed,
+                       detail::concat(name, ": ", fixed->codec, ", K=", fixed->partitions, ", ",
+                                      name_of(fixed->topology), ", as given")));
       }
       return *fixed;
     }
@@ -158,8 +181,17 @@ GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& si
     return plan;
   }
   const Decision decision = decide(name, asked, sequence);
-  if (options_.explain) report_(explain(name, asked, decision));
+  tell(name, asked, decision);
   return decision.plan;
+}
+
+void MeasuredPlanning::tell(const std::string& name, const Signature& signature, const Decision& decision) const {
+  if (!options_.explain) return;
+  LogRecord record = record_of(name, decision.plan, explain(name, signature, decision));
+  record.fields["predicted_s"] = decision.plan.predicted_s;
+  record.fields["uncompressed_s"] = decision.plan.uncompressed_s;
+  record.fields["payload_bytes"] = static_cast<std::int64_t>(decision.plan.payload_bytes);
+  log_(record);
 }
 
 void MeasuredPlanning::fix(const std::map<std::string, GradientPlan, std::less<>>& plans) {
@@ -171,10 +203,16 @@ void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte>
   if (epoch_ == kMeasuredEpoch || told_by_.size() < options_.host_of.size()) return;
   std::vector<MeasuredCosts> ranks;
   for (auto& [rank, told] : told_by_) ranks.push_back(std::move(told));
-  costs_ = reduce(ranks, costs_);
+  measured_ = reduce(ranks);
+  costs_ = measured_over(measured_, costs_);
   epoch_ = kMeasuredEpoch;
   load_ = lasting_;
-  if (options_.explain) report_("measured: " + describe(costs_));
+  if (!options_.explain) return;
+  log_({LogLevel::info,
+        "measured: " + describe(costs_),
+        {{"event", "costs"},
+         {"inter_s_per_byte", costs_.inter.seconds_per_byte},
+         {"intra_s_per_byte", costs_.intra.seconds_per_byte}}});
 }
 
 std::optional<GradientPlan> MeasuredPlanning::re_plan(const std::string& name, const Signature& signature,
@@ -187,7 +225,7 @@ std::optional<GradientPlan> MeasuredPlanning::re_plan(const std::string& name, c
   }
   if (epoch_ < kMeasuredEpoch || current.epoch >= kMeasuredEpoch) return std::nullopt;
   const Decision decision = decide(name, signature, sequence);
-  if (options_.explain) report_(explain(name, signature, decision));
+  tell(name, signature, decision);
   return decision.plan;
 }
 

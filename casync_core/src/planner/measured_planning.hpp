@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "casync/log.hpp"
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
 #include "planner/measurements.hpp"
@@ -27,10 +28,11 @@ class MeasuredPlanning final : public Planning {
     PlannerOptions planner;
     std::map<std::string, GradientPlan, std::less<>> fixed;
     std::uint32_t warm_up = 3;  ///< runs of a gradient on plans from priors
-    bool explain = false;       ///< report each decision with its predicted times
+    bool explain = false;       ///< log each decision with its predicted times
   };
 
-  MeasuredPlanning(Options options, std::function<void(const std::string&)> report);
+  /// `log` hears of every plan, and of the costs, if `explain` is set.
+  MeasuredPlanning(Options options, Log log);
 
   std::vector<std::string> define(const std::string& name, const Signature& signature) override;
   bool measuring() const override { return !timed_.empty() && !told_; }
@@ -50,17 +52,20 @@ class MeasuredPlanning final : public Planning {
   static void check(const Options& options, const std::string& name, const Signature& signature);
 
  private:
+  void tell(const std::string& name, const Signature& signature, const Decision& decision) const;
   const GradientPlan* fixed_for(const std::string& name, const Signature& signature) const;
+  void note_measured(GradientPlan& plan) const;
   Decision decide(const std::string& name, const Signature& signature, std::uint32_t sequence);
 
   Options options_;
-  std::function<void(const std::string&)> report_;
+  Log log_;
   // Every rank.
   std::set<std::string> timed_;  // codecs
   Measurements measurements_;
   bool told_ = false;
   // Root.
   CostTable costs_;
+  MeasuredCosts measured_;  // what of them was
   std::uint32_t epoch_ = 0;
   OwnerLoad load_;
   OwnerLoad lasting_;  // the part of load_ that a re-plan leaves as it is

@@ -79,25 +79,29 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
   return costs;
 }
 
-CostTable reduce(std::span<const MeasuredCosts> ranks, const CostTable& prior) {
-  CostTable table = prior;
-  std::optional<double> inter;
-  std::optional<double> intra;
+MeasuredCosts reduce(std::span<const MeasuredCosts> ranks) {
+  MeasuredCosts reduced;
   std::map<std::string, std::vector<CodecCost>> codecs;
   for (const MeasuredCosts& rank : ranks) {
-    inter = std::max(inter, rank.inter);  // nothing is less than any number
-    intra = std::max(intra, rank.intra);
+    reduced.inter = std::max(reduced.inter, rank.inter);  // nothing is less than any number
+    reduced.intra = std::max(reduced.intra, rank.intra);
     for (const auto& [codec, cost] : rank.codecs) codecs[codec].push_back(cost);
   }
-  table.inter.seconds_per_byte = inter.value_or(prior.inter.seconds_per_byte);
-  table.intra.seconds_per_byte = intra.value_or(prior.intra.seconds_per_byte);
   for (const auto& [codec, costs] : codecs) {
     for (const Field field : kFields) {
       std::vector<double> values;
       for (const CodecCost& cost : costs) values.push_back(cost.*field);
-      table.codecs[codec].*field = median(std::move(values));
+      reduced.codecs[codec].*field = median(std::move(values));
     }
   }
+  return reduced;
+}
+
+CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
+  CostTable table = prior;
+  table.inter.seconds_per_byte = measured.inter.value_or(prior.inter.seconds_per_byte);
+  table.intra.seconds_per_byte = measured.intra.value_or(prior.intra.seconds_per_byte);
+  for (const auto& [codec, cost] : measured.codecs) table.codecs[codec] = cost;
   return table;
 }
 

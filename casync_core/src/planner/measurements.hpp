@@ -26,8 +26,10 @@ void put(std::vector<std::byte>& out, const MeasuredCosts& costs);
 MeasuredCosts get_measured_costs(std::span<const std::byte> bytes);
 
 /// The costs of a job from those of its ranks: of each link the slowest rank's, because every route passes it; of each
-/// codec the median. What no rank measured stays as in `prior`.
-CostTable reduce(std::span<const MeasuredCosts> ranks, const CostTable& prior);
+/// codec the median.
+MeasuredCosts reduce(std::span<const MeasuredCosts> ranks);
+/// `prior`, but for what was measured.
+CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior);
 
 /// The measurements of one rank. Keeps at most kMost of a kind.
 class Measurements {

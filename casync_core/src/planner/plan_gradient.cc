@@ -112,6 +112,7 @@ Decision plan_broadcast(const Gradient& gradient) {
   Decision decision;
   decision.alternatives = {{"none", Topology::direct, best.partitions, best.seconds}};
   decision.plan.partitions = best.partitions;
+  decision.plan.payload_bytes = static_cast<std::uint64_t>(gradient.raw);
   decision.plan.reason = detail::concat("broadcast along a chain: ", in_ms(best.seconds), ", ",
                                         describe_partitions(best.partitions, gradient.raw));
   return decision;
@@ -201,6 +202,7 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
       deal(chosen.topology, request.host_of, chosen.partitions, payload / chosen.partitions, request.load);
   decision.plan.first_owner = balance.first_owner;
   decision.load = std::move(balance.load);
+  decision.plan.payload_bytes = static_cast<std::uint64_t>(payload);
   decision.plan.reason = describe(rule, decision, gradient.raw);
   return decision;
 }
@@ -255,6 +257,8 @@ Decision plan_gradient(const PlanRequest& request) {
   if (!reduces(signature.kind)) decision.original_s = chosen.seconds;
   if (decision.load.bytes.empty()) decision.load = request.load;
   decision.plan.epoch = request.options.epoch;
+  decision.plan.predicted_s = decision.seconds;
+  decision.plan.uncompressed_s = decision.original_s;
   return decision;
 }
 

@@ -13,6 +13,7 @@
 #include "common/hash.hpp"
 #include "coordinator/make_policy.hpp"
 #include "engine/event_log.hpp"
+#include "executor/frame.hpp"
 #include "executor/real/real_executor.hpp"
 #include "executor/trace.hpp"
 #include "planner/measured_planning.hpp"
@@ -20,13 +21,14 @@
 #include "session/names.hpp"
 #include "session/nonfinite_log.hpp"
 #include "session/stand_ins.hpp"
+#include "session/steps.hpp"
 #include "transport/local/local_transport.hpp"
 
 namespace casync {
 namespace {
 
 /// A handle: the session's number in 16 bits, how often its slot was used before in 24, the slot in 24.
-constexpr unsigned kSlotBits = 24;
+constexpr unsigned kSlotBits = kHandleBits / 2;
 constexpr std::uint32_t kSlotMask = (1U << kSlotBits) - 1;
 /// How often slots were used by sessions of this process that are over: their handles are none of a later one's.
 std::atomic<std::uint32_t> used_before{0};
@@ -35,20 +37,20 @@ constexpr Nanoseconds from_seconds(double seconds) {
   return static_cast<Nanoseconds>(std::min(seconds * 1e9, static_cast<double>(kLongestTime)));
 }
 
-[[noreturn]] void throw_failure(Status status, const std::string& text) {
+[[noreturn]] void throw_failure(Status status, const std::string& text, ErrorFacts facts) {
   switch (status) {
     case Status::mismatch:
-      throw Mismatch(text);
+      throw Mismatch(text, std::move(facts));
     case Status::timeout:
-      throw Timeout(text);
+      throw Timeout(text, std::move(facts));
     case Status::aborted:
-      throw Aborted(text);
+      throw Aborted(text, std::move(facts));
     case Status::peer_failure:
-      throw PeerFailure(text);
+      throw PeerFailure(text, std::move(facts));
     case Status::invalid:
-      throw InvalidArgument(text);
+      throw InvalidArgument(text, std::move(facts));
     case Status::corrupt:
-      throw CorruptPayload(text);
+      throw CorruptPayload(text, std::move(facts));
     case Status::ok:
       break;
   }
@@ -67,13 +69,17 @@ struct Session::Impl {
     std::uint32_t generation = used_before;
   };
 
-  Impl(std::shared_ptr<Transport> given, SessionOptions wanted, std::function<void(const std::string&)> log)
-      : options(std::move(wanted)), transport(std::move(given)), report(std::move(log)) {
+  Impl(std::shared_ptr<Transport> given, SessionOptions wanted, Log to)
+      : options(std::move(wanted)), transport(std::move(given)), log(std::move(to)) {
     if (transport == nullptr) transport = transport::connect_solo();
     if (options.host_of.empty()) options.host_of.assign(static_cast<std::size_t>(transport->size()), 0);
+    while (options.world.size() < options.host_of.size()) {
+      options.world.push_back(static_cast<std::uint32_t>(options.world.size()));
+    }
     EngineOptions engine;
     engine.member = static_cast<std::uint32_t>(transport->rank());
     engine.host_of = options.host_of;
+    engine.inline_bytes = std::min(engine.inline_bytes, FrameWriter::room(transport->head_bytes()));
     engine.pool_bytes = options.pool_bytes;
     engine.heartbeat.timeout = from_seconds(options.peer_timeout_s);
     engine.ledger.stall_warning = from_seconds(options.stall_warning_s);
@@ -82,14 +88,14 @@ struct Session::Impl {
     planning.planner.min_numel = options.min_numel;
     planning.planner.partition_bytes = static_cast<double>(options.partition_bytes);
     planning.fixed.insert(options.fixed_plans.begin(), options.fixed_plans.end());
-    planning.explain = options.explain;
+    planning.explain = options.log_level <= LogLevel::info;
     RealExecutor::Options real;
     real.worker_threads = options.worker_threads;
+    real.around_turn = options.around_turn;
     real.driver.session_tag = options.session_tag;
-    real.driver.inline_bytes = engine.inline_bytes;
     auto policy = make_policy(options.coordinator, static_cast<std::uint16_t>(transport->rank()),
                               static_cast<std::uint16_t>(transport->size()));
-    auto measured = std::make_unique<MeasuredPlanning>(planning, report);
+    auto measured = std::make_unique<MeasuredPlanning>(planning, log);
     planner = measured.get();
     std::unique_ptr<Planning> plans = std::move(measured);
     if (!options.event_log.empty()) {
@@ -100,7 +106,7 @@ struct Session::Impl {
     executor = std::make_unique<RealExecutor>(
         std::make_unique<Engine>(std::move(engine), std::move(policy), std::move(plans)), transport, real,
         Driver::Callbacks{.finished = [this](Operation& operation) { finished(operation); },
-                          .report = report,
+                          .report = [this](const Stall& stall) { report(stall); },
                           .stand_in = [this](const Request& absent) { stand_in(absent); }});
   }
 
@@ -126,17 +132,69 @@ struct Session::Impl {
     if (Operation* const join = stand_ins.take_join()) join->done.store(true, std::memory_order_release);
   }
 
+  void report(const Stall& stall) const {
+    if (options.log_level > LogLevel::warning) return;
+    log({LogLevel::warning,
+         stall.text,
+         {{"event", "stall"},
+          {"tensor", stall.name},
+          {"op", std::string(name_of(stall.kind))},
+          {"ranks", numbers_of(stall.missing)}}});
+  }
+
+  /// With the mutex. Nothing if the operation's result is finite, or if enough was said.
+  std::optional<LogRecord> nonfinite_record(const Operation& operation) {
+    auto text = nonfinite_log.text_of(operation);
+    if (!text || options.log_level > LogLevel::warning) return std::nullopt;
+    return LogRecord{LogLevel::warning,
+                     std::move(*text),
+                     {{"event", "nonfinite"},
+                      {"tensor", operation.definition->name},
+                      {"op", std::string(name_of(operation.definition->signature.kind))},
+                      {"step", static_cast<std::int64_t>(operation.step)},
+                      {"ranks", numbers_of(operation.nonfinite_ranks)}}};
+  }
+
+  /// Of this rank, in an error that a call of its program raises.
+  ErrorFacts facts_of(const std::string& name) const { return {.tensor = name, .rank = number_of(transport->rank())}; }
+  ErrorFacts facts_of(const Definition& definition) const {
+    ErrorFacts facts = facts_of(definition.name);
+    facts.op = definition.signature.kind;
+    return facts;
+  }
+  std::vector<std::int64_t> numbers_of(const std::vector<std::uint32_t>& ranks) const {
+    std::vector<std::int64_t> numbers;
+    for (const std::uint32_t rank : ranks) numbers.push_back(options.world[rank]);
+    std::ranges::sort(numbers);
+    return numbers;
+  }
+  std::uint32_t number_of(int rank) const { return options.world[static_cast<std::size_t>(rank)]; }
+
+  /// `call()`, whose errors are about `name` of this rank if they do not say more.
+  template <typename Call>
+  auto about(const std::string& name, std::optional<OpKind> op, const Call& call) const {
+    try {
+      return call();
+    } catch (Error& error) {
+      error.facts.rank = number_of(transport->rank());
+      if (error.facts.tensor.empty()) error.facts.tensor = name;
+      if (!error.facts.op) error.facts.op = op;
+      throw;
+    }
+  }
+
   /// What is kept of a gradient is its operation's, as long as there is one. With the mutex.
   void check_kept_is_free(const std::string& name) const {
     if (!names.outstanding(name)) return;
     throw InvalidArgument(detail::concat("tensor ", name,
                                          " is outstanding: what is kept of it cannot be changed before that "
-                                         "operation is done"));
+                                         "operation is done"),
+                          facts_of(name));
   }
 
   Handle handle_of(std::uint32_t slot) const {
     const Handle generation = slots[slot].generation & kSlotMask;
-    return (static_cast<Handle>(options.number) << (2 * kSlotBits)) | (generation << kSlotBits) | slot;
+    return (static_cast<Handle>(options.number) << kHandleBits) | (generation << kSlotBits) | slot;
   }
 
   Slot& slot_of(Handle handle) {
@@ -144,14 +202,15 @@ struct Session::Impl {
     if (index >= slots.size() || !slots[index].operation || handle_of(index) != handle) {
       throw InvalidArgument(
           "this handle is not outstanding: it was synchronised before, or given out by another session, say one that "
-          "was shut down");
+          "was shut down",
+          {.rank = number_of(transport->rank())});
     }
     return slots[index];
   }
 
   SessionOptions options;
   std::shared_ptr<Transport> transport;
-  std::function<void(const std::string&)> report;
+  Log log;
   MeasuredPlanning::Options planning;
   MeasuredPlanning* planner = nullptr;  // the executor's
   std::mutex mutex;
@@ -164,6 +223,7 @@ struct Session::Impl {
   std::deque<Slot> slots;                                  // stable addresses
   std::vector<std::uint32_t> free_slots;
   NonfiniteLog nonfinite_log;
+  Steps steps;
   bool shut_down = false;
   bool has_joined = false;  // and the join was not collected
   StandIns stand_ins;
@@ -172,8 +232,7 @@ struct Session::Impl {
   std::unique_ptr<RealExecutor> executor;
 };
 
-Session::Session(std::shared_ptr<Transport> transport, SessionOptions options,
-                 std::function<void(const std::string&)> log)
+Session::Session(std::shared_ptr<Transport> transport, SessionOptions options, Log log)
     : impl_(std::make_unique<Impl>(std::move(transport), std::move(options), std::move(log))) {}
 
 Session::~Session() { shutdown(); }
@@ -212,12 +271,13 @@ std::uint32_t Session::Impl::define(const std::string& name, const Signature& si
 
 std::uint32_t Session::define(const std::string& name, const Signature& signature, const std::string& site) {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->define(name, signature, site);
+  return impl_->about(name, signature.kind, [&] { return impl_->define(name, signature, site); });
 }
 
 void Session::set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov, float loss_scale) {
   if (!(loss_scale > 0) || !std::isfinite(loss_scale)) {
-    throw InvalidArgument(detail::concat("a loss scale is a positive number, and this one is ", loss_scale));
+    throw InvalidArgument(detail::concat("a loss scale is a positive number, and this one is ", loss_scale),
+                          {.rank = impl_->number_of(rank())});
   }
   const std::lock_guard lock(impl_->mutex);
   impl_->optimizers.at(registration) = {lr, momentum, nesterov, loss_scale};
@@ -226,14 +286,20 @@ void Session::set_optimizer(std::uint32_t registration, float lr, float momentum
 Session::Handle Session::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
                                 bool wake, std::vector<std::int64_t> splits) {
   std::unique_lock lock(impl_->mutex);
-  if (impl_->shut_down) throw Aborted("CaSync has been shut down");
   const Definition& definition = impl_->definitions.at(registration);
-  check_splits(definition, splits, size());
+  if (impl_->shut_down) {
+    ErrorFacts facts = impl_->facts_of(definition);
+    facts.kind = ErrorKind::shut_down;
+    facts.peer = facts.rank;
+    throw Aborted("CaSync has been shut down", std::move(facts));
+  }
+  impl_->about(definition.name, definition.signature.kind, [&] { check_splits(definition, splits, size()); });
   if (impl_->has_joined) {
-    throw InvalidArgument(detail::concat("Requested to ", name_of(definition.signature.kind), " tensor ",
-                                         definition.name,
-                                         " on a rank that has joined: submit it before the join, or "
-                                         "after the join has returned"));
+    throw InvalidArgument(
+        detail::concat("Requested to ", name_of(definition.signature.kind), " tensor ", definition.name,
+                       " on a rank that has joined: submit it before the join, or "
+                       "after the join has returned"),
+        impl_->facts_of(definition));
   }
   const Nanoseconds now = impl_->executor->now();
   const std::uint32_t name = impl_->names_of[registration];
@@ -241,7 +307,8 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
     throw InvalidArgument(
         detail::concat("Requested to ", name_of(definition.signature.kind),
                        " a tensor with the same name as another that is outstanding: ", definition.name,
-                       ". Wait for the first before you submit it again, or give one another name"));
+                       ". Wait for the first before you submit it again, or give one another name"),
+        impl_->facts_of(definition));
   }
   if (impl_->free_slots.empty()) {
     impl_->free_slots.push_back(static_cast<std::uint32_t>(impl_->slots.size()));
@@ -259,6 +326,7 @@ Session::Handle Session::submit(std::uint32_t registration, const void* input, v
   operation.optimizer = impl_->optimizers[registration];
   operation.submitted = now;
   operation.step = impl_->names.take(name, operation);
+  if (reduces(definition.signature.kind)) impl_->steps.submitted(operation.step, now, impl_->executor->waited());
   slot.registration = registration;
   const Handle handle = impl_->handle_of(index);
   if (definition.signature.kind == OpKind::join) impl_->has_joined = true;
@@ -302,24 +370,28 @@ Session::Gathered Session::take_result(Handle handle) {
 bool Session::collect(Handle handle) {
   Status status = Status::ok;
   std::string text;
-  std::optional<std::string> nonfinite;
+  std::unique_ptr<ErrorFacts> facts;
+  std::optional<LogRecord> nonfinite;
   {
     const std::lock_guard lock(impl_->mutex);
     Impl::Slot& slot = impl_->slot_of(handle);
     Operation& operation = *slot.operation;
     if (!operation.done.load(std::memory_order_acquire)) return false;
     impl_->names.release(impl_->names_of[slot.registration], operation);
-    nonfinite = impl_->nonfinite_log.text_of(operation);
+    nonfinite = impl_->nonfinite_record(operation);
     if (operation.definition->signature.kind == OpKind::join) impl_->has_joined = false;
     status = operation.status;
     text = std::move(operation.text);
+    facts = std::move(operation.facts);
     slot.operation.reset();
     ++slot.generation;
     impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & kSlotMask));
   }
-  if (nonfinite) impl_->report(*nonfinite);
-  if (status != Status::ok) throw_failure(status, text);
-  return true;
+  if (nonfinite) impl_->log(*nonfinite);
+  if (status == Status::ok) return true;
+  facts->rank = impl_->number_of(rank());
+  if (facts->peer) facts->peer = impl_->options.world[*facts->peer];
+  throw_failure(status, text, std::move(*facts));
 }
 
 void Session::abort(const std::string& why) { impl_->executor->abort(why); }
@@ -349,6 +421,14 @@ SessionCounters Session::counters() {
     counters.pool_peak = engine.admission().peak();
   });
   return counters;
+}
+
+Metrics Session::metrics() const {
+  Metrics metrics;
+  metrics.waited = impl_->executor->waited();
+  impl_->steps.read(metrics);
+  impl_->executor->tally().read(metrics);
+  return metrics;
 }
 
 std::unique_ptr<GradientPlan> Session::plan(std::uint32_t registration) {
@@ -382,7 +462,9 @@ void Session::fix_plans(const std::vector<std::pair<std::string, GradientPlan>>&
     MeasuredPlanning::Options planning = impl_->planning;
     for (const auto& [name, plan] : by_name) planning.fixed.insert_or_assign(name, plan);
     for (const Definition& known : impl_->definitions) {
-      MeasuredPlanning::check(planning, known.name, known.signature);  // throws before anything is changed
+      // Throws before anything is changed.
+      impl_->about(known.name, known.signature.kind,
+                   [&] { MeasuredPlanning::check(planning, known.name, known.signature); });
     }
     impl_->planning = std::move(planning);
   }
@@ -392,7 +474,7 @@ void Session::fix_plans(const std::vector<std::pair<std::string, GradientPlan>>&
 void Session::start_timeline(const std::string& path, bool mark_cycles) {
   stop_timeline();
   impl_->executor->inspect([&](Driver& driver, const Engine& engine) {
-    impl_->trace = std::make_unique<Trace>(path, engine, rank(), mark_cycles);
+    impl_->trace = std::make_unique<Trace>(path, engine, driver.memory(), rank(), mark_cycles);
     driver.watched_by(*impl_->trace);
   });
 }
@@ -463,7 +545,7 @@ void Session::set_state(const std::string& name, CodecState state) {
     };
     const auto last = std::find_if(impl_->definitions.rbegin(), impl_->definitions.rend(), names_it);
     if (last != impl_->definitions.rend()) {
-      check_state(name, state, last->signature.shape);
+      impl_->about(name, last->signature.kind, [&] { check_state(name, state, last->signature.shape); });
     } else {
       impl_->set_states[name] = {state.codec, state.agreed, 0, state.arrays, {}};
     }

@@ -28,6 +28,7 @@ class Instance {
   void note(std::uint32_t task) { done_[task] = true; }
 
   bool done() const { return remaining_ == 0; }
+  bool done(std::uint32_t task) const { return done_[task]; }
   bool armed(std::uint32_t task) const { return pending_[task] == 0; }
 
   std::uint32_t remaining() const { return remaining_; }

@@ -7,19 +7,17 @@
 #include <chrono>
 #include <limits>
 
+#include "common/clock.hpp"
 #include "coordinator/pause.hpp"
 
 namespace casync {
 namespace {
 
-Nanoseconds steady() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 constexpr Nanoseconds kMillisecond = 1'000'000;
-constexpr Nanoseconds kDrainTime = 1'000 * kMillisecond;  // for what is under way at a shutdown
-constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;  // for its last messages
+constexpr Nanoseconds kDrainTime = 1'000 * kMillisecond;                 // for what is under way at a shutdown
+constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;                 // for its last messages
+constexpr Nanoseconds kFarewellTime = 5'000 * kMillisecond;              // for the others to leave too
+constexpr Nanoseconds kFarewellTimeAfterFailure = 1'000 * kMillisecond;  // one of them may never leave
 constexpr Nanoseconds kForever = std::numeric_limits<Nanoseconds>::max();
 constexpr int kYields = 20;  // polls with a yield between them before the first sleep
 
@@ -30,21 +28,22 @@ RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Trans
     : engine_(std::move(engine)),
       transport_(std::move(transport)),
       workers_(options.worker_threads, [this] { transport_->wake(); }),
-      small_bytes_(options.driver.inline_bytes),
+      small_bytes_(engine_->inline_bytes()),
+      around_turn_(std::move(options.around_turn)),
       on_finished_(std::move(callbacks.finished)),
       driver_(*engine_, *transport_, workers_, options.driver,
               {.finished = [this](Operation& operation) { finish(operation); },
                .report = std::move(callbacks.report),
                .stand_in = std::move(callbacks.stand_in)}),
       intake_(transport_->size() == 1),
-      start_(steady()),
+      start_(steady_now()),
       thread_([this] { background(); }) {
   pthread_setname_np(thread_.native_handle(), "casync-progress");
 }
 
 RealExecutor::~RealExecutor() { shutdown(); }
 
-Nanoseconds RealExecutor::now() const { return steady() - start_; }
+Nanoseconds RealExecutor::now() const { return steady_now() - start_; }
 
 void RealExecutor::push(Item item) {
   const std::lock_guard lock(inbox_mutex_);
@@ -99,7 +98,11 @@ void RealExecutor::advance() {
   if (stop_) return;
   const Nanoseconds time = now();
   const Intake::Advice advice = intake_.submitted(time, large_ == 0);
-  if (advice.turn) turn();
+  if (advice.turn && around_turn_) {
+    around_turn_([this] { turn(); });
+  } else if (advice.turn) {
+    turn();
+  }
   rests_until_ = advice.rest > 0 ? time + advice.rest : 0;
   if (advice.rest > 0) {
     rouse(time + advice.rest);
@@ -161,7 +164,8 @@ Nanoseconds RealExecutor::nap(Nanoseconds time) const {
 bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
   const auto done = [&] { return operation.done.load(std::memory_order_acquire); };
   if (done()) return true;
-  const Nanoseconds deadline = now() + timeout;
+  const Nanoseconds begun = now();
+  const Nanoseconds deadline = begun + timeout;
   waiters_.fetch_add(1);
   ring();  // the background thread leaves its bed to this one
   {
@@ -186,8 +190,10 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
       }
     }
   }
+  const Nanoseconds ended = now();
+  waited_.fetch_add(ended - begun, std::memory_order_relaxed);
   // Most often the caller waits for the next operation at once.
-  hand_back(now() + Intake::kRest);
+  hand_back(ended + Intake::kRest);
   return done();
 }
 
@@ -251,6 +257,7 @@ void RealExecutor::shutdown() {
   while (engine_->under_way() && now() < deadline) {
     if (!turn()) transport_->wait(nap(now()));
   }
+  const bool failed = engine_->failed();
   driver_.shutdown();
   turn();
   // A job may still write the user's memory, and wakes the transport when it ends: neither outlives this call. Its
@@ -258,7 +265,7 @@ void RealExecutor::shutdown() {
   workers_.stop();
   turn();
   transport_->flush(kFlushTime);
-  transport_->close();
+  transport_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
 }
 
 }  // namespace casync

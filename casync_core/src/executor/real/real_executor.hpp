@@ -30,6 +30,7 @@ class RealExecutor {
   struct Options {
     Driver::Options driver;
     int worker_threads = 1;
+    std::function<void(const std::function<void()>&)> around_turn;  ///< as in SessionOptions
   };
 
   /// The callbacks come with the progress role; `finished` stores `done` of the operation, in the end.
@@ -54,6 +55,11 @@ class RealExecutor {
 
   /// Calls `read` while no thread makes progress: a consistent look at the Driver and the Engine.
   void inspect(const std::function<void(Driver&, const Engine&)>& read);
+
+  /// The counters. Any thread; waits for nobody.
+  const Tally& tally() const { return driver_.tally(); }
+  /// How long threads have been in `wait`, all together. Any thread.
+  Nanoseconds waited() const { return waited_.load(std::memory_order_relaxed); }
 
   /// Since the executor was made. Any thread.
   Nanoseconds now() const;
@@ -83,6 +89,7 @@ class RealExecutor {
   std::shared_ptr<Transport> transport_;
   WorkerPool workers_;
   std::size_t small_bytes_;
+  std::function<void(const std::function<void()>&)> around_turn_;
   std::function<void(Operation&)> on_finished_;
   Driver driver_;
   WorkerPool::Finished finished_;  // scratch
@@ -99,6 +106,7 @@ class RealExecutor {
   std::atomic<Nanoseconds> rests_until_{0};   // the background thread, because another one makes progress
   std::atomic<int> large_{0};                 // outstanding operations that are not small
   std::atomic<int> waiters_{0};
+  std::atomic<Nanoseconds> waited_{0};
   std::atomic<bool> stop_{false};
   std::mutex parking_mutex_;
   bool roused_ = false;              // with the mutex

@@ -51,13 +51,10 @@ void WorkerPool::work() {
     auto batch = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    Finished done;
-    for (auto& job : batch) {
-      std::string error = job->run();
-      done.emplace_back(std::move(job), std::move(error));
-    }
+    std::vector<std::string> errors;
+    run_all(batch, errors);
     lock.lock();
-    for (auto& entry : done) finished_.push_back(std::move(entry));
+    for (std::size_t i = 0; i < batch.size(); ++i) finished_.emplace_back(std::move(batch[i]), std::move(errors[i]));
     lock.unlock();
     wake_();
     lock.lock();

@@ -69,7 +69,7 @@ class VirtualNetwork::Port final : public Transport {
   bool wakes() const override { return true; }
   const TransportCounters& counters() const override { return counters_; }
   void flush(Nanoseconds) override {}
-  void close() override { network_.close(rank_); }
+  void close(Nanoseconds /*patience*/) override { network_.close(rank_); }
 
   void deliver(Mail mail) {
     mail_.push_back(std::move(mail));

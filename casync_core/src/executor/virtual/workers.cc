@@ -32,13 +32,13 @@ void VirtualWorkers::run(std::vector<std::unique_ptr<Job>> jobs) {
 }
 
 void VirtualWorkers::compute(Batch& batch) const {
+  if (options_.computes) {
+    run_all(batch.jobs, batch.errors);
+    return;
+  }
   for (auto& job : batch.jobs) {
-    if (options_.computes) {
-      batch.errors.push_back(job->run());
-    } else {
-      job->segment.payload_bytes = job->segment.payload.size();
-      batch.errors.emplace_back();
-    }
+    job->segment.payload_bytes = job->segment.payload.size();
+    batch.errors.emplace_back();
   }
 }
 

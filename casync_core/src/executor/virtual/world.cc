@@ -9,6 +9,7 @@
 #include "casync/error.hpp"
 #include "common/hash.hpp"
 #include "coordinator/make_policy.hpp"
+#include "executor/frame.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {
@@ -96,7 +97,6 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
   }
   if (options_.sizes_only) nothing_.reset(new std::byte[largest]);
   Driver::Options driver = options_.driver;
-  driver.inline_bytes = options_.engine.inline_bytes;
   driver.contents = !options_.sizes_only;
   if (options_.sizes_only) driver.run_inline_bytes = 0;
   VirtualWorkers::Options workers = options_.workers;
@@ -116,7 +116,7 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
     ranks_.push_back(std::make_unique<Rank>(
         std::move(engine), network_.transport(r), agenda_, workers, driver,
         Driver::Callbacks{.finished = [this, r](Operation& operation) { ended(r, operation); },
-                          .report = [this](const std::string& text) { outcome_.reports.push_back(text); },
+                          .report = [this](const Stall& stall) { outcome_.reports.push_back(stall.text); },
                           .stand_in = [this, r](const Request& wanted) { stand_in(r, wanted); }},
         [this, r] { news(r); }));
     ranks_.back()->operations.resize(script_.tensors.size());
@@ -131,6 +131,7 @@ EngineOptions VirtualWorld::engine_options(int rank) const {
   EngineOptions options = options_.engine;
   options.member = static_cast<std::uint32_t>(rank);
   options.host_of = options_.network.host_of;
+  options.inline_bytes = std::min(options.inline_bytes, FrameWriter::room(options_.network.head_bytes));
   return options;
 }
 

@@ -49,8 +49,8 @@ struct VirtualOptions {
   std::uint64_t seed = 1;
   NetworkOptions network;
   VirtualWorkers::Options workers;
-  EngineOptions engine;         ///< member and host_of are filled in
-  Driver::Options driver;       ///< inline_bytes is the engine's
+  EngineOptions engine;  ///< member and host_of are filled in
+  Driver::Options driver;
   Nanoseconds notice = 0;       ///< a rank's progress role notices news after up to this
   Nanoseconds per_message = 0;  ///< and is busy this long per turn that had any
   bool ticks = true;            ///< turns without news, as the real executor has them; liveness and stalls need them

@@ -85,7 +85,7 @@ class LocalTransport final : public Transport {
  public:
   LocalTransport(std::shared_ptr<State> state, int rank)
       : state_(std::move(state)), rank_(rank), bell_(state_->seat(rank).bell) {}
-  ~LocalTransport() override { close(); }
+  ~LocalTransport() override { close(0); }
 
   int rank() const override { return rank_; }
   int size() const override { return state_->size; }
@@ -94,7 +94,7 @@ class LocalTransport final : public Transport {
   const TransportCounters& counters() const override { return counters_; }
   void wait(Nanoseconds timeout) override { bell_.wait(timeout); }
   void wake() override { ring(state_->seat(rank_).bell); }
-  void close() override { state_->remove(rank_, Presence::closed); }
+  void close(Nanoseconds /*patience*/) override { state_->remove(rank_, Presence::closed); }
 
   void send_head(int peer, std::vector<std::byte>&& head) override {
     const std::size_t bytes = head.size();

@@ -19,8 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Nanoseconds kMicrosecond = 1'000;
-constexpr auto kFarewellTime = std::chrono::seconds(5);
-constexpr auto kFarewellTimeAfterFailure = std::chrono::seconds(1);
+constexpr Nanoseconds kFarewellTime = 5'000'000'000;
+constexpr Nanoseconds kFarewellTimeAfterFailure = 1'000'000'000;
 /// A poll ends after this many rounds even if heads keep coming.
 constexpr int kRoundsPerPoll = 16;
 /// And reports so many heads of one neighbour in a round, then the next one's.
@@ -54,7 +54,7 @@ class MpiTransport final : public Transport {
       if (peer != rank_) post_heads(peer);
     }
   }
-  ~MpiTransport() override { close(); }
+  ~MpiTransport() override { close(kFarewellTime); }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -125,7 +125,7 @@ class MpiTransport final : public Transport {
   /// All of: every living peer's farewell has come, so nothing of this session is under way to us; what they had sent
   /// without our accept has been received and dropped, so their sends end; our own requests have ended. Then the
   /// communicator can be freed.
-  void close() override {
+  void close(Nanoseconds patience) override {
     if (!lanes_) return;
     for (int peer = 0; peer < size_; ++peer) {
       if (peer != rank_ && !peer_of(peer).failed) peer_of(peer).down = true;
@@ -134,8 +134,8 @@ class MpiTransport final : public Transport {
     part();
     const auto start = Clock::now();
     while (!ended()) {
-      const auto limit = any_failed() ? kFarewellTimeAfterFailure : kFarewellTime;
-      if (Clock::now() - start > limit) break;
+      const auto limit = any_failed() ? std::min(patience, kFarewellTimeAfterFailure) : patience;
+      if (Clock::now() - start > std::chrono::nanoseconds(limit)) break;
       Nobody nobody;
       const bool news = poll(nobody);
       part();

@@ -148,7 +148,7 @@ namespace avx512 {
 extern const Kernels kKernels;
 }
 
-/// How this processor reads long arrays fastest (docs/why.md).
+/// How this processor reads long arrays fastest (docs/internals/codec.md).
 enum class Reading : std::uint8_t {
   in_order,     ///< from front to back
   fetched,      ///< from front to back, fetched a page ahead by software

@@ -1,0 +1,25 @@
+#include "executor/sizes.hpp"
+
+#include <numeric>
+
+namespace casync {
+
+std::uint64_t raw_bytes_of(const Operation& operation) {
+  const Signature& signature = operation.definition->signature;
+  std::int64_t numel = signature.shape.numel();
+  if (signature.kind == OpKind::allgather) numel = operation.rows * signature.shape.cols;
+  if (signature.kind == OpKind::alltoall) {
+    numel = std::accumulate(operation.splits.begin(), operation.splits.end(), std::int64_t{0}) * signature.shape.cols;
+  }
+  return static_cast<std::uint64_t>(numel) * size_of(signature.dtype);
+}
+
+MessageBytes bytes_of_message(const Template& shape, const Memory& memory, std::uint32_t instance, const Task& task) {
+  const bool in_slot = task.data.place == Place::slot;
+  const std::uint64_t wire = in_slot ? memory.slot_bytes(instance, task.data.slot) : shape.message_bytes(task);
+  if (shape.raw(task.data)) return {wire, wire};
+  const auto numel = static_cast<std::uint64_t>(shape.workflow.partitions[task.partition].size());
+  return {task.round == 0 ? numel * size_of(shape.dtype) : 0, wire};
+}
+
+}  // namespace casync
