@@ -27,7 +27,7 @@ __version__ = _version()
 
 def __getattr__(name: str) -> Any:
     if name in ("load_state", "save_state"):
-        from casync import checkpoint  # late: it needs numpy
+        from casync import checkpoint  # late: numpy takes a while to load
 
         return getattr(checkpoint, name)
     if name == "run":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from casync import adaptor
+from casync import default
 
 __all__ = [
     "ccl_built",
@@ -27,7 +27,7 @@ def mpi_built() -> bool:
 
 def mpi_enabled() -> bool:
     """Whether ranks reach each other over MPI; False in a world of one. ValueError before `init()`."""
-    return adaptor.session().size > 1
+    return default.session().size > 1
 
 
 def mpi_threads_supported() -> bool:

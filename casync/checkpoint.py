@@ -23,10 +23,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from casync import adaptor, plan
-from casync.adaptor import OpKind, Sum, Terms
+from casync import default, plan
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.session import Session
+from casync.terms import OpKind, Sum, Terms
 
 __all__ = ["load_state", "save_state"]
 
@@ -66,8 +66,8 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
     Raises `CasyncError` on every rank if one of them cannot write, with its reason; the folder's earlier state is then
     still whole.
     """
-    owner = adaptor.session() if session is None else session
-    if owner.pending:
+    owner = default.session() if session is None else session
+    if owner.has_outstanding:
         raise InvalidArgumentError("save_state() was called while operations are outstanding: synchronize them first")
     target = Path(folder)
     save = _of_rank_0(owner, secrets.token_hex(8).encode()).decode()
@@ -75,7 +75,7 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
     def write_shard() -> None:
         target.mkdir(parents=True, exist_ok=True)
         with _whole(_shard(target, save, owner.rank)) as path, path.open("wb") as file:
-            np.savez(file, **_arrays_of(owner))
+            np.savez(file, **_arrays_of(owner))  # type: ignore[arg-type]  # one of them might be called allow_pickle
 
     _together(owner, write_shard)
     manifest = _Manifest(save, owner.size, _described(owner), owner.plans())
@@ -98,8 +98,8 @@ def load_state(folder: str | os.PathLike[str], session: Session | None = None) -
     Optimizers may be made before or after it; their own `load_state_dict()` comes first. `session`: None takes the
     default one. Raises `CasyncError` on every rank if one of them cannot read, with its reason.
     """
-    owner = adaptor.session() if session is None else session
-    if owner.pending:
+    owner = default.session() if session is None else session
+    if owner.has_outstanding:
         raise InvalidArgumentError("load_state() was called while operations are outstanding: synchronize them first")
     source = Path(folder)
     manifest = _together(owner, lambda: _Manifest.read(source))
@@ -117,18 +117,17 @@ def load_state(folder: str | os.PathLike[str], session: Session | None = None) -
 
 
 def _restore(owner: Session, arrays: Mapping[str, np.ndarray[Any, Any]], manifest: _Manifest) -> None:
-    for name in {*owner.core.residual_names(), *owner.core.state_names()}:
-        owner.core.forget(name)
+    kept = owner.codec_states
+    kept.forget(kept.names())
     for tensor, what in manifest.tensors.items():
         if what["residual"]:
-            owner.core.set_residual(tensor, arrays[_residual(tensor)])
+            kept.set_residual(tensor, arrays[_residual(tensor)])
         if what["state"] is not None:
-            kept = {
+            filled = {
                 name: {**of, "values": arrays[_array(tensor, name)]} for name, of in what["state"]["arrays"].items()
             }
-            owner.core.set_state(tensor, {**what["state"], "arrays": kept})
-    owner.loaded.clear()
-    owner.loaded.update(tensor for tensor in manifest.tensors if tensor not in owner.claims)
+            kept.set_state(tensor, {**what["state"], "arrays": filled})
+    kept.note_loaded(manifest.tensors)
 
 
 def _means(owner: Session, source: Path, manifest: _Manifest) -> dict[str, np.ndarray[Any, Any]]:
@@ -184,25 +183,28 @@ def _is_shared(manifest: _Manifest, key: str) -> bool:
 
 
 def _arrays_of(owner: Session) -> dict[str, np.ndarray[Any, Any]]:
-    arrays = {_residual(tensor): owner.core.residual(tensor) for tensor in owner.core.residual_names()}
-    for tensor in owner.core.state_names():
-        for name, of in owner.core.state(tensor)["arrays"].items():
+    kept = owner.codec_states
+    arrays = {_residual(tensor): kept.residual(tensor) for tensor in kept.residual_names()}
+    for tensor in kept.state_names():
+        for name, of in kept.state(tensor)["arrays"].items():
             arrays[_array(tensor, name)] = of["values"]
     return arrays
 
 
 def _described(owner: Session) -> dict[str, dict[str, Any]]:
-    residuals, states = set(owner.core.residual_names()), set(owner.core.state_names())
+    kept = owner.codec_states
+    residuals, states = kept.residual_names(), kept.state_names()
     tensors: dict[str, dict[str, Any]] = {}
     for tensor in sorted(residuals | states):
-        state = owner.core.state(tensor) if tensor in states else None
-        if state is not None:
+        described = None
+        if tensor in states:
+            state = kept.state(tensor)
             arrays = {
                 name: {key: value for key, value in of.items() if key != "values"}
                 for name, of in state["arrays"].items()
             }
-            state = {**state, "arrays": arrays}
-        tensors[tensor] = {"residual": tensor in residuals, "state": state}
+            described = {**state, "arrays": arrays}
+        tensors[tensor] = {"residual": tensor in residuals, "state": described}
     return tensors
 
 

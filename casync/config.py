@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from casync import _constants
+from casync._constants import LOG_LEVELS
 from casync.errors import InvalidArgumentError
 from casync.rules import read_table
 
@@ -21,7 +23,6 @@ _T = TypeVar("_T")
 
 NEVER_SECONDS = 1e9
 """Longer than any operation may wait."""
-LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 
 
 def _setting(default: _T, variable: str, parse: Callable[[str], _T], **horovod: Callable[[str], _T | None]) -> _T:
@@ -37,6 +38,13 @@ def _count(least: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 < value < 1 << 16:
+        raise ValueError("it must be a port, 1 to 65535")
+    return value
 
 
 def _seconds(text: str) -> float:
@@ -62,6 +70,9 @@ def _log_level(text: str) -> str:
     return text.upper()
 
 
+_UNCOMPRESSED: str | Mapping[str, Any] = "none"
+
+
 def _compression(text: str) -> str | Mapping[str, Any]:
     return read_table(text) if text.lstrip().startswith("{") else text
 
@@ -85,7 +96,7 @@ class Config:
     All ranks must be given the same values: a rank that compresses what another does not is a `MismatchError`.
     """
 
-    compression: str | Mapping[str, Any] = _setting("none", "CASYNC_COMPRESSION", _compression)
+    compression: str | Mapping[str, Any] = _setting(_UNCOMPRESSED, "CASYNC_COMPRESSION", _compression)
     """`CASYNC_COMPRESSION` (none): codec spec of gradients for which no `compression=` is given, or rules by name: a
     mapping here, the same in JSON in the variable, `{"*.bias": "none", "*": "onebit"}`."""
 
@@ -93,23 +104,24 @@ class Config:
     """`CASYNC_TOPOLOGY` [`HOROVOD_HIERARCHICAL_ALLREDUCE=1`: two_level] (auto): auto, direct, ps, ring or two_level,
     where no `topology=` is given."""
 
-    min_numel: int = _setting(4096, "CASYNC_MIN_NUMEL", _count(0))
+    min_numel: int = _setting(_constants.MIN_NUMEL, "CASYNC_MIN_NUMEL", _count(0))
     """`CASYNC_MIN_NUMEL` (4096): gradients of fewer elements go uncompressed, unless a rule names them in full."""
 
-    partition_bytes: int = _setting(256 << 10, "CASYNC_PARTITION_BYTES", _count(1))
+    partition_bytes: int = _setting(_constants.PARTITION_BYTES, "CASYNC_PARTITION_BYTES", _count(1))
     """`CASYNC_PARTITION_BYTES` (256 KiB): the size of partition that the planner aims at."""
 
-    pool_bytes: int = _setting(24 << 20, "CASYNC_POOL_BYTES", _count(1))
+    pool_bytes: int = _setting(_constants.POOL_BYTES, "CASYNC_POOL_BYTES", _count(1))
     """`CASYNC_POOL_BYTES` (24 MiB): memory for payloads and partial sums, per rank."""
 
-    worker_threads: int = _setting(1, "CASYNC_WORKER_THREADS", _count(1))
+    worker_threads: int = _setting(_constants.WORKER_THREADS, "CASYNC_WORKER_THREADS", _count(1))
     """`CASYNC_WORKER_THREADS` (1): threads that encode, merge and decode, per rank."""
 
-    coordinator: str = _setting("local", "CASYNC_COORDINATOR", str)
+    coordinator: str = _setting(_constants.COORDINATORS[0], "CASYNC_COORDINATOR", str)
     """`CASYNC_COORDINATOR` (local): the policy that decides which messages go over the links now: local or global."""
 
     explain: bool = _setting(False, "CASYNC_PLAN", _explain)
-    """`CASYNC_PLAN=explain` (off): log the plan of each gradient with its reason and its predicted times."""
+    """`CASYNC_PLAN=explain` (off): log the plan of each gradient with its reason and its predicted times, as
+    `CASYNC_LOG_LEVEL=INFO` does."""
 
     plan_file: str = _setting("", "CASYNC_PLAN_FILE", str)
     """`CASYNC_PLAN_FILE` (none): plans of an earlier run, written by `casync.plan.write_plans`. The tensors in it have
@@ -118,7 +130,7 @@ class Config:
     """
 
     stall_warning_s: float = _setting(
-        60.0,
+        _constants.STALL_WARNING_S,
         "CASYNC_STALL_WARNING_SECONDS",
         _seconds,
         HOROVOD_STALL_CHECK_DISABLE=_on(NEVER_SECONDS),
@@ -128,12 +140,15 @@ class Config:
     report an operation that some rank has not submitted for so long."""
 
     timeout_s: float = _setting(
-        600.0, "CASYNC_TIMEOUT_SECONDS", _seconds, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=_seconds_or_default
+        _constants.TIMEOUT_S,
+        "CASYNC_TIMEOUT_SECONDS",
+        _seconds,
+        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=_seconds_or_default,
     )
     """`CASYNC_TIMEOUT_SECONDS` [`HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`] (600): such an operation ends with a
     `StallError` after so long. Always finite."""
 
-    peer_timeout_s: float = _setting(8.0, "CASYNC_PEER_TIMEOUT_SECONDS", _seconds)
+    peer_timeout_s: float = _setting(_constants.PEER_TIMEOUT_S, "CASYNC_PEER_TIMEOUT_SECONDS", _seconds)
     """`CASYNC_PEER_TIMEOUT_SECONDS` (8): a rank that does not answer for so long, while another waits for it, is given
     up.
     """
@@ -150,7 +165,7 @@ class Config:
 
     log_level: str = _setting("", "CASYNC_LOG_LEVEL", _log_level, HOROVOD_LOG_LEVEL=_log_level)
     """`CASYNC_LOG_LEVEL` [`HOROVOD_LOG_LEVEL`] (that of the program): the least important messages of the logger
-    `casync` that are shown: TRACE, DEBUG, INFO, WARNING, ERROR or FATAL."""
+    `casync` that are shown: TRACE, DEBUG, INFO, WARNING, ERROR or FATAL. Rank 0's plans are INFO."""
 
     event_log: str = _setting("", "CASYNC_EVENT_LOG", str)
     """`CASYNC_EVENT_LOG` (none): file for `casync replay`; `{rank}` in it becomes the rank, and is appended if it is
@@ -167,6 +182,10 @@ class Config:
     )
     """`CASYNC_TIMELINE_MARK_CYCLES` [`HOROVOD_TIMELINE_MARK_CYCLES`] (0): mark the turns of the progress thread in
     it."""
+
+    metrics_port: int = _setting(0, "CASYNC_METRICS_PORT", _port)
+    """`CASYNC_METRICS_PORT` (none): `hvd.init()` has each rank serve its metrics to Prometheus on this port plus its
+    local rank, on all interfaces of the host. A port that is taken is an `InvalidArgumentError`."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], **overrides: Any) -> Config:
@@ -192,7 +211,7 @@ class Config:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
         ours = {
             "compression", "topology", "plan_file", "check_replicas", "dynamic_process_sets", "timeline",
-            "timeline_mark_cycles", "log_level",
+            "timeline_mark_cycles", "log_level", "explain", "metrics_port",
         }  # fmt: skip
         options = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in ours}
         if self.event_log:

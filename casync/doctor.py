@@ -9,22 +9,24 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import runpy
 import shutil
 import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import casync
 
-__all__ = ["Finding", "check_build", "examine", "main", "render"]
+__all__ = ["Finding", "check_build", "examine", "frameworks", "main", "render"]
 
 _PROBE_SECONDS = 60
 _SHM_BYTES = 256 << 20
+_FRAMEWORKS = {"PyTorch": "torch", "TensorFlow": "tensorflow", "MXNet": "mxnet"}
 _LOAD = """
 import importlib, sys
 if sys.argv[1] == "casync._mpi":
@@ -69,9 +71,8 @@ def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
             ABSENT,
             "build with CASYNC_WITH_MPI=1 (the default), or MPICC=... for a system MPI",
         ),
-        _extension("CUDA core", "casync._cuda", ABSENT, "needed for GPUs only; this version computes on the CPU"),
         *_mpirun(environ),
-        *_frameworks(),
+        *_installed_frameworks(),
         *traps(environ),
     )
 
@@ -117,32 +118,50 @@ def _mpirun(environ: Mapping[str, str]) -> list[Finding]:
     return [*found, Finding("ULFM", ABSENT, "this Open MPI was built without fault tolerance", advice)]
 
 
-def _frameworks() -> list[Finding]:
+def frameworks(versions: Mapping[str, str | None], adaptors: Collection[str], torch_gpu: str = "") -> list[Finding]:
+    """What to say of each framework.
+
+    `versions` gives the installed version by module name, `adaptors` are the modules for which there is a
+    `casync.MODULE`, and `torch_gpu` names what the installed torch is built for beside the CPU.
+    """
     found = []
-    table = (
-        ("PyTorch", "torch", ("torch",)),
-        ("TensorFlow", "tensorflow", ("tensorflow", "tensorflow-cpu")),
-        ("MXNet", "mxnet", ("mxnet",)),
-    )
-    for name, module, distributions in table:
-        version = next((v for v in map(_installed, distributions) if v is not None), None)
-        adaptor = importlib.util.find_spec(f"casync.{module}") is not None
-        if version is None:
-            found.append(
-                Finding(name, ABSENT, "not installed", f"pip install {distributions[0]}, if you train with it")
-            )
-        elif not adaptor:
-            found.append(
-                Finding(
-                    name,
-                    ABSENT,
-                    f"{version}, but casync.{module} is not installed",
-                    f"this version of casync has no adaptor for {name}, or it was not installed with pip",
-                )
-            )
-        else:
-            found.append(Finding(name, OK, f"{version}, adaptor casync.{module}"))
+    for name, module in _FRAMEWORKS.items():
+        version = versions.get(module)
+        if module == "torch" and version is None:
+            found.append(Finding(name, ABSENT, "not installed", "pip install torch, if you train with it"))
+        elif version is not None and module not in adaptors:
+            found.append(Finding(name, ABSENT, f"{version}, for which there is no casync.{module}", _adaptor(module)))
+        elif version is not None:
+            built = f" built for {torch_gpu}" if module == "torch" and torch_gpu else ""
+            advice = "call .cpu() on what is synchronised: this version takes CPU tensors only" if built else ""
+            found.append(Finding(name, OK, f"{version}{built}, adaptor casync.{module}", advice))
     return found
+
+
+def _adaptor(module: str) -> str:
+    if module == "torch":
+        return "pip install . in the repository: the adaptor is a part of casync"
+    return "this version of casync synchronises PyTorch only"
+
+
+def _installed_frameworks() -> list[Finding]:
+    versions = {module: _installed(module) for module in _FRAMEWORKS.values()}
+    versions["tensorflow"] = versions["tensorflow"] or _installed("tensorflow-cpu")
+    adaptors = {module for module in versions if importlib.util.find_spec(f"casync.{module}") is not None}
+    return frameworks(versions, adaptors, _gpu_of_torch())
+
+
+def _gpu_of_torch() -> str:
+    """What torch's own file says it is built for. Its metadata do not say it, and to import torch takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""
+    try:
+        said = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
+    except OSError:
+        return ""
+    platforms = (("CUDA", "cuda"), ("ROCm", "hip"), ("XPU", "xpu"))
+    return next((f"{name} {said[key]}" for name, key in platforms if said.get(key)), "")
 
 
 def _installed(distribution: str) -> str | None:
@@ -259,12 +278,12 @@ def check_build(findings: Sequence[Finding] | None = None) -> str:
         return "\n".join(f"    [{'X' if there else ' '}] {name}" for name, there in rows)
 
     mpi = by_name.get("MPI transport", False)
-    frameworks = lines(*((name, by_name.get(name, False)) for name in ("TensorFlow", "PyTorch", "MXNet")))
+    adaptors = lines(*((name, by_name.get(name, False)) for name in ("TensorFlow", "PyTorch", "MXNet")))
     return (
-        f"CaSync v{casync.__version__}:\n\nAvailable Frameworks:\n{frameworks}\n\n"
+        f"CaSync v{casync.__version__}:\n\nAvailable Frameworks:\n{adaptors}\n\n"
         f"Available Controllers:\n{lines(('MPI', mpi), ('Gloo', False))}\n\n"
         f"Available Tensor Operations:\n{lines(('NCCL', False), ('MPI', mpi), ('Gloo', False))}\n\n"
-        f"Available Compute:\n{lines(('CPU', by_name.get('core', False)), ('CUDA', by_name.get('CUDA core', False)))}\n"
+        f"Available Compute:\n{lines(('CPU', by_name.get('core', False)), ('CUDA', False))}\n"
     )
 
 

@@ -2,11 +2,22 @@
 
 `HorovodInternalError` keeps Horovod's name, because scripts catch it: everything that can end an operation after it was
 submitted is one. A wrong argument is a `ValueError` and nothing was submitted. All are `RuntimeError`s.
+
+What an error is about is in its fields, so that no program has to read the text:
+
+    except PeerFailureError as error:
+        log.error("%s: lost rank %s in %s of %s", error.kind, error.peer, error.op, error.tensor)
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from casync._constants import ERROR_KINDS
+
 __all__ = [
+    "ERROR_KINDS",
     "AbortedError",
     "CasyncError",
     "CorruptPayloadError",
@@ -21,9 +32,38 @@ __all__ = [
 
 
 class CasyncError(RuntimeError):
-    """Root of everything CaSync raises on purpose. Raised as such only for an error of CaSync itself: please report
-    it.
+    """Root of everything CaSync raises on purpose. Raised as such only for an error of CaSync itself: please report it
+    in the project's issue tracker, with its text and what `casync doctor` prints.
+
+    Args:
+        args: the text.
+        kind: what went wrong, one of `ERROR_KINDS`; None: the usual kind of the class. docs/errors.md lists them.
+        tensor: its name.
+        op: "allreduce", "allgather" and so on.
+        rank: who raises it.
+        peer: the rank to blame, which may be `rank` itself.
+
+    All are attributes, and None where they do not apply. Ranks are counted as casyncrun does, also inside a process
+    set. They survive pickling.
     """
+
+    USUAL_KIND: ClassVar[str] = "internal"
+
+    def __init__(
+        self,
+        *args: object,
+        kind: str | None = None,
+        tensor: str | None = None,
+        op: str | None = None,
+        rank: int | None = None,
+        peer: int | None = None,
+    ) -> None:
+        super().__init__(*args)
+        self.kind = kind or self.USUAL_KIND
+        self.tensor = tensor
+        self.op = op
+        self.rank = rank
+        self.peer = peer
 
 
 class InvalidArgumentError(CasyncError, ValueError):
@@ -32,6 +72,8 @@ class InvalidArgumentError(CasyncError, ValueError):
     Remedy: the text names the argument and what is accepted.
     """
 
+    USUAL_KIND = "invalid_argument"
+
 
 class NotAvailableError(CasyncError, NotImplementedError):
     """Something that this build or version does not have: a device, a dtype, a part of Horovod's interface.
@@ -39,12 +81,16 @@ class NotAvailableError(CasyncError, NotImplementedError):
     Never silently weaker: what is missing is an error, not a fallback. Remedy: the text says what there is instead.
     """
 
+    USUAL_KIND = "not_available"
+
 
 class JobError(CasyncError):
     """A job of `casync.run` could not start, or a rank of it raised or died. Raised where the job was started.
 
     Remedy: the text names the first rank that failed and carries its traceback; its exception is the cause of this one.
     """
+
+    USUAL_KIND = "job"
 
 
 class HorovodInternalError(CasyncError):
@@ -61,6 +107,8 @@ class MismatchError(HorovodInternalError):
     agree.
     """
 
+    USUAL_KIND = "mismatch"
+
 
 class PeerFailureError(HorovodInternalError):
     """Another rank died, was stopped, or cannot be reached. The session is over on all ranks.
@@ -69,12 +117,16 @@ class PeerFailureError(HorovodInternalError):
     `CASYNC_PEER_TIMEOUT_SECONDS` if a healthy rank may be silent that long.
     """
 
+    USUAL_KIND = "peer_gone"
+
 
 class AbortedError(HorovodInternalError):
     """Another rank left with an exception, or the session was shut down while the operation was outstanding.
 
     Remedy: the text carries the other rank's exception with its file and line; that is the one to fix.
     """
+
+    USUAL_KIND = "aborted"
 
 
 class StallError(HorovodInternalError):
@@ -83,6 +135,8 @@ class StallError(HorovodInternalError):
     Remedy: the text is the stall report: which ranks are missing, and where the others submitted it. Raise
     `CASYNC_TIMEOUT_SECONDS` if a rank may legitimately be that late.
     """
+
+    USUAL_KIND = "stalled"
 
 
 class CorruptPayloadError(HorovodInternalError):
@@ -93,6 +147,19 @@ class CorruptPayloadError(HorovodInternalError):
     memory.
     """
 
+    USUAL_KIND = "corrupt_payload"
+
 
 SESSION_IS_OVER = (PeerFailureError, AbortedError, CorruptPayloadError)
 """After one of these the session is over, on all ranks."""
+
+
+def __getattr__(name: str) -> Any:
+    """`ERROR_KINDS`: every `kind` there is. Looked up late, because the build runs CompLL, which imports these errors,
+    before it has made the constants.
+    """
+    if name != "ERROR_KINDS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from casync import _constants
+
+    return _constants.ERROR_KINDS

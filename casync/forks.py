@@ -48,5 +48,4 @@ def _register() -> None:
 def _after_fork() -> None:
     for session in _sessions:
         if session.is_open:
-            session.core, session.shortcuts = Forked(session.core), Forked(session.shortcuts)
-            session.pending.clear()
+            session.stay_with_parent()

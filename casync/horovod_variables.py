@@ -14,7 +14,9 @@ from casync.config import Config
 
 __all__ = ["WITHOUT_EFFECT", "manual", "remarks", "tell"]
 
-PLANNER = "the planner measures links and codecs by itself; CASYNC_PLAN=explain shows what it chose"
+NOTHING_TO_TUNE = "there are no cycles and no fusion buffer to tune; compression='auto' measures links and codecs"
+DIRECT_ALLGATHER = "in an allgather each rank sends its rows to every other rank"
+NO_TORUS = "there is no torus; CASYNC_TOPOLOGY names one of the topologies that there are"
 NO_FUSION = "nothing is copied into a fusion buffer: small tensors that are ready share a message"
 NO_CYCLE = "there are no cycles: a tensor goes when it is ready"
 NO_CACHE = "what ranks agreed on about a tensor is kept for the whole session, without a limit"
@@ -33,14 +35,14 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "HOROVOD_DISABLE_GROUP_FUSION": NO_FUSION,
     "HOROVOD_CYCLE_TIME": NO_CYCLE,
     "HOROVOD_CACHE_CAPACITY": NO_CACHE,
-    "HOROVOD_HIERARCHICAL_ALLGATHER": PLANNER,
-    "HOROVOD_TORUS_ALLREDUCE": PLANNER,
-    "HOROVOD_AUTOTUNE": PLANNER,
-    "HOROVOD_AUTOTUNE_LOG": PLANNER,
-    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": PLANNER,
-    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": PLANNER,
-    "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": PLANNER,
-    "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": PLANNER,
+    "HOROVOD_HIERARCHICAL_ALLGATHER": DIRECT_ALLGATHER,
+    "HOROVOD_TORUS_ALLREDUCE": NO_TORUS,
+    "HOROVOD_AUTOTUNE": NOTHING_TO_TUNE,
+    "HOROVOD_AUTOTUNE_LOG": NOTHING_TO_TUNE,
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": NOTHING_TO_TUNE,
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": NOTHING_TO_TUNE,
+    "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": NOTHING_TO_TUNE,
+    "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": NOTHING_TO_TUNE,
     "HOROVOD_ADASUM_MPI_CHUNK_SIZE": ADASUM,
     "HOROVOD_CONTROLLER": ONLY_MPI,
     "HOROVOD_CPU_OPERATIONS": ONLY_MPI,

@@ -1,41 +1,45 @@
-"""The logger `casync`: its level, as `CASYNC_LOG_LEVEL` sets it, and warnings about what takes long."""
+"""The logger `casync`: its level, as `CASYNC_LOG_LEVEL` sets it, and what the core says to it."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["set_level", "warning_after"]
+from casync._constants import LOG_LEVELS
 
-_LEVELS = {"TRACE": 5, "FATAL": logging.CRITICAL}
+__all__ = ["log", "set_level", "threshold"]
+
+_LOG = logging.getLogger("casync")
+_UNLIKE = {"TRACE": 5, "FATAL": logging.CRITICAL}  # Python has no such names
+# By the core's number of a level, Python's.
+_NUMBERS = [_UNLIKE.get(name) or int(getattr(logging, name)) for name in LOG_LEVELS]
 
 
-def set_level(name: str) -> None:
-    """Show messages from this level on; an empty name leaves all as the program has set it.
+def set_level(name: str, explain: bool = False) -> None:
+    """Show messages from this level on; an empty name leaves all as the program has set it, but for plans, which are
+    shown if `explain` asks for them.
 
     Where the program has no handlers, Python itself shows warnings, but nothing below: then this adds one.
     """
+    if not name and explain and not _LOG.isEnabledFor(logging.INFO):
+        name = "INFO"
     if not name:
         return
-    logger = logging.getLogger("casync")
-    level = _LEVELS.get(name) or getattr(logging, name)
-    logger.setLevel(level)
-    if level < logging.WARNING and not logger.hasHandlers():
+    level = _NUMBERS[LOG_LEVELS.index(name)]
+    _LOG.setLevel(level)
+    if level < logging.WARNING and not _LOG.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(levelname)s: %(message)s"))
-        logger.addHandler(handler)
+        _LOG.addHandler(handler)
 
 
-@contextlib.contextmanager
-def warning_after(seconds: float, text: str) -> Iterator[None]:
-    """Log `text`, once, if what is done within takes longer."""
-    timer = threading.Timer(seconds, logging.getLogger("casync").warning, (text,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
+def threshold() -> int:
+    """The core's number of the least important level that is shown."""
+    shown = _LOG.getEffectiveLevel()
+    return next((number for number, level in enumerate(_NUMBERS) if level >= shown), len(_NUMBERS) - 1)
+
+
+def log(level: int, text: str, fields: Mapping[str, Any]) -> None:
+    """What the core says, on any thread: handlers find `fields` (casync/log.hpp) as `record.casync`."""
+    _LOG.log(_NUMBERS[level], "%s", text, extra={"casync": fields})

@@ -12,20 +12,27 @@ import importlib.util
 import os
 import site
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+from casync.arrival import waiting
+from casync.config import Config
 from casync.errors import NotAvailableError
+from casync.launcher import report
 
-__all__ = ["load"]
+__all__ = ["join", "load", "next_key"]
 
 _LIBRARY = "libmpi.so.40"
 # How cmake/FindCasyncMPI.cmake lets a module in site-packages/casync find the wheel's libmpi.
 _WHEEL_RPATH = b"$ORIGIN/../../.."
 
-_module: Any = None
+_module: ModuleType | None = None
+_has_joined = False
+# How often a session was connected, by its tag and ranks.
+_connected: Counter[str] = Counter()
 
 
 def load() -> ModuleType:
@@ -55,6 +62,24 @@ def load() -> ModuleType:
     return module
 
 
+def join(config: Config) -> ModuleType:
+    """`load()`, and MPI initialised, for which all processes of the job must come the first time."""
+    global _has_joined
+    module = load()
+    if not _has_joined:
+        with waiting("MPI", None, config, "it returns when all processes that mpirun started have called it"):
+            module.world_rank()
+        _has_joined = True
+    return module
+
+
+def next_key(tag: int, ranks: Sequence[int]) -> str:
+    """What the ranks that connect a session share, and no other session has."""
+    session = f"{tag} of {','.join(map(str, ranks))}"
+    _connected[session] += 1
+    return f"{session}, {_connected[session]}"
+
+
 def _preload(extension: Path) -> None:
     """Load the wheel's libmpi by its path, where the extension's own search would miss it or find another one.
 
@@ -82,5 +107,7 @@ def _wheel_folders() -> list[Path]:
 
 def _leave(owner: int) -> None:
     # A forked child has inherited the connection but is not a rank.
-    if os.getpid() == owner:
+    if _module is not None and os.getpid() == owner:
+        if _has_joined:
+            report.leaving()
         _module.leave(in_order=getattr(sys, "last_value", None) is None)

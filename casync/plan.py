@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-__all__ = ["TOPOLOGIES", "GradientPlan", "PlanError", "from_json", "read_plans", "to_json", "write_plans"]
+from casync._constants import TOPOLOGIES
 
-TOPOLOGIES = ("direct", "ps", "ring", "two_level")
+__all__ = ["TOPOLOGIES", "GradientPlan", "PlanError", "from_json", "read_plans", "to_json", "write_plans"]
 
 _FORMAT = "casync-plan"
 _VERSION = 1
 _UINT32 = 2**32 - 1
+_UINT64 = 2**64 - 1
 
 
 class PlanError(ValueError):
@@ -48,12 +50,32 @@ class GradientPlan:
     """Why, in words, with the predicted times."""
     until: int = 0
     """Holds for the gradient's steps below this one, in which a codec begins; 0: for good."""
+    predicted_s: float = 0.0
+    """Seconds that one synchronisation takes, as the planner predicted; 0 here and below: it had no such number."""
+    uncompressed_s: float = 0.0
+    """The same for codec `none`, by the best topology for that."""
+    payload_bytes: int = 0
+    """Bytes of the gradient as one rank encodes it; at most, if their number varies."""
+    measured_inter_s_per_byte: float = 0.0
+    """What was measured when the plan was made: seconds per byte of a link between hosts."""
+    measured_intra_s_per_byte: float = 0.0
+    """Likewise, between ranks of one host."""
+    measured_encode_s_per_byte: float = 0.0
+    """Likewise, seconds in which the codec encodes a byte of the gradient."""
+    measured_decode_s_per_byte: float = 0.0
+    """Likewise, seconds in which it decodes one."""
 
     def __post_init__(self) -> None:
         for name, least in (("partitions", 1), ("first_owner", 0), ("epoch", 0), ("until", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _UINT32:
                 raise PlanError(f"{name} must be an integer from {least} to {_UINT32}, not {value!r}")
+        if type(self.payload_bytes) is not int or not 0 <= self.payload_bytes <= _UINT64:
+            raise PlanError(f"payload_bytes must be an integer from 0 to {_UINT64}, not {self.payload_bytes!r}")
+        for name in _TIMES:
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
+                raise PlanError(f"{name} must be a number of seconds, at least 0, not {value!r}")
         for name in ("topology", "codec", "reason"):
             if not isinstance(getattr(self, name), str):
                 raise PlanError(f"{name} must be text, not {getattr(self, name)!r}")
@@ -61,6 +83,9 @@ class GradientPlan:
             raise PlanError(f"topology {self.topology!r} is not known; known: {', '.join(TOPOLOGIES)}")
         if not self.codec:
             raise PlanError('codec is empty; write "none" for no compression')
+
+
+_TIMES = [field.name for field in fields(GradientPlan) if field.type == "float"]
 
 
 def to_json(plans: Mapping[str, GradientPlan]) -> str:

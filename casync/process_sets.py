@@ -3,7 +3,7 @@
 A set is a session of its own over its ranks: what waits in one set never keeps another from going on.
 
     even = ProcessSet([0, 2])
-    init(process_sets=[even])          # casync.adaptor
+    init(process_sets=[even])          # casync.default
     even.included(), even.rank()       # this process's place in it
 
 All ranks, members or not, agree on which sets there are, and so on their numbers, whenever that changes.
@@ -20,6 +20,7 @@ from typing import Any
 
 from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
 from casync.session import Session
+from casync.terms import OpKind, Terms
 
 __all__ = ["ProcessSet", "ProcessSets", "is_communicator", "ranks_of"]
 
@@ -66,9 +67,11 @@ class ProcessSet:
         """This rank's session over the set. Raises `InvalidArgumentError`, with the remedy, if there is none."""
         if self.session is not None:
             return self.session
+        world = self.check_in_use()
         raise InvalidArgumentError(
-            f"Rank {self.check_in_use().rank} is not a member of the provided process set, {self}: only its ranks "
-            "submit to it. Ask process_set.included() first"
+            f"Rank {world.rank} is not a member of the provided process set, {self}: only its ranks submit to it. Ask "
+            "process_set.included() first",
+            rank=world.peers[world.rank],
         )
 
     def check_in_use(self) -> Session:
@@ -82,11 +85,12 @@ class ProcessSet:
 
     def root(self, root_rank: int) -> int:
         """The position in the set of the rank that is `root_rank` in the world."""
-        if root_rank not in (self.ranks or ()):
+        ranks = self.ranks or []
+        if root_rank not in ranks:
             raise InvalidArgumentError(
                 f"broadcast received invalid root rank {root_rank}: it must be one of {self.ranks}, the set's ranks"
             )
-        return self.ranks.index(root_rank)  # type: ignore[union-attr]
+        return ranks.index(root_rank)
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
@@ -126,7 +130,9 @@ class ProcessSets:
                 if missing:
                     raise MismatchError(
                         f"Mismatched process sets: rank {rank} gave init() a communicator of ranks {ranks}, and rank "
-                        f"{missing[0]}, which is in it, did not"
+                        f"{missing[0]}, which is in it, did not",
+                        rank=self._world.peers[self._world.rank],
+                        peer=self._world.peers[missing[0]],
                     )
         for column in itertools.zip_longest(*every):
             for ranks, _ in filter(None, column):
@@ -160,18 +166,19 @@ class ProcessSets:
 
     def add(self, one: ProcessSet) -> ProcessSet:
         """Take one more set into use."""
-        if one.ranks is None:
+        ranks = one.ranks
+        if ranks is None:
             raise NotAvailableError(
                 "a process set given as a communicator can be used from init(process_sets=[...]) on, not added later; "
                 "give add_process_set() a list of ranks"
             )
         if one.process_set_id is not None:
-            one = ProcessSet(one.ranks)  # in use, so these ranks are refused below, on all ranks alike
-        told = self._exchange({"add_process_set": one.ranks})
+            one = ProcessSet(ranks)  # in use, so these ranks are refused below, on all ranks alike
+        told = self._exchange({"add_process_set": ranks})
         self._compare(told, _call)
-        self._check_ranks(one.ranks)
+        self._check_ranks(ranks)
         for number, known in self.ids_and_ranks().items():
-            if known == one.ranks:
+            if known == ranks:
                 raise _duplicate(known, number)
         self._open(one)
         return one
@@ -195,8 +202,6 @@ class ProcessSets:
 
     def _exchange(self, mine: Any) -> list[Any]:
         """What every rank says, in rank order."""
-        from casync.adaptor import OpKind, Terms
-
         data = bytearray(json.dumps(mine).encode() + b"\n")
         memory = (ctypes.c_char * len(data)).from_buffer(data)
         registration = Terms(_NAME, OpKind.ALLGATHER, "uint8", ()).register(self._world)
@@ -204,13 +209,16 @@ class ProcessSets:
         told, _, _ = self._world.synchronize_gather(handle)
         return [json.loads(line) for line in told.splitlines()]
 
-    @staticmethod
-    def _compare(told: Sequence[Any], show: Callable[[Any], str]) -> None:
+    def _compare(self, told: Sequence[Any], show: Callable[[Any], str]) -> None:
+        own = self._world.rank
         for rank, other in enumerate(told):
             if other != told[0]:
+                unlike = next(peer for peer, said in enumerate(told) if said != told[own])
                 raise MismatchError(
                     f"Mismatched process sets: rank 0 called {show(told[0])} and rank {rank} {show(other)}. All ranks "
-                    "must make the same calls in the same order, those that are not in the set too"
+                    "must make the same calls in the same order, those that are not in the set too",
+                    rank=self._world.peers[own],
+                    peer=self._world.peers[unlike],
                 )
 
     def _check_ranks(self, ranks: Sequence[int]) -> None:
@@ -280,7 +288,7 @@ def ranks_of(ranks_or_comm: Any) -> list[int]:
 
         group = ranks_or_comm.Get_group()
         return list(MPI.Group.Translate_ranks(group, list(range(group.Get_size())), MPI.COMM_WORLD.Get_group()))
-    ranks = list(ranks_or_comm) if isinstance(ranks_or_comm, Iterable) else [None]
+    ranks: list[Any] = list(ranks_or_comm) if isinstance(ranks_or_comm, Iterable) else [None]
     if not all(isinstance(rank, int) for rank in ranks):
         raise InvalidArgumentError(f"{ranks_or_comm!r} is neither a list of process ranks nor an mpi4py Comm object")
     return ranks

@@ -13,18 +13,23 @@ from collections.abc import Sequence
 
 from casync import errors
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `casync replay`; returns 0 if every log replays to the identical actions, else 1."""
+def build_parser() -> argparse.ArgumentParser:
+    """The parser, from which the manual is made as well."""
     parser = argparse.ArgumentParser(
         prog="casync replay", description="Feed event logs to a fresh engine and compare its actions."
     )
     parser.add_argument(
         "logs", metavar="LOG", nargs="+", help="a file that a session wrote with event_log set, one per rank"
     )
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `casync replay`; returns 0 if every log replays to the identical actions, else 1."""
+    arguments = build_parser().parse_args(argv)
     from casync import _core  # the compiled core, not needed for --help
 
     status = 0

@@ -77,7 +77,7 @@ def _matches(pattern: str, name: str) -> bool:
 def read_table(text: str) -> dict[str, str]:
     """A table from JSON, `{"*.bias": "none", "*": "onebit"}`. Raises ValueError that says what is wrong."""
     try:
-        table = json.loads(text, object_pairs_hook=_only_once)
+        table: dict[str, str] = json.loads(text, object_pairs_hook=_only_once)
     except json.JSONDecodeError as error:
         raise ValueError(f'rules are written in JSON, e.g. {{"*.bias": "none", "*": "onebit"}}: {error}') from None
     for pattern, codec in table.items():

@@ -6,7 +6,7 @@ alive while an operation is outstanding, and an end in good order however the pr
     with Session(Config(compression="onebit")) as session:
         ...
 
-Adaptors keep one default session (`casync.adaptor`); several explicit ones may live in one process.
+Adaptors keep one default session (`casync.default`); several explicit ones may live in one process.
 """
 
 from __future__ import annotations
@@ -14,89 +14,29 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import sys
-import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from types import FrameType, ModuleType, TracebackType
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
 
-from casync import forks, horovod_variables
+from casync import arrival, forks, horovod_variables
+from casync.call_site import call_site, describe_exception
+from casync.codec_states import CodecStates
 from casync.config import Config
 from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
-from casync.logs import set_level, warning_after
-from casync.plan import GradientPlan, PlanError, read_plans
+from casync.given_plans import GivenPlans
+from casync.launcher import report
+from casync.logs import log, set_level, threshold
+from casync.plan import GradientPlan
+from casync.snapshot import Metrics, metrics_of
 from casync.world import World, started_by_mpi
 
-__all__ = ["HANDLE_BITS", "Session", "call_site"]
-
-HANDLE_BITS = 48
-"""Above these a handle has the number of its session."""
-
-_LOG = logging.getLogger("casync")
-# How the core begins the text of a PeerFailureError (engine/engine.cc, engine/heartbeat.cc).
-_LOST_PEER = re.compile(r"rank (\d+) ")
-# How it begins the text about a plan of the plan file that does not fit (planner/measured_planning.cc).
-_UNFIT_PLAN = "the plan given for tensor "
-# How the core calls a codec from a file of the user's own.
-_OWN_FILE = re.compile(r"\w+@[0-9a-f]{8}")
-# Frames of these packages are never where a user's program submitted something.
-_NOT_THE_USER = frozenset({"casync", "torch"})
-
-
-def _read_plan_file(path: str) -> dict[str, GradientPlan]:
-    """The plans in the file `path`; none for an empty path. Any reason why they cannot be used is an
-    `InvalidArgumentError` that names file and remedy.
-    """
-    if not path:
-        return {}
+if TYPE_CHECKING:
     from casync import _core
 
-    try:
-        plans = read_plans(path)
-        for name, plan in plans.items():
-            if _OWN_FILE.match(plan.codec):  # which is known only when the program has named the file
-                continue
-            try:
-                _core.check_codec(plan.codec)
-            except InvalidArgumentError as error:
-                raise PlanError(f"{path}: gradient {name!r}: {error}") from None
-    except (OSError, PlanError) as error:
-        raise InvalidArgumentError(
-            f"the plan file cannot be used: {error}. Write one with casync.plan.write_plans(path, hvd.plans()), or "
-            "unset CASYNC_PLAN_FILE (plan_file=) to have all tensors planned anew"
-        ) from None
-    return plans
+__all__ = ["Session"]
 
-
-def _place(frame: FrameType, line: int) -> str:
-    path = frame.f_code.co_filename
-    here = os.getcwd() + os.sep
-    return f"{path.removeprefix(here)}:{line}"
-
-
-def call_site() -> str:
-    """`file:line` of the innermost frame outside CaSync and the framework. A few µs: call it at a name's first use
-    only.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _NOT_THE_USER:
-            return _place(frame, frame.f_lineno)
-        frame = frame.f_back
-    return "?"
-
-
-def _describe_exception(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> str:
-    """`Type: text at file:line`, the place being the innermost one in the user's own code."""
-    text = "".join(traceback.format_exception_only(kind, value)).strip()
-    place = ""
-    while trace is not None:
-        if not place or str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0] not in _NOT_THE_USER:
-            place = f" at {_place(trace.tb_frame, trace.tb_lineno)}"
-        trace = trace.tb_next
-    return text + place
+_LOG = logging.getLogger("casync")
 
 
 class Session:
@@ -126,32 +66,22 @@ class Session:
         environ = os.environ if environ is None else environ
         self.config = Config.from_environment(environ) if config is None else config
         self.tag = tag
-        set_level(self.config.log_level)
-        self.registrations: dict[Any, int] = {}
-        """What adaptors have defined so far: their own key -> the core's registration."""
-        self.pending: dict[int, Any] = {}
-        """Handle -> the tensors of an operation, kept alive until it is synchronised or the session ends."""
+        set_level(self.config.log_level, self.config.explain)
+        self._registrations: dict[Hashable, int] = {}
+        self.registered: Callable[[Hashable], int | None] = self._registrations.get
+        """The registration that `define` made under this key; None if there is none. The dict's own method, because
+        every submit calls it.
+        """
+        # Handle -> what `submit` was given to keep, until the operation is synchronised or the session ends.
+        self._pending: dict[int, Any] = {}
+        self.kept: Callable[[int], Any] = self._pending.get
+        """What is kept for the operation with this handle; None once it was synchronised."""
         self._interrupted: list[Any] = []
         """The tensors that were outstanding when the session failed: transfers may touch them until it is closed."""
-        self.counts: dict[str, int] = {}
-        """Kind of operation -> how many were given no name."""
-        self.claims: dict[str, Any] = {}
-        """Tensor name -> the `casync.state.Claim` of who keeps codec state under it."""
-        self.loaded: set[str] = set()
-        """Names of tensors whose codec state `casync.load_state` has put there, for an optimizer to come."""
-        self._given_plans = _read_plan_file(self.config.plan_file)
-        self._where_plans_are_from = (
-            f"The plan is from {self.config.plan_file}: correct it there, or take it out to have the tensor planned "
-            "anew"
-        )
+        self._numbers: dict[str, int] = {}
+        self._given_plans = GivenPlans(self.config.plan_file)
         self._has_failed = False
-        after, who = self.config.stall_warning_s, "all ranks of the job" if peers is None else f"ranks {list(peers)}"
-        with warning_after(
-            after,
-            f"init() has waited {after:g} s for others: {who} must call it with the same comm=, and the first init() "
-            "in a process returns when all processes of the job have initialised MPI",
-        ):
-            transport, self.world = self._connect(environ, tag, peers)
+        transport, self.world = self._connect(environ, tag, peers)
         if self.world.rank == 0 and number == 0:
             horovod_variables.tell(environ)
         # Imported here, so that settings, errors and the launcher work without the compiled module.
@@ -159,12 +89,15 @@ class Session:
 
         options = self.config.core_options(self.world.rank, self.world.size)
         options |= {"session_tag": tag, "number": number, "host_of": list(self.world.host_of)}
-        options["fixed_plans"] = {name: asdict(plan) for name, plan in self._given_plans.items()}
+        options["fixed_plans"] = self._given_plans.as_options()
         self.peers = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
         """By rank, the number that MPI's world has for it."""
-        self.core: Any = _core.Session(transport, options, _LOG.warning)
-        self.shortcuts: Any = _core.Shortcuts(self.core, self.pending)
+        options |= {"world": self.peers, "log_level": threshold()}
+        self._core_session = _core.Session(transport, options, log)
+        self.shortcuts = _core.Shortcuts(self._core_session, self._pending)
         """For a hot path: what names were last used with, as the user gives both."""
+        self.codec_states = CodecStates(self._core_session)
+        """What codecs keep of tensors between steps."""
         self._is_open = True
         if self.config.timeline not in ("", "DYNAMIC"):
             self.start_timeline(self.config.timeline, self.config.timeline_mark_cycles)
@@ -173,17 +106,16 @@ class Session:
         sys.excepthook = self._hook
         atexit.register(self.shutdown)
         forks.watch(self)
-        _report().initialized()
+        report.initialized()
 
-    @staticmethod
-    def _connect(environ: Mapping[str, str], tag: int, peers: Sequence[int] | None) -> tuple[Any, World]:
+    def _connect(self, environ: Mapping[str, str], tag: int, peers: Sequence[int] | None) -> tuple[Any, World]:
         if not started_by_mpi(environ):
             if peers is not None and list(peers) != [0]:
                 raise InvalidArgumentError(f"peers {list(peers)}: this is a world of one, its only rank is 0")
             return None, World.of(0, [0])
         from casync import mpi
 
-        module = mpi.load()
+        module = mpi.join(self.config)
         mine, size = module.world_rank(), module.world_size()
         if (told := environ.get("CASYNC_SIZE", str(size))) != str(size):
             raise CasyncError(
@@ -197,7 +129,9 @@ class Session:
             )
         hosts = module.hosts()
         world = World.of(ranks.index(mine), [hosts[rank] for rank in ranks])
-        return module.connect(tag, None if peers is None else ranks), world
+        until = f"all of ranks {ranks} must call it with the same comm="
+        with arrival.waiting(mpi.next_key(tag, ranks), ranks, self.config, until):
+            return module.connect(tag, None if peers is None else ranks), world
 
     @property
     def rank(self) -> int:
@@ -212,15 +146,20 @@ class Session:
         """Whether operations can be submitted: after `Session()`, before `shutdown()`."""
         return self._is_open
 
-    def define(self, key: Any, name: str, signature: Mapping[str, Any]) -> int:
+    @property
+    def has_outstanding(self) -> bool:
+        """Whether an operation was submitted, and not synchronised yet."""
+        return bool(self._pending)
+
+    def define(self, key: Hashable, name: str, signature: Mapping[str, Any]) -> int:
         """The core's registration of `name`, remembered under `key`; the place of the call goes into error messages."""
         try:
-            registration: int = self.core.define(name, site=call_site(), **signature)
+            registration: int = self._core_session.define(name, site=call_site(), **signature)
         except InvalidArgumentError as error:
-            if not str(error).startswith(_UNFIT_PLAN):
-                raise
-            raise InvalidArgumentError(f"{error}. {self._where_plans_are_from}") from None
-        self.registrations[key] = registration
+            if error.kind == "unfit_plan":
+                error.args = (f"{error}. {self._given_plans.origin}",)
+            raise
+        self._registrations[key] = registration
         return registration
 
     def submit(
@@ -240,27 +179,45 @@ class Session:
         switch of threads when the caller waits, or submits more, at once.
         """
         if splits:
-            handle: int = self.core.submit(registration, source, target, rows, wake, splits)
+            handle: int = self._core_session.submit(registration, source, target, rows, wake, splits)
         else:
-            handle = self.core.submit(registration, source, target, rows, wake)
-        self.pending[handle] = keep
+            handle = self._core_session.submit(registration, source, target, rows, wake)
+        self._pending[handle] = keep
         return handle
+
+    def keep(self, handle: int, what: Any) -> None:
+        """Keep `what` for an outstanding operation, in place of what `submit` was given: a group of operations has the
+        handle of the last one.
+        """
+        self._pending[handle] = what
+
+    def set_optimizer(
+        self, registration: int, lr: float, momentum: float = 0.0, nesterov: bool = False, loss_scale: float = 1.0
+    ) -> None:
+        """Tell the codec of a tensor how its gradients are used from the next submit on: the learning rate, the
+        momentum that the codec takes over, and the factor by which a GradScaler has multiplied them.
+        """
+        self._core_session.set_optimizer(registration, lr, momentum, nesterov, loss_scale)
+
+    def poll(self, handle: int) -> bool:
+        """Whether `synchronize(handle)` would return, or raise, at once."""
+        return self._core_session.poll(handle)
 
     def synchronize(self, handle: int) -> Any:
         """Wait for an operation, forget it and return what was kept. Raises what went wrong, a
         `HorovodInternalError`.
         """
         try:
-            self.core.synchronize(handle)
+            self._core_session.synchronize(handle)
         except CasyncError as error:
             self._failed((handle,), error)
             raise
-        return self.pending.pop(handle)
+        return self._pending.pop(handle)
 
     def synchronize_all(self, handles: Sequence[int]) -> None:
         """Wait for all, forget them, then raise the first failure. After Ctrl-C all are still outstanding."""
         try:
-            self.core.synchronize_all(handles)
+            self._core_session.synchronize_all(handles)
         except CasyncError as error:
             self._failed(handles, error)
             raise
@@ -271,38 +228,63 @@ class Session:
         kept.
         """
         try:
-            data, rows = self.core.synchronize_gather(handle)
+            data, rows = self._core_session.synchronize_gather(handle)
         except CasyncError as error:
             self._failed((handle,), error)
             raise
-        return data, rows, self.pending.pop(handle)
+        return data, rows, self._pending.pop(handle)
 
     def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
         if isinstance(error, SESSION_IS_OVER) and not self._interrupted:
-            self._interrupted = list(self.pending.values())
+            self._interrupted = list(self._pending.values())
         self._forget(handles)
         self._has_failed = True
         if self.size > 1 and isinstance(error, SESSION_IS_OVER):
             from casync import mpi
 
             mpi.load().note_failure()  # MPI_Finalize would wait for a rank that may never come
-        if isinstance(error, PeerFailureError) and (lost := _LOST_PEER.match(str(error))):
-            _report().unreachable(self.peers[int(lost[1])], str(error))
+        if isinstance(error, PeerFailureError) and error.peer is not None:
+            report.unreachable(error.peer, str(error))
+        elif isinstance(error, SESSION_IS_OVER):
+            report.gave_up(f"{type(error).__name__}: {error}")
 
     def _forget(self, handles: Sequence[int]) -> None:
         for handle in handles:
-            self.pending.pop(handle, None)
+            self._pending.pop(handle, None)
+
+    def next_number(self, series: str) -> int:
+        """0, 1, 2, ...: one more at each call with the same `series`. Ranks that make the same calls in the same order
+        get the same numbers, and so can make names of them.
+        """
+        number = self._numbers.get(series, 0)
+        self._numbers[series] = number + 1
+        return number
+
+    def next_numbers(self) -> dict[str, int]:
+        """What `next_number` would return, for every series that was begun."""
+        return dict(self._numbers)
+
+    def skip_numbers(self, others: Mapping[str, int]) -> None:
+        """Go on from the numbers of another rank, where they are higher than ours: from its `next_numbers()`."""
+        for series, number in others.items():
+            self._numbers[series] = max(number, self._numbers.get(series, 0))
 
     def counters(self) -> dict[str, int]:
         """Bytes and messages this rank sent and received since the session began, and memory it holds."""
-        return dict(self.core.counters())
+        return self._core_session.counters()
+
+    def metrics(self) -> Metrics:
+        """A snapshot of what this rank has done since the session began: steps, bytes, times, queues. At once, also
+        while another thread waits; after `shutdown()` the last one.
+        """
+        return metrics_of(self.rank, self.size, self._core_session.metrics())
 
     def plans(self) -> dict[str, GradientPlan]:
         """The plans of all allreduced tensors that the ranks have agreed on so far, by name; alike on all ranks.
 
         `casync.plan.write_plans` puts them into a file, from which `CASYNC_PLAN_FILE` takes them in another run.
         """
-        return {name: GradientPlan(**plan) for name, plan in self.core.plans().items()}
+        return {name: GradientPlan(**plan) for name, plan in self._core_session.plans().items()}
 
     def start_timeline(self, path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
         """Write what this rank does from now on as a Chrome trace, in place of an earlier one; Perfetto opens it.
@@ -311,25 +293,31 @@ class Session:
         `InvalidArgumentError` if it cannot be written.
         """
         own = os.fspath(path) if self.rank == 0 else f"{os.fspath(path)}.{self.rank}"
-        self.core.start_timeline(own, mark_cycles)
+        self._core_session.start_timeline(own, mark_cycles)
 
     def stop_timeline(self) -> None:
         """End the trace; does nothing if there is none."""
-        self.core.stop_timeline()
+        self._core_session.stop_timeline()
 
     def fix_plans(self, plans: Mapping[str, GradientPlan]) -> None:
         """Have these plans, which a checkpoint held, kept from now on, as those of a plan file are. Alike on all ranks,
         at one point of their programs. Raises `InvalidArgumentError` for one that a tensor of its name does not fit.
         """
-        self._where_plans_are_from = (
-            "The plan is from what casync.load_state() read: a codec that the program names comes before it"
-        )
-        self.core.fix_plans({name: asdict(plan) for name, plan in plans.items()})
+        self._core_session.fix_plans(self._given_plans.from_checkpoint(plans))
+
+    def stay_with_parent(self) -> None:
+        """In a child process after a fork: have every later call refuse, since the session's threads and connections
+        are the parent's. Only `casync.forks` calls it.
+        """
+        self._core_session = cast("_core.Session", forks.Forked(self._core_session))
+        self.shortcuts = cast("_core.Shortcuts", forks.Forked(self.shortcuts))
+        self.codec_states = CodecStates(self._core_session)
+        self._pending.clear()
 
     def abort(self, why: str) -> None:
         """End the session on all ranks: every outstanding and later operation raises `AbortedError` with `why`."""
         self._has_failed = True
-        self.core.abort(why)
+        self._core_session.abort(why)
 
     def shutdown(self) -> None:
         """Leave the world. What all ranks have agreed on may still end, for a second; other outstanding operations end
@@ -340,28 +328,13 @@ class Session:
         self._is_open = False
         atexit.unregister(self.shutdown)
         self._unhook()
-        if not isinstance(self.core, forks.Forked):
-            self._report_unused_plans()
-            self.core.shutdown()
+        if not isinstance(self._core_session, forks.Forked):
+            if self._given_plans and self.rank == 0 and not self._has_failed:
+                self._given_plans.report_unused(self.plans())
+            self._core_session.shutdown()
             self.shortcuts.clear()
-        self.pending.clear()
+        self._pending.clear()
         self._interrupted.clear()
-
-    def _report_unused_plans(self) -> None:
-        """A plan file of another model would otherwise change nothing, without a word."""
-        if not self._given_plans or self._has_failed or self.rank != 0:
-            return
-        used = self.plans()
-        unused = [name for name, plan in self._given_plans.items() if used.get(name) != plan]
-        if unused:
-            _LOG.warning(
-                "%d of the %d plans in %s were not used, the first of them that of %s: no such tensor was allreduced, "
-                "or the script names another codec for it (compression='auto' leaves the choice to the file)",
-                len(unused),
-                len(self._given_plans),
-                self.config.plan_file,
-                unused[0],
-            )
 
     def __enter__(self) -> Session:
         return self
@@ -396,16 +369,9 @@ class Session:
         if isinstance(value, SESSION_IS_OVER):
             return
         self._has_failed = True
-        text = _describe_exception(kind, value, trace)
-        _report().failing(text)
+        text = describe_exception(kind, value, trace)
+        report.failing(text)
         try:
-            self.core.abort(f"rank {self.rank}: {text}")
+            self._core_session.abort(f"rank {self.rank}: {text}")
         except CasyncError:
             _LOG.exception("could not tell the other ranks")
-
-
-def _report() -> ModuleType:
-    """How to tell casyncrun about this rank; without casyncrun its functions do nothing."""
-    from casync.launcher import report
-
-    return report

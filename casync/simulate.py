@@ -13,16 +13,20 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from casync import errors
+from casync._constants import COORDINATORS, TOPOLOGIES
 from casync.config import Config
 from casync.models import MODELS
 
-__all__ = ["gradients_of", "main", "parse_rate", "parse_seconds"]
+if TYPE_CHECKING:
+    from casync._core import Simulation
+
+__all__ = ["build_parser", "gradients_of", "main", "parse_rate", "parse_seconds", "predict"]
 
 _RATES = {"": 1.0, "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
-_TOPOLOGIES = ("auto", "direct", "ps", "ring", "two_level")
 
 
 def _with_unit(text: str, units: dict[str, float], kind: str) -> float:
@@ -63,8 +67,13 @@ def gradients_of(text: str) -> list[tuple[int, int]]:
     return gradients
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="casync simulate", description="Predict the time of a data-parallel step.")
+def build_parser() -> argparse.ArgumentParser:
+    """The parser, from which the manual is made as well."""
+    parser = argparse.ArgumentParser(
+        prog="casync simulate",
+        description="Predict the time of a data-parallel step in virtual time. Nothing is measured: codecs cost what "
+        "they do on one core that copies 8 GB/s.",
+    )
     parser.add_argument("--nodes", type=int, default=4, help="hosts (4)")
     parser.add_argument("--ranks-per-node", type=int, default=1, help="ranks on each host (1)")
     parser.add_argument(
@@ -78,9 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--latency", type=parse_seconds, default="50us", help="between hosts (50us)")
     parser.add_argument("--codec", default="none", help="compression as a script names it (none)")
     parser.add_argument(
-        "--topology", choices=_TOPOLOGIES, action="append", help="only this one; may be repeated (all but direct)"
+        "--topology",
+        choices=("auto", *TOPOLOGIES),
+        action="append",
+        help="only this one; may be repeated (all but direct)",
     )
-    parser.add_argument("--coordinator", choices=("local", "global"), default="local")
+    parser.add_argument("--coordinator", choices=COORDINATORS, default=Config.coordinator)
     parser.add_argument(
         "--backward", type=parse_seconds, default="0s", help="time over which the gradients become ready (0s)"
     )
@@ -91,29 +103,66 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def predict(
+    gradients: Sequence[tuple[int, int]],
+    *,
+    nodes: int = 4,
+    ranks_per_node: int = 1,
+    rate: float = _RATES["gbit"],
+    latency_s: float = 50e-6,
+    compression: Any = "none",
+    topology: str = "auto",
+    coordinator: str = "local",
+    backward_s: float = 0.0,
+    partition_bytes: float = Config.partition_bytes,
+    worker_threads: int = 1,
+    seed: int = 1,
+) -> Simulation:
+    """What one step of synchronisation would take: `step_s` in seconds, `sent_bytes` of the busiest rank.
+
+    `gradients` are the rows and columns of each gradient, in the order in which they become ready; `rate` is that of a
+    host's link in bytes per second, each way, and `compression` a codec as a script names it. The defaults are those of
+    `casync simulate`. Raises `InvalidArgumentError` for what no session would accept. Any thread may call.
+    """
+    from casync import _core  # the compiled core, not needed for --help
+    from casync.codecs import codec_text
+
+    return _core.simulate(
+        gradients=gradients,
+        host_of=[node for node in range(nodes) for _ in range(ranks_per_node)],
+        rate=rate,
+        latency_s=latency_s,
+        compression=codec_text(compression),
+        topology=topology,
+        coordinator=coordinator,
+        backward_s=backward_s,
+        partition_bytes=partition_bytes,
+        worker_threads=worker_threads,
+        seed=seed,
+    )
+
+
 def main(argv: Sequence[str]) -> int:
     """Run `casync simulate`; returns its exit status."""
-    arguments = _parser().parse_args(argv)
-    from casync import _core  # the compiled core, not needed for --help
-    from casync.adaptor import codec_text
-
-    hosts = [node for node in range(arguments.nodes) for _ in range(arguments.ranks_per_node)]
+    arguments = build_parser().parse_args(argv)
+    ranks = arguments.nodes * arguments.ranks_per_node
     count = len(arguments.gradients)
     size = sum(rows * cols for rows, cols in arguments.gradients) * 4 / 2**20
     sys.stdout.write(
-        f"{len(hosts)} ranks on {arguments.nodes} hosts, {count} gradients of {size:.2f} MiB, codec {arguments.codec}\n"
+        f"{ranks} ranks on {arguments.nodes} hosts, {count} gradients of {size:.2f} MiB, codec {arguments.codec}\n"
     )
     sys.stdout.write(f"{'topology':<10} {'step':>12} {'sent by the busiest rank':>26}   simulated in\n")
     carried = 0
     for topology in arguments.topology or ("auto", "ps", "ring", "two_level"):
         begin = time.monotonic()
         try:
-            step = _core.simulate(
-                gradients=arguments.gradients,
-                host_of=hosts,
+            step = predict(
+                arguments.gradients,
+                nodes=arguments.nodes,
+                ranks_per_node=arguments.ranks_per_node,
                 rate=arguments.rate,
                 latency_s=arguments.latency,
-                compression=codec_text(arguments.codec),
+                compression=arguments.codec,
                 topology=topology,
                 coordinator=arguments.coordinator,
                 backward_s=arguments.backward,

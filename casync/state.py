@@ -9,7 +9,7 @@ every rank.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from casync.errors import InvalidArgumentError
 from casync.session import Session
 
-__all__ = ["STATE_KEY", "Claim", "collect", "converted", "restore", "take_pending"]
+__all__ = ["STATE_KEY", "collect", "converted", "restore", "take_pending"]
 
 STATE_KEY = "casync"
 """The key of codec state in an optimizer's state_dict."""
@@ -26,48 +26,20 @@ _FORMAT = 2  # 1 had no "states"
 _LOG = logging.getLogger("casync")
 
 
-class Claim:
-    """One optimizer's right to what is kept under its names, until another optimizer takes one of them."""
-
-    def __init__(self) -> None:
-        self._lost = ""
-
-    def take(self, session: Session, tensors: Collection[str]) -> None:
-        """Take `tensors` over; what is kept of them starts anew, unless it was loaded for us. Nothing of these names
-        may be outstanding.
-        """
-        for tensor in tensors:
-            if (other := session.claims.get(tensor)) is not None:
-                other._lost = tensor
-            session.claims[tensor] = self
-        _forget(session, set(tensors) - session.loaded)
-        session.loaded.difference_update(tensors)
-
-    def check(self) -> None:
-        """Raise `InvalidArgumentError` if a later optimizer has a name of ours: they would feed on each other's
-        residuals.
-        """
-        if self._lost:
-            raise InvalidArgumentError(
-                f"tensor {self._lost} belongs to a DistributedOptimizer that was made later, and both compress: give "
-                "their parameters different names, e.g. named_parameters=model.named_parameters(prefix='generator')"
-            )
-
-
 def collect(session: Session, names: Mapping[str, str]) -> dict[str, Any]:
     """What is kept of the tensors in `names` (parameter name -> tensor name), with whose it is: residuals and state
     arrays as float32 numpy vectors.
 
     Nothing may be outstanding. Names of which nothing is kept, because they go uncompressed, are left out.
     """
-    core = session.core
-    with_residual, with_state = set(core.residual_names()), set(core.state_names())
+    kept = session.codec_states
+    with_residual, with_state = kept.residual_names(), kept.state_names()
     return {
         "format": _FORMAT,
         "rank": session.rank,
         "size": session.size,
-        "residuals": {name: core.residual(tensor) for name, tensor in names.items() if tensor in with_residual},
-        "states": {name: core.state(tensor) for name, tensor in names.items() if tensor in with_state},
+        "residuals": {name: kept.residual(tensor) for name, tensor in names.items() if tensor in with_residual},
+        "states": {name: kept.state(tensor) for name, tensor in names.items() if tensor in with_state},
     }
 
 
@@ -110,41 +82,34 @@ def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any]
                 session.size,
             )
         residuals, states = {}, {name: _shared_of(kept) for name, kept in states.items()}
-    kept_now = {*session.core.residual_names(), *session.core.state_names()}
-    if state is None and not kept_now.isdisjoint(names.values()):
+    if state is None and not session.codec_states.names().isdisjoint(names.values()):
         _LOG.warning(
             "what was loaded holds no codec state: residuals start anew. If casync.load_state() had put them there, "
             "call it after the optimizer's load_state_dict()"
         )
-    _forget(session, names.values())
+    session.codec_states.forget(names.values())
     for name, values in residuals.items():
-        session.core.set_residual(names[name], values)
+        session.codec_states.set_residual(names[name], values)
     for name, kept in states.items():
-        session.core.set_state(names[name], kept)
+        session.codec_states.set_state(names[name], kept)
 
 
 def take_pending(session: Session, tensor: str, numel: int) -> np.ndarray[Any, Any]:
     """What of a tensor's gradients this rank has not sent, as a float32 vector; from now on that is nothing."""
-    core = session.core
+    kept = session.codec_states
     total = np.zeros(numel, np.float32)
-    if tensor in core.residual_names():
-        total += core.residual(tensor)
-        core.set_residual(tensor, np.zeros_like(total))
-    if tensor in core.state_names():
-        state = core.state(tensor)
+    if tensor in kept.residual_names():
+        total += kept.residual(tensor)
+        kept.set_residual(tensor, np.zeros_like(total))
+    if tensor in kept.state_names():
+        state = kept.state(tensor)
         for array in state["arrays"].values():
             if array["pending"]:
                 total += array["values"]
                 array["values"] = np.zeros_like(array["values"])
-        core.set_state(tensor, state)
+        kept.set_state(tensor, state)
     return total
 
 
 def _shared_of(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "arrays": {name: array for name, array in kept["arrays"].items() if array["shared"]}}
-
-
-def _forget(session: Session, tensors: Collection[str]) -> None:
-    kept = {*session.core.residual_names(), *session.core.state_names()}
-    for tensor in kept.intersection(tensors):
-        session.core.forget(tensor)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main", "merged"]
+__all__ = ["build_parser", "main", "merged"]
 
 _START = "start_time_since_epoch_in_micros"
 
@@ -40,14 +40,19 @@ def _start_of(events: Sequence[dict[str, Any]]) -> int:
     raise ValueError("no timeline of CaSync: it does not say when it began")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `casync trace`; returns its exit status."""
+def build_parser() -> argparse.ArgumentParser:
+    """The parser, from which the manual is made as well."""
     parser = argparse.ArgumentParser(prog="casync trace", description="Put the timelines of several ranks into one.")
     actions = parser.add_subparsers(required=True, metavar="merge")
     merge = actions.add_parser("merge", help="put timelines together")
     merge.add_argument("timelines", metavar="FILE", nargs="+", type=Path, help="what one rank wrote")
     merge.add_argument("-o", "--output", metavar="MERGED", type=Path, help="where to (default: standard output)")
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `casync trace`; returns its exit status."""
+    arguments = build_parser().parse_args(argv)
     held = []
     for path in arguments.timelines:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from casync.config import Config
 from casync.errors import CasyncError
 
 __all__ = ["World", "everyone", "started_by_mpi"]
@@ -61,13 +62,13 @@ class World:
         return [rank for rank in range(self.size) if self._local_rank_of(rank) == local_rank]
 
 
-def everyone(environ: Mapping[str, str]) -> tuple[int, ...]:
+def everyone(environ: Mapping[str, str], config: Config) -> tuple[int, ...]:
     """The ranks of MPI's world, in which the first call must be made on all of them; (0,) without MPI."""
     if not started_by_mpi(environ):
         return (0,)
     from casync import mpi
 
-    return tuple(range(mpi.load().world_size()))
+    return tuple(range(mpi.join(config).world_size()))
 
 
 def started_by_mpi(environ: Mapping[str, str]) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from casync.adaptor import Adasum, Average, Max, Min, Product, Sum
 from casync.built import (
     ccl_built,
     cuda_built,
@@ -38,6 +37,7 @@ from casync.errors import (
     StallError,
 )
 from casync.process_sets import ProcessSet
+from casync.terms import Adasum, Average, Max, Min, Product, Sum
 
 from . import mpi_ops
 from .basics import (
@@ -51,6 +51,7 @@ from .basics import (
     is_initialized,
     local_rank,
     local_size,
+    metrics,
     plans,
     rank,
     remove_process_set,
@@ -155,6 +156,7 @@ __all__ = [
     "join",
     "local_rank",
     "local_size",
+    "metrics",
     "mpi_built",
     "mpi_enabled",
     "mpi_ops",

@@ -5,11 +5,13 @@ Classes have Horovod's names, under which they show in graphs; those for one ten
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
-from casync.adaptor import Average, Sum, resolve_op, session_of
+from casync.default import session_of
 from casync.errors import NotAvailableError
+from casync.terms import Average, Sum, resolve_op
 
 from . import ops
 from .compression import Compression
@@ -18,6 +20,7 @@ from .scatter import gradient_factor, reducescatter
 from .waiting import synchronize
 
 __all__ = [
+    "Function",
     "HorovodAllgather",
     "HorovodAllreduce",
     "HorovodAlltoall",
@@ -36,7 +39,13 @@ def check_differentiable(op: int) -> None:
         raise NotAvailableError("allreduce is differentiable for Sum and Average; call .detach() for the others")
 
 
-class HorovodAllreduce(torch.autograd.Function):
+class Function(torch.autograd.Function):
+    """torch's, whose `apply` has no annotations: it takes what `forward` does and returns what that returns."""
+
+    apply: ClassVar[Callable[..., Any]]
+
+
+class HorovodAllreduce(Function):
     """Every rank's output depends on every rank's input alike, so the gradient is reduced as the tensor was."""
 
     @staticmethod
@@ -64,7 +73,7 @@ class HorovodAllreduce(torch.autograd.Function):
         return mine, None, None, None, None, None, None, None, None
 
 
-class HorovodAllgather(torch.autograd.Function):
+class HorovodAllgather(Function):
     """This rank's rows are in every rank's output: their gradients are averaged (Horovod's convention, which fits a
     loss that is the mean over ranks), and its own rows cut out."""
 
@@ -83,7 +92,7 @@ class HorovodAllgather(torch.autograd.Function):
         return mean[begin : begin + ctx.rows[rank]], None, None
 
 
-class HorovodBroadcast(torch.autograd.Function):
+class HorovodBroadcast(Function):
     """The root's tensor is every rank's output: the root receives the mean of the gradients, the others zeros."""
 
     @staticmethod
@@ -98,7 +107,7 @@ class HorovodBroadcast(torch.autograd.Function):
         return mean if ctx.is_root else mean.zero_(), None, None, None
 
 
-class HorovodReducescatter(torch.autograd.Function):
+class HorovodReducescatter(Function):
     """Every rank's rows of the input are in the owner's result, whose gradient therefore goes to all."""
 
     @staticmethod
@@ -122,7 +131,7 @@ class HorovodReducescatter(torch.autograd.Function):
         return ops.allgather(gradient * ctx.factor, process_set=ctx.process_set), None, None, None, None, None, None
 
 
-class HorovodAlltoall(torch.autograd.Function):
+class HorovodAlltoall(Function):
     """Each row has gone to one rank, and its gradient comes back from there; rows that went nowhere have none."""
 
     @staticmethod
@@ -144,7 +153,7 @@ class HorovodAlltoall(torch.autograd.Function):
         return mine, None, None, None
 
 
-class _Grouped(torch.autograd.Function):
+class _Grouped(Function):
     """A grouped operation; the gradients of its floating-point tensors are one grouped operation too."""
 
     @staticmethod

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from casync import adaptor
-from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import add_process_set, init, is_initialized, remove_process_set, shutdown
+from casync import default
+from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.default import add_process_set, init, is_initialized, remove_process_set, shutdown
 from casync.plan import GradientPlan
 from casync.process_sets import ProcessSet
+from casync.snapshot import Metrics
 
 __all__ = [
     "add_process_set",
@@ -19,6 +20,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "metrics",
     "plans",
     "rank",
     "remove_process_set",
@@ -31,45 +33,55 @@ __all__ = [
 
 def rank() -> int:
     """This process's number in the world, from 0. ValueError before `init()`, as for all functions of this module."""
-    return adaptor.session().world.rank
+    return default.session().world.rank
 
 
 def size() -> int:
     """How many processes the world has."""
-    return adaptor.session().world.size
+    return default.session().world.size
 
 
 def local_rank() -> int:
     """This process's number among those of its host, from 0: which GPU to take."""
-    return adaptor.session().world.local_rank
+    return default.session().world.local_rank
 
 
 def local_size() -> int:
     """How many processes this host has."""
-    return adaptor.session().world.local_size
+    return default.session().world.local_size
 
 
 def cross_rank() -> int:
     """This process's number among those that have the same local rank, one per host."""
-    return adaptor.session().world.cross_rank
+    return default.session().world.cross_rank
 
 
 def cross_size() -> int:
     """How many hosts have a process of this local rank."""
-    return adaptor.session().world.cross_size
+    return default.session().world.cross_size
 
 
 def is_homogeneous() -> bool:
     """Whether every host has equally many processes."""
-    return adaptor.session().world.is_homogeneous
+    return default.session().world.is_homogeneous
 
 
 def counters() -> dict[str, int]:
     """What this process has cost since `init()`: `sent_bytes`, `received_bytes`, `sent_messages`, `received_messages`
     as the transport counts them (headers included), and `slot_bytes`, `residual_bytes`, `pool_peak` of memory held. All
     process sets together."""
-    each = [session.counters() for session in adaptor.process_sets().sessions.values()]
+    each = [session.counters() for session in default.process_sets().sessions.values()]
     return {name: sum(one[name] for one in each) for name in each[0]}
+
+
+def metrics(process_set: ProcessSet = global_process_set) -> Metrics:
+    """What this process has done in `process_set` since `init()`, in numbers: steps and their times, bytes by codec and
+    peer, times of codecs, queues, memory, and which ranks are late. docs/metrics.md explains each.
+
+    Always on. Returns at once, on any thread, also while another one waits. After `shutdown()` the last numbers of the
+    global set.
+    """
+    return default.metrics(process_set)
 
 
 def plans(process_set: ProcessSet = global_process_set) -> dict[str, GradientPlan]:
@@ -77,12 +89,12 @@ def plans(process_set: ProcessSet = global_process_set) -> dict[str, GradientPla
 
     `casync.plan.write_plans("plan.json", hvd.plans())` saves them for another run with `CASYNC_PLAN_FILE=plan.json`.
     """
-    return adaptor.session_of(process_set).plans()
+    return default.session_of(process_set).plans()
 
 
 def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """Horovod's name for it: by number, the ranks of every process set in use."""
-    return adaptor.process_sets().ids_and_ranks()
+    return default.process_sets().ids_and_ranks()
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
@@ -92,9 +104,9 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     Rank 0 writes `file_path`, rank r another file with `.r` appended; `casync trace merge` puts them together.
     `mark_cycles` marks the turns of the progress thread. ValueError if the file cannot be written.
     """
-    adaptor.session().start_timeline(file_path, mark_cycles)
+    default.session().start_timeline(file_path, mark_cycles)
 
 
 def stop_timeline() -> None:
     """End the timeline; does nothing if there is none."""
-    adaptor.session().stop_timeline()
+    default.session().stop_timeline()

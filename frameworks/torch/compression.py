@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from casync.adaptor import Codec
+from casync.codecs import Codec
 
 __all__ = ["Compression"]
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from casync import adaptor, state
-from casync.adaptor import Average, OpKind, Terms, tensor_name
+from casync import codecs, default, state
+from casync.codec_states import Claim
 from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.terms import Average, OpKind, Terms, tensor_name
 
 from . import ops
 from .compression import Compression
@@ -35,31 +36,29 @@ class DdpState:
         topology: str | None,
         grad_scaler: torch.amp.GradScaler | None,
     ) -> None:
-        owner = adaptor.session()
+        owner = default.session()
         given = owner.config.compression if compression is Compression.none else compression
         self._owner = owner
-        self._rules = adaptor.rules_of(given)
+        self._rules = codecs.rules_of(given)
         self._topology = owner.config.topology if topology is None else topology
         self._loss_scale = LossScale(grad_scaler, self._rules)
         self._scale = 1.0  # of the gradients of this backward
         self._told: dict[str, float] = {}  # tensor -> the scale that the core was told last
         self._has_looked = False
         for _, codec in self._rules.pairs:
-            if adaptor.takes_momentum(codec):
+            if codecs.takes_momentum(codec):
                 raise NotAvailableError(
                     f"compression {codec!r} takes over the optimizer's momentum, which a hook of DDP cannot reach: use "
                     "casync.torch.DistributedOptimizer in place of DistributedDataParallel"
                 )
         # The ranks make their states in one order, so this tells two models apart.
-        index = owner.counts.get("ddp", 0)
-        owner.counts["ddp"] = index + 1
-        self._prefix = f"ddp{index}"
-        self._names = {parameter: name for name, parameter in named_parameters or ()}
+        self._prefix = f"ddp{owner.next_number('ddp')}"
+        self._names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named_parameters or ()}
         if self._names:
-            adaptor.check_rules(owner, self._rules, self._names.values())
+            codecs.check_rules(owner, self._rules, self._names.values())
         self._numbers = not self._names
         self._tensors: dict[str, str] = {}  # of the parameters that are claimed, by their names
-        self._claim = state.Claim()
+        self._claim = Claim()
         self._waiting: list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]] = []
         self._handles: list[int] = []
 
@@ -89,7 +88,7 @@ class DdpState:
             )
         self._take(names)
         for name, gradient in zip(names, bucket.gradients(), strict=True):
-            codec = adaptor.codec_by_name(self._rules, name)
+            codec = codecs.codec_by_name(self._rules, name)
             tensor = self._tensors[name]
             if self._told.get(tensor, 1.0) != self._scale:
                 self._tell(tensor, gradient, codec)
@@ -125,7 +124,7 @@ class DdpState:
     def _take(self, names: Iterable[str]) -> None:
         new = {name: tensor_name(self._owner, OpKind.ALLREDUCE, name) for name in names if name not in self._tensors}
         if new:
-            self._claim.take(self._owner, new.values())
+            self._owner.codec_states.give_to(self._claim, new.values())
             self._tensors.update(new)
 
     def _begin(self) -> None:
@@ -140,12 +139,12 @@ class DdpState:
             tensor, OpKind.ALLREDUCE, ops.dtype_name(gradient), gradient.shape, Average, compression=codec,
             topology=self._topology,
         )  # fmt: skip
-        self._owner.core.set_optimizer(terms.register(self._owner), 0.0, loss_scale=self._scale)
+        self._owner.set_optimizer(terms.register(self._owner), 0.0, loss_scale=self._scale)
         self._told[tensor] = self._scale
 
     def _check(self) -> None:
         self._claim.check()
-        owner = adaptor.session()
+        owner = default.session()
         if owner is not self._owner:
             raise InvalidArgumentError("this ddp_state belongs to a session that was shut down: make a new one")
         theirs, ours = (dist.get_rank(), dist.get_world_size()), (owner.rank, owner.size)

@@ -88,13 +88,13 @@ class DeltaOptimizer(_DistributedOptimizer):
     def synchronize(self) -> None:
         """Does nothing: gradients are never reduced."""
 
-    def skip_synchronize(self) -> NoReturn:  # type: ignore[override]
+    def skip_synchronize(self) -> NoReturn:
         raise AssertionError(
             "Skipping synchronization is not supported when using Adasum optimizer. Its steps are made while backward "
             "runs, from gradients as they are: change these in a parameter's register_hook()."
         )
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Wait for what the ranks' own steps come to together, and change the parameters by that."""
         loss = None
         if closure is not None:

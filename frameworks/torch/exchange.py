@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import OpKind, Terms, session_of, tensor_name
+from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session
+from casync.terms import OpKind, Terms, tensor_name
 
 from .ops import dtype_name, received, wants_gradient
 from .waiting import synchronize
@@ -40,20 +41,21 @@ def _counts(splits: Splits, rows: int, owner: Session, name: str) -> list[int]:
     def refuse(text: str) -> InvalidArgumentError:
         return InvalidArgumentError(f"{text} (tensor {name}, {rows} rows, {owner.size} ranks, on rank {owner.rank})")
 
-    if splits is None or len(splits := _numbers(splits, refuse)) == 0:
+    counts = [] if splits is None else _numbers(splits, refuse)
+    if not counts:
         if rows % owner.size != 0:
             raise refuse(
                 "splits not provided, but first dimension of tensor is not an even multiple of the number of workers: "
                 "say with splits how many rows each rank gets"
             )
         return [rows // owner.size] * owner.size
-    if len(splits) != owner.size:
-        raise refuse(f"Number of entries in splits does not equal number of workers: there are {len(splits)}")
-    if min(splits) < 0:
-        raise refuse(f"splits {splits} has negative entries")
-    if sum(splits) > rows:
-        raise refuse(f"Sum of splits entries is greater than the first dimension of tensor: it is {sum(splits)}")
-    return splits
+    if len(counts) != owner.size:
+        raise refuse(f"Number of entries in splits does not equal number of workers: there are {len(counts)}")
+    if min(counts) < 0:
+        raise refuse(f"splits {counts} has negative entries")
+    if sum(counts) > rows:
+        raise refuse(f"Sum of splits entries is greater than the first dimension of tensor: it is {sum(counts)}")
+    return counts
 
 
 def _numbers(splits: torch.Tensor | Sequence[int], refuse: Any) -> list[int]:
@@ -65,7 +67,7 @@ def _numbers(splits: torch.Tensor | Sequence[int], refuse: Any) -> list[int]:
         raise refuse(f"alltoall expects a 1D splits tensor, and this one has {splits.dim()} dimensions")
     if splits.dtype != torch.int32 and splits.numel() > 0:
         raise refuse(f"alltoall expects splits to contain 32-bit integer elements, and these are {splits.dtype}")
-    return splits.tolist()  # type: ignore[no-any-return]
+    return splits.tolist()
 
 
 def _submit(tensor: torch.Tensor, splits: Splits, name: str | None, process_set: Any, wake: bool) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 import cloudpickle
 
 import torch
-from casync import adaptor
-from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import session_of
+from casync import default
+from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.state import STATE_KEY
 
@@ -115,7 +115,7 @@ def broadcast_optimizer_state(
         raise InvalidArgumentError("cannot broadcast torch.optim.LBFGS state")
     if not optimizer.state:
         _fill_gradients(optimizer)
-    is_root = adaptor.session().rank == root_rank
+    is_root = default.session().rank == root_rank
     tensors: list[torch.Tensor] = []
     structure: Any = None
     if is_root:

@@ -6,10 +6,12 @@ import weakref
 from collections.abc import Callable
 
 import torch
-from casync import adaptor, state
-from casync.adaptor import OpKind, Terms, session_of, tensor_name
+from casync import codecs
+from casync.codec_states import Claim
+from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session
+from casync.terms import OpKind, Terms, tensor_name
 
 from .momentum import Momentum
 from .momentum import Terms as OptimizerTerms
@@ -80,10 +82,12 @@ class Gradients:
         """Of this step; None for a gradient that waits for further backward passes, or for its group."""
         self.is_distributed = settings.is_distributed
         self._loss_scale = settings.loss_scale
+        # Of this step's gradients: asked for once, because on a GPU each question to a scaler waits for the device.
+        self._scale: float | None = None
         self.momentum: Momentum | None = None
         if self.is_distributed and settings.takes_momentum:
             self.momentum = Momentum(optimizer, settings.momentum)
-        self._claim = state.Claim() if settings.keeps_something else None
+        self._claim = Claim() if settings.keeps_something else None
         self._groups = Groups(settings.groups)
 
     def session(self) -> Session:
@@ -123,7 +127,7 @@ class Gradients:
         for entry, joined in zip(new, self._groups.join([entry.parameter for entry in new]), strict=True):
             entry.group = joined
         if new and self._claim is not None:
-            self._claim.take(owner, [entry.tensor for entry in new])
+            owner.codec_states.give_to(self._claim, [entry.tensor for entry in new])
 
     def _hook(self) -> Callable[[torch.Tensor], None]:
         """For every parameter. It holds none of them, and not this object, which does: torch's garbage collection does
@@ -181,7 +185,7 @@ class Gradients:
             entry.sparse_dim = gradient.sparse_dim()
             if not self._settings.sparse_as_dense:
                 settings = self._settings
-                codec = adaptor.codec_by_name(settings.rules, entry.name)
+                codec = codecs.codec_by_name(settings.rules, entry.name)
                 return submit_gradient(gradient, entry.tensor, codec, settings.op, settings.process_set)
             gradient = gradient.to_dense()
         if (
@@ -203,12 +207,14 @@ class Gradients:
         return owner.submit(entry.registration, pointer, pointer, gradient, wake=wake)
 
     def _tell_terms(self, owner: Session, entry: Entry) -> None:
-        terms = OptimizerTerms(loss_scale=self._loss_scale.now())
+        if self._scale is None:
+            self._scale = self._loss_scale.now()
+        terms = OptimizerTerms(loss_scale=self._scale)
         if self.momentum is not None:
             self.momentum.take()
-            terms = self.momentum.terms(entry.param_group)._replace(loss_scale=terms.loss_scale)
+            terms = self.momentum.terms(entry.param_group)._replace(loss_scale=self._scale)
         if terms != entry.terms:
-            owner.core.set_optimizer(entry.registration, *terms)
+            owner.set_optimizer(entry.registration, *terms)
             entry.terms = terms
 
     def _register(self, owner: Session, entry: Entry, gradient: torch.Tensor) -> None:
@@ -222,7 +228,7 @@ class Gradients:
             0,
             1.0 / settings.predivide,
             settings.predivide,
-            adaptor.codec_by_name(settings.rules, entry.name),
+            codecs.codec_by_name(settings.rules, entry.name),
             settings.topology,
         )
         entry.registration = terms.register(owner)
@@ -243,6 +249,7 @@ class Gradients:
         try:
             self.session().synchronize_all(list(dense.values()))
         finally:
+            scale, self._scale = self._scale, None
             self.handles.clear()
             self.start_anew()
             take_all(sparse)
@@ -261,7 +268,7 @@ class Gradients:
                 for gradient in (parameter.grad for parameter in dense if parameter.grad is not None):
                     gradient.mul_(self._settings.predivide)
             if self.momentum is not None:
-                self._apply_momentum(self.momentum)
+                self._apply_momentum(self.momentum, self._loss_scale.now() if scale is None else scale)
 
     def _changed(self) -> str | None:
         """The first gradient that is not the one that was submitted any more."""
@@ -275,13 +282,13 @@ class Gradients:
                 changed = changed or entry.name
         return changed
 
-    def _apply_momentum(self, momentum: Momentum) -> None:
+    def _apply_momentum(self, momentum: Momentum, scale: float) -> None:
         """To gradients that another codec than the momentum's carried."""
         if any(entry.uncompressed is None for entry in self.entries.values()):
             plans = self.session().plans()
             for entry in self.entries.values():
                 plan = plans.get(entry.tensor)  # sparse gradients have none
-                entry.uncompressed = plan is None or not adaptor.takes_momentum(plan.codec)
+                entry.uncompressed = plan is None or not codecs.takes_momentum(plan.codec)
         for parameter, entry in self.entries.items():
             if entry.uncompressed:
-                momentum.apply(parameter, entry.param_group, self._loss_scale.now())
+                momentum.apply(parameter, entry.param_group, scale)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import Average, OpKind, resolve_op, session_of, tensor_name
+from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.default import session_of
 from casync.errors import InvalidArgumentError
+from casync.terms import Average, OpKind, resolve_op, tensor_name
 
 from .compression import Compression
 from .ops import dtype_name, submit_allgather, submit_allreduce, wants_gradient
@@ -48,7 +49,7 @@ def _submit(
         for handle in handles:
             synchronize(handle)
         raise
-    owner.pending[handles[-1]] = PendingGroup(owner, handles)
+    owner.keep(handles[-1], PendingGroup(owner, handles))
     return handles[-1]
 
 
@@ -97,7 +98,10 @@ def grouped_allreduce(
         run = _blocking(_submit_allreduce, name, op, scales, process_set, compression, in_place=False)
         run_back = _blocking(_submit_allreduce, None, op, scales, process_set, in_place=False)
         return list(HorovodGroupedAllreduce.apply(run, run_back, *tensors))
-    return synchronize(_submit_allreduce(tensors, name, op, scales, process_set, compression, in_place=False))  # type: ignore[no-any-return]
+    result: list[torch.Tensor] = synchronize(
+        _submit_allreduce(tensors, name, op, scales, process_set, compression, in_place=False)
+    )
+    return result
 
 
 def _blocking(submit: Callable[..., int], *arguments: Any, **options: Any) -> Callable[[Tensors], list[torch.Tensor]]:
@@ -165,7 +169,8 @@ def grouped_allgather(
     Differentiable.
     """
     if not _any_wants_gradient(tensors):
-        return synchronize(grouped_allgather_async(tensors, name, process_set))  # type: ignore[no-any-return]
+        result: list[torch.Tensor] = synchronize(grouped_allgather_async(tensors, name, process_set))
+        return result
     from .autograd import HorovodGroupedAllgather
 
     kept = [tensor.shape[0] for tensor in tensors if tensor.is_floating_point()]
@@ -177,7 +182,8 @@ def grouped_allgather(
         each = None if name is None else f"{name}.rows"
         all_rows = synchronize(submit_allgather(rows, each, process_set, wake=False))
         begins.extend(all_rows[: owner.rank].sum(0).tolist())
-        return synchronize(grouped_allgather_async(tensors, name, process_set))  # type: ignore[no-any-return]
+        result: list[torch.Tensor] = synchronize(grouped_allgather_async(tensors, name, process_set))
+        return result
 
     def run_back(gradients: Tensors) -> list[torch.Tensor]:
         means = grouped_allreduce(gradients, op=Average, process_set=process_set)
@@ -231,7 +237,10 @@ def grouped_reducescatter(
     """
     scales = (prescale_factor, postscale_factor)
     if not _any_wants_gradient(tensors):
-        return synchronize(_submit_reducescatter(tensors, name, op, scales, process_set, compression))  # type: ignore[no-any-return]
+        result: list[torch.Tensor] = synchronize(
+            _submit_reducescatter(tensors, name, op, scales, process_set, compression)
+        )
+        return result
     from .autograd import HorovodGroupedReducescatter
 
     def run_back(gradients: Tensors) -> list[torch.Tensor]:

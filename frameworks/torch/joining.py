@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from casync import adaptor
-from casync.adaptor import OpKind, Terms
+from casync import default
+from casync.terms import OpKind, Terms
 
 from .functions import allgather_object
 
@@ -20,12 +20,11 @@ def join(device: int = -1) -> int:
 
     Join is of the world: process sets do not know of it. `device` is accepted and not needed.
     """
-    owner = adaptor.session()
+    owner = default.session()
     registration = Terms("join", OpKind.JOIN, "uint8", (0,)).register(owner)
     _, (last,), _ = owner.synchronize_gather(owner.submit(registration, 0, 0, None, wake=False))
     # Ranks have given names to differently many operations that had none: all go on from the highest number. A lower
     # one may still be the name of an operation that nobody has synchronised.
-    for counts in allgather_object(owner.counts, "join.counts"):
-        for kind, count in counts.items():
-            owner.counts[kind] = max(count, owner.counts.get(kind, 0))
+    for numbers in allgather_object(owner.next_numbers(), "join.counts"):
+        owner.skip_numbers(numbers)
     return last

@@ -10,7 +10,7 @@ import gc
 import logging
 
 import torch
-from casync import adaptor
+from casync import codecs
 from casync.errors import InvalidArgumentError
 from casync.rules import Rules
 
@@ -29,7 +29,7 @@ class LossScale:
                 "goes through, or leave it out"
             )
         self._scaler = scaler
-        self._keeping = next((codec for _, codec in rules.pairs if adaptor.keeps_state(codec)), None)
+        self._keeping = next((codec for _, codec in rules.pairs if codecs.keeps_state(codec)), None)
         self.is_told = scaler is not None and self._keeping is not None
         """Whether the core must be told the scale of each gradient."""
 

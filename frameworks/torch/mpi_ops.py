@@ -4,7 +4,6 @@
 
 # ruff: noqa: F401
 
-from casync.adaptor import Adasum, Average, Max, Min, Product, Sum
 from casync.built import (
     ccl_built,
     cuda_built,
@@ -19,6 +18,7 @@ from casync.built import (
 )
 from casync.errors import HorovodInternalError
 from casync.process_sets import ProcessSet
+from casync.terms import Adasum, Average, Max, Min, Product, Sum
 
 from . import basics as _basics
 from .autograd import (

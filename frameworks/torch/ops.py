@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from casync import adaptor
-from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import OpKind, Sum, Terms, codec_text, resolve_op, session_of, tensor_name
+from casync import codecs, terms
+from casync.codecs import codec_text
+from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
+from casync.terms import OpKind, Sum, Terms, resolve_op, tensor_name
 
 from .compression import Compression
 from .scaling import UNSCALED, scaled
@@ -38,7 +40,7 @@ __all__ = [
     "broadcast_async_",
 ]
 
-_DTYPE_NAMES = {getattr(torch, name): name for name in adaptor.DTYPES}
+_DTYPE_NAMES = {getattr(torch, name): name for name in terms.DTYPES}
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -53,7 +55,7 @@ def dtype_name(tensor: torch.Tensor) -> str:
         )
     name = _DTYPE_NAMES.get(tensor.dtype)
     if name is None:
-        raise NotAvailableError(f"dtype {tensor.dtype}: there are {', '.join(adaptor.DTYPES)}")
+        raise NotAvailableError(f"dtype {tensor.dtype}: there are {', '.join(terms.DTYPES)}")
     return name
 
 
@@ -127,7 +129,7 @@ def submit_allreduce(
     owner = session_of(process_set)
     if compression is not None and isinstance(compression, Mapping):
         name = tensor_name(owner, OpKind.ALLREDUCE, name)
-        compression = adaptor.codec_by_name(adaptor.rules_of(compression), name)
+        compression = codecs.codec_by_name(codecs.rules_of(compression), name)
     if in_place and scales == UNSCALED:  # all in one call, for a name that is used as it was the last time
         handle: int | None = owner.shortcuts.submit(name, tensor, wake, op, scales, compression, topology)
         if handle is not None:
@@ -186,9 +188,13 @@ def allreduce(
     if wants_gradient(tensor):
         from .autograd import HorovodAllreduce
 
-        return HorovodAllreduce.apply(tensor, None, name, op, *scales, process_set, compression, topology)  # type: ignore[no-any-return]
+        result: torch.Tensor = HorovodAllreduce.apply(
+            tensor, None, name, op, *scales, process_set, compression, topology
+        )
+        return result
     handle = submit_allreduce(tensor, name, op, scales, process_set, compression, topology, False, False)
-    return synchronize(handle)  # type: ignore[no-any-return]
+    result = synchronize(handle)
+    return result
 
 
 def allreduce_async(
@@ -283,8 +289,10 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = 
     if wants_gradient(tensor):
         from .autograd import HorovodAllgather
 
-        return HorovodAllgather.apply(tensor, name, process_set)  # type: ignore[no-any-return]
-    return synchronize(submit_allgather(tensor, name, process_set, wake=False))  # type: ignore[no-any-return]
+        result: torch.Tensor = HorovodAllgather.apply(tensor, name, process_set)
+        return result
+    result = synchronize(submit_allgather(tensor, name, process_set, wake=False))
+    return result
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set) -> int:
@@ -321,9 +329,11 @@ def broadcast(
     if wants_gradient(tensor):
         from .autograd import HorovodBroadcast
 
-        return HorovodBroadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-any-return]
+        result: torch.Tensor = HorovodBroadcast.apply(tensor, root_rank, name, process_set)
+        return result
     handle = _submit_broadcast(tensor, root_rank, name, process_set, False, wake=False)
-    return synchronize(handle)  # type: ignore[no-any-return]
+    result = synchronize(handle)
+    return result
 
 
 def broadcast_async(

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from casync import adaptor, state
-from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import Adasum, Average
+from casync import codecs, default, state
+from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
+from casync.terms import Adasum, Average
 
 from .compression import Compression
 from .gradients import Gradients
@@ -93,7 +93,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         finally:
             self._should_synchronize = True
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Synchronise the gradients, then step. Gradients that `closure` computes are synchronised after each call of
         it.
         """
@@ -187,7 +187,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         own = state.collect(self._gradients.session(), self._tensors())
         return {**shared, state.STATE_KEY: state.converted(own, torch.from_numpy)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict()` gave, on any rank. Residuals of another rank's checkpoint start at zero, with a
         warning.
         """
@@ -264,12 +264,14 @@ def DistributedOptimizer(
     )  # fmt: skip
     names = names_of(optimizer, named_parameters)
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
-    adaptor.check_rules(adaptor.session(), settings.rules, held)
+    codecs.check_rules(default.session(), settings.rules, held)
     base = _DistributedOptimizer
     if settings.op == Adasum and settings.is_distributed:
         from .deltas import DeltaOptimizer as base
     original = type(optimizer)
-    cls = type(original.__name__, (base, original), {"__module__": __name__, "__doc__": original.__doc__})
+    cls: type[_DistributedOptimizer] = type(
+        original.__name__, (base, original), {"__module__": __name__, "__doc__": original.__doc__}
+    )
     distributed = cls.__new__(cls)
     distributed._adopt(optimizer, settings, names)
     return distributed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import torch
@@ -25,8 +26,8 @@ def names_of(
             "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
             "model.named_parameters()."
         )
-    names = [name for name, _ in named]
-    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+    counts = Counter(name for name, _ in named)
+    if duplicates := sorted(name for name, count in counts.items() if count > 1):
         raise InvalidArgumentError(
             f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(duplicates)}"
         )

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 import torch
-from casync.adaptor import ProcessSet, session_of
+from casync.default import ProcessSet, session_of
 from casync.replicas import difference
 
 from . import ops

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from casync import adaptor
-from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import Average, OpKind, Sum, Terms, codec_text, resolve_op, session_of, tensor_name
+from casync import codecs
+from casync.codecs import codec_text
+from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.terms import Average, OpKind, Sum, Terms, resolve_op, tensor_name
 
 from .compression import Compression
 from .ops import dtype_name, wants_gradient
@@ -53,7 +55,7 @@ def submit_reducescatter(
     dtype = check(tensor, op)
     name = tensor_name(owner, OpKind.REDUCESCATTER, name)
     if isinstance(compression, Mapping):
-        compression = adaptor.codec_by_name(adaptor.rules_of(compression), name)
+        compression = codecs.codec_by_name(codecs.rules_of(compression), name)
     codec = "none" if compression is None else codec_text(compression)
     registration = Terms(name, OpKind.REDUCESCATTER, dtype, tensor.shape, op, 0, *scales, codec).register(owner)
     source = tensor.detach().contiguous() if scales[0] == 1.0 else scaled(tensor, scales[0])
@@ -91,8 +93,10 @@ def reducescatter(
     if wants_gradient(tensor):
         from .autograd import HorovodReducescatter
 
-        return HorovodReducescatter.apply(tensor, name, op, process_set, *scales, compression)  # type: ignore[no-any-return]
-    return synchronize(submit_reducescatter(tensor, name, op, scales, process_set, compression, wake=False))  # type: ignore[no-any-return]
+        result: torch.Tensor = HorovodReducescatter.apply(tensor, name, op, process_set, *scales, compression)
+        return result
+    result = synchronize(submit_reducescatter(tensor, name, op, scales, process_set, compression, wake=False))
+    return result
 
 
 def reducescatter_async(

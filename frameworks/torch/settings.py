@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from casync import adaptor
-from casync.adaptor import Average
+from casync import codecs, default, terms
 from casync.errors import InvalidArgumentError
+from casync.terms import Average
 
 from .compression import Compression
 from .loss_scale import LossScale
@@ -27,34 +27,34 @@ class Settings:
         if predivide != 1.0 and op != Average:
             raise InvalidArgumentError("gradient_predivide_factor not supported with op != Average")
         self.groups = wanted_groups(num_groups, groups)
-        config = adaptor.session().config
+        config = default.session().config
         # Compression.none is the default argument, so it stands for "not said"; the string says it.
         given = None if compression is Compression.none else compression
-        self.rules = adaptor.rules_of(config.compression if given is None else given)
+        self.rules = codecs.rules_of(config.compression if given is None else given)
         self.topology = config.topology if topology is None else topology
-        self.op = adaptor.resolve_op(op, None)
+        self.op = terms.resolve_op(op, None)
         self.predivide = predivide
         self.momentum = momentum
         self.sparse_as_dense = sparse_as_dense
-        self.process_set = adaptor.checked(process_set)
+        self.process_set = default.checked(process_set)
         self.loss_scale = LossScale(grad_scaler, self.rules)
 
     @property
     def is_distributed(self) -> bool:
         """False in a world of one, and outside the process set: then there are no hooks."""
-        return bool(self.process_set.included()) and adaptor.session_of(self.process_set).size > 1
+        return bool(self.process_set.included()) and default.session_of(self.process_set).size > 1
 
     @property
     def takes_momentum(self) -> bool:
         """Whether some codec takes over the optimizer's momentum."""
-        return any(adaptor.takes_momentum(codec) for _, codec in self.rules.pairs)
+        return any(codecs.takes_momentum(codec) for _, codec in self.rules.pairs)
 
     @property
     def keeps_something(self) -> bool:
         """Whether something is kept under the names of parameters: residuals, state, or the steps that random numbers
         hang on. Casts keep nothing.
         """
-        return any(codec != "none" and not adaptor.is_cast(codec) for _, codec in self.rules.pairs)
+        return any(codec != "none" and not codecs.is_cast(codec) for _, codec in self.rules.pairs)
 
 
 def positive(passes: int) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import Average, Sum, resolve_op, session_of
+from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.default import session_of
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
+from casync.terms import Average, Sum, resolve_op
 
 from .ops import submit_allgather
 from .waiting import synchronize

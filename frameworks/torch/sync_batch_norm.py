@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from casync import adaptor
-from casync.adaptor import Sum
+from casync import default
 from casync.errors import InvalidArgumentError
+from casync.terms import Sum
 
 from . import ops
+from .autograd import Function
 
 __all__ = ["SyncBatchNorm"]
 
@@ -45,8 +46,9 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         """The normalised input, of its shape and dtype."""
         self._check_input_dim(input)
         batch_statistics = self.training or self.running_mean is None or self.running_var is None
-        if not batch_statistics or adaptor.session().size == 1:
-            return super().forward(input)
+        if not batch_statistics or default.session().size == 1:
+            own: torch.Tensor = super().forward(input)
+            return own
         # float16 and bfloat16 have neither the range nor the digits for sums.
         values = input if input.dtype == torch.float64 else input.float()
         extents = [1, -1] + [1] * (input.dim() - 2)
@@ -61,17 +63,17 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         normal = (values - mean.view(extents)) * torch.rsqrt(variance + self.eps).view(extents)
         if self.affine:
             normal = normal * self.weight.view(extents) + self.bias.view(extents)
-        return normal.to(input.dtype)
+        result: torch.Tensor = normal.to(input.dtype)
+        return result
 
     def _meeting(self) -> str:
         if self._name is None:
-            counts = adaptor.session().counts
-            self._name = f"sync_batch_norm.{counts.get('sync_batch_norm', 0)}"
-            counts["sync_batch_norm"] = counts.get("sync_batch_norm", 0) + 1
+            self._name = f"sync_batch_norm.{default.session().next_number('sync_batch_norm')}"
         return self._name
 
     def _follow(self, total: int, mean: torch.Tensor, variance: torch.Tensor) -> None:
         """Move the running statistics as torch does: the variance there is the unbiased one."""
+        assert self.num_batches_tracked is not None and self.running_mean is not None and self.running_var is not None
         self.num_batches_tracked.add_(1)
         weight = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), weight)
@@ -79,7 +81,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), weight)
 
 
-class _OfAllRanks(torch.autograd.Function):
+class _OfAllRanks(Function):
     """Mean and variance of several batches from those of each (Chan, Golub, LeVeque 1979), in rank order."""
 
     @staticmethod

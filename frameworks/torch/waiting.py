@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from casync.adaptor import GLOBAL_PROCESS_SET as global_process_set
-from casync.adaptor import OpKind, Terms, owner_of, session_of
+from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.default import owner_of, session_of
 from casync.errors import CasyncError
 from casync.session import Session
+from casync.terms import OpKind, Terms
 
 from .scaling import scaled
 
@@ -46,11 +47,11 @@ class PendingGroup:
     __slots__ = ("members", "results")
 
     def __init__(self, owner: Session, handles: Sequence[int]) -> None:
-        self.members = [(handle, owner.pending[handle]) for handle in handles]
+        self.members = [(handle, owner.kept(handle)) for handle in handles]
         self.results: list[Any] = []
 
     def done(self, owner: Session) -> bool:
-        return all(owner.core.poll(handle) for handle, _ in self.members)
+        return all(owner.poll(handle) for handle, _ in self.members)
 
     def finish(self, owner: Session, handle: int) -> list[Any]:
         """Waits for all before it raises the first failure. After Ctrl-C those that are left are still outstanding."""
@@ -87,9 +88,8 @@ def barrier(process_set: Any = global_process_set) -> None:
 def poll(handle: int) -> bool:
     """Whether `synchronize(handle)` would return, or raise, at once."""
     owner = owner_of(handle)
-    pending = owner.pending.get(handle)
-    done: bool = pending.done(owner) if isinstance(pending, PendingGroup) else owner.core.poll(handle)
-    return done
+    pending = owner.kept(handle)
+    return pending.done(owner) if isinstance(pending, PendingGroup) else owner.poll(handle)
 
 
 def synchronize(handle: int) -> Any:
@@ -101,7 +101,7 @@ def synchronize(handle: int) -> Any:
     Ctrl-C interrupts the wait; the operation is then still outstanding.
     """
     owner = owner_of(handle)
-    pending = owner.pending.get(handle)
+    pending = owner.kept(handle)
     if type(pending) is torch.Tensor:  # in place
         return owner.synchronize(handle)
     return None if pending is None else finish(owner, handle, pending)

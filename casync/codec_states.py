@@ -1,0 +1,108 @@
+"""What codecs keep of tensors from one step to the next, on this rank, and who may use it.
+
+A lossy codec keeps the residual of a tensor: what this rank has not sent of its gradients yet. Some codecs keep more,
+in arrays that they name. Both belong to the name of a tensor, as the session knows it (`allreduce.<name>`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from casync.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from casync import _core
+
+__all__ = ["Claim", "CodecStates"]
+
+
+class Claim:
+    """One optimizer's right to what is kept under its names, until another optimizer takes one of them."""
+
+    def __init__(self) -> None:
+        self._lost = ""
+
+    def lose(self, tensor: str) -> None:
+        """Another optimizer has taken `tensor`."""
+        self._lost = tensor
+
+    def check(self) -> None:
+        """Raise `InvalidArgumentError` if a later optimizer has a name of ours: they would feed on each other's
+        residuals.
+        """
+        if self._lost:
+            raise InvalidArgumentError(
+                f"tensor {self._lost} belongs to a DistributedOptimizer that was made later, and both compress: give "
+                "their parameters different names, e.g. named_parameters=model.named_parameters(prefix='generator')"
+            )
+
+
+class CodecStates:
+    """The residuals and state arrays of one session, which has it as `codec_states`.
+
+    Numbers are float32. What is read is a copy, and what is written is copied. Any thread may call any method, between
+    steps: a tensor whose operation is outstanding raises `InvalidArgumentError`.
+    """
+
+    def __init__(self, core: _core.Session) -> None:
+        self._core = core
+        self._claims: dict[str, Claim] = {}
+        self._loaded: set[str] = set()
+
+    def residual_names(self) -> set[str]:
+        """The tensors that have a residual."""
+        return set(self._core.residual_names())
+
+    def residual(self, tensor: str) -> NDArray[np.float32]:
+        """What this rank has not sent of `tensor`: one number for each of its elements."""
+        return self._core.residual(tensor)
+
+    def set_residual(self, tensor: str, values: ArrayLike) -> None:
+        """Replace the residual of `tensor`, whether it has one or not."""
+        self._core.set_residual(tensor, values)
+
+    def state_names(self) -> set[str]:
+        """The tensors whose codec keeps state arrays, or counts steps."""
+        return set(self._core.state_names())
+
+    def state(self, tensor: str) -> _core.CodecState:
+        """The state of the codec of `tensor`: the codec, how many steps it has made, and its arrays by name."""
+        return self._core.state(tensor)
+
+    def set_state(self, tensor: str, state: Mapping[str, Any]) -> None:
+        """Replace the state of the codec of `tensor` by what `state()` gave, on this rank or on another. Raises
+        `InvalidArgumentError` for anything else.
+        """
+        self._core.set_state(tensor, state)
+
+    def names(self) -> set[str]:
+        """The tensors of which anything is kept."""
+        return self.residual_names() | self.state_names()
+
+    def forget(self, tensors: Collection[str]) -> None:
+        """Have everything that is kept of `tensors` start anew. Other names are ignored."""
+        for tensor in self.names().intersection(tensors):
+            self._core.forget(tensor)
+
+    # --- whose it is --------------------------------------------------------------------------------------------------
+
+    def give_to(self, claim: Claim, tensors: Collection[str]) -> None:
+        """Let `claim` have `tensors`, which others lose. What is kept of them starts anew, unless it was loaded before
+        anybody had claimed them.
+        """
+        for tensor in tensors:
+            if (other := self._claims.get(tensor)) is not None:
+                other.lose(tensor)
+            self._claims[tensor] = claim
+        self.forget(set(tensors) - self._loaded)
+        self._loaded.difference_update(tensors)
+
+    def note_loaded(self, tensors: Collection[str]) -> None:
+        """A checkpoint was put back, and these are all its tensors: those that nobody has claimed yet wait for their
+        optimizer.
+        """
+        self._loaded = {tensor for tensor in tensors if tensor not in self._claims}

@@ -1,0 +1,114 @@
+"""Codecs as users name them: a spec, a `Codec`, a file of their own, or rules that give each tensor one.
+
+No framework is imported here.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from casync.errors import InvalidArgumentError
+from casync.rules import Rules
+from casync.terms import CASTS, user_name
+
+if TYPE_CHECKING:
+    from casync.session import Session
+
+__all__ = [
+    "Codec",
+    "check_rules",
+    "codec_by_name",
+    "codec_text",
+    "is_cast",
+    "keeps_state",
+    "rules_of",
+    "takes_momentum",
+]
+
+_LOG: Final = logging.getLogger("casync")
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A codec by its spec, e.g. `Codec("terngrad(bits=2)")`. A plain string does as well, wherever one is accepted."""
+
+    spec: str
+
+    def __str__(self) -> str:
+        return self.spec
+
+
+def codec_text(compression: Any) -> str:
+    """The spec of what a user gives as a codec: a string or a `Codec`.
+
+    A path to a CompLL file (`"my.cll"`, `"my.cll(bits=4)"`, `"auto(my.cll, fp16)"`) is compiled and loaded at its
+    first use.
+    """
+    spec = compression.spec if isinstance(compression, Codec) else compression
+    if isinstance(spec, str):
+        if ".cll" not in spec:
+            return spec
+        from casync.compll.plugin import resolve
+
+        # No callback: casyncrun names the innermost line outside CaSync, which would be one of re's.
+        for file in re.findall(r"[^(),]+\.cll", spec):
+            spec = spec.replace(file, resolve(file), 1)
+        return spec
+    raise InvalidArgumentError(
+        f"compression={compression!r} is not a codec: give a spec such as 'onebit', or one of hvd.Compression. A class "
+        f"with compress() and decompress() cannot run inside the exchange; it has to be a codec of the core"
+    )
+
+
+def rules_of(compression: Any) -> Rules:
+    """The rules that a user gives as `compression`: a mapping from patterns to codecs, or one codec for everything.
+
+    Every codec is made once here, so that a mistake in a rule is an error at once, and on every rank.
+    """
+    from casync import _core
+
+    table = compression if isinstance(compression, Mapping) else {"*": compression}
+    rules = Rules.of({pattern: codec_text(codec) for pattern, codec in table.items()})
+    for _, codec in rules.pairs:
+        _core.check_compression(codec)
+    return rules
+
+
+def takes_momentum(codec: str) -> bool:
+    """Whether the codec, or one of those in `auto(...)`, takes over the optimizer's momentum."""
+    from casync import _core
+
+    return bool(_core.takes_momentum(codec))
+
+
+def is_cast(codec: str) -> bool:
+    """Whether the codec is `fp16` or `bf16`, which keep nothing."""
+    return codec in CASTS
+
+
+def keeps_state(codec: str) -> bool:
+    """Whether the codec, or one that `auto` may choose, keeps something of a gradient between steps."""
+    from casync import _core
+
+    return bool(_core.keeps_state(codec))
+
+
+def codec_by_name(rules: Rules, name: str) -> str:
+    """The codec of a tensor; rules see its name as `named_parameters` has it, without the `allreduce.` or
+    `reducescatter.` of ours."""
+    return rules.codec_of(user_name(name))
+
+
+def check_rules(owner: Session, rules: Rules, parameters: Collection[str]) -> None:
+    """Raise `InvalidArgumentError` if a parameter has no codec; warn, on rank 0, of rules that decide for none."""
+    names = [user_name(name) for name in parameters]
+    for name in names:
+        rules.codec_of(name)
+    idle = rules.idle(names)
+    if idle and owner.rank == 0:
+        found = "; ".join(f"{pattern!r}, because {why}" for pattern, why in idle.items())
+        _LOG.warning("rules of compression= that decide for none of the %d parameters: %s", len(names), found)

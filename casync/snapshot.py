@@ -1,0 +1,189 @@
+"""What a session has done so far, in numbers: what `Session.metrics()` and `hvd.metrics()` return.
+
+All counts are of one rank, and grow from the session's beginning on; queues and memory are as they are now. Times are
+in seconds. Each number is exact. They are read one after the other while the session goes on, so two of them may be
+some microseconds apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["CodecMetrics", "Histogram", "Lateness", "Metrics", "Pool", "Queues", "Traffic", "Transport", "Work"]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How often something took how long."""
+
+    bounds: tuple[float, ...]
+    """The longest time of each bucket, in seconds: 1 µs, 2 µs, 4 µs and so on to 67 s."""
+    counts: tuple[int, ...]
+    """How many were in each bucket; the last one, which has no bound, is of what took longer."""
+    sum: float
+    """All together, in seconds."""
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return sum(self.counts)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Messages of one codec between this rank and one other, or several. Heads of messages, checksums and what the
+    ranks tell each other to agree are not in them; they are in `Transport`.
+    """
+
+    messages: int = 0
+    raw_bytes: int = 0
+    """Of the elements that the messages stand for. 0 in the later rounds of a codec, which add no elements."""
+    wire_bytes: int = 0
+    """As they travel."""
+
+    @classmethod
+    def total(cls, every: Iterable[Traffic]) -> Traffic:
+        """Of several, the sum."""
+        each = list(every)
+        return cls(
+            sum(one.messages for one in each), sum(one.raw_bytes for one in each), sum(one.wire_bytes for one in each)
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a codec has computed, on all threads together; what failed counts too."""
+
+    tasks: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CodecMetrics:
+    """Of one codec. `none` is what goes uncompressed, barriers and broadcasts too."""
+
+    operations: int
+    """Those that have ended well."""
+    tensor_bytes: int
+    """Of this rank's own tensors in them, uncompressed."""
+    encode: Work
+    merge: Work
+    """Sums of several ranks' gradients, decoded and encoded again where the codec needs that."""
+    decode: Work
+    sent: Mapping[int, Traffic]
+    """By rank; ranks with which there was no traffic are left out."""
+    received: Mapping[int, Traffic]
+
+
+@dataclass(frozen=True)
+class Queues:
+    """How many wait, or are under way, now."""
+
+    operations: int
+    """Submitted and not ended."""
+    partitions: int
+    """Parts of tensors that wait for memory of the pool."""
+    tasks: int
+    """Encodes, merges and decodes at a worker, or waiting for one."""
+    sends: int
+    """Messages that are ready, and wait for their receiver or for their link."""
+    sends_flowing: int
+    """Messages that the transport is sending. Small ones, which go inside heads, are not counted."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Memory for payloads and partial sums, in bytes."""
+
+    capacity_bytes: int
+    """`CASYNC_POOL_BYTES`."""
+    used_bytes: int
+    peak_bytes: int
+    """The most that was ever used at once."""
+    held_bytes: int
+    """Taken from the system: in use, or kept for the next step."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """All that this rank sent and received, heads, checksums and control messages included; the network's own headers
+    are not.
+    """
+
+    sent_bytes: int
+    received_bytes: int
+    sent_messages: int
+    received_messages: int
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How punctual one rank is, as rank 0 hears it. Joins are left out."""
+
+    reports: int
+    """Operations that the rank has submitted. A rank with fewer than the others is late now."""
+    last: int
+    """Operations that it was the last one to submit."""
+    seconds: float
+    """Of these, the time from the first rank's submit to its own, in all."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """A snapshot of one session on one rank."""
+
+    rank: int
+    size: int
+    steps: int
+    """How many were begun. A step begins when a tensor is reduced that was reduced before in the step under way."""
+    step_seconds: Histogram
+    """From the beginning of a step to that of the next one. The step under way is not in it yet."""
+    exposed_seconds: Histogram
+    """Of the same steps: how long the program's threads waited in `synchronize` and the like."""
+    waited_seconds: float
+    """The same in all: in the step under way, and outside of steps too."""
+    failed_operations: int
+    codecs: Mapping[str, CodecMetrics]
+    """By codec, as `hvd.plans()` names it."""
+    queues: Queues
+    pool: Pool
+    transport: Transport
+    lateness: Mapping[int, Lateness]
+    """By rank. Only rank 0 keeps it; empty elsewhere."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as dicts and lists, for JSON."""
+        return dataclasses.asdict(self)
+
+
+def metrics_of(rank: int, size: int, told: Mapping[str, Any]) -> Metrics:
+    """From what the compiled core says (bindings/metrics_py.cc)."""
+    return Metrics(
+        rank=rank,
+        size=size,
+        steps=told["steps"],
+        step_seconds=Histogram(**told["step_seconds"]),
+        exposed_seconds=Histogram(**told["exposed_seconds"]),
+        waited_seconds=told["waited_seconds"],
+        failed_operations=told["failed_operations"],
+        codecs={name: _codec_of(codec) for name, codec in told["codecs"].items()},
+        queues=Queues(**told["queues"]),
+        pool=Pool(**told["pool"]),
+        transport=Transport(**told["transport"]),
+        lateness={member: Lateness(**late) for member, late in enumerate(told["lateness"])},
+    )
+
+
+def _codec_of(told: Mapping[str, Any]) -> CodecMetrics:
+    return CodecMetrics(
+        operations=told["operations"],
+        tensor_bytes=told["tensor_bytes"],
+        encode=Work(**told["encode"]),
+        merge=Work(**told["merge"]),
+        decode=Work(**told["decode"]),
+        sent={peer: Traffic(**one) for peer, one in told["sent"].items()},
+        received={peer: Traffic(**one) for peer, one in told["received"].items()},
+    )

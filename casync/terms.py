@@ -1,0 +1,155 @@
+"""What ranks must agree on for one operation: its kind, name, dtype, shape, reduction and codec.
+
+No framework is imported here.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from casync import _constants
+from casync._constants import FLOATING_DTYPES, OP_KINDS, REDUCE_OPS
+from casync.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from casync.session import Session
+
+__all__ = [
+    "CASTS",
+    "DTYPES",
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "OpKind",
+    "Product",
+    "Sum",
+    "Terms",
+    "resolve_op",
+    "tensor_name",
+    "user_name",
+]
+
+# Numbers are the core's, and these Horovod's too.
+Average: Final = REDUCE_OPS.index("Average")
+"""`op=`: the sum over all ranks divided by their number. Of integers it truncates towards zero."""
+Sum: Final = REDUCE_OPS.index("Sum")
+"""`op=`: the sum over all ranks."""
+Adasum: Final = REDUCE_OPS.index("Adasum")
+"""`op=`: gradients add up as far as they differ in direction, and are averaged as far as they do not. Float tensors."""
+Min: Final = REDUCE_OPS.index("Min")
+"""`op=`: of each element the smallest; uncompressed."""
+Max: Final = REDUCE_OPS.index("Max")
+"""`op=`: of each element the largest; uncompressed."""
+Product: Final = REDUCE_OPS.index("Product")
+"""`op=`: of each element the product; uncompressed."""
+
+
+class OpKind:
+    """What an operation does."""
+
+    ALLREDUCE: Final = OP_KINDS.index("allreduce")
+    ALLGATHER: Final = OP_KINDS.index("allgather")
+    BROADCAST: Final = OP_KINDS.index("broadcast")
+    BARRIER: Final = OP_KINDS.index("barrier")
+    REDUCESCATTER: Final = OP_KINDS.index("reducescatter")
+    ALLTOALL: Final = OP_KINDS.index("alltoall")
+    JOIN: Final = OP_KINDS.index("join")
+
+
+DTYPES: Final = {name: code for code, name in enumerate(_constants.DTYPES)}
+"""dtype name -> the core's number."""
+
+CASTS: Final = frozenset(("fp16", "bf16", "always(fp16)", "always(bf16)"))
+"""The codecs that are no more than a 16-bit dtype: they keep nothing, and integers pass through them."""
+
+_NAMES_PER_KIND: Final = 4096
+
+
+def resolve_op(op: int | None, average: bool | None) -> int:
+    """Horovod's two ways to say how to reduce, as one number. Neither given: Average."""
+    if op is not None:
+        if average is not None:
+            raise InvalidArgumentError("The op parameter supersedes average. Please provide only one of them.")
+        if type(op) is not int or not 0 <= op < len(REDUCE_OPS):
+            raise InvalidArgumentError(f"op={op!r} is not one of {', '.join(REDUCE_OPS)}")
+        return op
+    if average is not None:
+        warnings.warn(
+            "Parameter `average` has been replaced with `op` and will be removed", DeprecationWarning, stacklevel=3
+        )
+        return Average if average else Sum
+    return Average
+
+
+def _codec_for_dtype(spec: str, dtype: str) -> str:
+    """`spec`, or "none" where a 16-bit cast has nothing to do: integers pass through it, as in Horovod.
+
+    Every other codec is left for the core to accept or to refuse by name.
+    """
+    return "none" if spec in CASTS and dtype not in FLOATING_DTYPES else spec
+
+
+def tensor_name(owner: Session, kind: int, name: str | None) -> str:
+    """The name under which ranks meet: `allreduce.<name>`, or `allreduce.noname.<N>` for the N-th that has none.
+
+    N starts again after 4096, so that a loop of unnamed operations is negotiated once and does not grow without end.
+    """
+    prefix = OP_KINDS[kind]
+    if name is None:
+        return f"{prefix}.noname.{owner.next_number(prefix) % _NAMES_PER_KIND}"
+    return name if name.startswith(f"{prefix}.") else f"{prefix}.{name}"
+
+
+def user_name(name: str) -> str:
+    """A tensor's name as its user gave it, without the `allreduce.` or `reducescatter.` of `tensor_name`."""
+    for kind in (OpKind.ALLREDUCE, OpKind.REDUCESCATTER):
+        name = name.removeprefix(f"{OP_KINDS[kind]}.")
+    return name
+
+
+class Terms(NamedTuple):
+    """All that ranks must agree on for one tensor; also the key under which a registration is remembered.
+
+    `shape` of an allgather or an alltoall leaves the first extent out: rows are each rank's own, and go with the
+    submit.
+    """
+
+    name: str
+    kind: int
+    dtype: str
+    shape: tuple[int, ...]
+    op: int = Sum
+    root: int = 0
+    prescale: float = 1.0
+    postscale: float = 1.0
+    compression: str = "none"
+    topology: str = "auto"
+
+    def register(self, owner: Session) -> int:
+        """This tensor's registration; the core is asked at first use only. Raises `InvalidArgumentError` for bad
+        terms.
+        """
+        known = owner.registered(self)
+        if known is not None:
+            return known
+        if self.kind in (OpKind.ALLGATHER, OpKind.ALLTOALL):
+            rows, cols, dims = 0, math.prod(self.shape), f"({', '.join(['*', *map(str, self.shape)])})"
+        else:
+            rows, cols, dims = (self.shape or (1,))[0], math.prod(self.shape[1:]), str(tuple(self.shape))
+        signature = {
+            "kind": self.kind,
+            "dtype": DTYPES[self.dtype],
+            "op": self.op,
+            "rows": rows,
+            "cols": cols,
+            "root": self.root,
+            "prescale": self.prescale,
+            "postscale": self.postscale,
+            "dims": dims,
+            "compression": _codec_for_dtype(self.compression, self.dtype),
+            "topology": self.topology,
+        }
+        return owner.define(self, self.name, signature)
