@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from casync.launcher.hosts import HostError
 from casync.launcher.mpirun import Launch, MpiNotFound, compose, gather_facts
 from casync.launcher.options import Options, UsageError, parse
-from casync.launcher.preflight import missing, unreachable
+from casync.launcher.preflight import hidden, missing, unreachable, with_python
 from casync.launcher.rank_entry import LAUNCHER, TOKEN
 from casync.launcher.slurm import allocation
 
@@ -35,6 +36,8 @@ def prepare(options: Options, environ: Mapping[str, str]) -> Launch:
     if not launch.remote or facts.local_names & set(hosts):
         if absent := missing(options.command, os.getcwd(), environ.get("PATH")):
             raise StartError(*absent)
+        if reason := hidden(options.command, os.getcwd(), environ):
+            raise StartError(2, reason)
     if launch.by_ssh and (failure := unreachable(launch.by_ssh, options, environ)):
         raise StartError(1, failure)
     return launch
@@ -53,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(check_build())
         return 0
+    options = replace(options, command=with_python(options.command, os.getcwd(), environ.get("PATH")))
     try:
         if options.dry_run:
             return _show(compose(options, gather_facts(environ), environ))

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casync import horovod_variables as why
-from casync.config import LOG_LEVELS, NEVER_SECONDS
+from casync._constants import LOG_LEVELS
+from casync.config import NEVER_SECONDS
 
 __all__ = ["FLAGS", "Effect", "Flag", "Nothing", "Own", "Refused", "Variable", "manual"]
 
@@ -104,7 +105,7 @@ def _list(metavar: str, **more: Any) -> Mapping[str, Any]:
     return {"metavar": metavar, "action": "append", **more}
 
 
-_PLANNER = Nothing(why.PLANNER)
+_NOTHING_TO_TUNE = Nothing(why.NOTHING_TO_TUNE)
 _NO_CUDA = Nothing(why.NO_CUDA)
 _ELASTIC = Refused("jobs have a fixed number of ranks; save with casync.save_state and start again with another -np")
 _TIMESTAMPS = Nothing(why.TIMESTAMPS)
@@ -291,13 +292,20 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--hierarchical-allreduce",),
         Variable("CASYNC_TOPOLOGY", lambda wanted: "two_level" if wanted else None),
-        "always reduce inside each host first (default: the planner chooses)",
+        "always reduce inside each host first (default: where several hosts have several ranks each)",
         _EITHER,
         "tuning",
         "params.hierarchical_allreduce",
     ),
-    Flag(("--hierarchical-allgather",), _PLANNER, "", _EITHER, "tuning", "params.hierarchical_allgather"),
-    Flag(("--torus-allreduce",), _PLANNER, "", _EITHER, "tuning", "params.torus_allreduce"),
+    Flag(
+        ("--hierarchical-allgather",),
+        Nothing(why.DIRECT_ALLGATHER),
+        "",
+        _EITHER,
+        "tuning",
+        "params.hierarchical_allgather",
+    ),
+    Flag(("--torus-allreduce",), Nothing(why.NO_TORUS), "", _EITHER, "tuning", "params.torus_allreduce"),
     Flag(
         ("--fusion-threshold-mb",),
         Nothing(why.NO_FUSION),
@@ -315,13 +323,15 @@ FLAGS: tuple[Flag, ...] = (
         "tuning",
         "params.cache_capacity",
     ),
-    Flag(("--autotune",), _PLANNER, "", _EITHER, "tuning", "autotune.enabled"),
-    Flag(("--autotune-log-file",), _PLANNER, "", _takes("FILE"), "tuning", "autotune.log_file"),
-    Flag(("--autotune-warmup-samples",), _PLANNER, "", _takes("N", int), "tuning", "autotune.warmup_samples"),
-    Flag(("--autotune-steps-per-sample",), _PLANNER, "", _takes("N", int), "tuning", "autotune.steps_per_sample"),
+    Flag(("--autotune",), _NOTHING_TO_TUNE, "", _EITHER, "tuning", "autotune.enabled"),
+    Flag(("--autotune-log-file",), _NOTHING_TO_TUNE, "", _takes("FILE"), "tuning", "autotune.log_file"),
+    Flag(("--autotune-warmup-samples",), _NOTHING_TO_TUNE, "", _takes("N", int), "tuning", "autotune.warmup_samples"),
+    Flag(
+        ("--autotune-steps-per-sample",), _NOTHING_TO_TUNE, "", _takes("N", int), "tuning", "autotune.steps_per_sample"
+    ),
     Flag(
         ("--autotune-bayes-opt-max-samples",),
-        _PLANNER,
+        _NOTHING_TO_TUNE,
         "",
         _takes("N", int),
         "tuning",
@@ -329,7 +339,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag(
         ("--autotune-gaussian-process-noise",),
-        _PLANNER,
+        _NOTHING_TO_TUNE,
         "",
         _takes("X", float),
         "tuning",

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from casync.launcher import hosts, ledger
+from casync.launcher import actions, hosts, ledger
 from casync.launcher.mpirun import Launch, listen_addresses
 from casync.launcher.options import Options
 from casync.launcher.output import LinePrinter
@@ -68,9 +68,12 @@ class Job:
         self._mpirun: subprocess.Popen[bytes] | None = None
         self.ledger = ledger.Ledger(
             options.num_proc,
-            ledger.Policy(options.start_timeout, options.grace, hold=not launch.fault_tolerant, starter=launch.starter),
+            actions.Policy(
+                options.start_timeout, options.grace, hold=not launch.fault_tolerant, starter=launch.starter
+            ),
             time.monotonic(),
         )
+        self._everyone = range(options.num_proc)
         self._broken_output = False
 
     def run(self) -> int:
@@ -189,7 +192,7 @@ class Job:
             for line in lines:
                 self._reported(rank, line, now)
         elif kind == "T":
-            self._do(self.ledger.stopped(rank, json.loads(body)["stopped"]))
+            self._do(self.ledger.stopped(rank, json.loads(body)["stopped"], now))
         elif kind == "X":
             self._printer.finish(rank)
             end = json.loads(body)
@@ -200,8 +203,17 @@ class Job:
             said = json.loads(line)
         except ValueError:
             return
+        if "enters" in said:
+            limits = float(said["warning_s"]), float(said["timeout_s"])
+            self._do(self.ledger.entered(rank, str(said["enters"]), said["peers"] or self._everyone, *limits, now))
+        if "met" in said:
+            self._do(self.ledger.met(str(said["met"])))
         if said.get("initialized"):
             self._do(self.ledger.initialized(rank))
+        if said.get("leaving"):
+            self._do(self.ledger.leaving(rank, now))
+        if "gave_up" in said:
+            self._do(self.ledger.gave_up(rank, str(said["gave_up"])))
         if "peer" in said:
             self._do(self.ledger.accused(int(said["peer"]), str(said["why"])))
         if "failing" in said:
@@ -237,23 +249,23 @@ class Job:
 
     # Actions -------------------------------------------------------------------------------------------------------
 
-    def _do(self, actions: Iterable[ledger.Action]) -> None:
-        for action in actions:
+    def _do(self, orders: Iterable[actions.Action]) -> None:
+        for action in orders:
             match action:
-                case ledger.Say(text, loud):
+                case actions.Say(text, loud):
                     if loud or self._options.verbose:
                         self._printer.note(text)
-                case ledger.Start():
+                case actions.Start():
                     self._start_ranks()
-                case ledger.Signal(number):
+                case actions.Signal(number):
                     for rank in self._ranks:
                         self._send(rank, "S", {"signal": number})
-                case ledger.Kill(rank, why):
+                case actions.Kill(rank, why):
                     self._send(rank, "K", {"why": why})
-                case ledger.Release(rank):
+                case actions.Release(rank):
                     if rank in self._ranks and self._ranks[rank].link.fileno() >= 0:
                         self._forget(self._ranks[rank])
-                case ledger.EndMpirun(number):
+                case actions.EndMpirun(number):
                     assert self._mpirun is not None
                     self._mpirun.send_signal(number)
 

@@ -9,140 +9,27 @@ The job feeds it what happened and the time; it answers with what to do:
 
 Rules. The first rank that failed is the one whose failure was heard of first: its own word (`failing`), its exit, or
 the loss of its wrapper. After it, ranks that reported `initialized` have `grace` seconds to leave by themselves, the
-others `init_grace`, since MPI_Init cannot notice a dead peer. When all ranks have ended, mpirun has `end_grace`.
+others `init_grace`, since MPI_Init cannot notice a dead peer, and those that stand stopped none. When all ranks have
+ended, mpirun has `end_grace`.
+
+A rank that is stopped before it is through init(), or while all others want to leave, holds up the job without a word
+of its own: it fails after `start_timeout`. One that has ended and for which others wait in init() fails at once. One
+that runs may take as long to come to init() as those that wait there allow.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-__all__ = [
-    "Action",
-    "EndMpirun",
-    "Kill",
-    "Ledger",
-    "Policy",
-    "Rank",
-    "Release",
-    "Say",
-    "Signal",
-    "Start",
-    "Verdict",
-    "how",
-]
+from casync.launcher.account import Rank, Verdict, describe, group, how, ranks_text, shell_status, who
+from casync.launcher.actions import Action, EndMpirun, Kill, Policy, Release, Say, Signal, Start
+from casync.launcher.arrivals import Arrivals, Overdue
 
-
-@dataclass(frozen=True)
-class Policy:
-    """Durations in seconds; `hold` keeps a failed rank's wrapper alive, for an mpirun that would kill the others.
-
-    `starter` is what the texts call the program that starts the ranks: mpirun or srun.
-    """
-
-    start_timeout: float = 60.0
-    grace: float = 15.0
-    init_grace: float = 5.0
-    interrupt_grace: float = 5.0
-    end_grace: float = 3.0
-    hold: bool = False
-    starter: str = "mpirun"
-
-
-@dataclass(frozen=True)
-class Start:
-    """Every rank is there: send each its place."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """Close the connection to a rank whose exit is in the ledger; its wrapper then ends."""
-
-    rank: int
-
-
-@dataclass(frozen=True)
-class Signal:
-    """Pass a signal to the commands of all ranks."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Kill:
-    """End a rank's command and everything it started."""
-
-    rank: int
-    why: str
-
-
-@dataclass(frozen=True)
-class EndMpirun:
-    """Signal mpirun itself."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Say:
-    """A line for the user; `loud` ones are shown without --verbose."""
-
-    text: str
-    loud: bool = True
-
+__all__ = ["Ledger"]
 
 _SAME_INTERRUPT = 0.5  # coreutils' timeout signals the process and then its group: that is one wish, not two
-
-Action = Start | Release | Signal | Kill | EndMpirun | Say
-
-
-@dataclass
-class Rank:
-    """What is known of one rank. `status` as subprocess gives it; `lost` when its wrapper vanished without a report.
-
-    `accused` when a peer said that this rank does not answer, and why it thinks so; `orphaned` when the wrapper ended
-    the command because mpirun's daemon on that host had died; `killed` when this ledger decided its end.
-    """
-
-    host: str = "?"
-    pid: int = 0
-    present: bool = False
-    initialized: bool = False
-    stopped: int = 0
-    failing: str | None = None
-    accused: str | None = None
-    status: int | None = None
-    lost: bool = False
-    orphaned: bool = False
-    killed: bool = False
-
-    @property
-    def ended(self) -> bool:
-        """Whether this rank's command is known to have ended."""
-        return self.status is not None or self.lost
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How the job ended: casyncrun's exit status and the text that explains it (empty when all is well)."""
-
-    status: int
-    text: str
-
-
-def how(status: int) -> str:
-    """`exited with status 3` or `was killed by SIGKILL`."""
-    if status >= 0:
-        return f"exited with status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = f"signal {-status}"
-    return f"was killed by {name}"
-
-
-def _shell_status(status: int) -> int:
-    return status if status >= 0 else 128 - status
 
 
 @dataclass
@@ -169,6 +56,7 @@ class Ledger:
         self._mpirun_at = 0.0
         self._mpirun_signals: list[int] = []
         self._start_failure: str | None = None
+        self._arrivals = Arrivals()
 
     # What happened -------------------------------------------------------------------------------------------------
 
@@ -185,9 +73,31 @@ class Ledger:
             actions.append(Start())
         return actions
 
+    def entered(
+        self, rank: int, key: str, peers: Collection[int], warning_s: float, timeout_s: float, now: float
+    ) -> list[Action]:
+        """A rank waits in init() for `peers`: after `warning_s` that is said, after `timeout_s` the job ends."""
+        self._arrivals.entered(rank, key, peers, warning_s, timeout_s, now)
+        return self._end_vain_waits(now)
+
+    def met(self, key: str) -> list[Action]:
+        """A rank waits no longer, because all its peers have come."""
+        self._arrivals.met(key)
+        return []
+
     def initialized(self, rank: int) -> list[Action]:
         """A rank's session is up: from here on it notices failures by itself."""
         self.ranks[rank].initialized = True
+        return []
+
+    def leaving(self, rank: int, now: float) -> list[Action]:
+        """A rank's program is through, and it waits until all others are."""
+        self.ranks[rank].left_in_order, self.ranks[rank].left_at = True, now
+        return self._end_vain_waits(now)
+
+    def gave_up(self, rank: int, why: str) -> list[Action]:
+        """A rank's session was ended by something that another rank did, and it may leave because of that."""
+        self.ranks[rank].gave_up = self.ranks[rank].gave_up or why
         return []
 
     def failing(self, rank: int, why: str, now: float) -> list[Action]:
@@ -205,9 +115,9 @@ class Ledger:
             self.ranks[peer].accused = why
         return []
 
-    def stopped(self, rank: int, number: int) -> list[Action]:
+    def stopped(self, rank: int, number: int, now: float) -> list[Action]:
         """A rank's command was stopped by a signal, or continued (0)."""
-        self.ranks[rank].stopped = number
+        self.ranks[rank].stopped, self.ranks[rank].stopped_at = number, now
         what = f"was stopped by {signal.Signals(number).name}" if number else "continued"
         return [Say(f"{self._who(rank)} {what}")]
 
@@ -215,14 +125,14 @@ class Ledger:
         """A rank's command has ended."""
         entry = self.ranks[rank]
         entry.status, entry.stopped, entry.orphaned = status, 0, orphaned
-        loud = status != 0 and not entry.killed and not self._expected
-        if loud:
+        entry.left_at = now if entry.left_at is None else entry.left_at
+        if status != 0 and not entry.killed and not self._expected:
             self._note_failure(rank, now)
-        actions: list[Action] = [Say(self._describe(rank), loud)]
+        actions: list[Action] = [Say(self._describe(rank), loud=False)]
         if status == 0 or not self.policy.hold:
             actions.append(Release(rank))
         self._note_deserted(now)
-        return actions + self._all_ended(now)
+        return actions + self._end_vain_waits(now) + self._all_ended(now)
 
     def _note_deserted(self, now: float) -> None:
         """A job in which only ranks remain that their peers gave up has failed, also if all the others left with 0."""
@@ -267,13 +177,18 @@ class Ledger:
                 f"{self.policy.start_timeout:g} s. Please check connectivity between servers, and --timeout-start"
             )
             actions += self._give_up(self._start_failure, now)
+        if not self.explained:
+            actions += self._end_hold_ups(now)
+        if not self.explained:
+            for overdue in self._arrivals.overdue(now):
+                actions += self._note_absent(overdue, now)
         if self._failed_at is not None and self._killing is None:
             for rank, entry in enumerate(self.ranks):
-                grace = self.policy.grace if entry.initialized else min(self.policy.init_grace, self.policy.grace)
+                grace = self._grace(entry)
                 if not entry.ended and not entry.killed and now - self._failed_at >= grace:
                     entry.killed = True
-                    actions.append(Say(f"{self._who(rank)} did not leave within {grace:g} s after that; killing it"))
-                    actions.append(Kill(rank, self._cause))
+                    late = f"; it did not leave within {grace:g} s after that" if grace else ""
+                    actions.append(Kill(rank, self._cause + late))
             if all(r.ended or r.killed for r in self.ranks):
                 self._killing = now
         if self._interrupt is not None and now - self._interrupted_at >= self.policy.interrupt_grace:
@@ -288,10 +203,11 @@ class Ledger:
         if not self._started and self._start_failure is None:
             times.append(self.began + self.policy.start_timeout)
         if self._failed_at is not None and self._killing is None:
-            for entry in self.ranks:
-                if not entry.ended and not entry.killed:
-                    grace = self.policy.grace if entry.initialized else min(self.policy.init_grace, self.policy.grace)
-                    times.append(self._failed_at + grace)
+            times += [self._failed_at + self._grace(r) for r in self.ranks if not r.ended and not r.killed]
+        if not self.explained:
+            times += self._hold_ups().values()
+            if (arrival := self._arrivals.next_deadline()) is not None:
+                times.append(arrival)
         if self._interrupt is not None and self._killing is None:
             times.append(self._interrupted_at + self.policy.interrupt_grace)
         press = self._pressing_since()
@@ -329,16 +245,9 @@ class Ledger:
         if self._order:
             rank = self._order[0]
             entry = self.ranks[rank]
-            code = _shell_status(entry.status) if entry.status and not entry.killed else 1
-            others = self._others(rank)
-            lines = [
-                f"the first rank to fail: {self._cause}" + (f"; then {others}" if others else ""),
-                "One or more processes exited with non-zero status, thus causing the job to be terminated. "
-                "The first process to do so was:",
-                f"Process name: rank {rank} on host {entry.host}",
-                f"Exit code: {code}",
-            ]
-            return Verdict(code, "\n".join(lines))
+            code = shell_status(entry.status) if entry.status and not entry.killed else 1
+            others = group({r: e for r, e in enumerate(self.ranks) if r != rank}, self.policy.starter)
+            return Verdict(code, f"the first rank to fail: {self._cause}" + (f"; then {others}" if others else ""))
         if self._interrupt is not None:
             return Verdict(128 + self._interrupt, f"ended by {signal.Signals(self._interrupt).name}")
         if self._start_failure is not None:
@@ -346,14 +255,14 @@ class Ledger:
         if self._mpirun_first:
             took = "and took its ranks with it"
             return Verdict(
-                _shell_status(self._mpirun or 0) or 1, f"{self.policy.starter} itself {how(self._mpirun or 0)} {took}"
+                shell_status(self._mpirun or 0) or 1, f"{self.policy.starter} itself {how(self._mpirun or 0)} {took}"
             )
-        running = [str(r) for r, entry in enumerate(self.ranks) if not entry.ended]
+        running = [r for r, entry in enumerate(self.ranks) if not entry.ended]
         status = self._mpirun or 0
         return Verdict(
-            _shell_status(status) or 1,
-            f"{self.policy.starter} failed with exit code {_shell_status(status)}: it {how(status)} before rank"
-            f"{'s' if len(running) > 1 else ''} {', '.join(running)} had {'ended' if self._started else 'started'}",
+            shell_status(status) or 1,
+            f"{self.policy.starter} failed with exit code {shell_status(status)}: it {how(status)} before "
+            f"{ranks_text(running)} had {'ended' if self._started else 'started'}",
         )
 
     # Helpers -------------------------------------------------------------------------------------------------------
@@ -364,7 +273,79 @@ class Ledger:
         return self._interrupt is not None or self._mpirun_first or self._start_failure is not None
 
     def _who(self, rank: int) -> str:
-        return f"rank {rank} on host {self.ranks[rank].host}"
+        return who(rank, self.ranks[rank])
+
+    def _describe(self, rank: int) -> str:
+        return describe(rank, self.ranks[rank], self.policy.starter)
+
+    def _grace(self, entry: Rank) -> float:
+        """How long a rank may take to leave by itself after another one failed."""
+        if entry.stopped:
+            return 0.0
+        return self.policy.grace if entry.initialized else min(self.policy.init_grace, self.policy.grace)
+
+    def _hold_ups(self) -> dict[int, float]:
+        """By when each rank must run again that stands stopped where others cannot notice it."""
+        deadlines = {}
+        for rank, entry in enumerate(self.ranks):
+            if not entry.stopped or entry.killed:
+                continue
+            since: float | None = entry.stopped_at
+            if entry.initialized:  # what others wait for in between, they end by themselves
+                left = [other.left_at for number, other in enumerate(self.ranks) if number != rank]
+                times = [time for time in left if time is not None]
+                since = max([entry.stopped_at, *times]) if times and len(times) == len(left) else None
+            if since is not None:
+                deadlines[rank] = since + self.policy.start_timeout
+        return deadlines
+
+    def _end_hold_ups(self, now: float) -> list[Action]:
+        for rank, deadline in self._hold_ups().items():
+            if now >= deadline:
+                entry = self.ranks[rank]
+                where = "while all others have left" if entry.initialized else "before it was through init()"
+                name = signal.Signals(entry.stopped).name
+                fault = f"was stopped by {name} {where}, for {self.policy.start_timeout:g} s (--start-timeout)"
+                return self._end_job(rank, fault, now)
+        return []
+
+    def _note_absent(self, overdue: Overdue, now: float) -> list[Action]:
+        """Ranks wait in init() for others that run, or of which nothing is known."""
+        waiting = ranks_text(overdue.waiting)
+        if not overdue.final:
+            absent = ", ".join(self._who(rank) + self._stands(rank) for rank in overdue.missing)
+            until = f"The job ends when it is {overdue.timeout_s:g} s (CASYNC_TIMEOUT_SECONDS)"
+            return [Say(f"{waiting} waited {overdue.seconds:.3g} s in init() for {absent}. {until}")]
+        first, *more = overdue.missing
+        fault = f"did not come to init() within {overdue.timeout_s:g} s (CASYNC_TIMEOUT_SECONDS)"
+        fault += f", nor did {ranks_text(more)}" if more else ""
+        return self._end_job(first, f"{fault}, where {waiting} waited", now)
+
+    def _stands(self, rank: int) -> str:
+        stopped = self.ranks[rank].stopped
+        return f" (stopped by {signal.Signals(stopped).name})" if stopped else ""
+
+    def _end_vain_waits(self, now: float) -> list[Action]:
+        """Some wait for a rank that has ended: in init(), where it never was, or to leave MPI, which it did not."""
+        gone = [rank for rank, entry in enumerate(self.ranks) if entry.ended]
+        if self.explained or not gone:
+            return []
+        if vain := self._arrivals.in_vain(gone):
+            rank, waiting = vain
+            ended = describe(rank, self.ranks[rank], self.policy.starter).removeprefix(self._who(rank) + " ")
+            return self._end_job(rank, f"{ended} before it came to init(), where {ranks_text(waiting)} waited", now)
+        rest = [rank for rank, entry in enumerate(self.ranks) if not entry.ended]
+        unruly = [rank for rank in gone if self.ranks[rank].initialized and not self.ranks[rank].left_in_order]
+        if rest and unruly and all(self.ranks[rank].left_in_order for rank in rest):
+            fault = "exited with status 0 but did not leave MPI (os._exit?)"
+            return self._end_job(unruly[0], f"{fault}, for which {ranks_text(rest)} waited", now)
+        return []
+
+    def _end_job(self, rank: int, fault: str, now: float) -> list[Action]:
+        """`rank` holds up ranks that cannot leave by themselves."""
+        self.ranks[rank].fault = fault
+        self._note_failure(rank, now)
+        return self._kill_all(self._cause, now)
 
     def _note_failure(self, rank: int, now: float) -> None:
         if not self._order:
@@ -377,37 +358,6 @@ class Ledger:
         first = self._order[0]
         if rank == first or not self._cause:
             self._cause = self._describe(first)
-
-    def _describe(self, rank: int) -> str:
-        entry = self.ranks[rank]
-        if entry.stopped:
-            text = f"{self._who(rank)} is stopped by {signal.Signals(entry.stopped).name}"
-        elif entry.lost:
-            text = f"{self._who(rank)} was lost: its connection to casyncrun closed without an exit report"
-        elif entry.orphaned:
-            text = f"{self._who(rank)} was ended because {self.policy.starter}'s daemon on that host died"
-        elif entry.status is not None:
-            text = f"{self._who(rank)} {how(entry.status)}"
-        else:
-            text = f"{self._who(rank)} {'does not answer' if entry.accused else 'is failing'}"
-        why = entry.failing or entry.accused
-        return f"{text} ({why})" if why else text
-
-    def _others(self, first: int) -> str:
-        groups: dict[str, list[int]] = {}
-        for rank, entry in enumerate(self.ranks):
-            if rank == first:
-                continue
-            if entry.killed:
-                key = "ended by casyncrun"
-            elif entry.orphaned:
-                key = f"ended because {self.policy.starter}'s daemon died"
-            elif entry.status is not None:
-                key = how(entry.status).removeprefix("was ")
-            else:
-                key = "lost" if entry.lost else "without a report"
-            groups.setdefault(key, []).append(rank)
-        return ", ".join(f"rank{'s' * (len(r) > 1)} {', '.join(map(str, r))} {key}" for key, r in groups.items())
 
     def _kill_all(self, why: str, now: float) -> list[Action]:
         if self._killing is not None:

@@ -97,7 +97,12 @@ def build_parser() -> argparse.ArgumentParser:
             arguments["action"] = _ReadConfigFile
         text = flag.help.replace("%", "%%")
         groups[flag.group].add_argument(*flag.names, **{"dest": flag.dest, "default": None, **arguments}, help=text)
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what each rank runs")
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="what each rank runs: a program, or train.py, which this Python runs",
+    )
     return parser
 
 

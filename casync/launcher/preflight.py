@@ -1,7 +1,7 @@
 """What would end a job before it starts, found before anything is started and said in one line each.
 
-`missing` looks at the command, `unreachable` at the hosts: it asks ssh what it makes of each name, connects to that
-port, and logs in, for all hosts at once.
+`with_python` puts the interpreter before a script. `missing` and `hidden` look at the command, `unreachable` at the
+hosts: it asks ssh what it makes of each name, connects to that port, and logs in, for all hosts at once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from casync.launcher.options import Options
 
-__all__ = ["Target", "missing", "script_of", "ssh_command", "target_of", "unreachable"]
+__all__ = ["Target", "hidden", "missing", "script_of", "ssh_command", "target_of", "unreachable", "with_python"]
 
 _SECONDS = 5
 _HOSTS_AT_ONCE = 32
@@ -33,6 +34,18 @@ class Target:
     address: str
     port: int
     proxy: bool = False
+
+
+def with_python(command: Sequence[str], folder: str, path: str | None) -> tuple[str, ...]:
+    """The command, behind this Python where its first word is a script `x.py` and no program.
+
+    `folder` is the working folder and `path` is PATH. A file `x.py` that may be executed and is named by its path, or
+    found on PATH, is a program. A script that does not exist is still meant for Python: `missing` says that it is not
+    there.
+    """
+    if not command[0].endswith(".py") or _program(command[0], folder, path) is not None:
+        return tuple(command)
+    return (sys.executable, *command)
 
 
 def script_of(command: Sequence[str]) -> str | None:
@@ -52,13 +65,34 @@ def script_of(command: Sequence[str]) -> str | None:
 
 def missing(command: Sequence[str], folder: str, path: str | None) -> tuple[int, str] | None:
     """A command or script that is not there, as (status, text). The status is the one a shell or Python would give."""
-    if shutil.which(os.path.join(folder, command[0]) if "/" in command[0] else command[0], path=path) is None:
+    if _program(command[0], folder, path) is None:
         where = f"in {folder}" if "/" in command[0] else "on PATH"
         return 127, f"cannot start {command[0]}: there is no such program {where}"
     script = script_of(command)
     if script is not None and not os.path.exists(os.path.join(folder, script)):
         return 2, f"cannot start {shlex.join(command)}: there is no file {script} in {folder}"
     return None
+
+
+def hidden(command: Sequence[str], folder: str, environ: Mapping[str, str]) -> str | None:
+    """Why the script would not find the installed casync, None where it would.
+
+    Python looks in the script's own folder first, and in a checkout that holds casync/ without its compiled modules.
+    """
+    script = script_of(command)
+    if script is None or environ.get("PYTHONSAFEPATH") or not {"-I", "-P"}.isdisjoint(command):
+        return None
+    package = Path(folder, script).resolve().parent / "casync"
+    if not (package / "__init__.py").exists() or list(package.glob("_core.*.so")):
+        return None
+    return (
+        f"cannot start {shlex.join(command)}: the folder {package} beside {script} is CaSync's source without its "
+        f"compiled modules, and hides the installed package from {script}. Move {script} to another folder"
+    )
+
+
+def _program(word: str, folder: str, path: str | None) -> str | None:
+    return shutil.which(os.path.join(folder, word) if "/" in word else word, path=path)
 
 
 def ssh_command(options: Options) -> list[str]:

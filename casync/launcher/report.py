@@ -1,23 +1,47 @@
 """What a rank tells casyncrun about itself, over the pipe that its wrapper opened; without casyncrun a no-op.
 
     from casync.launcher import report
+    report.enters("MPI", None, 60.0, 600.0)   # this rank waits in init() for all ranks, with these limits
+    report.met("MPI")                         # it waits no longer
     report.initialized()                      # this rank has left MPI_Init and the session's negotiation
     report.failing("ValueError: bad label")   # this rank is about to leave, and this is why
     report.unreachable(2, "no sign of life for 8 s")   # this rank is about to leave because of that one
+    report.gave_up("AbortedError: rank 1 has shut down")  # another rank's doing has ended this one's session
+    report.leaving()                          # the program is through, and waits until all others are
 
 `initialized` decides how long the rank may take to leave by itself after another rank failed: inside MPI_Init it
 cannot. `failing` and `unreachable` fix who failed first: the interpreter of the culprit may take longer to exit than
-its peers do, and a rank behind a broken link never reports at all.
+its peers do, and a rank behind a broken link never reports at all. A rank that waits in MPI_Init cannot notice that
+another one never comes: casyncrun, which hears of both, ends the job.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 
-__all__ = ["failing", "initialized", "unreachable"]
+__all__ = ["enters", "failing", "gave_up", "initialized", "is_heard", "leaving", "met", "unreachable"]
 
+_DESCRIPTOR = "CASYNC_REPORT_FD"
 _LONGEST = 2000  # with the JSON around it below PIPE_BUF, so that lines of several threads stay whole
+
+
+def is_heard() -> bool:
+    """Whether casyncrun started this process."""
+    return _DESCRIPTOR in os.environ
+
+
+def enters(key: str, peers: Sequence[int] | None, warning_s: float, timeout_s: float) -> None:
+    """Say that this rank waits in init() until `peers` have come, counted as mpirun does; itself among them. None: all.
+    They share `key`, which is used once.
+    """
+    _write({"enters": key, "peers": peers and list(peers), "warning_s": warning_s, "timeout_s": timeout_s})
+
+
+def met(key: str) -> None:
+    """Say that this rank waits there no longer."""
+    _write({"met": key})
 
 
 def initialized() -> None:
@@ -35,8 +59,18 @@ def unreachable(peer: int, why: str) -> None:
     _write({"peer": peer, "why": why[:_LONGEST]})
 
 
+def gave_up(why: str) -> None:
+    """Say that what another rank did has ended this rank's session, in one line of text."""
+    _write({"gave_up": why[:_LONGEST]})
+
+
+def leaving() -> None:
+    """Say that this rank leaves MPI, for which it may wait until all do."""
+    _write({"leaving": True})
+
+
 def _write(line: dict[str, object]) -> None:
-    descriptor = os.environ.get("CASYNC_REPORT_FD")
+    descriptor = os.environ.get(_DESCRIPTOR)
     if descriptor is None:
         return
     try:

@@ -117,14 +117,15 @@ def _results(options: Options, environ: Mapping[str, str], stdin: bytes) -> list
     if first is not None and isinstance(raised := found.get(first), task.Raised):
         host = job.ledger.ranks[first].host
         raise JobError(
-            f"rank {first} on host {host} raised {raised.what}\n\n{raised.trace}\n{job.ledger.verdict().text}"
+            f"rank {first} on host {host} raised {raised.what}\n\n{raised.trace}\n{job.ledger.verdict().text}",
+            peer=first,
         ) from raised.exception
     if status:
-        raise JobError(job.ledger.verdict().text)
+        raise JobError(job.ledger.verdict().text, peer=first)
     values = []
     for rank in range(options.num_proc):
         result = found.get(rank)
         if not isinstance(result, task.Returned):
-            raise JobError(f"rank {rank} left with status 0 before its function had returned")
+            raise JobError(f"rank {rank} left with status 0 before its function had returned", peer=rank)
         values.append(result.value)
     return values
