@@ -81,11 +81,14 @@ class Played : private ActionSink {
   }
   /// From now on workers keep their tasks, until one is given back, done or failed.
   void hold() { holds_ = true; }
-  void give_back(const std::string& error, Status status = Status::ok) {
+  /// `failure` of status ok: there is none.
+  void give_back(const Abort& failure = {Status::ok, {}}) {
     Event ran = held_.back();
     held_.pop_back();
-    ran.status = status;
-    ran.bytes = bytes_of(error);
+    Bytes bytes;
+    if (failure.status != Status::ok) put(bytes, failure);
+    ran.status = failure.status;
+    ran.bytes = bytes;
     apply(ran);
   }
   /// The first run, on everybody's request.
@@ -330,7 +333,7 @@ TEST(Engine, EndsAnAbortedRunWhenTheWorkersAreThroughWithIt) {
   EXPECT_EQ(member.count(ActionKind::run), 1U);
   member.control(0, Abort{Status::aborted, "rank 0 gave up"});
   EXPECT_TRUE(member.finished().empty());
-  member.give_back("");
+  member.give_back();
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
 }
 
@@ -361,6 +364,34 @@ TEST(Engine, ARankThatLeavesAfterAnotherPassesOnWhyAsItHeardIt) {
   EXPECT_TRUE(get_abort(member.seen.front().bytes).left);
 }
 
+TEST(Engine, WhatTheRootHasNotSubmittedEndsWhenItLeaves) {
+  Played member(1, 3, 1 << 20);
+  member.first_run(1, 3);
+  member.seen.clear();
+  member.submit();  // begins at once, and the root is gone before it submits
+  member.plain(0, ControlKind::bye);
+  member.pass(0);
+  ASSERT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
+  const std::string text = get_abort(member.seen.back().bytes).text;
+  EXPECT_NE(text.find("rank 0 has shut down without submitting tensor w, which rank 1 submitted at here"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Engine, WhatTheRootSubmittedBeforeItLeftGoesOn) {
+  Played member(1, 3, 1 << 20);
+  member.first_run(1, 3);
+  member.seen.clear();
+  member.submit();
+  member.arrive(0, 1);
+  member.plain(0, ControlKind::bye);
+  member.pass(0);
+  member.pass(5'000'000'000);  // rank 2 is late
+  EXPECT_TRUE(member.finished().empty());
+  member.arrive(2, 1);
+  EXPECT_EQ(member.finished(), (std::vector<Status>{Status::ok}));
+}
+
 TEST(Engine, WhatCannotEndsASecondLater) {
   Played member(1, 3, 0);
   member.submit();
@@ -376,7 +407,7 @@ TEST(Engine, ATaskThatFailsAbortsTheSession) {
   member.hold();
   member.first_run(1, 2);
   member.seen.clear();
-  member.give_back("merge failed", Status::aborted);
+  member.give_back({.text = "merge failed"});
   EXPECT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::abort}));
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
 }
@@ -386,7 +417,7 @@ TEST(Engine, WhatEndsTheSessionIsToldAsWhatItIs) {
   member.hold();
   member.first_run(1, 2);
   member.seen.clear();
-  member.give_back("bytes from rank 0: not a payload", Status::corrupt);
+  member.give_back({.status = Status::corrupt, .text = "bytes from rank 0: not a payload"});
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::corrupt}));
   ASSERT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::abort}));
   const auto is_abort = [](const Played::Seen& one) { return one.action.kind == ActionKind::control; };

@@ -61,11 +61,26 @@ TEST_F(Managed, APartitionWaitsForItsMemoryAndASendForTheWindow) {
   tasks_.open_partitions();
   EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", "control"}));  // member 1 sends into partition 0: it is told
   tasks_.allow(1, 1);
+  EXPECT_EQ(seen(), List{});
   tasks_.allow(1, 2);  // now partition 1 has its memory there, too
+  EXPECT_EQ(seen(), (List{with("send ", find(Primitive::send, 1))}));
+  EXPECT_EQ(policy_.queued(), 0U) << "what fits into a head asks no link";
+}
+
+TEST_F(Managed, ALargeSendAsksItsLinkAndGivesBackWhatItTook) {
+  TaskManager large({.inline_bytes = 8, .pool_bytes = 1024, .members = 2}, policy_, out_);
+  EXPECT_FALSE(large.begin(0, shape_, false, 77));
+  large.open_partitions();
+  large.allow(1, 2);
   LinkPolicy::Outcome outcome;
   policy_.decide(0, outcome);
   ASSERT_EQ(outcome.release.size(), 1U);
   EXPECT_EQ(outcome.release[0].task, find(Primitive::send, 1));
+  large.sent(0, find(Primitive::send, 1));
+  policy_.add({0, 0, 1, 1ULL << 40});  // takes an idle link alone
+  outcome.clear();
+  policy_.decide(0, outcome);
+  EXPECT_EQ(outcome.release.size(), 1U);
 }
 
 TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
@@ -82,13 +97,10 @@ TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
   EXPECT_FALSE(tasks_.begin(0, shape_, false, 77));  // units 2 and 3
   tasks_.open_partitions();
   EXPECT_EQ(seen(), (List{"begin", "begin", "reserve 0", "reserve 1", "control"}));
-  LinkPolicy::Outcome outcome;
   tasks_.allow(1, 3);
-  policy_.decide(0, outcome);
-  EXPECT_TRUE(outcome.release.empty());
+  EXPECT_EQ(seen(), List{});
   tasks_.allow(1, 4);
-  policy_.decide(0, outcome);
-  EXPECT_EQ(outcome.release.size(), 1U);
+  EXPECT_EQ(seen().size(), 1U);
 }
 
 TEST_F(Managed, AnEagerGraphWaitsForNeither) {

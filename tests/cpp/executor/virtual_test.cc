@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <iostream>
+#include <tuple>
 
 #include "casync/error.hpp"
 #include "executor/virtual/world.hpp"
@@ -122,6 +123,78 @@ TEST(VirtualWorld, AKilledRankEndsTheOthersWithItsName) {
   EXPECT_FALSE(world.run().hung);
   EXPECT_FALSE(world.alive(1));
   EXPECT_EQ(program.ended_.size(), 2U);
+}
+
+/// The ranks' programs: each notes how its operations of the last step ended.
+class LastStep final : public VirtualProgram {
+ public:
+  explicit LastStep(std::uint32_t step) : step_(step) {}
+  Buffers buffers(int, std::uint32_t, std::uint32_t) override { return {data_.data(), data_.data()}; }
+  void ended(int rank, std::uint32_t step, std::uint32_t, Operation& operation) override {
+    if (step == step_) {
+      ends.emplace_back(rank, operation.status, operation.text);
+    } else {
+      EXPECT_EQ(operation.status, Status::ok) << operation.text;
+    }
+  }
+  std::vector<std::tuple<int, Status, std::string>> ends;
+
+ private:
+  std::uint32_t step_;
+  std::vector<float> data_ = std::vector<float>(4096);
+};
+
+// Small tensors go unasked, so the others have begun what the rank that leaves never submits.
+TEST(VirtualWorld, ARankThatLeavesEarlyEndsTheOthersWithItsName) {
+  constexpr std::uint32_t kLast = 3;
+  constexpr Nanoseconds kSecond = 1'000'000'000;
+  for (const Topology topology : {Topology::direct, Topology::parameter_server, Topology::ring}) {
+    for (const std::uint32_t owner : {0U, 1U}) {
+      for (const int leaver : {0, 1, 2}) {
+        for (const std::uint64_t seed : {1, 2, 3, 4}) {
+          VirtualOptions options = sizes_only(3);
+          options.sizes_only = false;
+          options.seed = seed;
+          options.network.jitter = kMillisecond;
+          VirtualScript script = script_of(
+              3, {tensor_of("a", 60, "none", topology, 1), tensor_of("b", 900, "none", topology, 1)}, kLast + 1);
+          for (VirtualTensor& tensor : script.tensors) tensor.plan.first_owner = owner;
+          script.steps[kLast][static_cast<std::size_t>(leaver)].clear();
+          script.leave_after.assign(3, -1);
+          script.leave_after[static_cast<std::size_t>(leaver)] = static_cast<Nanoseconds>(seed - 1) * kMillisecond;
+          LastStep program(kLast);
+          VirtualWorld world(options, script, &program);
+          const VirtualOutcome outcome = world.run();
+          const std::string where = detail::concat(name_of(topology), ", owner ", owner, ", rank ", leaver, ", ", seed);
+          ASSERT_FALSE(outcome.hung) << where << ": " << outcome.waiting;
+          EXPECT_EQ(program.ends.size(), 4U) << where;
+          for (const auto& [rank, status, text] : program.ends) {
+            EXPECT_EQ(status, Status::aborted) << where;
+            EXPECT_NE(text.find(detail::concat("rank ", leaver, " has shut down")), std::string::npos) << text;
+          }
+          EXPECT_LE(outcome.finished, 2 * kSecond) << where;
+        }
+      }
+    }
+  }
+}
+
+// What asks no link for leave gives none back: messages that are too long for a head are counted, whatever the engine
+// would like to send inside one.
+TEST(VirtualWorld, ShortHeadsLeaveTheLinksTheirCredits) {
+  for (const std::string coordinator : {"local", "global"}) {
+    VirtualOptions options = sizes_only(3);
+    options.network.head_bytes = 2048;
+    options.coordinator = coordinator;
+    VirtualWorld world(options,
+                       script_of(3,
+                                 {tensor_of("small", 1'000, "none", Topology::direct, 1),
+                                  tensor_of("large", 1'000'000, "none", Topology::ring, 4)},
+                                 3),
+                       nullptr);
+    const VirtualOutcome outcome = world.run();
+    EXPECT_FALSE(outcome.hung) << coordinator << ": " << outcome.waiting;
+  }
 }
 
 TEST(VirtualWorld, AHangIsFoundAndSaysWhoWaits) {

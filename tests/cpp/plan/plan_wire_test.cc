@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <random>
 
 namespace casync {
@@ -9,7 +11,22 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-GradientPlan some_plan() { return {Topology::ring, "terngrad(bits=4)", 12, 3, 7, "compressed 1.5 ms, not 9.0 ms"}; }
+GradientPlan some_plan() {
+  return {Topology::ring,
+          "terngrad(bits=4)",
+          12,
+          3,
+          7,
+          "compressed 1.5 ms, not 9.0 ms",
+          40,
+          1.5e-3,
+          9e-3,
+          1 << 20,
+          1e-9,
+          2e-10,
+          3e-10,
+          4e-10};
+}
 
 Signature some_signature() {
   return {.kind = OpKind::broadcast,
@@ -49,6 +66,16 @@ TEST(PlanWire, RoundTripsDefaultsAndEmptyText) {
   const Bytes bytes = bytes_of(Signature{});
   ByteReader reader(bytes);
   EXPECT_EQ(get_signature(reader), Signature{});
+}
+
+TEST(PlanWire, ATimeThatCannotBeIsRefused) {
+  for (const double seconds : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    GradientPlan plan = some_plan();
+    plan.measured_decode_s_per_byte = seconds;
+    const Bytes bytes = bytes_of(plan);
+    ByteReader reader(bytes);
+    EXPECT_THROW(get_plan(reader), CorruptPayload) << seconds;
+  }
 }
 
 TEST(PlanWire, ValuesFollowEachOther) {

@@ -40,7 +40,7 @@ TEST(Measurements, CostsOfAJobAreTheSlowestLinksAndTheMedianCodecs) {
     ranks[m].inter = 1e-9 * static_cast<double>(m + 1);
     ranks[m].codecs["onebit"].encode_s_per_byte = m == 1 ? 90e-9 : 1e-9;
   }
-  const CostTable table = reduce(ranks, prior);
+  const CostTable table = measured_over(reduce(ranks), prior);
   EXPECT_DOUBLE_EQ(table.inter.seconds_per_byte, 3e-9);
   EXPECT_EQ(table.inter.latency_s, prior.inter.latency_s);
   EXPECT_EQ(table.intra.seconds_per_byte, prior.intra.seconds_per_byte);
@@ -69,7 +69,7 @@ class MeasuredPlanningTest : public ::testing::Test {
     MeasuredPlanning::Options options;
     options.host_of = separate_hosts(2);
     options.fixed = std::move(fixed);
-    return MeasuredPlanning(options, [](const std::string&) {});
+    return MeasuredPlanning(options, [](const LogRecord&) {});
   }
   /// What a rank tells on which a codec takes `codec` and a link `link` seconds per byte.
   static std::vector<std::byte> costs(double codec, double link) {
@@ -125,6 +125,14 @@ TEST_F(MeasuredPlanningTest, PlansAgainOnceWhenAllRanksHaveTold) {
   EXPECT_EQ(second->codec, "none");
   EXPECT_EQ(second->epoch, 1U);
   EXPECT_NE(second->reason.find("measured"), std::string::npos) << second->reason;
+  EXPECT_EQ(second->payload_bytes, std::uint64_t{4} << 20U);
+  EXPECT_EQ(second->predicted_s, second->uncompressed_s);
+  EXPECT_GT(second->predicted_s, 0);
+  EXPECT_EQ(second->measured_inter_s_per_byte, 0.1e-9);
+  EXPECT_EQ(second->measured_encode_s_per_byte, 0) << "none encodes nothing";
+  EXPECT_LT(first.predicted_s, first.uncompressed_s);
+  EXPECT_LT(first.payload_bytes, std::uint64_t{4} << 20U);
+  EXPECT_EQ(first.measured_inter_s_per_byte, 0) << "a prior is not measured";
   EXPECT_FALSE(planning.re_plan("a", open, *second, 4).has_value()) << "frozen";
   EXPECT_EQ(planning.plan("late", open, 0).codec, "none") << "a later gradient is planned from what is known by then";
 }

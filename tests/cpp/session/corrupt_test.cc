@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "casync/error.hpp"
-#include "common/crc32c.hpp"
 #include "engine/event_log.hpp"
+#include "executor/frame.hpp"
 #include "session/world.hpp"
 
 namespace casync {
@@ -18,44 +18,25 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// As executor/framer.hpp lays out a frame.
-constexpr std::size_t kHeader = 12;
-constexpr std::uint32_t kControl = 0, kRaw = 1, kEncoded = 2;
-struct Entry {
-  std::uint32_t kind, bytes, op, sequence, tag, crc;
-  std::uint64_t size;
-};
-
 /// Changes the first entry of `kind` in a frame by `change(entry, its bytes)`, and makes its checksum fit again.
 /// Returns whether there was one.
 template <typename Change>
-bool forge(Bytes& frame, std::uint32_t kind, const Change& change) {
-  for (std::size_t at = kHeader; at < frame.size();) {
-    Entry entry{};
-    std::memcpy(&entry, frame.data() + at, sizeof entry);
-    const std::size_t begin = at + sizeof entry;
-    const std::size_t end = begin + entry.bytes;
-    if (entry.kind != kind) {
-      at = end;
-      continue;
+bool forge(Bytes& frame, EntryKind kind, const Change& change) {
+  constexpr std::uint32_t kTag = 0;  // the default of SessionOptions
+  bool found = false;
+  FrameWriter writer(kTag, frame.size());
+  for (FrameReader reader(kTag, frame); reader.next();) {
+    FrameEntry entry = reader.entry();
+    Bytes content(reader.bytes().begin(), reader.bytes().end());
+    if (!found && entry.kind == kind) {
+      found = true;
+      change(entry, content);
+      entry.size = content.size();
     }
-    Bytes content(frame.begin() + static_cast<std::ptrdiff_t>(begin), frame.begin() + static_cast<std::ptrdiff_t>(end));
-    change(entry, content);
-    entry.bytes = static_cast<std::uint32_t>(content.size());
-    entry.size = content.size();
-    entry.crc = 0;
-    entry.crc = crc32c(std::as_bytes(std::span(&entry, 1)));
-    if (kind != kRaw) entry.crc = crc32c(content, entry.crc);
-    Bytes rest(frame.begin() + static_cast<std::ptrdiff_t>(end), frame.end());
-    frame.resize(begin);
-    std::memcpy(frame.data() + at, &entry, sizeof entry);
-    frame.insert(frame.end(), content.begin(), content.end());
-    frame.insert(frame.end(), rest.begin(), rest.end());
-    const auto length = static_cast<std::uint32_t>(frame.size() - kHeader);
-    std::memcpy(frame.data() + 8, &length, 4);
-    return true;
+    writer.append(entry, content);
   }
-  return false;
+  frame = std::move(writer.complete());
+  return found;
 }
 
 /// What goes wrong once; each says whether it had anything to spoil.
@@ -99,7 +80,7 @@ class Spoiler final : public Transport {
   bool wakes() const override { return inner_->wakes(); }
   const TransportCounters& counters() const override { return inner_->counters(); }
   void flush(Nanoseconds timeout) override { inner_->flush(timeout); }
-  void close() override { inner_->close(); }
+  void close(Nanoseconds patience) override { inner_->close(patience); }
 
  private:
   bool wanted(int peer) const { return rank() == 1 && peer == 0 && !spoilt_; }
@@ -176,33 +157,38 @@ const Case kCases[] = {
      1000,
      false,
      [](Bytes& head) {
-       return forge(head, kControl, [](Entry&, Bytes& content) { content.front() = std::byte{0x77}; });
+       return forge(head, EntryKind::control, [](FrameEntry&, Bytes& content) { content.front() = std::byte{0x77}; });
      },
      {}},
     {"AnEntryThatIsNone",
      "none",
      1000,
      false,
-     [](Bytes& head) { return forge(head, kControl, [](Entry& entry, Bytes&) { entry.kind = 9; }); },
+     [](Bytes& head) {
+       return forge(head, EntryKind::control,
+                    [](FrameEntry& entry, Bytes&) { entry.kind = static_cast<EntryKind>(9); });
+     },
      {}},
     {"AMessageThatIsNotInThePlan",
      "none",
      1000,
      true,
-     [](Bytes& head) { return forge(head, kRaw, [](Entry& entry, Bytes&) { entry.tag = 999; }); },
+     [](Bytes& head) { return forge(head, EntryKind::raw, [](FrameEntry& entry, Bytes&) { entry.name.tag = 999; }); },
      {}},
     {"AContributionCutShort",
      "none",
      1000,
      true,
-     [](Bytes& head) { return forge(head, kRaw, [](Entry&, Bytes& content) { content.resize(content.size() - 4); }); },
+     [](Bytes& head) {
+       return forge(head, EntryKind::raw, [](FrameEntry&, Bytes& content) { content.resize(content.size() - 4); });
+     },
      {}},
     {"APayloadCutShort",
      "onebit",
      50'000,
      true,
      [](Bytes& head) {
-       return forge(head, kEncoded, [](Entry&, Bytes& content) { content.resize(content.size() - 1); });
+       return forge(head, EntryKind::encoded, [](FrameEntry&, Bytes& content) { content.resize(content.size() - 1); });
      },
      {}},
     {"AnEncodedBodyWithAFlippedBit", "onebit", 1 << 20, true, {}, flip},
@@ -211,7 +197,8 @@ const Case kCases[] = {
      40'000,
      true,
      [](Bytes& head) {
-       return forge(head, kEncoded, [](Entry&, Bytes& content) { std::memset(content.data(), 0x55, 4); });
+       return forge(head, EntryKind::encoded,
+                    [](FrameEntry&, Bytes& content) { std::memset(content.data(), 0x55, 4); });
      },
      {}},
 };

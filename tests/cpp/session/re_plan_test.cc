@@ -90,7 +90,7 @@ class Engines {
           engine(options(m, host_of),
                  std::make_unique<LocalPolicy>(static_cast<std::uint16_t>(m),
                                                static_cast<std::uint16_t>(host_of.size()), LocalPolicy::Options{}),
-                 std::make_unique<MeasuredPlanning>(planning(host_of), [](const std::string&) {})) {}
+                 std::make_unique<MeasuredPlanning>(planning(host_of), [](const LogRecord&) {})) {}
 
     static EngineOptions options(std::uint32_t m, const std::vector<std::uint32_t>& host_of) {
       EngineOptions options;
@@ -119,8 +119,7 @@ class Engines {
           break;
         case ActionKind::send: {
           const Task& task = engine.shape(action.id).workflow.tasks[action.task];
-          all.post(member, member,
-                   {.kind = EventKind::sent, .flag = action.value != 0, .id = action.id, .task = action.task});
+          all.post(member, member, {.kind = EventKind::sent, .id = action.id, .task = action.task});
           all.post(member, action.peer,
                    {.kind = EventKind::arrived,
                     .peer = static_cast<std::uint16_t>(member),

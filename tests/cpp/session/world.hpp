@@ -15,8 +15,11 @@ using Wrap = std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>
 
 /// Runs `body` once per rank, each on a thread with a Session over a local world; rethrows the first failure. All ranks
 /// share the default options, changed by `change`, and send and receive through what `wrap` makes of their transport.
-inline void spawn(int size, const std::function<void(Session&)>& body,
-                  const std::function<void(int rank, SessionOptions&)>& change = {}, const Wrap& wrap = {}) {
+/// `log` is called by all of them, at the same time.
+inline void spawn(
+    int size, const std::function<void(Session&)>& body,
+    const std::function<void(int rank, SessionOptions&)>& change = {}, const Wrap& wrap = {},
+    const Log& log = [](const LogRecord&) {}) {
   transport::LocalWorld world(size);
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -30,7 +33,7 @@ inline void spawn(int size, const std::function<void(Session&)>& body,
         if (change) change(rank, options);
         std::shared_ptr<Transport> transport = world.connect(rank);
         if (wrap) transport = wrap(std::move(transport));
-        Session session(std::move(transport), options, [](const std::string&) {});
+        Session session(std::move(transport), options, log);
         body(session);
         session.shutdown();
       } catch (...) {

@@ -79,7 +79,7 @@ bool survive(Rank& self, std::string_view how) {
         self.until([&] { return self.told.bodies.size() == living.size() && self.told.sent.size() == living.size(); });
   }
   const auto closing = Clock::now();
-  self.transport->close();
+  self.transport->close(5'000'000'000);
   std::cout << "rank " << self.rank() << ": the living " << (good ? "went on" : "DID NOT GO ON") << ", close took "
             << seconds_since(closing) << " s" << std::endl;
   return good && seconds_since(closing) < 7;

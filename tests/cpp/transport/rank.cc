@@ -59,7 +59,7 @@ void Rank::barrier() {
 
 void Rank::close() {
   closed_ = true;
-  transport->close();
+  transport->close(5 * kSecond);
 }
 
 void Rank::finish() {

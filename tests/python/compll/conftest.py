@@ -249,7 +249,7 @@ class Machine:
     def tree(self, values: Sequence[Any], udf: typed.FunctionName, *start: Any) -> Any:
         """Blocks of 1024, lanes of 16, lanes folded 8, 4, 2, 1, blocks in order."""
         whole = bool(values) and isinstance(values[0], int)
-        neutral = start[0] if start else ELEMENT_FUNCTIONS[udf.name].neutral
+        neutral: Any = start[0] if start else ELEMENT_FUNCTIONS[udf.name].neutral
         if udf.name in ("smaller", "greater") and values:
             neutral = values[0]
         total = neutral = int(neutral) if whole else F(neutral)
@@ -367,7 +367,7 @@ class Machine:
             return
         extracts = isinstance(node.value, typed.Apply) and node.value.operator == "extract"
         if extracts:
-            results = self.unpack(self.packed)
+            results: Sequence[Any] = self.unpack(self.packed)
         else:
             results = self.several(node.value) if isinstance(node.value, typed.Apply) else (self.value(node.value),)
         for target, result in zip(node.targets, results, strict=False):
@@ -396,7 +396,8 @@ class Machine:
         return out
 
     def unpack(self, payload: bytes) -> list[Any]:
-        out, counts = [], {}
+        out: list[Any] = []
+        counts: dict[str, int] = {}
         for item in self.codec.payload:
             element, bits = item.type.element, self.bits(item.type.element)
             n, width = 1, max(bits, 8)

@@ -20,7 +20,7 @@ def codec(encode: str, decode: str | None = None, before: str = "") -> typed.Cod
 def kind(encode: str, decode: str | None = None, before: str = "") -> str:
     with pytest.raises(CompllError) as error:
         codec(encode, decode, before)
-    return error.value.kind
+    return error.value.finding
 
 
 def test_figure_5_means_what_the_paper_says() -> None:
@@ -29,6 +29,14 @@ def test_figure_5_means_what_the_paper_says() -> None:
         "uint8", "uint8", "float", "float", "uint2* of gradient.size elements",
     ]  # fmt: skip
     assert figure.decode is None and figure.fixed_size
+
+
+def test_what_extract_must_name_need_not_be_read() -> None:
+    """`concat(...)` of figure 5 packs `tail`, which a natural decode has no use for."""
+    encode = "uint8 tail = gradient.size % 4; m = reduce(gradient, add); compressed = concat(tail, m, gradient);"
+    decode = "uint8 tail; float* x; tail, m, x = extract(compressed); gradient = x;"
+    assert codec(encode, decode, "float m; ").decode is not None
+    assert kind(encode, decode.replace("uint8 tail", "uint8 tail, other"), "float m; ") == "unused-name"
 
 
 def test_arrays_of_one_count_share_it() -> None:
@@ -117,7 +125,7 @@ def test_merge_packs_what_encode_packs() -> None:
     assert merged is not None and (merged.inputs, merged.output) == (("left", "right"), "merged")
     with pytest.raises(CompllError) as error:
         check_program(parse(encode + merge.format(body.format("reduce(a, add), reduce(b, add)"))))
-    assert error.value.kind == "concat-value"
+    assert error.value.finding == "concat-value"
 
 
 def test_an_aggregated_value_is_another_one() -> None:
@@ -136,7 +144,7 @@ def test_how_an_owner_encodes_may_differ_but_not_what_it_packs() -> None:
     assert packed is not None and packed.inputs == ("gradient",)
     with pytest.raises(CompllError) as error:
         check_program(parse(encode + merged.format("compressed = concat(reduce(gradient, add));")))
-    assert error.value.kind == "concat-value"
+    assert error.value.finding == "concat-value"
 
 
 def test_live_values_are_those_read_after_the_cut() -> None:

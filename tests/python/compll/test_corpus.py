@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tarfile
-from pathlib import Path
 
 import pytest
 
-FUZZ = Path(__file__).parents[2] / "fuzz"
+from support.files import ROOT, load
 
-spec = importlib.util.spec_from_file_location("compll_text", FUZZ / "compll_text.py")
-assert spec is not None and spec.loader is not None
-compll_text = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(compll_text)
+compll_text = load("tests/fuzz/compll_text.py")
 
 
 def inputs() -> dict[str, bytes]:
     found = {}
-    with tarfile.open(FUZZ / "corpus" / "compll_text.tar.gz") as packed:
+    with tarfile.open(ROOT / "tests/fuzz/corpus/compll_text.tar.gz") as packed:
         for member in packed:
             if (file := packed.extractfile(member)) is not None:
                 found[member.name] = file.read()

@@ -7,7 +7,6 @@ three generations of devices; with a device the same comparison runs on it.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
@@ -17,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,21 +31,18 @@ from casync.compll.ir.choices import choices_of
 from casync.compll.library import library_files
 from casync.compll.parser import parse
 from casync.errors import NotAvailableError
+from support.files import ROOT, load
 
-ROOT = Path(__file__).parents[3]
 OWN = ROOT / "tests" / "compll" / "cuda"
 CORE = ROOT / "casync_core"
-spec = importlib.util.spec_from_file_location("compll_programs", ROOT / "tests" / "fuzz" / "compll_programs.py")
-assert spec is not None and spec.loader is not None
-compll_programs = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(compll_programs)
+compll_programs = load("tests/fuzz/compll_programs.py")
 
 WRITTEN = [path for folder in ("quantisers", "units") for path in (ROOT / "tests" / "compll" / folder).glob("*.cll")]
 FILES = library_files() | {path.stem: path for path in WRITTEN}
 INCLUDES = (f"-I{CORE}/src", f"-I{CORE}/include", f"-I{OWN}")
 ARCHITECTURES = (80, 90, 100)
 F = np.float32
-pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(300)]
 
 
 def find_nvcc() -> str | None:
@@ -60,11 +55,8 @@ needs_nvcc = pytest.mark.skipif(NVCC is None, reason="no nvcc on PATH, in CUDA_H
 
 
 def missing_device() -> str | None:
-    spec = importlib.util.spec_from_file_location("test_gpu", ROOT / "tools" / "test_gpu.py")
-    assert spec is not None and spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return str(module.missing()) if module.missing() else None
+    missing = load("tools/test_gpu.py").missing()
+    return str(missing) if missing else None
 
 
 def checked(name: str) -> Any:

@@ -27,7 +27,7 @@ def diagnose(path: Path) -> CompllError:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_text_is_the_golden_one(path: Path) -> None:
     error = diagnose(path)
-    assert error.kind == path.stem.split("--")[0], error
+    assert error.finding == path.stem.split("--")[0], error
     assert f"{error}\n" == path.with_suffix(".txt").read_text(encoding="utf-8")
     assert isinstance(error, CasyncError) and isinstance(error, ValueError)
 

@@ -22,13 +22,13 @@ from casync.compll.library import library_files
 from casync.compll.parser import parse
 from casync.compll.plugin import ISA_FLAGS
 from casync.errors import NotAvailableError
+from support import processor
 
 ROOT = Path(__file__).parents[3]
 OWN = ROOT / "tests" / "compll" / "quantisers"
 FILES = {name: library_files()[name] for name in ("onebit", "terngrad")}
 FILES |= {name: OWN / f"{name}.cll" for name in ("absmax", "mean_sign")}
 FILES["four_levels"] = ROOT / "examples" / "02_own_codec" / "four_levels.cll"
-NEEDED = {"baseline": set(), "avx2": {"avx2", "f16c"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
 SIZES = [1, 2, 7, 8, 9, 15, 16, 17, 31, 127, 128, 129, 300, 500, 1023, 1024, 1025, 2500, 4096]
 F = np.float32
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -40,12 +40,7 @@ def checked(name: str) -> Any:
 
 @pytest.fixture(scope="module", params=ISAS)
 def isa(request: pytest.FixtureRequest) -> str:
-    flags = set()
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("flags"):
-            flags = set(line.split(":")[1].split())
-            break
-    if not NEEDED[request.param] <= flags:
+    if not processor.runs(request.param):
         pytest.skip(f"this processor has no {request.param}")
     return str(request.param)
 

@@ -36,7 +36,7 @@ def test_the_figures_missing_semicolon_is_pointed_at() -> None:
     printed = FIGURE_5.read_text(encoding="utf-8").replace("- 1);", "- 1)")
     with pytest.raises(CompllError) as error:
         parse(printed, "figure5.cll")
-    assert error.value.kind == "semicolon"
+    assert error.value.finding == "semicolon"
     assert "figure5.cll:13:53" in str(error.value)
 
 
@@ -75,4 +75,4 @@ def test_nesting_has_an_end(text: str) -> None:
     try:
         assert expression(text) == tree.Number("1", span=tree.Span(0, 1, 1, 1)), MAX_NESTING
     except CompllError as error:
-        assert error.kind == "nesting"
+        assert error.finding == "nesting"

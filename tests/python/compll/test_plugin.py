@@ -151,7 +151,7 @@ def test_a_file_that_means_nothing_shows_the_place(tmp_path: Path) -> None:
     with pytest.raises(CompllError, match=r"wrong\.cll:\d+:\d+: ") as caught:
         resolve(str(file))
     again = pickle.loads(pickle.dumps(caught.value))
-    assert (str(again), again.kind, again.span) == (str(caught.value), caught.value.kind, caught.value.span)
+    assert (str(again), again.finding, again.span) == (str(caught.value), caught.value.finding, caught.value.span)
 
 
 @pytest.mark.parametrize(("bound", "size"), [("-1 * size", 100), ("4 + 8 * size", 300_000_000)])

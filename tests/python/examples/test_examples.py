@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.netlab import Netlab, NetlabError
 from benchmarks.netlab.system import environment
+from support.processes import casyncrun
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 DIGITS, COMPRESSED, SYNTHETIC = (
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def on_this_host(folder: Path, *command: str, ranks: int = 4) -> str:
-    start = [sys.executable, "-m", "casync", "run", "-np", str(ranks), "--", sys.executable, *command]
+    start = casyncrun(ranks, *command)
     ended = subprocess.run(start, cwd=folder, env=environment(None), capture_output=True, text=True, timeout=180)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

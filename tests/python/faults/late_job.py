@@ -55,7 +55,7 @@ def allreduce(name: str) -> float:
 
 def warned() -> list[float]:
     """The late rank waits for the report before it submits."""
-    results = []
+    results: list[float] = []
     for name in SIZES:
         for _ in range(STEPS):
             if RANK == LATE:

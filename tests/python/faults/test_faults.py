@@ -10,19 +10,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from support.processes import casyncrun, output_of, wait_until_gone
 
 RANKS = 4
 JOB = Path(__file__).with_name("job.py")
 TWICE = pytest.mark.parametrize("again", [1, 2])
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
 def start(folder: Path, scenario: str, victim: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "casync", "run", "-np", str(RANKS), "--", sys.executable, str(JOB), scenario]
     return subprocess.Popen(
-        [*command, str(folder), str(victim)],
+        casyncrun(RANKS, JOB, scenario, folder, str(victim)),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -30,31 +32,9 @@ def start(folder: Path, scenario: str, victim: int) -> subprocess.Popen[str]:
     )
 
 
-def ranks_left(folder: Path) -> list[int]:
-    """Processes of the job that still exist: all carry the folder on their command line."""
-    left = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                words = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if str(folder).encode() in words:
-                left.append(int(entry.name))
-    return left
-
-
 def finish(job: subprocess.Popen[str], folder: Path) -> str:
-    try:
-        output, _ = job.communicate(timeout=100)
-    finally:
-        if job.poll() is None:
-            job.kill()
-            job.communicate()
-    deadline = time.monotonic() + 5
-    while ranks_left(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert ranks_left(folder) == [], output
+    output = output_of(job)
+    assert wait_until_gone(str(folder)) == [], output
     return output
 
 
@@ -62,7 +42,7 @@ def fault_time(folder: Path) -> float:
     return float(json.loads((folder / "fault").read_text()))
 
 
-def outcomes(folder: Path, victim: int, output: str) -> dict[int, dict[str, object]]:
+def outcomes(folder: Path, victim: int, output: str) -> dict[int, dict[str, Any]]:
     """What each surviving rank noted."""
     found = {}
     for rank in range(RANKS):

@@ -6,10 +6,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from support.processes import casyncrun
 
 RANKS = 4
 JOB = Path(__file__).with_name("late_job.py")
@@ -20,9 +21,8 @@ pytestmark = [pytest.mark.timeout(150), pytest.mark.parametrize("late", [2, 0])]
 
 def run(folder: Path, scenario: str, late: int, **settings: str) -> list[list[object]]:
     """What each rank got."""
-    command = [sys.executable, "-m", "casync", "run", "-np", str(RANKS), "--", sys.executable, str(JOB), scenario]
     ended = subprocess.run(
-        [*command, str(folder), str(late)],
+        casyncrun(RANKS, JOB, scenario, folder, str(late)),
         cwd=folder,
         env=os.environ | settings,
         stdout=subprocess.PIPE,

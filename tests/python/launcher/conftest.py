@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 import casync
 from casync.launcher.mpirun import MpiNotFound, find
+from support import processes
 
 ROOT = Path(casync.__file__).resolve().parent.parent
 
@@ -66,22 +66,11 @@ class Runner:
 
     def left(self) -> list[str]:
         """Command lines of processes of this test's jobs that are alive now."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            if self.marker in line:
-                found.append(f"{folder.name} {line}")
-        return found
+        return processes.left(self.marker)
 
     def wait_until_gone(self, seconds: float = 5) -> list[str]:
         """What is still alive after at most `seconds`."""
-        deadline = time.monotonic() + seconds
-        while self.left() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return self.left()
+        return processes.wait_until_gone(self.marker, seconds)
 
     def close(self) -> None:
         """End what a failed test left."""

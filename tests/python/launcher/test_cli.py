@@ -45,6 +45,16 @@ def test_dry_run_prints_one_line_for_a_shell(capsys: pytest.CaptureFixture[str])
     assert Path(words[0]).name == "mpirun" and words[-2:] == ["python", "a b.py"]
 
 
+@pytest.mark.parametrize("where", [["-np", "2"], ["-H", "h1:1,h2:1"]])
+def test_dry_run_shows_the_python_that_runs_a_script(
+    where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert casyncrun([*where, "--dry-run", "train.py", "--lr", "1"]) == 0
+    assert shlex.split(capsys.readouterr().out)[-4:] == [sys.executable, "train.py", "--lr", "1"]
+
+
 def test_the_dry_line_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
     casyncrun(["-np", "2", "--dry-run", "sh", "-c", "echo I am $CASYNC_RANK of $HOROVOD_SIZE"])
     line = capsys.readouterr().out
@@ -67,6 +77,35 @@ def test_the_doctor_finds_this_python_and_says_what_to_do_about_what_is_missing(
     found = {f.what: f for f in doctor.examine({"PATH": "/bin:/usr/bin"})}
     assert sys.executable in found["Python"].detail
     assert all(f.advice for f in found.values() if f.state != OK)
+
+
+def test_the_doctor_advises_only_what_there_is_an_adaptor_for() -> None:
+    absent = doctor.frameworks({}, {"torch"})
+    assert [(f.what, f.advice) for f in absent] == [("PyTorch", "pip install torch, if you train with it")]
+    other = {f.what: f for f in doctor.frameworks({"torch": "2.9", "tensorflow": "2.20", "mxnet": "1.9"}, {"torch"})}
+    assert other["PyTorch"] == Finding("PyTorch", OK, "2.9, adaptor casync.torch")
+    for name in ("TensorFlow", "MXNet"):
+        assert other[name].state == ABSENT and "pip install" not in other[name].advice
+        assert other[name].advice == "this version of casync synchronises PyTorch only"
+    (checkout,) = doctor.frameworks({"torch": "2.9"}, ())
+    assert checkout.state == ABSENT and checkout.advice.startswith("pip install .")
+
+
+def test_the_doctor_says_that_a_cuda_build_of_torch_is_synchronised_on_the_cpu() -> None:
+    (found,) = doctor.frameworks({"torch": "2.9"}, {"torch"}, "CUDA 12.8")
+    assert found.detail == "2.9 built for CUDA 12.8, adaptor casync.torch" and "CPU tensors only" in found.advice
+
+
+@pytest.mark.parametrize(("line", "named"), [("cuda = '12.8'", "CUDA 12.8"), ("hip = '6.4'", "ROCm 6.4"), ("", "")])
+def test_what_torch_is_built_for_is_read_without_importing_it(
+    line: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise AssertionError('imported')")
+    (tmp_path / "torch" / "version.py").write_text(f"cuda = None\nhip = None\n{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert doctor._gpu_of_torch() == named
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import pytest
 from casync.launcher.mpirun import find
 
 if TYPE_CHECKING:
-    from conftest import Runner
+    from tests.python.launcher.conftest import Runner
 
 WaitFor = Callable[["subprocess.Popen[str]", str, int], None]
 
@@ -117,7 +117,6 @@ def test_the_first_exit_status_is_casyncruns_own(casyncrun: Runner) -> None:
     assert re.search(
         r"first rank to fail: rank 1 on host \S+ exited with status 3; then ranks 0, 2 exited with", done.stderr
     )
-    assert re.search(r"Process name: rank 1 on host \S+\n.*Exit code: 3", done.stderr)
 
 
 def test_a_command_that_goes_away_before_it_starts_is_127(casyncrun: Runner, tmp_path: Path) -> None:
@@ -205,7 +204,10 @@ def test_ranks_that_stay_after_a_failure_are_ended_after_the_grace(casyncrun: Ru
     done = casyncrun.run(script, "-np", "3", "--grace", "1.5")
     assert done.returncode == 9
     assert 1.5 < time.monotonic() - began < 10
-    assert "rank 2 on host" in done.stderr and "did not leave within 1.5 s" in done.stderr
+    assert re.search(
+        r"\[2\]<stderr>: casyncrun: ending this rank: rank 0 on .*; it did not leave within 1.5 s after that",
+        done.stderr,
+    )
 
 
 def test_without_ulfm_survivors_still_leave_by_themselves(casyncrun: Runner, tmp_path: Path) -> None:

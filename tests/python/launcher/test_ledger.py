@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 
-from casync.launcher.ledger import EndMpirun, Kill, Ledger, Policy, Release, Say, Signal, Start
+from casync.launcher.actions import EndMpirun, Kill, Policy, Release, Say, Signal, Start
+from casync.launcher.ledger import Ledger
 
 
 def started(size: int = 4, policy: Policy | None = None, initialized: bool = True) -> Ledger:
@@ -16,7 +18,7 @@ def started(size: int = 4, policy: Policy | None = None, initialized: bool = Tru
     return book
 
 
-def kills(actions: list[object]) -> list[int]:
+def kills(actions: Sequence[object]) -> list[int]:
     return [a.rank for a in actions if isinstance(a, Kill)]
 
 
@@ -43,8 +45,8 @@ def test_the_first_rank_that_failed_is_named_with_its_host() -> None:
         book.exited(rank, 1, 1.5)
     verdict = book.verdict()
     assert verdict.status == 137
-    assert "first rank to fail: rank 2 on host h1 was killed by SIGKILL; then ranks 0, 1, 3 exited" in verdict.text
-    assert "Process name: rank 2 on host h1\nExit code: 137" in verdict.text
+    others = "then ranks 0, 1, 3 exited with status 1"
+    assert verdict.text == f"the first rank to fail: rank 2 on host h1 was killed by SIGKILL; {others}"
 
 
 def test_survivors_that_leave_with_0_do_not_hide_the_failure() -> None:
@@ -78,9 +80,11 @@ def test_ranks_still_in_init_have_a_shorter_grace() -> None:
 
 def test_a_rank_that_casyncrun_killed_is_no_cause() -> None:
     book = started()
-    book.stopped(3, signal.SIGSTOP)
+    book.stopped(3, signal.SIGSTOP, 0.5)
     book.exited(0, 1, 5.0)
-    assert kills(book.tick(20.0)) == [1, 2, 3]
+    assert book.next_deadline() == 5.0
+    assert kills(book.tick(5.0)) == [3]  # it cannot leave by itself, so nobody waits for it
+    assert kills(book.tick(20.0)) == [1, 2]
     for rank in (1, 2, 3):
         book.exited(rank, -9, 20.1)
     assert "first rank to fail: rank 3 on host h1 is stopped by SIGSTOP" in book.verdict().text
@@ -89,8 +93,8 @@ def test_a_rank_that_casyncrun_killed_is_no_cause() -> None:
 
 def test_a_rank_that_was_continued_is_no_cause() -> None:
     book = started()
-    book.stopped(3, signal.SIGSTOP)
-    book.stopped(3, 0)
+    book.stopped(3, signal.SIGSTOP, 0.5)
+    book.stopped(3, 0, 0.5)
     book.exited(0, 1, 5.0)
     assert "first rank to fail: rank 0" in book.verdict().text
 
@@ -222,12 +226,128 @@ def test_ranks_beyond_reach_do_not_keep_the_job() -> None:
 
 def test_a_stopped_rank_that_all_gave_up_ends_the_job_though_the_others_left_with_0() -> None:
     book = started()
-    book.stopped(2, signal.SIGSTOP)
+    book.stopped(2, signal.SIGSTOP, 0.5)
     book.accused(2, "no sign of life for 8 s")
     for rank in (0, 1, 3):
         book.exited(rank, 0, 9.0)
-    assert kills(book.tick(9.0 + Policy().grace)) == [2]
-    book.exited(2, -9, 30.0)
-    book.mpirun_ended(0, 30.1)
+    assert kills(book.tick(9.0)) == [2]
+    book.exited(2, -9, 9.1)
+    book.mpirun_ended(0, 9.2)
     assert book.verdict().status != 0
     assert "rank 2 on host h1" in book.verdict().text
+
+
+def test_what_ends_a_job_is_said_once_at_its_end() -> None:
+    book = started()
+    said = [a for a in book.exited(2, -9, 1.0) if isinstance(a, Say) and a.loud]
+    for rank in (0, 1, 3):
+        book.gave_up(rank, "PeerFailureError: rank 2 is gone")
+        said += [a for a in book.exited(rank, 1, 1.5) if isinstance(a, Say) and a.loud]
+    assert said == []
+    text = "the first rank to fail: rank 2 on host h1 was killed by SIGKILL; then ranks 0, 1, 3 exited with status 1"
+    assert book.verdict().text == text
+
+
+def test_a_rank_that_left_because_of_another_says_which() -> None:
+    book = started(2)
+    book.exited(1, 0, 1.0)
+    book.gave_up(0, "AbortedError: rank 1 has shut down without submitting tensor w")
+    book.exited(0, 1, 1.1)
+    assert "rank 0 on host h0 exited with status 1 (AbortedError: rank 1 has shut down without" in book.verdict().text
+
+
+# How a job starts.
+
+
+def enter(book: Ledger, rank: int, now: float) -> list[object]:
+    return list(book.entered(rank, "MPI", range(book.size), 60.0, 600.0, now))
+
+
+def test_a_rank_that_is_stopped_before_init_ends_the_job() -> None:
+    book = started(3, Policy(start_timeout=10.0), initialized=False)
+    book.stopped(1, signal.SIGSTOP, 2.0)
+    enter(book, 0, 3.0)
+    enter(book, 2, 4.0)
+    assert book.next_deadline() == 12.0
+    assert kills(book.tick(11.9)) == []
+    assert kills(book.tick(12.0)) == [0, 1, 2]
+    text = book.verdict().text
+    assert "rank 1 on host h0 was stopped by SIGSTOP before it was through init(), for 10 s (--start-timeout)" in text
+    assert book.verdict().status == 1
+
+
+def test_a_rank_that_goes_on_before_init_does_not() -> None:
+    book = started(2, Policy(start_timeout=10.0), initialized=False)
+    book.stopped(1, signal.SIGSTOP, 2.0)
+    book.stopped(1, 0, 11.0)
+    assert book.next_deadline() is None
+    assert kills(book.tick(100.0)) == []
+
+
+def test_a_rank_that_loads_data_is_waited_for_and_named() -> None:
+    book = started(4, Policy(start_timeout=10.0), initialized=False)
+    enter(book, 0, 3.0)
+    enter(book, 2, 5.0)
+    assert book.next_deadline() == 63.0
+    assert [a.text for a in book.tick(63.0) if isinstance(a, Say) and a.loud] == [
+        "ranks 0, 2 waited 60 s in init() for rank 1 on host h0, rank 3 on host h1. "
+        "The job ends when it is 600 s (CASYNC_TIMEOUT_SECONDS)"
+    ]
+    enter(book, 1, 500.0)
+    assert book.next_deadline() == 603.0
+    assert kills(book.tick(602.0)) == []
+    assert kills(book.tick(603.0)) == [0, 1, 2, 3]
+    cause = "rank 3 on host h1 did not come to init() within 600 s (CASYNC_TIMEOUT_SECONDS), where ranks 0, 1, 2 waited"
+    assert cause in book.verdict().text
+
+
+def test_when_all_have_come_nobody_is_named() -> None:
+    book = started(2, initialized=False)
+    enter(book, 0, 1.0)
+    enter(book, 1, 50.0)
+    book.met("MPI")
+    assert book.next_deadline() is None
+
+
+def test_a_rank_that_has_gone_before_init_ends_the_job_at_once() -> None:
+    for waits_before in (True, False):
+        book = started(2, initialized=False)
+        actions = enter(book, 0, 1.0) if waits_before else []
+        actions += book.exited(1, 0, 2.0)
+        actions += [] if waits_before else enter(book, 0, 3.0)
+        assert kills(actions) == [0]
+        cause = "rank 1 on host h0 exited with status 0 before it came to init(), where rank 0 waited"
+        assert cause in book.verdict().text
+        assert book.verdict().status == 1
+
+
+# How it ends.
+
+
+def test_a_rank_that_is_stopped_while_all_others_leave_ends_the_job() -> None:
+    book = started(3, Policy(start_timeout=10.0))
+    book.leaving(0, 1.0)
+    book.stopped(1, signal.SIGSTOP, 2.0)
+    assert book.next_deadline() is None  # rank 2 still works, and notices by itself
+    book.leaving(2, 5.0)
+    assert book.next_deadline() == 15.0
+    assert kills(book.tick(15.0)) == [0, 1, 2]
+    assert "rank 1 on host h0 was stopped by SIGSTOP while all others have left, for 10 s" in book.verdict().text
+
+
+def test_a_stopped_rank_that_is_left_alone_ends_the_job() -> None:
+    book = started(2, Policy(start_timeout=10.0))
+    book.leaving(0, 1.0)
+    book.leaving(1, 1.0)
+    book.exited(0, 0, 1.2)
+    book.stopped(1, signal.SIGSTOP, 1.3)
+    assert kills(book.tick(11.3)) == [1]
+    assert book.verdict().status == 1
+
+
+def test_a_rank_that_exits_without_leaving_mpi_is_not_waited_for() -> None:
+    book = started(3)
+    book.exited(1, 0, 1.0)
+    assert kills(book.leaving(0, 2.0)) == []  # rank 2 still works
+    assert kills(book.leaving(2, 3.0)) == [0, 2]
+    assert "rank 1 on host h0 exited with status 0 but did not leave MPI" in book.verdict().text

@@ -24,6 +24,7 @@ BASE = (
     "--mca pml ob1 --mca btl sm,tcp,self --mca btl_tcp_flags send,inplace,need-ack,need-csum "
     "--mca btl_sm_eager_limit 33024"
 )
+REMOTE = " --mca btl_tcp_eager_limit 524288"
 
 
 def line(*argv: str, facts: Facts = FACTS, environ: dict[str, str] | None = None) -> str:
@@ -44,13 +45,13 @@ def line(*argv: str, facts: Facts = FACTS, environ: dict[str, str] | None = None
         ),
         (
             ["-H", "h1:2,h2:2"],
-            f"/mpi/bin/mpirun --with-ft ulfm -n 4 -H h1:2,h2:2 --map-by slot --bind-to none {BASE}{FT}{TAIL}",
+            f"/mpi/bin/mpirun --with-ft ulfm -n 4 -H h1:2,h2:2 --map-by slot --bind-to none {BASE}{REMOTE}{FT}{TAIL}",
         ),
         (
             ["-np", "2", "-H", "h1,h2", "--rsh-agent", "/agent", "--nics", "10.0.0.0/24", "-x", "A=b c"],
             "/mpi/bin/mpirun --with-ft ulfm -n 2 -H h1:1,h2:1 --map-by slot --bind-to none "
             "--prtemca plm_ssh_agent /agent --prtemca prte_if_include 10.0.0.0/24 "
-            f"--mca btl_tcp_if_include 10.0.0.0/24 {BASE}{FT} -x 'A=b c'{TAIL}",
+            f"--mca btl_tcp_if_include 10.0.0.0/24 {BASE}{REMOTE}{FT} -x 'A=b c'{TAIL}",
         ),
     ],
 )
@@ -94,6 +95,7 @@ def test_what_the_user_sets_wins_over_the_table() -> None:
 
 
 def test_without_ulfm_nothing_asks_for_it() -> None:
+    assert FACTS.mpi is not None
     plain = dataclasses.replace(FACTS, mpi=dataclasses.replace(FACTS.mpi, fault_tolerant=False))
     assert "--with-ft" not in line("-np", "2", facts=plain)
     assert "coll" not in line("-np", "2", facts=plain)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from casync.launcher.options import parse
-from casync.launcher.preflight import Target, _try, missing, script_of, target_of, unreachable
+from casync.launcher.preflight import Target, _try, hidden, missing, script_of, target_of, unreachable, with_python
 
 if TYPE_CHECKING:
-    from conftest import Runner
+    from tests.python.launcher.conftest import Runner
 
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh")
 
@@ -50,6 +50,33 @@ def test_missing_files(tmp_path: Path) -> None:
     )  # fmt: skip
     assert missing(["./gone"], "/here", "/bin") == (127, "cannot start ./gone: there is no such program in /here")
     assert missing(["gone"], "/here", "/bin") == (127, "cannot start gone: there is no such program on PATH")
+
+
+def test_a_script_in_a_checkout_would_not_find_the_installed_package(tmp_path: Path) -> None:
+    (tmp_path / "casync").mkdir()
+    (tmp_path / "casync" / "__init__.py").touch()
+    (tmp_path / "sub").mkdir()
+    folder, python = str(tmp_path), sys.executable
+    text = hidden([python, "train.py"], folder, {})
+    assert text is not None and f"{folder}/casync beside train.py" in text and "Move train.py" in text
+    assert hidden([python, "sub/train.py"], folder, {}) is None
+    assert hidden([python, "-P", "train.py"], folder, {}) is None
+    assert hidden([python, "train.py"], folder, {"PYTHONSAFEPATH": "1"}) is None
+    assert hidden(["train"], folder, {}) is None
+    (tmp_path / "casync" / "_core.cpython-311.so").touch()
+    assert hidden([python, "train.py"], folder, {}) is None
+
+
+def test_a_script_that_is_no_program_runs_with_this_python(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "own.py").touch(mode=0o755)
+    folder, python = str(tmp_path), sys.executable
+    assert with_python(["train.py", "--lr", "1"], folder, "/bin") == (python, "train.py", "--lr", "1")
+    assert with_python(["./train.py"], folder, "/bin") == (python, "./train.py")
+    assert with_python([f"{folder}/train.py"], "/", "/bin") == (python, f"{folder}/train.py")
+    assert with_python(["gone.py"], folder, "/bin") == (python, "gone.py")  # `missing` says that it is not there
+    for program in (["own.py"], ["./own.py"], [f"{folder}/own.py"], ["sh", "train.py"], ["train"]):
+        assert with_python(program, folder, folder) == tuple(program)
 
 
 def test_what_ssh_makes_of_a_name() -> None:
@@ -117,6 +144,7 @@ def test_no_ssh_at_all() -> None:
     [
         (["-np", "2", "-H", "localhost:1", "true"], 2, "-np 2 is more than the 1 slots of the hosts (localhost:1)"),
         (["-np", "2", "python", "gone.py"], 2, "there is no file gone.py in "),
+        (["-np", "2", "gone.py", "1"], 2, "there is no file gone.py in "),
         (["-np", "2", "gone"], 127, "cannot start gone: there is no such program on PATH"),
         pytest.param(
             ["-H", "no-such-host.invalid:2", "true"], 1, "host no-such-host.invalid, port 22: ", marks=needs_ssh

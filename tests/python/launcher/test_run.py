@@ -15,7 +15,7 @@ from casync.errors import InvalidArgumentError, JobError, NotAvailableError
 from casync.launcher import task
 
 if TYPE_CHECKING:
-    from conftest import Runner
+    from tests.python.launcher.conftest import Runner
 
 # horovod.run's parameters with their defaults.
 HOROVOD = {
@@ -70,7 +70,7 @@ def test_an_exception_is_raised_where_the_job_was_started(importable: None) -> N
         casync.run(function, np=2)
     assert isinstance(caught.value.__cause__, KeyError)
     assert "test_run.py" in str(caught.value) and "in function" in str(caught.value)
-    assert "exited with non-zero status" in str(caught.value)
+    assert "the first rank to fail: rank 1 on host" in str(caught.value)
 
 
 def test_a_result_that_cannot_be_sent_is_an_exception_of_the_rank(importable: None) -> None:

@@ -23,7 +23,7 @@ from casync.launcher.options import UsageError, parse
 from casync.launcher.slurm import Srun, allocation, expand_hosts, find_srun, is_better_than_mpirun
 
 if TYPE_CHECKING:
-    from conftest import Runner
+    from tests.python.launcher.conftest import Runner
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 HOSTS = (Host("n1", 2), Host("n2", 2))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Runner
+    from tests.python.launcher.conftest import Runner
 
 
 @pytest.mark.slow

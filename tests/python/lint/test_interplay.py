@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from support.files import load
 
 
 @pytest.fixture(scope="module")
 def interplay():
-    spec = importlib.util.spec_from_file_location("casync_interplay", ROOT / "tools" / "interplay.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    return load("tools/interplay.py")
 
 
 def test_the_document_is_fresh(interplay):

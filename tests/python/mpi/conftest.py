@@ -5,13 +5,15 @@ the others stop waiting for it and fail with its text. The next test starts afre
 """
 
 import random
+from collections.abc import Iterator
 
 import casync.torch as hvd
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
-from casync import adaptor
+from casync import default
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +36,7 @@ def pytest_runtest_call(item):
         raise
     except BaseException as error:
         if hvd.is_initialized():
-            for session in adaptor.process_sets().sessions.values():
+            for session in default.process_sets().sessions.values():
                 session.abort(f"{item.nodeid} failed on rank {hvd.rank()}: {type(error).__name__}: {error}")
         raise
 
@@ -55,3 +57,12 @@ def rng() -> np.random.Generator:
     random.seed(0)
     torch.manual_seed(0)
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def gloo(rank: int, size: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """torch's own process group of all ranks, for DistributedDataParallel."""
+    path = hvd.broadcast_object(str(tmp_path_factory.mktemp("gloo") / "store"), 0)
+    dist.init_process_group("gloo", store=dist.FileStore(path, size), rank=rank, world_size=size)
+    yield
+    dist.destroy_process_group()

@@ -1,6 +1,7 @@
 """DistributedOptimizer(op=Adasum) against one plain optimizer per rank, whose steps are reduced here."""
 
 import copy
+import functools
 
 import casync.torch as hvd
 import numpy as np
@@ -9,16 +10,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from support import replicas, training
+from support.replicas import assert_replicas_identical, assert_same_bits, assert_same_everywhere
+from support.training import make_model, step
+
+wrap = functools.partial(training.wrap, op=hvd.Adasum)
+assert_same = functools.partial(replicas.assert_same, rtol=1e-3, atol=1e-5)
 MAKERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-3),
     "Adam": lambda p: torch.optim.Adam(p, lr=0.003),
     "two groups": lambda p: torch.optim.SGD([{"params": p[:2], "lr": 0.2}, {"params": p[2:]}], lr=0.05),
 }
-
-
-def make_model(seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 30), nn.ReLU(), nn.Linear(30, 4))
 
 
 def make_data(size: int, steps: int = 4) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
@@ -65,28 +67,6 @@ class Reference:
 
 def backward(model, batch):
     F.cross_entropy(model(batch[0]), batch[1]).backward()
-
-
-def step(model, optimizer, batch):
-    optimizer.zero_grad()
-    backward(model, batch)
-    optimizer.step()
-
-
-def wrap(model, optimizer=None, **arguments):
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=hvd.Adasum, **arguments)
-
-
-def assert_replicas_identical(model):
-    for name, parameter in model.named_parameters():
-        rows = hvd.allgather(parameter.detach().reshape(1, -1))
-        assert all(torch.equal(row, rows[0]) for row in rows), name
-
-
-def assert_same(model, other, rtol=1e-3, atol=1e-5):
-    for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, msg=name, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("groups", [None, 2])
@@ -170,7 +150,7 @@ def test_a_closure(rank, size):
 
         assert optimizer.step(closure).item() > 0
         step(other, plain, batches[rank])
-    assert_same(model, other, 0, 0)
+    assert_same_bits(model, other)
 
 
 def test_a_schedule_and_a_checkpoint(rank, size):
@@ -186,7 +166,7 @@ def test_a_schedule_and_a_checkpoint(rank, size):
     for batches in make_data(size):
         step(model, optimizer, batches[rank])
         step(other, resumed, batches[rank])
-    assert_same(model, other, 0, 0)
+    assert_same_bits(model, other)
 
 
 def test_not_contiguous_and_16_bit_parameters(rank, size):
@@ -201,8 +181,7 @@ def test_not_contiguous_and_16_bit_parameters(rank, size):
     optimizer.step()
     assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
     for parameter, old in zip(parameters, before, strict=True):
-        rows = hvd.allgather(parameter.detach().reshape(1, -1).view(torch.uint8))
-        assert all(torch.equal(row, rows[0]) for row in rows)
+        assert_same_everywhere(parameter.detach().reshape(1, -1).view(torch.uint8))
         assert not torch.equal(parameter, old)
 
 

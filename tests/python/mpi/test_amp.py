@@ -4,15 +4,19 @@ Scales are powers of two, so nothing but the exponents of gradients may differ: 
 bit for bit, whatever its codec keeps.
 """
 
+import functools
 import logging
 
 import casync.torch as hvd
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+
+from support import training
+from support.replicas import assert_replicas_identical, assert_same_bits
+from support.training import batch_of, make_model, new_session
 
 KEEPING = [
     "onebit", "tbq", "dgc(warmup_steps=0, ratio=0.05)", "always(graddrop(drop=0.9))", "adacomp", "threelc",
@@ -20,25 +24,17 @@ KEEPING = [
 ]  # fmt: skip
 
 
-def make_model() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 30), nn.ReLU(), nn.Linear(30, 4))
+wrap = functools.partial(training.wrap, lr=0.05)
 
 
 def loss_of(model, step, rank, poisoned=False):
-    generator = torch.Generator().manual_seed(100 * step + rank)
-    x, y = torch.randn(8, 20, generator=generator), torch.randint(0, 4, (8,), generator=generator)
+    x, y = batch_of(step, rank)
     loss = F.cross_entropy(model(x), y)
     return loss * float("inf") if poisoned else loss
 
 
 def scaler_of(**arguments) -> torch.amp.GradScaler:
     return torch.amp.GradScaler("cpu", **{"init_scale": 2.0**10, "growth_interval": 2, **arguments})
-
-
-def wrap(model, **arguments):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), **arguments)
 
 
 def scaled_step(model, optimizer, scaler, loss, clip=None):
@@ -52,22 +48,6 @@ def scaled_step(model, optimizer, scaler, loss, clip=None):
     with optimizer.skip_synchronize():
         scaler.step(optimizer)
     scaler.update()
-
-
-def assert_same_bits(model, other):
-    for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
-        assert torch.equal(mine, theirs), name
-
-
-def assert_replicas_identical(model):
-    for name, parameter in model.named_parameters():
-        rows = hvd.allgather(parameter.detach().reshape(1, -1))
-        assert all(torch.equal(row, rows[0]) for row in rows), name
-
-
-def session_anew():
-    hvd.shutdown()
-    hvd.init(timeout_s=20.0)
 
 
 @pytest.mark.interplay("autocast", "DistributedOptimizer", "supported", "to bfloat16")
@@ -90,7 +70,7 @@ def test_a_scale_that_changes_changes_nothing(codec, autocast, rank, size):
         scaled_step(scaled, optimizer, scaler, loss, clip=2.0)
     assert scaler.get_scale() == 2.0**14
     kept = optimizer.state_dict().get("casync", {})
-    session_anew()
+    new_session()
     other = wrap(plain, compression=codec)
     for step in range(8):
         other.zero_grad()
@@ -157,7 +137,7 @@ def test_an_overflow_leaves_the_residual_of_its_rank(rank, size):
 def test_what_is_flushed_is_without_the_scale(rank, size):
     pending = []
     for scaler in (scaler_of(), scaler_of(enabled=False)):
-        session_anew()
+        new_session()
         model = make_model()
         optimizer = wrap(model, compression="onebit", grad_scaler=scaler)
         for step in range(3):
@@ -167,12 +147,26 @@ def test_what_is_flushed_is_without_the_scale(rank, size):
     assert all(torch.equal(*pair) for pair in zip(*pending, strict=True))
 
 
+@pytest.mark.parametrize("codec", ["onebit", "dgc(warmup_steps=0, ratio=0.05)"])
+def test_a_scaler_is_asked_once_a_step(codec, rank, size):
+    """On a GPU each question waits for all that the device has been given to do."""
+    if size < 2:
+        pytest.skip("a world of one tells nobody")
+    model, scaler = make_model(), scaler_of(growth_interval=1)
+    ask, told = scaler.get_scale, []
+    scaler.get_scale = lambda: told.append(ask()) or told[-1]
+    optimizer = wrap(model, compression=codec, grad_scaler=scaler)
+    for step in range(3):
+        scaled_step(model, optimizer, scaler, loss_of(model, step, rank))
+    assert told == [2.0**10, 2.0**11, 2.0**12]
+
+
 @pytest.mark.interplay(
     "GradScaler", "DistributedOptimizer", "refused", "one that was not given with a codec that keeps something"
 )
 def test_a_scaler_that_is_not_told_of_is_refused_where_its_scale_matters(rank, size):
     for codec, refused in (("onebit", size > 1), ("auto", size > 1), ("fp16", False), ("terngrad", False)):
-        session_anew()
+        new_session()
         model, scaler = make_model(), scaler_of()
         optimizer = wrap(model, compression=codec)
         if refused:
@@ -200,14 +194,6 @@ def test_a_scaler_that_steps_before_gradients_are_synchronised_is_refused(rank, 
 
 
 # --- the hook of DDP ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def gloo(rank, size, tmp_path_factory):
-    path = hvd.broadcast_object(str(tmp_path_factory.mktemp("gloo") / "store"), 0)
-    dist.init_process_group("gloo", store=dist.FileStore(path, size), rank=rank, world_size=size)
-    yield
-    dist.destroy_process_group()
 
 
 def train_ddp(model, rank, scaler, poisoned_at=None, **arguments):
@@ -239,7 +225,7 @@ def test_ddp_with_a_scale_that_changes(codec, rank, size, gloo):
     scaler = scaler_of()
     kept = train_ddp(scaled, rank, scaler, compression=codec, grad_scaler=scaler).state_dict()
     assert scaler.get_scale() == 2.0**14
-    session_anew()
+    new_session()
     off = scaler_of(enabled=False)
     assert str(kept) == str(train_ddp(plain, rank, off, compression=codec, grad_scaler=off).state_dict())
     assert_same_bits(scaled, plain)

@@ -12,7 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import casync
-from casync import adaptor
+from casync import default
+from support.replicas import assert_same_bits
+from support.training import new_session
 
 CODECS = [
     "terngrad(bits=2)",
@@ -72,16 +74,6 @@ class Job:
         shared = {key: value for key, value in self.optimizer.state_dict().items() if key != "casync"}
         torch.save({"model": self.model.state_dict(), "optimizer": shared, "step": self.step}, file)
         return file.getvalue()
-
-
-def new_session(**arguments):
-    hvd.shutdown()
-    hvd.init(timeout_s=20.0, **arguments)
-
-
-def assert_same_bits(model, other):
-    for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
-        assert torch.equal(mine, theirs), name
 
 
 @pytest.mark.parametrize("loads_first", [True, False])
@@ -151,7 +143,8 @@ def test_on_fewer_ranks_the_mean_of_what_is_pending_stays(folder, rank, size, co
     if rank in fewer:
         casync.load_state(folder)
         after = means_of_own()
-        steps = {name: adaptor.session().core.state(name)["steps"] for name in adaptor.session().core.state_names()}
+        states = default.session().codec_states
+        steps = {name: states.state(name)["steps"] for name in states.state_names()}
         assert before.keys() == after.keys()
         for name, mean in before.items():
             np.testing.assert_allclose(after[name], mean, rtol=1e-6, atol=1e-7, err_msg=name)
@@ -161,10 +154,10 @@ def test_on_fewer_ranks_the_mean_of_what_is_pending_stays(folder, rank, size, co
 
 def means_of_own() -> dict[str, np.ndarray]:
     """Over the ranks: residuals and every state array."""
-    core = adaptor.session().core
-    arrays = {name: core.residual(name) for name in core.residual_names()}
-    for tensor in core.state_names():
-        for name, of in core.state(tensor)["arrays"].items():
+    states = default.session().codec_states
+    arrays = {name: states.residual(name) for name in states.residual_names()}
+    for tensor in states.state_names():
+        for name, of in states.state(tensor)["arrays"].items():
             arrays[f"{tensor} {name}"] = of["values"]
     return {
         name: hvd.allreduce(torch.from_numpy(values).double(), name=f"mean.{name}").numpy()

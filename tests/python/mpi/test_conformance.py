@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from casync import _core, adaptor
+from casync import _core, default
 from casync.compll.conformance.world import World
 from casync.plan import GradientPlan, write_plans
 
@@ -55,9 +55,9 @@ def test_the_virtual_ranks_are_the_real_ones(tmp_path, rank, size, rng, spec, to
         result = hvd.allreduce(mine, name="w", compression=spec).numpy().reshape(-1)
         expected = world.step(gradients)[rank]
         np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32), f"step {step}")
-        core = adaptor.session().core
-        kept = {name: core.residual(name) for name in core.residual_names()}
-        for name in core.state_names():
-            kept |= {array: state["values"] for array, state in core.state(name)["arrays"].items()}
+        states = default.session().codec_states
+        kept = {name: states.residual(name) for name in states.residual_names()}
+        for name in states.state_names():
+            kept |= {array: state["values"] for array, state in states.state(name)["arrays"].items()}
         for (name, real), expected in zip(kept.items(), world.ranks[rank].kept().values(), strict=True):
             np.testing.assert_array_equal(real.view(np.uint32), expected.view(np.uint32), f"{name}, step {step}")

@@ -6,25 +6,20 @@ import io
 import casync.torch as hvd
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from casync import adaptor
+from casync import default
+from support.replicas import assert_same_bits, assert_same_everywhere
+from support.training import new_session, step
 
-
-@pytest.fixture(autouse=True)
-def gloo(rank, size, tmp_path_factory):
-    path = hvd.broadcast_object(str(tmp_path_factory.mktemp("gloo") / "store"), 0)
-    dist.init_process_group("gloo", store=dist.FileStore(path, size), rank=rank, world_size=size)
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("gloo")
 
 
 def make_model() -> nn.Sequential:
     torch.manual_seed(0)
-    convolution = nn.Conv2d(1, 40, 3, padding=1).to(memory_format=torch.channels_last)
+    convolution = nn.Conv2d(1, 40, 3, padding=1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's lack it
     return nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(40 * 16, 60), nn.ReLU(), nn.Linear(60, 4))
 
 
@@ -39,11 +34,8 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def train(forward, optimizer, rank, steps=range(6)):
-    for step in steps:
-        images, labels = batch(step, rank)
-        optimizer.zero_grad()
-        F.cross_entropy(forward(images), labels).backward()
-        optimizer.step()
+    for number in steps:
+        step(forward, optimizer, batch(number, rank))
 
 
 def with_hook(model, **arguments):
@@ -52,11 +44,6 @@ def with_hook(model, **arguments):
     state = hvd.ddp_state(**arguments)
     ddp.register_comm_hook(state, hvd.ddp_hook)
     return ddp, state
-
-
-def assert_same_bits(model, other):
-    for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
-        assert torch.equal(mine, theirs), name
 
 
 @pytest.mark.interplay(
@@ -70,8 +57,7 @@ def test_same_bits_as_the_optimizer(rank, codec):
     model, other = make_model(), make_model()
     ddp, _ = with_hook(model, compression=codec, named_parameters=model.named_parameters(), topology="direct")
     train(ddp, optimizer_of(model), rank)
-    hvd.shutdown()
-    hvd.init(timeout_s=20.0)
+    new_session()
     distributed = hvd.DistributedOptimizer(
         optimizer_of(other), other.named_parameters(), compression=codec, topology="direct"
     )
@@ -115,8 +101,7 @@ def test_resumed_is_uninterrupted(rank, size, named):
     run(whole, range(6))
     saved = None
     for steps in (range(3), range(3, 6)):  # each part is a job of its own
-        hvd.shutdown()
-        hvd.init(timeout_s=20.0)
+        new_session()
         resumed = make_model()
         saved = run(resumed, steps, saved)
     assert_same_bits(whole, resumed)
@@ -128,21 +113,20 @@ def test_gradients_accumulate_under_no_sync(rank):
     model, other = make_model(), make_model()
     ddp, _ = with_hook(model, compression="always(onebit)", named_parameters=model.named_parameters())
     optimizer = optimizer_of(model)
-    for step in range(3):
+    for number in range(3):
         optimizer.zero_grad()
         with ddp.no_sync():
-            F.cross_entropy(ddp(batch(step, rank)[0]), batch(step, rank)[1]).backward()
-        F.cross_entropy(ddp(batch(step + 9, rank)[0]), batch(step + 9, rank)[1]).backward()
+            F.cross_entropy(ddp(batch(number, rank)[0]), batch(number, rank)[1]).backward()
+        F.cross_entropy(ddp(batch(number + 9, rank)[0]), batch(number + 9, rank)[1]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
-    hvd.shutdown()
-    hvd.init(timeout_s=20.0)
+    new_session()
     distributed = hvd.DistributedOptimizer(
         optimizer_of(other), other.named_parameters(), compression="always(onebit)", backward_passes_per_step=2
     )
-    for step in range(3):
+    for number in range(3):
         distributed.zero_grad()
-        for part in (step, step + 9):
+        for part in (number, number + 9):
             F.cross_entropy(other(batch(part, rank)[0]), batch(part, rank)[1]).backward()
         distributed.synchronize()
         nn.utils.clip_grad_norm_(other.parameters(), 0.5)
@@ -171,8 +155,7 @@ def test_bfloat16_parameters(rank):
     ddp, _ = with_hook(model, compression="always(onebit)")
     images, labels = batch(0, rank)
     F.cross_entropy(ddp(images.bfloat16()), labels).backward()
-    gathered = hvd.allgather(model[3].weight.grad.reshape(1, -1))
-    assert all(torch.equal(row, gathered[0]) for row in gathered)
+    assert_same_everywhere(model[3].weight.grad)
 
 
 def test_ranks_that_disagree_leave_nothing_outstanding(rank, size):
@@ -184,7 +167,7 @@ def test_ranks_that_disagree_leave_nothing_outstanding(rank, size):
     else:
         with pytest.raises(hvd.MismatchError, match=r"weight|bias"):
             F.cross_entropy(ddp(images), labels).backward()
-    assert not adaptor.session().pending
+    assert not default.session().has_outstanding
 
 
 def test_what_the_hook_cannot_do_is_refused(rank, size):

@@ -158,3 +158,42 @@ def test_a_rank_that_comes_late_to_a_mismatch_is_told_too(rank, size):
         hvd.barrier()
     with pytest.raises(hvd.MismatchError):
         hvd.synchronize(handle)
+
+
+def fields(error):
+    return {name: getattr(error, name) for name in ("kind", "tensor", "op", "rank", "peer")}
+
+
+def test_a_mismatch_says_in_fields_what_it_is_about(rank, size):
+    if size < 2:
+        pytest.skip("one rank cannot disagree")
+    with pytest.raises(hvd.MismatchError) as caught:
+        hvd.allreduce(torch.ones(3 + (rank == 0)), name="x")
+    peer = 1 if rank == 0 else 0
+    about = {"kind": "mismatch", "tensor": "allreduce.x", "op": "allreduce", "rank": rank, "peer": peer}
+    assert fields(caught.value) == about
+
+
+def test_inside_a_process_set_ranks_are_the_worlds(rank, size):
+    if size < 3:
+        pytest.skip("a smaller set with two ranks in it needs three")
+    hvd.shutdown()
+    last = hvd.ProcessSet([size - 2, size - 1])
+    hvd.init(timeout_s=20.0, process_sets=[last])
+    if last.included():
+        with pytest.raises(hvd.MismatchError) as caught:
+            hvd.allreduce(torch.ones(3 + last.rank()), name="x", process_set=last)
+        peer = {size - 2: size - 1, size - 1: size - 2}[rank]
+        about = {"kind": "mismatch", "tensor": "allreduce.x", "op": "allreduce", "rank": rank, "peer": peer}
+        assert fields(caught.value) == about
+
+
+def test_sets_that_ranks_do_not_agree_on_blame_a_rank(rank, size, monkeypatch):
+    if size < 2:
+        pytest.skip("one rank cannot disagree")
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+    hvd.shutdown()
+    hvd.init(timeout_s=20.0)
+    with pytest.raises(hvd.MismatchError) as caught:
+        hvd.add_process_set([0] if rank == 0 else [1])
+    assert (caught.value.kind, caught.value.rank, caught.value.peer) == ("mismatch", rank, 1 if rank == 0 else 0)

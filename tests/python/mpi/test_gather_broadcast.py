@@ -6,6 +6,8 @@ import casync.torch as hvd
 import pytest
 import torch
 
+from support.replicas import assert_same_everywhere
+
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.uint8, torch.bool,
@@ -90,8 +92,7 @@ def test_broadcast_parameters(rank, size):
     for params in (model.state_dict(), model.named_parameters()):
         hvd.broadcast_parameters(params, root_rank=size - 1)
     for parameter in model.state_dict().values():
-        gathered = hvd.allgather(parameter.reshape(1, -1))
-        assert all(torch.equal(row, gathered[0]) for row in gathered)
+        assert_same_everywhere(parameter)
 
 
 @pytest.mark.parametrize("make", [

@@ -4,37 +4,20 @@ docs/interplay.md is made of the marks of these tests, and of others' (tools/int
 """
 
 import copy
+import functools
 
 import casync.torch as hvd
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from support import training
+from support.replicas import assert_replicas_identical, assert_same
+from support.training import batch_of, make_model, step
 
-@pytest.fixture
-def gloo(rank, size, tmp_path_factory):
-    path = hvd.broadcast_object(str(tmp_path_factory.mktemp("gloo") / "store"), 0)
-    dist.init_process_group("gloo", store=dist.FileStore(path, size), rank=rank, world_size=size)
-    yield
-    dist.destroy_process_group()
-
-
-def make_model(seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 30), nn.ReLU(), nn.Linear(30, 4))
-
-
-def data(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(100 * step + rank)
-    return torch.randn(8, 20, generator=generator), torch.randint(0, 4, (8,), generator=generator)
-
-
-def wrap(model, optimizer=None, **arguments):
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), **arguments)
+wrap = functools.partial(training.wrap, lr=0.05)
 
 
 def with_hook(model, compression="none", **arguments):
@@ -43,30 +26,13 @@ def with_hook(model, compression="none", **arguments):
     return ddp
 
 
-def step(forward, optimizer, batch):
-    optimizer.zero_grad()
-    F.cross_entropy(forward(batch[0]), batch[1]).backward()
-    optimizer.step()
-
-
 def plain_step(model, optimizer, number, size):
     """One process that sees the batches of all ranks."""
     optimizer.zero_grad()
     for rank in range(size):
-        x, y = data(number, rank)
+        x, y = batch_of(number, rank)
         (F.cross_entropy(model(x), y) / size).backward()
     optimizer.step()
-
-
-def assert_same(model, other, **tolerance):
-    for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, msg=name, **(tolerance or {"rtol": 1e-4, "atol": 1e-6}))
-
-
-def assert_replicas_identical(model):
-    for name, parameter in model.named_parameters():
-        rows = hvd.allgather(parameter.detach().reshape(1, -1))
-        assert all(torch.equal(row, rows[0]) for row in rows), name
 
 
 # --- torch.compile --------------------------------------------------------------------------------------------
@@ -99,7 +65,7 @@ def test_a_compiled_model(backward_too, rank, size, dynamo):
         run = torch.compile(backward, backend="aot_eager") if backward_too else backward
         for number in range(3):
             optimizer.zero_grad()
-            run(*data(number, rank))
+            run(*batch_of(number, rank))
             optimizer.step()
             plain_step(plain, reference, number, size)
     assert_same(model, plain)
@@ -113,7 +79,7 @@ def test_a_compiled_model_under_ddp(rank, size, gloo, dynamo):
     reference = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9)
     compiled = torch.compile(with_hook(model, bucket_cap_mb=25), backend="aot_eager")
     for number in range(3):
-        step(compiled, optimizer, data(number, rank))
+        step(compiled, optimizer, batch_of(number, rank))
         plain_step(plain, reference, number, size)
     assert_same(model, plain)
     assert_replicas_identical(model)
@@ -138,13 +104,13 @@ def test_two_optimizers_with_one_backward(codec, rank, size):
     for number in range(3):
         for optimizer in optimizers:
             optimizer.zero_grad()
-        x, y = data(number, rank)
+        x, y = batch_of(number, rank)
         F.cross_entropy(halves(x), y).backward()
         for optimizer in optimizers:
             optimizer.step()
     reference = wrap(whole, torch.optim.SGD(whole.parameters(), lr=0.05), compression=codec, topology="direct")
     for number in range(3):
-        step(whole, reference, data(number, rank))
+        step(whole, reference, batch_of(number, rank))
     assert_same(halves, whole, rtol=0, atol=0)
 
 
@@ -160,10 +126,10 @@ def test_two_optimizers_that_share_names_and_keep_nothing(codec, rank):
     optimizers = [wrap(model, compression=codec) for model in models[:2]]
     for number in range(3):
         for model, optimizer in zip(models, optimizers, strict=False):
-            step(model, optimizer, data(number, rank))
+            step(model, optimizer, batch_of(number, rank))
     last = wrap(models[2], compression=codec)
     for number in range(3):
-        step(models[2], last, data(number, rank))
+        step(models[2], last, batch_of(number, rank))
     assert_same(models[0], models[1], rtol=0, atol=0)
     assert_same(models[0], models[2], rtol=0, atol=0)
 
@@ -179,7 +145,7 @@ def test_two_optimizers_that_share_names(rank, size):
         pytest.skip("a world of one keeps no residuals")
     first, second = make_model(), make_model()
     early, _ = wrap(first, compression="onebit"), wrap(second, compression="onebit")
-    F.cross_entropy(first(data(0, rank)[0]), data(0, rank)[1]).backward()
+    F.cross_entropy(first(batch_of(0, rank)[0]), batch_of(0, rank)[1]).backward()
     with pytest.raises(ValueError, match="belongs to a DistributedOptimizer that was made later.*different names"):
         early.step()
 
@@ -226,7 +192,7 @@ def test_ddp_and_frozen_parameters(rank, size, gloo):
     ddp = with_hook(model, "always(onebit)")
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05)
     for number in range(3):
-        step(ddp, optimizer, data(number, rank))
+        step(ddp, optimizer, batch_of(number, rank))
     assert torch.equal(model[0].weight, before[0].weight) and not torch.equal(model[2].weight, before[2].weight)
     assert_replicas_identical(model)
 
@@ -250,7 +216,7 @@ def test_tied_weights_are_submitted_once(codec, rank, size):
     model, plain = Tied(), Tied()
     optimizer, reference = wrap(model, compression=codec), torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9)
     for number in range(3):
-        step(model, optimizer, data(number, rank))
+        step(model, optimizer, batch_of(number, rank))
         plain_step(plain, reference, number, size)
     assert model.again.weight is model.first.weight
     assert_replicas_identical(model)
@@ -265,7 +231,7 @@ def test_tied_weights_under_ddp(rank, size, gloo):
     reference = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9)
     ddp = with_hook(model)
     for number in range(3):
-        step(ddp, optimizer, data(number, rank))
+        step(ddp, optimizer, batch_of(number, rank))
         plain_step(plain, reference, number, size)
     assert_same(model, plain)
     assert_replicas_identical(model)
@@ -283,7 +249,7 @@ def test_gradients_that_no_backward_has_put_there(rank, size):
     optimizer, reference = wrap(model), torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9)
     for number in range(3):
         optimizer.zero_grad()
-        x, y = data(number, rank)
+        x, y = batch_of(number, rank)
         gradients = torch.autograd.grad(F.cross_entropy(model(x), y), list(model.parameters()))
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad = gradient
@@ -348,14 +314,14 @@ def test_lbfgs_under_ddp(rank, size, gloo):
 
     def closure():
         optimizer.zero_grad()
-        x, y = data(0, rank)
+        x, y = batch_of(0, rank)
         loss = F.cross_entropy(ddp(x), y)
         loss.backward()
         return hvd.allreduce(loss.detach())
 
     def plain_closure():
         reference.zero_grad()
-        losses = [F.cross_entropy(plain(x), y) for x, y in (data(0, r) for r in range(size))]
+        losses = [F.cross_entropy(plain(x), y) for x, y in (batch_of(0, r) for r in range(size))]
         loss = sum(losses) / size
         loss.backward()
         return loss

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from casync import adaptor
+from casync import default, terms
 
 EVERY_KIND = ["allgather", "broadcast", "alltoall", "reducescatter"]
 
@@ -93,8 +93,8 @@ def test_barriers_and_process_sets_go_on(rank, size):
 def test_a_rank_that_has_joined_submits_nothing(rank, size):
     if size < 2:
         pytest.skip("one rank has joined at once")
-    owner = adaptor.session()
-    registration = adaptor.Terms("join", adaptor.OpKind.JOIN, "uint8", (0,)).register(owner)
+    owner = default.session()
+    registration = terms.Terms("join", terms.OpKind.JOIN, "uint8", (0,)).register(owner)
     handle = owner.submit(registration, 0, 0, None)
     if rank == 0:
         with pytest.raises(ValueError, match="allreduce tensor allreduce.w on a rank that has joined"):
@@ -117,10 +117,10 @@ def test_what_a_codec_keeps_of_the_rank_stays(rank, size, rng, codec, known):
         return hvd.allreduce(own, name="w", op=hvd.Sum, compression=codec)
 
     def kept() -> dict[str, np.ndarray]:
-        core = adaptor.session().core
-        found = {"residual": core.residual("allreduce.w")} if "allreduce.w" in core.residual_names() else {}
-        state = core.state("allreduce.w") if "allreduce.w" in core.state_names() else {"arrays": {}}
-        return found | {name: array["values"] for name, array in state["arrays"].items() if not array["shared"]}
+        states = default.session().codec_states
+        found = {"residual": states.residual("allreduce.w")} if "allreduce.w" in states.residual_names() else {}
+        arrays = states.state("allreduce.w")["arrays"] if "allreduce.w" in states.state_names() else {}
+        return found | {name: array["values"] for name, array in arrays.items() if not array["shared"]}
 
     for step in range(3 if known else 0):
         reduce(step)

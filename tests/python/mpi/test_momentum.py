@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from casync.errors import InvalidArgumentError
+from support.replicas import assert_same_everywhere
 
 SIZE, STEPS = 5000, 6
 
@@ -49,8 +50,7 @@ def test_what_is_sent_and_what_is_kept_is_all_that_came_in(rank, size, nesterov)
     never = ours.numpy() == 0  # elements that nobody sent have their whole velocity
     assert 0 < never.sum() < SIZE, "some were sent, some were not"
     np.testing.assert_allclose((sent + waiting)[never], added[never], rtol=1e-5, atol=1e-5)
-    rows = hvd.allgather(ours.reshape(1, -1))
-    assert all(torch.equal(row, rows[0]) for row in rows)
+    assert_same_everywhere(ours)
 
 
 def reference(rank: int, nesterov: bool) -> np.ndarray:

@@ -19,7 +19,9 @@ def said(caplog):
         texts = [record.getMessage() for record in caplog.records if "NaN or Inf" in record.getMessage()]
         found = []
         for text in texts:
-            name, step, ranks = TEXT.match(text).groups()
+            found_in = TEXT.match(text)
+            assert found_in is not None, text
+            name, step, ranks = found_in.groups()
             named = tuple(int(rank) for rank in re.findall(r"\d+", ranks or ""))
             assert named or "the log of another rank says whose gradient it was" in text
             found.append((name, int(step), named))

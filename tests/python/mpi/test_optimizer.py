@@ -11,47 +11,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from support.replicas import assert_replicas_identical, assert_same
+from support.training import make_data, make_model, share, step, wrap
+
 CODECS = ["none", "fp16", "bf16", "onebit", "terngrad(bits=2)", hvd.Compression.terngrad(bits=4)]
-
-
-def make_model(seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 30), nn.ReLU(), nn.Linear(30, 4))
-
-
-def make_data(size: int, steps: int = 5) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Per step the whole batch, 8 rows per rank."""
-    generator = torch.Generator().manual_seed(1)
-    return [
-        (torch.randn(8 * size, 20, generator=generator), torch.randint(0, 4, (8 * size,), generator=generator))
-        for _ in range(steps)
-    ]
-
-
-def share(batch, rank):
-    return tuple(part[8 * rank : 8 * rank + 8] for part in batch)
-
-
-def step(model, optimizer, batch):
-    optimizer.zero_grad()
-    F.cross_entropy(model(batch[0]), batch[1]).backward()
-    optimizer.step()
-
-
-def wrap(model, optimizer=None, **arguments):
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), **arguments)
-
-
-def assert_replicas_identical(model):
-    for name, parameter in model.named_parameters():
-        rows = hvd.allgather(parameter.detach().reshape(1, -1))
-        assert all(torch.equal(row, rows[0]) for row in rows), name
-
-
-def assert_same(model, other, **tolerance):
-    for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, msg=name, **(tolerance or {"rtol": 1e-4, "atol": 1e-6}))
 
 
 @pytest.mark.parametrize("topology", ["auto", "ps", "ring", "two_level"])

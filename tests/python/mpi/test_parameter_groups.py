@@ -9,27 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-
-def make_model() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 30), nn.ReLU(), nn.Linear(30, 4))
-
-
-def make_data(size: int, steps: int = 4) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    return [
-        (torch.randn(8 * size, 20, generator=generator), torch.randint(0, 4, (8 * size,), generator=generator))
-        for _ in range(steps)
-    ]
-
-
-def share(batch, rank):
-    return tuple(part[8 * rank : 8 * rank + 8] for part in batch)
-
-
-def wrap(model, **arguments):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), **arguments)
+from support.replicas import assert_same_bits
+from support.training import make_data, make_model, share, wrap
 
 
 def train(model, optimizer, batches, passes=1):
@@ -51,13 +32,12 @@ def ends(model):
 @pytest.mark.parametrize("passes", [1, 2])
 def test_groups_change_no_bit(codec, wanted, passes, rank, size):
     models = [make_model(), make_model()]
-    batches = [share(batch, rank) for batch in make_data(size)]
+    batches = [share(batch, rank) for batch in make_data(size, 4)]
     groups = wanted(models[1]) if callable(wanted) else wanted
     for model, given in zip(models, (None, groups), strict=True):
         optimizer = wrap(model, compression=codec, groups=given, backward_passes_per_step=passes)
         train(model, optimizer, batches, passes)
-    for (name, alone), grouped in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
-        assert torch.equal(alone, grouped), name
+    assert_same_bits(*models)
 
 
 def test_a_group_is_submitted_when_its_last_gradient_is_there(rank, size):
@@ -132,7 +112,7 @@ def test_ranks_need_not_have_the_same_groups(rank, size):
     model, plain = make_model(), make_model()
     optimizer = wrap(model, groups=[None, 2, ends(model)][rank % 3])
     reference = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
-    batches = make_data(size)
+    batches = make_data(size, 4)
     train(model, optimizer, [share(batch, rank) for batch in batches])
     train(plain, reference, batches)
     for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
@@ -159,8 +139,9 @@ def test_parameters_that_join_their_group_later(rank, size):
 
 def test_num_groups_is_deprecated_and_means_the_same():
     model = make_model()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.warns(DeprecationWarning, match="`num_groups` has been replaced by `groups`") as caught:
-        wrap(model, num_groups=2)
+        hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters(), num_groups=2)
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -90,3 +90,15 @@ def test_a_codec_that_the_script_names_comes_first(tmp_path, rank, size):
     plans = hvd.plans()
     assert plans["allreduce.named"].codec == "none" and plans["allreduce.same"] == plan
     assert replace(plans["allreduce.named"], reason="") != replace(plan, reason="")
+
+
+def test_plans_carry_numbers(rank, size):
+    """At least a prediction; of a plan that was made anew, what its codec was measured to cost."""
+    train(rank, size, steps=6)
+    for plan in hvd.plans().values():
+        if size == 1:
+            assert (plan.predicted_s, plan.payload_bytes, plan.measured_encode_s_per_byte) == (0, 0, 0)
+            continue
+        assert 0 < plan.predicted_s <= plan.uncompressed_s
+        assert plan.payload_bytes > 0
+        assert (plan.measured_encode_s_per_byte > 0) is (plan.epoch == 1 and plan.codec != "none")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from casync import adaptor
+from casync import default
 
 TIMES = {"timeout_s": 20.0, "stall_warning_s": 10.0}
 
@@ -391,10 +391,10 @@ def test_a_set_has_codec_state_of_its_own(rank, size, mine, rng, codec):
     for where in (mine, hvd.global_process_set):
         peers = hvd.allgather(delivered[where][None], process_set=where)
         assert all(torch.equal(peer, peers[0]) for peer in peers)
-        core = adaptor.session_of(where).core
-        kept = core.residual("allreduce.w") if "allreduce.w" in core.residual_names() else np.zeros(0, np.float32)
+        states = default.session_of(where).codec_states
+        kept = states.residual("allreduce.w") if "allreduce.w" in states.residual_names() else np.zeros(0, np.float32)
         if not kept.size:
-            arrays = core.state("allreduce.w")["arrays"] if "allreduce.w" in core.state_names() else {}
+            arrays = states.state("allreduce.w")["arrays"] if "allreduce.w" in states.state_names() else {}
             kept = next((array["values"] for array in arrays.values() if array["pending"]), np.zeros(shape, np.float32))
         pending = hvd.allreduce(torch.from_numpy(kept.reshape(shape).copy()), op=hvd.Sum, process_set=where)
         expected = torch.from_numpy(gradients[:, where.ranks].astype(np.float64).sum(axis=(0, 1)))

@@ -6,15 +6,12 @@ import casync.torch as hvd
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
+
+from support.replicas import assert_same_everywhere
+from support.training import batch_of, make_model, new_session, step
 
 TABLE = {"*.bias": "none", "0.*": hvd.Compression.onebit(), "2.*": "terngrad(bits=4)", "4.weight": "fp16"}
 EXPECTED = {"0.weight": "onebit", "2.weight": "terngrad(bits=4)", "4.weight": "fp16"}  # and the biases none
-
-
-def make_model() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 30), nn.ReLU(), nn.Linear(30, 4))
 
 
 def wrap(model, compression, **arguments):
@@ -24,21 +21,12 @@ def wrap(model, compression, **arguments):
     )
 
 
-def step(model, optimizer, rank):
-    generator = torch.Generator().manual_seed(rank)
-    x, y = torch.randn(8, 20, generator=generator), torch.randint(0, 4, (8,), generator=generator)
-    optimizer.zero_grad()
-    F.cross_entropy(model(x), y).backward()
-    optimizer.step()
-
-
 def after_one_step(compression, rank, settings=None):
     """The parameters after one step of a fresh session, their codecs, bytes sent, and who has a residual."""
-    hvd.shutdown()
-    hvd.init(timeout_s=20.0, stall_warning_s=10.0, **(settings or {}))
+    new_session(stall_warning_s=10.0, **(settings or {}))
     model = make_model()
     optimizer = wrap(model, compression)
-    step(model, optimizer, rank)
+    step(model, optimizer, batch_of(0, rank))
     state = optimizer.state_dict().get("casync", {"residuals": {}})
     codecs = {name.removeprefix("allreduce."): plan.codec for name, plan in hvd.plans().items()}
     return dict(model.named_parameters()), codecs, hvd.counters()["sent_bytes"], set(state["residuals"])
@@ -52,8 +40,7 @@ def test_each_layer_goes_as_its_rule_says(from_config, rank, size):
     whole = {codec: after_one_step(codec, rank, {"min_numel": 0}) for codec in ("none", *EXPECTED.values())}
     for name, parameter in mixed.items():
         assert torch.equal(parameter, whole[EXPECTED.get(name, "none")][0][name]), name
-        rows = hvd.allgather(parameter.detach().reshape(1, -1))
-        assert all(torch.equal(row, rows[0]) for row in rows), name
+        assert_same_everywhere(parameter, name)
     if size < 2:
         return
     assert codecs == {name: EXPECTED.get(name, "none") for name in mixed}

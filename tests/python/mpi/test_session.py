@@ -1,15 +1,16 @@
 """Sessions: opened and closed many times, and two at once."""
 
+import sys
 import threading
+import time
 
 import casync.torch as hvd
 import pytest
 import torch
 
-from casync import adaptor
-from casync.adaptor import OpKind, Sum, Terms
 from casync.config import Config
 from casync.session import Session
+from casync.terms import OpKind, Sum, Terms
 
 
 def total(session: Session, name: str, numel: int = 1000) -> torch.Tensor:
@@ -70,6 +71,38 @@ def test_a_session_of_some_ranks(rank, size):
             Session(Config(), tag=10_003, peers=peers)
 
 
+def test_another_thread_runs_on_while_a_submit_takes_a_turn(size):
+    if size == 1:
+        pytest.skip("a submit takes no turn in a world of one")
+    turns, over = [0], threading.Event()
+
+    def count():
+        while not over.is_set():
+            turns[0] += 1
+            time.sleep(0)  # gives up the GIL, and has it again as soon as the submitting thread lets go
+
+    other = threading.Thread(target=count)
+    before, counted = sys.getswitchinterval(), 0
+    with Session(Config(timeout_s=20.0), tag=10_004) as session:
+        tensors = [torch.ones(50_000) for _ in range(50)]
+        terms = [Terms(f"w{i}", OpKind.ALLREDUCE, "float32", (50_000,), Sum) for i in range(len(tensors))]
+        given = [(each.register(session), tensor.data_ptr()) for each, tensor in zip(terms, tensors, strict=True)]
+        other.start()
+        try:
+            for _ in range(20):  # the other thread may find no core in one of them
+                sys.setswitchinterval(1000)  # nobody takes the GIL away
+                begun = turns[0]
+                handles = [session.submit(registration, address, address, None) for registration, address in given]
+                counted += turns[0] - begun
+                sys.setswitchinterval(before)
+                session.synchronize_all(handles)
+        finally:
+            over.set()
+            sys.setswitchinterval(before)
+        other.join()
+    assert counted > 0
+
+
 @pytest.mark.interplay("submits from several threads", "all", "supported", "each name by one thread at a time")
 def test_submit_from_several_threads(rank, size):
     failures = []
@@ -106,6 +139,5 @@ def test_the_plan_of_a_gradient_is_known_after_use(size):
     if size < 2:
         pytest.skip("a world of one has nothing to compress")
     hvd.allreduce(torch.ones(100_000), name="planned", compression="onebit", topology="ps")
-    registration = next(v for k, v in adaptor.session().registrations.items() if k.name == "allreduce.planned")
-    plan = adaptor.session().core.plan(registration)
-    assert plan["codec"] == "onebit" and plan["topology"] == "ps" and plan["partitions"] >= 1
+    plan = hvd.plans()["allreduce.planned"]
+    assert plan.codec == "onebit" and plan.topology == "ps" and plan.partitions >= 1

@@ -4,6 +4,8 @@ import casync.torch as hvd
 import pytest
 import torch
 
+from support.replicas import assert_same_everywhere
+
 
 def sparse_of(rank, dtype=torch.float32):
     """Rank r has rows r and r + 1 of ten."""
@@ -94,8 +96,7 @@ def test_an_embedding_trains_as_on_all_batches(make, sparse_as_dense, compressio
         step.step()
     tolerance = 1e-5 if compression is hvd.Compression.none else 2e-2
     torch.testing.assert_close(weight, reference.weight.detach(), rtol=tolerance, atol=tolerance)
-    everyones = hvd.allgather(weight.reshape(1, -1))
-    assert all(torch.equal(row, everyones[0]) for row in everyones)
+    assert_same_everywhere(weight)
 
 
 @pytest.mark.interplay(

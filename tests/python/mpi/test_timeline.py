@@ -64,6 +64,33 @@ def test_phases_and_bytes_of_every_tensor(path, rank, size):
             assert before["ts"] + before["dur"] <= after["ts"] + 0.01, lane
 
 
+def test_bytes_are_those_that_were_sent(path, rank, size):
+    """Of messages inside heads too, of what a codec made of a gradient, and of tensors of this rank's own length."""
+    hvd.start_timeline(path)
+    hvd.allreduce(torch.ones(100), name="small", op=hvd.Sum)
+    hvd.allreduce(torch.ones(120_000), name="half", compression="fp16", op=hvd.Sum)
+    sparse = torch.zeros(120_000)
+    hvd.allreduce(sparse, name="zeros", compression="threelc", op=hvd.Sum)
+    hvd.allgather(torch.ones(10 + rank, 3), name="g")
+    hvd.stop_timeline()
+    events = own(path, rank)
+    names = threads(events)
+    phases = [event for event in events if event["ph"] == "X"]
+    whole = {names[event["tid"]]: event["args"] for event in phases if event["name"] in ("ALLREDUCE", "ALLGATHER")}
+    assert whole["allreduce.small"]["raw_bytes"] == 400
+    assert whole["allreduce.small"]["wire_bytes"] == 400 * (size - 1)  # to every other rank at once
+    assert whole["allgather.g"]["raw_bytes"] == (10 + rank) * 12
+    assert whole["allgather.g"]["wire_bytes"] == (10 + rank) * 12 * (size - 1)
+    # As many as the elements, where a run of zeros takes one byte.
+    assert whole["allreduce.zeros"]["wire_bytes"] < 120_000 / 50 * size
+    for tensor, of in whole.items():
+        sent = [e["args"] for e in phases if e["name"].startswith("send ") and tensor in e["name"]]
+        assert sum(one["wire_bytes"] for one in sent) == of["wire_bytes"], tensor
+        assert {one["codec"] for one in sent} <= {of["codec"]}
+    halves = [e["args"] for e in phases if e["name"].split()[0] in ("send", "recv") and "allreduce.half" in e["name"]]
+    assert all(one["raw_bytes"] == 2 * one["wire_bytes"] > 0 for one in halves) and (size == 1 or halves)
+
+
 def test_an_operation_is_in_the_file_when_it_has_ended(path, rank):
     hvd.start_timeline(path, mark_cycles=True)
     for count in (1, 2, 3):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from casync.plan import TOPOLOGIES, GradientPlan, PlanError, from_json, read_pla
 
 UINT32 = st.integers(0, 2**32 - 1)
 TEXT = st.text()
+TIMES = st.floats(0, allow_infinity=False) | st.integers(0, 2**80)
 PLANS = st.builds(
     GradientPlan,
     topology=st.sampled_from(TOPOLOGIES),
@@ -22,6 +23,8 @@ PLANS = st.builds(
     epoch=UINT32,
     reason=TEXT,
     until=UINT32,
+    payload_bytes=st.integers(0, 2**64 - 1),
+    **{field.name: TIMES for field in fields(GradientPlan) if field.name.endswith(("_s", "_per_byte"))},
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
@@ -83,6 +86,8 @@ def test_fields_left_out_have_their_defaults():
         ({"first_owner": -1}, "first_owner"),
         ({"epoch": 2**32}, "epoch"),
         ({"partition": 4}, "partition"),
+        ({"predicted_s": -1.0}, "predicted_s"),
+        ({"payload_bytes": 1.5}, "payload_bytes"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(fields, said):
@@ -104,7 +109,7 @@ def test_a_later_version_is_refused():
 
 def test_plans_are_values():
     with pytest.raises(AttributeError):
-        ONEBIT.codec = "none"  # type: ignore[misc]
+        ONEBIT.codec = "none"
     with pytest.raises(PlanError):
         replace(ONEBIT, partitions=0)
 

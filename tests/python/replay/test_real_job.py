@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import casyncrun
+
 RANKS = 4
 JOB = Path(__file__).with_name("job.py")
 pytestmark = pytest.mark.timeout(180)
@@ -24,13 +26,12 @@ ARRIVED, ACCEPT = 3, 4  # EventKind, ActionKind (engine/event.hpp)
 def logs(request, tmp_path_factory) -> list[Path]:
     """The event log of each rank of one job, under each coordinator."""
     folder = tmp_path_factory.mktemp("logs")
-    command = [sys.executable, "-m", "casync", "run", "-np", str(RANKS), "--", sys.executable, str(JOB)]
     environ = os.environ | {
         "CASYNC_EVENT_LOG": str(folder / "log.{rank}"),
         "CASYNC_COORDINATOR": request.param,
         "CASYNC_WORKER_THREADS": "2",
     }
-    ended = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=150)
+    ended = subprocess.run(casyncrun(RANKS, JOB), cwd=folder, env=environ, capture_output=True, text=True, timeout=150)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return [folder / f"log.{rank}" for rank in range(RANKS)]
 

@@ -13,7 +13,7 @@ ALLREDUCE, FLOAT32, AVERAGE = 0, 0, 0
 @pytest.fixture
 def log(tmp_path):
     """The log of a world of one that did a few steps."""
-    session = _core.Session(None, {"event_log": str(tmp_path / "log")}, lambda text: None)
+    session = _core.Session(None, {"event_log": str(tmp_path / "log")}, lambda level, text, fields: None)
     name = session.define("w", ALLREDUCE, FLOAT32, AVERAGE, 5000, 1, dims="(5000,)", compression="onebit", site="here")
     values = np.ones(5000, np.float32)
     for _ in range(3):

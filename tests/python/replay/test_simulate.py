@@ -6,21 +6,13 @@ import argparse
 
 import pytest
 
-from casync import _core, cli, simulate
+from casync import cli, simulate
 from casync.config import Config
 from casync.simulate import gradients_of, parse_rate, parse_seconds
 
 
 def predict(**changes):
-    arguments = {
-        "gradients": gradients_of("20x1000000"),
-        "host_of": [0, 1, 2, 3],
-        "rate": parse_rate("1gbit"),
-        "latency_s": 50e-6,
-        "compression": "none",
-        "topology": "ps",
-    }
-    return _core.simulate(**(arguments | changes))
+    return simulate.predict(gradients_of("20x1000000"), **({"topology": "ps"} | changes))
 
 
 @pytest.mark.parametrize("topology", ["ps", "ring"])
@@ -45,7 +37,7 @@ def test_plans_are_those_of_a_session():
     size = Config().partition_bytes
     assert predict(topology="ring") == predict(topology="ring", partition_bytes=size)
     assert predict(topology="ring") != predict(topology="ring", partition_bytes=4 * size)
-    assert simulate._parser().parse_args([]).partition_bytes == size
+    assert simulate.build_parser().parse_args([]).partition_bytes == size
 
 
 def test_units():

@@ -4,11 +4,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 
 import casync.torch as hvd
 import pytest
+
+from support.processes import casyncrun
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def job(tmp_path):
     def run(ranks, body, timeout=40):
         script = tmp_path / "script.py"
         script.write_text(textwrap.dedent(PRELUDE) + textwrap.dedent(body))
-        command = [sys.executable, "-m", "casync", "run", "-np", str(ranks), sys.executable, str(script)]
+        command = casyncrun(ranks, script)
         process = subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )

@@ -4,24 +4,15 @@ Names and what is theirs come from the table of test_interface.py, what is ours 
 remarks are the manual's own.
 """
 
-import importlib.util
 import inspect
 import re
-from pathlib import Path
 
 import casync.torch as hvd
 
-PAGE = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text(encoding="utf-8")
+from support.files import ROOT, load
 
-
-def load_interface():
-    spec = importlib.util.spec_from_file_location("interface", Path(__file__).with_name("test_interface.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-interface = load_interface()
+PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+interface = load("tests/python/torch/test_interface.py")
 NAMES = interface.SIGNATURES.keys() | interface.OTHERS
 
 

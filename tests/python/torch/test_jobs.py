@@ -115,7 +115,7 @@ def test_an_abort_in_the_middle_of_a_body_leaves_its_memory_alone_until_shutdown
     import ctypes, gc, weakref
     from pathlib import Path
     import numpy as np
-    from casync import adaptor
+    from casync import default
 
     def wait_for(what):
         deadline = time.monotonic() + 15
@@ -130,7 +130,7 @@ def test_an_abort_in_the_middle_of_a_body_leaves_its_memory_alone_until_shutdown
     handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="w")
     if rank == 0:
         wait_for(Path("stopped").exists)
-        adaptor.session().abort("rank 0 gives up")
+        default.session().abort("rank 0 gives up")
     if rank == 2:
         memory = np.frombuffer((ctypes.c_float * COUNT).from_address(address), np.float32)
         wait_for(lambda: memory[0] == 1)  # the result begins to arrive

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from casync import horovod_variables
+from casync.call_site import call_site
 from casync.config import Config
 from casync.errors import CasyncError, InvalidArgumentError
-from casync.session import Session, call_site
+from casync.session import Session
 from casync.world import World, started_by_mpi
 
 # --- the world -------------------------------------------------------------------------------------------------------
@@ -94,8 +95,8 @@ def test_horovods_other_variables_have_one_line_per_reason():
     }  # fmt: skip
     assert horovod_variables.remarks(environ) == [
         "HOROVOD_CYCLE_TIME: no effect: there are no cycles: a tensor goes when it is ready",
-        "HOROVOD_AUTOTUNE, HOROVOD_AUTOTUNE_LOG: no effect: the planner measures links and codecs by itself; "
-        "CASYNC_PLAN=explain shows what it chose",
+        "HOROVOD_AUTOTUNE, HOROVOD_AUTOTUNE_LOG: no effect: there are no cycles and no fusion buffer to tune; "
+        "compression='auto' measures links and codecs",
     ]
 
 
@@ -189,7 +190,7 @@ def test_after_shutdown_a_session_refuses():
     session.shutdown()
     session.shutdown()
     assert not session.is_open
-    registration = session.core.define("t", 0, 0, 1, 1, 1)
+    registration = session._core_session.define("t", 0, 0, 1, 1, 1)
     with pytest.raises(hvd.AbortedError, match="shut down"):
         session.submit(registration, 0, 0, None)
 
@@ -212,15 +213,15 @@ def test_tensors_of_an_interrupted_operation_live_until_shutdown(error, monkeypa
             pass
 
     session = Session(Config())
-    session.core.shutdown()
-    monkeypatch.setattr(session, "core", Core())
+    session._core_session.shutdown()
+    monkeypatch.setattr(session, "_core_session", Core())
     tensor = torch.zeros(3)
     alive = weakref.ref(tensor)
     handle = session.submit(0, 0, 0, tensor)
     del tensor
     with pytest.raises(error):
         session.synchronize(handle)
-    assert alive() is not None and not session.pending
+    assert alive() is not None and not session.has_outstanding
     session.shutdown()
     assert alive() is None
 
@@ -235,7 +236,9 @@ def test_an_uncaught_exception_is_told_once_with_its_place(monkeypatch):
     told, printed = [], []
     monkeypatch.setattr(sys, "excepthook", lambda *error: printed.append(error[1]))
     session = Session(Config())
-    monkeypatch.setattr(session, "core", type("Core", (), {"abort": told.append, "shutdown": lambda *_: None})())
+    monkeypatch.setattr(
+        session, "_core_session", type("Core", (), {"abort": told.append, "shutdown": lambda *_: None})()
+    )
     try:
         raise KeyError("label 7")
     except KeyError as error:
@@ -252,7 +255,9 @@ def test_an_error_that_all_ranks_have_is_not_told_again(error, monkeypatch):
     told, printed = [], []
     monkeypatch.setattr(sys, "excepthook", lambda *seen: printed.append(seen[1]))
     session = Session(Config())
-    monkeypatch.setattr(session, "core", type("Core", (), {"abort": told.append, "shutdown": lambda *_: None})())
+    monkeypatch.setattr(
+        session, "_core_session", type("Core", (), {"abort": told.append, "shutdown": lambda *_: None})()
+    )
     sys.excepthook(error, error("what rank 3 did"), None)
     assert not told and len(printed) == 1
     session.shutdown()

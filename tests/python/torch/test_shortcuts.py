@@ -4,7 +4,7 @@ import casync.torch as hvd
 import pytest
 import torch
 
-from casync import _core, adaptor
+from casync import _core, default
 from casync.config import Config
 from casync.session import Session
 
@@ -22,7 +22,7 @@ class Marked(torch.Tensor):
 
 def known(name, tensor, *terms):
     """Whether this use of the name would be taken for the last one."""
-    return adaptor.session().shortcuts.registration(name, tensor, *(terms or TERMS)) is not None
+    return default.session().shortcuts.registration(name, tensor, *(terms or TERMS)) is not None
 
 
 def last():
@@ -73,7 +73,7 @@ def test_a_tensor_that_is_not_contiguous_comes_back_as_it_was():
     part, expected = whole[:, ::2], whole.clone()
     assert known(name, part)
     handle = hvd.allreduce_async_(part, name=name)
-    assert adaptor.session().pending[handle] is not part
+    assert default.session().kept(handle) is not part
     assert hvd.synchronize(handle) is part and torch.equal(whole, expected)
     row = whole[0:1].expand(6, 8)[:, :4]
     assert torch.equal(hvd.allreduce(row, name=name), row)
@@ -101,13 +101,13 @@ def test_a_view_is_submitted_at_its_place():
 ], ids=str)  # fmt: skip
 def test_other_terms_are_another_use(terms):
     name = last()
-    count = len(adaptor.session().registrations)
+    count = len(default.session()._registrations)
     for _ in range(2):
         tensor = torch.full((6, 4), 3.0)
         expected = 6.0 if len({"prescale_factor", "postscale_factor"} & terms.keys()) else 3.0
         assert hvd.synchronize(hvd.allreduce_async_(tensor, name=name, **terms)) is tensor
         assert torch.equal(tensor, torch.full((6, 4), expected))
-    assert len(adaptor.session().registrations) == count + 1
+    assert len(default.session()._registrations) == count + 1
     tensor = torch.ones(6, 4)
     assert torch.equal(hvd.allreduce_(tensor, name=name), torch.ones(6, 4))
 
@@ -129,7 +129,7 @@ def test_a_name_that_is_outstanding():
     handle = hvd.allreduce_async_(tensor, name="t")
     with pytest.raises(ValueError, match="same name as another that is outstanding: allreduce.t"):
         hvd.allreduce_async_(tensor, name="t")
-    assert list(adaptor.session().pending) == [handle]
+    assert list(default.session()._pending) == [handle]
     assert hvd.synchronize(handle) is tensor and hvd.synchronize(handle) is None
     assert hvd.synchronize(hvd.allreduce_async_(tensor, name="t")) is tensor
 
@@ -138,31 +138,31 @@ def test_many_at_once_come_back_each_with_its_own():
     tensors = [torch.full((5,), float(i)) for i in range(50)]
     for _ in range(3):
         handles = [hvd.allreduce_async_(tensor, name=f"t{i}") for i, tensor in enumerate(tensors)]
-        assert len(set(handles)) == 50 and adaptor.session().pending.keys() == set(handles)
+        assert len(set(handles)) == 50 and default.session()._pending.keys() == set(handles)
         for i in (*range(49, 24, -1), *range(25)):
             assert hvd.synchronize(handles[i]) is tensors[i] and tensors[i][0] == i
-    assert not adaptor.session().pending
+    assert not default.session().has_outstanding
 
 
 def test_a_session_that_was_shut_down():
     session, tensor = Session(Config()), torch.ones(1)
-    registration = session.core.define("t", 0, 0, 1, 1, 1)
+    registration = session._core_session.define("t", 0, 0, 1, 1, 1)
     session.shortcuts.remember(registration, "t", tensor, "terms")
     session.synchronize(session.shortcuts.submit("t", tensor, False, "terms"))
     session.shutdown()
     assert session.shortcuts.submit("t", tensor, False, "terms") is None  # nothing of the program's is kept
     with pytest.raises(hvd.AbortedError, match="shut down"):
-        session.core.submit(registration, tensor.data_ptr(), tensor.data_ptr(), 0, False)
-    assert not session.pending
+        session._core_session.submit(registration, tensor.data_ptr(), tensor.data_ptr(), 0, False)
+    assert not session.has_outstanding
 
 
 def test_wrong_arguments_are_type_errors():
     session = Session(Config())
     for call in (
-        lambda: session.core.synchronize(-1),
-        lambda: session.core.synchronize("1"),
-        lambda: session.core.synchronize(),
-        lambda: session.core.submit(0, 0, 0, 0, True, [1.5]),
+        lambda: session._core_session.synchronize(-1),
+        lambda: session._core_session.synchronize("1"),
+        lambda: session._core_session.synchronize(),
+        lambda: session._core_session.submit(0, 0, 0, 0, True, [1.5]),
     ):
         with pytest.raises(TypeError):
             call()
@@ -189,7 +189,7 @@ def test_a_framework_without_the_exchange_api(monkeypatch):
 
 
 def test_a_comparison_that_changes_what_is_known():
-    shortcuts, tensor = adaptor.session().shortcuts, torch.ones(3)
+    shortcuts, tensor = default.session().shortcuts, torch.ones(3)
 
     class Sly:
         def __eq__(self, other):
@@ -210,7 +210,7 @@ def test_a_comparison_that_fails():
 
         __hash__ = None
 
-    shortcuts, tensor = adaptor.session().shortcuts, torch.ones(3)
+    shortcuts, tensor = default.session().shortcuts, torch.ones(3)
     shortcuts.remember(7, "t", tensor, Unlike())
     for call in (shortcuts.registration, lambda *given: shortcuts.submit(*given[:2], True, *given[2:])):
         with pytest.raises(KeyError, match="unlike"):
@@ -218,7 +218,7 @@ def test_a_comparison_that_fails():
 
 
 def test_calls_that_are_not_as_they_should_be():
-    core, shortcuts = adaptor.session().core, adaptor.session().shortcuts
+    core, shortcuts = default.session()._core_session, default.session().shortcuts
     for call in (core.submit, core.synchronize, shortcuts.submit, shortcuts.registration):
         with pytest.raises(TypeError, match="arguments"):
             call()

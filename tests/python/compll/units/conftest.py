@@ -5,9 +5,11 @@ and called with memory of the sizes that it asks for.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import math
+import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,22 +30,15 @@ from casync.compll.ir.program import loses
 from casync.compll.library import library_files
 from casync.compll.parser import parse
 from casync.compll.plugin import ISA_FLAGS
+from support import processor
 
 F = np.float32
 ROOT = Path(__file__).parents[4]
 OWN = ROOT / "tests" / "compll" / "units"
 FILES = library_files() | {path.stem: path for path in sorted(OWN.glob("*.cll"))}
-NEEDED = {"baseline": set(), "avx2": {"avx2", "f16c"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
 NAME = 0x0123456789ABCDEF
 SHARED = ("-shared", "-fPIC", "-O2")
 GUARD = 64  # bytes behind a payload, which must stay as they are
-
-
-def processor_flags() -> set[str]:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("flags"):
-            return set(line.split(":")[1].split())
-    return set()
 
 
 @functools.cache
@@ -67,51 +62,71 @@ def leaves_residual(name: str) -> list[bool]:
 
 
 class Workshop:
-    """Two compilers at a time, which work ahead while tests run."""
+    """Two compilers at a time, which work ahead while tests run. Processes that share the folder share its files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pool = ThreadPoolExecutor(2)
         self._started: dict[tuple[str, str], Future[Path]] = {}
-        flags = processor_flags()
-        self.isas = [isa for isa in ISAS if NEEDED[isa] <= flags]
+        self.isas = [isa for isa in ISAS if processor.runs(isa)]
 
     def add(self, text: str) -> str:
         """A file of this text; the name that it is known by here."""
         name = f"text_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         FILES[name] = self._folder / f"{name}.cll"
-        FILES[name].write_text(text, encoding="utf-8")
+        self._write(FILES[name], text)
         return name
 
     def start(self, name: str) -> None:
         source = self._source(name)
         for isa in self.isas:
             if (name, isa) not in self._started:
-                self._started[name, isa] = self._pool.submit(self._compile, source, isa, "harness.cc", *SHARED)
+                self._started[name, isa] = self._pool.submit(self._link, source, isa, "harness.cc", *SHARED)
 
     def built(self, name: str) -> dict[str, ctypes.CDLL]:
         self.start(name)
-        return {isa: ctypes.CDLL(str(self._started[name, isa].result())) for isa in self.isas}
+        return {isa: ctypes.CDLL(str(self._wanted(name, isa))) for isa in self.isas}
 
     def compile(self, name: str, isa: str, harness: str, *options: str) -> Path:
-        return self._compile(self._source(name), isa, harness, *options)
+        return self._link(self._source(name), isa, harness, *options)
+
+    def _wanted(self, name: str, isa: str) -> Path:
+        """What a test waits for is compiled at once, before all that still waits for its turn."""
+        if self._started[name, isa].cancel():
+            return self._link(self._source(name), isa, "harness.cc", *SHARED)
+        return self._started[name, isa].result()
 
     def _source(self, name: str) -> Path:
         """Translated by the tests' own thread: Python 3.11 may fail where several build syntax trees, as lark does."""
         source = self._folder / f"{name}.cc"
         if not source.exists():
-            source.write_text(emit(checked(name), name), encoding="utf-8")
+            self._write(source, emit(checked(name), name))
         return source
 
-    def _compile(self, source: Path, isa: str, harness: str, *options: str) -> Path:
-        name, core = source.stem, ROOT / "casync_core"
-        result = source.with_name(f"{name}-{isa}-{harness}.out")
-        command = ["g++", "-std=c++20", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi",
+    def _write(self, target: Path, text: str) -> None:
+        """At once, so that no other process reads half of it."""
+        own = target.with_suffix(f".{os.getpid()}")
+        own.write_text(text, encoding="utf-8")
+        own.replace(target)
+
+    def _link(self, source: Path, isa: str, harness: str, *options: str) -> Path:
+        """A generated file and the harness, which is compiled once and calls the file's kernels by the name kUnit."""
+        options = (*options, "-std=c++20", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi",
                    "-Wno-uninitialized", "-Wno-maybe-uninitialized", f"-DCASYNC_KERNEL_ISA={isa}",
-                   f"-DHARNESS_KERNELS={kernels_name(name)}", f"-I{core}/src", f"-I{core}/include", *ISA_FLAGS[isa],
-                   *options, str(source), str(OWN / harness), "-o", str(result)]  # fmt: skip
-        said = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-        assert said.returncode == 0, f"{name} at {isa}: {said.stderr[:3000]}"
+                   "-DHARNESS_KERNELS=kUnit", *ISA_FLAGS[isa])  # fmt: skip
+        shared = self._compile(self._folder / f"{harness}-{isa}.o", *options, "-c", str(OWN / harness))
+        named = f"-D{kernels_name(source.stem)}=kUnit"
+        return self._compile(self._folder / f"{source.stem}-{isa}-{harness}", *options, named, str(source), str(shared))
+
+    def _compile(self, result: Path, *words: str) -> Path:
+        core, own = ROOT / "casync_core", result.with_name(f"{result.name}.{os.getpid()}")
+        command = ["g++", *words, f"-I{core}/src", f"-I{core}/include", "-o", str(own)]
+        with result.with_name(f"{result.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                said = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+                assert said.returncode == 0, f"{result.name}: {said.stderr[:3000]}"
+                own.replace(result)
         return result
 
     def close(self) -> None:
@@ -120,7 +135,11 @@ class Workshop:
 
 @pytest.fixture(scope="session")
 def workshop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
-    shop = Workshop(tmp_path_factory.mktemp("units"))
+    # Each of xdist's processes collects all tests and would compile for all of them.
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "units"
+    folder.mkdir(exist_ok=True)
+    shop = Workshop(folder)
     for item in request.session.items:
         if "workshop" in getattr(item, "fixturenames", ()) and hasattr(item, "callspec"):
             shop.start(item.callspec.params["name"])
@@ -155,7 +174,7 @@ class Native:
         for function in ("unit", "bound", "elements", "encode", "decode"):
             getattr(library, function).restype = ctypes.c_int64
         library.propose.restype = ctypes.c_float
-        values = {parameter.name: parameter.default for parameter in codec.parameters} | parameters
+        values = {**{parameter.name: parameter.default for parameter in codec.parameters}, **parameters}
         kinds = [F if parameter.element.floating else np.int32 for parameter in codec.parameters]
         packed = b"".join(kind(values[p.name]).tobytes() for kind, p in zip(kinds, codec.parameters, strict=True))
         self._parameters = np.frombuffer(packed or b"\0", np.uint8)
@@ -293,7 +312,7 @@ def cos(x: Any) -> Any:
 def unit_machine(machine: Any) -> Any:
     """The interpreter, for files by name, in the units' own first coordinate and with generated code's polynomials."""
 
-    class Exact(machine):  # type: ignore[misc]
+    class Exact(machine):
         operations = machine.operations | {"exp2": exp2, "log2": log2, "cos": cos}
 
         def __init__(self, file: str, shape: tuple[int, int], **given: Any) -> None:
@@ -342,7 +361,8 @@ def hold_to(machine: Any, ranks: Mapping[str, Native], x: np.ndarray, case: str,
             assert texts(rank.states) == encoded_states, where
             if left is not None and rank.loses:
                 assert texts([left]) == texts([given - decoded]), where
-            assert texts([rank.decode(payload)]) == texts([decoded]), where
+            delivered = rank.decode(payload)
+            assert delivered is not None and texts([delivered]) == texts([decoded]), where
             assert texts(rank.states) == encoded_states, where
             rank.decode(payload, keep=True)
             assert texts(rank.states) == decoded_states, where

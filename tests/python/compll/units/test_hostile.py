@@ -17,10 +17,9 @@ from casync.compll.library import library_files
 OWN = sorted(path.stem for path in (Path(__file__).parents[3] / "compll" / "units").glob("*.cll"))
 NAMES = sorted({*library_files(), *OWN} - {"powersgd", "onebit", "terngrad", "tbq"})  # quantisers have one length
 F = np.float32
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(180)]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_nobody_encoded_is_refused_or_decoded(name: str, workshop: Any, unit_machine: Any) -> None:
     program = workshop.compile(name, workshop.isas[-1], "hostile.cc", "-O0", "-g1", "-fsanitize=address,undefined",

@@ -18,7 +18,7 @@ OWN = sorted(path.stem for path in (Path(__file__).parents[3] / "compll" / "unit
 NAMES = sorted({*library_files(), *OWN} - {"powersgd"})
 LONG = sorted({*NAMES} - {"onebit", "terngrad", "tbq"})  # quantisers know the size of their payloads
 F = np.float32
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(180)]
 
 
 def normal(n: int, seed: int = 1) -> np.ndarray:

@@ -59,6 +59,9 @@ def gradient(rows: int, cols: int) -> np.ndarray:
     return np.random.default_rng(rows).standard_normal(rows * cols).astype(F)
 
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
 @pytest.mark.parametrize("name", ["powersgd"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_both_rounds_and_what_decode_keeps(name: str, shape: tuple[int, int, int], workshop: Any, native: Any) -> None:

@@ -8,10 +8,8 @@ at others.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 
 from casync.errors import NotAvailableError
+from support.files import load
 
-spec = importlib.util.spec_from_file_location("compll_programs", Path(__file__).parents[3] / "fuzz/compll_programs.py")
-assert spec is not None and spec.loader is not None
-compll_programs = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(compll_programs)
+compll_programs = load("tests/fuzz/compll_programs.py")
 
 F = np.float32
 FIXED = "CASYNC_TEST_PROGRAMS" not in os.environ  # what CI says depends on the change alone
@@ -43,7 +39,7 @@ def finite(values: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def finite_machine(unit_machine: Any) -> Any:
-    class Finite(unit_machine):  # type: ignore[misc]
+    class Finite(unit_machine):
         def tree(self, values: Sequence[Any], udf: Any, *start: Any) -> Any:
             total = super().tree(values, udf, *start)
             return finite(total) if udf.name == "add" else total  # an empty list's largest is infinite
@@ -67,6 +63,7 @@ def inputs(n: int) -> list[np.ndarray]:
     return [normal, np.resize(odd, n), np.where(random.random(n) < 0.05, normal, F(0)), np.zeros(n, F)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @settings(max_examples=PROGRAMS, derandomize=FIXED, deadline=None, suppress_health_check=list(HealthCheck))

@@ -28,7 +28,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 }
 FACTS: dict[str, list[dict[str, Any]]] = {"dgc": [{"nesterov": 1, "world": 3}]}
 LARGE = {"graddrop": 33000, "threelc": 20000}  # where topk looks at a sample first
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(180)]
 
 
 def inputs(n: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -60,7 +60,6 @@ def cases(name: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], np.n
         yield f"{len(x)} {kind}", {}, {}, x
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", NAMES)
 def test_bytes_and_states_are_those_of_the_text(
     name: str, workshop: Any, unit_machine: Any, native: Any, same_bits: Any

@@ -1,0 +1,1 @@
+int main() {}  // what this is compiled with, other tests use: tests/cpp/CMakeLists.txt
