@@ -127,7 +127,8 @@ class Netlab:
         """The casyncrun command that runs `argv` as `np` ranks, spread evenly over the hosts."""
         hosts = self.layout.hosts
         slots = -(-np // len(hosts))
-        command = [sys.executable, "-m", "casync", "run", "-np", str(np)]
+        # Not `python -m casync`: in a checkout that would find its folder, which is not what was installed.
+        command = [str(Path(sys.executable).with_name("casyncrun")), "-np", str(np)]
         command += ["-H", ",".join(f"{host.name}:{slots}" for host in hosts)]
         command += ["--rsh-agent", str(self.agent), "--network-interface", self.layout.network]
         if np > len(os.sched_getaffinity(0)) and not any("mpi_yield_when_idle" in arg for arg in casyncrun_args):

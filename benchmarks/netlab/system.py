@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-
-import casync
 
 __all__ = [
     "COMMAND_SECONDS",
@@ -71,19 +66,8 @@ def kill_inside(namespace: str) -> None:
 
 
 def environment(env: Mapping[str, str] | None) -> dict[str, str]:
-    """The environment of a job: ours, `env` over it, and a casync that is importable from every folder."""
-    environ = {**os.environ, **(env or {})}
-    if not _installed():
-        root = str(Path(casync.__file__).absolute().parent.parent)
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, (environ.get("PYTHONPATH"), root)))
-    return environ
-
-
-@functools.cache
-def _installed() -> bool:
-    """Whether casync is there without the current folder; the checkout must not shadow an installed one."""
-    probe = subprocess.run([sys.executable, "-I", "-c", "import casync"], stderr=subprocess.DEVNULL, check=False)
-    return probe.returncode == 0
+    """The environment of a job: ours, and `env` over it."""
+    return {**os.environ, **(env or {})}
 
 
 def die_with_parent() -> None:

@@ -18,44 +18,24 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
-import tempfile
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.netlab import Netlab
+from benchmarks.step_time import job
+from benchmarks.step_time.limits import wire_bytes
 from casync.models import MODELS, mebibytes
 
 CONTENDERS = "none;ddp;ddp:100;ddp+fp16;casync:none;casync:fp16;casync:onebit;casync:terngrad(bits=2)"
-MALLOC = {  # both sides: keep freed gradients instead of faulting their pages in again at every step
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
-    "MALLOC_ARENA_MAX": "2",
-}
-
-
-def run_model(lab: Netlab, name: str, arguments: argparse.Namespace) -> dict[str, object]:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "result.json"
-        env = {**MALLOC, "STEP_TIME_RENDEZVOUS": f"file://{folder}/store", "GLOO_SOCKET_IFNAME": "eth0"}
-        argv = [sys.executable, "-m", "benchmarks.step_time.worker", "--model", name]
-        argv += ["--contenders", arguments.contenders, "--rounds", str(arguments.rounds)]
-        argv += ["--topology", arguments.topology, "--out", str(out)]
-        exports = [word for variable in env for word in ("-x", variable)]
-        result = lab.run(arguments.hosts, argv, env, timeout=arguments.timeout, casyncrun_args=exports)
-        if result.status != 0 or not out.exists():
-            raise SystemExit(f"step_time: {name} failed with status {result.status}\n{result.stdout}\n{result.stderr}")
-        return json.loads(out.read_text())
 
 
 def show(name: str, result: dict, console: Console) -> None:
     seconds: dict[str, list[float]] = result["seconds"]
     size = result["size"]
     goodput = statistics.median(result["goodput"])
-    wire = 2 * (size - 1) / size * mebibytes(MODELS[name]()) * 2**20
-    limit = wire / goodput
+    limit = wire_bytes(name, size) / goodput
     baselines = [spec for spec in seconds if spec.startswith("ddp") and "fp16" not in spec]
     ddp = min((statistics.median(seconds[spec]) for spec in baselines), default=None)
     fp16 = statistics.median(seconds["ddp+fp16"]) if "ddp+fp16" in seconds else None
@@ -104,7 +84,15 @@ def main() -> None:
     results = {}
     with Netlab(hosts=arguments.hosts, rate=arguments.rate) as lab:
         for name in arguments.models.split(","):
-            results[name] = run_model(lab, name, arguments)
+            results[name] = job.run(
+                lab,
+                name,
+                hosts=arguments.hosts,
+                contenders=arguments.contenders,
+                rounds=arguments.rounds,
+                topology=arguments.topology,
+                timeout=arguments.timeout,
+            )
             show(name, results[name], console)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(results, indent=1))

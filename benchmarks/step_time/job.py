@@ -1,0 +1,39 @@
+"""Starts the workers of this benchmark on the hosts of a lab, and returns their figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.netlab import Netlab
+
+__all__ = ["Figures", "run"]
+
+Figures = dict[str, Any]
+"""What worker.py writes: per contender `seconds`, `cpu`, `codecs` and `carried`, and `goodput`, `checks`, `size`."""
+
+MALLOC = {  # both sides: keep freed gradients instead of faulting their pages in again at every step
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+    "MALLOC_ARENA_MAX": "2",
+}
+
+
+def run(
+    lab: Netlab, model: str, *, hosts: int, contenders: str, rounds: int, topology: str = "auto", timeout: float
+) -> Figures:
+    """One rank on each host; all contenders take turns in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "result.json"
+        env = {**MALLOC, "STEP_TIME_RENDEZVOUS": f"file://{folder}/store", "GLOO_SOCKET_IFNAME": "eth0"}
+        argv = [sys.executable, "-m", "benchmarks.step_time.worker", "--model", model]
+        argv += ["--contenders", contenders, "--rounds", str(rounds)]
+        argv += ["--topology", topology, "--out", str(out)]
+        exports = [word for variable in env for word in ("-x", variable)]
+        result = lab.run(hosts, argv, env, timeout=timeout, casyncrun_args=exports)
+        if result.status != 0 or not out.exists():
+            raise SystemExit(f"step_time: {model} failed with status {result.status}\n{result.stdout}\n{result.stderr}")
+        return json.loads(out.read_text())
