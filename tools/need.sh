@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# need.sh PACKAGE...: installs the Debian packages whose files are missing; says what to do where it cannot.
-# A package is missing when what it is for is missing, so another source of the same thing counts too.
+# need.sh PACKAGE...: stops where files of these Debian packages are missing, with the one line that installs them.
+# Root gets them installed. A package is missing when what it is for is missing, so another source of the same thing
+# counts too.
 set -euo pipefail
 python=${PYTHON:-python3}
 
@@ -27,14 +28,15 @@ for package in "$@"; do
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-become=()
-if [ "$(id -u)" -ne 0 ]; then
-  become=(sudo)
-fi
-if ! command -v apt-get >/dev/null || { [ ${#become[@]} -gt 0 ] && ! command -v sudo >/dev/null; }; then
+if ! command -v apt-get >/dev/null; then
   echo "Missing: ${missing[*]}. Please install what these Debian packages hold, then run this again." >&2
   exit 1
 fi
+if [ "$(id -u)" -ne 0 ]; then
+  echo "Debian packages are missing. Install them, then run this again:" >&2
+  echo "    sudo apt-get install ${missing[*]}" >&2
+  exit 1
+fi
 echo "installing ${missing[*]} with apt-get"
-"${become[@]}" apt-get update -qq
-DEBIAN_FRONTEND=noninteractive "${become[@]}" apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+apt-get update -qq
+DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null

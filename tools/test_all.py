@@ -1,9 +1,12 @@
 """Runs every kind of test one after the other and ends with one line: `N passed, N failed, N skipped`.
 
 A failing section does not stop the next, so one run shows all that is wrong. Counts come from the JUnit files that the
-runners write under build/results; a section that fails without counting a failure (a crash, a timeout) counts as one.
+runners write under build/results; a section that fails without counting a failure (a crash, silence for five minutes)
+counts as one.
 
-    python tools/test_all.py --build build/release [--only cpp] [--only mpi-2]
+    python tools/test_all.py --build build/release [--everyday] [--only cpp] [--only mpi-2]
+
+`make test` runs the sections marked everyday, without the tests marked slow; `make test-all` runs everything.
 """
 
 from __future__ import annotations
@@ -11,14 +14,14 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from watch import run_watched
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "results"
@@ -30,7 +33,7 @@ class Section:
     name: str
     title: str
     command: tuple[str, ...]
-    seconds: float  # after which it counts as hanging
+    everyday: bool  # a part of `make test`; `make test-all` runs every section
 
 
 @dataclass(frozen=True)
@@ -41,28 +44,29 @@ class Outcome:
     seconds: float = 0.0
 
 
-def sections(build: Path) -> list[Section]:
+def sections(build: Path, everyday: bool) -> list[Section]:
     python = sys.executable
     # Not `python -m pytest`: that puts the checkout first, where casync/ has no compiled modules.
     pytest = (str(Path(python).with_name("pytest")), "-q", "-ra")
     ctest = ("ctest", "--test-dir", str(build), "--output-on-failure", "--timeout", "300", "--parallel", "2")
+    choice, labels = (("-m", "not slow"), ("-LE", "slow")) if everyday else ((), ())
+    one_process = (*pytest, *choice, "-n2", "--dist=loadfile", "tests/python", "--ignore=tests/python/mpi")
     found = [
-        Section("lint", "lint", (python, "tools/lint.py"), 120),
-        Section("cpp", "C++ tests", (*ctest, "--output-junit", str(RESULTS / "cpp.xml")), 1200),
-        Section(
-            "python",
-            "Python tests, one process",
-            (*pytest, "tests/python", "--ignore=tests/python/mpi", f"--junitxml={RESULTS / 'python.xml'}"),
-            1500,
-        ),
+        Section("lint", "lint", (python, "tools/lint.py"), True),
+        Section("cpp", "C++ tests", (*ctest, *labels, "--output-junit", str(RESULTS / "cpp.xml")), True),
+        Section("python", "Python tests, one process", (*one_process, f"--junitxml={RESULTS / 'python.xml'}"), True),
     ]
     for size in WORLD_SIZES:
         name = f"mpi-{size}"
         run = ("casyncrun", "-np", str(size), python, "tools/mpi_pytest.py", name, "tests/python/mpi")
-        found.append(Section(name, f"Python tests, {size} rank{'s' * (size > 1)} under mpirun", run, 900))
-    found.append(Section("docs", "the manual, without warnings", ("make", "--no-print-directory", "docs"), 300))
-    found.append(Section("wheel", "the wheel, where there is no compiler", (python, "tools/check_wheel.py"), 900))
-    return found
+        title = f"Python tests, {size} rank{'s' * (size > 1)} under mpirun"
+        found.append(Section(name, title, run, size == 2))
+    found += [
+        Section("docs", "the manual, without warnings", ("make", "--no-print-directory", "docs"), False),
+        Section("install", "sdist, wheel, two ranks in a bare place", (python, "tools/check_install.py"), True),
+        Section("readme", "the README's commands, word for word", (python, "tools/check_readme.py"), False),
+    ]
+    return [section for section in found if section.everyday or not everyday]
 
 
 def count(reports: Iterable[Path]) -> Outcome:
@@ -83,22 +87,8 @@ def count(reports: Iterable[Path]) -> Outcome:
 def run(section: Section) -> Outcome:
     print(f"\n=== {section.title}", flush=True)
     begin = time.monotonic()
-    # A group of its own, so that a section that hangs ends with everything it started.
-    process = subprocess.Popen(section.command, cwd=ROOT, start_new_session=True)
-    try:
-        status = process.wait(section.seconds)
-    except subprocess.TimeoutExpired:
-        print(f"{section.name}: not done after {section.seconds:.0f} s, ended", flush=True)
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-        status = 124
-    except KeyboardInterrupt:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait()
-        raise
+    os.environ["CASYNC_TEST_RUNNING"] = str(RESULTS / section.name)
+    status = run_watched(section.name, section.command, ROOT, RESULTS)
     reports = sorted([*RESULTS.glob(f"{section.name}.xml"), *RESULTS.glob(f"{section.name}-rank*.xml")])
     found = count(reports) if reports else Outcome(int(status == 0), 0, 0)
     failed = found.failed or int(status != 0)
@@ -111,11 +101,13 @@ def run(section: Section) -> Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="CMake's build folder")
-    parser.add_argument("--only", action="append", metavar="SECTION", help="lint, cpp, python, mpi-1, ..., docs, wheel")
+    parser.add_argument("--only", action="append", metavar="SECTION", help="lint, cpp, python, ..., readme")
+    parser.add_argument("--everyday", action="store_true", help="only what `make test` runs")
     options = parser.parse_args()
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True)
-    chosen = [section for section in sections(options.build) if not options.only or section.name in options.only]
+    offered = sections(options.build, options.everyday)
+    chosen = [section for section in offered if not options.only or section.name in options.only]
     if not chosen:
         parser.error(f"no section is named {', '.join(options.only)}")
     outcomes = {section: run(section) for section in chosen}
