@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import shutil
 import sys
@@ -20,14 +19,15 @@ from casync.compll.library import library_files
 from casync.compll.parser import parse
 from casync.compll.source import read_source
 from casync.compll.tree import Program
-from casync.errors import CasyncError, NotAvailableError
+from casync.errors import CasyncError
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 _TARGETS = {"cpu": emit_cpu, "cuda": emit_cuda}
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The parser, from which the manual is made as well."""
     parser = argparse.ArgumentParser(prog="casync compll", description="Compression algorithms in CompLL's language.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     checked = commands.add_parser("check", help="say what is wrong with a file, or what it sends")
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Run `casync compll`; returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     try:
         if arguments.command == "check":
             return _check(arguments.file)
@@ -92,7 +92,6 @@ def _summary(codec: typed.Codec) -> str:
 
 
 def _test(spec: str) -> int:
-    _need_numpy("casync compll test")
     from rich.console import Console
 
     from casync.compll.conformance.checks import CHECKS
@@ -110,7 +109,6 @@ def _test(spec: str) -> int:
 
 
 def _bench(spec: str, mib: int) -> int:
-    _need_numpy("casync compll bench")
     from casync import _core
     from casync.compll.bench import measure
     from casync.compll.plugin import resolve
@@ -127,11 +125,6 @@ def _bench(spec: str, mib: int) -> int:
     finally:
         _core.force_isa(best)
     return 0
-
-
-def _need_numpy(command: str) -> None:
-    if importlib.util.find_spec("numpy") is None:
-        raise NotAvailableError(f"{command} needs numpy, which is not installed: pip install numpy")
 
 
 def _positive(text: str) -> int:

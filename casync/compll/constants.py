@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 
 from casync.compll import tree, typed
@@ -66,7 +66,7 @@ def _parts(expression: typed.Expression) -> tuple[typed.Expression, ...]:
     return ()
 
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable[..., float]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,

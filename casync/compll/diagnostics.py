@@ -76,13 +76,13 @@ KINDS = frozenset(
 
 
 class CompllError(InvalidArgumentError):
-    """A CompLL file that does not mean anything. `kind` is one of KINDS; the text shows the place and what was
+    """A CompLL file that does not mean anything. `finding` is one of KINDS; the text shows the place and what was
     expected there.
     """
 
-    def __init__(self, kind: str, message: str, expected: str, span: Span, text: str, path: str) -> None:
-        assert kind in KINDS, kind
-        self.kind = kind
+    def __init__(self, finding: str, message: str, expected: str, span: Span, text: str, path: str) -> None:
+        assert finding in KINDS, finding
+        self.finding = finding
         self.span = span
         line = text.split("\n")[span.line - 1].rstrip("\r") if text else ""
         shown = line.expandtabs(1)
@@ -90,7 +90,7 @@ class CompllError(InvalidArgumentError):
         caret = " " * (span.column - 1) + "^" * marks
         place = f"{path}:{span.line}:{span.column}"
         super().__init__(f"{place}: {message}\n    {shown}\n    {caret}\nexpected: {expected}")
-        self._made_of = (kind, message, expected, span, text, path)
+        self._made_of = (finding, message, expected, span, text, path)
 
     def __reduce__(self) -> tuple[type[CompllError], tuple[object, ...]]:
         """So that it comes back from a worker of `casync.run`."""
@@ -100,14 +100,14 @@ class CompllError(InvalidArgumentError):
 class Located(Exception):
     """A finding on its way to where the file is known; parse and check_program turn it into a CompllError."""
 
-    def __init__(self, kind: str, message: str, expected: str, span: Span) -> None:
+    def __init__(self, finding: str, message: str, expected: str, span: Span) -> None:
         super().__init__(message)
-        self.kind, self.message, self.expected, self.span = kind, message, expected, span
+        self.finding, self.message, self.expected, self.span = finding, message, expected, span
 
     def in_file(self, text: str, path: str) -> CompllError:
-        return CompllError(self.kind, self.message, self.expected, self.span, text, path)
+        return CompllError(self.finding, self.message, self.expected, self.span, text, path)
 
 
-def fail(kind: str, at: Node | Span, message: str, expected: str) -> Located:
+def fail(finding: str, at: Node | Span, message: str, expected: str) -> Located:
     """The error to raise: `raise fail("type", node, "...", "...")`."""
-    return Located(kind, message, expected, at.span if isinstance(at, Node) else at)
+    return Located(finding, message, expected, at.span if isinstance(at, Node) else at)

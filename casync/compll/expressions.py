@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from casync.compll import tree, typed
 from casync.compll.constants import NUMBER_LIMIT, evaluate, number
 from casync.compll.diagnostics import fail
@@ -29,7 +31,7 @@ class Expressions:
     # --- what the caller wants
 
     def check(self, node: tree.Expression) -> typed.Expression:
-        method = getattr(self, f"_{type(node).__name__.lower()}")
+        method: Callable[[tree.Expression], typed.Expression] = getattr(self, f"_{type(node).__name__.lower()}")
         return method(node)
 
     def scalar(self, node: tree.Expression) -> typed.Expression:

@@ -7,6 +7,7 @@ changes nothing, and the tree of the result is that of the text.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from casync.compll import tree
 from casync.compll.show import expression, type_name
@@ -95,7 +96,7 @@ class _Printer:
             self._close(item, "")
         self.apart = True
 
-    def _block(self, item: tree.Item, head: str, entries: list[tuple[tree.Node, str]]) -> None:
+    def _block(self, item: tree.Item, head: str, entries: Sequence[tuple[tree.Node, str]]) -> None:
         self._open(head, "")
         for node, text in entries:
             self.line(node, text, INDENT)

@@ -1,18 +1,18 @@
 """The operators over arrays: one table for the checker, the documentation and the emitters.
 
-An operator is in table 4 of the paper or serves two algorithms; `origin` says which. `register_operator` adds one from
-outside the tree.
+An operator is in table 4 of the paper or serves two algorithms; `origin` says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from casync.compll import typed
 from casync.compll.lengths import COLUMNS, ROWS, at_most, product, sampled
 from casync.compll.types import INT32, UNIT, Array, Element, Length, Scalar, Type, chunk_count
+from casync.errors import NotAvailableError
 
 __all__ = ["OPERATORS", "TABLE_4", "Operator", "OperatorCall", "register_operator"]
 
@@ -69,24 +69,16 @@ class Operator:
 OPERATORS: dict[str, Operator] = {}
 
 
-def register_operator(
-    name: str, *, parameters: tuple[str, ...], usage: str, doc: str, origin: tuple[str, ...], rule: Rule
-) -> None:
-    """Make `name(...)` an operator for every file that is checked from now on.
+def register_operator(name: str, **declaration: object) -> NoReturn:
+    """Refuse to add an operator: always raises `NotAvailableError`, which says what to do instead.
 
-    `rule` gets the call (OperatorCall) and returns the types of the results. Code for the operator is given to the
-    emitters.
-
-        def halves(call):
-            (array,) = call.arrays
-            return (Array(array.element, call.counted()),)
-
-        register_operator("halves", parameters=("array",), usage="halves(G)", doc="Every second element.",
-                          origin=("mine",), rule=halves)
+    A typing rule alone would let files with the operator pass the check, and none of them could run: the code
+    generators have no place yet to which code for it could be given.
     """
-    if name in OPERATORS:
-        raise ValueError(f"there is an operator {name} already: {OPERATORS[name].usage}")
-    OPERATORS[name] = Operator(name, parameters, usage, doc, origin, rule)
+    raise NotAvailableError(
+        f"operator {name}: CompLL cannot be given operators of your own yet, because code could not be generated for "
+        "them. Put what it computes for an element into a function, and give that to map, filter or reduce"
+    )
 
 
 # --- typing rules

@@ -123,11 +123,9 @@ def _token_span(token: Token) -> Span:
 
 def _syntax_error(error: UnexpectedInput, text: str) -> Located:
     if isinstance(error, UnexpectedCharacters):
-        start = error.pos_in_stream
-        if re.match(r"[A-Za-z0-9_.]", text[start]):  # a word, but of a kind that cannot stand here
-            end = start + len(re.match(r"[A-Za-z0-9_.]+", text[start:])[0])  # type: ignore[index]
-        else:
-            end = start + 1
+        start = error.pos_in_stream or 0  # never None here
+        word = re.match(r"[A-Za-z0-9_.]+", text[start:])  # but of a kind that cannot stand here
+        end = start + (len(word[0]) if word else 1)
         span = Span(start, end, error.line, error.column)
         known = text[start] in '()[]{}<>=+-*/%&|^!~?:;,."' or end > start + 1 or text[start].isalnum()
         if not known:
@@ -204,7 +202,8 @@ class _Builder(Transformer[Token, Any]):
         return tree.State(c[0], str(c[1]), lengths, c[-2], checkpoint, span=_span(meta))
 
     def length(self, meta: Meta, c: list[Any]) -> tree.Expression:
-        return c[0]
+        found: tree.Expression = c[0]
+        return found
 
     def global_names(self, meta: Meta, c: list[Any]) -> tree.Global:
         return tree.Global(c[0], tuple(map(str, _given(c[1:]))), None, span=_span(meta))

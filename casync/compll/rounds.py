@@ -38,7 +38,7 @@ def _set_by(statements: Sequence[typed.Statement]) -> Iterator[str]:
         if isinstance(statement, typed.If):
             yield from _set_by(statement.then)
             yield from _set_by(statement.otherwise)
-        else:
+        elif isinstance(statement, (typed.Assign, typed.Store)):
             targets = statement.targets if isinstance(statement, typed.Assign) else (statement.target,)
             yield from (target.name for target in targets if target.storage in ("variable", "global"))
 

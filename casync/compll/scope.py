@@ -9,7 +9,7 @@ from casync.compll.diagnostics import fail
 from casync.compll.functions import CONSTANTS, ELEMENT_FUNCTIONS, READ_ONLY
 from casync.compll.operators import OPERATORS
 from casync.compll.tree import Span
-from casync.compll.types import Element, Length, Type, counted
+from casync.compll.types import Array, Element, Length, Type, counted
 
 __all__ = ["File", "Scope", "Variable"]
 
@@ -100,7 +100,8 @@ class Scope:
             if variable.type is None or after.type is None:
                 variable.type = None
             elif variable.type != after.type:
-                lengths = (variable.type.length, after.type.length)  # type: ignore[union-attr]
+                assert isinstance(variable.type, Array) and isinstance(after.type, Array)  # scalars have one type
+                lengths = (variable.type.length, after.type.length)
                 if lengths not in merged:
                     merged[lengths] = lengths[0] if lengths[0] == lengths[1] else self.file.counted()
                 variable.type = replace(variable.type, length=merged[lengths], matrix=None, chunk=None)

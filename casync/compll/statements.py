@@ -128,8 +128,12 @@ class Body:
             )
         targets = []
         for (variable, at), type_ in zip(places, types, strict=False):
-            if isinstance(value, typed.Apply) and value.operator == "extract" and variable.element != type_.element:
-                raise self._disagree(at, variable, type_)
+            if isinstance(value, typed.Apply) and value.operator == "extract":
+                if variable.element != type_.element:
+                    raise self._disagree(at, variable, type_)
+                # All that was packed must be named, whether this function has a use for it or not.
+                self.scope.used.add(variable.name)
+                self.scope.file.used.add(variable.name)
             targets.append(self._set(variable, type_, value, at))
         return typed.Assign(targets=tuple(targets), value=value, span=node.span)
 
@@ -238,13 +242,15 @@ class Body:
         counts: set[Length] = set()
         items = []
         for argument in arguments:
-            is_counted = isinstance(argument.type, Array) and not argument.type.length.sized
-            if is_counted and argument.type.matrix is not None:
+            type_ = argument.type
+            if not isinstance(type_, Array) or type_.length.sized:
+                items.append(typed.Item(_stored(type_), False))
+                continue
+            if type_.matrix is not None:
                 message = "a matrix whose sides a receiver cannot know"
                 raise fail("concat-value", argument.span, message, "sides that shape, parameters and step decide")
-            items.append(typed.Item(_stored(argument.type), is_counted and argument.type.length not in counts))
-            if is_counted:
-                counts.add(argument.type.length)
+            items.append(typed.Item(_stored(type_), type_.length not in counts))
+            counts.add(type_.length)
         self.packed = tuple(items)
         self.scope.used.add(output)
         payload = Array(UINT8, self.scope.file.counted())
@@ -256,9 +262,14 @@ class Body:
         return typed.Assign(targets=(target,), value=value, span=node.span)
 
     def _extract(self, call: tree.Call) -> typed.Expression:
-        argument = call.arguments[0] if len(call.arguments) == 1 else call
-        is_input = isinstance(argument, tree.Name) and argument.name in self.scope.payloads
-        if not is_input or argument.name == self.scope.output or self.depth or self.payload.items is None:
+        argument = call.arguments[0] if len(call.arguments) == 1 else None
+        inputs = self.scope.payloads - {self.scope.output}
+        if (
+            not isinstance(argument, tree.Name)
+            or argument.name not in inputs
+            or self.depth
+            or self.payload.items is None
+        ):
             raise fail("extract-place", call, "nothing to extract here", "extract(compressed), in decode or merge")
         self.scope.used.add(argument.name)
         types = tuple(item.type for item in self.payload.items)

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from casync.plan import PlanError, read_plans
 from casync.planner.show import explanations, summary, table
 
-__all__ = ["plan_main"]
+__all__ = ["build_parser", "plan_main"]
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The parser, from which the manual is made as well."""
     parser = argparse.ArgumentParser(prog="casync plan", description="What a synchronisation plan says, and why.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     show = commands.add_parser("show", help="a table: each gradient's codec, partitions and route")
@@ -25,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def plan_main(argv: Sequence[str]) -> int:
     """Run `casync plan`; returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     try:
         plans = read_plans(arguments.file)
     except (PlanError, OSError) as error:

@@ -9,17 +9,27 @@ from casync.plan import GradientPlan
 
 __all__ = ["explanations", "summary", "table"]
 
-_HEADINGS = ("gradient", "codec", "K", "topology", "first owner", "epoch")
-_NUMBERS = {"K", "first owner", "epoch"}
+_HEADINGS = ("gradient", "codec", "K", "topology", "first owner", "epoch", "payload", "predicted", "uncompressed")
+_NUMBERS = {"K", "first owner", "epoch", "payload", "predicted", "uncompressed"}
+
+
+def _bytes(size: int) -> str:
+    for unit, least in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= least:
+            return f"{size / least:.4g} {unit}"
+    return f"{size} B" if size else "-"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds else "-"
 
 
 def table(plans: Mapping[str, GradientPlan]) -> list[str]:
     """One line per gradient, in the order of the plan, below a line of headings; columns as wide as they need."""
     rows = [_HEADINGS]
     for name, plan in plans.items():
-        rows.append(
-            (name, plan.codec, str(plan.partitions), plan.topology, str(plan.first_owner), str(plan.epoch)),
-        )
+        choice = (name, plan.codec, str(plan.partitions), plan.topology, str(plan.first_owner), str(plan.epoch))
+        rows.append((*choice, _bytes(plan.payload_bytes), _time(plan.predicted_s), _time(plan.uncompressed_s)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = []
     for row in rows:
@@ -41,8 +51,20 @@ def summary(plans: Mapping[str, GradientPlan]) -> str:
 
 
 def explanations(plans: Mapping[str, GradientPlan]) -> list[str]:
-    """One line per gradient: its choice and, in the planner's words, why."""
+    """One line per gradient: its choice, why in the planner's words, and what was measured by then."""
     return [
         f"{name}: {plan.codec}, K={plan.partitions}, {plan.topology}; {plan.reason or 'no reason was recorded'}"
+        f"{_measured(plan)}"
         for name, plan in plans.items()
     ]
+
+
+def _measured(plan: GradientPlan) -> str:
+    costs = {
+        "between hosts": plan.measured_inter_s_per_byte,
+        "on a host": plan.measured_intra_s_per_byte,
+        "to encode": plan.measured_encode_s_per_byte,
+        "to decode": plan.measured_decode_s_per_byte,
+    }
+    found = ", ".join(f"{cost * 1e9:.3g} ns/B {what}" for what, cost in costs.items() if cost)
+    return found and f"; measured: {found}"

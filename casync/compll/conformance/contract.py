@@ -61,23 +61,37 @@ class Segment:
 class Info(Protocol):
     """What a codec says of itself. `rounds`: reduce, reencode or gather; `feedback`: none, wrapper or own."""
 
-    spec: str
-    rounds: list[str]
-    feedback: str
-    identity: bool
-    whole: bool
-    fixed_size: bool
-    prescaled: bool
-    averages: bool
-    momentum: bool
+    @property
+    def spec(self) -> str: ...
+    @property
+    def rounds(self) -> list[str]: ...
+    @property
+    def feedback(self) -> str: ...
+    @property
+    def identity(self) -> bool: ...
+    @property
+    def whole(self) -> bool: ...
+    @property
+    def fixed_size(self) -> bool: ...
+    @property
+    def prescaled(self) -> bool: ...
+    @property
+    def averages(self) -> bool: ...
+    @property
+    def momentum(self) -> bool: ...
 
 
 class StateArray(Protocol):
-    name: str
-    elements: int
-    per_element: bool
-    shared: bool
-    pending: bool
+    @property
+    def name(self) -> str: ...
+    @property
+    def elements(self) -> int: ...
+    @property
+    def per_element(self) -> bool: ...
+    @property
+    def shared(self) -> bool: ...
+    @property
+    def pending(self) -> bool: ...
 
 
 class Codec(Protocol):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from casync._constants import FLOATING_DTYPES as DTYPES
+
 __all__ = ["DTYPES", "FLOAT32", "STORAGE", "bits", "distance", "to_elements", "to_values"]
 
-DTYPES = ("float32", "float16", "bfloat16", "float64")  # by number, as casync/types.hpp has them
-FLOAT32 = 0
-_BFLOAT16 = 2
+FLOAT32 = DTYPES.index("float32")
+_BFLOAT16 = DTYPES.index("bfloat16")
 STORAGE = (np.float32, np.float16, np.uint16, np.float64)
 
 

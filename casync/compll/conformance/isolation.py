@@ -29,7 +29,8 @@ def isolated(check: Check, subject: Subject) -> Result:
         result = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status == 0:
-        return pickle.loads(result)
+        outcome: Result = pickle.loads(result)
+        return outcome
     case = at[:].split(b"\0")[0].decode(errors="replace")
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
     return Result(check.name, False, f"the process that tried it {how}", case)

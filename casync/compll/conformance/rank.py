@@ -60,10 +60,13 @@ class Rank:
         """What was not sent yet: the residual, and state arrays that say they are such. None: nothing is kept."""
         kept = [values for array, values in zip(self.declared, self.state, strict=True) if array.pending]
         kept += [] if self.residual is None else [self.residual]
-        return sum((values.astype(np.float64) for values in kept), np.zeros(self.size)) if kept else None
+        total = np.zeros(self.size)
+        for values in kept:
+            total += values
+        return total if kept else None
 
     def segment(self, part: Range, sources: Sequence[Source], step: int, **rest: Any) -> Segment:
-        optimizer = {"lr": 0.1, "momentum": self.momentum} if self.momentum else {}
+        optimizer: dict[str, Any] = {"lr": 0.1, "momentum": self.momentum} if self.momentum else {}
         return Segment(
             self.shape, part, sources, self.dtype, self.name, step, self.rank,
             state=self.state, world=self.world, **optimizer, **rest,
@@ -112,7 +115,8 @@ class Rank:
 
     def _room_for(self, part: Range) -> np.ndarray:
         bytes = (part[1] - part[0]) * np.dtype(STORAGE[self.dtype]).itemsize
-        return _room(bytes)[:bytes].view(STORAGE[self.dtype])
+        room: np.ndarray = _room(bytes)[:bytes].view(STORAGE[self.dtype])
+        return room
 
 
 def written(segment: Segment) -> np.ndarray:
@@ -121,13 +125,15 @@ def written(segment: Segment) -> np.ndarray:
     if segment.payload_bytes > len(segment.payload):
         raise Broken(f"{segment.payload_bytes} bytes of payload where the bound is {len(segment.payload)}")
     _check_fence(segment.payload, f"bytes behind the bound of {len(segment.payload)} were written")
-    return segment.payload[: segment.payload_bytes].copy()
+    payload: np.ndarray = segment.payload[: segment.payload_bytes].copy()
+    return payload
 
 
 def delivered(segment: Segment) -> np.ndarray:
     assert segment.raw_out is not None
     _check_fence(segment.raw_out, "elements behind the range were written")
-    return segment.raw_out.copy()
+    elements: np.ndarray = segment.raw_out.copy()
+    return elements
 
 
 def _room(bytes: int) -> np.ndarray:

@@ -91,10 +91,10 @@ class World:
         for round in range(last):
             payloads = self._encode(part, gradients, round, previous)
             mergers = self.ranks if owner is None else [self.ranks[owner]]
-            merged = [
+            merged: list[np.ndarray | None] = [
                 rank.merge(part, payloads, self.number, round=round, previous=previous[rank.rank]) for rank in mergers
             ]
-            previous = list(merged) if owner is None else merged * self.size
+            previous = merged if owner is None else merged * self.size
         payloads = self._encode(part, gradients, last, previous)
         if owner is not None:
             merger, before = self.ranks[owner], previous[owner]

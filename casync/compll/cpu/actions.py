@@ -103,8 +103,8 @@ class Actions(Values):
                 else:
                     self.line(f"const {LANE_TYPES[value.kind]} v{value.number} = {text};")
             self.checks = checks
-            value = name_of(action.value, True)
-            self._append(action, "chosen", f"to_int({value})" if action.value.kind == BIT else value)
+            chosen = name_of(action.value, True)
+            self._append(action, "chosen", f"to_int({chosen})" if action.value.kind == BIT else chosen)
         self.line("});")
 
     def read_again(self, action: Select, step: Pass) -> list[tuple[Value, str | None]] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from casync.compll import typed
 from casync.compll.cpu.ahead import GRADIENT_AHEAD
@@ -18,7 +19,7 @@ from casync.compll.cpu.values import elements_inside
 from casync.compll.ir.finiteness import not_finite
 from casync.compll.ir.graph import FLOAT, UNIT, Value, walk
 from casync.compll.ir.lower import Lowered
-from casync.compll.ir.program import Deliver, Lose, Pack, Pass, Program, Reduce
+from casync.compll.ir.program import Deliver, Lose, Pack, Pass, Program, Reduce, Step
 from casync.errors import NotAvailableError
 
 __all__ = ["LONGEST_UNIT", "emit_quantiser", "is_quantiser"]
@@ -51,7 +52,7 @@ def _longest(codec: typed.Codec) -> int:
     return int(unit.value) if isinstance(unit, typed.Constant) else LONGEST_UNIT + 1
 
 
-def _simple(step: object, actions: tuple[type, ...]) -> bool:
+def _simple(step: Step, actions: tuple[type, ...]) -> TypeGuard[Pass]:
     if not isinstance(step, Pass) or step.domain is not UNIT or step.chunk is not None:
         return False
     leaves = {value.op for value in elements_inside(step.reads)}

@@ -48,5 +48,6 @@ def _by_chunks(step: Pass, made: Memory) -> bool:
         return False
     table = byte_table(step.actions[0].value)
     chunks = made.domain
-    whole = chunks.parent is step.domain and chunks.chunk is not None and chunks.chunk.op == "constant"
-    return table is not None and table.memory is made and whole and chunks.chunk.data == table.chunk
+    if table is None or table.memory is not made or chunks.parent is not step.domain or chunks.chunk is None:
+        return False
+    return chunks.chunk.op == "constant" and bool(chunks.chunk.data == table.chunk)

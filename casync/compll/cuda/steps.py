@@ -87,11 +87,13 @@ class Steps(Common):
         """What puts a run away, or gives a run's value and its length."""
         if isinstance(call.data, PackedRuns):
             runs, (_, codes) = call.data, call.makes
+            assert isinstance(codes, Memory)
             body = self._body(runs.code, (runs.head, runs.length))
             put = f"put({pointer(codes)}, place, v{runs.code.number});"
             return [_put(f"v{runs.head.number}", f"v{runs.length.number}", f"{body} {put}")]
         if call.operator == "runlength":
             _, heads, lengths = call.makes
+            assert isinstance(heads, Memory) and isinstance(lengths, Memory)
             put = f"put({pointer(heads)}, place, head); put({pointer(lengths)}, place, length);"
             return [_put("head", "length", put)]
         if isinstance(call.data, UnpackedRuns):
@@ -131,7 +133,7 @@ class Steps(Common):
         self._reduce([a for a in step.actions if isinstance(a, Reduce) and not small], length, each)
         for action in step.actions:
             if isinstance(action, Reduce) and small:
-                self._small_chunks(action, length, each)
+                self._sum_small_chunks(action, length, each)
             elif isinstance(action, Select):
                 self._select_elements(action, length, each)
             elif isinstance(action, Pack):
@@ -228,7 +230,7 @@ class Steps(Common):
             return f"{type_} {_tree(action)}{{{work}, {start}}};"
         return f"{type_} {_tree(action)}{{{work}}};"
 
-    def _small_chunks(self, action: Reduce, length: str, each: str) -> None:
+    def _sum_small_chunks(self, action: Reduce, length: str, each: str) -> None:
         if action.function != "add" or action.to is None or action.to.stored == "f32":
             raise self.not_yet("reduce of small chunks but for integers and add")
         shown = self._function([action.value], each)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 
 from casync.compll.ir.graph import Value
 
@@ -22,7 +23,7 @@ class _Unknown(Exception):
     """The value depends on more than the element."""
 
 
-_WORKED_OUT = {
+_WORKED_OUT: dict[str, Callable[..., float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "neg": operator.neg, "abs": abs,
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
     "!": operator.not_,

@@ -258,7 +258,8 @@ class Lowering(Expressions):
         outer, before = self.block, (dict(self.local), dict(self.globals), dict(self.states), dict(self._stored))
         sides, memories = [], dict(self._memories)
         for statements in (statement.then, statement.otherwise):
-            self.local, self.globals, self.states, self._stored = (dict(names) for names in before)
+            self.local, self.globals, self.states = (dict(names) for names in before[:3])
+            self._stored = dict(before[3])
             self.block = Block(changed=outer.changed | set(outer.makes))
             self._statements(statements)
             sides.append((self.block, (self.local, self.globals, self.states), self._stored))

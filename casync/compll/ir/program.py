@@ -240,7 +240,7 @@ class Block:
             return False
         needed = set(needs(value for action in actions for value in action.reads))
         needed |= {action.before for action in actions if isinstance(action, Scatter)}
-        changed = {memory.name for action in actions for memory in action.makes if _is_state(memory)}
+        changed = set(_states(made for action in actions for made in action.makes))
         first, last = self._between(needed, changed)
         for step in self.steps[first : last + 1]:
             if isinstance(step, Pass) and _disturbed([*step.actions, *actions]):
@@ -273,7 +273,7 @@ class Block:
             made = step.makes
             if needed.intersection(made):
                 first = position + 1
-            elif any(_is_state(m) and m.name in changed for m in (*needs(step.reads), *arrays_of(step), *made)):
+            elif not changed.isdisjoint(_states((*needs(step.reads), *arrays_of(step), *made))):
                 first = position  # what it reads must not be changed before; the same element in the same pass may
             if last == len(self.steps) and any(_older(m, new) for m in needed for new in made):
                 last = position
@@ -413,6 +413,11 @@ def float_sums(step: Step) -> bool:
     return isinstance(step, Pass) and any(
         isinstance(action, Reduce) and action.float_sum and action.result is not None for action in step.actions
     )
+
+
+def _states(made: Iterable[Value | Memory]) -> Iterator[str]:
+    """The names of the states among them."""
+    return (one.name for one in made if isinstance(one, Memory) and one.place == "state")
 
 
 def _is_state(*made: Value | Memory) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ctypes import c_float
 from typing import NamedTuple
 
@@ -122,8 +122,8 @@ class Ranges:
 
 _COMPARED = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq,
              "!=": operator.ne}  # fmt: skip
-_AT_ENDS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_INTEGERS_AT_ENDS = {**_AT_ENDS, "min": min, "max": max}
+_AT_ENDS: dict[str, Callable[[float, float], float]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_INTEGERS_AT_ENDS: dict[str, Callable[[float, float], float]] = {**_AT_ENDS, "min": min, "max": max}
 
 
 def _arithmetic(value: Value, given: list[Range]) -> Range | None:

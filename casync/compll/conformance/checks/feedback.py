@@ -75,6 +75,7 @@ def _own(trial: Trial, every: Iterable[Case]) -> str:
             before, x = rank.pending(), case.values(step).astype(np.float64)
             decoded = _decoded(trial, rank, case.elements(step), case.step + step)
             after = rank.pending()
+            assert before is not None and after is not None  # there are pending arrays
             size = np.abs(x) + np.abs(before) + np.abs(decoded)
             off = np.abs(before + x - decoded - after) / np.spacing(size.astype(np.float32))
             if (i := _too_far(off)) is not None:

@@ -47,7 +47,7 @@ def replicas(trial: Trial) -> str:
                 outputs = world.step(gradients)
                 _same_everywhere(trial, world, outputs, step)
                 if step == 0:
-                    mean = np.mean([to_values(gradient, case.dtype) for gradient in gradients], 0, np.float64)
+                    mean: np.ndarray = np.stack([to_values(one, case.dtype) for one in gradients]).mean(0, np.float64)
                     worst = max(worst, distance(to_values(outputs[0], case.dtype), mean) / distance(mean))
     by = " and ".join(routes(trial.codec))
     return f"equal bits on 1 to {_RANKS[-1]} ranks by {by}; in one step at most {worst:.3g} |mean| from the mean"
