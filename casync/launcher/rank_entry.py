@@ -169,8 +169,9 @@ def _connect(where: str) -> socket.socket:
 class _Rank:
     """One rank: the command, its pipes, and the connection to casyncrun. Single-threaded, sleeps in select."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, first_of_host: bool) -> None:
         self._connection = connection
+        self._first_of_host = first_of_host
         self._parent = os.getppid()
         self._frames = Unpacker()
         self._selector = selectors.DefaultSelector()
@@ -354,12 +355,16 @@ class _Rank:
                 break
         self._connection.close()
         if self._leash_broken and os.getppid() == self._parent:
-            # casyncrun died without a word. A remote prted outlives mpirun, so ask the one that started us to end.
-            try:
-                os.kill(self._parent, signal.SIGTERM)
-            except PermissionError:
-                return 1  # Slurm's own daemon, which ends its step by itself
-            self._wait_for_parent()
+            # casyncrun died without a word. A remote prted outlives mpirun, so ask the one that started us to end. One
+            # rank of a host asks: at a second SIGTERM within 5 s mpirun exits at once and leaves its session folder.
+            if not self._first_of_host:
+                self._wait_for_parent()
+            if os.getppid() == self._parent:
+                try:
+                    os.kill(self._parent, signal.SIGTERM)
+                except PermissionError:
+                    return 1  # Slurm's own daemon, which ends its step by itself
+                self._wait_for_parent()
         if os.getppid() != self._parent:
             remove_session(self._parent)
         if status == 0:
@@ -467,7 +472,7 @@ def main(argv: Sequence[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"casyncrun: rank {place['rank']} on host {place['hostname']} {error}\n")
         return _UNREACHABLE
-    rank = _Rank(connection)
+    rank = _Rank(connection, not place["local_rank"])
     hello = {**place, "pid": os.getpid(), "port": _free_port(), "token": os.environ.get(TOKEN, "")}
     rank.send("H", hello)
     go = rank.wait_for_go()

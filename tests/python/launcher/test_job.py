@@ -246,6 +246,8 @@ def test_ctrl_c_in_a_terminal_reaches_the_ranks_once(casyncrun: Runner) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         try:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # as a shell does; what started the tests may ignore it
+            os.chdir(casyncrun.folder)  # `python -m` would import a checkout's casync, which has no compiled modules
             os.execvpe(command[0], command, casyncrun.environment())
         finally:
             os._exit(1)
@@ -342,8 +344,8 @@ def test_ranks_that_ignore_ctrl_c_are_killed(casyncrun: Runner, wait_for: WaitFo
 
 @pytest.mark.parametrize("victim", ["casyncrun", "mpirun", "a wrapper"])
 def test_nobody_outlives_a_kill_9_of(casyncrun: Runner, wait_for: WaitFor, victim: str) -> None:
-    process = casyncrun.start(SLEEP, "-np", "3", "--grace", "1")
-    wait_for(process, "up", 3)
+    process = casyncrun.start(SLEEP, "-np", "8", "--grace", "1")  # each rank's wrapper notices, mpirun must hear it once
+    wait_for(process, "up", 8)
     mpirun = next(line.split()[0] for line in casyncrun.left() if "--map-by" in line)
     if victim == "casyncrun":
         process.kill()
