@@ -18,6 +18,17 @@ export PATH := $(VENV)/bin:$(PATH)
 export CASYNC_BUILD_DIR := $(BUILD)
 unexport PYTHONPATH
 
+# `make test` compiles the core for .venv, and once more from the source archive as somebody does who installs it. Where
+# ccache is there, the second time takes what the first made: the same file, whichever folder it lies in.
+ifneq ($(shell command -v ccache),)
+export CMAKE_CXX_COMPILER_LAUNCHER := ccache
+export CCACHE_DIR := $(CURDIR)/build/ccache
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+export CCACHE_IGNOREOPTIONS := -fmacro-prefix-map=*
+export CCACHE_SLOPPINESS := pch_defines,time_macros
+endif
+
 SOURCES := $(shell find casync casync_core cmake frameworks -type f -not -path '*/__pycache__/*' 2>/dev/null | sort)
 PACKAGING := setup.py pyproject.toml CMakeLists.txt VERSION
 CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
@@ -39,7 +50,7 @@ help:
 	@echo "make clean     removes .venv, build and dist"
 
 # Debian packages are asked for before anything is built, all that a target needs at once: `tests` needs more than others.
-need-tests: NEEDED := libgtest-dev iproute2
+need-tests: NEEDED := libgtest-dev iproute2 ccache
 need need-tests: tools/need.sh
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.10 or newer on PATH: install one, or name it with PYTHON=..." >&2; exit 1; }
 	@version=$$($(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \

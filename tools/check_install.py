@@ -18,7 +18,7 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
-from fresh import ROOT, copy_tracked_files, make_environment, run
+from fresh import ROOT, clean_environment, copy_tracked_files, make_environment, run
 
 SCRATCH = ROOT / "build" / "install"
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja")
@@ -65,7 +65,10 @@ def build_sdist() -> Path:
 def build_wheel(sdist: Path) -> Path:
     """pip's own build isolation, begun in an environment that holds pip alone."""
     python = make_environment(SCRATCH / "build-env")
-    run([str(python), "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(sdist.parent), str(sdist)])
+    temporary = SCRATCH / "tmp"  # within the checkout, where ccache takes what has been compiled before (Makefile)
+    temporary.mkdir(parents=True, exist_ok=True)
+    command = [str(python), "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(sdist.parent), str(sdist)]
+    run(command, {**clean_environment(os.environ), "TMPDIR": str(temporary)})
     (wheel,) = sdist.parent.glob("casync-*.whl")
     return wheel
 

@@ -15,6 +15,7 @@ present() {
     libgtest-dev) [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] ;;
     clang) command -v clang++ >/dev/null ;;
     libclang-rt-dev) fuzzes 2>/dev/null ;;
+    ccache) command -v ccache >/dev/null ;;
     iproute2) command -v ip >/dev/null && command -v tc >/dev/null ;;
     python*-venv) "$python" -c 'import ensurepip, venv' 2>/dev/null ;;
     python*-dev) "$python" -c 'import os, sysconfig as s; raise SystemExit(not os.path.exists(s.get_path("include") + "/Python.h"))' ;;
