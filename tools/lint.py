@@ -27,6 +27,9 @@ LONG_FILE = 450
 
 # Rooms that may see less than everything above them: a planner that saw the coordinator could not be asked beforehand.
 NARROW = {"planner": {"common", "codec", "workflow", "topology", "plan"}}
+# Rooms that decide: time is passed to them, and nothing in them waits, locks or reads a file.
+PURE = ("engine", "task", "coordinator", "planner", "topology", "workflow", "progress")
+IMPURE_HEADERS = ("thread", "mutex", "atomic", "chrono", "fstream")
 # Headers of other projects, and the one folder that may include them. None: nowhere in the core.
 FOREIGN = {
     r"(torch|ATen|c10|caffe2)/": None,
@@ -152,6 +155,16 @@ def check_room_dependencies(tree: Tree) -> Iterator[Finding]:
                 other = next((known for known in order if name == known or name.startswith(f"{known}_")), None)
                 if other and other != room:
                     yield from _check_room(path, number, room, f"{other}/", order)
+
+
+def check_purity(tree: Tree) -> Iterator[Finding]:
+    """A room that decides has no effects: a test of it needs no thread, no sleep and no file."""
+    for path, text in tree.items():
+        if not is_cpp(path) or not path.startswith(tuple(f"{CORE}{room}/" for room in PURE)):
+            continue
+        for number, included, _ in includes(text):
+            if included in IMPURE_HEADERS:
+                yield Finding(path, number, f"includes <{included}>, and {path.split('/')[2]}/ only decides")
 
 
 def check_foreign_headers(tree: Tree) -> Iterator[Finding]:
@@ -290,6 +303,7 @@ def check_third_party(tree: Tree) -> Iterator[Finding]:
 RULES: list[Callable[[Tree], Iterator[Finding]]] = [
     check_include_direction,
     check_room_dependencies,
+    check_purity,
     check_foreign_headers,
     check_python_layers,
     check_session_is_a_facade,

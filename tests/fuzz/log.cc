@@ -6,9 +6,9 @@
 #include <fstream>
 
 #include "casync/error.hpp"
-#include "engine/event_log.hpp"
-#include "engine/log_record.hpp"
 #include "input.hpp"
+#include "record/event_log.hpp"
+#include "record/log_record.hpp"
 
 namespace casync::fuzz {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "common/crc32c.hpp"
 #include "common/hash.hpp"
+#include "common/wire.hpp"
 #include "engine/control.hpp"
 #include "executor/frame.hpp"
 #include "planner/measurements.hpp"

@@ -15,13 +15,8 @@ constexpr std::size_t at(int peer) { return static_cast<std::size_t>(peer); }
 }  // namespace
 
 void Seen::on_event(const Event& event, Nanoseconds /*now*/) {
-  ++events[event.kind];
-  if (event.kind == EventKind::control && !event.bytes.empty()) ++heard[static_cast<ControlKind>(event.bytes.front())];
-}
-
-void Seen::on_action(const Action& action) {
-  ++actions[action.kind];
-  if (action.kind == ActionKind::control) ++told[kind_of(action.bytes)];
+  const auto* const control = std::get_if<event::Control>(&event);
+  if (control != nullptr && !control->message.empty()) ++heard[static_cast<ControlKind>(control->message.front())];
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -94,12 +89,12 @@ void Processor::compute(Driver& driver) {
 
 Rank::Rank(int rank, const std::string& coordinator, Seen& seen)
     : wire_(rank),
-      engine_(options(rank), make_policy(coordinator, static_cast<std::uint16_t>(rank), kSize),
-              std::make_unique<MeasuredPlanning>(planning(), [](const LogRecord&) {})) {
+      engine_(options(rank), make_policy(coordinator, static_cast<casync::Rank>(rank), kSize)),
+      planning_(planning_options(), [](const LogRecord&) {}) {
   Driver::Options options;
   options.session_tag = kSession;
   options.observers = {&seen};
-  driver_.emplace(engine_, wire_, processor_, options,
+  driver_.emplace(engine_, wire_, processor_, planning_, options,
                   Driver::Callbacks{.finished = [this](Operation& operation) { ended(operation); },
                                     .report = [](const Stall&) {},
                                     .stand_in = [this](const Request& wanted) { stand_in(wanted); }});
@@ -123,7 +118,7 @@ EngineOptions Rank::options(int rank) {
   return options;
 }
 
-MeasuredPlanning::Options Rank::planning() {
+MeasuredPlanning::Options Rank::planning_options() {
   MeasuredPlanning::Options options;
   options.host_of = {0, 0, 1};
   options.warm_up = 0;
@@ -154,7 +149,7 @@ void Rank::stand_in(const Request& wanted) {
   auto number = static_cast<std::uint32_t>(found - definitions_.begin());
   if (found == definitions_.end()) {
     check_signature(wanted.name, wanted.signature, kSize);
-    MeasuredPlanning::check(planning(), wanted.name, wanted.signature);
+    MeasuredPlanning::check(planning_options(), wanted.name, wanted.signature);
     number = define({wanted.name, wanted.signature, hash_text(wanted.name)});
   }
   wanted_.emplace_back(number, &stand_ins_.add(definitions_[number]));

@@ -20,12 +20,9 @@ class Seen final : public Observer {
  public:
   void on_event(const Event& event, Nanoseconds now) override;
   void on_decide(Nanoseconds /*now*/) override {}
-  void on_action(const Action& action) override;
+  void on_action(const Action& /*action*/) override {}
 
-  std::map<EventKind, int> events;
-  std::map<ActionKind, int> actions;
   std::map<ControlKind, int> heard;  ///< control messages that came
-  std::map<ControlKind, int> told;   ///< those that went out
 };
 
 /// Keeps what is to be received, and takes what is sent for sent.
@@ -97,7 +94,7 @@ class Rank {
 
  private:
   static EngineOptions options(int rank);
-  static MeasuredPlanning::Options planning();
+  static MeasuredPlanning::Options planning_options();
   std::uint32_t define(Definition definition);
   void stand_in(const Request& wanted);
   void tell_definitions();
@@ -107,6 +104,7 @@ class Rank {
   Wire wire_;
   Processor processor_;
   Engine engine_;
+  MeasuredPlanning planning_;
   std::optional<Driver> driver_;
   std::deque<Definition> definitions_;
   std::array<Bytes, kTensorCount> memory_;

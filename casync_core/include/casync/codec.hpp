@@ -95,7 +95,7 @@ struct Segment {
   // Key of the random numbers (R6).
   std::uint64_t name_hash = 0;
   std::uint32_t sequence = 0;  ///< how many times this gradient was synchronised before
-  std::uint16_t rank = 0;
+  Rank rank = 0;
   Role role = Role::worker;
   std::uint8_t round = 0;
   // Inputs. accumulated = sum over sources, in the order given, of (raw ? pre * value : D(payload)), in float32

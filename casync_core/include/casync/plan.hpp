@@ -52,6 +52,9 @@ struct GradientPlan {
   friend bool operator==(const GradientPlan&, const GradientPlan&) = default;
 };
 
+/// Whether another plan must follow in this step of the gradient.
+inline bool is_over(const GradientPlan& plan, std::uint32_t step) { return plan.until > 0 && step >= plan.until; }
+
 /// What a partition's payload aims at, for sessions and for what predicts them: it bounds memory, and lets links start
 /// early. `casync.config.Config` says the same to Python programs.
 inline constexpr std::size_t kPartitionBytes = 256 << 10;

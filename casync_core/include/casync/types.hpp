@@ -13,6 +13,9 @@ using Nanoseconds = std::int64_t;
 /// 36 years: what is set to more waits as long. Several such times can be added.
 inline constexpr Nanoseconds kLongestTime = Nanoseconds{1} << 60;
 
+/// Number of a rank among those of its session; of engines, a member.
+using Rank = std::uint32_t;
+
 /// Element type of a tensor. The numbers are on the wire and in the bindings: append only.
 enum class DType : std::uint8_t {
   float32 = 0,

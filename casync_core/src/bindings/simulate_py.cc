@@ -1,8 +1,8 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.hpp"
-#include "engine/event_log.hpp"
 #include "executor/virtual/simulate.hpp"
+#include "record/event_log.hpp"
 
 namespace py = pybind11;
 

@@ -13,6 +13,11 @@
 
 namespace casync {
 
+inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+inline std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 /// Appends plain values to bytes, in the host's byte order (all ranks of a job share it; the handshake checks).
 class ByteWriter {
  public:
@@ -24,11 +29,11 @@ class ByteWriter {
     const auto* from = reinterpret_cast<const std::byte*>(&value);
     bytes_.insert(bytes_.end(), from, from + sizeof(T));
   }
-  void put_text(std::string_view text) {
-    put(static_cast<std::uint32_t>(text.size()));
-    const auto* from = reinterpret_cast<const std::byte*>(text.data());
-    bytes_.insert(bytes_.end(), from, from + text.size());
+  void put_bytes(std::span<const std::byte> bytes) {
+    put(static_cast<std::uint32_t>(bytes.size()));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
+  void put_text(std::string_view text) { put_bytes(bytes_of(text)); }
 
  private:
   std::vector<std::byte>& bytes_;
@@ -51,10 +56,8 @@ class ByteReader {
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
   }
-  std::string get_text() {
-    const auto bytes = take(get<std::uint32_t>());
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
+  std::span<const std::byte> get_bytes() { return take(get<std::uint32_t>()); }
+  std::string get_text() { return std::string(text_of(get_bytes())); }
   std::span<const std::byte> take(std::size_t count) {
     if (count > left_.size()) {
       throw CorruptPayload(detail::concat("a message ends ", count - left_.size(), " bytes too early"));

@@ -6,7 +6,7 @@
 
 namespace casync {
 
-GlobalPolicy::GlobalPolicy(std::uint16_t member, std::uint16_t members, Options options)
+GlobalPolicy::GlobalPolicy(Rank member, Rank members, Options options)
     : member_(member),
       members_(members),
       options_(options),
@@ -20,18 +20,18 @@ GlobalPolicy::GlobalPolicy(std::uint16_t member, std::uint16_t members, Options 
 void GlobalPolicy::add(const SendRequest& request) {
   queues_[request.peer].push_back(request);
   ++queued_;
-  tell(0, {Kind::queued, request.peer, 1, request.bytes});
+  tell(0, {Kind::queued, static_cast<std::uint16_t>(request.peer), 1, request.bytes});
 }
 
-void GlobalPolicy::sent(std::uint16_t peer, std::uint64_t) {
+void GlobalPolicy::sent(Rank peer, std::uint64_t) {
   if (uncoordinated_) return;
   auto& batches = batches_[peer];
   if (--batches.front() > 0) return;
   batches.pop_front();
-  tell(0, {Kind::done, peer, 1, 0});
+  tell(0, {Kind::done, static_cast<std::uint16_t>(peer), 1, 0});
 }
 
-void GlobalPolicy::tell(std::uint16_t peer, const Message& message) {
+void GlobalPolicy::tell(Rank peer, const Message& message) {
   if (peer == member_) {
     on_message(member_, message);
   } else {
@@ -39,7 +39,7 @@ void GlobalPolicy::tell(std::uint16_t peer, const Message& message) {
   }
 }
 
-void GlobalPolicy::control(std::uint16_t peer, std::span<const std::byte> bytes) {
+void GlobalPolicy::control(Rank peer, std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   while (reader.left() > 0) {
     const auto message = reader.get<Message>();
@@ -50,7 +50,7 @@ void GlobalPolicy::control(std::uint16_t peer, std::span<const std::byte> bytes)
   }
 }
 
-void GlobalPolicy::on_message(std::uint16_t from, const Message& message) {
+void GlobalPolicy::on_message(Rank from, const Message& message) {
   switch (message.kind) {
     case Kind::queued: {
       Link& to = link(from, message.peer);
@@ -73,11 +73,11 @@ void GlobalPolicy::on_message(std::uint16_t from, const Message& message) {
 void GlobalPolicy::coordinate(Nanoseconds now) {
   struct Candidate {
     std::uint64_t queued;
-    std::uint16_t from, to;
+    Rank from, to;
   };
   std::vector<Candidate> candidates;
-  for (std::uint16_t from = 0; from < members_; ++from) {
-    for (std::uint16_t to = 0; to < members_; ++to) {
+  for (Rank from = 0; from < members_; ++from) {
+    for (Rank to = 0; to < members_; ++to) {
       Link& one = link(from, to);
       for (auto entry = one.queue.rbegin(); entry != one.queue.rend() && entry->since == 0; ++entry) entry->since = now;
       if (one.queue.empty()) continue;
@@ -102,11 +102,11 @@ void GlobalPolicy::coordinate(Nanoseconds now) {
     ++one.under_way;
     ++uplink_batches_[from];
     ++downlink_batches_[to];
-    tell(from, {Kind::permit, to, count, bytes});
+    tell(from, {Kind::permit, static_cast<std::uint16_t>(to), count, bytes});
   }
 }
 
-void GlobalPolicy::left(std::uint16_t peer) {
+void GlobalPolicy::left(Rank peer) {
   if (peer == 0) uncoordinated_ = true;
 }
 
@@ -116,7 +116,7 @@ bool GlobalPolicy::waits_for_time() const {
 
 void GlobalPolicy::decide(Nanoseconds now, Outcome& outcome) {
   if (member_ == 0) coordinate(now);
-  for (std::uint16_t peer = 0; peer < members_; ++peer) {
+  for (Rank peer = 0; peer < members_; ++peer) {
     while ((permitted_[peer] > 0 || uncoordinated_) && !queues_[peer].empty()) {
       outcome.release.push_back(queues_[peer].front());
       queues_[peer].pop_front();

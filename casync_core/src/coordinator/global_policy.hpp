@@ -20,15 +20,15 @@ class GlobalPolicy final : public LinkPolicy {
     Nanoseconds max_delay = 500'000;
     std::uint32_t depth = 2;
   };
-  GlobalPolicy(std::uint16_t member, std::uint16_t members, Options options);
+  GlobalPolicy(Rank member, Rank members, Options options);
 
   void add(const SendRequest& request) override;
-  void sent(std::uint16_t peer, std::uint64_t bytes) override;
-  void control(std::uint16_t peer, std::span<const std::byte> message) override;
+  void sent(Rank peer, std::uint64_t bytes) override;
+  void control(Rank peer, std::span<const std::byte> message) override;
   void decide(Nanoseconds now, Outcome& outcome) override;
   std::size_t queued() const override { return queued_; }
   /// Without rank 0 there is no coordination: what is left goes when it is ready.
-  void left(std::uint16_t peer) override;
+  void left(Rank peer) override;
   bool waits_for_time() const override;
 
  private:
@@ -53,13 +53,13 @@ class GlobalPolicy final : public LinkPolicy {
     std::uint64_t queued = 0;
     std::uint32_t under_way = 0;  // batches
   };
-  void on_message(std::uint16_t from, const Message& message);
+  void on_message(Rank from, const Message& message);
   void coordinate(Nanoseconds now);
-  void tell(std::uint16_t peer, const Message& message);
-  Link& link(std::uint16_t from, std::uint16_t to) { return links_[static_cast<std::size_t>(from) * members_ + to]; }
+  void tell(Rank peer, const Message& message);
+  Link& link(Rank from, Rank to) { return links_[static_cast<std::size_t>(from) * members_ + to]; }
 
-  std::uint16_t member_;
-  std::uint16_t members_;
+  Rank member_;
+  Rank members_;
   Options options_;
   bool uncoordinated_ = false;
   // As a sender.
@@ -67,7 +67,7 @@ class GlobalPolicy final : public LinkPolicy {
   std::size_t queued_ = 0;                          // in all of them
   std::vector<std::uint32_t> permitted_;            // per peer: messages that may go
   std::vector<std::deque<std::uint32_t>> batches_;  // per peer: messages left of each released batch
-  std::vector<std::pair<std::uint16_t, Message>> outgoing_;
+  std::vector<std::pair<Rank, Message>> outgoing_;
   // As the coordinator (rank 0).
   std::vector<Link> links_;
   std::vector<std::uint32_t> uplink_batches_;

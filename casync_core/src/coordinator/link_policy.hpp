@@ -13,7 +13,7 @@ namespace casync {
 struct SendRequest {
   std::uint32_t instance = 0;
   std::uint32_t task = 0;
-  std::uint16_t peer = 0;
+  Rank peer = 0;
   std::uint64_t bytes = 0;
 };
 
@@ -23,13 +23,13 @@ class LinkPolicy {
  public:
   virtual ~LinkPolicy() = default;
   virtual void add(const SendRequest& request) = 0;
-  virtual void sent(std::uint16_t peer, std::uint64_t bytes) = 0;  ///< a released send left this rank
+  virtual void sent(Rank peer, std::uint64_t bytes) = 0;  ///< a released send left this rank
   /// A message of this policy from the same policy on `peer`.
-  virtual void control(std::uint16_t peer, std::span<const std::byte> message) = 0;
+  virtual void control(Rank peer, std::span<const std::byte> message) = 0;
   /// Appends what to release, in order, and the policy's own messages as (peer, bytes).
   struct Outcome {
     std::vector<SendRequest> release;
-    std::vector<std::pair<std::uint16_t, std::vector<std::byte>>> messages;
+    std::vector<std::pair<Rank, std::vector<std::byte>>> messages;
     void clear() {
       release.clear();
       messages.clear();
@@ -37,7 +37,7 @@ class LinkPolicy {
   };
   virtual void decide(Nanoseconds now, Outcome& outcome) = 0;
   /// `peer` shut down in good order and takes no part in decisions any more.
-  virtual void left(std::uint16_t /*peer*/) {}
+  virtual void left(Rank /*peer*/) {}
   /// Sends that were added and not released.
   virtual std::size_t queued() const = 0;
   /// Whether `decide` must be called again soon though nothing happens.

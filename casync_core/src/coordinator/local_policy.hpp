@@ -17,11 +17,11 @@ class LocalPolicy final : public LinkPolicy {
     std::uint64_t per_link = 2 << 20;  ///< bytes under way to one peer
     std::uint64_t uplink = 6 << 20;    ///< bytes under way in all
   };
-  LocalPolicy(std::uint16_t member, std::uint16_t members, Options options);
+  LocalPolicy(Rank member, Rank members, Options options);
 
   void add(const SendRequest& request) override;
-  void sent(std::uint16_t peer, std::uint64_t bytes) override;
-  void control(std::uint16_t peer, std::span<const std::byte> message) override;
+  void sent(Rank peer, std::uint64_t bytes) override;
+  void control(Rank peer, std::span<const std::byte> message) override;
   void decide(Nanoseconds now, Outcome& outcome) override;
   std::size_t queued() const override { return queued_; }
 
@@ -31,7 +31,7 @@ class LocalPolicy final : public LinkPolicy {
     std::uint64_t under_way = 0;
   };
   Options options_;
-  std::uint16_t next_ = 0;  // peer that is asked first
+  Rank next_ = 0;  // peer that is asked first
   std::uint64_t under_way_ = 0;
   std::uint64_t queued_ = 0;
   std::vector<Link> links_;

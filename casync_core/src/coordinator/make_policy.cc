@@ -6,7 +6,7 @@
 
 namespace casync {
 
-std::unique_ptr<LinkPolicy> make_policy(const std::string& name, std::uint16_t member, std::uint16_t members) {
+std::unique_ptr<LinkPolicy> make_policy(const std::string& name, Rank member, Rank members) {
   if (name == kPolicyName[0]) return std::make_unique<LocalPolicy>(member, members, LocalPolicy::Options{});
   if (name == kPolicyName[1]) return std::make_unique<GlobalPolicy>(member, members, GlobalPolicy::Options{});
   throw InvalidArgument(detail::concat("coordinator \"", name, "\" is not known; there are \"", kPolicyName[0],

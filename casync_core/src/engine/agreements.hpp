@@ -21,7 +21,7 @@ class Agreements {
   static constexpr std::uint32_t kNone = 0xffffffffU;
 
   struct Early {  ///< a message whose run has not begun here
-    std::uint16_t peer;
+    Rank peer;
     std::uint32_t sequence;
     std::uint32_t tag;
     std::uint64_t cookie;

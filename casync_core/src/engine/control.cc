@@ -24,9 +24,17 @@ ByteReader expect(std::span<const std::byte> message, ControlKind kind) {
 /// Why something failed; "ok" is no such reason.
 Status get_failure(ByteReader& reader) {
   const auto status = reader.get<Status>();
-  if (status == Status::ok || status > Status::corrupt)
-    throw CorruptPayload(detail::concat("status ", static_cast<int>(status), " is that of no failure"));
-  return status;
+  switch (status) {
+    case Status::mismatch:
+    case Status::timeout:
+    case Status::aborted:
+    case Status::peer_failure:
+    case Status::corrupt:
+      return status;
+    case Status::ok:
+      break;
+  }
+  throw CorruptPayload(detail::concat("status ", static_cast<int>(status), " is that of no failure"));
 }
 
 constexpr std::uint8_t kNoOp = 0xff;
@@ -153,24 +161,6 @@ void put(Bytes& out, const Abort& message) {
   put(writer, message.facts);
 }
 void put_plain(Bytes& out, ControlKind kind) { begin(out, kind); }
-
-void put(Bytes& out, const Stall& stall) {
-  ByteWriter writer(out);
-  writer.put_text(stall.name);
-  writer.put(stall.kind);
-  writer.put_text(stall.text);
-  for (const std::uint32_t member : stall.missing) writer.put(member);
-}
-
-Stall get_stall(std::span<const std::byte> bytes) {
-  ByteReader reader(bytes);
-  Stall stall;
-  stall.name = reader.get_text();
-  stall.kind = reader.get<OpKind>();
-  stall.text = reader.get_text();
-  while (reader.left() > 0) stall.missing.push_back(reader.get<std::uint32_t>());
-  return stall;
-}
 
 Request get_request(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::request);

@@ -9,11 +9,20 @@
 
 #include "casync/error.hpp"
 #include "casync/plan.hpp"
-#include "engine/event.hpp"
 
 /// The messages between the Engines of a job. Each struct has `put`, appending its bytes, and a `get_` that throws
 /// CorruptPayload for bytes that are not one. `root` below is member 0, which keeps the ledger.
 namespace casync {
+
+/// How an operation ended, or what ended it. Numbers are on the wire: append only.
+enum class Status : std::uint8_t {
+  ok = 0,
+  mismatch = 1,
+  timeout = 2,
+  aborted = 3,
+  peer_failure = 4,
+  corrupt = 6,
+};
 
 enum class ControlKind : std::uint8_t {
   request,
@@ -136,18 +145,15 @@ Links get_links(std::span<const std::byte> message);
 Costs get_costs(std::span<const std::byte> message);
 Abort get_abort(std::span<const std::byte> message);
 
+/// The part of a Request that means something before it is submitted: name, signature and site. Of event logs.
+void put_definition(Bytes& out, const Request& definition);
+Request get_definition(std::span<const std::byte> bytes);
+
 /// In actions only: an operation waits for long.
 struct Stall {
   std::string name;
   OpKind kind = OpKind::allreduce;
-  std::vector<std::uint32_t> missing;  ///< members that have not submitted it
-  std::string text;
+  std::vector<Rank> missing{};  ///< members that have not submitted it
+  std::string text{};
 };
-void put(Bytes& out, const Stall& stall);
-Stall get_stall(std::span<const std::byte> bytes);
-
-/// What Event::define carries: a Request of which only name, signature and site mean anything.
-void put_definition(Bytes& out, const Request& definition);
-Request get_definition(std::span<const std::byte> bytes);
-
 }  // namespace casync

@@ -11,9 +11,9 @@ namespace {
 
 /// What `get` makes of a control message. Bytes that cannot be read do not say whose they are: the event does.
 template <typename Get>
-auto read(const Event& event, const Get& get) {
+auto read(const event::Control& event, const Get& get) {
   try {
-    return get(event.bytes);
+    return get(event.message);
   } catch (const CorruptPayload& error) {
     throw CorruptPayload(detail::concat("a control message from rank ", event.peer, ": ", error.what()),
                          {.peer = event.peer});
@@ -27,35 +27,15 @@ Message checked(Message message, std::uint32_t members) {
   throw CorruptPayload(detail::concat("a control message blames rank ", *message.facts.peer, ", which there is not"));
 }
 
-class MadePlans final : public Planning {
- public:
-  explicit MadePlans(PlanMaker make) : make_(std::move(make)) {}
-  GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t /*sequence*/) override {
-    return make_(name, signature);
-  }
-
- private:
-  PlanMaker make_;
-};
-
 }  // namespace
 
-Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy, PlanMaker plan)
-    : Engine(std::move(options), std::move(policy), std::make_unique<MadePlans>(std::move(plan))) {}
-
-Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy, std::unique_ptr<Planning> planning)
+Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy)
     : options_(std::move(options)),
       policy_(std::move(policy)),
-      planning_(std::move(planning)),
       out_(options_.member, members()),
       agreements_(options_.member, options_.host_of, options_.inline_bytes),
       negotiation_({options_.member, members(), options_.eager_bytes, options_.ledger}, submissions_, agreements_,
-                   *planning_, out_,
-                   {.begin = [this](std::uint32_t run) { begin(run); },
-                    .refuse =
-                        [this](std::uint32_t run, const Refuse& why) {
-                          finish(run, {.status = why.status, .text = why.text, .facts = why.facts});
-                        }}),
+                   out_),
       tasks_({options_.inline_bytes, options_.pool_bytes, members()}, *policy_, out_),
       heartbeat_(options_.member, members(), options_.heartbeat),
       left_(members(), false) {}
@@ -66,96 +46,32 @@ Engine::~Engine() = default;
 // What happened
 
 /// What an event speaks of must be what this engine gave out: a log may have been changed.
-void Engine::check(const Event& event) const {
-  switch (event.kind) {
-    case EventKind::submit:
-      CASYNC_CHECK(event.id < submissions_.registrations(), "registration ", event.id, " was never defined");
-      CASYNC_CHECK(event.bytes.size() == splits_of(event.id) * sizeof(std::int64_t), "a submit of registration ",
-                   event.id, " with ", event.bytes.size(), " bytes of splits");
-      break;
-    case EventKind::control:
-    case EventKind::arrived:
-    case EventKind::peer_down:
-      CASYNC_CHECK(event.peer < members(), "there is no rank ", event.peer);
-      break;
-    case EventKind::ran:
-    case EventKind::sent:
-    case EventKind::received:
-      CASYNC_CHECK(tasks_.has(event.id, event.task), "instance ", event.id, " has no task ", event.task);
-      break;
-    case EventKind::abort:
-      CASYNC_CHECK(event.status != Status::ok, "an abort that says nothing failed");
-      break;
-    case EventKind::define:
-    case EventKind::measured:
-    case EventKind::shutdown:
-      break;
-  }
-}
-
-/// How many numbers of rows come with a submit.
-std::size_t Engine::splits_of(std::uint32_t registration) const {
-  return submissions_.registration(registration).signature.kind == OpKind::alltoall ? members() : 0;
-}
-
 void Engine::apply(const Event& event, Nanoseconds now, ActionSink& sink) {
-  check(event);
   now_ = now;
   out_.open(sink);
-  switch (event.kind) {
-    case EventKind::define:
-      CASYNC_CHECK(event.id == submissions_.registrations(), "registrations are numbered in order");
-      negotiation_.define(get_definition(event.bytes));
-      break;
-    case EventKind::submit:
-      on_submit(event);
-      break;
-    case EventKind::control:
-      heartbeat_.heard(event.peer);
-      on_control(event);
-      break;
-    case EventKind::arrived:
-      heartbeat_.heard(event.peer);
-      on_arrived(event);
-      break;
-    case EventKind::ran:
-      on_ran(event);
-      break;
-    case EventKind::sent:
-      if (failure_) break;
-      tasks_.sent(event.id, event.task);
-      complete(event.id, event.task);
-      break;
-    case EventKind::received:
-      if (failure_) break;
-      heartbeat_.heard(shape(event.id).workflow.tasks[event.task].peer);
-      complete(event.id, event.task);
-      break;
-    case EventKind::peer_down:
-      heartbeat_.gone(event.peer);
-      if (!left_[event.peer]) {
-        fail({.status = Status::peer_failure,
-              .text = detail::concat("rank ", event.peer, " is gone: ", text_of(event.bytes), ", noticed by rank ",
-                                     options_.member),
-              .facts = {.kind = ErrorKind::peer_gone, .peer = event.peer}},
-             true);
-      }
-      break;
-    case EventKind::measured:
-      planning_->measured({static_cast<CostKind>(event.task), text_of(event.bytes), static_cast<double>(event.size),
-                           static_cast<double>(event.value) * 1e-9});
-      break;
-    case EventKind::abort:
-      fail(get_abort(event.bytes), true);
-      break;
-    case EventKind::shutdown:
-      on_shutdown();
-      break;
-  }
+  std::visit([this](const auto& what) { on(what); }, event);
 }
 
-void Engine::on_submit(const Event& event) {
-  const std::uint32_t run = submissions_.submit(event.id, event.value, event.tag, event.sequence);
+// What names a rank or a task that there is not comes from an event log that is none.
+
+void Engine::check_peer(Rank peer) const { CASYNC_CHECK(peer < members(), "there is no rank ", peer); }
+
+void Engine::check_task(std::uint32_t instance, std::uint32_t task) const {
+  CASYNC_CHECK(tasks_.has(instance, task), "instance ", instance, " has no task ", task);
+}
+
+void Engine::on(const event::Define& event) {
+  CASYNC_CHECK(event.registration == submissions_.registrations(), "registrations are numbered in order");
+  submissions_.define(event.definition);
+}
+
+void Engine::on(const event::Submit& event) {
+  CASYNC_CHECK(event.registration < submissions_.registrations(), "registration ", event.registration,
+               " was never defined");
+  const OpKind kind = submissions_.registration(event.registration).signature.kind;
+  CASYNC_CHECK(event.splits.size() == (kind == OpKind::alltoall ? members() : 0), "a submit of registration ",
+               event.registration, " with ", event.splits.size(), " splits");
+  const std::uint32_t run = submissions_.submit(event.registration, event.handle, event.settled, event.steps);
   if (failure_) {
     finish(run, *failure_);
   } else if (ending_) {
@@ -165,50 +81,91 @@ void Engine::on_submit(const Event& event) {
                                         " cannot be agreed on"),
                  .facts = {.kind = ErrorKind::shut_down, .peer = 0}});
   } else {
-    submissions_.run(run).rows = static_cast<std::int64_t>(event.size);
-    ByteReader splits(event.bytes);
-    while (splits.left() > 0) submissions_.run(run).splits.push_back(splits.get<std::int64_t>());
-    negotiation_.submit(run, now_);
+    submissions_.run(run).rows = event.rows;
+    submissions_.run(run).splits.assign(event.splits.begin(), event.splits.end());
+    carry_out(negotiation_.submit(run, now_));
   }
 }
 
-void Engine::on_ran(const Event& event) {
-  tasks_.returned(event.id);
-  Submissions::Run& run = submissions_.run(event.id);
+void Engine::on(const event::Ran& event) {
+  check_task(event.instance, event.task);
+  tasks_.returned(event.instance);
+  Submissions::Run& run = submissions_.run(event.instance);
   if (!run.active) return;  // refused meanwhile
-  if (event.flag) run.nonfinite = true;
-  if (event.status != Status::ok) {
-    fail(get_abort(event.bytes), true);
+  if (event.nonfinite) run.nonfinite = true;
+  if (event.failure != nullptr) {
+    fail(*event.failure, true);
   } else if (failure_) {
-    tasks_.note(event.id, event.task);
+    tasks_.note(event.instance, event.task);
   } else {
-    complete(event.id, event.task);
+    complete(event.instance, event.task);
   }
-  if (failure_ && run.active) wind_up(event.id);
+  if (failure_ && run.active) wind_up(event.instance);
 }
 
-void Engine::on_control(const Event& event) {
+void Engine::on(const event::Sent& event) {
+  check_task(event.instance, event.task);
+  if (failure_) return;
+  tasks_.sent(event.instance, event.task);
+  complete(event.instance, event.task);
+}
+
+void Engine::on(const event::Received& event) {
+  check_task(event.instance, event.task);
+  if (failure_) return;
+  heartbeat_.heard(tasks_.graph(event.instance).shape().workflow.tasks[event.task].peer);
+  complete(event.instance, event.task);
+}
+
+void Engine::on(const event::PeerDown& event) {
+  check_peer(event.peer);
+  heartbeat_.gone(event.peer);
+  if (left_[event.peer]) return;
+  fail({.status = Status::peer_failure,
+        .text = detail::concat("rank ", event.peer, " is gone: ", event.why, ", noticed by rank ", options_.member),
+        .facts = {.kind = ErrorKind::peer_gone, .peer = event.peer}},
+       true);
+}
+
+void Engine::on(const event::GiveUp& event) {
+  CASYNC_CHECK(event.why.status != Status::ok, "a reason to give up that says nothing failed");
+  fail(event.why, true);
+}
+
+void Engine::on(const event::CostsKnown& event) {
+  if (!failure_) negotiation_.costs_known(event.costs);
+}
+
+void Engine::on(const event::Planned& event) {
+  if (!failure_) carry_out(negotiation_.planned(event.plans));
+}
+
+void Engine::on(const event::PlansChanged& /*event*/) { negotiation_.plans_changed(); }
+
+void Engine::on(const event::Control& event) {
+  check_peer(event.peer);
+  heartbeat_.heard(event.peer);
   const ControlKind kind = read(event, kind_of);
   // The session is over here; what was under way from ranks that do not know yet means nothing any more.
   if (failure_ && kind != ControlKind::ping) return;
   switch (kind) {
     case ControlKind::request:
-      negotiation_.hear(event.peer, read(event, get_request), now_);
+      carry_out(negotiation_.hear(event.peer, read(event, get_request), now_));
       break;
     case ControlKind::ready:
-      negotiation_.hear(event.peer, read(event, get_ready), now_);
+      carry_out(negotiation_.hear(event.peer, read(event, get_ready), now_));
       break;
     case ControlKind::verdict:
-      negotiation_.hear(read(event, get_verdict));
+      carry_out(negotiation_.hear(read(event, get_verdict)));
       break;
     case ControlKind::start:
-      negotiation_.hear(read(event, get_start));
+      carry_out(negotiation_.hear(read(event, get_start)));
       break;
     case ControlKind::refuse:
-      negotiation_.hear(checked(read(event, get_refuse), members()));
+      carry_out(negotiation_.hear(checked(read(event, get_refuse), members())));
       break;
     case ControlKind::stand_in:
-      negotiation_.hear(read(event, get_stand_in));
+      carry_out(negotiation_.hear(read(event, get_stand_in)));
       break;
     case ControlKind::window:
       tasks_.allow(event.peer, read(event, get_window).units);
@@ -233,55 +190,72 @@ void Engine::on_control(const Event& event) {
   }
 }
 
-void Engine::on_arrived(const Event& event) {
+void Engine::on(const event::Arrived& event) {
+  check_peer(event.peer);
+  heartbeat_.heard(event.peer);
   if (failure_) {
-    drop(event.value);
+    drop(event.cookie);
     return;
   }
-  const Agreements::Op* const op = agreements_.find(event.op);
-  if (op != nullptr && submissions_.was_submitted(op->name, event.sequence)) {
-    const std::uint32_t index = submissions_.find_run(op->name, event.sequence);
+  const auto [op_number, sequence, tag] = event.name;
+  const Agreements::Op* const op = agreements_.find(op_number);
+  if (op != nullptr && submissions_.was_submitted(op->name, sequence)) {
+    const std::uint32_t index = submissions_.find_run(op->name, sequence);
     const bool over = index == Submissions::kNone;
-    if (over || (submissions_.run(index).begun && submissions_.run(index).op != event.op)) {
-      drop(event.value);
+    if (over || (submissions_.run(index).begun && submissions_.run(index).op != op_number)) {
+      drop(event.cookie);
       return;
     }
     if (submissions_.run(index).begun) {
-      const std::int64_t task = shape(index).find_recv(event.peer, event.tag);
-      if (task < 0) throw_unplanned(event.peer, event.tag, submissions_.run(index));
-      tasks_.arrived(index, static_cast<std::uint32_t>(task), event.value);
+      take(index, event.peer, tag, event.cookie);
       return;
     }
   }
-  agreements_.keep(event.op, {event.peer, event.sequence, event.tag, event.value});
+  agreements_.keep(op_number, {event.peer, sequence, tag, event.cookie});
+}
+
+/// A message of a run that has begun.
+void Engine::take(std::uint32_t index, Rank peer, std::uint32_t tag, std::uint64_t cookie) {
+  const std::int64_t task = tasks_.graph(index).shape().find_recv(peer, tag);
+  if (task < 0) {
+    const Submissions::Run& run = submissions_.run(index);
+    throw CorruptPayload(detail::concat("rank ", peer, " sent message ", tag, " of tensor ",
+                                        submissions_.text(run.name), ", which is not part of its plan"),
+                         {.tensor = submissions_.text(run.name),
+                          .op = submissions_.registration(run.registration).signature.kind,
+                          .peer = peer});
+  }
+  tasks_.arrived(index, static_cast<std::uint32_t>(task), cookie);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // A run, from its begin to its end
 
-void Engine::begin(std::uint32_t index) {
-  Submissions::Run& run = submissions_.run(index);
-  const std::uint32_t op_number = run.op;
-  const std::uint32_t sequence = run.sequence;
-  const Agreements::Op& op = *agreements_.find(op_number);
-  submissions_.begin(index);
-  const bool settles = op.settling != nullptr && run.settled != op.settled;
-  if (tasks_.begin(index, settles ? op.settling : op.shape, op.eager, run.handle)) finish(index);
-  for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
-    // The last message may finish the run, and the instance may be reused at once.
-    if (!run.active || run.sequence != sequence) return;
-    const std::int64_t task = shape(index).find_recv(message.peer, message.tag);
-    if (task < 0) throw_unplanned(message.peer, message.tag, run);
-    tasks_.arrived(index, static_cast<std::uint32_t>(task), message.cookie);
+void Engine::carry_out(const Negotiation::Outcomes& outcomes) {
+  for (const Negotiation::Outcome& outcome : outcomes) {
+    if (!outcome.refused) {
+      begin(outcome.run);
+    } else {
+      const auto& why = *outcome.refused;
+      finish(outcome.run, {.status = why.status, .text = why.text, .facts = why.facts});
+    }
   }
 }
 
-void Engine::throw_unplanned(std::uint32_t peer, std::uint32_t tag, const Submissions::Run& run) const {
-  throw CorruptPayload(detail::concat("rank ", peer, " sent message ", tag, " of tensor ", submissions_.text(run.name),
-                                      ", which is not part of its plan"),
-                       {.tensor = submissions_.text(run.name),
-                        .op = submissions_.registration(run.registration).signature.kind,
-                        .peer = peer});
+void Engine::begin(std::uint32_t index) {
+  const Submissions::Run& run = submissions_.run(index);
+  const auto [op_number, sequence] = std::pair(run.op, run.sequence);
+  const Agreements::Op& op = *agreements_.find(op_number);
+  submissions_.begin(index);
+  const bool settles = op.settling != nullptr && run.settled != op.settled;
+  const std::shared_ptr<const Template>& shape = settles ? op.settling : op.shape;
+  out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, shape, op.plan});
+  if (tasks_.begin(index, op_number, sequence, shape, op.eager)) finish(index);
+  for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
+    // The last message may finish the run, and the instance may be reused at once.
+    if (!run.active || run.sequence != sequence) return;
+    take(index, message.peer, message.tag, message.cookie);
+  }
 }
 
 void Engine::complete(std::uint32_t index, std::uint32_t task) {
@@ -289,7 +263,7 @@ void Engine::complete(std::uint32_t index, std::uint32_t task) {
   if (tasks_.complete(index, task)) finish(index);
 }
 
-void Engine::finish(std::uint32_t index) { finish(index, Status::ok, {}); }
+void Engine::finish(std::uint32_t index) { end(index, nullptr); }
 
 /// What failed is this operation; but bytes that were corrupt may have been those of another one.
 void Engine::finish(std::uint32_t index, Abort why) {
@@ -298,21 +272,15 @@ void Engine::finish(std::uint32_t index, Abort why) {
     why.facts.tensor = submissions_.text(registration.name);
     why.facts.op = registration.signature.kind;
   }
-  Bytes failure;
-  put(failure, why);
-  finish(index, why.status, failure);
+  end(index, &why);
 }
 
-void Engine::finish(std::uint32_t index, Status status, std::span<const std::byte> failure) {
+void Engine::end(std::uint32_t index, const Abort* why) {
   const Submissions::Run& run = submissions_.run(index);
   negotiation_.ended(index);
   if (run.begun) tasks_.end(index);
-  out_.emit({.kind = ActionKind::finish,
-             .status = status,
-             .id = index,
-             .nonfinite = run.nonfinite,
-             .value = run.handle,
-             .bytes = failure});
+  const Instance* const graph = run.begun ? &tasks_.graph(index) : nullptr;
+  out_.emit(action::Finish{index, run.handle, run.nonfinite, why, graph, failure_.has_value()});
   submissions_.end(index);
 }
 
@@ -328,18 +296,18 @@ void Engine::wind_up(std::uint32_t index) {
 
 /// A rank that shuts down has done its part in all that it has seen the end of, but not everybody need have seen it: a
 /// barrier, say, after which it left.
-void Engine::on_abort(std::uint16_t peer, const Abort& abort) {
+void Engine::on_abort(Rank peer, const Abort& abort) {
   if (!abort.left) return fail(abort, false);
   left_[peer] = true;
   heartbeat_.gone(peer);
   if (!ending_) ending_ = Ending{abort, now_ + kEndTime};
 }
 
-void Engine::on_bye(std::uint16_t peer) {
+void Engine::on_bye(Rank peer) {
   left_[peer] = true;
   heartbeat_.gone(peer);
   policy_->left(peer);
-  negotiation_.left(peer);
+  carry_out(negotiation_.left(peer));
   if (peer == 0) root_left_at_ = now_;
 }
 
@@ -366,7 +334,7 @@ void Engine::end_without_root() {
   if (!undecided) root_left_at_.reset();
 }
 
-void Engine::on_shutdown() {
+void Engine::on(const event::Shutdown& /*event*/) {
   if (failure_) {
     out_.tell_all(*failure_);  // who has not heard yet would only see this rank go
   } else if (outstanding()) {
@@ -406,18 +374,19 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
   }
   if (failure_) return;
   if (root_left_at_) end_without_root();
+  negotiation_.want_plans();
   tasks_.open_partitions();
 
   outcome_.clear();
   policy_->decide(now, outcome_);
   for (const SendRequest& request : outcome_.release) {
-    out_.emit({.kind = ActionKind::send, .peer = request.peer, .id = request.instance, .task = request.task});
+    tasks_.emit(request);
   }
   for (auto& [peer, bytes] : outcome_.messages) out_.tell(peer, Links{std::move(bytes)});
 
   if (now < next_check_) return;
   next_check_ = now + kCheckInterval;
-  negotiation_.check(now);
+  carry_out(negotiation_.check(now));
   if (!outstanding()) {
     heartbeat_.rest();
     return;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +17,6 @@
 #include "engine/outbox.hpp"
 #include "engine/submissions.hpp"
 #include "engine/task_manager.hpp"
-#include "plan/planning.hpp"
 
 namespace casync {
 
@@ -32,9 +30,6 @@ struct EngineOptions {
   Ledger::Options ledger;
 };
 
-/// Makes the plan of a newly agreed tensor; called on the root only.
-using PlanMaker = std::function<GradientPlan(const std::string& name, const Signature& signature)>;
-
 /// All decisions of one rank: negotiation, admission, task graph, coordinator, liveness. A deterministic state machine
 /// without thread, clock, lock, MPI or CUDA; DESIGN calls it the one Engine that two executors drive.
 ///
@@ -46,24 +41,13 @@ using PlanMaker = std::function<GradientPlan(const std::string& name, const Sign
 /// what an event is about, who lives, and how everything ends.
 class Engine {
  public:
-  Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy, std::unique_ptr<Planning> planning);
-  /// With plans that stay as `plan` makes them.
-  Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy, PlanMaker plan);
+  Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy);
   ~Engine();
 
   void apply(const Event& event, Nanoseconds now, ActionSink& sink);
   void decide(Nanoseconds now, ActionSink& sink);
 
-  /// The template that `instance` runs; valid from its `begin` to its `finish`.
-  const Template& shape(std::uint32_t instance) const { return tasks_.graph(instance).shape(); }
-  /// What of it is done; likewise.
-  const Instance& graph(std::uint32_t instance) const { return tasks_.graph(instance); }
-  /// Which registration `instance` runs, and how many runs of the name came before.
-  std::uint32_t registration_of(std::uint32_t instance) const { return submissions_.run(instance).registration; }
-  std::uint32_t sequence_of(std::uint32_t instance) const { return submissions_.run(instance).sequence; }
-  /// How many of its steps came before in this job, which may have been interrupted; alike on all ranks.
-  std::uint32_t step_of(std::uint32_t instance) const { return submissions_.run(instance).step; }
-  std::uint32_t op_of(std::uint32_t instance) const { return submissions_.run(instance).op; }
+  /// The plan of what `registration` will be next; null: none is agreed.
   const GradientPlan* plan_of(std::uint32_t registration) const;
 
   bool outstanding() const { return submissions_.outstanding() > 0; }
@@ -81,8 +65,6 @@ class Engine {
   bool on_my_host(int peer) const {
     return options_.host_of[static_cast<std::size_t>(peer)] == options_.host_of[options_.member];
   }
-  /// Whether `measured` events are wanted.
-  bool measuring() const { return planning_->measuring(); }
 
  private:
   static constexpr Nanoseconds kCheckInterval = 250'000'000;
@@ -95,30 +77,38 @@ class Engine {
 
   std::uint32_t members() const { return static_cast<std::uint32_t>(options_.host_of.size()); }
 
-  void check(const Event& event) const;
-  std::size_t splits_of(std::uint32_t registration) const;
-  void on_submit(const Event& event);
-  void on_ran(const Event& event);
-  void on_control(const Event& event);
-  void on_arrived(const Event& event);
-  void on_abort(std::uint16_t peer, const Abort& abort);
-  void on_bye(std::uint16_t peer);
-  void on_shutdown();
+  void check_peer(Rank peer) const;
+  void check_task(std::uint32_t instance, std::uint32_t task) const;
+  void on(const event::Define& event);
+  void on(const event::Submit& event);
+  void on(const event::Control& event);
+  void on(const event::Arrived& event);
+  void on(const event::Ran& event);
+  void on(const event::Sent& event);
+  void on(const event::Received& event);
+  void on(const event::PeerDown& event);
+  void on(const event::GiveUp& event);
+  void on(const event::Shutdown& event);
+  void on(const event::CostsKnown& event);
+  void on(const event::Planned& event);
+  void on(const event::PlansChanged& event);
+  void on_abort(Rank peer, const Abort& abort);
+  void on_bye(Rank peer);
   void end_without_root();
 
+  void carry_out(const Negotiation::Outcomes& outcomes);
   void begin(std::uint32_t run);
-  [[noreturn]] void throw_unplanned(std::uint32_t peer, std::uint32_t tag, const Submissions::Run& run) const;
+  void take(std::uint32_t index, Rank peer, std::uint32_t tag, std::uint64_t cookie);
   void complete(std::uint32_t run, std::uint32_t task);
   void finish(std::uint32_t run);
   void finish(std::uint32_t run, Abort why);
-  void finish(std::uint32_t run, Status status, std::span<const std::byte> failure);
+  void end(std::uint32_t run, const Abort* why);
   void wind_up(std::uint32_t run);
-  void drop(std::uint64_t cookie) { out_.emit({.kind = ActionKind::drop, .value = cookie}); }
+  void drop(std::uint64_t cookie) { out_.emit(action::Drop{cookie}); }
   void fail(Abort why, bool announce);
 
   EngineOptions options_;
   std::unique_ptr<LinkPolicy> policy_;
-  std::unique_ptr<Planning> planning_;
   Outbox out_;
   Submissions submissions_;
   Agreements agreements_;

@@ -2,83 +2,198 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <variant>
 
-#include "casync/types.hpp"
+#include "engine/control.hpp"
 
-/// The boundary of the Engine: what happened (Event) and what to do (Action). Both are plain, with integer ids and no
-/// pointers into the user's memory, so that a log of events replays to the identical actions on another machine.
+/// The boundary of the Engine: what happened (Event) and what to do (Action). Both are plain: who and what they speak
+/// of are numbers, never addresses of the user's memory, so that a log of events replays to the identical actions on
+/// another machine. What they refer to (a definition, a text, bytes) is valid during `apply` and `emit` only.
+///
+/// A *registration* is a tensor that was defined, numbered in order. A *handle* is the executor's number of what was
+/// submitted, an *instance* the Engine's number of a run: both are used again when the run is over. A *task* is one of
+/// the run's template. A *cookie* is the executor's number of a message that came.
 namespace casync {
 
-/// How an operation ended, or what ended it. Numbers are on the wire: append only.
-enum class Status : std::uint8_t {
-  ok = 0,
-  mismatch = 1,
-  timeout = 2,
-  aborted = 3,
-  peer_failure = 4,
-  invalid = 5,
-  corrupt = 6
-};
+struct Template;
+class Instance;
 
-enum class EventKind : std::uint8_t {
-  define,     ///< id = registration, bytes = name, signature and site (control.hpp)
-  submit,     ///< id = registration, value = handle, size = rows of this rank's own (allgather), bytes = an int64 per
-              ///< member, its rows for it (alltoall), sequence = steps of the gradient that are counted, tag = settled
-              ///< values that are kept of it (control.hpp)
-  control,    ///< peer, bytes = one control message
-  arrived,    ///< peer, op, sequence, tag, size, value = cookie: a message is here or announced
-  ran,        ///< id = instance, task; flag = the result was not finite; status, bytes = an Abort
-              ///< (control.hpp) if it failed
-  sent,       ///< id = instance, task
-  received,   ///< id = instance, task
-  peer_down,  ///< peer, bytes = why
-  abort,      ///< status, bytes = an Abort: this rank's program failed, or bytes came that no correct peer sends
-  shutdown,   ///< this rank leaves
-  measured,   ///< task = CostKind, size = bytes, value = nanoseconds, bytes = codec: what something cost on this rank
-};
-
-struct Event {
-  EventKind kind = EventKind::define;
-  Status status = Status::ok;
-  bool flag = false;
-  std::uint16_t peer = 0;
-  std::uint32_t id = 0;
-  std::uint32_t task = 0;
+/// Which message it is: matches a send task to the peer's receive task.
+struct MessageName {
   std::uint32_t op = 0;
   std::uint32_t sequence = 0;
   std::uint32_t tag = 0;
-  std::uint64_t size = 0;
-  std::uint64_t value = 0;
-  std::span<const std::byte> bytes{};
 };
 
-enum class ActionKind : std::uint8_t {
-  begin,     ///< instance id runs for handle `value`; its template is Engine::shape(id)
-  reserve,   ///< memory of partition `task` of instance id
-  run,       ///< compute task of instance id
-  send,      ///< task of instance id to peer
-  accept,    ///< the message with cookie `value` is the receive `task` of instance id
-  drop,      ///< the message with cookie `value` belongs to nothing any more
-  release,   ///< memory of partition `task` of instance id
-  finish,    ///< instance id, handle `value`: done, with `status` and bytes = an Abort if it failed
-  control,   ///< bytes = one control message to peer
-  report,    ///< bytes = a Stall (control.hpp) for the user's log
-  measure,   ///< bytes = a codec: time it on scratch data and answer with `measured` events
-  stand_in,  ///< bytes = a definition (control.hpp): submit it in the place of the program, which has joined
-};
+namespace event {
 
-struct Action {
-  ActionKind kind = ActionKind::begin;
-  Status status = Status::ok;
-  std::uint16_t peer = 0;
-  std::uint32_t id = 0;
+/// The program has named a tensor: of `definition` only name, signature and site mean anything.
+struct Define {
+  std::uint32_t registration = 0;
+  const Request& definition;
+};
+struct Submit {
+  std::uint32_t registration = 0;
+  std::uint32_t handle = 0;
+  Settled settled = 0;                     ///< values that are kept of it (control.hpp)
+  std::uint32_t steps = 0;                 ///< of the gradient that are counted
+  std::int64_t rows = 0;                   ///< allgather: of this rank's own
+  std::span<const std::int64_t> splits{};  ///< alltoall: per member, this rank's rows for it
+};
+/// A control message (control.hpp) came.
+struct Control {
+  Rank peer = 0;
+  std::span<const std::byte> message;
+};
+/// A message of a run is here or announced.
+struct Arrived {
+  Rank peer = 0;
+  MessageName name;
+  std::uint64_t cookie = 0;
+};
+/// A worker is through with a task; `failure` null: it is done.
+struct Ran {
+  std::uint32_t instance = 0;
   std::uint32_t task = 0;
   bool nonfinite = false;
-  std::uint64_t value = 0;
-  std::span<const std::byte> bytes{};  ///< valid during emit only
+  const Abort* failure = nullptr;
 };
+struct Sent {
+  std::uint32_t instance = 0;
+  std::uint32_t task = 0;
+};
+struct Received {
+  std::uint32_t instance = 0;
+  std::uint32_t task = 0;
+};
+struct PeerDown {
+  Rank peer = 0;
+  std::string_view why;
+};
+/// This rank's program failed, or bytes came that no correct peer sends.
+struct GiveUp {
+  const Abort& why;
+};
+/// This rank leaves.
+struct Shutdown {};
+/// What things cost on this rank, for the root's planning.
+struct CostsKnown {
+  std::span<const std::byte> costs;
+};
+/// The answer to PlanWanted, as a whole or in parts; only on the root.
+struct Planned {
+  struct Plan {
+    std::uint32_t op = 0;
+    std::optional<GradientPlan> plan;  ///< nothing: the one that it has stays
+  };
+  std::span<const Plan> plans;
+};
+/// A plan that was made may be another one now: each operation asks again before its next run.
+struct PlansChanged {};
+
+}  // namespace event
+
+using Event = std::variant<event::Define, event::Submit, event::Control, event::Arrived, event::Ran, event::Sent,
+                           event::Received, event::PeerDown, event::GiveUp, event::Shutdown, event::CostsKnown,
+                           event::Planned, event::PlansChanged>;
+
+namespace action {
+
+/// The instance runs what was submitted as `handle`.
+struct Begin {
+  std::uint32_t instance = 0;
+  std::uint32_t handle = 0;
+  std::uint32_t op = 0;
+  std::uint32_t sequence = 0;  ///< how many runs of the name came before
+  std::uint32_t step = 0;      ///< how many of its steps came before in this job, which may have been interrupted
+  const std::shared_ptr<const Template>& shape;
+  const GradientPlan& plan;
+};
+/// Memory of a partition.
+struct Reserve {
+  std::uint32_t instance = 0;
+  std::uint32_t partition = 0;
+};
+/// A compute task.
+struct Run {
+  std::uint32_t instance = 0;
+  std::uint32_t task = 0;
+};
+struct Send {
+  std::uint32_t instance = 0;
+  std::uint32_t task = 0;
+  Rank peer = 0;
+  MessageName name;
+};
+/// The message with this cookie is what the receive `task` waits for.
+struct Accept {
+  std::uint32_t instance = 0;
+  std::uint32_t task = 0;
+  std::uint64_t cookie = 0;
+};
+/// The message with this cookie belongs to nothing any more.
+struct Drop {
+  std::uint64_t cookie = 0;
+};
+/// Memory of a partition is free.
+struct Release {
+  std::uint32_t instance = 0;
+  std::uint32_t partition = 0;
+};
+/// What was submitted as `handle` is done, or failed.
+struct Finish {
+  std::uint32_t instance = 0;
+  std::uint32_t handle = 0;
+  bool nonfinite = false;
+  const Abort* failure = nullptr;  ///< null: it is done
+  const Instance* run = nullptr;   ///< what of it was done; null: it had not begun
+  bool session_is_over = false;    ///< it failed with all others, and transfers of it may still be under way
+};
+/// A control message (control.hpp) to a peer.
+struct Control {
+  Rank peer = 0;
+  std::span<const std::byte> message;
+};
+/// For the user's log.
+struct Report {
+  const Stall& stall;
+};
+/// Make the plans of these operations and answer with Planned: their runs wait for it, nothing else does.
+struct PlanWanted {
+  struct Gradient {
+    std::uint32_t op = 0;
+    std::string name;
+    Signature signature;
+    std::optional<GradientPlan> current;  ///< what it has; nothing: it is new
+    std::uint32_t step = 0;               ///< from which on the plan is to hold
+  };
+  std::span<const Gradient> gradients;
+};
+/// What things cost on `member`, for this rank's planning: it is the root.
+struct CostsOf {
+  Rank member = 0;
+  std::span<const std::byte> costs;
+};
+/// Submit this in the place of the program, which has joined.
+struct StandInFor {
+  const Request& definition;
+};
+
+}  // namespace action
+
+using Action = std::variant<action::Begin, action::Reserve, action::Run, action::Send, action::Accept, action::Drop,
+                            action::Release, action::Finish, action::Control, action::Report, action::PlanWanted,
+                            action::CostsOf, action::StandInFor>;
+
+/// "submit", "ran".
+std::string_view name_of(const Event& event);
+/// All that an action says, but of bytes their checksum: "send {instance 3, task 1, peer 2, op 0, sequence 4, tag 0}".
+std::string describe(const Action& action);
 
 class ActionSink {
  public:
@@ -86,7 +201,7 @@ class ActionSink {
   virtual void emit(const Action& action) = 0;
 };
 
-/// Something that sees every event, decide and action of an Engine, in their order: the event log.
+/// Something that sees every event, decide and action of an Engine, in their order: the event log, a timeline.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -95,11 +210,12 @@ class Observer {
   virtual void on_action(const Action& action) = 0;
 };
 
-inline std::span<const std::byte> bytes_of(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-inline std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+/// Picks one of several lambdas by the alternative that a variant holds: std::visit(Overloads{...}, event).
+template <typename... Lambdas>
+struct Overloads : Lambdas... {
+  using Lambdas::operator()...;
+};
+template <typename... Lambdas>
+Overloads(Lambdas...) -> Overloads<Lambdas...>;
 
 }  // namespace casync

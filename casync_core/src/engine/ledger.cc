@@ -48,13 +48,8 @@ std::string difference(const Signature& a, const Signature& b) {
 
 }  // namespace
 
-Ledger::Ledger(std::uint32_t members, Options options, Decisions decisions)
-    : members_(members),
-      options_(options),
-      decisions_(std::move(decisions)),
-      left_(members, false),
-      joined_(members, false),
-      lateness_(members) {}
+Ledger::Ledger(std::uint32_t members, Options options)
+    : members_(members), options_(options), left_(members, false), joined_(members, false), lateness_(members) {}
 
 /// A member's reports come in the order of its submits. A second one of a run would count for a member that has said
 /// nothing yet, or open a run again that is over.
@@ -84,7 +79,8 @@ Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now)
   return run;
 }
 
-void Ledger::request(std::uint32_t member, const Request& request, Nanoseconds now) {
+const Ledger::Decisions& Ledger::request(Rank member, const Request& request, Nanoseconds now) {
+  decided_.clear();
   const auto [at, is_new] = by_name_.try_emplace(request.name, static_cast<std::uint32_t>(entries_.size()));
   if (is_new) {
     entries_.push_back({request.name, {}, std::vector<std::string>(members_), std::vector<std::uint32_t>(members_)});
@@ -100,14 +96,16 @@ void Ledger::request(std::uint32_t member, const Request& request, Nanoseconds n
     ops_.emplace_back(at->second, static_cast<std::uint32_t>(entry.known.size() - 1));
   }
   entry.sites[member] = request.site;
-  if (refuse_again(entry, request.sequence)) return;
+  if (refuse_again(entry, request.sequence)) return decided_;
   Run& run = open(entry, request.sequence, now);
   run.requested = true;
   note_rows(run, member, request);
   mark(entry, run, member, static_cast<std::uint32_t>(terms - entry.known.begin()), request.settled, request.step);
+  return decided_;
 }
 
-void Ledger::ready(std::uint32_t member, const Ready& ready, Nanoseconds now) {
+const Ledger::Decisions& Ledger::ready(Rank member, const Ready& ready, Nanoseconds now) {
+  decided_.clear();
   if (ready.op >= ops_.size()) {
     throw CorruptPayload(
         detail::concat("rank ", member, " is ready for operation ", ready.op, ", which was never agreed"),
@@ -117,10 +115,11 @@ void Ledger::ready(std::uint32_t member, const Ready& ready, Nanoseconds now) {
   Entry& entry = entries_[entry_index];
   count(entry, member, ready.sequence);
   last_report_ = now;
-  if (refuse_again(entry, ready.sequence)) return;
+  if (refuse_again(entry, ready.sequence)) return decided_;
   Run& run = open(entry, ready.sequence, now);
   if (ready.wants_start != 0) run.wants_start = true;
   mark(entry, run, member, terms, ready.settled, ready.step);
+  return decided_;
 }
 
 /// Of a run on whose kind the ranks disagree they are of no use, whatever they are.
@@ -147,7 +146,7 @@ bool Ledger::incomplete(std::uint32_t op, std::uint32_t sequence) const {
 bool Ledger::refuse_again(Entry& entry, std::uint32_t sequence) {
   const auto same = [&](const Refuse& refused) { return refused.sequence == sequence; };
   const auto at = std::find_if(entry.refused.begin(), entry.refused.end(), same);
-  if (at != entry.refused.end()) decisions_.refuse(*at);
+  if (at != entry.refused.end()) decided_.emplace_back(*at);
   return at != entry.refused.end();
 }
 
@@ -237,14 +236,14 @@ void Ledger::cover(Entry& entry, Run& run) {
   }
   for (const std::uint32_t m : substitutes) {
     run.asked[m] = true;
-    decisions_.stand_in(m, {entry.name, run.sequence, false, signature});
+    decided_.emplace_back(Substitute{m, {entry.name, run.sequence, false, signature}});
   }
 }
 
 /// The run will not happen, and the member, which has joined, will not come to be told so.
 void Ledger::pass_over(Entry& entry, std::uint32_t member, std::uint32_t sequence) {
   entry.reported[member] = sequence + 1;
-  decisions_.stand_in(member, {entry.name, sequence, true, entry.known.front().signature});
+  decided_.emplace_back(Substitute{member, {entry.name, sequence, true, entry.known.front().signature}});
 }
 
 void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
@@ -263,11 +262,11 @@ void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
       end_join();
     }
     close(run);
-    decisions_.verdict(verdict, terms.signature);
+    decided_.emplace_back(Agreed{std::move(verdict), terms.signature});
   } else {
     const bool wanted = run.wants_start;
     close(run);
-    if (wanted) decisions_.start({terms.op, run.sequence, run.settled, run.step});
+    if (wanted) decided_.emplace_back(Start{terms.op, run.sequence, run.settled, run.step});
   }
 }
 
@@ -278,17 +277,18 @@ void Ledger::close(Run& run) {
 
 void Ledger::refuse(Entry& entry, Run& run, Status status, std::string text, ErrorFacts facts,
                     std::vector<std::uint32_t> peers) {
-  const Refuse refused{entry.name, run.sequence, status, std::move(text), std::move(facts), std::move(peers)};
+  Refuse refused{entry.name, run.sequence, status, std::move(text), std::move(facts), std::move(peers)};
   if (run.count < members_) entry.refused.push_back(refused);
   if (run.joins) end_join();
   for (std::uint32_t m = 0; joined_count_ > 0 && m < members_; ++m) {
     if (joined_[m] && run.terms[m] == kNoTerms && !run.asked[m]) pass_over(entry, m, run.sequence);
   }
   close(run);
-  decisions_.refuse(refused);
+  decided_.emplace_back(std::move(refused));
 }
 
-void Ledger::left(std::uint32_t member) {
+const Ledger::Decisions& Ledger::left(Rank member) {
+  decided_.clear();
   if (!left_[member]) ++left_count_;
   left_[member] = true;
   for (Entry& entry : entries_) {
@@ -300,10 +300,12 @@ void Ledger::left(std::uint32_t member) {
       }
     }
   }
+  return decided_;
 }
 
-void Ledger::check(Nanoseconds now) {
-  if (open_ == 0) return;
+const Ledger::Decisions& Ledger::check(Nanoseconds now) {
+  decided_.clear();
+  if (open_ == 0) return decided_;
   for (Entry& entry : entries_) {
     for (Run& run : entry.runs) {
       if (run.count == 0) continue;
@@ -315,10 +317,11 @@ void Ledger::check(Nanoseconds now) {
                {.kind = ErrorKind::stalled, .peer = found.missing.front()});
       } else if (waited >= options_.stall_warning && !run.warned) {
         run.warned = true;
-        decisions_.report(stall(entry, run, now));
+        decided_.emplace_back(stall(entry, run, now));
       }
     }
   }
+  return decided_;
 }
 
 std::string Ledger::place_of(const Entry& entry, std::uint32_t member) const {

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "casync/metrics.hpp"
@@ -21,30 +21,35 @@ namespace casync {
 /// until all have joined. What a stand-in cannot take part in is refused.
 class Ledger {
  public:
-  /// What the ledger decided; exactly one of the callbacks' cases. Called during report and check.
-  struct Decisions {
-    std::function<void(const Verdict&, const Signature&)> verdict;  ///< plan is empty: the caller fills it for a new op
-    std::function<void(const Start&)> start;
-    std::function<void(const Refuse&)> refuse;
-    std::function<void(std::uint32_t member, const StandIn&)> stand_in;
-    std::function<void(const Stall&)> report;
+  struct Agreed {     ///< all members are told: it begins, as a new operation or with other rows than before
+    Verdict verdict;  ///< without a plan
+    Signature signature;
   };
+  struct Substitute {  ///< a member that has joined is told
+    Rank member = 0;
+    StandIn wanted;
+  };
+  /// What follows from a report, or from time: a Start and a Refuse go to all members, a Stall to the user's log.
+  using Decision = std::variant<Agreed, Start, Refuse, Substitute, Stall>;
+  using Decisions = std::vector<Decision>;
   struct Options {
     Nanoseconds stall_warning = 60'000'000'000;
     Nanoseconds timeout = 600'000'000'000;
   };
 
-  Ledger(std::uint32_t members, Options options, Decisions decisions);
+  Ledger(std::uint32_t members, Options options);
+
+  // What these return is valid until the next of them is called.
 
   /// Both throw CorruptPayload, naming member and tensor, for a run that the member has reported before.
-  void request(std::uint32_t member, const Request& request, Nanoseconds now);
-  void ready(std::uint32_t member, const Ready& ready, Nanoseconds now);
+  const Decisions& request(Rank member, const Request& request, Nanoseconds now);
+  const Decisions& ready(Rank member, const Ready& ready, Nanoseconds now);
   /// Whether some member has reported run `sequence` of `op` and another one has not.
   bool incomplete(std::uint32_t op, std::uint32_t sequence) const;
   /// The member left: runs it has not reported cannot happen, now or later.
-  void left(std::uint32_t member);
+  const Decisions& left(Rank member);
   /// Reports runs that wait longer than stall_warning (once each) and refuses those that wait longer than the timeout.
-  void check(Nanoseconds now);
+  const Decisions& check(Nanoseconds now);
   bool waiting() const { return open_ > 0; }
   /// Per member. Joins do not count, which wait for as long as there is work elsewhere.
   const std::vector<Lateness>& lateness() const { return lateness_; }
@@ -99,7 +104,6 @@ class Ledger {
 
   std::uint32_t members_;
   Options options_;
-  Decisions decisions_;
   std::vector<Entry> entries_;
   std::unordered_map<std::string, std::uint32_t> by_name_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ops_;  // op -> entry, terms
@@ -112,6 +116,7 @@ class Ledger {
   Nanoseconds last_report_ = 0;
   std::vector<Lateness> lateness_;
   std::uint32_t open_ = 0;
+  Decisions decided_;  // in the last call
 };
 
 /// "float32 (64, 3, 7, 7), op Average, codec onebit": the terms of a rank, for messages.

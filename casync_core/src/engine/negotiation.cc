@@ -1,67 +1,127 @@
 #include "engine/negotiation.hpp"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "casync/error.hpp"
 
 namespace casync {
 
-Negotiation::Negotiation(const Options& options, Submissions& submissions, Agreements& agreements, Planning& planning,
-                         Outbox& out, Outcomes outcomes)
+Negotiation::Negotiation(const Options& options, Submissions& submissions, Agreements& agreements, Outbox& out)
     : options_(options),
       submissions_(submissions),
       agreements_(agreements),
-      planning_(planning),
       out_(out),
-      outcomes_(std::move(outcomes)),
-      ledger_(options.members, options.ledger, decisions()) {}
+      ledger_(options.members, options.ledger),
+      costs_told_(options.members, false) {}
 
-Ledger::Decisions Negotiation::decisions() {
-  return {.verdict =
-              [this](const Verdict& agreed, const Signature& signature) {
-                Verdict verdict = agreed;
-                const Agreements::Op* const known = agreements_.find(verdict.op);
-                verdict.plan = known != nullptr ? known->plan : planning_.plan(verdict.name, signature, verdict.step);
-                if (signature.kind == OpKind::alltoall) {
-                  tell_columns(std::move(verdict));
-                  return;
-                }
-                out_.tell_all(verdict);
-                hear(verdict);
-              },
-          .start =
-              [this](const Start& start) {
-                if (tell_new_plan(start)) return;
-                out_.tell_all(start);
-                hear(start);
-              },
-          .refuse =
-              [this](const Refuse& refuse) {
-                if (!refuse.peers.empty()) return tell_each(refuse);
-                out_.tell_all(refuse);
-                hear(refuse);
-              },
-          .stand_in =
-              [this](std::uint32_t member, const StandIn& wanted) {
-                if (member == options_.member) {
-                  hear(wanted);
-                } else {
-                  out_.tell(member, wanted);
-                }
-              },
-          .report =
-              [this](const Stall& stall) {
-                Bytes bytes;
-                put(bytes, stall);
-                out_.emit({.kind = ActionKind::report, .bytes = bytes});
-              }};
+/// Tells all members what the root's ledger has decided, this one too.
+void Negotiation::announce(const Ledger::Decisions& decisions) {
+  for (const Ledger::Decision& decision : decisions) {
+    std::visit([this](const auto& what) { announce(what); }, decision);
+  }
 }
 
-void Negotiation::define(Request definition) {
-  const auto codecs = planning_.define(definition.name, definition.signature);
-  submissions_.define(std::move(definition));
-  for (const std::string& codec : codecs) out_.emit({.kind = ActionKind::measure, .bytes = bytes_of(codec)});
+void Negotiation::announce(const Ledger::Agreed& agreed) {
+  const Verdict& verdict = agreed.verdict;
+  if (const Agreements::Op* const known = agreements_.find(verdict.op); known != nullptr) {
+    tell(agreed, known->plan);
+  } else {
+    want_plan(verdict.op, verdict.name, agreed.signature, verdict.step, agreed);
+  }
 }
+
+void Negotiation::tell(const Ledger::Agreed& agreed, const GradientPlan& plan) {
+  Verdict verdict = agreed.verdict;
+  verdict.plan = plan;
+  if (agreed.signature.kind == OpKind::alltoall) {
+    tell_columns(std::move(verdict));
+    return;
+  }
+  out_.tell_all(verdict);
+  take(verdict);
+}
+
+void Negotiation::announce(const Start& start) {
+  if (wants_new_plan(start)) {
+    const Agreements::Op& op = *agreements_.find(start.op);
+    want_plan(start.op, submissions_.text(op.name), op.signature, start.step, start);
+  } else {
+    tell(start);
+  }
+}
+
+void Negotiation::tell(const Start& start) {
+  out_.tell_all(start);
+  take(start);
+}
+
+/// What begins without asking keeps its plan: a run may have begun somewhere before a new one came.
+bool Negotiation::wants_new_plan(const Start& start) {
+  const Agreements::Op& op = *agreements_.find(start.op);
+  if (op.eager) return false;
+  return is_over(op.plan, start.step) || asked_.at(start.op) < plans_changed_;
+}
+
+/// The decision on a run waits until its operation has a plan. There is one of an operation at a time: its next run is
+/// not submitted here before this one is over.
+void Negotiation::want_plan(std::uint32_t op, const std::string& name, const Signature& signature, std::uint32_t step,
+                            Ledger::Decision decision) {
+  std::optional<GradientPlan> current;
+  if (const Agreements::Op* const known = agreements_.find(op)) current = known->plan;
+  wanted_.push_back({op, name, signature, std::move(current), step});
+  unplanned_.insert_or_assign(op, std::move(decision));
+  asked_[op] = plans_changed_;
+}
+
+void Negotiation::want_plans() {
+  if (wanted_.empty()) return;
+  out_.emit(action::PlanWanted{wanted_});
+  wanted_.clear();
+}
+
+const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned::Plan> plans) {
+  outcomes_.clear();
+  for (const auto& [op, plan] : plans) {
+    const auto at = unplanned_.find(op);
+    CASYNC_CHECK(at != unplanned_.end(), "a plan for operation ", op, ", which wants none");
+    const Ledger::Decision decision = std::move(at->second);
+    unplanned_.erase(at);
+    if (const auto* const agreed = std::get_if<Ledger::Agreed>(&decision)) {
+      CASYNC_CHECK(plan.has_value(), "no plan for tensor ", agreed->verdict.name, ", which is new");
+      tell(*agreed, *plan);
+    } else {
+      tell(std::get<Start>(decision), plan);
+    }
+  }
+  return outcomes_;
+}
+
+/// A new plan takes the place of the start, in the one order of starts, so it holds from this run on everywhere.
+void Negotiation::tell(const Start& start, const std::optional<GradientPlan>& plan) {
+  if (!plan) return tell(start);
+  const Agreements::Op& op = *agreements_.find(start.op);
+  const Verdict verdict{submissions_.text(op.name), start.sequence, start.op, *plan, {}, start.settled, start.step};
+  out_.tell_all(verdict);
+  take(verdict);
+}
+
+void Negotiation::announce(const Refuse& refuse) {
+  if (!refuse.peers.empty()) return tell_each(refuse);
+  out_.tell_all(refuse);
+  take(refuse);
+}
+
+void Negotiation::announce(const Ledger::Substitute& substitute) {
+  if (substitute.member == options_.member) {
+    take(substitute.wanted);
+  } else {
+    out_.tell(substitute.member, substitute.wanted);
+  }
+}
+
+void Negotiation::announce(const Stall& stall) { out_.emit(action::Report{stall}); }
 
 /// Of an alltoall each member hears only what comes to it: N numbers, where all would be N * N.
 void Negotiation::tell_columns(Verdict verdict) {
@@ -71,7 +131,7 @@ void Negotiation::tell_columns(Verdict verdict) {
     for (std::uint32_t from = 0; from < options_.members; ++from)
       verdict.rows.push_back(all[from * options_.members + to]);
     if (to == options_.member) {
-      hear(verdict);
+      take(verdict);
     } else {
       out_.tell(to, verdict);
     }
@@ -83,16 +143,15 @@ void Negotiation::tell_each(Refuse refuse) {
   for (std::uint32_t to = options_.members; to-- > 0;) {
     refuse.facts.peer = refuse.peers[to];
     if (to == options_.member) {
-      hear(refuse);
+      take(refuse);
     } else {
       out_.tell(to, refuse);
     }
   }
 }
 
-void Negotiation::submit(std::uint32_t index, Nanoseconds now) {
-  if (planning_.measuring()) tell_costs(index);
-
+const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanoseconds now) {
+  outcomes_.clear();
   Submissions::Run& run = submissions_.run(index);
   if (run.op == Submissions::kNone) {
     const Submissions::Registration& registration = submissions_.registration(run.registration);
@@ -106,7 +165,7 @@ void Negotiation::submit(std::uint32_t index, Nanoseconds now) {
     if (registration.signature.kind == OpKind::allgather) request.signature.shape.rows = run.rows;
     if (registration.signature.kind == OpKind::join) joined_ = true;
     to_root(request, now);
-    return;
+    return outcomes_;
   }
   const Agreements::Op& op = *agreements_.find(run.op);
   const bool eager = op.eager && eager_bytes_ + op.shape->largest_message <= options_.eager_bytes && !ahead(run);
@@ -115,8 +174,10 @@ void Negotiation::submit(std::uint32_t index, Nanoseconds now) {
     eager_bytes_ += run.eager_bytes;
   }
   to_root(Ready{run.op, run.sequence, eager ? 0U : 1U, run.settled, run.step}, now);
-  // The ledger may have refused it, or started it at once.
-  if (eager && run.active && !run.begun) outcomes_.begin(index);
+  // On the root the ledger may have started or refused it by this.
+  const bool decided = std::ranges::any_of(outcomes_, [&](const Outcome& outcome) { return outcome.run == index; });
+  if (eager && !decided) outcomes_.push_back({index});
+  return outcomes_;
 }
 
 void Negotiation::ended(std::uint32_t index) {
@@ -131,34 +192,41 @@ bool Negotiation::ahead(const Submissions::Run& run) const {
   return is_root() && run.sequence > 0 && ledger_.incomplete(run.op, run.sequence - 1);
 }
 
-/// Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
-void Negotiation::tell_costs(std::uint32_t index) {
-  const Submissions::Run& run = submissions_.run(index);
-  auto costs = planning_.costs(submissions_.registration(run.registration).signature, run.sequence);
-  if (!costs) return;
+void Negotiation::costs_known(std::span<const std::byte> costs) {
   if (is_root()) {
-    planning_.costs_of(0, *costs);
+    collect(options_.member, costs);
   } else {
-    out_.tell(0, Costs{std::move(*costs)});
+    out_.tell(0, Costs{{costs.begin(), costs.end()}});
   }
 }
 
-void Negotiation::hear(std::uint32_t peer, const Costs& costs) {
+void Negotiation::hear(Rank peer, const Costs& costs) {
   if (!is_root()) {
     throw CorruptPayload(detail::concat("rank ", peer, " sent its costs, but only rank 0 plans"), {.peer = peer});
   }
-  planning_.costs_of(peer, costs.bytes);
+  collect(peer, costs.bytes);
 }
 
-void Negotiation::left(std::uint32_t peer) {
-  if (is_root()) ledger_.left(peer);
+/// When all have told theirs, plans may change.
+void Negotiation::collect(Rank member, std::span<const std::byte> costs) {
+  out_.emit(action::CostsOf{member, costs});
+  costs_told_[member] = true;
+  if (std::ranges::count(costs_told_, true) == std::ptrdiff_t{options_.members}) plans_changed();
 }
 
-void Negotiation::check(Nanoseconds now) {
-  if (is_root()) ledger_.check(now);
+const Negotiation::Outcomes& Negotiation::left(Rank peer) {
+  outcomes_.clear();
+  if (is_root()) announce(ledger_.left(peer));
+  return outcomes_;
 }
 
-void Negotiation::hear(const Verdict& verdict) {
+const Negotiation::Outcomes& Negotiation::check(Nanoseconds now) {
+  outcomes_.clear();
+  if (is_root()) announce(ledger_.check(now));
+  return outcomes_;
+}
+
+void Negotiation::take(const Verdict& verdict) {
   const std::uint32_t name = submissions_.find_name(verdict.name);
   CASYNC_CHECK(name != Submissions::kNone, "a verdict on tensor ", verdict.name, ", which was never submitted here");
   const std::uint32_t index = submissions_.find_run(name, verdict.sequence);
@@ -178,7 +246,7 @@ void Negotiation::hear(const Verdict& verdict) {
   run.settled = verdict.settled;
   run.step = verdict.step;
   if (Agreements::lasts(registration.signature.kind)) registration.op = verdict.op;
-  outcomes_.begin(index);
+  outcomes_.push_back({index});
 }
 
 /// The rows of an allgather or an alltoall say what is read from this rank's memory, and how much memory the result
@@ -197,25 +265,7 @@ void Negotiation::check_last(const Verdict& verdict) const {
   throw CorruptPayload("a verdict on a join that does not say which rank was last");
 }
 
-/// A new plan takes the place of the start, in the one order of starts, so it holds from this run on everywhere. Only
-/// for operations that begin by a start on every rank: of a small one, which is sent at once, this run may have begun
-/// with the old plan somewhere.
-bool Negotiation::tell_new_plan(const Start& start) {
-  const Agreements::Op& op = *agreements_.find(start.op);
-  if (op.eager) return false;
-  const std::string& name = submissions_.text(op.name);
-  const std::uint32_t index = submissions_.find_run(op.name, start.sequence);
-  CASYNC_CHECK(index != Submissions::kNone, "a start of ", name, ", which is not outstanding on the root");
-  const Submissions::Registration& registration = submissions_.registration(submissions_.run(index).registration);
-  auto plan = planning_.re_plan(name, registration.signature, op.plan, start.step);
-  if (!plan) return false;
-  const Verdict verdict{name, start.sequence, start.op, std::move(*plan), {}, start.settled, start.step};
-  out_.tell_all(verdict);
-  hear(verdict);
-  return true;
-}
-
-void Negotiation::hear(const Start& start) {
+void Negotiation::take(const Start& start) {
   const Agreements::Op* const op = agreements_.find(start.op);
   CASYNC_CHECK(op != nullptr, "a start of operation ", start.op, ", which was never agreed");
   const std::uint32_t index = submissions_.find_run(op->name, start.sequence);
@@ -232,10 +282,10 @@ void Negotiation::hear(const Start& start) {
   }
   submissions_.run(index).settled = start.settled;
   submissions_.run(index).step = start.step;
-  outcomes_.begin(index);
+  outcomes_.push_back({index});
 }
 
-void Negotiation::hear(const Refuse& refuse) {
+void Negotiation::take(const Refuse& refuse) {
   const std::uint32_t name = submissions_.find_name(refuse.name);
   if (name == Submissions::kNone) return;
   const std::uint32_t index = submissions_.find_run(name, refuse.sequence);
@@ -247,17 +297,17 @@ void Negotiation::hear(const Refuse& refuse) {
         {.tensor = refuse.name});
   }
   drop_early(name, refuse.sequence);
-  outcomes_.refuse(index, refuse);
+  outcomes_.push_back({index, refuse});
 }
 
 /// What came for the runs of a tensor up to `sequence`, which do not begin here.
 void Negotiation::drop_early(std::uint32_t name, std::uint32_t sequence) {
   for (const std::uint64_t cookie : agreements_.forget(name, sequence)) {
-    out_.emit({.kind = ActionKind::drop, .value = cookie});
+    out_.emit(action::Drop{cookie});
   }
 }
 
-void Negotiation::hear(const StandIn& wanted) {
+void Negotiation::take(const StandIn& wanted) {
   if (!joined_) {
     throw CorruptPayload(detail::concat("rank ", options_.member, " is to stand in for tensor ", wanted.name,
                                         ", but its program has not joined"),
@@ -268,9 +318,8 @@ void Negotiation::hear(const StandIn& wanted) {
     drop_early(submissions_.find_name(wanted.name), wanted.sequence);
     return;
   }
-  Bytes definition;
-  put_definition(definition, {wanted.name, wanted.sequence, wanted.signature, "join()"});
-  out_.emit({.kind = ActionKind::stand_in, .bytes = definition});
+  const Request definition{wanted.name, wanted.sequence, wanted.signature, "join()"};
+  out_.emit(action::StandInFor{definition});
 }
 
 }  // namespace casync

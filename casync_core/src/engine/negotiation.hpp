@@ -1,15 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "engine/agreements.hpp"
 #include "engine/ledger.hpp"
 #include "engine/outbox.hpp"
 #include "engine/submissions.hpp"
-#include "plan/planning.hpp"
 
 namespace casync {
 
@@ -26,51 +27,86 @@ class Negotiation {
     std::size_t eager_bytes = 0;
     Ledger::Options ledger;
   };
-  /// What became of runs that are submitted here; called during the calls below.
-  struct Outcomes {
-    std::function<void(std::uint32_t run)> begin;  ///< Run::op says as what
-    std::function<void(std::uint32_t run, const Refuse& why)> refuse;
+  /// What becomes of a run that is submitted here: it begins, Run::op says as what, or it is refused.
+  struct Outcome {
+    std::uint32_t run = 0;
+    std::optional<Refuse> refused{};
   };
-  Negotiation(const Options& options, Submissions& submissions, Agreements& agreements, Planning& planning, Outbox& out,
-              Outcomes outcomes);
+  using Outcomes = std::vector<Outcome>;
 
-  void define(Request definition);
-  /// This rank has submitted `run`, whose rows (allgather) or splits (alltoall) are filled in.
-  void submit(std::uint32_t run, Nanoseconds now);
+  Negotiation(const Options& options, Submissions& submissions, Agreements& agreements, Outbox& out);
+
   /// A run that was submitted here is over.
   void ended(std::uint32_t run);
-
-  // From other ranks to the root.
-  void hear(std::uint32_t peer, const Request& request, Nanoseconds now) { ledger_.request(peer, request, now); }
-  void hear(std::uint32_t peer, const Ready& ready, Nanoseconds now) { ledger_.ready(peer, ready, now); }
-  void hear(std::uint32_t peer, const Costs& costs);
-  void left(std::uint32_t peer);
-  /// Looks for runs that some rank never submits.
-  void check(Nanoseconds now);
+  /// What things cost on this rank.
+  void costs_known(std::span<const std::byte> costs);
+  /// What they cost on another one.
+  void hear(Rank peer, const Costs& costs);
+  /// Each operation asks for its plan once more, before its next run.
+  void plans_changed() { ++plans_changed_; }
+  /// Asks for the plans for which runs wait since the last call.
+  void want_plans();
   /// Per member, on the root; empty elsewhere.
   std::span<const Lateness> lateness() const { return is_root() ? ledger_.lateness() : std::span<const Lateness>(); }
-  // From the root to all.
-  void hear(const Verdict& verdict);
-  void hear(const Start& start);
-  void hear(const Refuse& refuse);
-  // From the root to a rank that has joined.
-  void hear(const StandIn& wanted);
+
+  // What these return is to be carried out in its order, and is valid until the next of them is called.
+
+  /// This rank has submitted `run`, whose rows (allgather) or splits (alltoall) are filled in.
+  const Outcomes& submit(std::uint32_t run, Nanoseconds now);
+  /// From another rank to the root.
+  template <typename Report>
+  const Outcomes& hear(Rank peer, const Report& report, Nanoseconds now) {
+    outcomes_.clear();
+    announce(enter(peer, report, now));
+    return outcomes_;
+  }
+  /// From the root: a Verdict, a Start, a Refuse, or, to a rank that has joined, a StandIn.
+  template <typename Answer>
+  const Outcomes& hear(const Answer& answer) {
+    outcomes_.clear();
+    take(answer);
+    return outcomes_;
+  }
+  const Outcomes& planned(std::span<const event::Planned::Plan> plans);
+  const Outcomes& left(Rank peer);
+  /// Looks for runs that some rank never submits.
+  const Outcomes& check(Nanoseconds now);
 
  private:
   bool is_root() const { return options_.member == 0; }
-  Ledger::Decisions decisions();
+  const Ledger::Decisions& enter(Rank peer, const Request& request, Nanoseconds now) {
+    return ledger_.request(peer, request, now);
+  }
+  const Ledger::Decisions& enter(Rank peer, const Ready& ready, Nanoseconds now) {
+    return ledger_.ready(peer, ready, now);
+  }
+  void announce(const Ledger::Decisions& decisions);
+  void announce(const Ledger::Agreed& agreed);
+  void announce(const Start& start);
+  void announce(const Refuse& refuse);
+  void announce(const Ledger::Substitute& substitute);
+  void announce(const Stall& stall);
+  void tell(const Ledger::Agreed& agreed, const GradientPlan& plan);
+  void tell(const Start& start);
+  void tell(const Start& start, const std::optional<GradientPlan>& plan);
+  void take(const Verdict& verdict);
+  void take(const Start& start);
+  void take(const Refuse& refuse);
+  void take(const StandIn& wanted);
   void check_rows(const Verdict& verdict, std::int64_t submitted) const;
   void tell_columns(Verdict verdict);
   void tell_each(Refuse refuse);
   void check_last(const Verdict& verdict) const;
   bool ahead(const Submissions::Run& run) const;
-  bool tell_new_plan(const Start& start);
+  void want_plan(std::uint32_t op, const std::string& name, const Signature& signature, std::uint32_t step,
+                 Ledger::Decision decision);
+  bool wants_new_plan(const Start& start);
+  void collect(Rank member, std::span<const std::byte> costs);
   void drop_early(std::uint32_t name, std::uint32_t sequence);
-  void tell_costs(std::uint32_t run);
   template <typename Message>
   void to_root(const Message& message, Nanoseconds now) {
     if (is_root()) {
-      hear(0, message, now);
+      announce(enter(0, message, now));
     } else {
       out_.tell(0, message);
     }
@@ -79,12 +115,18 @@ class Negotiation {
   Options options_;
   Submissions& submissions_;
   Agreements& agreements_;
-  Planning& planning_;
   Outbox& out_;
-  Outcomes outcomes_;
   Ledger ledger_;
+  Outcomes outcomes_;            // of the last call
   std::size_t eager_bytes_ = 0;  // of eager messages under way
   bool joined_ = false;          // this rank, and not all yet
+
+  // Of the root: plans.
+  std::vector<action::PlanWanted::Gradient> wanted_;
+  std::unordered_map<std::uint32_t, Ledger::Decision> unplanned_;  // by operation: what waits for its plan
+  std::unordered_map<std::uint32_t, std::uint32_t> asked_;         // per operation: plans_changed_, then
+  std::uint32_t plans_changed_ = 0;                                // how often
+  std::vector<bool> costs_told_;                                   // per member
 };
 
 }  // namespace casync

@@ -38,9 +38,7 @@ class Outbox {
   }
 
  private:
-  void send(std::uint32_t peer) {
-    emit({.kind = ActionKind::control, .peer = static_cast<std::uint16_t>(peer), .bytes = bytes_});
-  }
+  void send(std::uint32_t peer) { emit(action::Control{peer, bytes_}); }
 
   std::uint32_t self_;
   std::uint32_t members_;

@@ -26,7 +26,7 @@ void Submissions::pass(Name& name) {
   while (std::erase(name.skipped, name.next_sequence) > 0) ++name.next_sequence;
 }
 
-std::uint32_t Submissions::submit(std::uint32_t registration, std::uint64_t handle, Settled settled,
+std::uint32_t Submissions::submit(std::uint32_t registration, std::uint32_t handle, Settled settled,
                                   std::uint32_t step) {
   if (free_runs_.empty()) {
     free_runs_.push_back(runs());

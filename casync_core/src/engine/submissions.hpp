@@ -33,7 +33,7 @@ class Submissions {
     std::uint32_t name = 0;
     std::uint32_t op = kNone;
     std::uint32_t sequence = 0;
-    std::uint64_t handle = 0;
+    std::uint32_t handle = 0;
     std::int64_t rows = 0;               ///< allgather: this rank's own
     std::vector<std::int64_t> splits{};  ///< alltoall: this rank's for each member
     // Of this rank until it begins, then of all:
@@ -45,7 +45,7 @@ class Submissions {
   /// The next registration: they are numbered in order.
   void define(Request definition);
   /// Returns the number of the new run.
-  std::uint32_t submit(std::uint32_t registration, std::uint64_t handle, Settled settled = 0, std::uint32_t step = 0);
+  std::uint32_t submit(std::uint32_t registration, std::uint32_t handle, Settled settled = 0, std::uint32_t step = 0);
   /// Run `sequence` of tensor `name` will not be submitted here.
   void skip(const std::string& name, std::uint32_t sequence);
   void begin(std::uint32_t run);

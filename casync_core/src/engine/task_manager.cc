@@ -12,13 +12,14 @@ TaskManager::TaskManager(const Options& options, LinkPolicy& policy, Outbox& out
       admission_(options.pool_bytes, options.members),
       parked_(options.members) {}
 
-bool TaskManager::begin(std::uint32_t instance, std::shared_ptr<const Template> shape, bool eager,
-                        std::uint64_t handle) {
+bool TaskManager::begin(std::uint32_t instance, std::uint32_t op, std::uint32_t sequence,
+                        const std::shared_ptr<const Template>& shape, bool eager) {
   if (instance >= graphs_.size()) graphs_.resize(instance + 1);
   Graph& graph = graphs_[instance];
   graph.eager = eager;
-  graph.tasks.begin(std::move(shape));
-  out_.emit({.kind = ActionKind::begin, .id = instance, .value = handle});
+  graph.op = op;
+  graph.sequence = sequence;
+  graph.tasks.begin(shape);
   const Template& of = graph.tasks.shape();
   const auto partitions = static_cast<std::uint32_t>(of.workflow.reserve.size());
   if (eager) {
@@ -46,7 +47,7 @@ void TaskManager::open_partitions() {
 }
 
 void TaskManager::open(std::uint32_t instance, std::uint32_t partition) {
-  out_.emit({.kind = ActionKind::reserve, .id = instance, .task = partition});
+  out_.emit(action::Reserve{instance, partition});
   ready_.clear();
   graphs_[instance].tasks.open_partition(partition, ready_);
   for (const std::uint32_t task : ready_) make_ready(instance, task);
@@ -57,7 +58,7 @@ bool TaskManager::complete(std::uint32_t instance, std::uint32_t task_index) {
   ready_.clear();
   const std::uint32_t partition = graph.tasks.shape().workflow.tasks[task_index].partition;
   if (graph.tasks.complete(task_index, ready_)) {
-    out_.emit({.kind = ActionKind::release, .id = instance, .task = partition});
+    out_.emit(action::Release{instance, partition});
     if (!graph.eager) admission_.release(graph.tasks.shape().workflow.reserve[partition]);
   }
   for (const std::uint32_t task : ready_) make_ready(instance, task);
@@ -69,7 +70,7 @@ void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
     case Primitive::encode:
     case Primitive::decode:
     case Primitive::merge:
-      out_.emit({.kind = ActionKind::run, .id = instance, .task = task});
+      out_.emit(action::Run{instance, task});
       ++graphs_[instance].computing;
       break;
     case Primitive::send:
@@ -84,7 +85,7 @@ void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
 SendRequest TaskManager::request(std::uint32_t instance, std::uint32_t task_index) const {
   const Template& shape = graphs_[instance].tasks.shape();
   const Task& task = shape.workflow.tasks[task_index];
-  return {instance, task_index, static_cast<std::uint16_t>(task.peer), shape.message_bytes(task)};
+  return {instance, task_index, task.peer, shape.message_bytes(task)};
 }
 
 void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
@@ -103,10 +104,16 @@ void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
 /// Nothing but its link is in the way of a send.
 void TaskManager::release(const SendRequest& request) {
   if (inlined(request)) {
-    out_.emit({.kind = ActionKind::send, .peer = request.peer, .id = request.instance, .task = request.task});
+    emit(request);
   } else {
     policy_.add(request);
   }
+}
+
+void TaskManager::emit(const SendRequest& request) {
+  const Graph& graph = graphs_[request.instance];
+  const MessageName name{graph.op, graph.sequence, graph.tasks.shape().workflow.tasks[request.task].tag};
+  out_.emit(action::Send{request.instance, request.task, request.peer, name});
 }
 
 void TaskManager::sent(std::uint32_t instance, std::uint32_t task) {
@@ -114,7 +121,7 @@ void TaskManager::sent(std::uint32_t instance, std::uint32_t task) {
   if (!inlined(left)) policy_.sent(left.peer, left.bytes);
 }
 
-void TaskManager::allow(std::uint16_t peer, std::uint64_t units) {
+void TaskManager::allow(Rank peer, std::uint64_t units) {
   admission_.allow(peer, units);
   const auto open = [&](const Parked& send) { return admission_.may_send(peer, send.unit); };
   for (const Parked& send : parked_[peer]) {
@@ -125,7 +132,7 @@ void TaskManager::allow(std::uint16_t peer, std::uint64_t units) {
 
 void TaskManager::arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t cookie) {
   if (graphs_[instance].tasks.armed(task)) {
-    out_.emit({.kind = ActionKind::accept, .id = instance, .task = task, .value = cookie});
+    out_.emit(action::Accept{instance, task, cookie});
   } else {
     graphs_[instance].waiting.push_back({task, cookie});
   }
@@ -138,7 +145,7 @@ void TaskManager::receive(std::uint32_t instance, std::uint32_t task) {
   if (at == waiting.end()) return;
   const std::uint64_t cookie = at->cookie;
   waiting.erase(at);
-  out_.emit({.kind = ActionKind::accept, .id = instance, .task = task, .value = cookie});
+  out_.emit(action::Accept{instance, task, cookie});
 }
 
 TaskManager::Messages TaskManager::from(std::uint32_t peer, std::uint32_t instance) const {
@@ -156,7 +163,7 @@ TaskManager::Messages TaskManager::from(std::uint32_t peer, std::uint32_t instan
 
 void TaskManager::end(std::uint32_t instance) {
   std::vector<Waiting>& waiting = graphs_[instance].waiting;
-  for (const Waiting& message : waiting) out_.emit({.kind = ActionKind::drop, .value = message.cookie});
+  for (const Waiting& message : waiting) out_.emit(action::Drop{message.cookie});
   waiting.clear();
 }
 

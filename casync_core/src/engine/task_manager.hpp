@@ -23,9 +23,12 @@ class TaskManager {
   };
   TaskManager(const Options& options, LinkPolicy& policy, Outbox& out);
 
-  /// Begins the graph of `instance`, for the operation `handle`; an eager one waits neither for memory nor for windows.
+  /// Begins the graph of `instance`, for run `sequence` of `op`; an eager one waits neither for memory nor for windows.
   /// Returns whether it is through, because it has no tasks.
-  bool begin(std::uint32_t instance, std::shared_ptr<const Template> shape, bool eager, std::uint64_t handle);
+  bool begin(std::uint32_t instance, std::uint32_t op, std::uint32_t sequence,
+             const std::shared_ptr<const Template>& shape, bool eager);
+  /// The link policy lets a send go.
+  void emit(const SendRequest& request);
   /// The send `task` has left this rank: what it took of its link comes back.
   void sent(std::uint32_t instance, std::uint32_t task);
   /// `task` is done. Returns whether it was the last of its graph.
@@ -45,7 +48,7 @@ class TaskManager {
   void end(std::uint32_t instance);
 
   /// `peer` has opened the units below `units`.
-  void allow(std::uint16_t peer, std::uint64_t units);
+  void allow(Rank peer, std::uint64_t units);
   /// Opens the partitions for which there is memory now, and tells those who send into them.
   void open_partitions();
 
@@ -66,6 +69,8 @@ class TaskManager {
   };
   struct Graph {
     Instance tasks;
+    std::uint32_t op = 0;
+    std::uint32_t sequence = 0;
     bool eager = false;
     std::uint64_t first_unit = 0;
     std::uint32_t computing = 0;  // tasks that workers are at

@@ -47,7 +47,7 @@ void run_all(std::span<const std::unique_ptr<Job>> jobs, std::vector<std::string
 /// What the factors of a segment depend on besides the task.
 struct ComputeContext {
   std::uint32_t members = 1;
-  std::uint16_t rank = 0;
+  Rank rank = 0;
   std::uint32_t step = 0;
   bool contents = true;  ///< false: nothing will be computed, so nothing is kept
 };

@@ -15,49 +15,58 @@ constexpr std::uint64_t id_of(std::uint32_t instance, std::uint32_t task) {
 constexpr std::uint32_t instance_of(std::uint64_t id) { return static_cast<std::uint32_t>(id >> 32U); }
 constexpr std::uint32_t task_of(std::uint64_t id) { return static_cast<std::uint32_t>(id); }
 
+/// The rank whose message an event is.
+std::optional<Rank> sender_of(const Event& event) {
+  if (const auto* control = std::get_if<event::Control>(&event)) return control->peer;
+  if (const auto* message = std::get_if<event::Arrived>(&event)) return message->peer;
+  return std::nullopt;
+}
+
 }  // namespace
 
-Driver::Driver(Engine& engine, Transport& transport, Workers& workers, Options options, Callbacks callbacks)
+Driver::Driver(Engine& engine, Transport& transport, Workers& workers, Planning& planning, Options options,
+               Callbacks callbacks)
     : engine_(engine),
       transport_(transport),
       workers_(workers),
+      planning_(planning),
       options_(options),
       callbacks_(std::move(callbacks)),
       framer_(transport, options.session_tag, engine.inline_bytes(), options.contents),
       tally_(static_cast<std::size_t>(transport.size())) {
+  for (int peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
   tally_.look(engine_, memory_, transport_.counters());
 }
 
 Driver::~Driver() = default;
 
 void Driver::define(std::uint32_t registration, const Request& definition) {
-  Bytes bytes;
-  put_definition(bytes, definition);
-  apply({.kind = EventKind::define, .id = registration, .bytes = bytes});
+  const auto codecs = planning_.define(definition.name, definition.signature);
+  apply(event::Define{registration, definition});
+  for (const std::string& codec : codecs) time_codec(codec);
 }
 
 void Driver::submit(std::uint32_t registration, Operation* operation) {
   tally_.submitted();
-  apply({.kind = EventKind::submit,
-         .id = registration,
-         .sequence = memory_.steps(operation->definition->name),
-         .tag = memory_.settled(*operation->definition),
-         .size = static_cast<std::uint64_t>(operation->rows),
-         .value = reinterpret_cast<std::uint64_t>(operation),
-         .bytes = std::as_bytes(std::span(operation->splits))});
+  const Definition& definition = *operation->definition;
+  if (planning_.measuring()) {
+    // Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
+    const auto costs = planning_.costs(definition.signature, operation->step);
+    if (costs) apply(event::CostsKnown{*costs});
+  }
+  apply(event::Submit{registration, operations_.add(*operation), memory_.settled(definition),
+                      memory_.steps(definition.name), operation->rows, operation->splits});
 }
 
 void Driver::abort(const std::string& why) {
   give_up({.text = why, .facts = {.kind = ErrorKind::aborted, .peer = self()}});
 }
 
-void Driver::give_up(const Abort& why) {
-  Bytes bytes;
-  put(bytes, why);
-  apply({.kind = EventKind::abort, .status = why.status, .bytes = bytes});
-}
+void Driver::give_up(const Abort& why) { apply(event::GiveUp{why}); }
 
-void Driver::shutdown() { apply({.kind = EventKind::shutdown}); }
+void Driver::shutdown() { apply(event::Shutdown{}); }
+
+void Driver::plans_changed() { apply(event::PlansChanged{}); }
 
 void Driver::finished(std::unique_ptr<Job> job, std::string error) {
   if (const auto trial = std::move(job->trial)) {
@@ -69,18 +78,13 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
     return;
   }
   const std::uint32_t instance = job->instance;
-  const Template& shape = engine_.shape(instance);
+  const Template& shape = memory_.shape(instance);
   const Task& task = shape.workflow.tasks[job->task];
   tally_.computed(instance, task.primitive, job->time);
-  Bytes failure;
-  Status status = Status::ok;
-  if (!error.empty()) {
-    const Abort why = failure_of(*job, std::move(error));
-    status = why.status;
-    put(failure, why);
-  }
+  std::optional<Abort> failure;
+  if (!error.empty()) failure = failure_of(*job, std::move(error));
   if (memory_.active(instance)) {  // else it was refused meanwhile
-    const bool ran = status == Status::ok;
+    const bool ran = !failure;
     if (ran && task.settles && task.primitive == Primitive::merge) {
       if (job->settled || !options_.contents) memory_.kept_of(instance)->agree();
     } else if (ran && task.encode_to.place == Place::slot) {
@@ -88,12 +92,8 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
     }
     if (!job->nonfinite.empty()) note_nonfinite(shape, *job);
   }
-  apply({.kind = EventKind::ran,
-         .status = status,
-         .flag = task.deliver && job->segment.nonfinite,
-         .id = instance,
-         .task = job->task,
-         .bytes = failure});
+  const bool nonfinite = task.deliver && job->segment.nonfinite;
+  apply(event::Ran{instance, job->task, nonfinite, failure ? &*failure : nullptr});
   spare_jobs_.push_back(std::move(job));
 }
 
@@ -101,7 +101,7 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
 Abort Driver::failure_of(const Job& job, std::string error) {
   Abort why{.text = std::move(error), .facts = {.kind = ErrorKind::fault, .peer = self()}};
   if (!memory_.active(job.instance)) return why;
-  const Template& shape = engine_.shape(job.instance);
+  const Template& shape = memory_.shape(job.instance);
   const Task& task = shape.workflow.tasks[job.task];
   const Definition& definition = *memory_.operation(job.instance).definition;
   why.facts.tensor = definition.name;
@@ -126,18 +126,47 @@ void Driver::note_nonfinite(const Template& shape, const Job& job) {
     const Task* const receive = shape.receive_of(task, source);
     if (receive != nullptr && receive->combined) continue;
     if (receive == nullptr && shape.workflow.sources[task.first_source + source].place != Place::input) continue;
-    const std::uint32_t rank = receive == nullptr ? static_cast<std::uint32_t>(transport_.rank()) : receive->peer;
+    const std::uint32_t rank = receive == nullptr ? self() : receive->peer;
     if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
   }
 }
 
 void Driver::measured(const Measurement& measurement) {
-  if (!engine_.measuring()) return;
-  apply({.kind = EventKind::measured,
-         .task = static_cast<std::uint32_t>(measurement.kind),
-         .size = static_cast<std::uint64_t>(measurement.bytes),
-         .value = static_cast<std::uint64_t>(measurement.seconds * 1e9),
-         .bytes = bytes_of(measurement.codec)});
+  if (planning_.measuring()) planning_.measured(measurement);
+}
+
+void Driver::time_codec(const std::string& codec) {
+  std::vector<std::unique_ptr<Job>> batch;
+  batch.push_back(new_job());
+  batch.back()->trial = std::make_unique<Trial>(codec);
+  workers_.run(std::move(batch));
+}
+
+/// Does what the Engine wants of the planning.
+void Driver::plan() {
+  std::vector<event::Planned::Plan> plans;
+  try {
+    for (const auto& [member, costs] : std::exchange(costs_, {})) hear_costs(member, costs);
+    for (const auto& [op, name, signature, current, step] : std::exchange(wanted_, {})) {
+      if (current) {
+        plans.push_back({op, planning_.re_plan(name, signature, *current, step)});
+      } else {
+        plans.push_back({op, planning_.plan(name, signature, step)});
+      }
+    }
+  } catch (const std::exception& error) {
+    give_up({.text = error.what(), .facts = {.kind = ErrorKind::fault, .peer = self()}});
+    return;
+  }
+  if (!plans.empty()) apply(event::Planned{plans});
+}
+
+void Driver::hear_costs(Rank member, const Bytes& costs) {
+  try {
+    planning_.costs_of(member, costs);
+  } catch (const CorruptPayload& error) {
+    on_corrupt(static_cast<int>(member), error.what(), {});
+  }
 }
 
 bool Driver::turn(Nanoseconds now) {
@@ -162,8 +191,7 @@ void Driver::apply(const Event& event) {
     // A message that no correct peer sends: the session cannot go on, but it ends with a text on every rank.
     if (engine_.failed()) throw;
     ErrorFacts facts = error.facts;
-    const bool came = event.kind == EventKind::control || event.kind == EventKind::arrived;
-    if (!facts.peer && came) facts.peer = event.peer;
+    if (!facts.peer) facts.peer = sender_of(event);
     give_up({.status = Status::corrupt, .text = detail::concat(error.what(), noticed()), .facts = std::move(facts)});
   } catch (const std::exception& error) {
     // A fault of our own, or there is no memory.
@@ -176,8 +204,9 @@ void Driver::apply(const Event& event) {
 /// did.
 bool Driver::settle() {
   bool applied = false;
-  while (!pending_.empty() || !jobs_.empty() || corrupt_) {
+  while (!pending_.empty() || !jobs_.empty() || !wanted_.empty() || !costs_.empty() || corrupt_) {
     applied = true;
+    plan();
     if (corrupt_) give_up(*std::exchange(corrupt_, {}));
     std::vector<Event> events;
     events.swap(pending_);
@@ -189,104 +218,90 @@ bool Driver::settle() {
 
 void Driver::emit(const Action& action) {
   for (Observer* observer : options_.observers) observer->on_action(action);
-  switch (action.kind) {
-    case ActionKind::begin:
-      tally_.begun(action.id, engine_.shape(action.id));
-      memory_.begin(action.id, engine_.shape(action.id), reinterpret_cast<Operation*>(action.value));
-      if (transport_.size() > 1) take_over(memory_, engine_.shape(action.id), action.id, context_of(action.id));
-      break;
-    case ActionKind::reserve:
-      memory_.reserve(action.id, action.task);
-      break;
-    case ActionKind::release:
-      memory_.release(action.id, action.task);
-      break;
-    case ActionKind::run: {
-      tally_.queued();
-      auto job = new_job();
-      prepare(*job, memory_, engine_.shape(action.id), action.id, action.task, context_of(action.id));
-      jobs_bytes_ += job->weight;
-      largest_job_ = std::max(largest_job_, job->weight);
-      jobs_.push_back(std::move(job));
-      break;
-    }
-    case ActionKind::send:
-      start_send(action);
-      break;
-    case ActionKind::accept: {
-      const Template& shape = engine_.shape(action.id);
-      const Task& task = shape.workflow.tasks[action.task];
-      const std::size_t bytes = shape.message_bytes(task);
-      const bool fills = shape.raw(task.data) || shape.codec->info().fixed_size;
-      framer_.place(action.value, {memory_.address(action.id, task.partition, task.data), bytes}, fills,
-                    id_of(action.id, action.task), *this);
-      break;
-    }
-    case ActionKind::drop:
-      framer_.drop(action.value, *this);
-      break;
-    case ActionKind::finish:
-      finish(action);
-      break;
-    case ActionKind::control:
-      framer_.control(action.peer, action.bytes);
-      break;
-    case ActionKind::measure: {
-      std::vector<std::unique_ptr<Job>> batch;
-      batch.push_back(new_job());
-      batch.back()->trial = std::make_unique<Trial>(text_of(action.bytes));
-      workers_.run(std::move(batch));
-      break;
-    }
-    case ActionKind::stand_in:
-      callbacks_.stand_in(get_definition(action.bytes));
-      break;
-    case ActionKind::report:
-      callbacks_.report(get_stall(action.bytes));
-      break;
+  std::visit([this](const auto& what) { on(what); }, action);
+}
+
+void Driver::on(const action::Begin& action) {
+  tally_.begun(action.instance, *action.shape);
+  memory_.begin(action, operations_.at(action.handle));
+  if (transport_.size() > 1) take_over(memory_, *action.shape, action.instance, context_of(action.instance));
+}
+
+void Driver::on(const action::Reserve& action) { memory_.reserve(action.instance, action.partition); }
+
+void Driver::on(const action::Release& action) { memory_.release(action.instance, action.partition); }
+
+void Driver::on(const action::Run& action) {
+  tally_.queued();
+  auto job = new_job();
+  prepare(*job, memory_, memory_.shape(action.instance), action.instance, action.task, context_of(action.instance));
+  jobs_bytes_ += job->weight;
+  largest_job_ = std::max(largest_job_, job->weight);
+  jobs_.push_back(std::move(job));
+}
+
+void Driver::on(const action::Send& action) {
+  const Template& shape = memory_.shape(action.instance);
+  const Task& task = shape.workflow.tasks[action.task];
+  const MessageBytes bytes = bytes_of_message(shape, memory_, action.instance, task);
+  tally_.sent(action.instance, task.peer, bytes);
+  const bool encoded = !shape.raw(task.data);
+  const std::span<const std::byte> data{memory_.address(action.instance, task.partition, task.data), bytes.wire};
+  const auto peer = static_cast<int>(action.peer);
+  if (framer_.send(peer, action.name, data, encoded, id_of(action.instance, action.task))) {
+    pending_.push_back(event::Sent{action.instance, action.task});
+  } else {
+    tally_.flows();
   }
 }
 
-void Driver::finish(const Action& action) {
-  auto& operation = *reinterpret_cast<Operation*>(action.value);
-  operation.status = action.status;
+void Driver::on(const action::Accept& action) {
+  const Template& shape = memory_.shape(action.instance);
+  const Task& task = shape.workflow.tasks[action.task];
+  const std::span memory{memory_.address(action.instance, task.partition, task.data), shape.message_bytes(task)};
+  const bool fills = shape.raw(task.data) || shape.codec->info().fixed_size;
+  framer_.place(action.cookie, memory, fills, id_of(action.instance, action.task), *this);
+}
+
+void Driver::on(const action::Drop& action) { framer_.drop(action.cookie, *this); }
+
+void Driver::on(const action::Finish& action) {
+  Operation& operation = operations_.remove(action.handle);
   operation.nonfinite = action.nonfinite;
-  if (action.status == Status::ok) {
-    tally_.ended(action.id, raw_bytes_of(operation));
+  operation.status = action.failure == nullptr ? Status::ok : action.failure->status;
+  if (action.failure == nullptr) {
+    tally_.ended(action.instance, raw_bytes_of(operation));
   } else {
     tally_.failed();
-    Abort why = get_abort(action.bytes);
-    operation.text = std::move(why.text);
-    operation.facts = std::make_unique<ErrorFacts>(std::move(why.facts));
+    operation.text = action.failure->text;
+    operation.facts = std::make_unique<ErrorFacts>(action.failure->facts);
   }
-  if (memory_.active(action.id)) {
-    if (action.status != Status::ok && options_.contents) {
-      if (engine_.failed()) framer_.flush();  // the peers hear of it before this takes its time
-      give_back(memory_, engine_.graph(action.id), action.id, context_of(action.id));
+  if (action.run != nullptr) {
+    if (action.failure != nullptr && options_.contents) {
+      if (action.session_is_over) framer_.flush();  // the peers hear of it before this takes its time
+      give_back(memory_, *action.run, action.instance, context_of(action.instance));
     }
-    memory_.finish(action.id, engine_.failed());
+    memory_.finish(action.instance, action.session_is_over);
   }
   callbacks_.finished(operation);
 }
 
-ComputeContext Driver::context_of(std::uint32_t instance) const {
-  return {static_cast<std::uint32_t>(transport_.size()), static_cast<std::uint16_t>(transport_.rank()),
-          engine_.step_of(instance), options_.contents};
+void Driver::on(const action::Control& action) { framer_.control(static_cast<int>(action.peer), action.message); }
+
+void Driver::on(const action::Report& action) { callbacks_.report(action.stall); }
+
+void Driver::on(const action::PlanWanted& action) {
+  wanted_.insert(wanted_.end(), action.gradients.begin(), action.gradients.end());
 }
 
-void Driver::start_send(const Action& action) {
-  const Template& shape = engine_.shape(action.id);
-  const Task& task = shape.workflow.tasks[action.task];
-  const MessageBytes bytes = bytes_of_message(shape, memory_, action.id, task);
-  tally_.sent(action.id, task.peer, bytes);
-  const bool encoded = !shape.raw(task.data);
-  const MessageName name{engine_.op_of(action.id), engine_.sequence_of(action.id), task.tag};
-  const std::span<const std::byte> data{memory_.address(action.id, task.partition, task.data), bytes.wire};
-  if (framer_.send(action.peer, name, data, encoded, id_of(action.id, action.task))) {
-    pending_.push_back({.kind = EventKind::sent, .id = action.id, .task = action.task});
-  } else {
-    tally_.flows();
-  }
+void Driver::on(const action::CostsOf& action) {
+  costs_.emplace_back(action.member, Bytes(action.costs.begin(), action.costs.end()));
+}
+
+void Driver::on(const action::StandInFor& action) { callbacks_.stand_in(action.definition); }
+
+ComputeContext Driver::context_of(std::uint32_t instance) const {
+  return {static_cast<std::uint32_t>(transport_.size()), self(), memory_.step(instance), options_.contents};
 }
 
 void Driver::start_jobs() {
@@ -332,42 +347,34 @@ void Driver::on_head(int peer, std::span<const std::byte> head) {
 
 void Driver::on_sent(std::uint64_t id) {
   tally_.flowed();
-  pending_.push_back({.kind = EventKind::sent, .id = instance_of(id), .task = task_of(id)});
+  pending_.push_back(event::Sent{instance_of(id), task_of(id)});
 }
 
 void Driver::on_body(std::uint64_t id) { framer_.received(id, *this); }
 
-void Driver::on_peer_down(int peer, std::string_view why) {
-  apply({.kind = EventKind::peer_down, .peer = static_cast<std::uint16_t>(peer), .bytes = bytes_of(why)});
-}
+void Driver::on_peer_down(int peer, std::string_view why) { apply(event::PeerDown{static_cast<Rank>(peer), why}); }
 
 void Driver::on_control(int peer, std::span<const std::byte> message) {
-  apply({.kind = EventKind::control, .peer = static_cast<std::uint16_t>(peer), .bytes = message});
+  apply(event::Control{static_cast<Rank>(peer), message});
 }
 
-void Driver::on_message(int peer, const MessageName& name, std::size_t bytes, std::uint64_t cookie) {
-  apply({.kind = EventKind::arrived,
-         .peer = static_cast<std::uint16_t>(peer),
-         .op = name.op,
-         .sequence = name.sequence,
-         .tag = name.tag,
-         .size = bytes,
-         .value = cookie});
+void Driver::on_message(int peer, const MessageName& name, std::uint64_t cookie) {
+  apply(event::Arrived{static_cast<Rank>(peer), name, cookie});
 }
 
 void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
   const std::uint32_t instance = instance_of(id);
-  if (!memory_.active(instance) || engine_.failed()) return;
-  const Task& task = engine_.shape(instance).workflow.tasks[task_of(id)];
+  if (!memory_.active(instance)) return;
+  const Task& task = memory_.shape(instance).workflow.tasks[task_of(id)];
   if (task.data.place == Place::slot) memory_.set_slot_bytes(instance, task.data.slot, bytes);
-  tally_.received(instance, task.peer, bytes_of_message(engine_.shape(instance), memory_, instance, task));
-  pending_.push_back({.kind = EventKind::received, .id = instance, .task = task_of(id)});
+  tally_.received(instance, task.peer, bytes_of_message(memory_.shape(instance), memory_, instance, task));
+  pending_.push_back(event::Received{instance, task_of(id)});
 }
 
-void Driver::on_body_begun(int peer) { meters_[engine_.on_my_host(peer) ? 1 : 0].begin(now_); }
+void Driver::on_body_begun(int peer) { meters_[on_my_host_[static_cast<std::size_t>(peer)] ? 1 : 0].begin(now_); }
 
 void Driver::on_body_done(int peer, std::size_t bytes) {
-  const bool near = engine_.on_my_host(peer);
+  const bool near = on_my_host_[static_cast<std::size_t>(peer)];
   if (const auto period = meters_[near ? 1 : 0].end(bytes, now_)) {
     measured({near ? CostKind::intra : CostKind::inter,
               {},

@@ -13,7 +13,9 @@
 #include "executor/framer.hpp"
 #include "executor/link_meter.hpp"
 #include "executor/memory.hpp"
+#include "executor/operations.hpp"
 #include "executor/tally.hpp"
+#include "plan/planning.hpp"
 
 namespace casync {
 
@@ -26,8 +28,8 @@ class Workers {
 };
 
 /// Carries out what the Engine decides: the thin layer of effects that both executors share. One turn takes what
-/// happened (submissions, finished jobs, the network), lets the Engine decide, and starts what it decided. The thread
-/// that holds the progress role calls everything here.
+/// happened (submissions, finished jobs, the network), lets the Engine decide, and starts what it decided. Plans are
+/// made between two events, never within one. The thread that holds the progress role calls everything here.
 class Driver final : private ActionSink, private TransportSink, private Framer::Receiver {
  public:
   struct Callbacks {
@@ -44,7 +46,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
     std::vector<Observer*> observers{};       ///< outlive the driver
   };
 
-  Driver(Engine& engine, Transport& transport, Workers& workers, Options options, Callbacks callbacks);
+  Driver(Engine& engine, Transport& transport, Workers& workers, Planning& planning, Options options,
+         Callbacks callbacks);
   ~Driver() override;
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -53,6 +56,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void submit(std::uint32_t registration, Operation* operation);
   void abort(const std::string& why);
   void shutdown();
+  /// Planning may make other plans now for what has one.
+  void plans_changed();
   void finished(std::unique_ptr<Job> job, std::string error);  ///< a job came back
 
   /// It is `now`: for what is handed in before the next turn.
@@ -61,6 +66,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   bool turn(Nanoseconds now);
 
   Memory& memory() { return memory_; }
+  const Operations& operations() const { return operations_; }
   /// Any thread.
   const Tally& tally() const { return tally_; }
 
@@ -75,7 +81,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on_body(std::uint64_t id) override;
   void on_peer_down(int peer, std::string_view why) override;
   void on_control(int peer, std::span<const std::byte> message) override;
-  void on_message(int peer, const MessageName& name, std::size_t bytes, std::uint64_t cookie) override;
+  void on_message(int peer, const MessageName& name, std::uint64_t cookie) override;
   void on_placed(std::uint64_t id, std::size_t bytes) override;
   void on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) override;
   void on_body_begun(int peer) override;
@@ -84,12 +90,26 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void apply(const Event& event);
   void give_up(const Abort& why);
   void measured(const Measurement& measurement);
+  void time_codec(const std::string& codec);
+  void plan();
+  void hear_costs(Rank member, const Bytes& costs);
   bool settle();
-  void start_send(const Action& action);
-  void finish(const Action& action);
+  void on(const action::Begin& action);
+  void on(const action::Reserve& action);
+  void on(const action::Run& action);
+  void on(const action::Send& action);
+  void on(const action::Accept& action);
+  void on(const action::Drop& action);
+  void on(const action::Release& action);
+  void on(const action::Finish& action);
+  void on(const action::Control& action);
+  void on(const action::Report& action);
+  void on(const action::PlanWanted& action);
+  void on(const action::CostsOf& action);
+  void on(const action::StandInFor& action);
   ComputeContext context_of(std::uint32_t instance) const;
   std::string noticed() const;
-  std::uint32_t self() const { return static_cast<std::uint32_t>(transport_.rank()); }
+  Rank self() const { return static_cast<Rank>(transport_.rank()); }
   Abort failure_of(const Job& job, std::string error);
   void note_nonfinite(const Template& shape, const Job& job);
   void start_jobs();
@@ -98,14 +118,20 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Engine& engine_;
   Transport& transport_;
   Workers& workers_;
+  Planning& planning_;
   Options options_;
   Callbacks callbacks_;
   Framer framer_;
+  Operations operations_;
   Memory memory_;
   Tally tally_;
   Nanoseconds now_ = 0;
-  std::array<LinkMeter, 2> meters_;         // to other hosts, on this host
-  std::vector<Event> pending_;              // events that follow from actions of this turn
+  std::vector<bool> on_my_host_;     // per rank
+  std::array<LinkMeter, 2> meters_;  // to other hosts, on this host
+  std::vector<Event> pending_;       // events that follow from actions of this turn
+  // What the Engine wants of the planning, until it is through with its event.
+  std::vector<action::PlanWanted::Gradient> wanted_;
+  std::vector<std::pair<Rank, Bytes>> costs_;
   std::optional<Abort> corrupt_;            // what a peer sent that cannot be, until the Engine is told
   std::vector<std::unique_ptr<Job>> jobs_;  // prepared in this turn
   std::vector<std::unique_ptr<Job>> spare_jobs_;

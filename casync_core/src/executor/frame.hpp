@@ -5,14 +5,9 @@
 #include <span>
 #include <vector>
 
-namespace casync {
+#include "engine/event.hpp"
 
-/// Which message a frame entry carries: matches a send task to the peer's receive task.
-struct MessageName {
-  std::uint32_t op = 0;
-  std::uint32_t sequence = 0;
-  std::uint32_t tag = 0;
-};
+namespace casync {
 
 /// A raw or encoded message follows its entry. A body travels alone, and its entry announces it; of an encoded body the
 /// checksum follows the entry.

@@ -75,7 +75,7 @@ void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver)
     if (here) {
       messages_[cookie].state = State::fresh;
       fresh_ = bytes;
-      receiver.on_message(peer, entry.name, entry.size, cookie);
+      receiver.on_message(peer, entry.name, cookie);
       if (messages_[cookie].state == State::fresh) {
         messages_[cookie].state = State::held;
         messages_[cookie].copy.assign(bytes.begin(), bytes.end());
@@ -85,7 +85,7 @@ void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver)
       messages_[cookie].checked = entry.kind == EntryKind::encoded_body;
       if (messages_[cookie].checked) messages_[cookie].crc = ByteReader(bytes).get<std::uint32_t>();
       announced_[static_cast<std::size_t>(peer)].push_back(cookie);
-      receiver.on_message(peer, entry.name, entry.size, cookie);
+      receiver.on_message(peer, entry.name, cookie);
     }
   }
 }

@@ -26,7 +26,7 @@ class Framer {
     virtual void on_control(int peer, std::span<const std::byte> message) = 0;
     /// A message named `name` is here (or announced). The receiver answers, now or later, with place() or drop() for
     /// `cookie`.
-    virtual void on_message(int peer, const MessageName& name, std::size_t bytes, std::uint64_t cookie) = 0;
+    virtual void on_message(int peer, const MessageName& name, std::uint64_t cookie) = 0;
     /// The message placed for `id` is complete, with its real length.
     virtual void on_placed(std::uint64_t id, std::size_t bytes) = 0;
     /// What `peer` sent cannot be what it should: a frame, or the message placed for `id`.

@@ -15,18 +15,20 @@ std::size_t capacity_for(std::size_t bytes) {
 
 }  // namespace
 
-void Memory::begin(std::uint32_t instance, const Template& shape, Operation* operation) {
-  if (instance >= instances_.size()) instances_.resize(instance + 1);
-  Running& running = instances_[instance];
-  running.operation = operation;
-  running.shape = &shape;
+void Memory::begin(const action::Begin& run, Operation& operation) {
+  if (run.instance >= instances_.size()) instances_.resize(run.instance + 1);
+  Running& running = instances_[run.instance];
+  const Template& shape = *run.shape;
+  running.operation = &operation;
+  running.shape = run.shape;
+  running.step = run.step;
   running.slots.resize(shape.workflow.slots.size());
-  const Signature& signature = operation->definition->signature;
+  const Signature& signature = operation.definition->signature;
   if (signature.kind == OpKind::allgather || signature.kind == OpKind::alltoall) {
-    operation->result.resize(static_cast<std::size_t>(shape.shape.numel()) * size_of(signature.dtype));
-    operation->output = operation->result.data();
+    operation.result.resize(static_cast<std::size_t>(shape.shape.numel()) * size_of(signature.dtype));
+    operation.output = operation.result.data();
   }
-  operation->result_rows = shape.rows;
+  operation.result_rows = shape.rows;
 }
 
 void Memory::reserve(std::uint32_t instance, std::uint32_t partition) {
@@ -77,7 +79,6 @@ void Memory::finish(std::uint32_t instance, bool slots_in_use) {
   running.carried = {};
   running.stand_in_state = nullptr;
   running.operation = nullptr;
-  running.shape = nullptr;
 }
 
 std::byte* Memory::address(std::uint32_t instance, std::uint32_t partition, Buffer buffer) {

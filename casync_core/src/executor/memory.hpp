@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/control.hpp"
+#include "engine/event.hpp"
 #include "executor/kept.hpp"
 #include "executor/operation.hpp"
 #include "task/template.hpp"
@@ -20,13 +20,17 @@ namespace casync {
 /// residuals and state arrays, which workers write, each in its own partition.
 class Memory {
  public:
-  void begin(std::uint32_t instance, const Template& shape, Operation* operation);
+  void begin(const action::Begin& run, Operation& operation);
   void reserve(std::uint32_t instance, std::uint32_t partition);
   void release(std::uint32_t instance, std::uint32_t partition);
   /// `slots_in_use`: transfers may still touch the slots, which then stay until the session's end.
   void finish(std::uint32_t instance, bool slots_in_use);
 
   Operation& operation(std::uint32_t instance) { return *instances_[instance].operation; }
+  /// What `instance` runs or, if it is over, has run last: a worker may still come back with a task of it.
+  const Template& shape(std::uint32_t instance) const { return *instances_[instance].shape; }
+  /// Which step of the gradient it is, as all ranks count.
+  std::uint32_t step(std::uint32_t instance) const { return instances_[instance].step; }
   bool active(std::uint32_t instance) const {
     return instance < instances_.size() && instances_[instance].operation != nullptr;
   }
@@ -65,7 +69,8 @@ class Memory {
   };
   struct Running {
     Operation* operation = nullptr;
-    const Template* shape = nullptr;
+    std::shared_ptr<const Template> shape;
+    std::uint32_t step = 0;
     std::vector<SlotMemory> slots;
     Kept* kept = nullptr;
     FloatArray carried;

@@ -8,7 +8,7 @@
 
 #include "casync/error.hpp"
 #include "casync/plan.hpp"
-#include "engine/event.hpp"
+#include "engine/control.hpp"
 
 namespace casync {
 

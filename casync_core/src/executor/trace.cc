@@ -48,8 +48,8 @@ std::string upper(std::string_view text) {
 
 }  // namespace
 
-Trace::Trace(const std::string& path, const Engine& engine, const Memory& memory, int rank, bool mark_cycles)
-    : engine_(engine),
+Trace::Trace(const std::string& path, const Operations& operations, const Memory& memory, int rank, bool mark_cycles)
+    : operations_(operations),
       memory_(memory),
       rank_(rank),
       mark_cycles_(mark_cycles),
@@ -68,40 +68,22 @@ Trace::Trace(const std::string& path, const Engine& engine, const Memory& memory
 Trace::~Trace() { write(); }
 
 void Trace::on_event(const Event& event, Nanoseconds /*now*/) {
-  switch (event.kind) {
-    case EventKind::submit:
-      submitted_[event.value] = steady_now();
-      break;
-    case EventKind::ran:
-    case EventKind::sent:
-    case EventKind::received:
-      end({event.id, event.task});
-      break;
-    default:
-      break;
-  }
+  std::visit(Overloads{[this](const event::Submit& submit) { submitted_[submit.handle] = steady_now(); },
+                       [this](const event::Ran& ran) { end({ran.instance, ran.task}); },
+                       [this](const event::Sent& sent) { end({sent.instance, sent.task}); },
+                       [this](const event::Received& received) { end({received.instance, received.task}); },
+                       [](const auto& /*other*/) {}},
+             event);
 }
 
 void Trace::on_action(const Action& action) {
-  switch (action.kind) {
-    case ActionKind::begin:
-      begin(action);
-      break;
-    case ActionKind::run:
-      start(action, compute);
-      break;
-    case ActionKind::send:
-      start(action, send);
-      break;
-    case ActionKind::accept:
-      start(action, receive);
-      break;
-    case ActionKind::finish:
-      finish(action);
-      break;
-    default:
-      break;
-  }
+  std::visit(Overloads{[this](const action::Begin& begin) { on(begin); },
+                       [this](const action::Run& run) { start({run.instance, run.task}, compute); },
+                       [this](const action::Send& sending) { start({sending.instance, sending.task}, send); },
+                       [this](const action::Accept& accept) { start({accept.instance, accept.task}, receive); },
+                       [this](const action::Finish& finish) { on(finish); },  //
+                       [](const auto& /*other*/) {}},
+             action);
 }
 
 void Trace::on_decide(Nanoseconds /*now*/) {
@@ -115,45 +97,46 @@ void Trace::on_decide(Nanoseconds /*now*/) {
 // ---------------------------------------------------------------------------------------------------------------------
 // What becomes an event
 
-void Trace::begin(const Action& action) {
-  const auto* operation = reinterpret_cast<const Operation*>(action.value);
-  const auto submitted = submitted_.find(action.value);
+void Trace::on(const action::Begin& action) {
+  const Operation& operation = operations_.at(action.handle);
+  const auto submitted = submitted_.find(action.handle);
   // What was submitted before the trace began has no negotiation in it.
   if (submitted != submitted_.end()) {
-    const std::string kind = upper(name_of(operation->definition->signature.kind));
-    phase("NEGOTIATE_" + kind, thread_of(operation->definition->name), submitted->second, "");
+    const std::string kind = upper(name_of(operation.definition->signature.kind));
+    phase("NEGOTIATE_" + kind, thread_of(operation.definition->name), submitted->second, "");
     submitted_.erase(submitted);
   }
-  runs_[action.id] = {operation, steady_now(), 0};
+  runs_[action.instance] = {&operation, action.shape, action.plan.topology, steady_now(), 0};
 }
 
-void Trace::finish(const Action& action) {
-  submitted_.erase(action.value);
-  const auto at = runs_.find(action.id);
+void Trace::on(const action::Finish& action) {
+  submitted_.erase(action.handle);
+  const auto at = runs_.find(action.instance);
   if (at == runs_.end()) return;
   const Run run = at->second;
   runs_.erase(at);
-  for (auto work = works_.lower_bound({action.id, 0}); work != works_.end() && work->first.first == action.id;) {
+  for (auto work = works_.lower_bound({action.instance, 0});
+       work != works_.end() && work->first.first == action.instance;) {
     busy_[work->second.lane][work->second.index] = false;  // it was under way when the operation failed
     work = works_.erase(work);
   }
   const Signature& signature = run.operation->definition->signature;
   std::string arguments =
       detail::concat("\"raw_bytes\":", raw_bytes_of(*run.operation), ",\"wire_bytes\":", run.sent_bytes,
-                     ",\"codec\":", quoted(engine_.shape(action.id).codec->info().spec));
-  if (const GradientPlan* plan = engine_.plan_of(engine_.registration_of(action.id));
-      plan != nullptr && signature.kind == OpKind::allreduce) {
-    arguments += detail::concat(",\"topology\":", quoted(name_of(plan->topology)));
+                     ",\"codec\":", quoted(run.shape->codec->info().spec));
+  if (signature.kind == OpKind::allreduce) {
+    arguments += detail::concat(",\"topology\":", quoted(name_of(run.topology)));
   }
-  if (action.status != Status::ok) arguments += detail::concat(",\"error\":", quoted(text_of(action.bytes)));
+  if (action.failure != nullptr) arguments += detail::concat(",\"error\":", quoted(action.failure->text));
   phase(upper(name_of(signature.kind)), thread_of(run.operation->definition->name), run.begun, arguments);
   if (runs_.empty()) write();  // it may be long until the next turn
 }
 
-void Trace::start(const Action& action, Lane lane) {
-  const auto run = runs_.find(action.id);
-  if (run == runs_.end()) return;
-  const Task& task = engine_.shape(action.id).workflow.tasks[action.task];
+void Trace::start(TaskName name_of_task, Lane lane) {
+  const auto at = runs_.find(name_of_task.first);
+  if (at == runs_.end()) return;
+  Run& run = at->second;
+  const Task& task = run.shape->workflow.tasks[name_of_task.second];
   std::vector<bool>& lanes = busy_[lane];
   const auto index = static_cast<std::size_t>(std::find(lanes.begin(), lanes.end(), false) - lanes.begin());
   if (index == lanes.size()) {
@@ -162,17 +145,16 @@ void Trace::start(const Action& action, Lane lane) {
   }
   lanes[index] = true;
   std::string arguments;
-  std::string name = detail::concat(name_of(task.primitive), ' ', run->second.operation->definition->name);
-  if (engine_.shape(action.id).workflow.partitions.size() > 1) name += detail::concat('[', task.partition, ']');
+  std::string name = detail::concat(name_of(task.primitive), ' ', run.operation->definition->name);
+  if (run.shape->workflow.partitions.size() > 1) name += detail::concat('[', task.partition, ']');
   if (lane == send) {
-    const MessageBytes bytes = bytes_of_message(engine_.shape(action.id), memory_, action.id, task);
-    run->second.sent_bytes += bytes.wire;
-    arguments = message_of(action.id, bytes);
+    run.sent_bytes += bytes_of_message(*run.shape, memory_, name_of_task.first, task).wire;
+    arguments = message_of(run, name_of_task);
     name += detail::concat(" to rank ", task.peer);
   } else if (lane == receive) {
     name += detail::concat(" from rank ", task.peer);
   }
-  works_[{action.id, action.task}] = {lane, index, steady_now(), std::move(name), std::move(arguments)};
+  works_[name_of_task] = {lane, index, steady_now(), std::move(name), std::move(arguments)};
 }
 
 void Trace::end(TaskName task) {
@@ -181,16 +163,13 @@ void Trace::end(TaskName task) {
   Work work = std::move(at->second);
   works_.erase(at);
   busy_[work.lane][work.index] = false;
-  if (work.lane == receive) {
-    const Template& shape = engine_.shape(task.first);
-    work.arguments =
-        message_of(task.first, bytes_of_message(shape, memory_, task.first, shape.workflow.tasks[task.second]));
-  }
+  if (work.lane == receive) work.arguments = message_of(runs_.at(task.first), task);
   phase(work.name, thread_of(work.lane, work.index), work.begun, work.arguments);
 }
 
-std::string Trace::message_of(std::uint32_t instance, MessageBytes bytes) const {
-  return detail::concat("\"codec\":", quoted(engine_.shape(instance).codec->info().spec), ",\"raw_bytes\":", bytes.raw,
+std::string Trace::message_of(const Run& run, TaskName task) const {
+  const MessageBytes bytes = bytes_of_message(*run.shape, memory_, task.first, run.shape->workflow.tasks[task.second]);
+  return detail::concat("\"codec\":", quoted(run.shape->codec->info().spec), ",\"raw_bytes\":", bytes.raw,
                         ",\"wire_bytes\":", bytes.wire);
 }
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.hpp"
+#include "executor/operations.hpp"
 #include "executor/sizes.hpp"
 
 namespace casync {
@@ -23,7 +23,7 @@ namespace casync {
 class Trace final : public Observer {
  public:
   /// Opens `path`; throws InvalidArgument if it cannot be written. `mark_cycles`: a CYCLE_START for every turn.
-  Trace(const std::string& path, const Engine& engine, const Memory& memory, int rank, bool mark_cycles);
+  Trace(const std::string& path, const Operations& operations, const Memory& memory, int rank, bool mark_cycles);
   ~Trace() override;
 
   void on_event(const Event& event, Nanoseconds now) override;
@@ -35,6 +35,8 @@ class Trace final : public Observer {
 
   struct Run {
     const Operation* operation = nullptr;
+    std::shared_ptr<const Template> shape;
+    Topology topology = Topology::direct;
     Nanoseconds begun = 0;
     std::uint64_t sent_bytes = 0;
   };
@@ -47,11 +49,11 @@ class Trace final : public Observer {
   };
   using TaskName = std::pair<std::uint32_t, std::uint32_t>;  // instance, task
 
-  void begin(const Action& action);
-  void finish(const Action& action);
-  void start(const Action& action, Lane lane);
+  void on(const action::Begin& action);
+  void on(const action::Finish& action);
+  void start(TaskName task, Lane lane);
   void end(TaskName task);
-  std::string message_of(std::uint32_t instance, MessageBytes bytes) const;
+  std::string message_of(const Run& run, TaskName task) const;
   std::uint32_t thread_of(const std::string& tensor);
   std::uint32_t thread_of(Lane lane, std::size_t index) const;
   void name_thread(std::uint32_t thread, const std::string& name);
@@ -59,7 +61,7 @@ class Trace final : public Observer {
   void put(const std::string& event);
   void write();
 
-  const Engine& engine_;
+  const Operations& operations_;
   const Memory& memory_;
   int rank_;
   bool mark_cycles_;
@@ -69,7 +71,7 @@ class Trace final : public Observer {
   bool empty_ = true;
   std::string waiting_;  // events that are not in the file yet
   Nanoseconds written_ = 0;
-  std::unordered_map<std::uint64_t, Nanoseconds> submitted_;  // by handle
+  std::unordered_map<std::uint32_t, Nanoseconds> submitted_;  // by handle
   std::unordered_map<std::uint32_t, Run> runs_;               // by instance
   std::map<TaskName, Work> works_;
   std::unordered_map<std::string, std::uint32_t> threads_;  // by tensor

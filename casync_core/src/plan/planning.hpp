@@ -28,12 +28,13 @@ struct Measurement {
   double seconds = 0;
 };
 
-/// Where an Engine's plans come from. Pure, like the Engine that owns it: what was measured enters by calls, and equal
-/// calls give equal plans. Every rank has one; that of the root plans.
+/// Where plans come from. It stands beside the Engine: whoever drives that asks here when it wants plans. Pure: what
+/// was measured enters by calls, and equal calls give equal plans. Every rank has one; that of the root plans. One
+/// thread at a time.
 ///
 /// Plans are made twice: when a tensor is agreed on (`plan`), and, for those whose codec the user left open, once more
 /// when every rank has told what things cost there (`re_plan`). A plan that holds until a certain step is followed by
-/// another one in that step. The root asks `re_plan` before each run that waits for a start.
+/// another one in that step.
 class Planning {
  public:
   virtual ~Planning() = default;
@@ -43,18 +44,19 @@ class Planning {
   /// Whether measurements are wanted.
   virtual bool measuring() const { return false; }
   virtual void measured(const Measurement& /*measurement*/) {}
-  /// Asked at each submit while measuring: this rank's costs for the root, one time, when there is enough.
-  virtual std::optional<std::vector<std::byte>> costs(const Signature& /*signature*/, std::uint32_t /*sequence*/) {
+  /// Asked at each submit while measuring, with how often that name was submitted: this rank's costs for the root, one
+  /// time, when there is enough.
+  virtual std::optional<std::vector<std::byte>> costs(const Signature& /*signature*/, std::uint64_t /*submits*/) {
     return std::nullopt;
   }
 
-  /// Root: the plan of a newly agreed tensor from step `sequence` on.
-  virtual GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) = 0;
+  /// Root: the plan of a newly agreed tensor from step `step` on.
+  virtual GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t step) = 0;
   /// Root: what `costs` returned on `member`. Throws CorruptPayload for other bytes.
   virtual void costs_of(std::uint32_t /*member*/, std::span<const std::byte> /*costs*/) {}
-  /// Root: the plan from step `sequence` on of a tensor that has plan `current`; nothing if it stays.
+  /// Root: the plan from step `step` on of a tensor that has plan `current`; nothing if it stays.
   virtual std::optional<GradientPlan> re_plan(const std::string& /*name*/, const Signature& /*signature*/,
-                                              const GradientPlan& /*current*/, std::uint32_t /*sequence*/) {
+                                              const GradientPlan& /*current*/, std::uint32_t /*step*/) {
     return std::nullopt;
   }
 };

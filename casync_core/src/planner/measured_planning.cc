@@ -18,8 +18,6 @@ bool is_automatic(const Signature& signature) {
   return signature.kind == OpKind::allreduce && parse_auto(without_always(signature)).has_value();
 }
 
-bool is_over(const GradientPlan& plan, std::uint32_t sequence) { return plan.until > 0 && sequence >= plan.until; }
-
 /// "8.1 ns/B between hosts, 0.3 ns/B on a host, onebit 0.2+0.1 ns/B": for people.
 std::string describe(const CostTable& costs) {
   const auto in_ns = [](double s_per_byte) { return std::round(s_per_byte * 1e12) / 1e3; };
@@ -123,8 +121,8 @@ std::vector<std::string> MeasuredPlanning::define(const std::string& name, const
   return wanted;
 }
 
-std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& signature, std::uint32_t sequence) {
-  if (told_ || sequence < options_.warm_up || !is_automatic(signature)) return std::nullopt;
+std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& signature, std::uint64_t submits) {
+  if (told_ || submits <= options_.warm_up || !is_automatic(signature)) return std::nullopt;
   const bool complete =
       std::all_of(timed_.begin(), timed_.end(), [&](const std::string& codec) { return measurements_.has(codec); });
   if (!complete) return std::nullopt;

@@ -37,7 +37,7 @@ class MeasuredPlanning final : public Planning {
   std::vector<std::string> define(const std::string& name, const Signature& signature) override;
   bool measuring() const override { return !timed_.empty() && !told_; }
   void measured(const Measurement& measurement) override { measurements_.add(measurement); }
-  std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint32_t sequence) override;
+  std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint64_t submits) override;
 
   GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) override;
   void costs_of(std::uint32_t member, std::span<const std::byte> costs) override;

@@ -12,11 +12,11 @@
 #include "casync/error.hpp"
 #include "common/hash.hpp"
 #include "coordinator/make_policy.hpp"
-#include "engine/event_log.hpp"
 #include "executor/frame.hpp"
 #include "executor/real/real_executor.hpp"
 #include "executor/trace.hpp"
 #include "planner/measured_planning.hpp"
+#include "record/event_log.hpp"
 #include "session/checks.hpp"
 #include "session/names.hpp"
 #include "session/nonfinite_log.hpp"
@@ -47,8 +47,6 @@ constexpr Nanoseconds from_seconds(double seconds) {
       throw Aborted(text, std::move(facts));
     case Status::peer_failure:
       throw PeerFailure(text, std::move(facts));
-    case Status::invalid:
-      throw InvalidArgument(text, std::move(facts));
     case Status::corrupt:
       throw CorruptPayload(text, std::move(facts));
     case Status::ok:
@@ -93,18 +91,16 @@ struct Session::Impl {
     real.worker_threads = options.worker_threads;
     real.around_turn = options.around_turn;
     real.driver.session_tag = options.session_tag;
-    auto policy = make_policy(options.coordinator, static_cast<std::uint16_t>(transport->rank()),
-                              static_cast<std::uint16_t>(transport->size()));
+    auto policy =
+        make_policy(options.coordinator, static_cast<Rank>(transport->rank()), static_cast<Rank>(transport->size()));
     auto measured = std::make_unique<MeasuredPlanning>(planning, log);
     planner = measured.get();
-    std::unique_ptr<Planning> plans = std::move(measured);
     if (!options.event_log.empty()) {
       event_log = std::make_unique<EventLog>(options.event_log, engine, options.coordinator);
-      plans = event_log->watch(std::move(plans));
       real.driver.observers.push_back(event_log.get());
     }
     executor = std::make_unique<RealExecutor>(
-        std::make_unique<Engine>(std::move(engine), std::move(policy), std::move(plans)), transport, real,
+        std::make_unique<Engine>(std::move(engine), std::move(policy)), transport, std::move(measured), real,
         Driver::Callbacks{.finished = [this](Operation& operation) { finished(operation); },
                           .report = [this](const Stall& stall) { report(stall); },
                           .stand_in = [this](const Request& absent) { stand_in(absent); }});
@@ -468,13 +464,16 @@ void Session::fix_plans(const std::vector<std::pair<std::string, GradientPlan>>&
     }
     impl_->planning = std::move(planning);
   }
-  impl_->executor->inspect([&](Driver&, const Engine&) { impl_->planner->fix(by_name); });
+  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+    impl_->planner->fix(by_name);
+    driver.plans_changed();
+  });
 }
 
 void Session::start_timeline(const std::string& path, bool mark_cycles) {
   stop_timeline();
-  impl_->executor->inspect([&](Driver& driver, const Engine& engine) {
-    impl_->trace = std::make_unique<Trace>(path, engine, driver.memory(), rank(), mark_cycles);
+  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+    impl_->trace = std::make_unique<Trace>(path, driver.operations(), driver.memory(), rank(), mark_cycles);
     driver.watched_by(*impl_->trace);
   });
 }

@@ -27,7 +27,7 @@ TEST(LocalPolicy, DecidesNothingFromNothing) {
 
 TEST(LocalPolicy, VisitsPeersFromTheNextOneOn) {
   LocalPolicy policy(2, 4, {});
-  for (const std::uint16_t peer : std::vector<std::uint16_t>{0, 1, 3}) policy.add({0, 0, peer, 100});
+  for (const Rank peer : std::vector<Rank>{0, 1, 3}) policy.add({0, 0, peer, 100});
   const auto released = decide(policy);
   ASSERT_EQ(released.size(), 3U);
   EXPECT_EQ(released[0].peer, 3);
@@ -51,7 +51,7 @@ TEST(LocalPolicy, KeepsEachLinkWithinItsShareButNeverIdle) {
 
 TEST(LocalPolicy, AFullUplinkHoldsBackAllButOneAtATime) {
   LocalPolicy policy(0, 3, {.per_link = 100, .uplink = 100});
-  for (std::uint32_t t = 0; t < 4; ++t) policy.add({0, t, static_cast<std::uint16_t>(1 + t % 2), 100});
+  for (std::uint32_t t = 0; t < 4; ++t) policy.add({0, t, static_cast<Rank>(1 + t % 2), 100});
   EXPECT_EQ(decide(policy).size(), 1U);
   EXPECT_TRUE(decide(policy).empty());
   policy.sent(1, 100);
@@ -61,16 +61,16 @@ TEST(LocalPolicy, AFullUplinkHoldsBackAllButOneAtATime) {
 TEST(LocalPolicy, NeverStarvesAnybody) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
-    const auto members = static_cast<std::uint16_t>(2 + random() % 6);
+    const auto members = static_cast<Rank>(2 + random() % 6);
     const LocalPolicy::Options options{.per_link = 1 + random() % 500, .uplink = 1 + random() % 1000};
     LocalPolicy policy(0, members, options);
     std::size_t added = 0;
     std::vector<SendRequest> under_way;
-    std::map<std::uint16_t, std::uint64_t> load;
+    std::map<Rank, std::uint64_t> load;
     std::size_t released = 0;
     while (added < 100 || released < added) {
       for (std::uint64_t i = random() % 4; i > 0 && added < 100; --i, ++added) {
-        policy.add({0, 0, static_cast<std::uint16_t>(1 + random() % (members - 1U)), random() % 400});
+        policy.add({0, 0, static_cast<Rank>(1 + random() % (members - 1U)), random() % 400});
       }
       for (const SendRequest& request : decide(policy)) {
         EXPECT_TRUE(load[request.peer] == 0 || load[request.peer] + request.bytes <= options.per_link);

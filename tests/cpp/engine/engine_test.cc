@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
 
@@ -16,65 +18,58 @@ namespace {
 class Played : private ActionSink {
  public:
   struct Seen {
-    Action action;
-    Bytes bytes;
+    std::string name;  ///< "begin", "control"
+    Rank peer = 0;
+    Bytes message{};
+    std::optional<Abort> failure{};
   };
 
-  Played(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes, OpKind kind = OpKind::allreduce)
+  Played(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes, OpKind kind = OpKind::allreduce,
+         std::int64_t numel = 4)
       : engine_(options(member, members, eager_bytes),
-                std::make_unique<LocalPolicy>(static_cast<std::uint16_t>(member), static_cast<std::uint16_t>(members),
-                                              LocalPolicy::Options{}),
-                [](const std::string&, const Signature&) { return GradientPlan{}; }) {
-    define("w", kind);
+                std::make_unique<LocalPolicy>(member, members, LocalPolicy::Options{})) {
+    define("w", kind, numel);
   }
 
-  void define(const std::string& name, OpKind kind = OpKind::allreduce) {
-    Request definition{name, 0, signature(), "here"};
+  void define(const std::string& name, OpKind kind = OpKind::allreduce, std::int64_t numel = 4) {
+    Request definition{name, 0, signature(numel), "here"};
     definition.signature.kind = kind;
-    Bytes bytes;
-    put_definition(bytes, definition);
-    apply({.kind = EventKind::define, .id = definitions_++, .bytes = bytes});
+    apply(event::Define{definitions_++, definition});
   }
 
-  static Signature signature() {
+  static Signature signature(std::int64_t numel = 4) {
     Signature signature;
-    signature.shape = {4, 1};
+    signature.shape = {numel, 1};
     signature.compression = "none";
     signature.topology = "auto";
     return signature;
   }
 
-  void submit(std::uint64_t rows = 0, std::uint32_t registration = 0) {
-    apply({.kind = EventKind::submit, .id = registration, .size = rows, .value = ++handle_});
+  void submit(std::int64_t rows = 0, std::uint32_t registration = 0) {
+    apply(event::Submit{.registration = registration, .handle = ++handle_, .rows = rows});
   }
   void submit_splits(const std::vector<std::int64_t>& splits) {
-    apply({.kind = EventKind::submit, .value = ++handle_, .bytes = std::as_bytes(std::span(splits))});
+    apply(event::Submit{.handle = ++handle_, .splits = splits});
   }
+  /// `decides`: with it a batch of events ends.
   template <typename Message>
-  void control(std::uint16_t peer, const Message& message) {
+  void control(Rank peer, const Message& message, bool decides = true) {
     Bytes bytes;
     put(bytes, message);
-    control_bytes(peer, bytes);
+    apply(event::Control{peer, bytes}, decides);
   }
-  void control_bytes(std::uint16_t peer, const Bytes& bytes) {
-    apply({.kind = EventKind::control, .peer = peer, .bytes = bytes});
-  }
-  void plain(std::uint16_t peer, ControlKind kind) {
+  void plans_changed() { apply(event::PlansChanged{}); }
+  void control_bytes(Rank peer, const Bytes& bytes) { apply(event::Control{peer, bytes}); }
+  void plain(Rank peer, ControlKind kind) {
     Bytes bytes;
     put_plain(bytes, kind);
-    apply({.kind = EventKind::control, .peer = peer, .bytes = bytes});
+    apply(event::Control{peer, bytes});
   }
   /// The contribution of `peer` to run `sequence` of op 0.
-  void arrive(std::uint16_t peer, std::uint32_t sequence) {
-    apply({.kind = EventKind::arrived,
-           .peer = peer,
-           .op = 0,
-           .sequence = sequence,
-           .tag = 0,
-           .size = 16,
-           .value = ++cookie_});
+  void arrive(Rank peer, std::uint32_t sequence) {
+    apply(event::Arrived{peer, {.op = 0, .sequence = sequence, .tag = 0}, ++cookie_});
   }
-  void shutdown() { apply({.kind = EventKind::shutdown}); }
+  void shutdown() { apply(event::Shutdown{}); }
   void pass(Nanoseconds time) {
     now_ += time;
     engine_.decide(now_, *this);
@@ -83,41 +78,43 @@ class Played : private ActionSink {
   void hold() { holds_ = true; }
   /// `failure` of status ok: there is none.
   void give_back(const Abort& failure = {Status::ok, {}}) {
-    Event ran = held_.back();
+    event::Ran ran = held_.back();
     held_.pop_back();
-    Bytes bytes;
-    if (failure.status != Status::ok) put(bytes, failure);
-    ran.status = failure.status;
-    ran.bytes = bytes;
+    if (failure.status != Status::ok) ran.failure = &failure;
     apply(ran);
+  }
+  /// From now on the planning takes its time, until it answers.
+  void keep_plans() { keeps_plans_ = true; }
+  void answer() {
+    const auto plans = std::exchange(plans_, {});
+    apply(event::Planned{plans});
   }
   /// The first run, on everybody's request.
   void first_run(std::uint32_t member, std::uint32_t members) {
     submit();
-    for (std::uint16_t peer = 0; peer < members; ++peer) {
+    for (Rank peer = 0; peer < members; ++peer) {
       if (member == 0 && peer != 0) control(peer, Request{"w", 0, signature(), "there"});
     }
     if (member != 0) control(0, Verdict{"w", 0, 0, {}, {}});
-    for (std::uint16_t peer = 0; peer < members; ++peer) {
+    for (Rank peer = 0; peer < members; ++peer) {
       if (peer != member) arrive(peer, 0);
     }
   }
 
-  std::size_t count(ActionKind kind) const {
-    return static_cast<std::size_t>(
-        std::count_if(seen.begin(), seen.end(), [&](const Seen& one) { return one.action.kind == kind; }));
+  std::size_t count(const std::string& name) const {
+    return static_cast<std::size_t>(std::ranges::count(seen, name, &Seen::name));
   }
   std::vector<Status> finished() const {
     std::vector<Status> list;
     for (const Seen& one : seen) {
-      if (one.action.kind == ActionKind::finish) list.push_back(one.action.status);
+      if (one.name == "finish") list.push_back(one.failure ? one.failure->status : Status::ok);
     }
     return list;
   }
-  std::vector<ControlKind> told(std::uint16_t peer) const {
+  std::vector<ControlKind> told(Rank peer) const {
     std::vector<ControlKind> list;
     for (const Seen& one : seen) {
-      if (one.action.kind == ActionKind::control && one.action.peer == peer) list.push_back(kind_of(one.bytes));
+      if (one.name == "control" && one.peer == peer) list.push_back(kind_of(one.message));
     }
     return list;
   }
@@ -133,33 +130,55 @@ class Played : private ActionSink {
     return options;
   }
 
-  void apply(const Event& event) {
+  void apply(const Event& event, bool decides = true) {
     engine_.apply(event, now_, *this);
+    if (!decides) return;
     engine_.decide(now_, *this);
+    if (!plans_.empty() && !keeps_plans_) answer();
     while (!follow_.empty()) {
       const Event next = follow_.front();
-      follow_.erase(follow_.begin());
+      follow_.pop_front();
       engine_.apply(next, now_, *this);
     }
   }
   void emit(const Action& action) override {
-    seen.push_back({action, {action.bytes.begin(), action.bytes.end()}});
-    const Event done{.id = action.id, .task = action.task};
-    if (action.kind == ActionKind::run) (holds_ ? held_ : follow_).push_back(with(done, EventKind::ran));
-    if (action.kind == ActionKind::send) follow_.push_back(with(done, EventKind::sent));
-    if (action.kind == ActionKind::accept) follow_.push_back(with(done, EventKind::received));
-  }
-  static Event with(Event event, EventKind kind) {
-    event.kind = kind;
-    return event;
+    const std::string text = describe(action);
+    Seen one{text.substr(0, text.find(' '))};
+    if (const auto* control = std::get_if<action::Control>(&action)) {
+      one.peer = control->peer;
+      one.message.assign(control->message.begin(), control->message.end());
+    }
+    if (const auto* finish = std::get_if<action::Finish>(&action); finish != nullptr && finish->failure != nullptr) {
+      one.failure = *finish->failure;
+    }
+    seen.push_back(std::move(one));
+    if (const auto* wanted = std::get_if<action::PlanWanted>(&action)) {
+      for (const auto& gradient : wanted->gradients) plans_.push_back({gradient.op, GradientPlan{}});
+    }
+    if (const auto* run = std::get_if<action::Run>(&action)) {
+      const event::Ran ran{run->instance, run->task};
+      if (holds_) {
+        held_.push_back(ran);
+      } else {
+        follow_.emplace_back(ran);
+      }
+    }
+    if (const auto* send = std::get_if<action::Send>(&action)) {
+      follow_.emplace_back(event::Sent{send->instance, send->task});
+    }
+    if (const auto* accept = std::get_if<action::Accept>(&action)) {
+      follow_.emplace_back(event::Received{accept->instance, accept->task});
+    }
   }
 
   std::uint32_t definitions_ = 0;
-  std::uint64_t handle_ = 0;
+  std::uint32_t handle_ = 0;
   std::uint64_t cookie_ = 0;
-  std::vector<Event> follow_;
+  std::deque<Event> follow_;
+  bool keeps_plans_ = false;
+  std::vector<event::Planned::Plan> plans_;
   bool holds_ = false;
-  std::vector<Event> held_;
+  std::vector<event::Ran> held_;
   Nanoseconds now_ = 0;
   Engine engine_;
 };
@@ -172,7 +191,7 @@ TEST(Engine, BeginsOnceWhenItsOwnEagerSubmitCompletesTheBook) {
   root.control(1, Ready{0, 1});  // held back there
   root.control(2, Ready{0, 1});
   root.submit();
-  EXPECT_EQ(root.count(ActionKind::begin), 1U);
+  EXPECT_EQ(root.count("begin"), 1U);
   root.arrive(1, 1);
   root.arrive(2, 1);
   EXPECT_EQ(root.finished(), (std::vector<Status>{Status::ok}));
@@ -189,7 +208,7 @@ TEST(Engine, IgnoresAStartThatTheDataOvertook) {
   member.control(0, Start{0, 1});  // for rank 2, which was held back
   EXPECT_EQ(member.finished().size(), 1U);
   member.submit();
-  EXPECT_EQ(member.count(ActionKind::begin), 2U);
+  EXPECT_EQ(member.count("begin"), 2U);
 }
 
 TEST(Engine, TellsALateEagerMemberThatItsRunWasRefused) {
@@ -214,11 +233,11 @@ TEST(Engine, HoldsItsRunBackWhereTheRootHasNotHeardOfTheOneBefore) {
   ASSERT_EQ(root.finished().size(), 2U);
   root.seen.clear();
   root.submit();
-  EXPECT_EQ(root.count(ActionKind::begin), 0U);
+  EXPECT_EQ(root.count("begin"), 0U);
   root.control(1, Ready{0, 2, 0});
   root.control(2, Ready{0, 1, 0});
   root.control(2, Ready{0, 2, 0});
-  EXPECT_EQ(root.count(ActionKind::begin), 1U);
+  EXPECT_EQ(root.count("begin"), 1U);
   root.arrive(1, 2);
   root.arrive(2, 2);
   EXPECT_EQ(root.finished(), (std::vector<Status>{Status::ok}));
@@ -247,7 +266,7 @@ TEST(Engine, RefusesAnotherWordOnARunThatHasBegun) {
     GradientPlan ring;
     ring.topology = Topology::ring;  // nobody begins it before he is told
     member.control(0, Verdict{"w", 0, 0, ring, {}});
-    ASSERT_EQ(member.count(ActionKind::begin), 1U);
+    ASSERT_EQ(member.count("begin"), 1U);
     if (verdict)
       EXPECT_THROW(member.control(0, Verdict{"w", 0, 0, {}, {}}), CorruptPayload);
     else
@@ -270,7 +289,7 @@ TEST(Engine, RefusesAVerdictWhoseRowsAreNotItsOwn) {
     member.submit(3);
     EXPECT_THROW(member.control(0, Verdict{"w", 0, 0, {}, rows}), CorruptPayload);
     member.control(0, Verdict{"w", 0, 0, {}, {2, 3}});
-    EXPECT_EQ(member.count(ActionKind::begin), 1U);
+    EXPECT_EQ(member.count("begin"), 1U);
   }
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{2}, {2, 3, 4}, {3, 4}, {-1, 3}, {kMost, 3}}) {
@@ -279,26 +298,84 @@ TEST(Engine, RefusesAVerdictWhoseRowsAreNotItsOwn) {
     member.submit_splits(splits);
     EXPECT_THROW(member.control(0, Verdict{"w", 0, 0, {}, rows}), CorruptPayload);
     member.control(0, Verdict{"w", 0, 0, {}, {2, 3}});
-    EXPECT_EQ(member.count(ActionKind::begin), 1U);
+    EXPECT_EQ(member.count("begin"), 1U);
   }
+}
+
+TEST(Engine, ARunWaitsForItsPlanAndNothingElseDoes) {
+  Played root(0, 2, 0);
+  root.define("b");
+  root.first_run(0, 2);  // of w, which has its plan
+  root.seen.clear();
+  root.keep_plans();
+  root.submit(0, 1);
+  root.control(1, Request{"b", 0, Played::signature(), "there"});
+  EXPECT_EQ(root.count("plan_wanted"), 1U);
+  EXPECT_EQ(root.count("begin"), 0U);
+  root.submit();
+  root.control(1, Ready{0, 1});
+  EXPECT_EQ(root.count("begin"), 1U) << "w goes on";
+  root.answer();
+  EXPECT_EQ(root.count("begin"), 2U);
+  EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::start, ControlKind::verdict}));
+}
+
+TEST(Engine, PlansThatAreWantedTogetherAreAskedForTogether) {
+  Played root(0, 2, 0);
+  root.define("b");
+  root.submit(0, 0);
+  root.submit(0, 1);
+  root.control(1, Request{"w", 0, Played::signature(), "there"}, false);
+  root.control(1, Request{"b", 0, Played::signature(), "there"});
+  EXPECT_EQ(root.count("plan_wanted"), 1U);
+  EXPECT_EQ(root.count("begin"), 2U);
+}
+
+TEST(Engine, APlanThatComesAfterTheSessionHasFailedMeansNothing) {
+  Played root(0, 2, 0);
+  root.keep_plans();
+  root.submit();
+  root.control(1, Request{"w", 0, Played::signature(), "there"});
+  root.control(1, Abort{Status::aborted, "rank 1 gave up"});
+  EXPECT_EQ(root.finished(), (std::vector<Status>{Status::aborted}));
+  root.answer();
+  EXPECT_EQ(root.count("begin"), 0U);
+}
+
+TEST(Engine, AsksForPlansAgainWhenTheyMayHaveChanged) {
+  Played root(0, 2, 0, OpKind::allreduce, 1 << 16);  // so large that it waits for a start
+  root.control(1, Window{100});
+  root.submit();
+  root.control(1, Request{"w", 0, Played::signature(1 << 16), "there"});
+  root.arrive(1, 0);
+  ASSERT_EQ(root.finished().size(), 1U);
+  root.seen.clear();
+  for (std::uint32_t run = 1; run <= 3; ++run) {
+    if (run == 2) root.plans_changed();
+    root.submit();
+    root.control(1, Ready{0, run});
+    root.arrive(1, run);
+    EXPECT_EQ(root.count("plan_wanted"), run < 2 ? 0U : 1U) << "once";
+  }
+  EXPECT_EQ(root.finished().size(), 3U);
 }
 
 TEST(Engine, TellsEachMemberOfAnAlltoallWhatComesToIt) {
   Played root(0, 3, 0, OpKind::alltoall);
   root.submit_splits({1, 2, 3});
-  for (const std::uint16_t peer : {std::uint16_t{1}, std::uint16_t{2}}) {
+  for (const Rank peer : {Rank{1}, Rank{2}}) {
     Request request{"w", 0, Played::signature(), "there"};
     request.signature.kind = OpKind::alltoall;
     for (const std::int64_t rows : {1, 2, 3}) request.splits.push_back(10 * peer + rows);
     root.control(peer, request);
   }
-  std::map<std::uint16_t, std::vector<std::int64_t>> told;
+  std::map<Rank, std::vector<std::int64_t>> told;
   for (const Played::Seen& seen : root.seen) {
-    if (seen.action.kind == ActionKind::control && kind_of(seen.bytes) == ControlKind::verdict)
-      told[seen.action.peer] = get_verdict(seen.bytes).rows;
+    if (seen.name == "control" && kind_of(seen.message) == ControlKind::verdict)
+      told[seen.peer] = get_verdict(seen.message).rows;
   }
-  EXPECT_EQ(told, (std::map<std::uint16_t, std::vector<std::int64_t>>{{1, {2, 12, 22}}, {2, {3, 13, 23}}}));
-  EXPECT_EQ(root.count(ActionKind::begin), 1U);
+  EXPECT_EQ(told, (std::map<Rank, std::vector<std::int64_t>>{{1, {2, 12, 22}}, {2, {3, 13, 23}}}));
+  EXPECT_EQ(root.count("begin"), 1U);
 }
 
 TEST(Engine, RefusesSplitsThatAreNotOneForEachMember) {
@@ -330,7 +407,7 @@ TEST(Engine, EndsAnAbortedRunWhenTheWorkersAreThroughWithIt) {
   Played member(1, 2, 0);
   member.hold();
   member.first_run(1, 2);
-  EXPECT_EQ(member.count(ActionKind::run), 1U);
+  EXPECT_EQ(member.count("run"), 1U);
   member.control(0, Abort{Status::aborted, "rank 0 gave up"});
   EXPECT_TRUE(member.finished().empty());
   member.give_back();
@@ -361,7 +438,7 @@ TEST(Engine, ARankThatLeavesAfterAnotherPassesOnWhyAsItHeardIt) {
   member.seen.clear();
   member.shutdown();
   ASSERT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::abort}));
-  EXPECT_TRUE(get_abort(member.seen.front().bytes).left);
+  EXPECT_TRUE(get_abort(member.seen.front().message).left);
 }
 
 TEST(Engine, WhatTheRootHasNotSubmittedEndsWhenItLeaves) {
@@ -372,7 +449,7 @@ TEST(Engine, WhatTheRootHasNotSubmittedEndsWhenItLeaves) {
   member.plain(0, ControlKind::bye);
   member.pass(0);
   ASSERT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
-  const std::string text = get_abort(member.seen.back().bytes).text;
+  const std::string text = member.seen.back().failure.value().text;
   EXPECT_NE(text.find("rank 0 has shut down without submitting tensor w, which rank 1 submitted at here"),
             std::string::npos)
       << text;
@@ -420,12 +497,11 @@ TEST(Engine, WhatEndsTheSessionIsToldAsWhatItIs) {
   member.give_back({.status = Status::corrupt, .text = "bytes from rank 0: not a payload"});
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::corrupt}));
   ASSERT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::abort}));
-  const auto is_abort = [](const Played::Seen& one) { return one.action.kind == ActionKind::control; };
-  const auto told = std::find_if(member.seen.begin(), member.seen.end(), is_abort);
-  EXPECT_EQ(get_abort(told->bytes).status, Status::corrupt);
+  const auto told = std::ranges::find(member.seen, "control", &Played::Seen::name);
+  EXPECT_EQ(get_abort(told->message).status, Status::corrupt);
   Played other(0, 2, 0);
   other.submit();
-  other.control(1, get_abort(told->bytes));
+  other.control(1, get_abort(told->message));
   EXPECT_EQ(other.finished(), (std::vector<Status>{Status::corrupt}));
 }
 

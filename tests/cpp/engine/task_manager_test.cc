@@ -44,20 +44,28 @@ class Managed : public testing::Test, private ActionSink {
 
  private:
   void emit(const Action& action) override {
-    constexpr const char* kNames[] = {"begin",    "reserve ", "run ",    "send ",  "accept ", "drop",
-                                      "release ", "finish",   "control", "report", "measure"};
-    std::string name = kNames[static_cast<std::size_t>(action.kind)];
-    if (name.back() == ' ') name += std::to_string(action.task);
-    seen_.push_back(name);
+    std::visit(Overloads{[this](const action::Reserve& a) { note("reserve ", a.partition); },
+                         [this](const action::Release& a) { note("release ", a.partition); },
+                         [this](const action::Run& a) { note("run ", a.task); },
+                         [this](const action::Send& a) { note("send ", a.task); },
+                         [this](const action::Accept& a) { note("accept ", a.task); },
+                         [this](const action::Drop& /*drop*/) { seen_.emplace_back("drop"); },
+                         [this](const action::Control& /*control*/) { seen_.emplace_back("control"); },
+                         [](const auto& /*other*/) { FAIL() << "not a task manager's"; }},
+               action);
   }
+  void note(const char* what, std::uint32_t number) { seen_.push_back(with(what, number)); }
   std::vector<std::string> seen_;
 };
 
 using List = std::vector<std::string>;
 
+constexpr std::uint32_t kOp = 3;
+constexpr std::uint32_t kSequence = 5;
+
 TEST_F(Managed, APartitionWaitsForItsMemoryAndASendForTheWindow) {
-  EXPECT_FALSE(tasks_.begin(0, shape_, false, 77));
-  EXPECT_EQ(seen(), (List{"begin"}));
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, false));
+  EXPECT_EQ(seen(), List{});
   tasks_.open_partitions();
   EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", "control"}));  // member 1 sends into partition 0: it is told
   tasks_.allow(1, 1);
@@ -69,7 +77,7 @@ TEST_F(Managed, APartitionWaitsForItsMemoryAndASendForTheWindow) {
 
 TEST_F(Managed, ALargeSendAsksItsLinkAndGivesBackWhatItTook) {
   TaskManager large({.inline_bytes = 8, .pool_bytes = 1024, .members = 2}, policy_, out_);
-  EXPECT_FALSE(large.begin(0, shape_, false, 77));
+  EXPECT_FALSE(large.begin(0, kOp, kSequence, shape_, false));
   large.open_partitions();
   large.allow(1, 2);
   LinkPolicy::Outcome outcome;
@@ -92,11 +100,11 @@ TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
   request.counts = request.splits = {0, 0};  // on member 1 there may be rows of its own
   auto nothing = std::make_shared<Template>(request);
   nothing->codec = codec;
-  EXPECT_TRUE(tasks_.begin(0, nothing, false, 76));
+  EXPECT_TRUE(tasks_.begin(0, kOp, kSequence, nothing, false));
   tasks_.end(0);
-  EXPECT_FALSE(tasks_.begin(0, shape_, false, 77));  // units 2 and 3
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, false));  // units 2 and 3
   tasks_.open_partitions();
-  EXPECT_EQ(seen(), (List{"begin", "begin", "reserve 0", "reserve 1", "control"}));
+  EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", "control"}));
   tasks_.allow(1, 3);
   EXPECT_EQ(seen(), List{});
   tasks_.allow(1, 4);
@@ -104,13 +112,13 @@ TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
 }
 
 TEST_F(Managed, AnEagerGraphWaitsForNeither) {
-  EXPECT_FALSE(tasks_.begin(0, shape_, true, 77));
-  EXPECT_EQ(seen(), (List{"begin", "reserve 0", "reserve 1", with("send ", find(Primitive::send, 1))}));
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, true));
+  EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", with("send ", find(Primitive::send, 1))}));
   EXPECT_EQ(tasks_.admission().used(), 0U);
 }
 
 TEST_F(Managed, AMessageWaitsForItsReceive) {
-  tasks_.begin(0, shape_, true, 77);
+  tasks_.begin(0, kOp, kSequence, shape_, true);
   const std::uint32_t pull = find(Primitive::recv, 1);  // into the output, which may be the input that is being sent
   seen();
   tasks_.arrived(0, pull, 5);
@@ -120,7 +128,7 @@ TEST_F(Managed, AMessageWaitsForItsReceive) {
 }
 
 TEST_F(Managed, AnEndDropsTheMessagesThatWait) {
-  tasks_.begin(0, shape_, true, 77);
+  tasks_.begin(0, kOp, kSequence, shape_, true);
   tasks_.arrived(0, find(Primitive::recv, 1), 5);
   seen();
   tasks_.end(0);
@@ -128,7 +136,7 @@ TEST_F(Managed, AnEndDropsTheMessagesThatWait) {
 }
 
 TEST_F(Managed, TheLastTaskOfAPartitionGivesItsMemoryBackAndTheLastOfAllEndsTheGraph) {
-  tasks_.begin(0, shape_, false, 77);
+  tasks_.begin(0, kOp, kSequence, shape_, false);
   tasks_.open_partitions();
   EXPECT_GT(tasks_.admission().used(), 0U);
   seen();

@@ -6,12 +6,10 @@
 #include <string>
 
 #include "casync/error.hpp"
-#include "engine/event.hpp"
+#include "common/wire.hpp"
 
 namespace casync {
 namespace {
-
-using Bytes = std::vector<std::byte>;
 
 constexpr std::uint32_t kTag = 7;
 

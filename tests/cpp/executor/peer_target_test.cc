@@ -19,7 +19,6 @@ TEST(PeerTarget, AFrameThatItMakesIsTakenAndReachesTheEngine) {
   Rank rank(1, "local", seen);
   rank.wire().frame(0, frame_from(input));
   rank.turn();
-  EXPECT_EQ(seen.events[EventKind::control], 1);
   EXPECT_EQ(seen.heard[ControlKind::ready], 1);
 }
 

@@ -8,8 +8,8 @@
 #include <random>
 
 #include "casync/error.hpp"
-#include "engine/event_log.hpp"
 #include "executor/check.hpp"
+#include "record/event_log.hpp"
 #include "session/world.hpp"
 
 namespace casync::test {

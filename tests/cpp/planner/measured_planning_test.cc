@@ -91,14 +91,14 @@ TEST_F(MeasuredPlanningTest, TimesEachCandidateOnceAndTellsAfterTheWarmUp) {
   EXPECT_EQ(planning.define("a", open), std::vector<std::string>{"onebit"});
   EXPECT_TRUE(planning.define("b", open).empty());
   EXPECT_TRUE(planning.measuring());
-  EXPECT_FALSE(planning.costs(open, 3).has_value()) << "no codec was timed yet";
+  EXPECT_FALSE(planning.costs(open, 4).has_value()) << "no codec was timed yet";
   planning.measured({CostKind::encode, "onebit", 1e6, 1e-3});
   planning.measured({CostKind::decode, "onebit", 1e6, 1e-3});
-  EXPECT_FALSE(planning.costs(open, 2).has_value());
-  EXPECT_FALSE(planning.costs(gradient_of(1 << 20, "onebit"), 3).has_value());
-  EXPECT_TRUE(planning.costs(open, 3).has_value());
+  EXPECT_FALSE(planning.costs(open, 3).has_value());
+  EXPECT_FALSE(planning.costs(gradient_of(1 << 20, "onebit"), 4).has_value());
+  EXPECT_TRUE(planning.costs(open, 4).has_value());
   EXPECT_FALSE(planning.measuring());
-  EXPECT_FALSE(planning.costs(open, 4).has_value());
+  EXPECT_FALSE(planning.costs(open, 5).has_value());
 }
 
 TEST_F(MeasuredPlanningTest, AlwaysOpensSmallGradientsToo) {

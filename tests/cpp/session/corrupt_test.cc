@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "casync/error.hpp"
-#include "engine/event_log.hpp"
 #include "executor/frame.hpp"
+#include "record/event_log.hpp"
 #include "session/world.hpp"
 
 namespace casync {

@@ -30,13 +30,15 @@ class Engines {
  public:
   Engines(const std::vector<std::uint32_t>& host_of, std::uint32_t seed)
       : random_(seed), link_(host_of.back() == 0 ? CostKind::intra : CostKind::inter) {
-    for (std::uint32_t m = 0; m < host_of.size(); ++m) ranks_.push_back(std::make_unique<Rank>(*this, m, host_of));
+    for (Rank m = 0; m < host_of.size(); ++m) ranks_.push_back(std::make_unique<Node>(*this, m, host_of));
   }
 
   std::uint32_t define(const std::string& name, const Signature& signature) {
-    Bytes bytes;
-    put_definition(bytes, {name, 0, signature, "test"});
-    for (auto& rank : ranks_) rank->apply({.kind = EventKind::define, .id = registrations_, .bytes = bytes});
+    definitions_.push_back({name, 0, signature, "test"});
+    for (auto& rank : ranks_) {
+      for (const std::string& codec : rank->planning.define(name, signature)) rank->to_time.push_back(codec);
+      rank->apply(event::Define{registrations_, definitions_.back()});
+    }
     return registrations_++;
   }
 
@@ -57,15 +59,15 @@ class Engines {
         possible.emplace_back([this, to = link.second, &messages = queue] {
           const Message message = std::move(messages.front());
           messages.pop_front();
-          Event event = message.event;
-          event.bytes = message.bytes;
-          ranks_[to]->apply(event);
+          message(*ranks_[to]);
         });
       }
       for (std::size_t m = 0; m < ranks_.size(); ++m) {
         if (left[m] == registrations_) continue;
-        possible.emplace_back(
-            [this, m, &left] { ranks_[m]->apply({.kind = EventKind::submit, .id = left[m]++, .value = 1}); });
+        possible.emplace_back([this, m, &left] {
+          const std::uint32_t registration = left[m]++;
+          ranks_[m]->submit(registration, definitions_[registration].signature);
+        });
       }
       if (possible.empty()) break;
       possible[random_() % possible.size()]();
@@ -79,18 +81,13 @@ class Engines {
   }
 
  private:
-  struct Message {
-    Event event;
-    Bytes bytes;
-  };
-  struct Rank : ActionSink {
-    Rank(Engines& engines, std::uint32_t m, const std::vector<std::uint32_t>& host_of)
+  struct Node : ActionSink {
+    Node(Engines& engines, Rank m, const std::vector<std::uint32_t>& host_of)
         : all(engines),
           member(m),
           engine(options(m, host_of),
-                 std::make_unique<LocalPolicy>(static_cast<std::uint16_t>(m),
-                                               static_cast<std::uint16_t>(host_of.size()), LocalPolicy::Options{}),
-                 std::make_unique<MeasuredPlanning>(planning(host_of), [](const LogRecord&) {})) {}
+                 std::make_unique<LocalPolicy>(m, static_cast<Rank>(host_of.size()), LocalPolicy::Options{})),
+          planning(planning_options(host_of), [](const LogRecord&) {}) {}
 
     static EngineOptions options(std::uint32_t m, const std::vector<std::uint32_t>& host_of) {
       EngineOptions options;
@@ -98,7 +95,7 @@ class Engines {
       options.host_of = host_of;
       return options;
     }
-    static MeasuredPlanning::Options planning(const std::vector<std::uint32_t>& host_of) {
+    static MeasuredPlanning::Options planning_options(const std::vector<std::uint32_t>& host_of) {
       MeasuredPlanning::Options options;
       options.host_of = host_of;
       return options;
@@ -106,74 +103,67 @@ class Engines {
     void apply(const Event& event) {
       engine.apply(event, 0, *this);
       engine.decide(0, *this);
+      const auto plans = std::exchange(planned, {});
+      if (!plans.empty()) apply(event::Planned{plans});
+    }
+    void submit(std::uint32_t registration, const Signature& signature) {
+      const auto costs = planning.measuring() ? planning.costs(signature, ++submits[registration]) : std::nullopt;
+      if (costs) apply(event::CostsKnown{*costs});
+      apply(event::Submit{.registration = registration, .handle = registration});
     }
     void emit(const Action& action) override {
-      switch (action.kind) {
-        case ActionKind::begin: {
-          const std::uint32_t registration = engine.registration_of(action.id);
-          begun[{registration, engine.sequence_of(action.id)}] = *engine.plan_of(registration);
-          break;
-        }
-        case ActionKind::run:
-          all.post(member, member, {.kind = EventKind::ran, .id = action.id, .task = action.task});
-          break;
-        case ActionKind::send: {
-          const Task& task = engine.shape(action.id).workflow.tasks[action.task];
-          all.post(member, member, {.kind = EventKind::sent, .id = action.id, .task = action.task});
-          all.post(member, action.peer,
-                   {.kind = EventKind::arrived,
-                    .peer = static_cast<std::uint16_t>(member),
-                    .op = engine.op_of(action.id),
-                    .sequence = engine.sequence_of(action.id),
-                    .tag = task.tag,
-                    .size = engine.shape(action.id).message_bytes(task)});
-          break;
-        }
-        case ActionKind::accept:
-          all.post(member, member, {.kind = EventKind::received, .id = action.id, .task = action.task});
-          break;
-        case ActionKind::control:
-          all.post(member, action.peer, {.kind = EventKind::control, .peer = static_cast<std::uint16_t>(member)},
-                   {action.bytes.begin(), action.bytes.end()});
-          break;
-        case ActionKind::finish:
-          EXPECT_EQ(action.status, Status::ok) << text_of(action.bytes);
-          break;
-        case ActionKind::measure:
-          to_time.emplace_back(text_of(action.bytes));
-          break;
-        case ActionKind::reserve:
-        case ActionKind::release:
-        case ActionKind::drop:
-        case ActionKind::report:
-        case ActionKind::stand_in:
-          break;
+      std::visit([this](const auto& what) { on(what); }, action);
+    }
+    void on(const action::Begin& begin) { begun[{begin.handle, begin.sequence}] = begin.plan; }
+    void on(const action::Run& run) {
+      all.post(member, member, [run](Node& to) { to.apply(event::Ran{run.instance, run.task}); });
+    }
+    void on(const action::Send& send) {
+      all.post(member, member, [send](Node& to) { to.apply(event::Sent{send.instance, send.task}); });
+      all.post(member, send.peer,
+               [from = member, name = send.name](Node& to) { to.apply(event::Arrived{from, name, 0}); });
+    }
+    void on(const action::Accept& accept) {
+      all.post(member, member, [accept](Node& to) { to.apply(event::Received{accept.instance, accept.task}); });
+    }
+    void on(const action::Control& control) {
+      const Bytes bytes(control.message.begin(), control.message.end());
+      all.post(member, control.peer, [from = member, bytes](Node& to) { to.apply(event::Control{from, bytes}); });
+    }
+    void on(const action::Finish& finish) { EXPECT_EQ(finish.failure, nullptr) << finish.failure->text; }
+    void on(const action::PlanWanted& wanted) {
+      for (const auto& [op, name, signature, current, step] : wanted.gradients) {
+        planned.push_back({op, current ? planning.re_plan(name, signature, *current, step)
+                                       : std::optional(planning.plan(name, signature, step))});
       }
     }
+    void on(const action::CostsOf& told) { planning.costs_of(told.member, told.costs); }
+    template <typename Other>
+    void on(const Other& /*memory, messages to nobody, texts*/) {}
 
     Engines& all;
-    std::uint32_t member;
+    Rank member;
     Engine engine;
+    MeasuredPlanning planning;
+    std::vector<event::Planned::Plan> planned;
+    std::map<std::uint32_t, std::uint64_t> submits;
     std::vector<std::string> to_time;
     std::map<std::pair<std::uint32_t, std::uint32_t>, GradientPlan> begun;  // by registration and sequence
   };
 
-  void post(std::uint32_t from, std::uint32_t to, const Event& event, Bytes bytes = {}) {
-    links_[{from, to}].push_back({event, std::move(bytes)});
-  }
+  using Message = std::function<void(Node&)>;
+
+  void post(Rank from, Rank to, Message message) { links_[{from, to}].push_back(std::move(message)); }
   void report(std::uint32_t rank, CostKind kind, const std::string& codec, double seconds_per_byte) {
-    constexpr std::uint64_t kBytes = 1 << 20;
-    ranks_[rank]->apply({.kind = EventKind::measured,
-                         .task = static_cast<std::uint32_t>(kind),
-                         .size = kBytes,
-                         .value = static_cast<std::uint64_t>(seconds_per_byte * static_cast<double>(kBytes) * 1e9),
-                         .bytes = bytes_of(codec)});
+    constexpr double kBytes = 1 << 20;
+    ranks_[rank]->planning.measured({kind, codec, kBytes, seconds_per_byte * kBytes});
   }
 
   std::mt19937 random_;
   CostKind link_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::deque<Message>> links_;
+  std::vector<std::unique_ptr<Node>> ranks_;
+  std::map<std::pair<Rank, Rank>, std::deque<Message>> links_;
+  std::vector<Request> definitions_;
   std::uint32_t registrations_ = 0;
 };
 

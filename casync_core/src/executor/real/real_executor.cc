@@ -23,15 +23,16 @@ constexpr int kYields = 20;  // polls with a yield between them before the first
 
 }  // namespace
 
-RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport, Options options,
-                           Driver::Callbacks callbacks)
+RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport,
+                           std::unique_ptr<Planning> planning, Options options, Driver::Callbacks callbacks)
     : engine_(std::move(engine)),
       transport_(std::move(transport)),
+      planning_(std::move(planning)),
       workers_(options.worker_threads, [this] { transport_->wake(); }),
       small_bytes_(engine_->inline_bytes()),
       around_turn_(std::move(options.around_turn)),
       on_finished_(std::move(callbacks.finished)),
-      driver_(*engine_, *transport_, workers_, options.driver,
+      driver_(*engine_, *transport_, workers_, *planning_, options.driver,
               {.finished = [this](Operation& operation) { finish(operation); },
                .report = std::move(callbacks.report),
                .stand_in = std::move(callbacks.stand_in)}),

@@ -34,8 +34,8 @@ class RealExecutor {
   };
 
   /// The callbacks come with the progress role; `finished` stores `done` of the operation, in the end.
-  RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport, Options options,
-               Driver::Callbacks callbacks);
+  RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport, std::unique_ptr<Planning> planning,
+               Options options, Driver::Callbacks callbacks);
   ~RealExecutor();
   RealExecutor(const RealExecutor&) = delete;
   RealExecutor& operator=(const RealExecutor&) = delete;
@@ -87,6 +87,7 @@ class RealExecutor {
 
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Transport> transport_;
+  std::unique_ptr<Planning> planning_;
   WorkerPool workers_;
   std::size_t small_bytes_;
   std::function<void(const std::function<void()>&)> around_turn_;

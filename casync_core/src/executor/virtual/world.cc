@@ -35,14 +35,17 @@ struct VirtualWorld::Rank {
   };
 
   Rank(std::unique_ptr<Engine> made, Transport& transport, Agenda& agenda, const VirtualWorkers::Options& compute,
-       const Driver::Options& options, Driver::Callbacks callbacks, std::function<void()> news)
+       std::unique_ptr<Planning> plans, const Driver::Options& options, Driver::Callbacks callbacks,
+       std::function<void()> news)
       : engine(std::move(made)),
         workers(agenda, compute, std::move(news)),
-        driver(*engine, transport, workers, options, std::move(callbacks)) {}
+        planning(std::move(plans)),
+        driver(*engine, transport, workers, *planning, options, std::move(callbacks)) {}
 
   State state = State::running;
   std::unique_ptr<Engine> engine;
   VirtualWorkers workers;
+  std::unique_ptr<Planning> planning;
   Driver driver;
   VirtualWorkers::Finished finished;
   std::deque<Running> operations;     // per tensor
@@ -102,19 +105,16 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
   VirtualWorkers::Options workers = options_.workers;
   workers.computes = !options_.sizes_only;
   for (int r = 0; r < size; ++r) {
-    const auto member = static_cast<std::uint16_t>(r);
-    const auto members = static_cast<std::uint16_t>(size);
-    std::unique_ptr<Planning> plans = std::make_unique<Plans>(*this);
+    const auto member = static_cast<casync::Rank>(r);
+    const auto members = static_cast<casync::Rank>(size);
     if (!options_.event_log.empty()) {
       logs_.push_back(std::make_unique<EventLog>(detail::concat(options_.event_log, '.', r), engine_options(r),
                                                  options_.coordinator));
-      plans = logs_.back()->watch(std::move(plans));
       driver.observers = {logs_.back().get()};
     }
-    auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, member, members),
-                                           std::move(plans));
+    auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, member, members));
     ranks_.push_back(std::make_unique<Rank>(
-        std::move(engine), network_.transport(r), agenda_, workers, driver,
+        std::move(engine), network_.transport(r), agenda_, workers, std::make_unique<Plans>(*this), driver,
         Driver::Callbacks{.finished = [this, r](Operation& operation) { ended(r, operation); },
                           .report = [this](const Stall& stall) { outcome_.reports.push_back(stall.text); },
                           .stand_in = [this, r](const Request& wanted) { stand_in(r, wanted); }},

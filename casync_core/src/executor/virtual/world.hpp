@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/event_log.hpp"
 #include "executor/driver.hpp"
 #include "executor/virtual/network.hpp"
 #include "executor/virtual/workers.hpp"
+#include "record/event_log.hpp"
 
 namespace casync {
 

@@ -1,4 +1,4 @@
-#include "engine/log_record.hpp"
+#include "record/log_record.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace casync::test {
 namespace {
 
 EngineOptions options_read(const EngineOptions& written) {
-  log::Bytes bytes;
+  Bytes bytes;
   log::put(bytes, written);
   ByteReader reader(bytes);
   return log::get_options(reader);

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <fstream>
-#include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/engine.hpp"
@@ -14,8 +12,7 @@ namespace casync {
 /// compare.
 ///
 /// The file: a header with version, coordinator and EngineOptions; then records in the order in which they came: an
-/// event with its time and bytes, a decide with its time, an answer of the Planning (which is no part of the Engine),
-/// an action. Handles are addresses in the process; in the log they are numbers. A record cut short at the end, by a
+/// event with its time, a decide with its time, an action in words. A record cut short at the end, by a
 /// process that was killed, is left out when the log is read. Used by the thread that drives the Engine.
 class EventLog final : public Observer {
  public:
@@ -24,22 +21,15 @@ class EventLog final : public Observer {
   EventLog(const std::string& path, const EngineOptions& options, const std::string& coordinator);
   ~EventLog() override;
 
-  /// The planning whose answers go into the log, to be given to the Engine instead of `planning`. Outlived by this log.
-  std::unique_ptr<Planning> watch(std::unique_ptr<Planning> planning);
-
   void on_event(const Event& event, Nanoseconds now) override;
   void on_action(const Action& action) override;
   void on_decide(Nanoseconds now) override;
 
  private:
-  class Watched;
   void write();
-  std::uint64_t number_of(std::uint64_t handle) const;
 
   std::ofstream file_;
   std::vector<std::byte> record_;  // scratch
-  std::unordered_map<std::uint64_t, std::uint64_t> handles_;
-  std::uint64_t next_handle_ = 1;
 };
 
 /// What became of a replay.
