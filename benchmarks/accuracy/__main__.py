@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.accuracy.statistics import Figures, table
+from benchmarks.ranks import result_of
 
+WORKER = "benchmarks.accuracy.worker"
 CODECS = (
     "none",
     "fp16",
@@ -36,17 +35,6 @@ CODECS = (
 )
 
 
-def run(codec: str, seeds: int, ranks: int, timeout: float) -> Figures:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "result.json"
-        worker = [sys.executable, "-m", "benchmarks.accuracy.worker", codec, str(seeds), str(out)]
-        command = [sys.executable, "-m", "casync", "run", "-np", str(ranks), "--", *worker]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-        if done.returncode != 0:
-            raise SystemExit(f"accuracy: {codec} failed\n{done.stdout}\n{done.stderr}")
-        return json.loads(out.read_text())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument("--codecs", default=";".join(CODECS), help="separated by ';'")
@@ -59,7 +47,8 @@ def main() -> None:
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     for codec in arguments.codecs.split(";"):
         if len(results.get(codec, {}).get("accuracy", [])) != arguments.seeds:
-            results[codec] = run(codec, arguments.seeds, arguments.ranks, arguments.timeout)
+            words = (codec, str(arguments.seeds))
+            results[codec] = result_of(arguments.ranks, WORKER, *words, timeout=arguments.timeout)
             arguments.json.write_text(json.dumps(results, indent=1) + "\n")
     Console(width=120).print(table(results))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,13 +19,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.ranks import command
+
 SECONDS = 10.0
 
 
 def start(folder: str, ranks: int, *words: str) -> subprocess.Popen[str]:
-    worker = [sys.executable, "-m", "benchmarks.resources.worker", folder, *words]
-    command = [sys.executable, "-m", "casync", "run", "-np", str(ranks), "--", *worker]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    job = command(ranks, "benchmarks.resources.worker", folder, *words)
+    return subprocess.Popen(job, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def finish(process: subprocess.Popen[str]) -> None:

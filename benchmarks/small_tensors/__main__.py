@@ -10,25 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.ranks import result_of
 
-def run(kind: str, ranks: int, timeout: float) -> dict[str, list[float]]:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "result.json"
-        worker = [sys.executable, "-m", "benchmarks.small_tensors.worker", kind, str(out)]
-        command = [sys.executable, "-m", "casync", "run", "-np", str(ranks), "--", *worker]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-        if done.returncode != 0:
-            raise SystemExit(f"small_tensors: {kind} failed\n{done.stdout}\n{done.stderr}")
-        return json.loads(out.read_text())
+WORKER = "benchmarks.small_tensors.worker"
 
 
 def main() -> None:
@@ -41,7 +31,8 @@ def main() -> None:
     samples: dict[str, dict[str, list[float]]] = {kind: {"many": [], "one": []} for kind in ("mpi", "casync")}
     for _ in range(arguments.rounds):
         for kind, cases in samples.items():
-            for case, seconds in run(kind, arguments.ranks, arguments.timeout).items():
+            result = result_of(arguments.ranks, WORKER, kind, timeout=arguments.timeout)
+            for case, seconds in result.items():
                 cases[case] += seconds
     table = Table(title=f"{arguments.ranks} ranks on one host, cached names, in place")
     for column in ("case", "CaSync ms", "p99", "MPI_Allreduce ms", "p99", "ratio of medians", "ratio of p99"):

@@ -56,7 +56,7 @@ def run(folder: Path, scenario: str, victim: int, *flags: str, **settings: str) 
 # How jobs start.
 
 
-@pytest.mark.parametrize("victim", [1, 0])
+@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_rank_that_is_stopped_before_init_ends_the_job(tmp_path: Path, victim: int) -> None:
     job = run(tmp_path, "stops before init", victim, "--start-timeout", "8")
     assert job.status == 1
@@ -72,6 +72,7 @@ def test_a_rank_that_goes_before_init_ends_the_job(tmp_path: Path) -> None:
     assert job.seconds < 40
 
 
+@pytest.mark.slow
 def test_a_rank_that_loads_data_is_named_and_waited_for(tmp_path: Path) -> None:
     job = run(tmp_path, "loads data", 1, "--start-timeout", "4", CASYNC_STALL_WARNING_SECONDS="2")
     assert job.status == 0, job.output
@@ -87,6 +88,7 @@ def test_a_rank_that_never_comes_to_init_ends_the_job(tmp_path: Path) -> None:
     assert job.seconds < 40
 
 
+@pytest.mark.slow
 def test_without_casyncrun_a_rank_that_waits_in_init_ends_by_itself(tmp_path: Path) -> None:
     mpirun = [find(os.environ).mpirun, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
     command = [*mpirun, "-n", "2", "--map-by", "slot:OVERSUBSCRIBE", sys.executable, str(JOB), "never comes"]
@@ -101,8 +103,8 @@ def test_without_casyncrun_a_rank_that_waits_in_init_ends_by_itself(tmp_path: Pa
 # How they end.
 
 
-@pytest.mark.parametrize("how", ["returns", "shuts down"])
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("how", ["returns", pytest.param("shuts down", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_rank_that_leaves_early_is_named_on_every_rank(tmp_path: Path, victim: int, how: str) -> None:
     job = run(tmp_path, how, victim)
     assert sorted(job.outcomes) == [rank for rank in range(RANKS) if rank != victim], job.output
@@ -125,7 +127,7 @@ def test_a_job_with_a_stopped_rank_ends_as_soon_as_the_others_have(tmp_path: Pat
     assert job.seconds - last < 14  # the launcher has a grace of 15 s for ranks that can leave by themselves
 
 
-@pytest.mark.parametrize("victim", [1, 0])
+@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_rank_that_is_stopped_when_all_others_leave_ends_the_job(tmp_path: Path, victim: int) -> None:
     job = run(tmp_path, "stops at the end", victim, "--start-timeout", "8")
     assert job.status == 1

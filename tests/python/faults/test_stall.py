@@ -16,7 +16,8 @@ RANKS = 4
 JOB = Path(__file__).with_name("late_job.py")
 LINES = JOB.read_text().splitlines()
 SUM = RANKS * (RANKS + 1) / 2
-pytestmark = [pytest.mark.timeout(150), pytest.mark.parametrize("late", [2, 0])]  # 0 keeps the book itself
+LATE = [0, pytest.param(2, marks=pytest.mark.slow)]  # 0 keeps the book itself
+pytestmark = [pytest.mark.timeout(150), pytest.mark.parametrize("late", LATE)]
 
 
 def run(folder: Path, scenario: str, late: int, **settings: str) -> list[list[object]]:
