@@ -344,7 +344,7 @@ def test_ranks_that_ignore_ctrl_c_are_killed(casyncrun: Runner, wait_for: WaitFo
 
 @pytest.mark.parametrize("victim", ["casyncrun", "mpirun", "a wrapper"])
 def test_nobody_outlives_a_kill_9_of(casyncrun: Runner, wait_for: WaitFor, victim: str) -> None:
-    process = casyncrun.start(SLEEP, "-np", "8", "--grace", "1")  # each rank's wrapper notices, mpirun must hear it once
+    process = casyncrun.start(SLEEP, "-np", "8", "--grace", "1")  # so many wrappers notice, and mpirun hears it once
     wait_for(process, "up", 8)
     mpirun = next(line.split()[0] for line in casyncrun.left() if "--map-by" in line)
     if victim == "casyncrun":
