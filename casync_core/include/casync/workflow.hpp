@@ -114,9 +114,6 @@ struct WorkflowRequest {
 /// no topology carries, naming it and the remedy.
 Workflow build_workflow(const WorkflowRequest& request);
 
-/// The graph in Graphviz's language, for people.
-std::string to_dot(const Workflow& workflow);
-
 /// What a topology costs, stated beside its code and held against the built workflow by a test. Bytes are payload bytes
 /// of the whole gradient in one direction of the busiest rank's link.
 struct Statement {

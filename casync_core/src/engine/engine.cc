@@ -36,7 +36,12 @@ Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy)
       agreements_(options_.member, options_.host_of, options_.inline_bytes),
       negotiation_({options_.member, members(), options_.eager_bytes, options_.ledger}, submissions_, agreements_,
                    out_),
-      tasks_({options_.inline_bytes, options_.pool_bytes, members()}, *policy_, out_),
+      tasks_({.inline_bytes = options_.inline_bytes,
+              .pool_bytes = options_.pool_bytes,
+              .members = members(),
+              .at_once_bytes = options_.at_once_bytes,
+              .batch_bytes = options_.batch_bytes},
+             *policy_, out_),
       heartbeat_(options_.member, members(), options_.heartbeat),
       left_(members(), false) {}
 
@@ -376,6 +381,7 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
   if (root_left_at_) end_without_root();
   negotiation_.want_plans();
   tasks_.open_partitions();
+  tasks_.run_ready();
 
   outcome_.clear();
   policy_->decide(now, outcome_);

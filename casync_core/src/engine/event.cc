@@ -34,7 +34,11 @@ std::string describe(const Action& action) {
           [](const action::Reserve& a) {
             return concat("reserve {instance ", a.instance, ", partition ", a.partition, "}");
           },
-          [](const action::Run& a) { return concat("run {instance ", a.instance, ", task ", a.task, "}"); },
+          [](const action::Run& a) {
+            std::string text = a.where == action::Where::pool ? "run {on the pool" : "run {at once";
+            for (const auto& [instance, task] : a.batch) text += concat(", instance ", instance, " task ", task);
+            return text + "}";
+          },
           [](const action::Send& a) {
             return concat("send {instance ", a.instance, ", task ", a.task, ", peer ", a.peer, ", op ", a.name.op,
                           ", sequence ", a.name.sequence, ", tag ", a.name.tag, "}");

@@ -119,10 +119,19 @@ struct Reserve {
   std::uint32_t instance = 0;
   std::uint32_t partition = 0;
 };
-/// A compute task.
+/// Where compute tasks run.
+enum class Where : std::uint8_t {
+  at_once,  ///< on the thread that drives the Engine, before anything else
+  pool,     ///< on a worker
+};
+/// Compute tasks, in this order, by one worker: each comes back by an event of its own.
 struct Run {
-  std::uint32_t instance = 0;
-  std::uint32_t task = 0;
+  struct Task {
+    std::uint32_t instance = 0;
+    std::uint32_t task = 0;
+  };
+  std::span<const Task> batch;
+  Where where = Where::at_once;
 };
 struct Send {
   std::uint32_t instance = 0;

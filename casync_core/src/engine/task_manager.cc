@@ -70,8 +70,7 @@ void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
     case Primitive::encode:
     case Primitive::decode:
     case Primitive::merge:
-      out_.emit(action::Run{instance, task});
-      ++graphs_[instance].computing;
+      to_run_.push_back({instance, task});
       break;
     case Primitive::send:
       send(instance, task);
@@ -80,6 +79,41 @@ void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
       receive(instance, task);
       break;
   }
+}
+
+void TaskManager::run_ready() {
+  if (to_run_.empty()) return;
+  const auto weight_of = [this](const action::Run::Task& one) {
+    const Template& shape = graphs_[one.instance].tasks.shape();
+    return shape.weight(shape.workflow.tasks[one.task]);
+  };
+  std::size_t largest = 0;
+  std::size_t all = 0;
+  for (const action::Run::Task& one : to_run_) {
+    const std::size_t weight = weight_of(one);
+    largest = std::max(largest, weight);
+    all += weight;
+  }
+  const std::span<const action::Run::Task> ready(to_run_);
+  if (largest <= options_.at_once_bytes && all <= options_.batch_bytes) {
+    run(ready, action::Where::at_once);
+  } else {
+    std::size_t first = 0;
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < ready.size(); ++i) {
+      bytes += weight_of(ready[i]);
+      if (bytes < options_.batch_bytes && i + 1 < ready.size()) continue;
+      run(ready.subspan(first, i + 1 - first), action::Where::pool);
+      first = i + 1;
+      bytes = 0;
+    }
+  }
+  to_run_.clear();
+}
+
+void TaskManager::run(std::span<const action::Run::Task> batch, action::Where where) {
+  for (const action::Run::Task& one : batch) ++graphs_[one.instance].computing;
+  out_.emit(action::Run{batch, where});
 }
 
 SendRequest TaskManager::request(std::uint32_t instance, std::uint32_t task_index) const {
@@ -162,6 +196,7 @@ TaskManager::Messages TaskManager::from(std::uint32_t peer, std::uint32_t instan
 }
 
 void TaskManager::end(std::uint32_t instance) {
+  std::erase_if(to_run_, [&](const action::Run::Task& one) { return one.instance == instance; });
   std::vector<Waiting>& waiting = graphs_[instance].waiting;
   for (const Waiting& message : waiting) out_.emit(action::Drop{message.cookie});
   waiting.clear();

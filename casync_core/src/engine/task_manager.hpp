@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "coordinator/link_policy.hpp"
@@ -20,6 +21,8 @@ class TaskManager {
     std::size_t inline_bytes = 0;  ///< messages up to this travel inside a head and wait for no link
     std::size_t pool_bytes = 0;
     std::uint32_t members = 1;
+    std::size_t at_once_bytes = 0;  ///< as EngineOptions has them
+    std::size_t batch_bytes = 0;
   };
   TaskManager(const Options& options, LinkPolicy& policy, Outbox& out);
 
@@ -33,6 +36,8 @@ class TaskManager {
   void sent(std::uint32_t instance, std::uint32_t task);
   /// `task` is done. Returns whether it was the last of its graph.
   bool complete(std::uint32_t instance, std::uint32_t task);
+  /// Hands out the compute tasks that have become ready since the last call, in batches.
+  void run_ready();
   /// A worker is through with a task, whatever came of it.
   void returned(std::uint32_t instance) { --graphs_[instance].computing; }
   /// Whether workers are at tasks of the graph.
@@ -88,6 +93,7 @@ class TaskManager {
   /// Whether a send asks no link for leave. Its message then fits into a head, whatever its codec makes of it.
   bool inlined(const SendRequest& request) const { return request.bytes <= options_.inline_bytes; }
   void receive(std::uint32_t instance, std::uint32_t task);
+  void run(std::span<const action::Run::Task> batch, action::Where where);
 
   Options options_;
   LinkPolicy& policy_;
@@ -96,8 +102,9 @@ class TaskManager {
   std::vector<Graph> graphs_;                // per instance
   std::vector<std::vector<Parked>> parked_;  // per peer
   std::size_t parked_count_ = 0;
-  std::vector<std::uint32_t> ready_;    // scratch
-  std::vector<Admission::Unit> units_;  // scratch
+  std::vector<action::Run::Task> to_run_;  // compute tasks that are ready
+  std::vector<std::uint32_t> ready_;       // scratch
+  std::vector<Admission::Unit> units_;     // scratch
 };
 
 }  // namespace casync

@@ -73,11 +73,8 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
     const std::size_t bytes = buffer.place == Place::slot ? memory.slot_bytes(instance, buffer.slot) : raw_bytes;
     job.sources.push_back({memory.address(instance, task.partition, buffer), bytes, raw});
   }
-  job.weight = raw_bytes * task.source_count;
+  job.weight = shape.weight(task);
   if (task.settles && task.primitive == Primitive::encode) {
-    // The whole gradient, though the task is the first partition's.
-    const auto numel = static_cast<std::size_t>(shape.shape.numel());
-    job.weight = numel * size_of(signature.dtype);
     job.sources.assign(1, {operation.input, job.weight, true});
   }
 

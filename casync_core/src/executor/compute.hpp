@@ -22,7 +22,7 @@ struct Job {
   const Codec* codec = nullptr;
   std::vector<Source> sources;
   Segment segment;
-  std::size_t weight = 0;              ///< bytes of gradient it touches, for batching
+  std::size_t weight = 0;              ///< bytes of gradient it touches
   std::size_t refused = kNone;         ///< the source that the codec did not write, if that is what went wrong
   std::vector<std::size_t> nonfinite;  ///< of a result that is not finite: the sources that are not, either
   std::unique_ptr<Trial> trial;        ///< set: this is no task, but a codec to be timed

@@ -1,6 +1,7 @@
 #include "executor/driver.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "casync/error.hpp"
@@ -204,14 +205,14 @@ void Driver::apply(const Event& event) {
 /// did.
 bool Driver::settle() {
   bool applied = false;
-  while (!pending_.empty() || !jobs_.empty() || !wanted_.empty() || !costs_.empty() || corrupt_) {
+  while (!pending_.empty() || !at_once_.empty() || !wanted_.empty() || !costs_.empty() || corrupt_) {
     applied = true;
     plan();
     if (corrupt_) give_up(*std::exchange(corrupt_, {}));
     std::vector<Event> events;
     events.swap(pending_);
     for (const Event& event : events) apply(event);
-    if (pending_.empty()) start_jobs();
+    if (pending_.empty()) run_at_once();
   }
   return applied;
 }
@@ -232,12 +233,17 @@ void Driver::on(const action::Reserve& action) { memory_.reserve(action.instance
 void Driver::on(const action::Release& action) { memory_.release(action.instance, action.partition); }
 
 void Driver::on(const action::Run& action) {
-  tally_.queued();
-  auto job = new_job();
-  prepare(*job, memory_, memory_.shape(action.instance), action.instance, action.task, context_of(action.instance));
-  jobs_bytes_ += job->weight;
-  largest_job_ = std::max(largest_job_, job->weight);
-  jobs_.push_back(std::move(job));
+  std::vector<std::unique_ptr<Job>> batch;
+  for (const auto& [instance, task] : action.batch) {
+    tally_.queued();
+    batch.push_back(new_job());
+    prepare(*batch.back(), memory_, memory_.shape(instance), instance, task, context_of(instance));
+  }
+  if (action.where == action::Where::pool) {
+    workers_.run(std::move(batch));
+  } else {
+    std::ranges::move(batch, std::back_inserter(at_once_));
+  }
 }
 
 void Driver::on(const action::Send& action) {
@@ -304,30 +310,11 @@ ComputeContext Driver::context_of(std::uint32_t instance) const {
   return {static_cast<std::uint32_t>(transport_.size()), self(), memory_.step(instance), options_.contents};
 }
 
-void Driver::start_jobs() {
-  if (jobs_.empty()) return;
-  std::vector<std::unique_ptr<Job>> jobs;
-  jobs.swap(jobs_);
-  const bool small = largest_job_ <= options_.run_inline_bytes && jobs_bytes_ <= options_.batch_bytes;
-  jobs_bytes_ = largest_job_ = 0;
-  if (small) {
-    errors_.clear();
-    run_all(jobs, errors_);
-    for (std::size_t i = 0; i < jobs.size(); ++i) finished(std::move(jobs[i]), std::move(errors_[i]));
-    return;
-  }
-  std::vector<std::unique_ptr<Job>> batch;
-  std::size_t bytes = 0;
-  for (auto& job : jobs) {
-    bytes += job->weight;
-    batch.push_back(std::move(job));
-    if (bytes >= options_.batch_bytes) {
-      workers_.run(std::move(batch));
-      batch.clear();
-      bytes = 0;
-    }
-  }
-  if (!batch.empty()) workers_.run(std::move(batch));
+void Driver::run_at_once() {
+  auto jobs = std::exchange(at_once_, {});
+  errors_.clear();
+  run_all(jobs, errors_);
+  for (std::size_t i = 0; i < jobs.size(); ++i) finished(std::move(jobs[i]), std::move(errors_[i]));
 }
 
 std::unique_ptr<Job> Driver::new_job() {

@@ -40,10 +40,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   };
   struct Options {
     std::uint32_t session_tag = 0;
-    std::size_t run_inline_bytes = 64 << 10;  ///< jobs up to this run on the progress thread, up to a batch of them
-    std::size_t batch_bytes = 1 << 20;        ///< gradient bytes of one batch of jobs
-    bool contents = true;                     ///< false, in virtual time: buffers have lengths but nothing in them
-    std::vector<Observer*> observers{};       ///< outlive the driver
+    bool contents = true;                ///< false, in virtual time: buffers have lengths but nothing in them
+    std::vector<Observer*> observers{};  ///< outlive the driver
   };
 
   Driver(Engine& engine, Transport& transport, Workers& workers, Planning& planning, Options options,
@@ -112,7 +110,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Rank self() const { return static_cast<Rank>(transport_.rank()); }
   Abort failure_of(const Job& job, std::string error);
   void note_nonfinite(const Template& shape, const Job& job);
-  void start_jobs();
+  void run_at_once();
   std::unique_ptr<Job> new_job();
 
   Engine& engine_;
@@ -132,12 +130,10 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   // What the Engine wants of the planning, until it is through with its event.
   std::vector<action::PlanWanted::Gradient> wanted_;
   std::vector<std::pair<Rank, Bytes>> costs_;
-  std::optional<Abort> corrupt_;            // what a peer sent that cannot be, until the Engine is told
-  std::vector<std::unique_ptr<Job>> jobs_;  // prepared in this turn
+  std::optional<Abort> corrupt_;               // what a peer sent that cannot be, until the Engine is told
+  std::vector<std::unique_ptr<Job>> at_once_;  // jobs that the Engine wants to run before anything else
   std::vector<std::unique_ptr<Job>> spare_jobs_;
   std::vector<std::string> errors_;  // scratch
-  std::size_t jobs_bytes_ = 0;
-  std::size_t largest_job_ = 0;
 };
 
 }  // namespace casync

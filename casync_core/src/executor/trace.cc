@@ -78,7 +78,9 @@ void Trace::on_event(const Event& event, Nanoseconds /*now*/) {
 
 void Trace::on_action(const Action& action) {
   std::visit(Overloads{[this](const action::Begin& begin) { on(begin); },
-                       [this](const action::Run& run) { start({run.instance, run.task}, compute); },
+                       [this](const action::Run& run) {
+                         for (const auto& [instance, task] : run.batch) start({instance, task}, compute);
+                       },
                        [this](const action::Send& sending) { start({sending.instance, sending.task}, send); },
                        [this](const action::Accept& accept) { start({accept.instance, accept.task}, receive); },
                        [this](const action::Finish& finish) { on(finish); },  //

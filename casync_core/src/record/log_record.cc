@@ -69,6 +69,8 @@ void put(Bytes& out, const EngineOptions& options) {
   writer.put(static_cast<std::uint64_t>(options.inline_bytes));
   writer.put(static_cast<std::uint64_t>(options.pool_bytes));
   writer.put(static_cast<std::uint64_t>(options.eager_bytes));
+  writer.put(static_cast<std::uint64_t>(options.at_once_bytes));
+  writer.put(static_cast<std::uint64_t>(options.batch_bytes));
   writer.put(options.heartbeat.interval);
   writer.put(options.heartbeat.timeout);
   writer.put(options.ledger.stall_warning);
@@ -87,6 +89,8 @@ EngineOptions get_options(ByteReader& reader) {
   options.inline_bytes = reader.get<std::uint64_t>();
   options.pool_bytes = reader.get<std::uint64_t>();
   options.eager_bytes = reader.get<std::uint64_t>();
+  options.at_once_bytes = reader.get<std::uint64_t>();
+  options.batch_bytes = reader.get<std::uint64_t>();
   options.heartbeat.interval = get_time(reader);
   options.heartbeat.timeout = get_time(reader);
   options.ledger.stall_warning = get_time(reader);

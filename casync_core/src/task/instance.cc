@@ -41,11 +41,4 @@ std::vector<std::uint32_t> Instance::taken() const {
   return tasks;
 }
 
-std::int64_t Instance::first_pending() const {
-  for (std::size_t i = 0; i < done_.size(); ++i) {
-    if (!done_[i]) return static_cast<std::int64_t>(i);
-  }
-  return -1;
-}
-
 }  // namespace casync

@@ -15,9 +15,7 @@ class Instance {
   void begin(std::shared_ptr<const Template> shape);
 
   const Template& shape() const { return *shape_; }
-  const std::shared_ptr<const Template>& shared_shape() const { return shape_; }
   bool has_shape() const { return shape_ != nullptr; }
-  void clear() { shape_.reset(); }
 
   /// The partition's memory is there: clears one dependency of each of its tasks. Appends those that became ready.
   void open_partition(std::uint32_t partition, std::vector<std::uint32_t>& ready);
@@ -30,10 +28,6 @@ class Instance {
   bool done() const { return remaining_ == 0; }
   bool done(std::uint32_t task) const { return done_[task]; }
   bool armed(std::uint32_t task) const { return pending_[task] == 0; }
-
-  std::uint32_t remaining() const { return remaining_; }
-  /// First task that is not done, for reports; -1 if all are.
-  std::int64_t first_pending() const;
 
   // Of an allreduce that ends before it is through:
   /// Whether the output holds the final value of the partition.

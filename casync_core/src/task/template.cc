@@ -62,6 +62,14 @@ std::int64_t Template::sender_of(const Task& task, std::size_t source) const {
   return receive == nullptr ? -1 : static_cast<std::int64_t>(receive->peer);
 }
 
+std::size_t Template::weight(const Task& task) const {
+  // What is settled is settled of the whole gradient, though the task is the first partition's.
+  if (task.settles && task.primitive == Primitive::encode) {
+    return static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+  }
+  return static_cast<std::size_t>(workflow.partitions[task.partition].size()) * size_of(dtype) * task.source_count;
+}
+
 std::size_t Template::message_bytes(const Task& task) const {
   if (task.data.place == Place::slot) return workflow.slots[task.data.slot].bytes;
   const Layout& layout = workflow.layout[task.partition];

@@ -35,6 +35,8 @@ struct Template {
   std::int64_t sender_of(const Task& task, std::size_t source) const;
   /// Whether `buffer` holds elements of the gradient's dtype; otherwise it is a payload.
   bool raw(Buffer buffer) const { return buffer.place != Place::slot || workflow.slots[buffer.slot].raw; }
+  /// Bytes of gradient that a compute task touches.
+  std::size_t weight(const Task& task) const;
   /// Upper limit of a message's bytes.
   std::size_t message_bytes(const Task& task) const;
 

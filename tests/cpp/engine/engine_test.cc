@@ -139,6 +139,7 @@ class Played : private ActionSink {
       const Event next = follow_.front();
       follow_.pop_front();
       engine_.apply(next, now_, *this);
+      if (follow_.empty()) engine_.decide(now_, *this);
     }
   }
   void emit(const Action& action) override {
@@ -156,11 +157,13 @@ class Played : private ActionSink {
       for (const auto& gradient : wanted->gradients) plans_.push_back({gradient.op, GradientPlan{}});
     }
     if (const auto* run = std::get_if<action::Run>(&action)) {
-      const event::Ran ran{run->instance, run->task};
-      if (holds_) {
-        held_.push_back(ran);
-      } else {
-        follow_.emplace_back(ran);
+      for (const auto& [instance, task] : run->batch) {
+        const event::Ran ran{instance, task};
+        if (holds_) {
+          held_.push_back(ran);
+        } else {
+          follow_.emplace_back(ran);
+        }
       }
     }
     if (const auto* send = std::get_if<action::Send>(&action)) {

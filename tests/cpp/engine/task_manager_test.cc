@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "coordinator/local_policy.hpp"
@@ -46,7 +47,11 @@ class Managed : public testing::Test, private ActionSink {
   void emit(const Action& action) override {
     std::visit(Overloads{[this](const action::Reserve& a) { note("reserve ", a.partition); },
                          [this](const action::Release& a) { note("release ", a.partition); },
-                         [this](const action::Run& a) { note("run ", a.task); },
+                         [this](const action::Run& a) {
+                           std::string text = a.where == action::Where::pool ? "pool" : "at once";
+                           for (const auto& one : a.batch) text += " " + std::to_string(one.task);
+                           seen_.push_back(text);
+                         },
                          [this](const action::Send& a) { note("send ", a.task); },
                          [this](const action::Accept& a) { note("accept ", a.task); },
                          [this](const action::Drop& /*drop*/) { seen_.emplace_back("drop"); },
@@ -125,6 +130,54 @@ TEST_F(Managed, AMessageWaitsForItsReceive) {
   EXPECT_EQ(seen(), List{});
   tasks_.complete(0, find(Primitive::send, 1));
   EXPECT_EQ(seen(), (List{with("accept ", pull)}));
+}
+
+/// Compute tasks that are ready at once: one per partition of a ring's first member, as many as there are partitions.
+class Batches : public Managed {
+ protected:
+  /// What is handed out for `at_once_bytes` and `batch_bytes`; each task touches 4 elements, 16 bytes.
+  List handed_out(std::size_t at_once_bytes, std::size_t batch_bytes) {
+    const auto codec = make_codec("fp16");
+    WorkflowRequest request;
+    request.codec = codec.get();
+    request.shape = {40, 1};
+    request.topology = Topology::direct;
+    request.partitions = 10;
+    request.host_of = {0, 1};
+    auto shape = std::make_shared<Template>(request);
+    shape->codec = codec;
+    TaskManager tasks({.inline_bytes = 1024,
+                       .pool_bytes = 1 << 20,
+                       .members = 2,
+                       .at_once_bytes = at_once_bytes,
+                       .batch_bytes = batch_bytes},
+                      policy_, out_);
+    tasks.begin(0, kOp, kSequence, shape, true);
+    seen();
+    tasks.run_ready();
+    computing = tasks.computing(0);
+    return seen();
+  }
+  bool computing = false;
+};
+
+TEST_F(Batches, WhatIsSmallRunsAtOnceInOneBatch) {
+  const List list = handed_out(16, 160);
+  ASSERT_EQ(list.size(), 1U);
+  EXPECT_EQ(list[0].substr(0, 7), "at once");
+  EXPECT_EQ(std::ranges::count(list[0], ' '), 11);
+  EXPECT_TRUE(computing);
+}
+
+TEST_F(Batches, ALargeTaskSendsAllToThePool) {
+  for (const std::string& batch : handed_out(15, 160)) EXPECT_EQ(batch.substr(0, 4), "pool");
+}
+
+TEST_F(Batches, ManySmallTasksGoToThePoolInBatches) {
+  const List list = handed_out(16, 64);
+  ASSERT_EQ(list.size(), 3U);  // 4, 4 and 2 tasks
+  EXPECT_EQ(std::ranges::count(list[0], ' '), 4);
+  EXPECT_EQ(std::ranges::count(list[2], ' '), 2);
 }
 
 TEST_F(Managed, AnEndDropsTheMessagesThatWait) {

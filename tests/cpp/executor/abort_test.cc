@@ -42,8 +42,8 @@ struct Job {
     options.workers.seconds_per_byte = dice.one_of(std::vector<double>{1e-10, 1e-8});
     options.engine.pool_bytes = dice.one_of(std::vector<std::size_t>{2000, 64 << 10, 24 << 20});
     options.engine.inline_bytes = dice.one_of(std::vector<std::size_t>{64, 12 << 10});
-    options.driver.run_inline_bytes = dice.one_of(std::vector<std::size_t>{0, 0, 64 << 10});
-    options.driver.batch_bytes = dice.one_of(std::vector<std::size_t>{1, 64 << 10});
+    options.engine.at_once_bytes = dice.one_of(std::vector<std::size_t>{0, 0, 64 << 10});
+    options.engine.batch_bytes = dice.one_of(std::vector<std::size_t>{1, 64 << 10});
     in_place = dice.chance(50) && what.kind == OpKind::allreduce;
     for (int t = 0; t < 2; ++t) script.tensors.push_back(tensor_of(what, detail::concat("w", t)));
     script.steps.assign(kSteps, std::vector<std::vector<Submission>>(static_cast<std::size_t>(size), {{0}, {1}}));

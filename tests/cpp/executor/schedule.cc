@@ -129,8 +129,8 @@ void draw_options(Dice& dice, const Distributions& from, Schedule& schedule) {
   options.engine.pool_bytes = dice.one_of(from.pool_bytes);
   options.engine.inline_bytes = dice.one_of(from.inline_bytes);
   options.engine.eager_bytes = dice.one_of(from.eager_bytes);
-  options.driver.run_inline_bytes = dice.one_of(from.run_inline_bytes);
-  options.driver.batch_bytes = dice.one_of(from.batch_bytes);
+  options.engine.at_once_bytes = dice.one_of(from.at_once_bytes);
+  options.engine.batch_bytes = dice.one_of(from.batch_bytes);
   options.driver.session_tag = static_cast<std::uint32_t>(dice.below(1000));
   options.notice = dice.one_of(from.notice);
   options.ticks = dice.chance(from.ticks);
@@ -334,14 +334,14 @@ std::string Distributions::print() const {
   out << "\npartitions 1 3 N 2N, first owner any; topologies direct ps ring two_level auto, hosts alone or of unequal "
          "size"
       << "\npool bytes" << list_of(pool_bytes) << "\ninline bytes" << list_of(inline_bytes) << "\neager bytes"
-      << list_of(eager_bytes) << "\nrun inline bytes" << list_of(run_inline_bytes) << "\nbatch bytes"
-      << list_of(batch_bytes) << "\nlink bytes/s" << list_of(bytes_per_second) << ", latency ns" << list_of(latency)
-      << ", jitter ns" << list_of(jitter) << "\nnotice ns" << list_of(notice) << "\nspread ns" << list_of(spread)
-      << ", one rank late ns" << list_of(late) << "\nper cent: all tiny " << small << ", other kinds " << other_kind
-      << ", scattered " << scattered << ", Adasum " << adasum << ", odd ops " << odd_op << ", in place " << in_place
-      << ", scaled " << scaled << ", NaN or Inf " << nonfinite << ", same order " << same_order
-      << ", global coordinator " << global_policy << ", disagreement " << disagree << ", join " << join
-      << ", shutdown at the end " << leave << ", faults " << faults << ", ticks " << ticks << '\n';
+      << list_of(eager_bytes) << "\nat once bytes" << list_of(at_once_bytes) << "\nbatch bytes" << list_of(batch_bytes)
+      << "\nlink bytes/s" << list_of(bytes_per_second) << ", latency ns" << list_of(latency) << ", jitter ns"
+      << list_of(jitter) << "\nnotice ns" << list_of(notice) << "\nspread ns" << list_of(spread) << ", one rank late ns"
+      << list_of(late) << "\nper cent: all tiny " << small << ", other kinds " << other_kind << ", scattered "
+      << scattered << ", Adasum " << adasum << ", odd ops " << odd_op << ", in place " << in_place << ", scaled "
+      << scaled << ", NaN or Inf " << nonfinite << ", same order " << same_order << ", global coordinator "
+      << global_policy << ", disagreement " << disagree << ", join " << join << ", shutdown at the end " << leave
+      << ", faults " << faults << ", ticks " << ticks << '\n';
   return out.str();
 }
 
@@ -349,8 +349,8 @@ std::string Schedule::print() const {
   std::ostringstream out;
   out << "seed " << seed << ": " << size << " ranks, hosts" << list_of(options.network.host_of) << ", pool "
       << options.engine.pool_bytes << ", inline " << options.engine.inline_bytes << ", eager "
-      << options.engine.eager_bytes << ", run inline " << options.driver.run_inline_bytes << ", steps "
-      << script.steps.size() << ", " << options.coordinator << " coordinator" << (options.ticks ? ", ticks" : "");
+      << options.engine.eager_bytes << ", at once " << options.engine.at_once_bytes << ", steps " << script.steps.size()
+      << ", " << options.coordinator << " coordinator" << (options.ticks ? ", ticks" : "");
   for (std::size_t t = 0; t < script.tensors.size(); ++t) {
     const VirtualTensor& tensor = script.tensors[t];
     out << "\n  " << tensor.name << ": " << name_of(tensor.signature.kind) << ' ' << name_of(tensor.signature.dtype)

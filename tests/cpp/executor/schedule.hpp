@@ -47,7 +47,7 @@ struct Distributions {
   std::vector<std::size_t> pool_bytes{1, 2000, 64 << 10, 1 << 20, 24 << 20};
   std::vector<std::size_t> inline_bytes{64, 1000, 12 << 10};
   std::vector<std::size_t> eager_bytes{0, 300, 300, 3000, 1 << 20};
-  std::vector<std::size_t> run_inline_bytes{0, 4096, 64 << 10};
+  std::vector<std::size_t> at_once_bytes{0, 4096, 64 << 10};
   std::vector<std::size_t> batch_bytes{1, 64 << 10, 1 << 20};
   std::vector<double> bytes_per_second{1.25e6, 1.25e7, 1.25e8, 1.25e9};
   std::vector<Nanoseconds> latency{0, 50'000, 3'000'000};

@@ -116,7 +116,9 @@ class Engines {
     }
     void on(const action::Begin& begin) { begun[{begin.handle, begin.sequence}] = begin.plan; }
     void on(const action::Run& run) {
-      all.post(member, member, [run](Node& to) { to.apply(event::Ran{run.instance, run.task}); });
+      for (const auto& one : run.batch) {
+        all.post(member, member, [one](Node& to) { to.apply(event::Ran{one.instance, one.task}); });
+      }
     }
     void on(const action::Send& send) {
       all.post(member, member, [send](Node& to) { to.apply(event::Sent{send.instance, send.task}); });

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "common/clock.hpp"
-#include "coordinator/pause.hpp"
+#include "progress/pause.hpp"
 
 namespace casync {
 namespace {

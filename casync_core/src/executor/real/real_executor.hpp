@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "coordinator/intake.hpp"
 #include "executor/driver.hpp"
 #include "executor/real/worker_pool.hpp"
+#include "progress/intake.hpp"
 
 namespace casync {
 

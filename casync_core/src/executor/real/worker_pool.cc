@@ -27,7 +27,6 @@ void WorkerPool::stop() {
 }
 
 void WorkerPool::run(std::vector<std::unique_ptr<Job>> batch) {
-  under_way_ += batch.size();
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(batch));
@@ -40,7 +39,6 @@ void WorkerPool::collect(Finished& finished) {
     const std::lock_guard lock(mutex_);
     finished.swap(finished_);
   }
-  under_way_ -= finished.size();
 }
 
 void WorkerPool::work() {

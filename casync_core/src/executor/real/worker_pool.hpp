@@ -33,7 +33,6 @@ class WorkerPool final : public Workers {
   void run(std::vector<std::unique_ptr<Job>> batch) override;
   /// Moves all finished jobs into `finished`, which must be empty.
   void collect(Finished& finished);
-  bool idle() const { return under_way_ == 0; }  ///< progress thread only
 
  private:
   void work();
@@ -44,7 +43,6 @@ class WorkerPool final : public Workers {
   std::deque<std::vector<std::unique_ptr<Job>>> queue_;
   Finished finished_;
   bool stop_ = false;
-  std::size_t under_way_ = 0;
   std::vector<std::thread> threads_;
 };
 

@@ -26,7 +26,6 @@ bool Agenda::next() {
   const Entry entry = entries_.top();
   entries_.pop();
   now_ = entry.time;
-  ++happened_;
   entry.actor->happen(entry.what, entry.value);
   return true;
 }

@@ -30,7 +30,6 @@ class Agenda {
   void at(Nanoseconds time, Actor& actor, std::uint32_t what, std::uint64_t value);
   /// Lets the next entry happen; false if there is none.
   bool next();
-  std::uint64_t happened() const { return happened_; }
 
   std::uint64_t random();
   /// A number in [0, limit]; 0 for limits up to 0.
@@ -50,7 +49,6 @@ class Agenda {
 
   std::uint64_t state_;
   Nanoseconds now_ = 0;
-  std::uint64_t happened_ = 0;
   std::priority_queue<Entry, std::vector<Entry>, Later> entries_;
 };
 

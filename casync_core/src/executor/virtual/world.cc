@@ -63,7 +63,6 @@ struct VirtualWorld::Rank {
   std::uint32_t step = 0;
   std::size_t to_submit = 0;
   std::size_t to_finish = 0;
-  Nanoseconds busy_until = 0;
 };
 
 /// The script's plans, as they are.
@@ -101,7 +100,6 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
   if (options_.sizes_only) nothing_.reset(new std::byte[largest]);
   Driver::Options driver = options_.driver;
   driver.contents = !options_.sizes_only;
-  if (options_.sizes_only) driver.run_inline_bytes = 0;
   VirtualWorkers::Options workers = options_.workers;
   workers.computes = !options_.sizes_only;
   for (int r = 0; r < size; ++r) {
@@ -132,6 +130,7 @@ EngineOptions VirtualWorld::engine_options(int rank) const {
   options.member = static_cast<std::uint32_t>(rank);
   options.host_of = options_.network.host_of;
   options.inline_bytes = std::min(options.inline_bytes, FrameWriter::room(options_.network.head_bytes));
+  if (options_.sizes_only) options.at_once_bytes = 0;  // all that computes takes its time
   return options;
 }
 
@@ -252,8 +251,7 @@ void VirtualWorld::news(int rank) {
     return;
   }
   who.turn_planned = true;
-  agenda_.at(std::max(agenda_.now() + agenda_.up_to(options_.notice), who.busy_until), *this, kTurn,
-             static_cast<std::uint64_t>(rank));
+  agenda_.at(agenda_.now() + agenda_.up_to(options_.notice), *this, kTurn, static_cast<std::uint64_t>(rank));
 }
 
 void VirtualWorld::turn(int rank) {
@@ -295,11 +293,10 @@ void VirtualWorld::turn(int rank) {
   who.finished.clear();
   who.workers.collect(who.finished);
   for (auto& [job, error] : who.finished) who.driver.finished(std::move(job), std::move(error));
-  const bool busy = who.driver.turn(agenda_.now());
-  if (busy) who.busy_until = agenda_.now() + options_.per_message;
+  who.driver.turn(agenda_.now());
   if (who.engine->waits_for_time() && !who.turn_planned) {
     who.turn_planned = true;
-    agenda_.at(std::max(agenda_.now() + kSoon, who.busy_until), *this, kTurn, static_cast<std::uint64_t>(rank));
+    agenda_.at(agenda_.now() + kSoon, *this, kTurn, static_cast<std::uint64_t>(rank));
   }
   check_step(rank);
 }

@@ -51,10 +51,9 @@ struct VirtualOptions {
   VirtualWorkers::Options workers;
   EngineOptions engine;  ///< member and host_of are filled in
   Driver::Options driver;
-  Nanoseconds notice = 0;       ///< a rank's progress role notices news after up to this
-  Nanoseconds per_message = 0;  ///< and is busy this long per turn that had any
-  bool ticks = true;            ///< turns without news, as the real executor has them; liveness and stalls need them
-  bool sizes_only = false;      ///< no contents: nothing is computed or copied, residuals and results have no memory
+  Nanoseconds notice = 0;   ///< a rank's progress role notices news after up to this
+  bool ticks = true;        ///< turns without news, as the real executor has them; liveness and stalls need them
+  bool sizes_only = false;  ///< no contents: nothing is computed or copied, residuals and results have no memory
   Nanoseconds patience = 100'000'000'000;  ///< a world in which no operation ends for so long hangs
   std::string coordinator = "local";
   std::string event_log;  ///< file, the rank is appended; empty: none

@@ -1,5 +1,5 @@
 // When submits are taken up: at once, or, where all are small, together.
-#include "coordinator/intake.hpp"
+#include "progress/intake.hpp"
 
 #include <gtest/gtest.h>
 

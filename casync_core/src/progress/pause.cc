@@ -1,4 +1,4 @@
-#include "coordinator/pause.hpp"
+#include "progress/pause.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // How long who makes progress sleeps. The figures are docs/concurrency.md's.
-#include "coordinator/pause.hpp"
+#include "progress/pause.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "coordinator/intake.hpp"
+#include "progress/intake.hpp"
 
 namespace casync {
 
