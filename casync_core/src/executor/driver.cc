@@ -1,7 +1,6 @@
 #include "executor/driver.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "casync/error.hpp"
@@ -145,6 +144,7 @@ void Driver::time_codec(const std::string& codec) {
 
 /// Does what the Engine wants of the planning.
 void Driver::plan() {
+  if (wanted_.empty() && costs_.empty()) return;
   std::vector<event::Planned::Plan> plans;
   try {
     for (const auto& [member, costs] : std::exchange(costs_, {})) hear_costs(member, costs);
@@ -233,17 +233,14 @@ void Driver::on(const action::Reserve& action) { memory_.reserve(action.instance
 void Driver::on(const action::Release& action) { memory_.release(action.instance, action.partition); }
 
 void Driver::on(const action::Run& action) {
-  std::vector<std::unique_ptr<Job>> batch;
+  std::vector<std::unique_ptr<Job>> for_worker;
+  auto& jobs = action.where == action::Where::pool ? for_worker : at_once_;
   for (const auto& [instance, task] : action.batch) {
     tally_.queued();
-    batch.push_back(new_job());
-    prepare(*batch.back(), memory_, memory_.shape(instance), instance, task, context_of(instance));
+    jobs.push_back(new_job());
+    prepare(*jobs.back(), memory_, memory_.shape(instance), instance, task, context_of(instance));
   }
-  if (action.where == action::Where::pool) {
-    workers_.run(std::move(batch));
-  } else {
-    std::ranges::move(batch, std::back_inserter(at_once_));
-  }
+  if (!for_worker.empty()) workers_.run(std::move(for_worker));
 }
 
 void Driver::on(const action::Send& action) {
@@ -311,7 +308,9 @@ ComputeContext Driver::context_of(std::uint32_t instance) const {
 }
 
 void Driver::run_at_once() {
-  auto jobs = std::exchange(at_once_, {});
+  if (at_once_.empty()) return;
+  std::vector<std::unique_ptr<Job>> jobs;
+  jobs.swap(at_once_);
   errors_.clear();
   run_all(jobs, errors_);
   for (std::size_t i = 0; i < jobs.size(); ++i) finished(std::move(jobs[i]), std::move(errors_[i]));
