@@ -155,8 +155,8 @@ Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored) {
     case 11:
       stored.plans.clear();
       while (reader.left() > 0) {
-        event::Planned::Plan& one = stored.plans.emplace_back(number());
-        if (reader.get<bool>()) one.plan = get_plan(reader);
+        stored.plans.push_back({number(), std::nullopt});
+        if (reader.get<bool>()) stored.plans.back().plan = get_plan(reader);
       }
       return event::Planned{stored.plans};
     case 12:

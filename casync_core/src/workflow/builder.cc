@@ -15,7 +15,7 @@ std::vector<Range> cut_evenly(const Codec& codec, const Shape& gradient, std::ui
   const std::int64_t numel = gradient.numel();
   std::int64_t begin = 0;
   for (std::int64_t k = 1; k <= count && begin < numel; ++k) {
-    const std::int64_t wanted = k == count ? numel : numel * k / count;
+    const std::int64_t wanted = numel / count * k + numel % count * k / count;  // numel * k / count, without overflow
     const std::int64_t end = wanted == numel ? numel : codec.cut(gradient, wanted);
     if (end <= begin) continue;
     partitions.push_back({begin, end});

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "casync/error.hpp"
+#include "casync/plan.hpp"
 
 namespace casync {
 namespace {
@@ -31,6 +34,19 @@ class BuilderTest : public testing::Test {
 
   std::shared_ptr<const Codec> codec = make_codec("none");
 };
+
+TEST(CutEvenly, AGradientThatFitsNoMemoryIsCutAllTheSame) {
+  const auto codec = make_codec("none");
+  const std::int64_t numel = std::numeric_limits<std::int64_t>::max() / 8;
+  for (const std::uint32_t count : {1U, 3U, 166U, kPartitionLimit}) {
+    const std::vector<Range> ranges = cut_evenly(*codec, {numel, 1}, count);
+    ASSERT_EQ(ranges.size(), count);
+    EXPECT_EQ(ranges.front().begin, 0);
+    EXPECT_EQ(ranges.back().end, numel);
+    for (const Range& range : ranges)
+      EXPECT_NEAR(static_cast<double>(range.size()) * count / static_cast<double>(numel), 1, 1e-3);
+  }
+}
 
 TEST_F(BuilderTest, AReaderFollowsTheWriter) {
   WorkflowBuilder builder(request());
