@@ -217,6 +217,8 @@ class Observer {
   virtual void on_event(const Event& event, Nanoseconds now) = 0;
   virtual void on_decide(Nanoseconds now) = 0;
   virtual void on_action(const Action& action) = 0;
+  /// The Engine is through with the event or the decision.
+  virtual void on_return() {}
 };
 
 /// Picks one of several lambdas by the alternative that a variant holds: std::visit(Overloads{...}, event).

@@ -178,6 +178,7 @@ bool Driver::turn(Nanoseconds now) {
   do {
     for (Observer* observer : options_.observers) observer->on_decide(now);
     engine_.decide(now, *this);
+    for (Observer* observer : options_.observers) observer->on_return();
   } while (settle());  // what has settled may have freed memory or a link
   framer_.flush();
   tally_.look(engine_, memory_, transport_.counters());
@@ -199,6 +200,7 @@ void Driver::apply(const Event& event) {
     if (engine_.failed()) throw;
     give_up({.text = error.what(), .facts = {.kind = ErrorKind::fault, .peer = self()}});
   }
+  for (Observer* observer : options_.observers) observer->on_return();
 }
 
 /// Carries on until nothing follows any more: small jobs and sends complete within the turn. Returns whether anything
