@@ -54,13 +54,13 @@ Bytes control_from(Input& input) {
     }
     case 1:
       put(message,
-          Ready{op, sequence, static_cast<std::uint32_t>(input.below(2)), settled_from(input, tensor), sequence});
+          Ready{{op}, sequence, static_cast<std::uint32_t>(input.below(2)), settled_from(input, tensor), sequence});
       break;
     case 2:
       put(message, verdict_from(input, tensor, op, sequence));
       break;
     case 3:
-      put(message, Start{op, sequence, settled_from(input, tensor), sequence});
+      put(message, Start{{op}, sequence, settled_from(input, tensor), sequence});
       break;
     case 4:
       put(message, Refuse{tensor.name, sequence, static_cast<Status>(1 + input.below(6)), text_from(input)});

@@ -110,11 +110,14 @@ void GlobalPolicy::left(Rank peer) {
   if (peer == 0) uncoordinated_ = true;
 }
 
-bool GlobalPolicy::waits_for_time() const {
-  return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return !link.queue.empty(); });
+std::optional<Nanoseconds> GlobalPolicy::wakes_at() const {
+  constexpr Nanoseconds kSoon = 200'000;
+  const bool waits = std::any_of(links_.begin(), links_.end(), [](const Link& link) { return !link.queue.empty(); });
+  return waits ? std::optional(decided_at_ + kSoon) : std::nullopt;
 }
 
 void GlobalPolicy::decide(Nanoseconds now, Outcome& outcome) {
+  decided_at_ = now;
   if (member_ == 0) coordinate(now);
   for (Rank peer = 0; peer < members_; ++peer) {
     while ((permitted_[peer] > 0 || uncoordinated_) && !queues_[peer].empty()) {

@@ -29,7 +29,7 @@ class GlobalPolicy final : public LinkPolicy {
   std::size_t queued() const override { return queued_; }
   /// Without rank 0 there is no coordination: what is left goes when it is ready.
   void left(Rank peer) override;
-  bool waits_for_time() const override;
+  std::optional<Nanoseconds> wakes_at() const override;
 
  private:
   enum class Kind : std::uint16_t {
@@ -62,6 +62,7 @@ class GlobalPolicy final : public LinkPolicy {
   Rank members_;
   Options options_;
   bool uncoordinated_ = false;
+  Nanoseconds decided_at_ = 0;
   // As a sender.
   std::vector<std::deque<SendRequest>> queues_;     // per peer
   std::size_t queued_ = 0;                          // in all of them

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,8 +41,8 @@ class LinkPolicy {
   virtual void left(Rank /*peer*/) {}
   /// Sends that were added and not released.
   virtual std::size_t queued() const = 0;
-  /// Whether `decide` must be called again soon though nothing happens.
-  virtual bool waits_for_time() const { return false; }
+  /// When `decide` must be called again though nothing happens. Nothing: there is no such time.
+  virtual std::optional<Nanoseconds> wakes_at() const { return std::nullopt; }
 };
 
 }  // namespace casync

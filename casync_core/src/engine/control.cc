@@ -77,11 +77,6 @@ std::vector<std::int64_t> get_rows(ByteReader& reader) {
   return rows;
 }
 
-template <typename T>
-T get_fixed(std::span<const std::byte> message, ControlKind kind) {
-  return expect(message, kind).get<T>();
-}
-
 }  // namespace
 
 Settled settled_by(std::string_view codec) { return static_cast<Settled>(hash_text(codec)) | 1U; }
@@ -90,6 +85,13 @@ ControlKind kind_of(std::span<const std::byte> message) {
   const auto kind = ByteReader(message).get<ControlKind>();
   if (kind > ControlKind::stand_in) throw CorruptPayload("a control message of an unknown kind");
   return kind;
+}
+
+bool same_terms(const Ready& a, const Ready& b) {
+  return a.sequence == b.sequence && a.wants_start == b.wants_start && a.settled == b.settled && a.step == b.step;
+}
+bool same_terms(const Start& a, const Start& b) {
+  return a.sequence == b.sequence && a.settled == b.settled && a.step == b.step;
 }
 
 void put_definition(Bytes& out, const Request& definition) {
@@ -117,8 +119,21 @@ void put(Bytes& out, const Request& message) {
   put(writer, message.splits);
   put_definition(out, message);
 }
-void put(Bytes& out, const Ready& message) { begin(out, ControlKind::ready).put(message); }
-void put(Bytes& out, const Start& message) { begin(out, ControlKind::start).put(message); }
+void put(Bytes& out, const Ready& message) {
+  ByteWriter writer = begin(out, ControlKind::ready);
+  writer.put(message.sequence);
+  writer.put(message.wants_start);
+  writer.put(message.settled);
+  writer.put(message.step);
+  message.ops.put(writer);
+}
+void put(Bytes& out, const Start& message) {
+  ByteWriter writer = begin(out, ControlKind::start);
+  writer.put(message.sequence);
+  writer.put(message.settled);
+  writer.put(message.step);
+  message.ops.put(writer);
+}
 void put(Bytes& out, const Window& message) { begin(out, ControlKind::window).put(message); }
 void put(Bytes& out, const Verdict& message) {
   ByteWriter writer = begin(out, ControlKind::verdict);
@@ -173,9 +188,26 @@ Request get_request(std::span<const std::byte> message) {
   request.splits = std::move(splits);
   return request;
 }
-Ready get_ready(std::span<const std::byte> message) { return get_fixed<Ready>(message, ControlKind::ready); }
-Start get_start(std::span<const std::byte> message) { return get_fixed<Start>(message, ControlKind::start); }
-Window get_window(std::span<const std::byte> message) { return get_fixed<Window>(message, ControlKind::window); }
+Ready get_ready(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::ready);
+  Ready ready;
+  ready.sequence = reader.get<std::uint32_t>();
+  ready.wants_start = reader.get<std::uint32_t>();
+  ready.settled = reader.get<Settled>();
+  ready.step = reader.get<std::uint32_t>();
+  ready.ops = OpSet::get(reader);
+  return ready;
+}
+Start get_start(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::start);
+  Start start;
+  start.sequence = reader.get<std::uint32_t>();
+  start.settled = reader.get<Settled>();
+  start.step = reader.get<std::uint32_t>();
+  start.ops = OpSet::get(reader);
+  return start;
+}
+Window get_window(std::span<const std::byte> message) { return expect(message, ControlKind::window).get<Window>(); }
 Verdict get_verdict(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::verdict);
   Verdict verdict;

@@ -9,6 +9,7 @@
 
 #include "casync/error.hpp"
 #include "casync/plan.hpp"
+#include "engine/op_set.hpp"
 
 /// The messages between the Engines of a job. Each struct has `put`, appending its bytes, and a `get_` that throws
 /// CorruptPayload for bytes that are not one. `root` below is member 0, which keeps the ledger.
@@ -58,9 +59,9 @@ struct Request {
   std::uint32_t step = 0;              ///< as this rank counts the gradient's steps, those before a checkpoint included
   std::vector<std::int64_t> splits{};  ///< alltoall: rows for each member
 };
-/// Any rank to root: submitted again, on the terms of `op`.
+/// Any rank to root: submitted again, each on the terms of one of `ops`.
 struct Ready {
-  std::uint32_t op = 0;
+  OpSet ops{};
   std::uint32_t sequence = 0;
   std::uint32_t wants_start = 1;  ///< whether the sender waits for a Start: an eager run has begun there already
   Settled settled = 0;
@@ -77,9 +78,10 @@ struct Verdict {
   Settled settled = 0;             ///< what all ranks say; 0 where they differ
   std::uint32_t step = 0;          ///< the highest count
 };
-/// Root to all: every rank is ready for this run of `op`; begin. Verdicts and starts reach all ranks in one order.
+/// Root to all: every rank is ready for this run of each of `ops`; begin them, by their numbers. Verdicts and starts
+/// reach all ranks in one order.
 struct Start {
-  std::uint32_t op = 0;
+  OpSet ops{};
   std::uint32_t sequence = 0;
   Settled settled = 0;     ///< what all ranks say; 0 where they differ
   std::uint32_t step = 0;  ///< the highest count
@@ -121,6 +123,10 @@ struct Abort {
   bool left = false;   ///< the sender has shut down: what can end without it may still do so
   ErrorFacts facts{};  ///< but for `rank`, which is not on the wire: who raises it fills it in
 };
+
+/// Whether both say the same, of whichever operations.
+bool same_terms(const Ready& a, const Ready& b);
+bool same_terms(const Start& a, const Start& b);
 
 void put(Bytes& out, const Request& message);
 void put(Bytes& out, const Ready& message);

@@ -1,5 +1,6 @@
 #include "engine/engine.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "casync/error.hpp"
@@ -34,8 +35,12 @@ Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy)
       policy_(std::move(policy)),
       out_(options_.member, members()),
       agreements_(options_.member, options_.host_of, options_.inline_bytes),
-      negotiation_({options_.member, members(), options_.eager_bytes, options_.ledger}, submissions_, agreements_,
-                   out_),
+      negotiation_({.member = options_.member,
+                    .members = members(),
+                    .eager_bytes = options_.eager_bytes,
+                    .interval = options_.ready_interval.value_or(Negotiation::interval_for(members())),
+                    .ledger = options_.ledger},
+                   submissions_, agreements_, out_),
       tasks_({.inline_bytes = options_.inline_bytes,
               .pool_bytes = options_.pool_bytes,
               .members = members(),
@@ -142,7 +147,7 @@ void Engine::on(const event::CostsKnown& event) {
 }
 
 void Engine::on(const event::Planned& event) {
-  if (!failure_) carry_out(negotiation_.planned(event.plans));
+  if (!failure_) carry_out(negotiation_.planned(event.plans, now_));
 }
 
 void Engine::on(const event::PlansChanged& /*event*/) { negotiation_.plans_changed(); }
@@ -312,7 +317,7 @@ void Engine::on_bye(Rank peer) {
   left_[peer] = true;
   heartbeat_.gone(peer);
   policy_->left(peer);
-  carry_out(negotiation_.left(peer));
+  carry_out(negotiation_.left(peer, now_));
   if (peer == 0) root_left_at_ = now_;
 }
 
@@ -340,6 +345,7 @@ void Engine::end_without_root() {
 }
 
 void Engine::on(const event::Shutdown& /*event*/) {
+  if (!failure_) carry_out(negotiation_.farewell(now_));
   if (failure_) {
     out_.tell_all(*failure_);  // who has not heard yet would only see this rank go
   } else if (outstanding()) {
@@ -379,6 +385,7 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
   }
   if (failure_) return;
   if (root_left_at_) end_without_root();
+  carry_out(negotiation_.speak(now));
   negotiation_.want_plans();
   tasks_.open_partitions();
   tasks_.run_ready();
@@ -406,6 +413,19 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
           .facts = {.kind = ErrorKind::peer_silent, .peer = peer}},
          true);
   }
+}
+
+std::optional<Nanoseconds> Engine::wakes_at() const {
+  if (failure_) return std::nullopt;
+  std::optional<Nanoseconds> earliest;
+  const auto at = [&](std::optional<Nanoseconds> time) {
+    if (time) earliest = std::min(earliest.value_or(*time), *time);
+  };
+  at(policy_->wakes_at());
+  at(negotiation_.wakes_at());
+  if (ending_) at(ending_->deadline);
+  if (root_left_at_) at(*root_left_at_ + kEndTime);
+  return earliest;
 }
 
 const GradientPlan* Engine::plan_of(std::uint32_t registration) const {

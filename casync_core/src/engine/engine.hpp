@@ -28,6 +28,8 @@ struct EngineOptions {
   std::size_t eager_bytes = 1 << 20;     ///< small operations sent before the peers submitted them, in all
   std::size_t at_once_bytes = 64 << 10;  ///< compute tasks that touch up to this many bytes of gradient ask no worker,
   std::size_t batch_bytes = 1 << 20;     ///< unless all that are ready touch more than this; workers get as much each
+  /// Between two messages of what is ready to the root, and of what starts from it. Nothing: as many ranks need it.
+  std::optional<Nanoseconds> ready_interval{};
   Heartbeat::Options heartbeat;
   Ledger::Options ledger;
 };
@@ -55,8 +57,8 @@ class Engine {
   bool outstanding() const { return submissions_.outstanding() > 0; }
   /// Whether some run has begun: all ranks have submitted it, or it is small and was sent unasked.
   bool under_way() const { return submissions_.under_way() > 0; }
-  /// Whether `decide` must be called again soon though nothing happens.
-  bool waits_for_time() const { return policy_->waits_for_time() || ending_ || root_left_at_; }
+  /// When `decide` must be called again though nothing happens. Nothing: there is no such time.
+  std::optional<Nanoseconds> wakes_at() const;
   bool failed() const { return failure_.has_value(); }
   /// Messages up to this travel inside a head.
   std::size_t inline_bytes() const { return options_.inline_bytes; }

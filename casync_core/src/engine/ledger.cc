@@ -106,20 +106,23 @@ const Ledger::Decisions& Ledger::request(Rank member, const Request& request, Na
 
 const Ledger::Decisions& Ledger::ready(Rank member, const Ready& ready, Nanoseconds now) {
   decided_.clear();
-  if (ready.op >= ops_.size()) {
-    throw CorruptPayload(
-        detail::concat("rank ", member, " is ready for operation ", ready.op, ", which was never agreed"),
-        {.peer = member});
+  ready.ops.for_each([&](std::uint32_t op) { mark(member, op, ready, now); });
+  return decided_;
+}
+
+void Ledger::mark(Rank member, std::uint32_t op, const Ready& ready, Nanoseconds now) {
+  if (op >= ops_.size()) {
+    throw CorruptPayload(detail::concat("rank ", member, " is ready for operation ", op, ", which was never agreed"),
+                         {.peer = member});
   }
-  const auto [entry_index, terms] = ops_[ready.op];
+  const auto [entry_index, terms] = ops_[op];
   Entry& entry = entries_[entry_index];
   count(entry, member, ready.sequence);
   last_report_ = now;
-  if (refuse_again(entry, ready.sequence)) return decided_;
+  if (refuse_again(entry, ready.sequence)) return;
   Run& run = open(entry, ready.sequence, now);
   if (ready.wants_start != 0) run.wants_start = true;
   mark(entry, run, member, terms, ready.settled, ready.step);
-  return decided_;
 }
 
 /// Of a run on whose kind the ranks disagree they are of no use, whatever they are.
@@ -266,7 +269,7 @@ void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
   } else {
     const bool wanted = run.wants_start;
     close(run);
-    if (wanted) decided_.emplace_back(Start{terms.op, run.sequence, run.settled, run.step});
+    if (wanted) decided_.emplace_back(Started{terms.op, run.sequence, run.settled, run.step});
   }
 }
 

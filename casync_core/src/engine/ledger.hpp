@@ -14,7 +14,7 @@ namespace casync {
 /// The root's book of who submitted what: agreement, one order of starts, stalls. Pure: time is passed in.
 ///
 /// A run of a tensor is (name, sequence). When all members have reported a run, the ledger decides: all on the same
-/// terms, it starts (with a Verdict if somebody asked by Request, else with a Start); else it is refused, with the
+/// terms, it starts (as Agreed if somebody asked by Request, else as Started); else it is refused, with the
 /// terms of both sides.
 ///
 /// A member that has reported a join stands in for its program, with zeros, in what all who have not joined submit,
@@ -25,12 +25,18 @@ class Ledger {
     Verdict verdict;  ///< without a plan
     Signature signature;
   };
+  struct Started {  ///< all members are told: run `sequence` of `op` begins
+    std::uint32_t op = 0;
+    std::uint32_t sequence = 0;
+    Settled settled = 0;     ///< what all ranks say; 0 where they differ
+    std::uint32_t step = 0;  ///< the highest count
+  };
   struct Substitute {  ///< a member that has joined is told
     Rank member = 0;
     StandIn wanted;
   };
-  /// What follows from a report, or from time: a Start and a Refuse go to all members, a Stall to the user's log.
-  using Decision = std::variant<Agreed, Start, Refuse, Substitute, Stall>;
+  /// What follows from a report, or from time: a Refuse goes to all members, a Stall to the user's log.
+  using Decision = std::variant<Agreed, Started, Refuse, Substitute, Stall>;
   using Decisions = std::vector<Decision>;
   struct Options {
     Nanoseconds stall_warning = 60'000'000'000;
@@ -83,6 +89,7 @@ class Ledger {
     std::vector<Refuse> refused{};        // runs refused before all reported: whoever comes late is told too
   };
   void count(Entry& entry, std::uint32_t member, std::uint32_t sequence);
+  void mark(Rank member, std::uint32_t op, const Ready& terms, Nanoseconds now);
   void note_rows(Run& run, std::uint32_t member, const Request& request) const;
   Run& open(Entry& entry, std::uint32_t sequence, Nanoseconds now);
   bool refuse_again(Entry& entry, std::uint32_t sequence);

@@ -14,7 +14,16 @@ Negotiation::Negotiation(const Options& options, Submissions& submissions, Agree
       agreements_(agreements),
       out_(out),
       ledger_(options.members, options.ledger),
+      reports_(options.interval),
+      starts_(options.interval),
       costs_told_(options.members, false) {}
+
+Nanoseconds Negotiation::interval_for(std::uint32_t members) {
+  constexpr std::uint32_t kFew = 16;
+  constexpr Nanoseconds kPerMember = 10'000;
+  constexpr Nanoseconds kMost = 5'000'000;
+  return members <= kFew ? 0 : std::min(members * kPerMember, kMost);
+}
 
 /// Tells all members what the root's ledger has decided, this one too.
 void Negotiation::announce(const Ledger::Decisions& decisions) {
@@ -33,6 +42,7 @@ void Negotiation::announce(const Ledger::Agreed& agreed) {
 }
 
 void Negotiation::tell(const Ledger::Agreed& agreed, const GradientPlan& plan) {
+  tell_starts();
   Verdict verdict = agreed.verdict;
   verdict.plan = plan;
   if (agreed.signature.kind == OpKind::alltoall) {
@@ -43,25 +53,53 @@ void Negotiation::tell(const Ledger::Agreed& agreed, const GradientPlan& plan) {
   take(verdict);
 }
 
-void Negotiation::announce(const Start& start) {
-  if (wants_new_plan(start)) {
-    const Agreements::Op& op = *agreements_.find(start.op);
-    want_plan(start.op, submissions_.text(op.name), op.signature, start.step, start);
+void Negotiation::announce(const Ledger::Started& started) {
+  if (wants_new_plan(started)) {
+    const Agreements::Op& op = *agreements_.find(started.op);
+    want_plan(started.op, submissions_.text(op.name), op.signature, started.step, started);
   } else {
-    tell(start);
+    tell(started);
   }
 }
 
-void Negotiation::tell(const Start& start) {
-  out_.tell_all(start);
-  take(start);
+void Negotiation::tell(const Ledger::Started& started) {
+  starts_.add(started.op, {{}, started.sequence, started.settled, started.step});
+}
+
+/// All ranks begin in one order, so that whatever else is told to all comes after the starts before it.
+void Negotiation::tell_starts() {
+  for (const Start& start : starts_.take(now_)) {
+    out_.tell_all(start);
+    take(start);
+  }
+}
+
+/// The root hears of a rank's runs in their order, so that whatever else is told to it comes after them.
+void Negotiation::tell_reports() {
+  for (const Ready& ready : reports_.take(now_)) out_.tell(0, ready);
+}
+
+const Negotiation::Outcomes& Negotiation::speak(Nanoseconds now) {
+  outcomes_.clear();
+  now_ = now;
+  if (reports_.due(now)) tell_reports();
+  if (starts_.due(now)) tell_starts();
+  return outcomes_;
+}
+
+const Negotiation::Outcomes& Negotiation::farewell(Nanoseconds now) {
+  outcomes_.clear();
+  now_ = now;
+  tell_reports();
+  tell_starts();
+  return outcomes_;
 }
 
 /// What begins without asking keeps its plan: a run may have begun somewhere before a new one came.
-bool Negotiation::wants_new_plan(const Start& start) {
-  const Agreements::Op& op = *agreements_.find(start.op);
+bool Negotiation::wants_new_plan(const Ledger::Started& started) {
+  const Agreements::Op& op = *agreements_.find(started.op);
   if (op.eager) return false;
-  return is_over(op.plan, start.step) || asked_.at(start.op) < plans_changed_;
+  return is_over(op.plan, started.step) || asked_.at(started.op) < plans_changed_;
 }
 
 /// The decision on a run waits until its operation has a plan. There is one of an operation at a time: its next run is
@@ -81,8 +119,9 @@ void Negotiation::want_plans() {
   wanted_.clear();
 }
 
-const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned::Plan> plans) {
+const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned::Plan> plans, Nanoseconds now) {
   outcomes_.clear();
+  now_ = now;
   for (const auto& [op, plan] : plans) {
     const auto at = unplanned_.find(op);
     CASYNC_CHECK(at != unplanned_.end(), "a plan for operation ", op, ", which wants none");
@@ -92,28 +131,32 @@ const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned
       CASYNC_CHECK(plan.has_value(), "no plan for tensor ", agreed->verdict.name, ", which is new");
       tell(*agreed, *plan);
     } else {
-      tell(std::get<Start>(decision), plan);
+      tell(std::get<Ledger::Started>(decision), plan);
     }
   }
   return outcomes_;
 }
 
 /// A new plan takes the place of the start, in the one order of starts, so it holds from this run on everywhere.
-void Negotiation::tell(const Start& start, const std::optional<GradientPlan>& plan) {
-  if (!plan) return tell(start);
-  const Agreements::Op& op = *agreements_.find(start.op);
-  const Verdict verdict{submissions_.text(op.name), start.sequence, start.op, *plan, {}, start.settled, start.step};
+void Negotiation::tell(const Ledger::Started& started, const std::optional<GradientPlan>& plan) {
+  if (!plan) return tell(started);
+  tell_starts();
+  const auto& [op_number, sequence, settled, step] = started;
+  const Agreements::Op& op = *agreements_.find(op_number);
+  const Verdict verdict{submissions_.text(op.name), sequence, op_number, *plan, {}, settled, step};
   out_.tell_all(verdict);
   take(verdict);
 }
 
 void Negotiation::announce(const Refuse& refuse) {
+  tell_starts();
   if (!refuse.peers.empty()) return tell_each(refuse);
   out_.tell_all(refuse);
   take(refuse);
 }
 
 void Negotiation::announce(const Ledger::Substitute& substitute) {
+  tell_starts();
   if (substitute.member == options_.member) {
     take(substitute.wanted);
   } else {
@@ -152,6 +195,7 @@ void Negotiation::tell_each(Refuse refuse) {
 
 const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanoseconds now) {
   outcomes_.clear();
+  now_ = now;
   Submissions::Run& run = submissions_.run(index);
   if (run.op == Submissions::kNone) {
     const Submissions::Registration& registration = submissions_.registration(run.registration);
@@ -164,7 +208,12 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
                     run.splits};
     if (registration.signature.kind == OpKind::allgather) request.signature.shape.rows = run.rows;
     if (registration.signature.kind == OpKind::join) joined_ = true;
-    to_root(request, now);
+    if (is_root()) {
+      announce(ledger_.request(0, request, now));
+    } else {
+      tell_reports();
+      out_.tell(0, request);
+    }
     return outcomes_;
   }
   const Agreements::Op& op = *agreements_.find(run.op);
@@ -173,8 +222,14 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
     run.eager_bytes = op.shape->largest_message;
     eager_bytes_ += run.eager_bytes;
   }
-  to_root(Ready{run.op, run.sequence, eager ? 0U : 1U, run.settled, run.step}, now);
-  // On the root the ledger may have started or refused it by this.
+  Ready ready{{}, run.sequence, eager ? 0U : 1U, run.settled, run.step};
+  if (is_root()) {
+    ready.ops.insert(run.op);
+    announce(ledger_.ready(0, ready, now));
+  } else {
+    reports_.add(run.op, std::move(ready));
+  }
+  // On the root the ledger may have refused it by this.
   const bool decided = std::ranges::any_of(outcomes_, [&](const Outcome& outcome) { return outcome.run == index; });
   if (eager && !decided) outcomes_.push_back({index});
   return outcomes_;
@@ -214,14 +269,16 @@ void Negotiation::collect(Rank member, std::span<const std::byte> costs) {
   if (std::ranges::count(costs_told_, true) == std::ptrdiff_t{options_.members}) plans_changed();
 }
 
-const Negotiation::Outcomes& Negotiation::left(Rank peer) {
+const Negotiation::Outcomes& Negotiation::left(Rank peer, Nanoseconds now) {
   outcomes_.clear();
+  now_ = now;
   if (is_root()) announce(ledger_.left(peer));
   return outcomes_;
 }
 
 const Negotiation::Outcomes& Negotiation::check(Nanoseconds now) {
   outcomes_.clear();
+  now_ = now;
   if (is_root()) announce(ledger_.check(now));
   return outcomes_;
 }
@@ -266,8 +323,12 @@ void Negotiation::check_last(const Verdict& verdict) const {
 }
 
 void Negotiation::take(const Start& start) {
-  const Agreements::Op* const op = agreements_.find(start.op);
-  CASYNC_CHECK(op != nullptr, "a start of operation ", start.op, ", which was never agreed");
+  start.ops.for_each([&](std::uint32_t op) { take(op, start); });
+}
+
+void Negotiation::take(std::uint32_t op_number, const Start& start) {
+  const Agreements::Op* const op = agreements_.find(op_number);
+  CASYNC_CHECK(op != nullptr, "a start of operation ", op_number, ", which was never agreed");
   const std::uint32_t index = submissions_.find_run(op->name, start.sequence);
   if (index == Submissions::kNone) {
     CASYNC_CHECK(submissions_.was_submitted(op->name, start.sequence),
@@ -275,8 +336,8 @@ void Negotiation::take(const Start& start) {
     return;  // eager here, and through: the data of those who were held back overtook the root's message
   }
   if (submissions_.run(index).begun) return;  // eager here, held back elsewhere
-  if (submissions_.run(index).op != start.op) {
-    throw CorruptPayload(detail::concat("a start of operation ", start.op, " for run ", start.sequence, " of tensor ",
+  if (submissions_.run(index).op != op_number) {
+    throw CorruptPayload(detail::concat("a start of operation ", op_number, " for run ", start.sequence, " of tensor ",
                                         submissions_.text(op->name), ", which is not agreed on as that"),
                          {.tensor = submissions_.text(op->name)});
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/agreements.hpp"
+#include "engine/held_back.hpp"
 #include "engine/ledger.hpp"
 #include "engine/outbox.hpp"
 #include "engine/submissions.hpp"
@@ -19,12 +20,16 @@ namespace casync {
 /// A name that is new asks the root by a Request, one that is known by Ready; the root's Ledger and Planning answer all
 /// ranks in one order, by a Verdict, a Start or a Refuse. Small operations that are known ask nobody: they begin at
 /// once, as long as their messages under way are within `eager_bytes`. Pure: the clock is passed in.
+///
+/// What becomes ready in one turn is one Ready, and what the root starts in one turn is one Start to each rank. Among
+/// many ranks even that is much for the root, so there the next one waits until `interval` after the last.
 class Negotiation {
  public:
   struct Options {
     std::uint32_t member = 0;
     std::uint32_t members = 1;
     std::size_t eager_bytes = 0;
+    Nanoseconds interval = 0;  ///< as interval_for says, but for tests
     Ledger::Options ledger;
   };
   /// What becomes of a run that is submitted here: it begins, Run::op says as what, or it is refused.
@@ -44,6 +49,12 @@ class Negotiation {
   void hear(Rank peer, const Costs& costs);
   /// Each operation asks for its plan once more, before its next run.
   void plans_changed() { ++plans_changed_; }
+  /// When `speak` is to be called at the latest. Nothing: there is nothing to say.
+  std::optional<Nanoseconds> wakes_at() const { return is_root() ? starts_.wakes_at() : reports_.wakes_at(); }
+  /// The least time between two messages of a rank to the root of what is ready, and of the root to the ranks of what
+  /// starts: none among up to 16 ranks, where both leave with the turn. Beyond, a rank speaks to the root as often as
+  /// would take a fifth of the root's time at 2 us a message, and at least every 5 ms.
+  static Nanoseconds interval_for(std::uint32_t members);
   /// Asks for the plans for which runs wait since the last call.
   void want_plans();
   /// Per member, on the root; empty elsewhere.
@@ -57,6 +68,7 @@ class Negotiation {
   template <typename Report>
   const Outcomes& hear(Rank peer, const Report& report, Nanoseconds now) {
     outcomes_.clear();
+    now_ = now;
     announce(enter(peer, report, now));
     return outcomes_;
   }
@@ -67,8 +79,12 @@ class Negotiation {
     take(answer);
     return outcomes_;
   }
-  const Outcomes& planned(std::span<const event::Planned::Plan> plans);
-  const Outcomes& left(Rank peer);
+  const Outcomes& planned(std::span<const event::Planned::Plan> plans, Nanoseconds now);
+  const Outcomes& left(Rank peer, Nanoseconds now);
+  /// Tells what was held back, if it is due. At the end of a turn, before what begins is carried on.
+  const Outcomes& speak(Nanoseconds now);
+  /// Tells it at once: this rank leaves.
+  const Outcomes& farewell(Nanoseconds now);
   /// Looks for runs that some rank never submits.
   const Outcomes& check(Nanoseconds now);
 
@@ -82,15 +98,18 @@ class Negotiation {
   }
   void announce(const Ledger::Decisions& decisions);
   void announce(const Ledger::Agreed& agreed);
-  void announce(const Start& start);
+  void announce(const Ledger::Started& started);
   void announce(const Refuse& refuse);
   void announce(const Ledger::Substitute& substitute);
   void announce(const Stall& stall);
   void tell(const Ledger::Agreed& agreed, const GradientPlan& plan);
-  void tell(const Start& start);
-  void tell(const Start& start, const std::optional<GradientPlan>& plan);
+  void tell(const Ledger::Started& started);
+  void tell(const Ledger::Started& started, const std::optional<GradientPlan>& plan);
+  void tell_reports();
+  void tell_starts();
   void take(const Verdict& verdict);
   void take(const Start& start);
+  void take(std::uint32_t op_number, const Start& start);
   void take(const Refuse& refuse);
   void take(const StandIn& wanted);
   void check_rows(const Verdict& verdict, std::int64_t submitted) const;
@@ -100,24 +119,18 @@ class Negotiation {
   bool ahead(const Submissions::Run& run) const;
   void want_plan(std::uint32_t op, const std::string& name, const Signature& signature, std::uint32_t step,
                  Ledger::Decision decision);
-  bool wants_new_plan(const Start& start);
+  bool wants_new_plan(const Ledger::Started& started);
   void collect(Rank member, std::span<const std::byte> costs);
   void drop_early(std::uint32_t name, std::uint32_t sequence);
-  template <typename Message>
-  void to_root(const Message& message, Nanoseconds now) {
-    if (is_root()) {
-      announce(enter(0, message, now));
-    } else {
-      out_.tell(0, message);
-    }
-  }
-
   Options options_;
   Submissions& submissions_;
   Agreements& agreements_;
   Outbox& out_;
   Ledger ledger_;
+  HeldBack<Ready> reports_;      // to the root
+  HeldBack<Start> starts_;       // of the root
   Outcomes outcomes_;            // of the last call
+  Nanoseconds now_ = 0;          // of the last call
   std::size_t eager_bytes_ = 0;  // of eager messages under way
   bool joined_ = false;          // this rank, and not all yet
 

@@ -11,13 +11,17 @@ constexpr Nanoseconds kParked = 20 * kMillisecond;  // between looks at what nob
 constexpr Nanoseconds kSilence = 5 * kMillisecond;  // likewise, of what a peer on another host may have sent
 constexpr Nanoseconds kRung = 50 * kMillisecond;    // where all peers ring: in case one of them cannot
 
-}  // namespace
-
-Nanoseconds pause(const Lull& lull) {
-  if (lull.waits_for_time) return 200 * kMicrosecond;
+Nanoseconds pause_for_news(const Lull& lull) {
   if (!lull.outstanding) return lull.rung ? 100 * kMillisecond : kParked;
   if (lull.moving) return lull.rung ? 50 * kMicrosecond : 100 * kMicrosecond;
   return std::clamp(lull.since_news / 20, 20 * kMicrosecond, lull.rung ? kRung : kSilence);
+}
+
+}  // namespace
+
+Nanoseconds pause(const Lull& lull) {
+  const Nanoseconds longest = pause_for_news(lull);
+  return lull.due ? std::clamp(*lull.due, Nanoseconds{0}, longest) : longest;
 }
 
 std::optional<Nanoseconds> parked_until(Nanoseconds now, int waiters, Nanoseconds rest) {

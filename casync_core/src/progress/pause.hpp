@@ -9,11 +9,11 @@ namespace casync {
 
 /// What is known after a turn that brought nothing.
 struct Lull {
-  bool waits_for_time = false;  ///< the Engine decides something at a time of its own
-  bool outstanding = false;     ///< operations are
-  bool moving = false;          ///< bytes are, from or to this rank
-  bool rung = false;            ///< every peer wakes this rank when it has sent something
+  bool outstanding = false;  ///< operations are
+  bool moving = false;       ///< bytes are, from or to this rank
+  bool rung = false;         ///< every peer wakes this rank when it has sent something
   Nanoseconds since_news = 0;
+  std::optional<Nanoseconds> due{};  ///< in how long the Engine decides something though nothing happens
 };
 
 /// The longest sleep until the next turn. While something is outstanding it grows with the silence, a twentieth of it:

@@ -64,13 +64,15 @@ Nanoseconds get_time(ByteReader& reader) {
 void put(Bytes& out, const EngineOptions& options) {
   ByteWriter writer(out);
   writer.put(options.member);
-  writer.put(static_cast<std::uint32_t>(options.host_of.size()));
+  const auto members = static_cast<std::uint32_t>(options.host_of.size());
+  writer.put(members);
   for (const std::uint32_t host : options.host_of) writer.put(host);
   writer.put(static_cast<std::uint64_t>(options.inline_bytes));
   writer.put(static_cast<std::uint64_t>(options.pool_bytes));
   writer.put(static_cast<std::uint64_t>(options.eager_bytes));
   writer.put(static_cast<std::uint64_t>(options.at_once_bytes));
   writer.put(static_cast<std::uint64_t>(options.batch_bytes));
+  writer.put(options.ready_interval.value_or(Negotiation::interval_for(members)));
   writer.put(options.heartbeat.interval);
   writer.put(options.heartbeat.timeout);
   writer.put(options.ledger.stall_warning);
@@ -91,6 +93,7 @@ EngineOptions get_options(ByteReader& reader) {
   options.eager_bytes = reader.get<std::uint64_t>();
   options.at_once_bytes = reader.get<std::uint64_t>();
   options.batch_bytes = reader.get<std::uint64_t>();
+  options.ready_interval = get_time(reader);
   options.heartbeat.interval = get_time(reader);
   options.heartbeat.timeout = get_time(reader);
   options.ledger.stall_warning = get_time(reader);

@@ -3,196 +3,24 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <deque>
 #include <limits>
 #include <map>
 
 #include "casync/error.hpp"
-#include "coordinator/local_policy.hpp"
+#include "engine/played.hpp"
 
 namespace casync {
 namespace {
 
-/// An Engine of one member whose effects succeed at once; the other members are played by the test.
-class Played : private ActionSink {
- public:
-  struct Seen {
-    std::string name;  ///< "begin", "control"
-    Rank peer = 0;
-    Bytes message{};
-    std::optional<Abort> failure{};
-  };
-
-  Played(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes, OpKind kind = OpKind::allreduce,
-         std::int64_t numel = 4)
-      : engine_(options(member, members, eager_bytes),
-                std::make_unique<LocalPolicy>(member, members, LocalPolicy::Options{})) {
-    define("w", kind, numel);
-  }
-
-  void define(const std::string& name, OpKind kind = OpKind::allreduce, std::int64_t numel = 4) {
-    Request definition{name, 0, signature(numel), "here"};
-    definition.signature.kind = kind;
-    apply(event::Define{definitions_++, definition});
-  }
-
-  static Signature signature(std::int64_t numel = 4) {
-    Signature signature;
-    signature.shape = {numel, 1};
-    signature.compression = "none";
-    signature.topology = "auto";
-    return signature;
-  }
-
-  void submit(std::int64_t rows = 0, std::uint32_t registration = 0) {
-    apply(event::Submit{.registration = registration, .handle = ++handle_, .rows = rows});
-  }
-  void submit_splits(const std::vector<std::int64_t>& splits) {
-    apply(event::Submit{.handle = ++handle_, .splits = splits});
-  }
-  /// `decides`: with it a batch of events ends.
-  template <typename Message>
-  void control(Rank peer, const Message& message, bool decides = true) {
-    Bytes bytes;
-    put(bytes, message);
-    apply(event::Control{peer, bytes}, decides);
-  }
-  void plans_changed() { apply(event::PlansChanged{}); }
-  void control_bytes(Rank peer, const Bytes& bytes) { apply(event::Control{peer, bytes}); }
-  void plain(Rank peer, ControlKind kind) {
-    Bytes bytes;
-    put_plain(bytes, kind);
-    apply(event::Control{peer, bytes});
-  }
-  /// The contribution of `peer` to run `sequence` of op 0.
-  void arrive(Rank peer, std::uint32_t sequence) {
-    apply(event::Arrived{peer, {.op = 0, .sequence = sequence, .tag = 0}, ++cookie_});
-  }
-  void shutdown() { apply(event::Shutdown{}); }
-  void pass(Nanoseconds time) {
-    now_ += time;
-    engine_.decide(now_, *this);
-  }
-  /// From now on workers keep their tasks, until one is given back, done or failed.
-  void hold() { holds_ = true; }
-  /// `failure` of status ok: there is none.
-  void give_back(const Abort& failure = {Status::ok, {}}) {
-    event::Ran ran = held_.back();
-    held_.pop_back();
-    if (failure.status != Status::ok) ran.failure = &failure;
-    apply(ran);
-  }
-  /// From now on the planning takes its time, until it answers.
-  void keep_plans() { keeps_plans_ = true; }
-  void answer() {
-    const auto plans = std::exchange(plans_, {});
-    apply(event::Planned{plans});
-  }
-  /// The first run, on everybody's request.
-  void first_run(std::uint32_t member, std::uint32_t members) {
-    submit();
-    for (Rank peer = 0; peer < members; ++peer) {
-      if (member == 0 && peer != 0) control(peer, Request{"w", 0, signature(), "there"});
-    }
-    if (member != 0) control(0, Verdict{"w", 0, 0, {}, {}});
-    for (Rank peer = 0; peer < members; ++peer) {
-      if (peer != member) arrive(peer, 0);
-    }
-  }
-
-  std::size_t count(const std::string& name) const {
-    return static_cast<std::size_t>(std::ranges::count(seen, name, &Seen::name));
-  }
-  std::vector<Status> finished() const {
-    std::vector<Status> list;
-    for (const Seen& one : seen) {
-      if (one.name == "finish") list.push_back(one.failure ? one.failure->status : Status::ok);
-    }
-    return list;
-  }
-  std::vector<ControlKind> told(Rank peer) const {
-    std::vector<ControlKind> list;
-    for (const Seen& one : seen) {
-      if (one.name == "control" && one.peer == peer) list.push_back(kind_of(one.message));
-    }
-    return list;
-  }
-
-  std::vector<Seen> seen;
-
- private:
-  static EngineOptions options(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes) {
-    EngineOptions options;
-    options.member = member;
-    for (std::uint32_t m = 0; m < members; ++m) options.host_of.push_back(m);
-    options.eager_bytes = eager_bytes;
-    return options;
-  }
-
-  void apply(const Event& event, bool decides = true) {
-    engine_.apply(event, now_, *this);
-    if (!decides) return;
-    engine_.decide(now_, *this);
-    if (!plans_.empty() && !keeps_plans_) answer();
-    while (!follow_.empty()) {
-      const Event next = follow_.front();
-      follow_.pop_front();
-      engine_.apply(next, now_, *this);
-      if (follow_.empty()) engine_.decide(now_, *this);
-    }
-  }
-  void emit(const Action& action) override {
-    const std::string text = describe(action);
-    Seen one{text.substr(0, text.find(' '))};
-    if (const auto* control = std::get_if<action::Control>(&action)) {
-      one.peer = control->peer;
-      one.message.assign(control->message.begin(), control->message.end());
-    }
-    if (const auto* finish = std::get_if<action::Finish>(&action); finish != nullptr && finish->failure != nullptr) {
-      one.failure = *finish->failure;
-    }
-    seen.push_back(std::move(one));
-    if (const auto* wanted = std::get_if<action::PlanWanted>(&action)) {
-      for (const auto& gradient : wanted->gradients) plans_.push_back({gradient.op, GradientPlan{}});
-    }
-    if (const auto* run = std::get_if<action::Run>(&action)) {
-      for (const auto& [instance, task] : run->batch) {
-        const event::Ran ran{instance, task};
-        if (holds_) {
-          held_.push_back(ran);
-        } else {
-          follow_.emplace_back(ran);
-        }
-      }
-    }
-    if (const auto* send = std::get_if<action::Send>(&action)) {
-      follow_.emplace_back(event::Sent{send->instance, send->task});
-    }
-    if (const auto* accept = std::get_if<action::Accept>(&action)) {
-      follow_.emplace_back(event::Received{accept->instance, accept->task});
-    }
-  }
-
-  std::uint32_t definitions_ = 0;
-  std::uint32_t handle_ = 0;
-  std::uint64_t cookie_ = 0;
-  std::deque<Event> follow_;
-  bool keeps_plans_ = false;
-  std::vector<event::Planned::Plan> plans_;
-  bool holds_ = false;
-  std::vector<event::Ran> held_;
-  Nanoseconds now_ = 0;
-  Engine engine_;
-};
+using test::Played;
 
 TEST(Engine, BeginsOnceWhenItsOwnEagerSubmitCompletesTheBook) {
   Played root(0, 3, 1 << 20);
   root.first_run(0, 3);
   ASSERT_EQ(root.finished(), (std::vector<Status>{Status::ok}));
   root.seen.clear();
-  root.control(1, Ready{0, 1});  // held back there
-  root.control(2, Ready{0, 1});
+  root.control(1, Ready{{0}, 1});  // held back there
+  root.control(2, Ready{{0}, 1});
   root.submit();
   EXPECT_EQ(root.count("begin"), 1U);
   root.arrive(1, 1);
@@ -208,7 +36,7 @@ TEST(Engine, IgnoresAStartThatTheDataOvertook) {
   member.arrive(0, 1);
   member.arrive(2, 1);
   ASSERT_EQ(member.finished(), (std::vector<Status>{Status::ok}));
-  member.control(0, Start{0, 1});  // for rank 2, which was held back
+  member.control(0, Start{{0}, 1});  // for rank 2, which was held back
   EXPECT_EQ(member.finished().size(), 1U);
   member.submit();
   EXPECT_EQ(member.count("begin"), 2U);
@@ -221,7 +49,7 @@ TEST(Engine, TellsALateEagerMemberThatItsRunWasRefused) {
   root.plain(2, ControlKind::bye);  // it cannot happen without rank 2
   ASSERT_EQ(root.finished().back(), Status::aborted);
   root.seen.clear();
-  root.control(1, Ready{0, 1, 0});  // rank 1 has begun it meanwhile
+  root.control(1, Ready{{0}, 1, 0});  // rank 1 has begun it meanwhile
   root.arrive(1, 1);
   EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::refuse}));
 }
@@ -230,16 +58,16 @@ TEST(Engine, HoldsItsRunBackWhereTheRootHasNotHeardOfTheOneBefore) {
   Played root(0, 3, 1 << 20);
   root.first_run(0, 3);
   root.submit();
-  root.control(1, Ready{0, 1, 0});
+  root.control(1, Ready{{0}, 1, 0});
   root.arrive(1, 1);
   root.arrive(2, 1);  // rank 2's word for run 1 takes longer than its data
   ASSERT_EQ(root.finished().size(), 2U);
   root.seen.clear();
   root.submit();
   EXPECT_EQ(root.count("begin"), 0U);
-  root.control(1, Ready{0, 2, 0});
-  root.control(2, Ready{0, 1, 0});
-  root.control(2, Ready{0, 2, 0});
+  root.control(1, Ready{{0}, 2, 0});
+  root.control(2, Ready{{0}, 1, 0});
+  root.control(2, Ready{{0}, 2, 0});
   EXPECT_EQ(root.count("begin"), 1U);
   root.arrive(1, 2);
   root.arrive(2, 2);
@@ -283,7 +111,7 @@ TEST(Engine, RefusesAStartOfARunThatIsNotAgreedOn) {
   member.first_run(1, 2);
   member.define("w");  // by other terms, perhaps
   member.submit(0, 1);
-  EXPECT_THROW(member.control(0, Start{0, 1}), CorruptPayload);
+  EXPECT_THROW(member.control(0, Start{{0}, 1}), CorruptPayload);
 }
 
 TEST(Engine, RefusesAVerdictWhoseRowsAreNotItsOwn) {
@@ -316,7 +144,7 @@ TEST(Engine, ARunWaitsForItsPlanAndNothingElseDoes) {
   EXPECT_EQ(root.count("plan_wanted"), 1U);
   EXPECT_EQ(root.count("begin"), 0U);
   root.submit();
-  root.control(1, Ready{0, 1});
+  root.control(1, Ready{{0}, 1});
   EXPECT_EQ(root.count("begin"), 1U) << "w goes on";
   root.answer();
   EXPECT_EQ(root.count("begin"), 2U);
@@ -356,7 +184,7 @@ TEST(Engine, AsksForPlansAgainWhenTheyMayHaveChanged) {
   for (std::uint32_t run = 1; run <= 3; ++run) {
     if (run == 2) root.plans_changed();
     root.submit();
-    root.control(1, Ready{0, run});
+    root.control(1, Ready{{0}, run});
     root.arrive(1, run);
     EXPECT_EQ(root.count("plan_wanted"), run < 2 ? 0U : 1U) << "once";
   }
@@ -534,7 +362,7 @@ TEST(Engine, MeansNothingByMessagesAfterAnAbort) {
   member.control(0, Abort{Status::aborted, "rank 0 gave up"});
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
   EXPECT_NO_THROW(member.control(0, Verdict{"w", 0, 0, {}, {}}));
-  EXPECT_NO_THROW(member.control(0, Start{0, 0}));
+  EXPECT_NO_THROW(member.control(0, Start{{0}, 0}));
   member.seen.clear();
   member.plain(0, ControlKind::ping);  // but it lives
   EXPECT_EQ(member.told(0), (std::vector<ControlKind>{ControlKind::pong}));

@@ -18,7 +18,7 @@ constexpr Nanoseconds kSecond = 1'000'000'000;
 /// Sorts what a Ledger decides.
 struct Decided {
   std::vector<Verdict> verdicts;
-  std::vector<Start> starts;
+  std::vector<Ledger::Started> starts;
   std::vector<Refuse> refusals;
   std::vector<std::string> reports;
   std::vector<std::vector<Rank>> missing;
@@ -32,7 +32,7 @@ struct Decided {
 
  private:
   void add(const Ledger::Agreed& agreed) { verdicts.push_back(agreed.verdict); }
-  void add(const Start& start) { starts.push_back(start); }
+  void add(const Ledger::Started& start) { starts.push_back(start); }
   void add(const Refuse& refuse) { refusals.push_back(refuse); }
   void add(const Ledger::Substitute& substitute) { stand_ins[substitute.member].push_back(substitute.wanted); }
   void add(const Stall& stall) {
@@ -108,17 +108,35 @@ TEST_F(LedgerTest, AgreesWhenAllMembersAsked) {
 TEST_F(LedgerTest, StartsAgainOnceAllAreReadyAndOneWaits) {
   agree(0);
   const std::uint32_t op = verdicts[0].op;
-  ledger.ready(2, {op, 1, 0}, 0);
-  ledger.ready(0, {op, 1}, 0);
+  ledger.ready(2, {{op}, 1, 0}, 0);
+  ledger.ready(0, {{op}, 1}, 0);
   EXPECT_TRUE(starts.empty());
-  ledger.ready(1, {op, 1, 0}, 0);
+  ledger.ready(1, {{op}, 1, 0}, 0);
   ASSERT_EQ(starts.size(), 1U);
   EXPECT_EQ(starts[0].sequence, 1U);
 }
 
+TEST_F(LedgerTest, TakesSeveralOperationsOfOneReport) {
+  constexpr std::uint32_t kTensors = 5;
+  for (std::uint32_t t = 0; t < kTensors; ++t) {
+    Request wanted = request(0);
+    wanted.name = std::string(1, static_cast<char>('a' + t));
+    for (Rank member = 0; member < 3; ++member) ledger.request(member, wanted, 0);
+  }
+  ASSERT_EQ(verdicts.size(), kTensors);
+  ledger.ready(2, {{0, 1, 2, 3, 4}, 1}, 0);
+  ledger.ready(0, {{0, 2, 4}, 1}, 0);
+  ledger.ready(1, {{1, 2, 4}, 1}, 0);
+  ASSERT_EQ(starts.size(), 2U);
+  EXPECT_EQ(starts[0].op, 2U);
+  EXPECT_EQ(starts[1].op, 4U);
+  ledger.ready(0, {{1, 3}, 1}, 0);
+  EXPECT_EQ(starts.size(), 3U);
+}
+
 TEST_F(LedgerTest, SaysNothingWhenNobodyWaitsForAStart) {
   agree(0);
-  for (std::uint32_t m = 0; m < 3; ++m) ledger.ready(m, {verdicts[0].op, 1, 0}, 0);
+  for (std::uint32_t m = 0; m < 3; ++m) ledger.ready(m, {{verdicts[0].op}, 1, 0}, 0);
   EXPECT_TRUE(starts.empty());
   EXPECT_FALSE(ledger.waiting());
 }
@@ -126,10 +144,10 @@ TEST_F(LedgerTest, SaysNothingWhenNobodyWaitsForAStart) {
 TEST_F(LedgerTest, TakesAMemberThatIsOneRunAhead) {
   agree(0);
   const std::uint32_t op = verdicts[0].op;
-  ledger.ready(0, {op, 1}, 0);
-  ledger.ready(1, {op, 1}, 0);
-  ledger.ready(0, {op, 2}, 0);  // before member 2 has said a word of run 1
-  ledger.ready(2, {op, 1}, 0);
+  ledger.ready(0, {{op}, 1}, 0);
+  ledger.ready(1, {{op}, 1}, 0);
+  ledger.ready(0, {{op}, 2}, 0);  // before member 2 has said a word of run 1
+  ledger.ready(2, {{op}, 1}, 0);
   ASSERT_EQ(starts.size(), 1U);
   EXPECT_EQ(starts[0].sequence, 1U);
 }
@@ -275,18 +293,18 @@ TEST_F(LedgerTest, TakesEachRunOfAMemberOnce) {
   EXPECT_FALSE(ledger.waiting());
 
   const std::uint32_t op = verdicts[0].op;
-  ledger.ready(1, {op, 1}, 0);
-  EXPECT_TRUE(refused(Ready{op, 1}));
-  ledger.ready(0, {op, 1}, 0);
+  ledger.ready(1, {{op}, 1}, 0);
+  EXPECT_TRUE(refused(Ready{{op}, 1}));
+  ledger.ready(0, {{op}, 1}, 0);
   EXPECT_TRUE(starts.empty()) << "two ranks of three are ready";
-  ledger.ready(2, {op, 1}, 0);
+  ledger.ready(2, {{op}, 1}, 0);
   EXPECT_EQ(starts.size(), 1U);
-  EXPECT_TRUE(refused(Ready{op, 1})) << "the run is over";
+  EXPECT_TRUE(refused(Ready{{op}, 1})) << "the run is over";
 
-  ledger.ready(1, {op, 2}, 0);
+  ledger.ready(1, {{op}, 2}, 0);
   ledger.left(2);  // refuses the run, of which whoever comes late is told; rank 1 was
   ASSERT_EQ(refusals.size(), 1U);
-  EXPECT_TRUE(refused(Ready{op, 2}));
+  EXPECT_TRUE(refused(Ready{{op}, 2}));
   EXPECT_EQ(refusals.size(), 1U);
 }
 
@@ -304,7 +322,7 @@ TEST_F(LedgerTest, AsksWhoHasJoinedOnceAllOthersHaveSubmitted) {
   ledger.request(2, request(0), 0);
   ASSERT_EQ(verdicts.size(), 1U);
 
-  ledger.ready(0, {verdicts[0].op, 1}, 0);
+  ledger.ready(0, {{verdicts[0].op}, 1}, 0);
   ledger.request(1, join(0), 0);  // whoever joins later is asked, too
   EXPECT_EQ(stand_ins[1].size(), 1U);
   ASSERT_EQ(stand_ins[2].size(), 2U);
@@ -410,7 +428,7 @@ double seconds_per_report(std::uint32_t members) {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
     for (std::uint32_t run = 0; run < kReports / members; ++run) {
       ++sequence;
-      for (Rank m = 0; m < members; ++m) starts += ledger.ready(m, {0, sequence}, 0).size();
+      for (Rank m = 0; m < members; ++m) starts += ledger.ready(m, {{0}, sequence}, 0).size();
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
     const double seconds =
@@ -427,7 +445,9 @@ TEST(LedgerCost, OfAReportDoesNotGrowWithTheWorld) {
   EXPECT_LT(large, 8 * small) << small * 1e9 << " ns per report with 64 members, " << large * 1e9 << " ns with 4096";
 }
 
-TEST_F(LedgerTest, RefusesAnOperationThatWasNeverAgreed) { EXPECT_THROW(ledger.ready(1, {77, 0}, 0), CorruptPayload); }
+TEST_F(LedgerTest, RefusesAnOperationThatWasNeverAgreed) {
+  EXPECT_THROW(ledger.ready(1, {{77}, 0}, 0), CorruptPayload);
+}
 
 }  // namespace
 }  // namespace casync

@@ -35,10 +35,18 @@ TEST(Pause, WhileBytesMoveItStaysClose) {
   }
 }
 
-TEST(Pause, WhatTheEngineDoesAtItsOwnTimeComesFirst) {
+TEST(Pause, ItIsOverWhenTheEngineIsDue) {
   for (const bool other : {false, true}) {
-    const Lull lull{.waits_for_time = true, .outstanding = other, .moving = other, .rung = other};
-    EXPECT_EQ(pause(lull), 200 * kMicrosecond);
+    Lull lull{.outstanding = other, .moving = other, .rung = other};
+    const Nanoseconds longest = pause(lull);
+    for (const Nanoseconds due : {Nanoseconds{0}, 3 * kMicrosecond, longest}) {
+      lull.due = due;
+      EXPECT_EQ(pause(lull), due);
+    }
+    lull.due = -kMillisecond;
+    EXPECT_EQ(pause(lull), 0) << "it should have been";
+    lull.due = longest + 1;
+    EXPECT_EQ(pause(lull), longest);
   }
 }
 

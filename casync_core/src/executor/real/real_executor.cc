@@ -155,11 +155,12 @@ bool RealExecutor::turn() {
 
 /// How long to sleep where the last turn brought nothing.
 Nanoseconds RealExecutor::nap(Nanoseconds time) const {
-  return pause({.waits_for_time = engine_->waits_for_time(),
-                .outstanding = engine_->outstanding(),
+  const auto wakes_at = engine_->wakes_at();
+  return pause({.outstanding = engine_->outstanding(),
                 .moving = transport_->moving(),
                 .rung = transport_->wakes(),
-                .since_news = time - last_news_});
+                .since_news = time - last_news_,
+                .due = wakes_at ? std::optional(*wakes_at - time) : std::nullopt});
 }
 
 bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {

@@ -16,7 +16,6 @@ namespace casync {
 namespace {
 
 constexpr Nanoseconds kTickInterval = 250'000'000;
-constexpr Nanoseconds kSoon = 200'000;
 constexpr Nanoseconds kNoticeOfDeath = 10'000'000;
 
 }  // namespace
@@ -56,8 +55,9 @@ struct VirtualWorld::Rank {
   Operation* joined = nullptr;       // a join that has ended but for the stand-ins
   std::vector<std::string> abort;    // texts of exceptions
   bool turn_planned = false;
-  bool missed = false;  // news came while stopped
-  bool done = false;    // the program has ended
+  std::optional<Nanoseconds> alarm;  ///< when a turn takes place though nothing happens
+  bool missed = false;               // news came while stopped
+  bool done = false;                 // the program has ended
   bool leaving = false;
   bool failed = false;
   std::uint32_t step = 0;
@@ -69,8 +69,13 @@ struct VirtualWorld::Rank {
 class VirtualWorld::Plans final : public Planning {
  public:
   explicit Plans(const VirtualWorld& world) : world_(world) {}
-  GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t /*sequence*/) override {
-    return world_.plan_of(name, signature);
+  GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t step) override {
+    return world_.plan_of(name, signature, step);
+  }
+  std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature, const GradientPlan& current,
+                                      std::uint32_t step) override {
+    GradientPlan next = plan(name, signature, step);
+    return next == current ? std::nullopt : std::optional(std::move(next));
   }
 
  private:
@@ -134,13 +139,13 @@ EngineOptions VirtualWorld::engine_options(int rank) const {
   return options;
 }
 
-GradientPlan VirtualWorld::plan_of(const std::string& name, const Signature& signature) const {
+GradientPlan VirtualWorld::plan_of(const std::string& name, const Signature& signature, std::uint32_t step) const {
   const VirtualTensor* found = nullptr;
   for (const VirtualTensor& tensor : script_.tensors) {
     if (tensor.name == name && (found == nullptr || tensor.signature == signature)) found = &tensor;
   }
   CASYNC_CHECK(found != nullptr, "no plan for tensor ", name);
-  return found->plan;
+  return found->then && is_over(found->plan, step) ? *found->then : found->plan;
 }
 
 Driver& VirtualWorld::driver(int rank) { return ranks_[static_cast<std::size_t>(rank)]->driver; }
@@ -214,6 +219,9 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
   switch (what) {
     case kTurn:
       turn(rank);
+      break;
+    case kAlarm:
+      if (who.alarm == agenda_.now()) turn(rank);
       break;
     case kStep:
       begin_step(rank);
@@ -294,9 +302,11 @@ void VirtualWorld::turn(int rank) {
   who.workers.collect(who.finished);
   for (auto& [job, error] : who.finished) who.driver.finished(std::move(job), std::move(error));
   who.driver.turn(agenda_.now());
-  if (who.engine->waits_for_time() && !who.turn_planned) {
-    who.turn_planned = true;
-    agenda_.at(agenda_.now() + kSoon, *this, kTurn, static_cast<std::uint64_t>(rank));
+  const auto wakes_at = who.engine->wakes_at();
+  if (who.alarm <= agenda_.now()) who.alarm.reset();
+  if (wakes_at && (!who.alarm || *wakes_at < *who.alarm)) {
+    who.alarm = std::max(*wakes_at, agenda_.now());
+    agenda_.at(*who.alarm, *this, kAlarm, static_cast<std::uint64_t>(rank));
   }
   check_step(rank);
 }

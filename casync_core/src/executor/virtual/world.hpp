@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct VirtualTensor {
   std::string name;
   Signature signature;
   GradientPlan plan;
+  std::optional<GradientPlan> then{};  ///< the plan when that is over
 };
 
 /// A rank submits `tensor` this long after its step began.
@@ -104,7 +106,7 @@ class VirtualWorld final : private Agenda::Actor {
  private:
   struct Rank;
   class Plans;
-  enum What : std::uint32_t { kTurn, kStep, kSubmit, kTick, kFault, kLeave };
+  enum What : std::uint32_t { kTurn, kAlarm, kStep, kSubmit, kTick, kFault, kLeave };
   void happen(std::uint32_t what, std::uint64_t value) override;
   void news(int rank);
   void turn(int rank);
@@ -115,7 +117,7 @@ class VirtualWorld final : private Agenda::Actor {
   void check_step(int rank);
   bool needed(int rank) const;
   std::string waiting() const;
-  GradientPlan plan_of(const std::string& name, const Signature& signature) const;
+  GradientPlan plan_of(const std::string& name, const Signature& signature, std::uint32_t step) const;
   EngineOptions engine_options(int rank) const;
 
   VirtualOptions options_;
