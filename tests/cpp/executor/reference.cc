@@ -53,14 +53,19 @@ double stored(double value, DType dtype) {
 }  // namespace
 
 TensorReference::TensorReference(const VirtualTensor& tensor, std::vector<std::uint32_t> host_of)
-    : tensor_(tensor),
-      codec_(make_codec(tensor.plan.codec)),
-      host_of_(std::move(host_of)),
-      name_hash_(hash_text(tensor.name)) {
+    : tensor_(tensor), host_of_(std::move(host_of)), name_hash_(hash_text(tensor.name)) {
   std::map<std::uint32_t, std::vector<std::uint32_t>> hosts;
   for (std::uint32_t m = 0; m < host_of_.size(); ++m) hosts[host_of_[m]].push_back(m);
   for (auto& [host, ranks] : hosts) hosts_.push_back(ranks);
-  const Signature& signature = tensor.signature;
+  use(tensor.plan);
+}
+
+/// What a codec keeps goes on under another plan with the same codec, and begins with a new one.
+void TensorReference::use(const GradientPlan& plan) {
+  const bool same_codec = codec_ != nullptr && plan.codec == tensor_.plan.codec;
+  tensor_.plan = plan;
+  const Signature& signature = tensor_.signature;
+  if (!same_codec) codec_ = make_codec(plan.codec);
   compressed_ = reduces(signature.kind) && !codec_->info().identity;
   if (compressed_ && host_of_.size() > 1) feedback_ = codec_->info().feedback;
   if (reduces(signature.kind)) {
@@ -70,12 +75,13 @@ TensorReference::TensorReference(const VirtualTensor& tensor, std::vector<std::u
     request.dtype = signature.dtype;
     request.codec = codec_.get();
     request.op = signature.op;
-    request.topology = tensor.plan.topology;
-    request.partitions = tensor.plan.partitions;
-    request.first_owner = tensor.plan.first_owner;
+    request.topology = plan.topology;
+    request.partitions = plan.partitions;
+    request.first_owner = plan.first_owner;
     request.host_of = host_of_;
     partitions_ = build_workflow(request).partitions;
   }
+  if (same_codec) return;
   states_.assign(host_of_.size(), compressed_ && host_of_.size() > 1 ? started() : State{});
   residuals_.assign(host_of_.size(), std::vector<float>(static_cast<std::size_t>(signature.shape.numel()), 0.0F));
 }
@@ -185,6 +191,7 @@ void TensorReference::settle(const std::vector<Blob>& inputs) {
 
 Blob TensorReference::step(const std::vector<Blob>& inputs, std::uint32_t sequence, const std::vector<bool>& joined) {
   sequence_ = sequence;
+  if (tensor_.then && is_over(tensor_.plan, sequence)) use(*tensor_.then);
   const std::vector<std::vector<float>> residuals = residuals_;
   const std::vector<State> states = states_;
   const auto arrays = compressed_ ? codec_->state(tensor_.signature.shape) : std::vector<StateArray>{};

@@ -22,8 +22,8 @@ class TensorReference {
   TensorReference(const VirtualTensor& tensor, std::vector<std::uint32_t> host_of);
 
   /// One step's result from every rank's input (allgather: of its own rows). Residuals go on from step to step.
-  /// `sequence` counts the submissions of the name before. Ranks that have joined submit zeros, and keep what they keep
-  /// but for what all ranks share.
+  /// `sequence` counts the submissions of the name before: in that step the first plan may be over. Ranks that have
+  /// joined submit zeros, and keep what they keep but for what all ranks share.
   Blob step(const std::vector<Blob>& inputs, std::uint32_t sequence, const std::vector<bool>& joined = {});
 
   const std::vector<float>& residual(int rank) const { return residuals_[static_cast<std::size_t>(rank)]; }
@@ -53,6 +53,7 @@ class TensorReference {
     std::int64_t begin = 0;  // element of the tensor at which what the codec takes for a gradient begins
     Shape gradient{};        // empty: the tensor
   };
+  void use(const GradientPlan& plan);
   Blob reduce(const std::vector<Blob>& inputs);
   State started() const;
   Blob compute(const Part& part, void* out);

@@ -102,6 +102,18 @@ VirtualTensor tensor_of(Dice& dice, const Distributions& from, int size, const s
   return tensor;
 }
 
+/// From a step on another plan: with the codec, where there was none before, or along another way. Steps are counted of
+/// what a codec could carry.
+void draw_next_plan(Dice& dice, int size, VirtualTensor& tensor) {
+  const Signature& signature = tensor.signature;
+  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
+  if (!reduces(signature.kind) || !sums || !is_floating(signature.dtype)) return;
+  tensor.then = plan_of(dice, tensor.signature, size, tensor.plan.codec);
+  if (tensor.signature.kind == OpKind::reducescatter) tensor.then->topology = tensor.plan.topology;
+  if (dice.chance(50)) tensor.plan.codec = "none";
+  tensor.plan.until = 1 + static_cast<std::uint32_t>(dice.below(3));
+}
+
 void draw_hosts(Dice& dice, Schedule& schedule) {
   auto& host_of = schedule.options.network.host_of;
   std::uint32_t host = 0;
@@ -129,6 +141,7 @@ void draw_options(Dice& dice, const Distributions& from, Schedule& schedule) {
   options.engine.pool_bytes = dice.one_of(from.pool_bytes);
   options.engine.inline_bytes = dice.one_of(from.inline_bytes);
   options.engine.eager_bytes = dice.one_of(from.eager_bytes);
+  options.engine.ready_interval = dice.one_of(from.ready_interval);
   options.engine.at_once_bytes = dice.one_of(from.at_once_bytes);
   options.engine.batch_bytes = dice.one_of(from.batch_bytes);
   options.driver.session_tag = static_cast<std::uint32_t>(dice.below(1000));
@@ -304,6 +317,7 @@ Schedule draw(std::uint64_t seed, const Distributions& from) {
     const std::int64_t numel = tensor.signature.shape.numel() * (gathers ? schedule.size : 1);
     if (elements + numel > budget && t > 0) continue;
     elements += numel;
+    if (!small && dice.chance(from.re_planned)) draw_next_plan(dice, schedule.size, tensor);
     schedule.script.tensors.push_back(std::move(tensor));
     schedule.in_place.push_back(dice.chance(from.in_place));
     schedule.nonfinite_step.push_back(dice.chance(from.nonfinite) ? static_cast<std::int64_t>(dice.below(2)) : -1);
@@ -334,14 +348,15 @@ std::string Distributions::print() const {
   out << "\npartitions 1 3 N 2N, first owner any; topologies direct ps ring two_level auto, hosts alone or of unequal "
          "size"
       << "\npool bytes" << list_of(pool_bytes) << "\ninline bytes" << list_of(inline_bytes) << "\neager bytes"
-      << list_of(eager_bytes) << "\nat once bytes" << list_of(at_once_bytes) << "\nbatch bytes" << list_of(batch_bytes)
-      << "\nlink bytes/s" << list_of(bytes_per_second) << ", latency ns" << list_of(latency) << ", jitter ns"
-      << list_of(jitter) << "\nnotice ns" << list_of(notice) << "\nspread ns" << list_of(spread) << ", one rank late ns"
-      << list_of(late) << "\nper cent: all tiny " << small << ", other kinds " << other_kind << ", scattered "
-      << scattered << ", Adasum " << adasum << ", odd ops " << odd_op << ", in place " << in_place << ", scaled "
-      << scaled << ", NaN or Inf " << nonfinite << ", same order " << same_order << ", global coordinator "
-      << global_policy << ", disagreement " << disagree << ", join " << join << ", shutdown at the end " << leave
-      << ", faults " << faults << ", ticks " << ticks << '\n';
+      << list_of(eager_bytes) << "\nready interval ns" << list_of(ready_interval) << "\nat once bytes"
+      << list_of(at_once_bytes) << "\nbatch bytes" << list_of(batch_bytes) << "\nlink bytes/s"
+      << list_of(bytes_per_second) << ", latency ns" << list_of(latency) << ", jitter ns" << list_of(jitter)
+      << "\nnotice ns" << list_of(notice) << "\nspread ns" << list_of(spread) << ", one rank late ns" << list_of(late)
+      << "\nper cent: all tiny " << small << ", other kinds " << other_kind << ", scattered " << scattered
+      << ", Adasum " << adasum << ", odd ops " << odd_op << ", in place " << in_place << ", scaled " << scaled
+      << ", NaN or Inf " << nonfinite << ", another plan " << re_planned << ", same order " << same_order
+      << ", global coordinator " << global_policy << ", disagreement " << disagree << ", join " << join
+      << ", shutdown at the end " << leave << ", faults " << faults << ", ticks " << ticks << '\n';
   return out.str();
 }
 
@@ -349,14 +364,20 @@ std::string Schedule::print() const {
   std::ostringstream out;
   out << "seed " << seed << ": " << size << " ranks, hosts" << list_of(options.network.host_of) << ", pool "
       << options.engine.pool_bytes << ", inline " << options.engine.inline_bytes << ", eager "
-      << options.engine.eager_bytes << ", at once " << options.engine.at_once_bytes << ", steps " << script.steps.size()
-      << ", " << options.coordinator << " coordinator" << (options.ticks ? ", ticks" : "");
+      << options.engine.eager_bytes << ", ready interval " << *options.engine.ready_interval << " ns, at once "
+      << options.engine.at_once_bytes << ", steps " << script.steps.size() << ", " << options.coordinator
+      << " coordinator" << (options.ticks ? ", ticks" : "");
   for (std::size_t t = 0; t < script.tensors.size(); ++t) {
     const VirtualTensor& tensor = script.tensors[t];
     out << "\n  " << tensor.name << ": " << name_of(tensor.signature.kind) << ' ' << name_of(tensor.signature.dtype)
         << ' ' << tensor.signature.shape.rows << " x " << tensor.signature.shape.cols << ' '
         << name_of(tensor.signature.op) << ", " << tensor.plan.codec << ", " << name_of(tensor.plan.topology) << ", K "
         << tensor.plan.partitions << ", first owner " << tensor.plan.first_owner << (in_place[t] ? ", in place" : "");
+    if (tensor.then) {
+      out << "; from step " << tensor.plan.until << " on " << tensor.then->codec << ", "
+          << name_of(tensor.then->topology) << ", K " << tensor.then->partitions << ", first owner "
+          << tensor.then->first_owner;
+    }
     if (nonfinite_step[t] >= 0) out << ", not finite in step " << nonfinite_step[t];
   }
   for (std::size_t s = 0; s < joined.size(); ++s) {

@@ -47,6 +47,7 @@ struct Distributions {
   std::vector<std::size_t> pool_bytes{1, 2000, 64 << 10, 1 << 20, 24 << 20};
   std::vector<std::size_t> inline_bytes{64, 1000, 12 << 10};
   std::vector<std::size_t> eager_bytes{0, 300, 300, 3000, 1 << 20};
+  std::vector<Nanoseconds> ready_interval{0, 0, 100'000, 5'000'000};
   std::vector<std::size_t> at_once_bytes{0, 4096, 64 << 10};
   std::vector<std::size_t> batch_bytes{1, 64 << 10, 1 << 20};
   std::vector<double> bytes_per_second{1.25e6, 1.25e7, 1.25e8, 1.25e9};
@@ -64,6 +65,7 @@ struct Distributions {
   int in_place = 60;
   int scaled = 10;      ///< with prescale and postscale
   int nonfinite = 4;    ///< tensors that hold a NaN or Inf in one step
+  int re_planned = 25;  ///< sums and means of floats whose plan is over after some steps
   int same_order = 40;  ///< schedules in which all ranks submit in one order
   int global_policy = 25;
   int disagree = 12;  ///< schedules in which one rank once submits other terms
