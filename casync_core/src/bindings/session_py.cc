@@ -225,7 +225,7 @@ void bind_session(py::module_& module) {
           "synchronize_gather",
           [](Session& session, Session::Handle handle) {
             wait_until_done(session, handle);
-            Session::Gathered gathered = session.take_result(handle);
+            Gathered gathered = session.take_result(handle);
             session.collect(handle);
             return py::make_tuple(
                 py::bytearray(reinterpret_cast<const char*>(gathered.bytes.data()), gathered.bytes.size()),
