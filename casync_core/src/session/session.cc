@@ -467,9 +467,9 @@ void Session::abort(const std::string& why) { impl_->executor->abort(why); }
 
 void Session::shutdown() {
   {
-    impl_->refuse_in_completion();
     const std::lock_guard lock(impl_->mutex);
     if (impl_->shut_down) return;
+    impl_->refuse_in_completion();
     impl_->shut_down = true;
   }
   impl_->executor->shutdown();
