@@ -12,6 +12,18 @@ class Completing {
   Completing(const Completing&) = delete;
   Completing& operator=(const Completing&) = delete;
 
+  /// As long as it lives, this thread is none that calls completions: for what Python destroys, at any time.
+  class Lifted {
+   public:
+    Lifted() : was_(here_) { here_ = nullptr; }
+    ~Lifted() { here_ = was_; }
+    Lifted(const Lifted&) = delete;
+    Lifted& operator=(const Lifted&) = delete;
+
+   private:
+    Completing* was_;
+  };
+
   /// This thread's; null if it calls no completions.
   static Completing* here() { return here_; }
 
