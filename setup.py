@@ -70,10 +70,10 @@ class CMakeBuild(build_ext):
         self._headers()
 
     def _headers(self):
-        """What a user's own codec is compiled with, at its first use (casync.compll.plugin)."""
+        """What a user's own codec is compiled with, at its first use (casync.compll.plugin), and glue in C."""
         include = Path(self.build_lib) / "casync" / "compll" / "include"
         for source in (ROOT / "casync_core/include", ROOT / "casync_core/src"):
-            for header in [*source.glob("casync/*.hpp"), *source.glob("codec/**/*.hpp")]:
+            for header in [*source.glob("casync/*.h*"), *source.glob("codec/**/*.hpp")]:
                 target = include / header.relative_to(source)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(header, target)

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-__all__ = ["__version__", "load_state", "run", "save_state"]
+__all__ = ["__version__", "include", "load_state", "run", "save_state"]
 
 
 def _version() -> str:
@@ -23,6 +23,12 @@ def _version() -> str:
 
 
 __version__ = _version()
+
+
+def include() -> str:
+    """The folder of the public headers, for `-I`: glue in C includes `casync/c_api.h`."""
+    installed = Path(__file__).resolve().parent / "compll" / "include"
+    return str(installed if installed.exists() else installed.parents[2] / "casync_core" / "include")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,10 +2,12 @@
 memory."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from casync.errors import CasyncError
 
 class Plan(TypedDict):
     topology: str
@@ -68,9 +70,26 @@ class Session:
     def set_optimizer(
         self, registration: int, lr: float, momentum: float = 0.0, nesterov: bool = False, loss_scale: float = 1.0
     ) -> None: ...
+    @overload
     def submit(
         self, registration: int, input: int, output: int, rows: int, wake: bool, splits: Sequence[int] = ..., /
     ) -> int: ...
+    @overload
+    def submit(
+        self,
+        registration: int,
+        input: int,
+        output: int,
+        rows: int,
+        wake: bool,
+        splits: Sequence[int],
+        completion: Callable[[CasyncError | None, tuple[bytearray, list[int]] | None], object],
+        /,
+    ) -> None:
+        """`completion(error, gathered)` is called once, on a thread of the session's own: `gathered` is what
+        `synchronize_gather` returns. What it raises goes to sys.unraisablehook.
+        """
+
     def poll(self, handle: int) -> bool: ...
     def synchronize(self, handle: int, /) -> None: ...
     def synchronize_all(self, handles: Sequence[int]) -> None: ...
@@ -115,6 +134,10 @@ class Shortcuts:
         contiguous. Raises what `Session.submit` does.
         """
 
+c_api: Any
+"""The table of casync/c_api.h, as a capsule `casync._core.c_api`."""
+
+def c_session(session: Session) -> Any: ...
 def codec_names() -> list[str]: ...
 def crc32c(address: int, bytes: int) -> int: ...
 def check_codec(spec: str) -> str: ...

@@ -12,12 +12,13 @@ Adaptors keep one default session (`casync.default`); several explicit ones may 
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import os
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from casync import arrival, forks, horovod_variables
 from casync.call_site import call_site, describe_exception
@@ -34,7 +35,13 @@ from casync.world import World, started_by_mpi
 if TYPE_CHECKING:
     from casync import _core
 
-__all__ = ["Session"]
+__all__ = ["Completion", "Session"]
+
+Gathered: TypeAlias = "tuple[bytearray, list[int]]"
+Completion: TypeAlias = "Callable[[CasyncError | None, Gathered | None], object]"
+"""Called with what ended an operation, None if it is done, and with what `Session.synchronize_gather` returns of an
+allgather or an alltoall.
+"""
 
 _LOG = logging.getLogger("casync")
 
@@ -72,12 +79,14 @@ class Session:
         """The registration that `define` made under this key; None if there is none. The dict's own method, because
         every submit calls it.
         """
-        # Handle -> what `submit` was given to keep, until the operation is synchronised or the session ends.
+        # Handle -> what `submit` was given to keep, until the operation is synchronised or the session ends. With a
+        # completion there is no handle, but a negative number.
         self._pending: dict[int, Any] = {}
         self.kept: Callable[[int], Any] = self._pending.get
         """What is kept for the operation with this handle; None once it was synchronised."""
         self._interrupted: list[Any] = []
         """The tensors that were outstanding when the session failed: transfers may touch them until it is closed."""
+        self._completions = itertools.count(-1, -1)
         self._numbers: dict[str, int] = {}
         self._given_plans = GivenPlans(self.config.plan_file)
         self._has_failed = False
@@ -148,7 +157,7 @@ class Session:
 
     @property
     def has_outstanding(self) -> bool:
-        """Whether an operation was submitted, and not synchronised yet."""
+        """Whether an operation was submitted, and neither synchronised yet nor called back."""
         return bool(self._pending)
 
     def define(self, key: Hashable, name: str, signature: Mapping[str, Any]) -> int:
@@ -162,6 +171,16 @@ class Session:
         self._registrations[key] = registration
         return registration
 
+    @overload
+    def submit(
+        self, registration: int, source: int, target: int, keep: Any, *, rows: int = 0, wake: bool = True,
+        splits: Sequence[int] = (), completion: None = None,
+    ) -> int: ...  # fmt: skip
+    @overload
+    def submit(
+        self, registration: int, source: int, target: int, keep: Any, *, rows: int = 0, wake: bool = True,
+        splits: Sequence[int] = (), completion: Completion,
+    ) -> None: ...  # fmt: skip
     def submit(
         self,
         registration: int,
@@ -172,18 +191,60 @@ class Session:
         rows: int = 0,
         wake: bool = True,
         splits: Sequence[int] = (),
-    ) -> int:
+        completion: Completion | None = None,
+    ) -> int | None:
         """Submit memory at `source`, result to `target`; never blocks. `keep` is held until the handle is synchronised.
 
         `rows` are this rank's own, of an allgather; `splits` those for each rank, of an alltoall. `wake` false spares a
         switch of threads when the caller waits, or submits more, at once.
+
+        With a `completion` there is no handle, and nothing to synchronise: it is called once, when the operation is
+        done or has failed, `shutdown()` included, but not if this raises. One thread of the session's own calls all of
+        them. It may submit the same tensor again; whatever waits is an `InvalidArgumentError` there. What it raises
+        goes to `sys.unraisablehook`.
         """
+        if completion is not None:
+            self._submit_with(completion, registration, source, target, keep, rows, wake, splits)
+            return None
         if splits:
             handle: int = self._core_session.submit(registration, source, target, rows, wake, splits)
         else:
             handle = self._core_session.submit(registration, source, target, rows, wake)
         self._pending[handle] = keep
         return handle
+
+    def _submit_with(
+        self,
+        completion: Completion,
+        registration: int,
+        source: int,
+        target: int,
+        keep: Any,
+        rows: int,
+        wake: bool,
+        splits: Sequence[int],
+    ) -> None:
+        number = next(self._completions)
+
+        def ended(error: CasyncError | None, gathered: Gathered | None) -> None:
+            if error is None:
+                self._pending.pop(number, None)
+            else:
+                self._failed((number,), error)
+            completion(error, gathered)
+
+        self._pending[number] = keep
+        try:
+            self._core_session.submit(registration, source, target, rows, wake, splits, ended)
+        except BaseException:
+            del self._pending[number]
+            raise
+
+    def c_session(self) -> Any:
+        """For glue in C: the session as a capsule "casync.Session", which keeps it alive (casync/c_api.h)."""
+        from casync import _core
+
+        return _core.c_session(self._core_session)
 
     def keep(self, handle: int, what: Any) -> None:
         """Keep `what` for an outstanding operation, in place of what `submit` was given: a group of operations has the
@@ -235,6 +296,8 @@ class Session:
         return data, rows, self._pending.pop(handle)
 
     def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
+        if isinstance(error, InvalidArgumentError):
+            return  # nobody waited, as in a completion: what is outstanding still needs its memory
         if isinstance(error, SESSION_IS_OVER) and not self._interrupted:
             self._interrupted = list(self._pending.values())
         self._forget(handles)
@@ -321,7 +384,7 @@ class Session:
 
     def shutdown(self) -> None:
         """Leave the world. What all ranks have agreed on may still end, for a second; other outstanding operations end
-        with an error, here and on the ranks that still wait for them. Idempotent.
+        with an error, here and on the ranks that still wait for them. Returns after the last completion. Idempotent.
         """
         if not self._is_open:
             return

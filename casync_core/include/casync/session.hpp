@@ -9,6 +9,7 @@
 
 #include "casync/codec.hpp"
 #include "casync/codec_state.hpp"
+#include "casync/completion.hpp"
 #include "casync/log.hpp"
 #include "casync/metrics.hpp"
 #include "casync/plan.hpp"
@@ -58,7 +59,7 @@ class Session {
   using Handle = std::uint64_t;
 
   /// `transport` null: a world of one. `log` receives stalls and plans from the thread that makes progress, and NaN and
-  /// Inf where the operation is collected.
+  /// Inf where the operation is collected, or before its completion.
   Session(std::shared_ptr<Transport> transport, SessionOptions options, Log log);
   ~Session();
   Session(const Session&) = delete;
@@ -84,6 +85,18 @@ class Session {
   Handle submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows = 0, bool wake = true,
                 std::vector<std::int64_t> splits = {});
 
+  /// The same without a handle: `completion` is called once, when the operation is done or has failed, and not if this
+  /// throws. It is called on the thread that drove the turn in which the operation ended, be it the session's own, one
+  /// that waits or submits, or the one that shuts down; completions of two operations may be called at the same time.
+  /// No lock of ours is held, nor the GIL. The operation's name and its memory are free: the completion may submit the
+  /// same tensor again. It may not wait: whatever would (`wait`, `shutdown`, `counters` and all below it but `metrics`)
+  /// throws InvalidArgument there. While it runs nothing else may make progress, so it should be short. `wake` false:
+  /// more is submitted at once, so there is no hurry. Any thread, completions included.
+  ///
+  /// After PeerFailure, Aborted and CorruptPayload the memory stays alive until shutdown, as after `collect`.
+  void submit(std::uint32_t registration, const void* input, void* output, Completion completion, std::int64_t rows = 0,
+              bool wake = true, std::vector<std::int64_t> splits = {});
+
   bool done(Handle handle) const;
   /// Whether it was done before this call, which makes progress if nobody else does: for who asks again and again.
   bool poll(Handle handle);
@@ -97,15 +110,11 @@ class Session {
   /// alive until shutdown.
   bool collect(Handle handle);
   /// Result of an allgather, an alltoall or a join, to be called before collect.
-  struct Gathered {
-    std::vector<std::byte> bytes;
-    std::vector<std::int64_t> rows;  ///< per rank: how many of them it gave; join: one, the rank that was last; none
-                                     ///< after a failure
-  };
   Gathered take_result(Handle handle);
 
   /// This rank's program failed: all ranks' operations end with `why`.
   void abort(const std::string& why);
+  /// Leaves the world. Returns after the last completion was called.
   void shutdown();
 
   SessionCounters counters();

@@ -7,6 +7,7 @@
 /// One function per public header, and one for the shortcut past the adaptors, called by module.cc.
 namespace casync {
 
+void bind_c_api(pybind11::module_& module);
 void bind_codec(pybind11::module_& module);
 void bind_session(pybind11::module_& module);
 void bind_shortcuts(pybind11::module_& module);

@@ -51,4 +51,10 @@ inline void translate_error(std::exception_ptr pointer) {
   }
 }
 
+/// The same as an object, for who is told of an error and does not raise it. With the GIL.
+inline pybind11::object error_object(const std::exception_ptr& pointer) {
+  translate_error(pointer);
+  return pybind11::error_already_set().value();
+}
+
 }  // namespace casync

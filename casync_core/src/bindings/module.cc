@@ -27,6 +27,7 @@ PYBIND11_MODULE(_core, module) {
   casync::bind_checksum(module);
   casync::bind_codec(module);
   casync::bind_session(module);
+  casync::bind_c_api(module);
   casync::bind_shortcuts(module);
   casync::bind_simulate(module);
 }

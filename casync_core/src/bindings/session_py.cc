@@ -5,9 +5,10 @@
 #include <map>
 
 #include "bindings/bindings.hpp"
+#include "bindings/bound_session.hpp"
+#include "bindings/errors_py.hpp"
 #include "bindings/fast_method.hpp"
 #include "casync/error.hpp"
-#include "casync/session.hpp"
 
 namespace py = pybind11;
 
@@ -118,45 +119,53 @@ SessionOptions options_of(const py::dict& dict) {
   take("event_log", options.event_log);
   if (dict.contains("fixed_plans")) options.fixed_plans = plans_of(dict["fixed_plans"]);
   options.around_turn = [](const std::function<void()>& work) {
+    if (PyGILState_Check() == 0) return work();  // it was submitted from C
     const py::gil_scoped_release release;
     work();
   };
   return options;
 }
 
-/// Calls `log(level, text, fields)`. What it raises goes to sys.unraisablehook: whoever makes progress has no part in
-/// it.
-Log log_to(const py::function& log) {
-  return [shared = std::make_shared<py::function>(log)](const LogRecord& record) {
-    const py::gil_scoped_acquire acquire;
-    try {
-      (*shared)(static_cast<int>(record.level), record.text, record.fields);
-    } catch (py::error_already_set& error) {
-      if (error.matches(PyExc_KeyboardInterrupt)) {
-        PyErr_SetInterrupt();  // for the program, which asks for signals
-      } else {
-        error.discard_as_unraisable("casync's log callback");
-      }
-    }
-  };
+py::object to_python(const Gathered& gathered) {
+  return py::make_tuple(py::bytearray(reinterpret_cast<const char*>(gathered.bytes.data()), gathered.bytes.size()),
+                        gathered.rows);
 }
 
+/// Calls `function(error, gathered)` when the operation is over.
+class CompletionCall final : public Dispatcher::Call {
+ public:
+  explicit CompletionCall(py::object function) : function_(std::move(function)) {}
+  void ended(Outcome&& outcome) { outcome_ = std::move(outcome); }
+  void run() override {
+    unraised("casync's completion", [&] {
+      const bool has_failed = outcome_.failure != nullptr;
+      const py::object error = has_failed ? error_object(outcome_.failure) : py::none();
+      function_(error, outcome_.result.rows.empty() ? py::none() : to_python(outcome_.result));
+    });
+  }
+
+ private:
+  py::object function_;
+  Outcome outcome_;
+};
+
 /// Gives up the GIL until the operation is done, or for as long as Ctrl-C may be left waiting.
-void wait_a_while(Session& session, Session::Handle handle) {
+void wait_a_while(BoundSession& session, Session::Handle handle) {
   bool done = false;
   {
     const py::gil_scoped_release release;
     done = session.wait(handle, kSignalInterval);
   }
+  session.log().catch_up();
   if (!done && PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-void wait_until_done(Session& session, Session::Handle handle) {
+void wait_until_done(BoundSession& session, Session::Handle handle) {
   while (!session.done(handle)) wait_a_while(session, handle);
 }
 
 /// Waits for all before it throws the first failure, so that no handle is left behind.
-void synchronize_all(Session& session, const std::vector<Session::Handle>& handles) {
+void synchronize_all(BoundSession& session, const std::vector<Session::Handle>& handles) {
   for (const Session::Handle handle : handles) wait_until_done(session, handle);
   std::exception_ptr first;
   for (const Session::Handle handle : handles) {
@@ -169,15 +178,26 @@ void synchronize_all(Session& session, const std::vector<Session::Handle>& handl
   if (first) std::rethrow_exception(first);
 }
 
-py::int_ submit(Session& session, Arguments given) {
+py::object submit(BoundSession& session, Arguments given) {
+  const auto registration = argument<std::uint32_t>(given, 0);
+  const auto* const input = reinterpret_cast<const void*>(argument<std::uintptr_t>(given, 1));
+  auto* const output = reinterpret_cast<void*>(argument<std::uintptr_t>(given, 2));
+  const auto rows = argument<std::int64_t>(given, 3);
+  const auto wake = argument<bool>(given, 4);
   auto splits = given.size() > 5 ? argument<std::vector<std::int64_t>>(given, 5) : std::vector<std::int64_t>();
-  return session.submit(argument<std::uint32_t>(given, 0),
-                        reinterpret_cast<const void*>(argument<std::uintptr_t>(given, 1)),
-                        reinterpret_cast<void*>(argument<std::uintptr_t>(given, 2)), argument<std::int64_t>(given, 3),
-                        argument<bool>(given, 4), std::move(splits));
+  if (given.size() < 7) return py::int_(session.submit(registration, input, output, rows, wake, std::move(splits)));
+  if (PyCallable_Check(given[6]) == 0) throw py::type_error("a completion is callable");
+  auto call = std::make_unique<CompletionCall>(argument<py::object>(given, 6));
+  const Completion completion = [call = call.get(), to = &session.dispatcher()](Outcome&& outcome) {
+    call->ended(std::move(outcome));
+    to->hand_over(std::unique_ptr<CompletionCall>(call));
+  };
+  session.submit(registration, input, output, completion, rows, wake, std::move(splits));
+  [[maybe_unused]] const auto* const given_away = call.release();
+  return py::none();
 }
 
-py::none synchronize(Session& session, Arguments given) {
+py::none synchronize(BoundSession& session, Arguments given) {
   const auto handle = argument<Session::Handle>(given, 0);
   while (!session.collect(handle)) wait_a_while(session, handle);
   return py::none();
@@ -187,19 +207,21 @@ py::none synchronize(Session& session, Arguments given) {
 
 void bind_session(py::module_& module) {
   using namespace py::literals;
-  py::class_<Session> bound(module, "Session", py::is_final());
-  def_fast<&submit, 5, 6>(bound, "submit", "Submits memory; returns the handle.");
+  py::class_<BoundSession> bound(module, "Session", py::is_final());
+  def_fast<&submit, 5, 7>(bound, "submit", "Submits memory; returns the handle, or None with a completion.");
   def_fast<&synchronize, 1, 1>(bound, "synchronize", "Waits for an operation and forgets it.");
   bound
       .def(py::init([](const py::object& transport, const py::dict& options, const py::function& log) {
-             return std::make_unique<Session>(transport_of(transport), options_of(options), log_to(log));
+             auto dispatcher = std::make_shared<Dispatcher>();
+             auto to = std::make_shared<PythonLog>(log, dispatcher);
+             return std::make_unique<BoundSession>(transport_of(transport), options_of(options), dispatcher, to);
            }),
            "transport"_a, "options"_a, "log"_a)
       .def_property_readonly("rank", &Session::rank)
       .def_property_readonly("size", &Session::size)
       .def(
           "define",
-          [](Session& session, const std::string& name, int kind, int dtype, int op, std::int64_t rows,
+          [](BoundSession& session, const std::string& name, int kind, int dtype, int op, std::int64_t rows,
              std::int64_t cols, int root, float prescale, float postscale, std::string dims, std::string compression,
              std::string topology, const std::string& site) {
             Signature signature;
@@ -223,19 +245,17 @@ void bind_session(py::module_& module) {
       .def("synchronize_all", &synchronize_all, "handles"_a)
       .def(
           "synchronize_gather",
-          [](Session& session, Session::Handle handle) {
+          [](BoundSession& session, Session::Handle handle) {
             wait_until_done(session, handle);
-            Session::Gathered gathered = session.take_result(handle);
+            const Gathered gathered = session.take_result(handle);
             session.collect(handle);
-            return py::make_tuple(
-                py::bytearray(reinterpret_cast<const char*>(gathered.bytes.data()), gathered.bytes.size()),
-                gathered.rows);
+            return to_python(gathered);
           },
           "handle"_a)
       .def("abort", &Session::abort, "why"_a)
-      .def("shutdown", &Session::shutdown, py::call_guard<py::gil_scoped_release>())
+      .def("shutdown", &BoundSession::close, py::call_guard<py::gil_scoped_release>())
       .def("counters",
-           [](Session& session) {
+           [](BoundSession& session) {
              SessionCounters counters;
              {
                const py::gil_scoped_release release;
@@ -247,9 +267,9 @@ void bind_session(py::module_& module) {
                  "received_messages"_a = counters.transport.received_messages, "slot_bytes"_a = counters.slot_bytes,
                  "residual_bytes"_a = counters.residual_bytes, "pool_peak"_a = counters.pool_peak);
            })
-      .def("metrics", [](const Session& session) { return to_dict(session.metrics()); })
+      .def("metrics", [](const BoundSession& session) { return to_dict(session.metrics()); })
       .def("plan",
-           [](Session& session, std::uint32_t registration) -> py::object {
+           [](BoundSession& session, std::uint32_t registration) -> py::object {
              std::unique_ptr<GradientPlan> plan;
              {
                const py::gil_scoped_release release;
@@ -259,7 +279,7 @@ void bind_session(py::module_& module) {
              return to_dict(*plan);
            })
       .def("plans",
-           [](Session& session) {
+           [](BoundSession& session) {
              std::vector<std::pair<std::string, GradientPlan>> plans;
              {
                const py::gil_scoped_release release;
@@ -274,7 +294,7 @@ void bind_session(py::module_& module) {
       .def("stop_timeline", &Session::stop_timeline, py::call_guard<py::gil_scoped_release>())
       .def(
           "fix_plans",
-          [](Session& session, const py::dict& by_name) {
+          [](BoundSession& session, const py::dict& by_name) {
             const auto plans = plans_of(by_name);
             const py::gil_scoped_release release;
             session.fix_plans(plans);
@@ -283,7 +303,7 @@ void bind_session(py::module_& module) {
       .def("residual_names", &Session::residual_names, py::call_guard<py::gil_scoped_release>())
       .def(
           "residual",
-          [](Session& session, const std::string& name) {
+          [](BoundSession& session, const std::string& name) {
             FloatArray values;
             {
               const py::gil_scoped_release release;
@@ -294,7 +314,7 @@ void bind_session(py::module_& module) {
           "name"_a)
       .def(
           "set_residual",
-          [](Session& session, const std::string& name,
+          [](BoundSession& session, const std::string& name,
              const py::array_t<float, py::array::c_style | py::array::forcecast>& values) {
             const std::span<const float> span(values.data(), static_cast<std::size_t>(values.size()));
             const py::gil_scoped_release release;
@@ -304,7 +324,7 @@ void bind_session(py::module_& module) {
       .def("state_names", &Session::state_names, py::call_guard<py::gil_scoped_release>())
       .def(
           "state",
-          [](Session& session, const std::string& name) {
+          [](BoundSession& session, const std::string& name) {
             CodecState state;
             {
               const py::gil_scoped_release release;
@@ -315,7 +335,7 @@ void bind_session(py::module_& module) {
           "name"_a)
       .def(
           "set_state",
-          [](Session& session, const std::string& name, const py::dict& dict) {
+          [](BoundSession& session, const std::string& name, const py::dict& dict) {
             CodecState state = state_of(dict);
             const py::gil_scoped_release release;
             session.set_state(name, std::move(state));

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "bindings/bindings.hpp"
+#include "bindings/bound_session.hpp"
 #include "bindings/dlpack.hpp"
 #include "bindings/fast_method.hpp"
-#include "casync/session.hpp"
 
 namespace py = pybind11;
 
@@ -56,7 +56,7 @@ bool same(Arguments given, const py::tuple& then) {
 class Shortcuts {
  public:
   Shortcuts(py::object core, py::dict pending)
-      : core_(std::move(core)), session_(core_.cast<Session&>()), pending_(std::move(pending)) {}
+      : core_(std::move(core)), session_(core_.cast<BoundSession&>()), pending_(std::move(pending)) {}
 
   void remember(std::uint32_t registration, const std::string& name, const py::object& tensor, const py::args& terms) {
     const auto type = py::type::of(tensor);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "casync/completion.hpp"
 #include "casync/error.hpp"
 #include "casync/plan.hpp"
 #include "engine/control.hpp"
@@ -30,7 +31,8 @@ struct OptimizerTerms {
 /// One submitted operation: the user's memory on the way in, the outcome on the way out.
 ///
 /// The submitting thread fills the first part before it hands the operation over; the progress thread fills the second
-/// before it stores `done` (release), after which any thread may read it.
+/// before it stores `done` (release), after which any thread may read it. With a completion nobody stores `done`: the
+/// thread that had the role hands the operation to the session, which calls it.
 struct Operation {
   const Definition* definition = nullptr;
   const void* input = nullptr;
@@ -42,6 +44,10 @@ struct Operation {
   bool stands_in = false;
   std::uint64_t step = 0;  ///< how often its name was submitted, this time included
   Nanoseconds submitted = 0;
+  /// The program comes back to wait for it, or to submit more; false: nobody does, and it is urgent.
+  bool awaited = true;
+  std::uint32_t slot = 0;  ///< where the session keeps it
+  Completion completion;
 
   Status status = Status::ok;
   bool nonfinite = false;                      ///< the result, or part of what this rank computed for it

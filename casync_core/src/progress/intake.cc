@@ -2,10 +2,10 @@
 
 namespace casync {
 
-Intake::Advice Intake::submitted(Nanoseconds now, bool only_small) {
-  if (alone_) return {.turn = false, .rest = kRest};
+Intake::Advice Intake::submitted(Nanoseconds now, bool only_small, bool awaited) {
+  if (alone_) return {.turn = false, .rest = awaited ? kRest : 0};
   if (!held_since_) held_since_ = now;
-  if (only_small) return {.turn = now - *held_since_ >= kHold, .rest = kRest};
+  if (only_small && awaited) return {.turn = now - *held_since_ >= kHold, .rest = kRest};
   return {.turn = now - last_turn_ >= kStale, .rest = 0};
 }
 

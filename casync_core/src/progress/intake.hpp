@@ -11,7 +11,8 @@ namespace casync {
 /// Gradients that come one by one out of a backward pass go out as they come: the thread that submits takes a turn
 /// itself if nobody has had one lately, because a core that is busy with the backward pass may not give the background
 /// thread its turn for several ms. Small operations cost messages, not bytes, so while no others are outstanding they
-/// wait for company: until their submitter waits for one of them, or for kHold.
+/// wait for company: until their submitter waits for one of them, or for kHold. One that nobody will wait for, because
+/// it has a completion, is as urgent as a gradient.
 class Intake {
  public:
   static constexpr Nanoseconds kStale = 50'000;    ///< without a turn, when gradients are submitted
@@ -25,8 +26,9 @@ class Intake {
   /// `alone`: in a world of one a turn would be the whole operation, and no submit asynchronous, so it is never
   /// advised.
   explicit Intake(bool alone = false) : alone_(alone) {}
-  /// An operation was submitted; `only_small`: it is small, and so are all that are outstanding.
-  Advice submitted(Nanoseconds now, bool only_small);
+  /// An operation was submitted; `only_small`: it is small, and so are all that are outstanding; `awaited`: the
+  /// program comes back for it, and then sees to it itself.
+  Advice submitted(Nanoseconds now, bool only_small, bool awaited = true);
   /// A turn has taken up everything that was submitted.
   void taken(Nanoseconds now);
 

@@ -13,6 +13,7 @@
 #include "common/hash.hpp"
 #include "coordinator/make_policy.hpp"
 #include "executor/frame.hpp"
+#include "executor/real/completing.hpp"
 #include "executor/real/real_executor.hpp"
 #include "executor/trace.hpp"
 #include "planner/measured_planning.hpp"
@@ -101,9 +102,10 @@ struct Session::Impl {
     }
     executor = std::make_unique<RealExecutor>(
         std::make_unique<Engine>(std::move(engine), std::move(policy)), transport, std::move(measured), real,
-        Driver::Callbacks{.finished = [this](Operation& operation) { finished(operation); },
-                          .report = [this](const Stall& stall) { report(stall); },
-                          .stand_in = [this](const Request& absent) { stand_in(absent); }});
+        RealExecutor::Callbacks{.finished = [this](Operation& operation) { finished(operation); },
+                                .stand_in = [this](const Request& absent) { stand_in(absent); },
+                                .completed = [this](Operation& operation) { completed(operation); },
+                                .report = [this](const Stall& stall) { report(stall); }});
   }
 
   std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
@@ -123,9 +125,80 @@ struct Session::Impl {
     } else if (operation.definition->signature.kind == OpKind::join) {
       stand_ins.joined(operation);
     } else {
+      over(operation);
+    }
+    if (Operation* const join = stand_ins.take_join()) over(*join);
+  }
+
+  void over(Operation& operation) {
+    if (operation.completion) {
+      executor->call_later(operation);
+    } else {
       operation.done.store(true, std::memory_order_release);
     }
-    if (Operation* const join = stand_ins.take_join()) join->done.store(true, std::memory_order_release);
+  }
+
+  /// What a thread that collects an operation, or a completion, is told of it.
+  struct Ended {
+    Status status = Status::ok;
+    std::string text;
+    std::unique_ptr<ErrorFacts> facts;
+    std::optional<LogRecord> nonfinite;
+  };
+
+  /// Forgets an operation that is over: its slot and its name are free. With the mutex.
+  Ended release(Slot& slot) {
+    Operation& operation = *slot.operation;
+    names.release(names_of[slot.registration], operation);
+    if (operation.definition->signature.kind == OpKind::join) has_joined = false;
+    Ended ended{operation.status, std::move(operation.text), std::move(operation.facts), nonfinite_record(operation)};
+    free_slots.push_back(operation.slot);
+    slot.operation.reset();
+    ++slot.generation;
+    return ended;
+  }
+
+  /// Without the mutex. Throws what went wrong.
+  void tell(Ended& ended) const {
+    if (ended.nonfinite) log(*ended.nonfinite);
+    if (ended.status == Status::ok) return;
+    ended.facts->rank = number_of(transport->rank());
+    if (ended.facts->peer) ended.facts->peer = options.world[*ended.facts->peer];
+    throw_failure(ended.status, ended.text, std::move(*ended.facts));
+  }
+
+  /// By the thread that drove the turn, with no lock: the completion may submit the same tensor again.
+  void completed(Operation& operation) {
+    Completion completion = operation.completion;
+    Outcome outcome;
+    outcome.result = {std::move(operation.result), std::move(operation.result_rows)};
+    Ended ended;
+    {
+      const std::lock_guard lock(mutex);
+      ended = release(slots[operation.slot]);
+    }
+    try {
+      tell(ended);
+    } catch (...) {
+      outcome.failure = std::current_exception();
+    }
+    completion(std::move(outcome));
+  }
+
+  Handle submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows, bool wake,
+                std::vector<std::int64_t> splits, Completion completion);
+
+  void inspect(const std::function<void(Driver&, const Engine&)>& read) const {
+    refuse_in_completion();
+    executor->inspect(read);
+  }
+
+  void refuse_in_completion() const {
+    if (Completing::here() == nullptr) return;
+    throw InvalidArgument(
+        "a completion cannot wait, or ask for what waits until no thread makes progress: the thread that calls it "
+        "makes progress for all. Submit from it, or leave the rest to another thread",
+        {.rank = number_of(transport->rank())});
   }
 
   void report(const Stall& stall) const {
@@ -281,54 +354,68 @@ void Session::set_optimizer(std::uint32_t registration, float lr, float momentum
 
 Session::Handle Session::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
                                 bool wake, std::vector<std::int64_t> splits) {
-  std::unique_lock lock(impl_->mutex);
-  const Definition& definition = impl_->definitions.at(registration);
-  if (impl_->shut_down) {
-    ErrorFacts facts = impl_->facts_of(definition);
+  return impl_->submit(registration, input, output, rows, wake, std::move(splits), {});
+}
+
+void Session::submit(std::uint32_t registration, const void* input, void* output, Completion completion,
+                     std::int64_t rows, bool wake, std::vector<std::int64_t> splits) {
+  impl_->submit(registration, input, output, rows, wake, std::move(splits), completion);
+}
+
+Session::Handle Session::Impl::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
+                                      bool wake, std::vector<std::int64_t> splits, Completion completion) {
+  std::unique_lock lock(mutex);
+  const Definition& definition = definitions.at(registration);
+  if (shut_down) {
+    ErrorFacts facts = facts_of(definition);
     facts.kind = ErrorKind::shut_down;
     facts.peer = facts.rank;
     throw Aborted("CaSync has been shut down", std::move(facts));
   }
-  impl_->about(definition.name, definition.signature.kind, [&] { check_splits(definition, splits, size()); });
-  if (impl_->has_joined) {
+  about(definition.name, definition.signature.kind, [&] { check_splits(definition, splits, transport->size()); });
+  if (has_joined) {
     throw InvalidArgument(
         detail::concat("Requested to ", name_of(definition.signature.kind), " tensor ", definition.name,
                        " on a rank that has joined: submit it before the join, or "
                        "after the join has returned"),
-        impl_->facts_of(definition));
+        facts_of(definition));
   }
-  const Nanoseconds now = impl_->executor->now();
-  const std::uint32_t name = impl_->names_of[registration];
-  if (impl_->names.taken(name, now)) {
+  const bool awaited = !completion || !wake;
+  const Nanoseconds now = executor->now();
+  const std::uint32_t name = names_of[registration];
+  if (names.taken(name, now)) {
     throw InvalidArgument(
         detail::concat("Requested to ", name_of(definition.signature.kind),
                        " a tensor with the same name as another that is outstanding: ", definition.name,
                        ". Wait for the first before you submit it again, or give one another name"),
-        impl_->facts_of(definition));
+        facts_of(definition));
   }
-  if (impl_->free_slots.empty()) {
-    impl_->free_slots.push_back(static_cast<std::uint32_t>(impl_->slots.size()));
-    impl_->slots.emplace_back();
+  if (free_slots.empty()) {
+    free_slots.push_back(static_cast<std::uint32_t>(slots.size()));
+    slots.emplace_back();
   }
-  const std::uint32_t index = impl_->free_slots.back();
-  impl_->free_slots.pop_back();
-  Impl::Slot& slot = impl_->slots[index];
+  const std::uint32_t index = free_slots.back();
+  free_slots.pop_back();
+  Slot& slot = slots[index];
   Operation& operation = slot.operation.emplace();
   operation.definition = &definition;
   operation.input = input;
   operation.output = output;
   operation.rows = rows;
   operation.splits = std::move(splits);
-  operation.optimizer = impl_->optimizers[registration];
+  operation.optimizer = optimizers[registration];
   operation.submitted = now;
-  operation.step = impl_->names.take(name, operation);
-  if (reduces(definition.signature.kind)) impl_->steps.submitted(operation.step, now, impl_->executor->waited());
+  operation.step = names.take(name, operation);
+  if (reduces(definition.signature.kind)) steps.submitted(operation.step, now, executor->waited());
+  operation.slot = index;
+  operation.completion = completion;
+  operation.awaited = awaited;
   slot.registration = registration;
-  const Handle handle = impl_->handle_of(index);
-  if (definition.signature.kind == OpKind::join) impl_->has_joined = true;
-  impl_->executor->submit(registration, &operation);
+  const Handle handle = handle_of(index);
+  if (definition.signature.kind == OpKind::join) has_joined = true;
+  executor->submit(registration, &operation);
   lock.unlock();
-  if (wake) impl_->executor->advance();
+  if (wake) executor->advance(awaited);
   return handle;
 }
 
@@ -349,6 +436,7 @@ bool Session::poll(Handle handle) {
 }
 
 bool Session::wait(Handle handle, Nanoseconds timeout) {
+  impl_->refuse_in_completion();
   const Operation* operation = nullptr;
   {
     const std::lock_guard lock(impl_->mutex);
@@ -357,37 +445,22 @@ bool Session::wait(Handle handle, Nanoseconds timeout) {
   return impl_->executor->wait(*operation, timeout);
 }
 
-Session::Gathered Session::take_result(Handle handle) {
+Gathered Session::take_result(Handle handle) {
   const std::lock_guard lock(impl_->mutex);
   Operation& operation = *impl_->slot_of(handle).operation;
   return {std::move(operation.result), std::move(operation.result_rows)};
 }
 
 bool Session::collect(Handle handle) {
-  Status status = Status::ok;
-  std::string text;
-  std::unique_ptr<ErrorFacts> facts;
-  std::optional<LogRecord> nonfinite;
+  Impl::Ended ended;
   {
     const std::lock_guard lock(impl_->mutex);
     Impl::Slot& slot = impl_->slot_of(handle);
-    Operation& operation = *slot.operation;
-    if (!operation.done.load(std::memory_order_acquire)) return false;
-    impl_->names.release(impl_->names_of[slot.registration], operation);
-    nonfinite = impl_->nonfinite_record(operation);
-    if (operation.definition->signature.kind == OpKind::join) impl_->has_joined = false;
-    status = operation.status;
-    text = std::move(operation.text);
-    facts = std::move(operation.facts);
-    slot.operation.reset();
-    ++slot.generation;
-    impl_->free_slots.push_back(static_cast<std::uint32_t>(handle & kSlotMask));
+    if (!slot.operation->done.load(std::memory_order_acquire)) return false;
+    ended = impl_->release(slot);
   }
-  if (nonfinite) impl_->log(*nonfinite);
-  if (status == Status::ok) return true;
-  facts->rank = impl_->number_of(rank());
-  if (facts->peer) facts->peer = impl_->options.world[*facts->peer];
-  throw_failure(status, text, std::move(*facts));
+  impl_->tell(ended);
+  return true;
 }
 
 void Session::abort(const std::string& why) { impl_->executor->abort(why); }
@@ -396,6 +469,7 @@ void Session::shutdown() {
   {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->shut_down) return;
+    impl_->refuse_in_completion();
     impl_->shut_down = true;
   }
   impl_->executor->shutdown();
@@ -410,7 +484,7 @@ void Session::shutdown() {
 
 SessionCounters Session::counters() {
   SessionCounters counters;
-  impl_->executor->inspect([&](Driver& driver, const Engine& engine) {
+  impl_->inspect([&](Driver& driver, const Engine& engine) {
     counters.transport = impl_->transport->counters();
     counters.slot_bytes = driver.memory().slot_memory();
     counters.residual_bytes = driver.memory().kept_memory();
@@ -429,7 +503,7 @@ Metrics Session::metrics() const {
 
 std::unique_ptr<GradientPlan> Session::plan(std::uint32_t registration) {
   std::unique_ptr<GradientPlan> plan;
-  impl_->executor->inspect([&](Driver&, const Engine& engine) {
+  impl_->inspect([&](Driver&, const Engine& engine) {
     if (const GradientPlan* known = engine.plan_of(registration)) plan = std::make_unique<GradientPlan>(*known);
   });
   return plan;
@@ -442,7 +516,7 @@ std::vector<std::pair<std::string, GradientPlan>> Session::plans() {
     for (const Definition& definition : impl_->definitions) definitions.push_back(&definition);
   }
   std::vector<std::pair<std::string, GradientPlan>> plans;
-  impl_->executor->inspect([&](Driver&, const Engine& engine) {
+  impl_->inspect([&](Driver&, const Engine& engine) {
     for (std::uint32_t i = 0; i < definitions.size(); ++i) {
       if (definitions[i]->signature.kind != OpKind::allreduce) continue;
       if (const GradientPlan* plan = engine.plan_of(i)) plans.emplace_back(definitions[i]->name, *plan);
@@ -464,7 +538,7 @@ void Session::fix_plans(const std::vector<std::pair<std::string, GradientPlan>>&
     }
     impl_->planning = std::move(planning);
   }
-  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+  impl_->inspect([&](Driver& driver, const Engine&) {
     impl_->planner->fix(by_name);
     driver.plans_changed();
   });
@@ -472,14 +546,14 @@ void Session::fix_plans(const std::vector<std::pair<std::string, GradientPlan>>&
 
 void Session::start_timeline(const std::string& path, bool mark_cycles) {
   stop_timeline();
-  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+  impl_->inspect([&](Driver& driver, const Engine&) {
     impl_->trace = std::make_unique<Trace>(path, driver.operations(), driver.memory(), rank(), mark_cycles);
     driver.watched_by(*impl_->trace);
   });
 }
 
 void Session::stop_timeline() {
-  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+  impl_->inspect([&](Driver& driver, const Engine&) {
     if (impl_->trace != nullptr) driver.unwatched_by(*impl_->trace);
     impl_->trace.reset();
   });
@@ -487,7 +561,7 @@ void Session::stop_timeline() {
 
 std::vector<std::string> Session::residual_names() {
   std::vector<std::string> names;
-  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+  impl_->inspect([&](Driver& driver, const Engine&) {
     for (const auto& [name, kept] : driver.memory().kept()) {
       if (!kept.residual.empty()) names.push_back(name);
     }
@@ -497,7 +571,7 @@ std::vector<std::string> Session::residual_names() {
 
 FloatArray Session::residual(const std::string& name) {
   FloatArray values;
-  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+  impl_->inspect([&](Driver& driver, const Engine&) {
     const auto& kept = driver.memory().kept();
     if (const auto at = kept.find(name); at != kept.end()) values = at->second.residual;
   });
@@ -509,14 +583,14 @@ void Session::set_residual(const std::string& name, std::span<const float> value
     const std::lock_guard lock(impl_->mutex);
     impl_->check_kept_is_free(name);
   }
-  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+  impl_->inspect([&](Driver& driver, const Engine&) {
     driver.memory().kept()[name].residual.assign(values.begin(), values.end());
   });
 }
 
 std::vector<std::string> Session::state_names() {
   std::vector<std::string> names;
-  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+  impl_->inspect([&](Driver& driver, const Engine&) {
     for (const auto& [name, kept] : driver.memory().kept()) {
       if (kept.state().steps > 0) names.push_back(name);
     }
@@ -526,7 +600,7 @@ std::vector<std::string> Session::state_names() {
 
 CodecState Session::state(const std::string& name) {
   CodecState state;
-  impl_->executor->inspect([&](Driver& driver, const Engine&) {
+  impl_->inspect([&](Driver& driver, const Engine&) {
     const auto& kept = driver.memory().kept();
     if (const auto at = kept.find(name); at != kept.end()) state = at->second.state();
   });
@@ -549,8 +623,7 @@ void Session::set_state(const std::string& name, CodecState state) {
       impl_->set_states[name] = {state.codec, state.agreed, 0, state.arrays, {}};
     }
   }
-  impl_->executor->inspect(
-      [&](Driver& driver, const Engine&) { driver.memory().kept()[name].set_state(std::move(state)); });
+  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().kept()[name].set_state(std::move(state)); });
 }
 
 void Session::forget(const std::string& name) {
@@ -559,7 +632,7 @@ void Session::forget(const std::string& name) {
     impl_->check_kept_is_free(name);
     impl_->set_states.erase(name);
   }
-  impl_->executor->inspect([&](Driver& driver, const Engine&) { driver.memory().kept().erase(name); });
+  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().kept().erase(name); });
 }
 
 }  // namespace casync

@@ -58,6 +58,17 @@ TEST(Intake, AdvisesNoTurnInAWorldOfOne) {
   }
 }
 
+TEST(Intake, LetsNothingWaitThatNobodyComesBackFor) {
+  Intake intake;
+  EXPECT_TRUE(intake.submitted(0, true, false).turn);
+  intake.taken(0);
+  EXPECT_EQ(intake.submitted(Intake::kStale - 1, true, false).rest, 0);
+  EXPECT_TRUE(intake.submitted(Intake::kStale, true, false).turn);
+  Intake alone(true);
+  EXPECT_FALSE(alone.submitted(0, true, false).turn);
+  EXPECT_EQ(alone.submitted(0, true, false).rest, 0);
+}
+
 TEST(Intake, WhatIsHeldGoesWithTheGradientThatFollows) {
   Intake intake;
   intake.taken(0);

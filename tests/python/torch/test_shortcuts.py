@@ -222,8 +222,10 @@ def test_calls_that_are_not_as_they_should_be():
     for call in (core.submit, core.synchronize, shortcuts.submit, shortcuts.registration):
         with pytest.raises(TypeError, match="arguments"):
             call()
-    with pytest.raises(TypeError, match="7 arguments"):
-        core.submit(0, 0, 0, 0, True, (), ())
+    with pytest.raises(TypeError, match="8 arguments"):
+        core.submit(0, 0, 0, 0, True, (), print, ())
+    with pytest.raises(TypeError, match="callable"):
+        core.submit(0, 0, 0, 0, True, (), None)
     with pytest.raises(TypeError, match="__init__"):
         _core.Shortcuts.__new__(_core.Shortcuts).submit("t", torch.ones(1), True)
     with pytest.raises(TypeError, match="Shortcuts"):

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include "common/clock.hpp"
 #include "progress/pause.hpp"
@@ -24,18 +25,18 @@ constexpr int kYields = 20;  // polls with a yield between them before the first
 }  // namespace
 
 RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport,
-                           std::unique_ptr<Planning> planning, Options options, Driver::Callbacks callbacks)
+                           std::unique_ptr<Planning> planning, Options options, Callbacks callbacks)
     : engine_(std::move(engine)),
       transport_(std::move(transport)),
       planning_(std::move(planning)),
       workers_(options.worker_threads, [this] { transport_->wake(); }),
       small_bytes_(engine_->inline_bytes()),
       around_turn_(std::move(options.around_turn)),
-      on_finished_(std::move(callbacks.finished)),
+      callbacks_(std::move(callbacks)),
       driver_(*engine_, *transport_, workers_, *planning_, options.driver,
               {.finished = [this](Operation& operation) { finish(operation); },
-               .report = std::move(callbacks.report),
-               .stand_in = std::move(callbacks.stand_in)}),
+               .report = [this](const Stall& stall) { to_tell_.stalls.push_back(stall); },
+               .stand_in = callbacks_.stand_in}),
       intake_(transport_->size() == 1),
       start_(steady_now()),
       thread_([this] { background(); }) {
@@ -79,7 +80,7 @@ void RealExecutor::define(std::uint32_t registration, Request definition) {
 
 bool RealExecutor::small(const Operation& operation) const {
   const Signature& signature = operation.definition->signature;
-  return signature.kind == OpKind::allreduce &&
+  return operation.awaited && signature.kind == OpKind::allreduce &&
          static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype) <= small_bytes_;
 }
 
@@ -90,15 +91,46 @@ void RealExecutor::submit(std::uint32_t registration, Operation* operation) {
 
 void RealExecutor::finish(Operation& operation) {
   if (!small(operation)) --large_;
-  on_finished_(operation);
+  callbacks_.finished(operation);
 }
 
-void RealExecutor::advance() {
-  const std::unique_lock role(role_, std::try_to_lock);
+/// Lets go of the role, and of nothing else: tells the program what the last turns have left. Returns whether it has
+/// submitted something meanwhile.
+bool RealExecutor::tell(std::unique_lock<std::mutex>& role) {
+  const ToTell now = std::exchange(to_tell_, {});
+  telling_.fetch_add(1);
+  role.unlock();
+  bool submitted = false;
+  {
+    const Completing here(this);
+    for (const Stall& stall : now.stalls) callbacks_.report(stall);
+    for (Operation* const operation : now.completed) callbacks_.completed(*operation);
+    submitted = here.has_submitted();
+  }
+  if (telling_.fetch_sub(1) == 1) telling_.notify_all();
+  return submitted;
+}
+
+/// `tell`, if there is anything, by a thread that takes no turn afterwards.
+void RealExecutor::tell_and_leave(std::unique_lock<std::mutex>& role) {
+  if (!to_tell_.empty() && tell(role)) leave_turn();
+}
+
+/// The background thread, or who waits in its place, takes a turn at once.
+void RealExecutor::leave_turn() {
+  rests_until_ = 0;
+  rouse();
+}
+
+void RealExecutor::advance(bool awaited) {
+  if (Completing* const here = Completing::here()) {
+    return here->driver() == this ? here->submitted() : leave_turn();
+  }
+  std::unique_lock role(role_, std::try_to_lock);
   if (!role.owns_lock()) return rouse();
   if (stop_) return;
   const Nanoseconds time = now();
-  const Intake::Advice advice = intake_.submitted(time, large_ == 0);
+  const Intake::Advice advice = intake_.submitted(time, large_ == 0, awaited);
   if (advice.turn && around_turn_) {
     around_turn_([this] { turn(); });
   } else if (advice.turn) {
@@ -110,11 +142,20 @@ void RealExecutor::advance() {
   } else {
     rouse(now() + (advice.turn ? nap(now()) : Intake::kStale));
   }
+  if (to_tell_.empty()) return;
+  if (around_turn_) {
+    around_turn_([&] { tell_and_leave(role); });
+  } else {
+    tell_and_leave(role);
+  }
 }
 
 void RealExecutor::poll() {
-  const std::unique_lock role(role_, std::try_to_lock);
-  if (role.owns_lock() && !stop_) turn();
+  if (Completing::here() != nullptr) return;
+  std::unique_lock role(role_, std::try_to_lock);
+  if (!role.owns_lock() || stop_) return;
+  turn();
+  tell_and_leave(role);
 }
 
 void RealExecutor::abort(std::string why) {
@@ -169,16 +210,22 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
   const Nanoseconds begun = now();
   const Nanoseconds deadline = begun + timeout;
   waiters_.fetch_add(1);
-  ring();  // the background thread leaves its bed to this one
+  ring();                  // the background thread leaves its bed to this one
+  bool owes_turn = false;  // for what completions have submitted
+  std::unique_lock role(role_);
   {
-    const std::lock_guard role(role_);
     std::unique_lock bed(bed_, std::defer_lock);
     int yields = 0;
     while (!done() && !stop_) {
+      if (!role.owns_lock()) role.lock();
+      owes_turn = false;
       const bool news = turn();
       const Nanoseconds time = now();
       if (done() || time >= deadline) break;
-      if (news) {
+      if (!to_tell_.empty()) {
+        if (bed.owns_lock()) bed.unlock();
+        owes_turn = tell(role);
+      } else if (news) {
         yields = 0;
       } else if (yields < kYields) {
         ++yields;
@@ -192,10 +239,13 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
       }
     }
   }
+  if (role.owns_lock() && to_tell_.empty()) role.unlock();
   const Nanoseconds ended = now();
   waited_.fetch_add(ended - begun, std::memory_order_relaxed);
   // Most often the caller waits for the next operation at once.
   hand_back(ended + Intake::kRest);
+  if (role.owns_lock()) owes_turn = tell(role);
+  if (owes_turn) leave_turn();
   return done();
 }
 
@@ -225,7 +275,9 @@ void RealExecutor::background() {
   while (!stop_) {
     if (park()) continue;
     std::unique_lock role(role_);
-    if (turn()) continue;
+    const bool news = turn();
+    if (!to_tell_.empty()) tell(role);
+    if (news || !role.owns_lock()) continue;
     const Nanoseconds longest = nap(now());
     const std::lock_guard bed(bed_);
     sleeps_until_ = now() + longest;
@@ -237,11 +289,10 @@ void RealExecutor::background() {
 
 void RealExecutor::inspect(const std::function<void(Driver&, const Engine&)>& read) {
   waiters_.fetch_add(1);
-  {
-    const std::lock_guard role(role_);
-    read(driver_, *engine_);
-  }
+  std::unique_lock role(role_);
+  read(driver_, *engine_);
   hand_back(now());
+  tell_and_leave(role);
 }
 
 void RealExecutor::shutdown() {
@@ -252,11 +303,15 @@ void RealExecutor::shutdown() {
   }
   rouse();
   thread_.join();
-  const std::lock_guard role(role_);
+  std::unique_lock role(role_);
   const Nanoseconds deadline = now() + kDrainTime;
   turn();
   // What has begun ends by itself as long as all ranks stay: nobody gave it up but the caller here.
   while (engine_->under_way() && now() < deadline) {
+    if (!to_tell_.empty()) {
+      tell(role);
+      role.lock();
+    }
     if (!turn()) transport_->wait(nap(now()));
   }
   const bool failed = engine_->failed();
@@ -268,6 +323,13 @@ void RealExecutor::shutdown() {
   turn();
   transport_->flush(kFlushTime);
   transport_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
+  // Nothing touches the memory of what failed any more, so its completions may have it.
+  if (to_tell_.empty()) {
+    role.unlock();
+  } else {
+    tell(role);
+  }
+  while (const int telling = telling_.load()) telling_.wait(telling);
 }
 
 }  // namespace casync

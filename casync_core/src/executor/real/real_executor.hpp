@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/driver.hpp"
+#include "executor/real/completing.hpp"
 #include "executor/real/worker_pool.hpp"
 #include "progress/intake.hpp"
 
@@ -25,6 +26,10 @@ namespace casync {
 /// operations are outstanding, progress stays with the thread that submits and waits, and the background thread rests:
 /// many of them are taken up in one turn and share their messages. `inbox_mutex_` guards the inbox alone and is taken
 /// with the role or without; nothing is locked inside it.
+///
+/// What a turn leaves for the program to hear (operations with a completion that ended, stalls) is kept until the
+/// thread that drove the turn has let go of the role and the bed: only then does it call the program, which may submit.
+/// What is submitted there is taken up by that thread's next turn, or by the background thread if it takes none.
 class RealExecutor {
  public:
   struct Options {
@@ -33,9 +38,16 @@ class RealExecutor {
     std::function<void(const std::function<void()>&)> around_turn;  ///< as in SessionOptions
   };
 
-  /// The callbacks come with the progress role; `finished` stores `done` of the operation, in the end.
+  struct Callbacks {
+    /// With the progress role. In the end it stores `done` of the operation, or calls `call_later`.
+    std::function<void(Operation&)> finished;
+    std::function<void(const Request&)> stand_in;  ///< with the progress role; as in Driver::Callbacks
+    std::function<void(Operation&)> completed;     ///< without a lock, after the turn: it was given to `call_later`
+    std::function<void(const Stall&)> report;      ///< without a lock, after the turn
+  };
+
   RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport, std::unique_ptr<Planning> planning,
-               Options options, Driver::Callbacks callbacks);
+               Options options, Callbacks callbacks);
   ~RealExecutor();
   RealExecutor(const RealExecutor&) = delete;
   RealExecutor& operator=(const RealExecutor&) = delete;
@@ -44,14 +56,19 @@ class RealExecutor {
   void define(std::uint32_t registration, Request definition);
   void submit(std::uint32_t registration, Operation* operation);
   /// Sees to it that what was submitted goes on without a `wait`: by a turn of the caller's own if none was lately.
-  void advance();
+  /// `awaited`: as in Operation.
+  void advance(bool awaited);
   /// Makes progress once if nobody else does, for who asks again and again whether an operation is done.
   void poll();
   void abort(std::string why);
   /// Makes progress until `operation` is done or `timeout` passed; returns whether it is done.
   bool wait(const Operation& operation, Nanoseconds timeout);
-  /// Announces that this rank leaves, stops the background thread, closes the transport. Once.
+  /// Announces that this rank leaves, stops the background thread, closes the transport. Once. Returns after the last
+  /// completion.
   void shutdown();
+
+  /// Within `finished`, with the progress role: `completed` is called for the operation after the turn.
+  void call_later(Operation& operation) { to_tell_.completed.push_back(&operation); }
 
   /// Calls `read` while no thread makes progress: a consistent look at the Driver and the Engine.
   void inspect(const std::function<void(Driver&, const Engine&)>& read);
@@ -73,12 +90,21 @@ class RealExecutor {
     std::unique_ptr<Request> definition;
     std::unique_ptr<std::string> text;
   };
+  /// What the program is to hear after the turn.
+  struct ToTell {
+    std::vector<Operation*> completed;
+    std::vector<Stall> stalls;
+    bool empty() const { return completed.empty() && stalls.empty(); }
+  };
   void push(Item item);
   void ring();
   void rouse();
   void rouse(Nanoseconds time);
   bool small(const Operation& operation) const;
   void finish(Operation& operation);
+  bool tell(std::unique_lock<std::mutex>& role);
+  void tell_and_leave(std::unique_lock<std::mutex>& role);
+  void leave_turn();
   void hand_back(Nanoseconds time);
   bool park();
   void background();
@@ -91,7 +117,7 @@ class RealExecutor {
   WorkerPool workers_;
   std::size_t small_bytes_;
   std::function<void(const std::function<void()>&)> around_turn_;
-  std::function<void(Operation&)> on_finished_;
+  Callbacks callbacks_;
   Driver driver_;
   WorkerPool::Finished finished_;  // scratch
 
@@ -100,6 +126,7 @@ class RealExecutor {
   std::vector<Item> taken_;    // scratch, with the role
   Intake intake_;              // with the role
   Nanoseconds last_news_ = 0;  // with the role
+  ToTell to_tell_;             // with the role
 
   std::mutex role_;
   std::mutex bed_;  // held while in Transport::wait; taken with the role, kept by the background thread without it
@@ -107,6 +134,7 @@ class RealExecutor {
   std::atomic<Nanoseconds> rests_until_{0};   // the background thread, because another one makes progress
   std::atomic<int> large_{0};                 // outstanding operations that are not small
   std::atomic<int> waiters_{0};
+  std::atomic<int> telling_{0};  // threads; raised with the role
   std::atomic<Nanoseconds> waited_{0};
   std::atomic<bool> stop_{false};
   std::mutex parking_mutex_;

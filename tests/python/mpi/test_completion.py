@@ -1,0 +1,145 @@
+"""Operations that call back: out of C without Python, and into Python."""
+
+import threading
+
+import casync.torch as hvd
+import pytest
+import torch
+
+from casync import default
+from casync.terms import OpKind, Sum, Terms
+from support.glue import Glue
+
+OPERATIONS = 100_000
+
+
+def registration(owner, name, shape, kind=OpKind.ALLREDUCE, dtype="float32"):
+    return Terms(name, kind, dtype, shape, Sum).register(owner)
+
+
+class Told:
+    """What completions were told, in order."""
+
+    def __init__(self, expected):
+        self.calls = []
+        self._left = expected
+        self._over = threading.Event()
+
+    def __call__(self, error, gathered):
+        self.calls.append((error, gathered, threading.current_thread()))
+        self._left -= 1
+        if not self._left:
+            self._over.set()
+
+    def wait(self):
+        assert self._over.wait(20)
+        return self.calls
+
+
+def test_a_runtime_in_c_needs_no_gil(rank, size, tmp_path):
+    """The GIL is held while its thread submits: whoever wanted it in the core would hang. Some operations fail, and the
+    session is shut down in the midst of others.
+    """
+    owner = default.session()
+    glue = Glue(owner, tmp_path)
+    glue.start(rank, size)
+    assert glue.has_called(OPERATIONS, 120)
+    # A thread of Python's that waits or submits makes progress, too, and calls completions; it has let go of the GIL.
+    with_python = torch.ones(3)
+    for _ in range(100):
+        hvd.allreduce_(with_python, name="beside", op=hvd.Min)
+        hvd.synchronize(hvd.allreduce_async_(with_python, name="asynchronous", op=hvd.Min))
+    hvd.shutdown()
+    counts = glue.finish()
+    assert counts.accepted == counts.called > OPERATIONS
+    assert counts.wrong == 0 and counts.with_gil == 0
+    assert counts.failed > (OPERATIONS // 2000 if size > 1 else -1)
+    assert counts.refused > 0
+
+
+def test_completions_of_python(rank, size):
+    owner = default.session()
+    tensors = [torch.full((5,), float(rank + i)) for i in range(20)]
+    told = Told(len(tensors))
+    for i, tensor in enumerate(tensors):
+        address = tensor.data_ptr()
+        submitted = owner.submit(
+            registration(owner, f"t{i}", (5,)), address, address, tensor, wake=i == 19, completion=told
+        )
+        assert submitted is None
+    calls = told.wait()
+    assert [call[:2] for call in calls] == [(None, None)] * 20
+    assert len({thread for *_, thread in calls}) == 1 and calls[0][2] is not threading.current_thread()
+    for i, tensor in enumerate(tensors):
+        assert torch.equal(tensor, torch.full((5,), float(sum(r + i for r in range(size)))))
+    assert not owner.has_outstanding
+
+
+def test_a_gather_hands_its_result_over(rank, size):
+    owner = default.session()
+    rows = torch.full((rank + 1, 2), float(rank))
+    told = Told(1)
+    gather = registration(owner, "g", (2,), OpKind.ALLGATHER)
+    owner.submit(gather, rows.data_ptr(), 0, rows, rows=rank + 1, completion=told)
+    ((error, (data, counts), _),) = told.wait()
+    assert error is None and counts == [r + 1 for r in range(size)]
+    assert torch.equal(
+        torch.frombuffer(data, dtype=torch.float32).reshape(-1, 2),
+        torch.cat([torch.full((r + 1, 2), float(r)) for r in range(size)]),
+    )
+
+
+def test_a_completion_submits_again_and_may_not_wait(rank, size):
+    owner = default.session()
+    tensor = torch.ones(1)
+    number = registration(owner, "t", (1,))
+    over, refused = threading.Event(), []
+    left = 50
+
+    def submit():
+        owner.submit(number, tensor.data_ptr(), tensor.data_ptr(), tensor, completion=ended)
+
+    def ended(error, gathered):
+        nonlocal left
+        left -= 1
+        if left:
+            return submit()
+        for wait in (lambda: hvd.allreduce(torch.ones(2), name="waits"), owner.counters):
+            try:
+                wait()
+            except hvd.InvalidArgumentError as error:
+                refused.append(str(error))
+        over.set()
+
+    submit()
+    assert over.wait(20)
+    assert len(refused) == 2 and all("a completion cannot wait" in text for text in refused)
+
+
+def test_a_completion_is_told_a_typed_error(rank, size):
+    owner = default.session()
+    told = Told(1)
+    tensor = torch.ones(3 + rank)
+    owner.submit(registration(owner, "t", (3 + rank,)), tensor.data_ptr(), tensor.data_ptr(), tensor, completion=told)
+    ((error, _, _),) = told.wait()
+    assert error is None if size == 1 else type(error) is hvd.MismatchError and error.tensor == "t"
+    assert not owner.has_outstanding
+
+
+def test_completions_come_before_the_end_of_shutdown(rank):
+    owner = default.session()
+    told = Told(30)
+    tensors = [torch.ones(1) for _ in range(30)]
+    for i, tensor in enumerate(tensors):
+        number = registration(owner, f"of rank {rank}.{i}", (1,))
+        owner.submit(number, tensor.data_ptr(), tensor.data_ptr(), tensor, completion=told)
+    if hvd.size() == 1:
+        told.wait()
+    hvd.shutdown()
+    assert len(told.calls) == 30
+    assert all(
+        (type(error) is hvd.AbortedError) is (hvd_size > 1) for error, *_ in told.calls for hvd_size in [owner.size]
+    )
+    with pytest.raises(hvd.AbortedError, match="shut down"):
+        owner.submit(0, 0, 0, None, completion=told)
+    assert not owner.has_outstanding and len(told.calls) == 30
