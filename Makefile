@@ -35,9 +35,10 @@ CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
 
 BENCHMARKS := codec_speed small_tensors resources step_time
 
-.PHONY: help demo test test-all suite lint format bench bench-codec_speed docs sanitize fuzz test-gpu clean need need-tests FORCE
+.PHONY: help install demo test test-all suite lint format bench bench-codec_speed docs sanitize fuzz test-gpu clean need need-tests FORCE
 
 help:
+	@echo "make install   build CaSync and install it in .venv"
 	@echo "make demo      train on 4 workers, uncompressed and with onebit, and print the table"
 	@echo "make test      lint, C++ tests, Python tests in one process and at np = 2, installation"
 	@echo "make test-all  the same with what takes long, np = 1, 3 and 5, the manual, and the README's commands"
@@ -89,6 +90,8 @@ $(VENV)/.docs: $(VENV)/.dependencies
 	@echo "== documentation tools"
 	@$(PIP) $$($(VENV)/bin/python tools/requirements.py docs)
 	@touch $@
+
+install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	@echo "== 4 workers: examples/01_first_sync"
