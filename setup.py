@@ -20,7 +20,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 WITH_MPI = os.environ.get("CASYNC_WITH_MPI", "1") not in ("0", "OFF", "off", "no", "false")
-FRAMEWORKS = [name for name in ("torch", "tensorflow", "mxnet") if (ROOT / f"frameworks/{name}/__init__.py").exists()]
+FRAMEWORKS = sorted(path.parent.name for path in (ROOT / "frameworks").glob("*/__init__.py"))
 
 
 def openmpi_prefix():

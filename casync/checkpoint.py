@@ -25,6 +25,7 @@ import numpy as np
 
 from casync import default, plan
 from casync.errors import CasyncError, InvalidArgumentError
+from casync.gather_bytes import gather_bytes
 from casync.session import Session
 from casync.terms import OpKind, Sum, Terms
 
@@ -235,19 +236,7 @@ class _whole:
 
 
 def _gathered(owner: Session, data: bytes) -> list[bytes]:
-    """Every rank's bytes, in rank order."""
-    sizes = np.array([len(data)], np.int64)
-    content = np.frombuffer(data, np.uint8)
-    everyones = np.frombuffer(_allgather(owner, "sizes", "int64", sizes), np.int64)
-    joined = bytes(_allgather(owner, "bytes", "uint8", content))
-    ends = np.cumsum(everyones)
-    return [joined[end - size : end] for end, size in zip(ends, everyones, strict=True)]
-
-
-def _allgather(owner: Session, name: str, dtype: str, values: np.ndarray[Any, Any]) -> bytearray:
-    registration = Terms(f"casync.state.{name}", OpKind.ALLGATHER, dtype, ()).register(owner)
-    handle = owner.submit(registration, values.ctypes.data, 0, values, rows=len(values))
-    return owner.synchronize_gather(handle)[0]
+    return [bytes(each) for each in gather_bytes(owner, "casync.state", data)]
 
 
 def _of_rank_0(owner: Session, data: bytes) -> bytes:

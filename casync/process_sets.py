@@ -11,7 +11,6 @@ All ranks, members or not, agree on which sets there are, and so on their number
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
+from casync.gather_bytes import gather_bytes
 from casync.session import Session
-from casync.terms import OpKind, Terms
 
 __all__ = ["ProcessSet", "ProcessSets", "is_communicator", "ranks_of"]
 
@@ -202,12 +201,7 @@ class ProcessSets:
 
     def _exchange(self, mine: Any) -> list[Any]:
         """What every rank says, in rank order."""
-        data = bytearray(json.dumps(mine).encode() + b"\n")
-        memory = (ctypes.c_char * len(data)).from_buffer(data)
-        registration = Terms(_NAME, OpKind.ALLGATHER, "uint8", ()).register(self._world)
-        handle = self._world.submit(registration, ctypes.addressof(memory), 0, memory, rows=len(data), wake=False)
-        told, _, _ = self._world.synchronize_gather(handle)
-        return [json.loads(line) for line in told.splitlines()]
+        return [json.loads(bytes(told)) for told in gather_bytes(self._world, _NAME, json.dumps(mine).encode())]
 
     def _compare(self, told: Sequence[Any], show: Callable[[Any], str]) -> None:
         own = self._world.rank

@@ -5,21 +5,22 @@ Classes have Horovod's names, under which they show in graphs; those for one ten
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
+from casync.collectives.interface import Collectives
+from casync.collectives.reducescatter import gradient_factor
+from casync.collectives.waiting import synchronize
+from casync.compression import Compression
 from casync.default import session_of
 from casync.errors import NotAvailableError
 from casync.terms import Average, Sum, resolve_op
 
-from . import ops
-from .compression import Compression
-from .exchange import alltoall, alltoall_async
-from .scatter import gradient_factor, reducescatter
-from .waiting import synchronize
+from .tensors import TENSORS
 
 __all__ = [
+    "Autograd",
     "Function",
     "HorovodAllgather",
     "HorovodAllreduce",
@@ -29,11 +30,16 @@ __all__ = [
     "HorovodGroupedAllreduce",
     "HorovodGroupedReducescatter",
     "HorovodReducescatter",
-    "check_differentiable",
 ]
 
+Tensors = Sequence[torch.Tensor]
+Scales = tuple[float, float]
 
-def check_differentiable(op: int) -> None:
+_hvd = Collectives(TENSORS)
+"""The operations on values alone."""
+
+
+def _check(op: int) -> None:
     """Raise `NotAvailableError` for an allreduce whose gradient is not one."""
     if op not in (Average, Sum):
         raise NotAvailableError("allreduce is differentiable for Sum and Average; call .detach() for the others")
@@ -62,14 +68,14 @@ class HorovodAllreduce(Function):
         topology: str | None = None,
     ) -> torch.Tensor:
         op = resolve_op(op, average)
-        check_differentiable(op)
+        _check(op)
         ctx.arguments = (op, prescale_factor, postscale_factor, process_set)
         ctx.topology = topology
-        return ops.allreduce(tensor.detach(), None, name, compression, *ctx.arguments, topology=topology)
+        return _hvd.allreduce(tensor.detach(), None, name, compression, *ctx.arguments, topology=topology)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        mine = ops.allreduce(gradient, None, None, Compression.none, *ctx.arguments, topology=ctx.topology)
+        mine = _hvd.allreduce(gradient, None, None, Compression.none, *ctx.arguments, topology=ctx.topology)
         return mine, None, None, None, None, None, None, None, None
 
 
@@ -81,14 +87,14 @@ class HorovodAllgather(Function):
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: Any) -> torch.Tensor:
         ctx.process_set = process_set
         rows = torch.tensor([tensor.shape[0]], dtype=torch.int64)
-        ctx.rows = ops.allgather(rows, None if name is None else f"{name}.rows", process_set).tolist()
-        return ops.allgather(tensor.detach(), name, process_set)
+        ctx.rows = _hvd.allgather(rows, None if name is None else f"{name}.rows", process_set).tolist()
+        return _hvd.allgather(tensor.detach(), name, process_set)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         rank = session_of(ctx.process_set).rank
         begin = sum(ctx.rows[:rank])
-        mean = ops.allreduce(gradient, op=Average, process_set=ctx.process_set)
+        mean = _hvd.allreduce(gradient, op=Average, process_set=ctx.process_set)
         return mean[begin : begin + ctx.rows[rank]], None, None
 
 
@@ -99,11 +105,11 @@ class HorovodBroadcast(Function):
     def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any) -> torch.Tensor:
         ctx.process_set = process_set
         ctx.is_root = session_of(process_set).rank == process_set.root(root_rank)
-        return ops.broadcast(tensor.detach(), root_rank, name, process_set)
+        return _hvd.broadcast(tensor.detach(), root_rank, name, process_set)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        mean = ops.allreduce(gradient, op=Average, process_set=ctx.process_set)
+        mean = _hvd.allreduce(gradient, op=Average, process_set=ctx.process_set)
         return mean if ctx.is_root else mean.zero_(), None, None, None
 
 
@@ -124,11 +130,11 @@ class HorovodReducescatter(Function):
         scales = (prescale_factor, postscale_factor)
         ctx.factor = gradient_factor(op, scales, process_set)
         ctx.process_set = process_set
-        return reducescatter(tensor.detach(), name, compression, op, process_set, *scales)
+        return _hvd.reducescatter(tensor.detach(), name, compression, op, process_set, *scales)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return ops.allgather(gradient * ctx.factor, process_set=ctx.process_set), None, None, None, None, None, None
+        return _hvd.allgather(gradient * ctx.factor, process_set=ctx.process_set), None, None, None, None, None, None
 
 
 class HorovodAlltoall(Function):
@@ -138,7 +144,7 @@ class HorovodAlltoall(Function):
     def forward(
         ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        output, counts = synchronize(alltoall_async(tensor.detach(), splits, name, process_set))
+        output, counts = synchronize(_hvd.alltoall_async(tensor.detach(), splits, name, process_set))
         ctx.mark_non_differentiable(counts)
         ctx.counts = counts
         ctx.rows = tensor.shape[0]
@@ -147,7 +153,7 @@ class HorovodAlltoall(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor, _counts: Any) -> tuple[torch.Tensor | None, ...]:
-        mine, _ = alltoall(gradient, ctx.counts, None, ctx.process_set)
+        mine, _ = _hvd.alltoall(gradient, ctx.counts, None, ctx.process_set)
         if mine.shape[0] < ctx.rows:
             mine = torch.cat([mine, mine.new_zeros((ctx.rows - mine.shape[0], *mine.shape[1:]))])
         return mine, None, None, None
@@ -181,3 +187,71 @@ class HorovodGroupedAllgather(_Grouped):
 
 class HorovodGroupedReducescatter(_Grouped):
     """Of `grouped_reducescatter`."""
+
+
+class Autograd:
+    """See `casync.collectives.autograd`."""
+
+    def wants(self, tensor: Any) -> bool:
+        return isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
+
+    def allreduce(
+        self, tensor: torch.Tensor, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any,
+        topology: str | None,
+    ) -> Any:  # fmt: skip
+        return HorovodAllreduce.apply(tensor, None, name, op, *scales, process_set, compression, topology)
+
+    def allgather(self, tensor: torch.Tensor, name: str | None, process_set: Any) -> Any:
+        return HorovodAllgather.apply(tensor, name, process_set)
+
+    def broadcast(self, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any) -> Any:
+        return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
+
+    def alltoall(self, tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any) -> Any:
+        return HorovodAlltoall.apply(tensor, splits, name, process_set)
+
+    def reducescatter(
+        self, tensor: torch.Tensor, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+    ) -> Any:
+        return HorovodReducescatter.apply(tensor, name, op, process_set, *scales, compression)
+
+    def grouped_allreduce(
+        self, tensors: Tensors, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+    ) -> list[torch.Tensor]:
+        _check(op)
+
+        def reduced(tensors: Tensors, name: str | None, compression: Any) -> list[torch.Tensor]:
+            return _hvd.grouped_allreduce(tensors, None, name, compression, op, *scales, process_set)
+
+        def run_back(gradients: Tensors) -> list[torch.Tensor]:
+            return reduced(gradients, None, Compression.none)
+
+        return list(HorovodGroupedAllreduce.apply(lambda given: reduced(given, name, compression), run_back, *tensors))
+
+    def grouped_allgather(self, tensors: Tensors, name: str | None, process_set: Any) -> list[torch.Tensor]:
+        kept = [tensor.shape[0] for tensor in tensors if tensor.is_floating_point()]
+        begins: list[int] = []
+
+        def run(tensors: Tensors) -> list[torch.Tensor]:
+            rows = torch.tensor([kept], dtype=torch.int64)
+            all_rows = _hvd.allgather(rows, None if name is None else f"{name}.rows", process_set)
+            begins.extend(all_rows[: session_of(process_set).rank].sum(0).tolist())
+            return _hvd.grouped_allgather(tensors, name, process_set)
+
+        def run_back(gradients: Tensors) -> list[torch.Tensor]:
+            means = _hvd.grouped_allreduce(gradients, op=Average, process_set=process_set)
+            return [mean[begin : begin + rows] for mean, begin, rows in zip(means, begins, kept, strict=True)]
+
+        return list(HorovodGroupedAllgather.apply(run, run_back, *tensors))
+
+    def grouped_reducescatter(
+        self, tensors: Tensors, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+    ) -> list[torch.Tensor]:
+        def run(tensors: Tensors) -> list[torch.Tensor]:
+            return _hvd.grouped_reducescatter(tensors, name, compression, op, process_set, *scales)
+
+        def run_back(gradients: Tensors) -> list[torch.Tensor]:
+            factor = gradient_factor(op, scales, process_set)
+            return _hvd.grouped_allgather([gradient * factor for gradient in gradients], process_set=process_set)
+
+        return list(HorovodGroupedReducescatter.apply(run, run_back, *tensors))

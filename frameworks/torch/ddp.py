@@ -8,22 +8,36 @@ parameter's name, so that what a codec keeps of it survives DDP's rebuilding of 
 """
 
 # No postponed annotations here: DDP looks at those of its hook.
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from casync import codecs, default, state
-from casync.codec_states import Claim
-from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.terms import Average, OpKind, Terms, tensor_name
+from casync import codecs, default
+from casync.collectives.gradient_submits import Gradient, GradientSubmits, OptimizerTerms
+from casync.collectives.settings import Settings
+from casync.compression import Compression
+from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 
-from . import ops
-from .compression import Compression
 from .loss_scale import LossScale
-from .waiting import PendingGroup
+from .tensors import TENSORS
 
 __all__ = ["DdpState", "ddp_hook", "ddp_state"]
+
+
+class _Bucket:
+    """A bucket of gradients that are under way; DDP has the future."""
+
+    def __init__(self, buffer: torch.Tensor, gradients: int) -> None:
+        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        self._buffer = buffer
+        self._left = gradients
+
+    def one_is_over(self) -> None:
+        """On the one thread of the session that calls completions, or before anything of the bucket is under way."""
+        self._left -= 1
+        if self._left <= 0:
+            self.future.set_result(self._buffer)
 
 
 class DdpState:
@@ -36,16 +50,14 @@ class DdpState:
         topology: str | None,
         grad_scaler: torch.amp.GradScaler | None,
     ) -> None:
+        settings = Settings.of(compression=compression, topology=topology)
         owner = default.session()
-        given = owner.config.compression if compression is Compression.none else compression
         self._owner = owner
-        self._rules = codecs.rules_of(given)
-        self._topology = owner.config.topology if topology is None else topology
-        self._loss_scale = LossScale(grad_scaler, self._rules)
-        self._scale = 1.0  # of the gradients of this backward
-        self._told: dict[str, float] = {}  # tensor -> the scale that the core was told last
+        self._submits = GradientSubmits(TENSORS, settings, always_claims=True)
+        self._loss_scale = LossScale(grad_scaler, settings.rules)
+        self._terms = OptimizerTerms()  # of the gradients of this backward
         self._has_looked = False
-        for _, codec in self._rules.pairs:
+        for _, codec in settings.rules.pairs:
             if codecs.takes_momentum(codec):
                 raise NotAvailableError(
                     f"compression {codec!r} takes over the optimizer's momentum, which a hook of DDP cannot reach: use "
@@ -55,26 +67,25 @@ class DdpState:
         self._prefix = f"ddp{owner.next_number('ddp')}"
         self._names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named_parameters or ()}
         if self._names:
-            codecs.check_rules(owner, self._rules, self._names.values())
+            codecs.check_rules(owner, settings.rules, self._names.values())
         self._numbers = not self._names
-        self._tensors: dict[str, str] = {}  # of the parameters that are claimed, by their names
-        self._claim = Claim()
-        self._waiting: list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]] = []
-        self._handles: list[int] = []
+        self._gradients: dict[str, Gradient] = {}  # of the parameters that are claimed, by their names
+        self._outstanding = 0
+        self._failure: CasyncError | None = None  # the first of this backward
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and codec state by parameter name. Local; call it between steps, and save one per
         rank."""
-        if self._handles:
+        if self._outstanding:
             raise AssertionError("state_dict() of a DDP hook was called while backward was running")
-        return state.converted(state.collect(self._owner, self._tensors), torch.from_numpy)
+        return self._submits.state_dict(self._gradients.values(), torch.from_numpy)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict()` gave; before the first backward, or between steps. State of another rank starts
         anew, with a warning.
         """
         self._take([*state_dict["residuals"], *state_dict.get("states", {})])
-        state.restore(self._owner, self._tensors, state.converted(state_dict, torch.Tensor.numpy))
+        self._submits.load_state_dict(self._gradients.values(), state_dict, torch.Tensor.numpy)
 
     def submit(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """See `ddp_hook`."""
@@ -87,27 +98,48 @@ class DdpState:
                 "casync.torch.DistributedOptimizer, or Embedding(sparse=False)"
             )
         self._take(names)
-        for name, gradient in zip(names, bucket.gradients(), strict=True):
-            codec = codecs.codec_by_name(self._rules, name)
-            tensor = self._tensors[name]
-            if self._told.get(tensor, 1.0) != self._scale:
-                self._tell(tensor, gradient, codec)
-            handle = ops.allreduce_async_(gradient, name=tensor, op=Average, compression=codec, topology=self._topology)
-            self._handles.append(handle)
-        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._waiting.append((done, bucket.buffer()))
-        # DDP asks for no result before its last bucket is handed over: to wait there needs no thread.
-        if bucket.is_last():
-            self._finish()
-        return done
+        under_way = _Bucket(bucket.buffer(), len(names))
+        for name, values in zip(names, bucket.gradients(), strict=True):
+            self._submit(self._gradients[name], values, under_way)
+        return under_way.future
 
-    def _finish(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        handles, self._handles = self._handles, []
-        if handles:
-            PendingGroup(self._owner, handles).finish(self._owner, handles[-1])
-        for done, buffer in waiting:
-            done.set_result(buffer)
+    def _submit(self, gradient: Gradient, values: torch.Tensor, bucket: _Bucket) -> None:
+        submits, owner = self._submits, self._owner
+        if not submits.is_registered(owner, gradient, values.dtype, values.shape):
+            submits.register(owner, gradient, TENSORS.admit(values), values.dtype, values.shape)
+        if self._loss_scale.is_told:
+            submits.tell(owner, gradient, self._terms)
+        contiguous = values.contiguous()
+
+        def over(error: CasyncError | None, _: object) -> None:
+            if error is None and contiguous is not values:
+                TENSORS.assign(values, contiguous)
+            self._failure = self._failure or error
+            self._outstanding -= 1
+            bucket.one_is_over()
+
+        self._outstanding += 1
+        try:
+            submits.submit(owner, gradient, contiguous, completion=over)
+        except BaseException:
+            self._outstanding -= 1
+            raise
+
+    def _begin(self) -> None:
+        """At the first bucket of a backward."""
+        self._check()
+        self._failure = None
+        self._terms = OptimizerTerms(loss_scale=self._loss_scale.now())
+        if not self._has_looked:
+            self._loss_scale.look_for_another("ddp_state")
+            self._has_looked = True
+        _after_backward(lambda: _after_backward(self._end))
+
+    def _end(self) -> None:
+        """When DDP has taken all results: raises what ended an operation."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def _name_of(self, parameter: torch.Tensor) -> str:
         name = self._names.get(parameter)
@@ -122,28 +154,12 @@ class DdpState:
         return name
 
     def _take(self, names: Iterable[str]) -> None:
-        new = {name: tensor_name(self._owner, OpKind.ALLREDUCE, name) for name in names if name not in self._tensors}
-        if new:
-            self._owner.codec_states.give_to(self._claim, new.values())
-            self._tensors.update(new)
-
-    def _begin(self) -> None:
-        self._check()
-        self._scale = self._loss_scale.now()
-        if not self._has_looked:
-            self._loss_scale.look_for_another("ddp_state")
-            self._has_looked = True
-
-    def _tell(self, tensor: str, gradient: torch.Tensor, codec: str) -> None:
-        terms = Terms(
-            tensor, OpKind.ALLREDUCE, ops.dtype_name(gradient), gradient.shape, Average, compression=codec,
-            topology=self._topology,
-        )  # fmt: skip
-        self._owner.set_optimizer(terms.register(self._owner), 0.0, loss_scale=self._scale)
-        self._told[tensor] = self._scale
+        new = [Gradient(name) for name in dict.fromkeys(names) if name not in self._gradients]
+        self._submits.take(new)
+        self._gradients.update((gradient.name, gradient) for gradient in new)
 
     def _check(self) -> None:
-        self._claim.check()
+        self._submits.check()
         owner = default.session()
         if owner is not self._owner:
             raise InvalidArgumentError("this ddp_state belongs to a session that was shut down: make a new one")
@@ -158,6 +174,11 @@ class DdpState:
         raise InvalidArgumentError(
             f"{told}, CaSync rank {ours[0]} of {ours[1]}: give init_process_group hvd.rank() and hvd.size()"
         )
+
+
+def _after_backward(act: Callable[[], None]) -> None:
+    """Have autograd call `act` when what it has been told to call so far has been, on the thread of `backward()`."""
+    torch.autograd.Variable._execution_engine.queue_callback(act)
 
 
 def ddp_state(
@@ -185,7 +206,8 @@ def ddp_state(
 def ddp_hook(hook_state: DdpState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The second argument of `register_comm_hook`: the bucket's gradients become their mean over all ranks.
 
-    Called by DDP, with what `ddp_state` made as `hook_state`, on the thread that runs backward. The call with the last
-    bucket waits for all of them, and raises what ended an operation (`HorovodInternalError`).
+    Called by DDP, with what `ddp_state` made as `hook_state`, on the thread that runs backward. It does not wait: the
+    future of `bucket` has its result when the last of its gradients does. What ended an operation
+    (`HorovodInternalError`) is raised by `backward()`, once all have ended.
     """
     return hook_state.submit(bucket)

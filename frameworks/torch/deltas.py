@@ -36,16 +36,16 @@ class Deltas(Gradients):
             if entry.session is None:
                 self._register(self.session(), entry, entry.parameter)
 
-    def _submit(self, entry: Entry, *, wake: bool = True) -> int:
+    def submit_entry(self, entry: Entry, *, wake: bool = True) -> int:
         delta = self._step_alone(entry).contiguous()
         if (gradient := entry.parameter.grad) is not None:  # which that step may have changed
             entry.submitted, entry.version = gradient, gradient._version
         self._deltas[entry.parameter] = delta
         owner = self.session()
-        if entry.session is not owner or delta.dtype is not entry.dtype or delta.numel() != entry.numel:
+        if not self.is_registered(owner, entry, delta.dtype, delta.shape):
             self._register(owner, entry, delta)
-        pointer = delta.data_ptr()
-        return owner.submit(entry.registration, pointer, pointer, delta, wake=wake)
+        handle: int = self.submit(owner, entry, delta, wake=wake)
+        return handle
 
     def _step_alone(self, entry: Entry) -> torch.Tensor:
         """The optimizer's own step for one parameter; zeros where that has no gradient."""
@@ -101,7 +101,7 @@ class DeltaOptimizer(_DistributedOptimizer):
             with torch.enable_grad():
                 loss = closure()
         super().synchronize()
-        self._replicas.step(self._gradients.entries.values())
+        self._check_replicas()
         self._gradients.apply()
         return loss
 

@@ -1,27 +1,21 @@
-"""Collectives on what is not one tensor: parameters, an optimizer's state, any Python object. All are collective and
-block.
-"""
+"""Parameters and an optimizer's state, given to every rank. All are collective and block."""
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import cloudpickle
-
 import torch
 from casync import default
+from casync.collectives.objects import broadcast_object
+from casync.collectives.waiting import synchronize
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.state import STATE_KEY
 
-from .ops import allgather, broadcast, broadcast_async_
-from .waiting import synchronize
+from .ops import broadcast_async_
 
-__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+__all__ = ["broadcast_optimizer_state", "broadcast_parameters"]
 
 
 def broadcast_parameters(
@@ -144,42 +138,3 @@ def _load_shared(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Non
     """
     load = getattr(optimizer, "load_shared_state_dict", optimizer.load_state_dict)
     load(state)
-
-
-def broadcast_object(
-    obj: Any, root_rank: int = 0, name: str | None = None, process_set: Any = global_process_set
-) -> Any:
-    """`root_rank`'s object, pickled by cloudpickle there and unpickled on every other rank; on the root `obj` itself.
-    Blocks.
-
-    Args:
-        obj: anything that can be pickled; ignored on the other ranks.
-        root_rank: its number in the world, also where a process set is given.
-        name: tells concurrent calls apart.
-        process_set: the ranks that take part; all by default.
-    """
-    is_root = session_of(process_set).rank == process_set.root(root_rank)
-    mine = _bytes_of(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    # Ranks that disagree about the root learn it here. The object itself then goes by an allgather to which one rank
-    # contributes: its size may differ from call to call without a new negotiation.
-    broadcast(torch.zeros(1), root_rank, f"{name or 'object'}.root", process_set)
-    data = allgather(mine, f"{name or 'object'}.bytes", process_set)
-    return obj if is_root else pickle.loads(data.numpy().data)
-
-
-def allgather_object(obj: Any, name: str | None = None, *, process_set: Any = global_process_set) -> list[Any]:
-    """The objects of all ranks of the set, in rank order, pickled by cloudpickle. Blocks.
-
-    Args:
-        obj: anything that can be pickled.
-        name: tells concurrent calls apart.
-        process_set: the ranks that take part; all by default.
-    """
-    data = allgather(_bytes_of(obj), f"{name or 'object'}.all", process_set)
-    # Pickles end themselves, so no sizes need to be sent.
-    stream = io.BytesIO(data.numpy().data)
-    return [pickle.load(stream) for _ in range(session_of(process_set).size)]
-
-
-def _bytes_of(obj: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)

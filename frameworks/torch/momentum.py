@@ -7,21 +7,13 @@ switched off in its groups, told to the core with every gradient, and applied he
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from casync.collectives.gradient_submits import OptimizerTerms
 from casync.errors import InvalidArgumentError
 
-__all__ = ["Momentum", "Terms"]
-
-
-class Terms(NamedTuple):
-    """Of one parameter, as the core takes them."""
-
-    lr: float = 0.0
-    momentum: float = 0.0
-    nesterov: bool = False
-    loss_scale: float = 1.0
+__all__ = ["Momentum"]
 
 
 class Momentum:
@@ -50,11 +42,11 @@ class Momentum:
                 self._taken[index] = (group["momentum"], group["nesterov"])
                 group["momentum"], group["nesterov"] = 0, False
 
-    def terms(self, group: int) -> Terms:
+    def terms(self, group: int) -> OptimizerTerms:
         lr = float(self._optimizer.param_groups[group]["lr"])
         if self._given is not None:
-            return Terms(lr, self._given, False)
-        return Terms(lr, *self._taken.get(group, (0.0, False)))
+            return OptimizerTerms(lr, self._given, False)
+        return OptimizerTerms(lr, *self._taken.get(group, (0.0, False)))
 
     def apply(self, parameter: torch.nn.Parameter, group: int, loss_scale: float = 1.0) -> None:
         """To the mean gradient of a parameter that went uncompressed: as SGD does, in the place where SGD keeps it.

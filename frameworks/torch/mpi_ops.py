@@ -4,23 +4,11 @@
 
 # ruff: noqa: F401
 
-from casync.built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
-from casync.errors import HorovodInternalError
-from casync.process_sets import ProcessSet
-from casync.terms import Adasum, Average, Max, Min, Product, Sum
+from casync import basics as _basics
+from casync.collectives import exports
+from casync.collectives.exports import *
 
-from . import basics as _basics
+from . import autograd, ops
 from .autograd import (
     HorovodAllgather,
     HorovodAllreduce,
@@ -31,50 +19,13 @@ from .autograd import (
     HorovodGroupedReducescatter,
     HorovodReducescatter,
 )
-from .basics import (
-    add_process_set,
-    cross_rank,
-    cross_size,
-    global_process_set,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from .compression import Compression
-from .exchange import alltoall, alltoall_async
-from .grouped import (
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-)
-from .joining import join
-from .ops import (
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-)
-from .scatter import reducescatter, reducescatter_async
+from .ops import *
 from .sparse import sparse_allreduce_async
-from .waiting import barrier, poll, synchronize
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+_ELSEWHERE = {name for name in exports.__all__ if name.endswith("Error") and name != "HorovodInternalError"}
+_ELSEWHERE |= {"allgather_object", "broadcast_object", "counters", "metrics", "plans"}
+
+__all__ = sorted(
+    {"_basics", "sparse_allreduce_async", *exports.__all__, *ops.__all__} - _ELSEWHERE
+    | {name for name in autograd.__all__ if name.startswith("Horovod")}
+)

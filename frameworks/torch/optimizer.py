@@ -14,16 +14,18 @@ from typing import Any
 
 import torch
 from casync import codecs, default, state
+from casync.collectives.replicas import Replicas
+from casync.collectives.settings import Settings, positive
+from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
 from casync.terms import Adasum, Average
 
-from .compression import Compression
 from .gradients import Gradients
+from .loss_scale import LossScale
 from .ops import allreduce_
 from .parameter_names import names_of
-from .replicas import Replicas
-from .settings import Settings, positive
+from .tensors import TENSORS
 
 __all__ = ["DistributedOptimizer"]
 
@@ -51,18 +53,24 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     _gradients_of: type[Gradients] = Gradients
 
     def _adopt(
-        self, optimizer: torch.optim.Optimizer, settings: Settings, names: dict[torch.nn.Parameter, str]
+        self,
+        optimizer: torch.optim.Optimizer,
+        settings: Settings,
+        loss_scale: LossScale,
+        momentum: float | None,
+        names: dict[torch.nn.Parameter, str],
     ) -> None:
         # A scheduler made before wraps `step` on the instance; kept, it would bypass ours.
         self.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k not in ("step", "zero_grad")})
         self._casync = settings
-        self._gradients = self._gradients_of(self, settings, names)
+        self._loss_scale = loss_scale
+        self._gradients = self._gradients_of(self, settings, loss_scale, momentum, names)
         self._handles = self._gradients.handles
         self._parameter_names = names
         self.op = settings.op
         self._synchronized = False
         self._should_synchronize = True
-        self._replicas = Replicas(settings.process_set)
+        self._replicas = Replicas(TENSORS, settings.process_set)
         if self._gradients.is_distributed:
             self._gradients.register_hooks()
 
@@ -106,7 +114,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 closure = self._synchronizing(closure)
         self._synchronized = False
         if self._gradients.is_distributed:
-            self._replicas.step(self._gradients.entries.values())
+            self._check_replicas()
         if self._gradients.momentum is not None:
             self._gradients.momentum.take()
         return super().step(closure) if closure is not None else super().step()
@@ -117,8 +125,12 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if self._gradients.is_distributed:
             if self._handles:
                 raise InvalidArgumentError(_SCALER_TOO_EARLY)
-            self._casync.loss_scale.check("DistributedOptimizer")
+            self._loss_scale.check("DistributedOptimizer")
         return bool(self.__dict__.get("_step_supports_amp_scaling", False))
+
+    def _check_replicas(self) -> None:
+        entries = self._gradients.entries.values()
+        self._replicas.step(entries, (entry.parameter.detach() for entry in entries))
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def run() -> Any:
@@ -168,9 +180,6 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
-    def _tensors(self) -> dict[str, str]:
-        return {entry.name: entry.tensor for entry in self._gradients.entries.values()}
-
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state; with a lossy codec, this rank's residuals and codec state by parameter name under the
         key "casync".
@@ -184,8 +193,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             return shared
         if self._gradients.is_under_way:
             raise AssertionError("optimizer.state_dict() was called after loss.backward() but before optimizer.step()")
-        own = state.collect(self._gradients.session(), self._tensors())
-        return {**shared, state.STATE_KEY: state.converted(own, torch.from_numpy)}
+        return {**shared, state.STATE_KEY: self._gradients.saved_state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict()` gave, on any rank. Residuals of another rank's checkpoint start at zero, with a
@@ -193,10 +201,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         """
         self.load_shared_state_dict({key: value for key, value in state_dict.items() if key != state.STATE_KEY})
         if self._gradients.is_distributed and self._casync.keeps_something:
-            own = state_dict.get(state.STATE_KEY)
-            if own is not None:
-                own = state.converted(own, torch.Tensor.numpy)
-            state.restore(self._gradients.session(), self._tensors(), own)
+            self._gradients.load_saved_state(state_dict.get(state.STATE_KEY))
 
     def load_shared_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what all ranks share, and leave the residuals as they are. Waits for gradients that are being
@@ -258,10 +263,18 @@ def DistributedOptimizer(
 
     `init()` comes first. Call `step()` and the rest on one thread; hooks run on the thread that runs backward.
     """
-    settings = Settings(
-        compression, topology, op, gradient_predivide_factor, backward_passes_per_step, momentum, num_groups, groups,
-        sparse_as_dense, process_set, grad_scaler,
-    )  # fmt: skip
+    settings = Settings.of(
+        compression=compression,
+        topology=topology,
+        process_set=process_set,
+        op=op,
+        predivide=gradient_predivide_factor,
+        passes=backward_passes_per_step,
+        num_groups=num_groups,
+        groups=groups,
+        is_parameter=torch.Tensor,
+        sparse_as_dense=sparse_as_dense,
+    )
     names = names_of(optimizer, named_parameters)
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     codecs.check_rules(default.session(), settings.rules, held)
@@ -273,5 +286,5 @@ def DistributedOptimizer(
         original.__name__, (base, original), {"__module__": __name__, "__doc__": original.__doc__}
     )
     distributed = cls.__new__(cls)
-    distributed._adopt(optimizer, settings, names)
+    distributed._adopt(optimizer, settings, LossScale(grad_scaler, settings.rules), momentum, names)
     return distributed

@@ -1,39 +1,31 @@
-"""Sparse tensors, as embeddings have for gradients: the ranks exchange the values that there are."""
+"""Sparse tensors of torch, as `Embedding(sparse=True)` has for gradients."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from casync.collectives import sparse
+from casync.collectives.sparse import SparsePending
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.default import session_of
-from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
-from casync.terms import Average, Sum, resolve_op
+from casync.errors import InvalidArgumentError
 
-from .ops import submit_allgather
-from .waiting import synchronize
+from .tensors import TENSORS
 
 __all__ = ["SparseHandle", "sparse_allreduce_async"]
-
-_CASTS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class SparseHandle:
     """An outstanding `sparse_allreduce_async`; called, it waits and returns the reduced tensor, the same each time."""
 
-    def __init__(self, tensor: torch.Tensor, indices: int, values: int, divisor: int) -> None:
-        self._tensor = tensor
-        self._handles = (indices, values)
-        self._divisor = divisor
+    def __init__(self, pending: SparsePending[torch.Tensor], shape: torch.Size) -> None:
+        self._pending = pending
+        self._shape = shape
         self._result: torch.Tensor | None = None
 
     def __call__(self) -> torch.Tensor:
         if self._result is None:
-            indices, values = (synchronize(handle) for handle in self._handles)
-            values = values.to(self._tensor.dtype)
-            if self._divisor > 1:
-                values = values / self._divisor
-            self._result = torch.sparse_coo_tensor(indices.t(), values, self._tensor.shape, check_invariants=True)
+            self._result = sparse_of(*self._pending.finish(), self._shape)
         return self._result
 
 
@@ -52,35 +44,21 @@ def sparse_allreduce_async(
         op: Sum or Average.
         process_set: the ranks that take part; all by default.
     """
-    return _submit(tensor, name, op, process_set, None)
-
-
-def _submit(tensor: torch.Tensor, name: str, op: int, process_set: Any, wire: torch.dtype | None) -> SparseHandle:
-    """The values travel as `wire`; None: as they are."""
-    owner = session_of(process_set)
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         raise InvalidArgumentError(f"sparse_allreduce_async of {name} takes a sparse COO tensor; allreduce a dense one")
-    if resolve_op(op, None) not in (Average, Sum):
-        raise NotAvailableError(f"sparse_allreduce_async of {name} takes op Sum or Average; to_dense() for the others")
-    divisor = owner.size if op == Average else 1
+    return SparseHandle(submit(tensor, name, op, process_set, None), tensor.shape)
+
+
+def submit(tensor: torch.Tensor, name: str, op: int, process_set: Any, wire: str | None) -> SparsePending[torch.Tensor]:
+    """As `sparse_allreduce_async`; the values travel as `wire`, or as they are."""
     tensor = tensor.detach()
-    given = tensor._values() if wire is None else tensor._values().to(wire)
-    indices = submit_allgather(tensor._indices().t().contiguous(), f"{name}.indices", process_set, wake=False)
-    values = submit_allgather(given, f"{name}.values", process_set, wake=True)
-    return SparseHandle(tensor, indices, values, divisor)
+    indices = tensor._indices().t().contiguous()
+    return sparse.submit(TENSORS, indices, tensor._values(), name, op, process_set, wire)
 
 
-# --- gradients under the optimizer ------------------------------------------------------------------------------------
-
-
-def submit_gradient(gradient: torch.Tensor, tensor: str, codec: str, op: int, process_set: Any) -> SparseHandle:
-    """`sparse_allreduce_async` of a gradient whose rule names `codec`."""
-    if not (codec == "none" or codec in _CASTS or codec.startswith("auto")):
-        raise NotAvailableError(
-            f"tensor {tensor} is a sparse gradient, which {codec} cannot compress: pass sparse_as_dense=True, or "
-            "compression={...} with the codec none, fp16 or bf16 for its name"
-        )
-    return _submit(gradient, tensor, op, process_set, _CASTS.get(codec))
+def sparse_of(indices: torch.Tensor, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """The inverse: a sparse COO tensor, from a row of `indices` for each of `values`."""
+    return torch.sparse_coo_tensor(indices.t(), values, shape, check_invariants=True)
 
 
 def zeros_of(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
@@ -90,15 +68,3 @@ def zeros_of(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
     indices = torch.empty((sparse_dim, 0), dtype=torch.int64)
     values = torch.empty((0, *parameter.shape[sparse_dim:]), dtype=parameter.dtype)
     return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
-
-
-def take_all(outstanding: dict[torch.nn.Parameter, SparseHandle]) -> None:
-    """Wait for the gradients of all these parameters, then raise the first failure."""
-    failure: CasyncError | None = None
-    for parameter, handle in outstanding.items():
-        try:
-            parameter.grad = handle()
-        except CasyncError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure

@@ -2,10 +2,13 @@
 
 import copy
 import io
+import time
+from pathlib import Path
 
 import casync.torch as hvd
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -168,6 +171,7 @@ def test_ranks_that_disagree_leave_nothing_outstanding(rank, size):
         with pytest.raises(hvd.MismatchError, match=r"weight|bias"):
             F.cross_entropy(ddp(images), labels).backward()
     assert not default.session().has_outstanding
+    F.cross_entropy(model(images), labels).backward()  # DDP is through with what failed
 
 
 def test_what_the_hook_cannot_do_is_refused(rank, size):
@@ -178,3 +182,28 @@ def test_what_the_hook_cannot_do_is_refused(rank, size):
     images, labels = batch(0, rank)
     with pytest.raises(ValueError, match="named_parameters=.*names no parameter of shape"):
         F.cross_entropy(ddp(images), labels).backward()
+
+
+def test_no_call_of_the_hook_waits(rank, size, tmp_path_factory):
+    """Rank 0 computes no gradient before every other rank's hook has returned from its call with the last bucket."""
+    folder = Path(hvd.broadcast_object(str(tmp_path_factory.mktemp("returned")), 0))
+    futures = []
+
+    def hook(state: hvd.ddp.DdpState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        futures.append(hvd.ddp_hook(state, bucket))
+        if bucket.is_last():
+            (folder / str(rank)).touch()
+        return futures[-1]
+
+    model = make_model()
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.02)
+    ddp.register_comm_hook(hvd.ddp_state(), hook)
+    images, labels = batch(0, rank)
+    loss = F.cross_entropy(ddp(images), labels)
+    deadline = time.monotonic() + 15
+    while rank == 0 and len(list(folder.iterdir())) < size - 1:
+        assert time.monotonic() < deadline, "a hook of another rank has not returned"
+        time.sleep(0.01)
+    loss.backward()
+    assert futures and all(future.done() for future in futures)
+    assert_same_everywhere(model[3].weight.grad)

@@ -5,29 +5,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import torch
 from casync.codecs import Codec
+from casync.tensors import adaptor_of
 
-__all__ = ["Compression"]
+__all__ = ["Cast", "Compression"]
 
 
-class _Cast(Codec):
+class Cast(Codec):
     """A codec that is a change of dtype, or none at all."""
 
     # Not a field: it follows from the spec.
-    _dtypes: ClassVar[dict[str, torch.dtype]] = {"fp16": torch.float16, "bf16": torch.bfloat16}
+    _dtypes: ClassVar[dict[str, str]] = {"fp16": "float16", "bf16": "bfloat16"}
 
-    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
+    def compress(self, tensor: Any) -> tuple[Any, str]:
         """`tensor` in 16 bits and what `decompress` needs; integers pass through."""
-        wanted = self._dtypes.get(self.spec)
-        cast = tensor if wanted is None or not tensor.dtype.is_floating_point else tensor.to(wanted)
-        return cast, tensor.dtype
+        adaptor = adaptor_of(tensor)
+        dtype = adaptor.dtype(tensor)
+        wanted = self._dtypes.get(self.spec, dtype)
+        return adaptor.cast(tensor, wanted), dtype
 
-    def decompress(self, tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
-        """`tensor` in the dtype it had before `compress`."""
-        return tensor.to(ctx)
+    def decompress(self, tensor: Any, ctx: str) -> Any:
+        """`tensor` in the dtype it had before `compress`, which gave `ctx` with it."""
+        return adaptor_of(tensor).cast(tensor, ctx)
 
 
 class Compression:
@@ -39,15 +40,13 @@ class Compression:
     pass).
     """
 
-    none: ClassVar[_Cast] = _Cast("none")
-    """Lossless. In `DistributedOptimizer` also: whatever `CASYNC_COMPRESSION` says; the string "none" overrides
-    that.
-    """
+    none: ClassVar[Cast] = Cast("none")
+    """Lossless. In an optimizer also: whatever `CASYNC_COMPRESSION` says; the string "none" overrides that."""
 
-    fp16: ClassVar[_Cast] = _Cast("fp16")
+    fp16: ClassVar[Cast] = Cast("fp16")
     """IEEE half precision on the wire: half the bytes of float32."""
 
-    bf16: ClassVar[_Cast] = _Cast("bf16")
+    bf16: ClassVar[Cast] = Cast("bf16")
     """bfloat16 on the wire: half the bytes of float32, the range of float32, 8 bits of precision."""
 
     @staticmethod

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from casync import default
+from casync.collectives.objects import allgather_object
 from casync.terms import OpKind, Terms
-
-from .functions import allgather_object
 
 __all__ = ["join"]
 

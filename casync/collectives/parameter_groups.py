@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, Generic, TypeVar
 
-import torch
 from casync.errors import InvalidArgumentError
 
 __all__ = ["Group", "Groups", "wanted_groups"]
 
-Wanted = int | list[list[torch.Tensor]]
+Wanted = int | list[list[Any]]
 """How many groups, 0 for none; or the groups."""
+P = TypeVar("P", bound=Hashable)
 
 
-def wanted_groups(num_groups: int, groups: Any) -> Wanted:
-    """The two arguments as one. Raises `InvalidArgumentError` for what is neither a number nor lists of parameters."""
+def wanted_groups(num_groups: int, groups: Any, is_parameter: type[Any]) -> Wanted:
+    """The two arguments as one. Raises `InvalidArgumentError` for what is neither a number nor lists of parameters, all
+    of which are of the type `is_parameter`.
+    """
     if num_groups != 0:
         warnings.warn("Parameter `num_groups` has been replaced by `groups`", DeprecationWarning, stacklevel=4)
         if groups is None:
@@ -27,13 +29,13 @@ def wanted_groups(num_groups: int, groups: Any) -> Wanted:
         return groups
     if not isinstance(groups, list) or not all(isinstance(group, list | tuple) for group in groups):
         raise InvalidArgumentError(
-            f"groups should be a non-negative integer or a list of list of torch.Tensor, not {_brief(groups)}"
+            f"groups should be a non-negative integer or a list of list of {_of(is_parameter)}, not {_brief(groups)}"
         )
-    seen: set[torch.Tensor] = set()
+    seen: set[Any] = set()
     for group in groups:
         for parameter in group:
-            if not isinstance(parameter, torch.Tensor):
-                raise InvalidArgumentError(f"groups must consist of torch.Tensor, and holds {_brief(parameter)}")
+            if not isinstance(parameter, is_parameter):
+                raise InvalidArgumentError(f"groups must consist of {_of(is_parameter)}, and holds {_brief(parameter)}")
             if parameter in seen:
                 raise InvalidArgumentError(
                     "A parameter can only appear once in groups. One of shape "
@@ -43,16 +45,20 @@ def wanted_groups(num_groups: int, groups: Any) -> Wanted:
     return [list(group) for group in groups]
 
 
+def _of(kind: type[Any]) -> str:
+    return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+
+
 def _brief(value: Any) -> str:
     return repr(value) if isinstance(value, int | str) else f"a {type(value).__name__}"
 
 
-class Group:
+class Group(Generic[P]):
     """Parameters whose gradients are submitted when the last of them is there."""
 
     __slots__ = ("members", "ready")
 
-    def __init__(self, members: Sequence[torch.nn.Parameter] = ()) -> None:
+    def __init__(self, members: Sequence[P] = ()) -> None:
         self.members = list(members)
         self.ready = 0
 
@@ -62,17 +68,17 @@ class Group:
         return self.ready == len(self.members)
 
 
-class Groups:
+class Groups(Generic[P]):
     """Those of one optimizer, as its parameters come in."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._number = wanted if isinstance(wanted, int) else 0
-        self._of: dict[torch.Tensor, Group] = {}
+        self._of: dict[P, Group[P]] = {}
         for listed in wanted if isinstance(wanted, list) else ():
-            group = Group()
+            group: Group[P] = Group()
             self._of.update(dict.fromkeys(listed, group))
 
-    def join(self, new: Sequence[torch.nn.Parameter]) -> list[Group | None]:
+    def join(self, new: Sequence[P]) -> list[Group[P] | None]:
         """The group of each; None: it goes alone. A number of groups splits what comes first into equal parts."""
         if self._number and new:
             return self._split(new)
@@ -82,7 +88,7 @@ class Groups:
                 group.members.append(parameter)
         return found
 
-    def _split(self, new: Sequence[torch.nn.Parameter]) -> list[Group | None]:
+    def _split(self, new: Sequence[P]) -> list[Group[P] | None]:
         number, self._number = self._number, 0
         ends = [len(new) * (i + 1) // number for i in range(number)]
         groups = [Group(new[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]

@@ -1,4 +1,4 @@
-"""Who am I: the default session as a training script sees it. The same functions in every adaptor."""
+"""Who am I: the default session as a training script sees it. Every adaptor has these functions."""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""allreduce: the tensor reduced over all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from casync import codecs
+from casync.codecs import codec_text
+from casync.collectives.waiting import PendingResult
+from casync.default import session_of
+from casync.errors import InvalidArgumentError
+from casync.session import Session
+from casync.tensors import T, Tensors
+from casync.terms import OpKind, Terms, tensor_name
+
+__all__ = ["UNSCALED", "codec_of", "submit", "submit_registered"]
+
+UNSCALED = (1.0, 1.0)
+"""No prescale and no postscale."""
+
+
+def submit(
+    tensors: Tensors[T],
+    tensor: Any,
+    name: str | None,
+    op: int,
+    scales: tuple[float, float],
+    process_set: Any,
+    compression: Any,
+    topology: str | None,
+    *,
+    in_place: bool,
+    wake: bool = True,
+) -> int:
+    """The handle of an allreduce; arguments as `Collectives.allreduce` has them."""
+    owner = session_of(process_set)
+    if isinstance(compression, Mapping):
+        name = tensor_name(owner, OpKind.ALLREDUCE, name)
+        compression = codec_of(compression, name)
+    if in_place and scales == UNSCALED:  # all in one call, for a name that is used as it was the last time
+        handle: int | None = owner.shortcuts.submit(name, tensor, wake, op, scales, compression, topology)
+        if handle is not None:
+            return handle
+    registration = owner.shortcuts.registration(name, tensor, op, scales, compression, topology)
+    given = tensor
+    tensor = tensors.admit(tensor)
+    if registration is None:
+        dtype = tensors.dtype(tensor)
+        if dtype == "bool":
+            raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
+        full = tensor_name(owner, OpKind.ALLREDUCE, name)
+        route = owner.config.topology if topology is None else topology
+        codec = codec_of(compression, full)
+        terms = Terms(full, OpKind.ALLREDUCE, dtype, tensors.shape(tensor), op, 0, *scales, codec, route)
+        registration = terms.register(owner)
+        if name is not None and type(given) is tensors.kind:
+            owner.shortcuts.remember(registration, name, given, op, scales, compression, topology)
+    return submit_registered(tensors, owner, registration, tensor, scales, in_place=in_place, wake=wake)
+
+
+def codec_of(compression: Any, name: str) -> str:
+    """The codec of the tensor `name`, from what a user gives one operation: None, a codec, or codecs by name."""
+    if compression is None:
+        return "none"
+    if isinstance(compression, Mapping):
+        return codecs.codec_by_name(codecs.rules_of(compression), name)
+    return codec_text(compression)
+
+
+def submit_registered(
+    tensors: Tensors[T],
+    owner: Session,
+    registration: int,
+    tensor: T,
+    scales: tuple[float, float],
+    *,
+    in_place: bool,
+    wake: bool,
+) -> int:
+    """Submit `tensor`; what is not contiguous, or is scaled, works on a copy."""
+    if in_place:
+        tensors.check_in_place(tensor)
+    if scales != UNSCALED:
+        copy = tensors.scaled(tensor, scales[0])
+        address = tensors.address(copy)
+        keep = PendingResult(tensors, copy, copy, tensor if in_place else None, scales[1])
+        return owner.submit(registration, address, address, keep, wake=wake)
+    source = tensors.contiguous(tensor)
+    address = tensors.address(source)
+    if in_place and source is tensor:
+        return owner.submit(registration, address, address, tensor, wake=wake)
+    if in_place:
+        keep = PendingResult(tensors, source, source, tensor)
+        return owner.submit(registration, address, address, keep, wake=wake)
+    result = tensors.empty(tensors.shape(source), source)
+    keep = PendingResult(tensors, source, result, None)
+    return owner.submit(registration, address, tensors.address(result), keep, wake=wake)

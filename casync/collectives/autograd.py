@@ -1,0 +1,44 @@
+"""What an adaptor whose framework differentiates gives `Collectives`: the blocking operations in a form that does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from casync.tensors import T
+
+__all__ = ["Autograd"]
+
+
+class Autograd(Protocol[T]):
+    """Arguments are those of `Collectives`, with `op` resolved and both factors in `scales`."""
+
+    def wants(self, tensor: Any) -> bool:
+        """Whether the framework must see what becomes of `tensor`, which may be no tensor at all."""
+
+    def allreduce(
+        self, tensor: T, name: str | None, op: int, scales: tuple[float, float], process_set: Any, compression: Any,
+        topology: str | None,
+    ) -> T: ...  # fmt: skip
+
+    def allgather(self, tensor: T, name: str | None, process_set: Any) -> T: ...
+
+    def broadcast(self, tensor: T, root_rank: int, name: str | None, process_set: Any) -> T: ...
+
+    def alltoall(self, tensor: T, splits: Any, name: str | None, process_set: Any) -> tuple[T, T]: ...
+
+    def reducescatter(
+        self, tensor: T, name: str | None, op: int, scales: tuple[float, float], process_set: Any, compression: Any
+    ) -> T: ...
+
+    def grouped_allreduce(
+        self, tensors: Sequence[T], name: str | None, op: int, scales: tuple[float, float], process_set: Any,
+        compression: Any,
+    ) -> list[T]: ...  # fmt: skip
+
+    def grouped_allgather(self, tensors: Sequence[T], name: str | None, process_set: Any) -> list[T]: ...
+
+    def grouped_reducescatter(
+        self, tensors: Sequence[T], name: str | None, op: int, scales: tuple[float, float], process_set: Any,
+        compression: Any,
+    ) -> list[T]: ...  # fmt: skip

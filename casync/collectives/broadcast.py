@@ -1,0 +1,37 @@
+"""broadcast: one rank's tensor, on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from casync.collectives.allreduce import UNSCALED, submit_registered
+from casync.collectives.waiting import PendingResult
+from casync.default import session_of
+from casync.tensors import T, Tensors
+from casync.terms import OpKind, Sum, Terms, tensor_name
+
+__all__ = ["submit"]
+
+
+def submit(
+    tensors: Tensors[T],
+    tensor: Any,
+    root_rank: int,
+    name: str | None,
+    process_set: Any,
+    *,
+    in_place: bool,
+    wake: bool = True,
+) -> int:
+    """The handle of a broadcast; arguments as `Collectives.broadcast` has them."""
+    owner = session_of(process_set)
+    tensor = tensors.admit(tensor)
+    full = tensor_name(owner, OpKind.BROADCAST, name)
+    root = process_set.root(root_rank)
+    dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
+    registration = Terms(full, OpKind.BROADCAST, dtype, shape, Sum, root).register(owner)
+    if in_place:
+        return submit_registered(tensors, owner, registration, tensor, UNSCALED, in_place=True, wake=wake)
+    copy = tensors.copy(tensor)  # on which it works in place
+    address = tensors.address(copy)
+    return owner.submit(registration, address, address, PendingResult(tensors, copy, copy, None), wake=wake)

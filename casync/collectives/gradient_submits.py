@@ -1,0 +1,123 @@
+"""How a gradient is submitted under its parameter's name, by an optimizer or by a hook of the framework's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Generic, NamedTuple
+
+from casync import codecs, state
+from casync.codec_states import Claim
+from casync.collectives.settings import Settings
+from casync.default import session_of
+from casync.session import Completion, Session
+from casync.tensors import T, Tensors
+from casync.terms import OpKind, Terms, tensor_name
+
+__all__ = ["Gradient", "GradientSubmits", "OptimizerTerms"]
+
+
+class OptimizerTerms(NamedTuple):
+    """How a gradient will be used, as the core is told: see `Session.set_optimizer`."""
+
+    lr: float = 0.0
+    momentum: float = 0.0
+    nesterov: bool = False
+    loss_scale: float = 1.0
+
+
+class Gradient:
+    """What is remembered of one parameter's gradient, so that its hook has one submit to do."""
+
+    __slots__ = ("dtype", "name", "registration", "session", "shape", "tensor", "terms")
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # the user's
+        self.tensor = ""  # the session's, once it is taken
+        # Of what was registered last; `session` is None before.
+        self.session: Session | None = None
+        self.registration = 0
+        self.dtype: object = None  # the framework's
+        self.shape: Sequence[int] = ()
+        self.terms: OptimizerTerms | None = None  # what the core was told last
+
+
+class GradientSubmits(Generic[T]):
+    """Those of one optimizer, or of one hook, under one claim to what codecs keep of them."""
+
+    def __init__(self, tensors: Tensors[T], settings: Settings, always_claims: bool = False) -> None:
+        self.tensors = tensors
+        self.settings = settings
+        self._claim = Claim() if always_claims or settings.keeps_something else None
+
+    def session(self) -> Session:
+        """The session over the ranks whose gradients these are."""
+        return session_of(self.settings.process_set)
+
+    def take(self, gradients: Sequence[Gradient]) -> None:
+        """Have these, which are new, from now on."""
+        owner = self.session()
+        for gradient in gradients:
+            gradient.tensor = tensor_name(owner, OpKind.ALLREDUCE, gradient.name)
+        if gradients and self._claim is not None:
+            owner.codec_states.give_to(self._claim, [gradient.tensor for gradient in gradients])
+
+    def check(self) -> None:
+        """Raise `InvalidArgumentError` if another optimizer or hook has taken one of the names."""
+        if self._claim is not None:
+            self._claim.check()
+
+    def codec_of(self, gradient: Gradient) -> str:
+        """The codec that the rules have for it."""
+        return codecs.codec_by_name(self.settings.rules, gradient.name)
+
+    def is_registered(self, owner: Session, gradient: Gradient, dtype: object, shape: Sequence[int]) -> bool:
+        """Whether it was registered with this session as what it is now."""
+        return gradient.session is owner and gradient.dtype == dtype and gradient.shape == shape
+
+    def register(self, owner: Session, gradient: Gradient, values: T, dtype: object, shape: Sequence[int]) -> None:
+        """Give the core its terms. `dtype` and `shape` are the framework's own, to be compared the next time."""
+        settings = self.settings
+        terms = Terms(
+            gradient.tensor,
+            OpKind.ALLREDUCE,
+            self.tensors.dtype(values),
+            self.tensors.shape(values),
+            settings.op,
+            0,
+            1.0 / settings.predivide,
+            settings.predivide,
+            self.codec_of(gradient),
+            settings.topology,
+        )
+        gradient.registration = terms.register(owner)
+        gradient.terms = None
+        gradient.session, gradient.dtype, gradient.shape = owner, dtype, shape
+
+    def tell(self, owner: Session, gradient: Gradient, terms: OptimizerTerms) -> None:
+        """Tell the core how a registered gradient will be used, if that is news."""
+        if terms != gradient.terms:
+            owner.set_optimizer(gradient.registration, *terms)
+            gradient.terms = terms
+
+    def submit(
+        self, owner: Session, gradient: Gradient, values: T, *, wake: bool = True, completion: Completion | None = None
+    ) -> Any:
+        """Submit a registered gradient, which is contiguous, in place; its handle, if there is no `completion`."""
+        address = self.tensors.address(values)
+        if completion is None:
+            return owner.submit(gradient.registration, address, address, values, wake=wake)
+        return owner.submit(gradient.registration, address, address, values, wake=wake, completion=completion)
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def state_dict(self, gradients: Collection[Gradient], convert: Callable[[Any], Any]) -> dict[str, Any]:
+        """What codecs keep of these on this rank, by parameter name; `convert` makes each array the framework's."""
+        names = {gradient.name: gradient.tensor for gradient in gradients}
+        return state.converted(state.collect(self.session(), names), convert)
+
+    def load_state_dict(
+        self, gradients: Collection[Gradient], saved: Mapping[str, Any] | None, convert: Callable[[Any], Any]
+    ) -> None:
+        """Put back what `state_dict` gave; None: what was loaded had none. `convert` makes each array NumPy's."""
+        names = {gradient.name: gradient.tensor for gradient in gradients}
+        state.restore(self.session(), names, None if saved is None else state.converted(saved, convert))

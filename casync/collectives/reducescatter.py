@@ -1,0 +1,58 @@
+"""reducescatter: the sum over all ranks, of which each keeps its share of the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from casync.collectives.allreduce import codec_of
+from casync.collectives.waiting import PendingResult
+from casync.default import session_of
+from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.tensors import T, Tensors
+from casync.terms import Average, OpKind, Sum, Terms, resolve_op, tensor_name
+
+__all__ = ["check", "gradient_factor", "submit"]
+
+
+def check(tensors: Tensors[T], tensor: Any, op: int) -> T:
+    """The tensor that is meant, if it can be reduced and scattered. Raises for one that cannot."""
+    admitted = tensors.admit(tensor)
+    if tensors.dtype(admitted) == "bool":
+        raise InvalidArgumentError("bool cannot be reduced: use uint8")
+    if not tensors.shape(admitted):
+        raise InvalidArgumentError("tried to reducescatter a rank-zero tensor, which has no rows: reshape it to (1,)")
+    if resolve_op(op, None) not in (Average, Sum):
+        raise NotAvailableError("reducescatter takes op Sum or Average; for the others allreduce, and take your rows")
+    return admitted
+
+
+def gradient_factor(op: int, scales: tuple[float, float], process_set: Any) -> float:
+    """What the gradients of the results, gathered, are multiplied by: Horovod's convention, which fits a loss that is
+    the mean over ranks.
+    """
+    return scales[0] * scales[1] * (session_of(process_set).size if op == Sum else 1)
+
+
+def submit(
+    tensors: Tensors[T],
+    tensor: Any,
+    name: str | None,
+    op: int,
+    scales: tuple[float, float],
+    process_set: Any,
+    compression: Any = None,
+    *,
+    wake: bool = True,
+) -> int:
+    """The handle of a reducescatter; arguments as `Collectives.reducescatter` has them."""
+    owner = session_of(process_set)
+    tensor = check(tensors, tensor, op)
+    full = tensor_name(owner, OpKind.REDUCESCATTER, name)
+    shape, codec = tensors.shape(tensor), codec_of(compression, full)
+    terms = Terms(full, OpKind.REDUCESCATTER, tensors.dtype(tensor), shape, op, 0, *scales, codec)
+    registration = terms.register(owner)
+    source = tensors.contiguous(tensor) if scales[0] == 1.0 else tensors.scaled(tensor, scales[0])
+    rows, longer = divmod(shape[0], owner.size)
+    result = tensors.empty((rows + (owner.rank < longer), *shape[1:]), source)
+    keep = PendingResult(tensors, source, result, None, scales[1])
+    return owner.submit(registration, tensors.address(source), tensors.address(result), keep, wake=wake)

@@ -1,0 +1,89 @@
+"""How the gradients of one optimizer are synchronised: what its user gave, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from casync import codecs, default, terms
+from casync.collectives.parameter_groups import Wanted, wanted_groups
+from casync.compression import Compression
+from casync.errors import InvalidArgumentError
+from casync.process_sets import ProcessSet
+from casync.rules import Rules
+from casync.terms import Average
+
+__all__ = ["Settings", "positive", "rules_and_topology"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """As `Settings.of` makes them."""
+
+    rules: Rules
+    topology: str
+    op: int
+    predivide: float
+    passes: int
+    groups: Wanted
+    sparse_as_dense: bool
+    process_set: ProcessSet
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        compression: Any,
+        topology: str | None,
+        process_set: Any = default.GLOBAL_PROCESS_SET,
+        op: int = Average,
+        predivide: float = 1.0,
+        passes: int = 1,
+        num_groups: int = 0,
+        groups: Any = None,
+        is_parameter: type[Any] = object,
+        sparse_as_dense: bool = False,
+    ) -> Settings:
+        """Raises `InvalidArgumentError` for what cannot be, and before `init()`. Members of `groups` are of the type
+        `is_parameter`.
+        """
+        positive(passes)
+        if predivide != 1.0 and op != Average:
+            raise InvalidArgumentError("gradient_predivide_factor not supported with op != Average")
+        wanted = wanted_groups(num_groups, groups, is_parameter)
+        rules, topology = rules_and_topology(compression, topology)
+        resolved, checked = terms.resolve_op(op, None), default.checked(process_set)
+        return cls(rules, topology, resolved, predivide, passes, wanted, sparse_as_dense, checked)
+
+    @property
+    def is_distributed(self) -> bool:
+        """False in a world of one, and outside the process set: then nothing is submitted."""
+        return bool(self.process_set.included()) and default.session_of(self.process_set).size > 1
+
+    @property
+    def takes_momentum(self) -> bool:
+        """Whether some codec takes over the optimizer's momentum."""
+        return any(codecs.takes_momentum(codec) for _, codec in self.rules.pairs)
+
+    @property
+    def keeps_something(self) -> bool:
+        """Whether something is kept under the names of parameters: residuals, state, or the steps that random numbers
+        hang on. Casts keep nothing.
+        """
+        return any(codec != "none" and not codecs.is_cast(codec) for _, codec in self.rules.pairs)
+
+
+def rules_and_topology(compression: Any, topology: str | None) -> tuple[Rules, str]:
+    """What a user gives, with the default session's settings in the place of what was not said. `Compression.none` is
+    the default argument, so it stands for that; the string says it.
+    """
+    config = default.session().config
+    given = config.compression if compression is Compression.none else compression
+    return codecs.rules_of(given), config.topology if topology is None else topology
+
+
+def positive(passes: int) -> int:
+    """Raise `InvalidArgumentError` unless it is."""
+    if passes <= 0:
+        raise InvalidArgumentError("backward_passes_per_step must be > 0")
+    return passes

@@ -1,0 +1,75 @@
+"""Sparse tensors, as embeddings have for gradients: the ranks exchange the elements that there are.
+
+A sparse tensor is two here: the rows of `values`, and the rows of `indices` that say where each belongs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from casync.collectives import allgather
+from casync.collectives.waiting import synchronize
+from casync.default import session_of
+from casync.errors import NotAvailableError
+from casync.tensors import T, Tensors
+from casync.terms import Average, Sum, resolve_op
+
+__all__ = ["SparsePending", "submit", "wire_dtype"]
+
+_CASTS = {"fp16": "float16", "bf16": "bfloat16"}
+
+
+class SparsePending(Generic[T]):
+    """An outstanding reduction of a sparse tensor."""
+
+    def __init__(self, tensors: Tensors[T], dtype: str, indices: int, values: int, divisor: int) -> None:
+        self._tensors = tensors
+        self._dtype = dtype
+        self._handles = (indices, values)
+        self._divisor = divisor
+
+    def finish(self) -> tuple[T, T]:
+        """Wait for it; indices and values of all ranks, in rank order. An element that several ranks have is there
+        several times.
+        """
+        indices, values = (synchronize(handle) for handle in self._handles)
+        values = self._tensors.cast(values, self._dtype)
+        if self._divisor > 1:
+            values = self._tensors.scaled(values, 1.0 / self._divisor)
+        return indices, values
+
+
+def submit(
+    tensors: Tensors[T], indices: T, values: T, name: str, op: int, process_set: Any, wire: str | None = None
+) -> SparsePending[T]:
+    """Submit the reduction of a sparse tensor: two allgathers, `<name>.indices` and `<name>.values`.
+
+    Args:
+        tensors: what they are.
+        indices: a row for each of the values.
+        values: of a floating dtype with Average.
+        name: under which the ranks meet.
+        op: Sum or Average.
+        process_set: the ranks that take part.
+        wire: the dtype in which values travel; None: their own.
+    """
+    owner = session_of(process_set)
+    if resolve_op(op, None) not in (Average, Sum):
+        raise NotAvailableError(f"the sparse allreduce of {name} takes op Sum or Average; use a dense one")
+    dtype = tensors.dtype(values)
+    given = values if wire is None else tensors.cast(values, wire)
+    first = allgather.submit(tensors, indices, f"{name}.indices", process_set, wake=False)
+    second = allgather.submit(tensors, given, f"{name}.values", process_set)
+    return SparsePending(tensors, dtype, first, second, owner.size if op == Average else 1)
+
+
+def wire_dtype(tensor: str, codec: str) -> str | None:
+    """In which dtype the values of a sparse gradient travel if its rule names `codec`; None: their own. Raises
+    `NotAvailableError` for a codec that compresses dense ones alone.
+    """
+    if codec == "none" or codec in _CASTS or codec.startswith("auto"):
+        return _CASTS.get(codec)
+    raise NotAvailableError(
+        f"tensor {tensor} is a sparse gradient, which {codec} cannot compress: pass sparse_as_dense=True, or "
+        "compression={...} with the codec none, fp16 or bf16 for its name"
+    )

@@ -1,0 +1,107 @@
+"""What an adaptor says of its framework's tensors, so that everything else about collectives is written once.
+
+    class TorchTensors(Tensors[torch.Tensor]): ...
+
+No framework is imported here. No method communicates or waits; any thread may call any of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from casync.errors import NotAvailableError
+from casync.terms import DTYPES
+
+__all__ = ["T", "Tensors", "adaptor_of", "register"]
+
+T = TypeVar("T")
+
+
+class Tensors(ABC, Generic[T]):
+    """The tensors of one framework: dense, and in this host's memory. A method that makes one makes it contiguous."""
+
+    kind: type[T]
+    """Their class. What has a class derived from it is a tensor too, but may do something of its own."""
+
+    @abstractmethod
+    def admit(self, value: Any) -> T:
+        """The tensor that a user means by `value`. Raises `InvalidArgumentError` for what is none, and
+        `NotAvailableError` for one that is not dense, or on a device.
+        """
+
+    @abstractmethod
+    def dtype(self, tensor: T) -> str:
+        """The core's name of its dtype, one of `casync.terms.DTYPES`. Raises `NotAvailableError` for any other."""
+
+    @abstractmethod
+    def shape(self, tensor: T) -> tuple[int, ...]:
+        """Its extents."""
+
+    @abstractmethod
+    def address(self, tensor: T) -> int:
+        """Where its first element is."""
+
+    @abstractmethod
+    def nbytes(self, tensor: T) -> int:
+        """How many bytes its elements have."""
+
+    @abstractmethod
+    def contiguous(self, tensor: T) -> T:
+        """Its values, one after the other: the tensor itself if they are, else a copy."""
+
+    @abstractmethod
+    def copy(self, tensor: T) -> T:
+        """A copy of its values."""
+
+    @abstractmethod
+    def empty(self, shape: Sequence[int], like: T) -> T:
+        """A tensor with this shape and the dtype of `like`, of any values."""
+
+    @abstractmethod
+    def from_bytes(self, data: bytearray, shape: Sequence[int], like: T) -> T:
+        """`data`, which the tensor may keep, as values of the dtype of `like`."""
+
+    @abstractmethod
+    def from_ints(self, numbers: Sequence[int], like: Any) -> T:
+        """A vector of int32; where `like` is, if that is a tensor."""
+
+    @abstractmethod
+    def assign(self, target: T, values: T) -> None:
+        """Give `target` these values, of its shape, in place."""
+
+    @abstractmethod
+    def scaled(self, tensor: T, factor: float) -> T:
+        """`factor * tensor` as a new tensor of its dtype. Integers are multiplied in float64 and truncated towards
+        zero, 16-bit floats at least in float32.
+        """
+
+    @abstractmethod
+    def cast(self, tensor: T, dtype: str) -> T:
+        """Its values in another floating dtype; the tensor itself if it has that one, or is not of floats."""
+
+    def check_in_place(self, tensor: T) -> None:
+        """Raise `InvalidArgumentError` if its values cannot be changed."""
+        del tensor
+
+
+def no_such_dtype(dtype: object) -> NotAvailableError:
+    """What `Tensors.dtype` raises."""
+    return NotAvailableError(f"dtype {dtype}: there are {', '.join(DTYPES)}")
+
+
+_adaptors: dict[type, Tensors[Any]] = {}
+
+
+def register(tensors: Tensors[Any]) -> None:
+    """Have `adaptor_of` find `tensors` for what is of their kind: each adaptor does so when it is imported."""
+    _adaptors[tensors.kind] = tensors
+
+
+def adaptor_of(tensor: object) -> Tensors[Any]:
+    """What says of this tensor what must be known. Raises `NotAvailableError` if no adaptor does."""
+    for kind in type(tensor).__mro__:
+        if kind in _adaptors:
+            return _adaptors[kind]
+    raise NotAvailableError(f"a {type(tensor).__name__} is a tensor of no adaptor that was imported")

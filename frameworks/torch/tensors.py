@@ -1,0 +1,83 @@
+"""What CaSync must know of torch's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.tensors import Tensors, no_such_dtype, register
+from casync.terms import DTYPES
+
+__all__ = ["TENSORS", "TorchTensors"]
+
+_NAMES = {getattr(torch, name): name for name in DTYPES}
+
+
+class TorchTensors(Tensors[torch.Tensor]):
+    """Dense tensors on the CPU. What is made from one that requires a gradient does not."""
+
+    kind = torch.Tensor
+
+    def admit(self, value: Any) -> torch.Tensor:
+        if not isinstance(value, torch.Tensor):
+            raise InvalidArgumentError(f"a {type(value).__name__} is not a tensor")
+        if not value.is_cpu:
+            raise NotAvailableError(
+                f"a tensor on {value.device}: this build synchronises CPU tensors; call .cpu() on it"
+            )
+        if value.layout is not torch.strided:
+            raise NotAvailableError(
+                f"a tensor of layout {value.layout}: only dense ones are there yet; call .to_dense() on it"
+            )
+        return value
+
+    def dtype(self, tensor: torch.Tensor) -> str:
+        name = _NAMES.get(tensor.dtype)
+        if name is None:
+            raise no_such_dtype(tensor.dtype)
+        return name
+
+    def shape(self, tensor: torch.Tensor) -> tuple[int, ...]:
+        return tensor.shape
+
+    def address(self, tensor: torch.Tensor) -> int:
+        return tensor.data_ptr()
+
+    def nbytes(self, tensor: torch.Tensor) -> int:
+        return tensor.nbytes
+
+    def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+    def empty(self, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+        return like.new_empty(tuple(shape))
+
+    def from_bytes(self, data: bytearray, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+        return torch.frombuffer(data, dtype=like.dtype).reshape(tuple(shape)) if data else self.empty(shape, like)
+
+    def from_ints(self, numbers: Sequence[int], like: Any) -> torch.Tensor:
+        return torch.tensor(numbers, dtype=torch.int32, device=like.device if isinstance(like, torch.Tensor) else None)
+
+    @torch.no_grad()
+    def assign(self, target: torch.Tensor, values: torch.Tensor) -> None:
+        target.copy_(values)
+
+    def scaled(self, tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        tensor = tensor.detach()
+        if factor == 1.0:
+            return self.copy(tensor)
+        if tensor.is_floating_point():
+            return tensor.contiguous() * float(factor)
+        return (tensor.contiguous().to(torch.float64) * float(factor)).to(tensor.dtype)
+
+    def cast(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+        return tensor.to(getattr(torch, dtype)) if tensor.dtype.is_floating_point else tensor
+
+
+TENSORS = TorchTensors()
+register(TENSORS)
