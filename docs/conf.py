@@ -44,7 +44,7 @@ def backticks_to_literals(_app, _what, _name, _object, _options, lines):
 def check_public_names(_app, environment):
     """Every public name has an entry: where users import it from, or, of constants, where they are defined."""
     entries = {name.lower() for name in environment.domains["py"].objects}
-    for module in ("casync", "casync.torch"):
+    for module in ("casync", "casync.numpy", "casync.torch"):
         names = [name for name in importlib.import_module(module).__all__ if not name.startswith("__")]
         places = (module, "casync.terms", "casync.default")
         missing = [name for name in names if entries.isdisjoint(f"{place}.{name}".lower() for place in places)]
