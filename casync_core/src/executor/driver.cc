@@ -5,6 +5,7 @@
 
 #include "casync/error.hpp"
 #include "executor/residuals.hpp"
+#include "progress/pause.hpp"
 
 namespace casync {
 namespace {
@@ -168,6 +169,37 @@ void Driver::hear_costs(Rank member, const Bytes& costs) {
   } catch (const CorruptPayload& error) {
     on_corrupt(static_cast<int>(member), error.what(), {});
   }
+}
+
+bool Driver::turn(Inbox& came, Nanoseconds now) {
+  now_ = now;
+  const bool news = !came.items.empty() || !came.jobs.empty();
+  for (const Inbox::Item& item : came.items) {
+    switch (item.kind) {
+      case Inbox::Item::Kind::define:
+        define(item.registration, *item.definition);
+        break;
+      case Inbox::Item::Kind::submit:
+        submit(item.registration, item.operation);
+        break;
+      case Inbox::Item::Kind::abort:
+        abort(*item.why);
+        break;
+    }
+  }
+  came.items.clear();
+  for (auto& [job, error] : came.jobs) finished(std::move(job), std::move(error));
+  came.jobs.clear();
+  return turn(now) || news;
+}
+
+Nanoseconds Driver::nap(Nanoseconds now, Nanoseconds last_news) const {
+  const auto wakes_at = engine_.wakes_at();
+  return pause({.outstanding = engine_.outstanding(),
+                .moving = transport_.moving(),
+                .rung = transport_.wakes(),
+                .since_news = now - last_news,
+                .due = wakes_at ? std::optional(*wakes_at - now) : std::nullopt});
 }
 
 bool Driver::turn(Nanoseconds now) {

@@ -9,23 +9,16 @@
 
 #include "casync/transport.hpp"
 #include "engine/engine.hpp"
-#include "executor/compute.hpp"
 #include "executor/framer.hpp"
+#include "executor/inbox.hpp"
 #include "executor/link_meter.hpp"
 #include "executor/memory.hpp"
 #include "executor/operations.hpp"
 #include "executor/tally.hpp"
+#include "executor/workers.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {
-
-/// Runs compute jobs somewhere: a thread pool, or a virtual processor.
-class Workers {
- public:
-  virtual ~Workers() = default;
-  /// Takes a batch of prepared jobs. Each comes back through Driver::finished.
-  virtual void run(std::vector<std::unique_ptr<Job>> batch) = 0;
-};
 
 /// Carries out what the Engine decides: the thin layer of effects that both executors share. One turn takes what
 /// happened (submissions, finished jobs, the network), lets the Engine decide, and starts what it decided. Plans are
@@ -50,18 +43,23 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
+  /// A turn: takes what came, which is empty then, polls the network, and carries on as far as possible. Returns
+  /// whether anything had come.
+  bool turn(Inbox& came, Nanoseconds now);
+  /// A turn of a rank that has nothing new of its own.
+  bool turn(Nanoseconds now);
+  /// How long the thread with the role may sleep after a turn that brought nothing. The last news came at `last_news`.
+  Nanoseconds nap(Nanoseconds now, Nanoseconds last_news) const;
+
+  // The parts of a turn.
   void define(std::uint32_t registration, const Request& definition);
   void submit(std::uint32_t registration, Operation* operation);
   void abort(const std::string& why);
+  void finished(std::unique_ptr<Job> job, std::string error);  ///< a job came back
+
   void shutdown();
   /// Planning may make other plans now for what has one.
   void plans_changed();
-  void finished(std::unique_ptr<Job> job, std::string error);  ///< a job came back
-
-  /// It is `now`: for what is handed in before the next turn.
-  void set_time(Nanoseconds now) { now_ = now; }
-  /// Polls the network and carries on as far as possible. Returns whether anything happened.
-  bool turn(Nanoseconds now);
 
   Memory& memory() { return memory_; }
   const Operations& operations() const { return operations_; }

@@ -16,6 +16,7 @@ namespace casync::test {
 namespace {
 
 constexpr std::size_t kFailuresShown = 6;
+constexpr Nanoseconds kMillisecond = 1'000'000;
 
 /// The ranks' programs of one schedule: known inputs, checked outputs.
 class Program final : public VirtualProgram {
@@ -373,6 +374,24 @@ class Program final : public VirtualProgram {
 
 }  // namespace
 
+namespace {
+
+/// No wake-up is lost: it would be made up for by the end of a sleep, which may be 100 ms away. The background thread
+/// rests at most three times on end, for 1 ms each, before what has come has a turn. A rank that is alone may rest as
+/// long as its program submits.
+void check_delays(const Schedule& schedule, const VirtualThreads::Delays& delays, Program& program) {
+  if (schedule.size == 1) return;
+  const Nanoseconds awake = 3 * kMillisecond + schedule.options.notice;
+  const auto check = [&](Nanoseconds longest, Nanoseconds limit, const char* what) {
+    if (longest > limit) program.fail(detail::concat(what, " waited ", longest, " ns for a turn"));
+  };
+  check(delays.told, awake, "what was submitted or rang");
+  check(delays.silent, 20 * kMillisecond + awake, "what came without ringing");
+  check(delays.due, awake, "what the Engine was to do at its own time");
+}
+
+}  // namespace
+
 Verification verify(const Schedule& schedule) {
   Verification result;
   Program program(schedule, result);
@@ -381,6 +400,7 @@ Verification verify(const Schedule& schedule) {
     const VirtualOutcome outcome = world.run();
     result.turns = outcome.turns;
     if (outcome.hung) program.fail("hung " + outcome.waiting);
+    check_delays(schedule, outcome.delays, program);
     if (!schedule.breaks && !outcome.hung) {
       for (int r = 0; r < schedule.size; ++r) {
         if (world.engine(r).admission().used() != 0) {

@@ -63,18 +63,20 @@ class VirtualNetwork::Port final : public Transport {
     return !mail.empty();
   }
 
-  bool moving() const override { return false; }
+  bool moving() const override { return moving_ > 0; }
   void wait(Nanoseconds) override {}
-  void wake() override { network_.news_(rank_); }
-  bool wakes() const override { return true; }
+  void wake() override { network_.news_(rank_, true); }
+  bool wakes() const override { return network_.on_one_host(); }
   const TransportCounters& counters() const override { return counters_; }
   void flush(Nanoseconds) override {}
   void close(Nanoseconds /*patience*/) override { network_.close(rank_); }
 
-  void deliver(Mail mail) {
+  void deliver(Mail mail, bool rings) {
     mail_.push_back(std::move(mail));
-    network_.news_(rank_);
+    network_.news_(rank_, rings);
   }
+  /// A body has begun (1) or ended (-1) to move from or to this rank.
+  void moves(int bodies) { moving_ += bodies; }
 
  private:
   void count_sent(std::size_t bytes) {
@@ -85,10 +87,11 @@ class VirtualNetwork::Port final : public Transport {
   VirtualNetwork& network_;
   int rank_;
   TransportCounters counters_;
+  int moving_ = 0;
   std::vector<Mail> mail_;
 };
 
-VirtualNetwork::VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(int)> news)
+VirtualNetwork::VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(int, bool)> news)
     : agenda_(agenda),
       options_(std::move(options)),
       news_(std::move(news)),
@@ -108,6 +111,10 @@ Transport& VirtualNetwork::transport(int rank) { return *ports_[static_cast<std:
 
 bool VirtualNetwork::near(int from, int to) const {
   return options_.host_of[static_cast<std::size_t>(from)] == options_.host_of[static_cast<std::size_t>(to)];
+}
+
+bool VirtualNetwork::on_one_host() const {
+  return std::ranges::all_of(options_.host_of, [&](std::uint32_t host) { return host == options_.host_of.front(); });
 }
 
 VirtualNetwork::Link& VirtualNetwork::link(int rank, bool is_near) {
@@ -188,6 +195,7 @@ void VirtualNetwork::match(int from, int to) {
   Nanoseconds& out_free = link(from, is_near).out_free;
   const Nanoseconds start = std::max(agenda_.now(), out_free);
   out_free = start + span;
+  for (const int end : {from, to}) ports_[static_cast<std::size_t>(end)]->moves(1);
   agenda_.at(start, *this, kStarted, message);
 }
 
@@ -215,28 +223,35 @@ void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
     way.held.emplace_back(what, value);
     return;
   }
+  Port& sender = *ports_[static_cast<std::size_t>(message.from)];
   Port& receiver = *ports_[static_cast<std::size_t>(message.to)];
+  const bool rings = near(message.from, message.to);
   const bool from_gone = gone_[static_cast<std::size_t>(message.from)];
   const bool to_gone = gone_[static_cast<std::size_t>(message.to)];
   switch (what) {
     case kHead:
-      if (!to_gone) receiver.deliver({Port::Kind::head, message.from, 0, std::move(message.head)});
+      if (!to_gone) receiver.deliver({Port::Kind::head, message.from, 0, std::move(message.head)}, rings);
       break;
     case kLeft: {
-      if (from_gone || to_gone) break;
+      sender.moves(-1);
+      if (from_gone || to_gone) {
+        receiver.moves(-1);
+        break;
+      }
       if (options_.copies && !message.sent.bytes.empty()) {
         std::memcpy(message.accepted.memory.data(), message.sent.bytes.data(), message.sent.bytes.size());
       }
-      ports_[static_cast<std::size_t>(message.from)]->deliver({Port::Kind::sent, -1, message.sent.id, {}});
+      sender.deliver({Port::Kind::sent, -1, message.sent.id, {}}, rings);
       way.last_body = std::max(way.last_body, message.landed);
       agenda_.at(message.landed, *this, kLanded, value);
       return;
     }
     case kLanded:
-      if (!to_gone) receiver.deliver({Port::Kind::body, message.from, message.accepted.id, {}});
+      receiver.moves(-1);
+      if (!to_gone) receiver.deliver({Port::Kind::body, message.from, message.accepted.id, {}}, rings);
       break;
     case kDown:
-      if (!to_gone) receiver.deliver({Port::Kind::down, message.from, 0, {}});
+      if (!to_gone) receiver.deliver({Port::Kind::down, message.from, 0, {}}, rings);
       break;
     default:
       CASYNC_CHECK(false, what);

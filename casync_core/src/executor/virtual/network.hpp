@@ -39,8 +39,9 @@ struct NetworkOptions {
 /// mended.
 class VirtualNetwork final : private Agenda::Actor {
  public:
-  /// `news(rank)`: something waits for the rank's next poll.
-  VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(int)> news);
+  /// `news(rank, rings)`: something waits for the rank's next poll, or the rank was woken. What comes from its own host
+  /// rings; of the rest the rank hears when it looks.
+  VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(int, bool)> news);
   ~VirtualNetwork();
 
   Transport& transport(int rank);
@@ -95,6 +96,7 @@ class VirtualNetwork final : private Agenda::Actor {
   void started(std::uint64_t value);
   void gone(int rank, double noticed, Nanoseconds within, const std::string& why);
   bool near(int from, int to) const;
+  bool on_one_host() const;
   Link& link(int rank, bool near);
   Nanoseconds span_of(int from, int to, std::size_t bytes) const;
   Pair& pair(int from, int to) { return pairs_[static_cast<std::size_t>(from * size_ + to)]; }
@@ -102,7 +104,7 @@ class VirtualNetwork final : private Agenda::Actor {
 
   Agenda& agenda_;
   NetworkOptions options_;
-  std::function<void(int)> news_;
+  std::function<void(int, bool)> news_;
   int size_;
   std::vector<std::unique_ptr<Port>> ports_;
   std::vector<bool> gone_;

@@ -28,7 +28,6 @@ struct VirtualWorld::Rank {
     bool outstanding = false;
   };
   struct StandIn {
-    std::uint32_t tensor = 0;
     Operation operation;
     std::vector<std::byte> memory;
   };
@@ -42,18 +41,17 @@ struct VirtualWorld::Rank {
         driver(*engine, transport, workers, *planning, options, std::move(callbacks)) {}
 
   State state = State::running;
+  std::unique_ptr<VirtualThreads> threads;  // null: each news is a turn
   std::unique_ptr<Engine> engine;
   VirtualWorkers workers;
   std::unique_ptr<Planning> planning;
   Driver driver;
-  VirtualWorkers::Finished finished;
-  std::deque<Running> operations;     // per tensor
-  std::vector<std::uint32_t> submit;  // tensors whose time has come
+  std::deque<Running> operations;  // per tensor
+  Inbox inbox;
+  Inbox taken;  // by a turn
   std::list<StandIn> stand_ins;
-  std::list<StandIn> new_stand_ins;  // not submitted yet
-  std::list<StandIn> interrupted;    // their memory may still be touched
-  Operation* joined = nullptr;       // a join that has ended but for the stand-ins
-  std::vector<std::string> abort;    // texts of exceptions
+  std::list<StandIn> interrupted;  // their memory may still be touched
+  Operation* joined = nullptr;     // a join that has ended but for the stand-ins
   bool turn_planned = false;
   std::optional<Nanoseconds> alarm;  ///< when a turn takes place though nothing happens
   bool missed = false;               // news came while stopped
@@ -62,7 +60,8 @@ struct VirtualWorld::Rank {
   bool failed = false;
   std::uint32_t step = 0;
   std::size_t to_submit = 0;
-  std::size_t to_finish = 0;
+  std::size_t to_finish = 1;  // and until the next step has begun
+  int large = 0;              // operations outstanding that are not small
 };
 
 /// The script's plans, as they are.
@@ -94,7 +93,7 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
             network.copies = !options_.sizes_only;
             return network;
           }(),
-          [this](int rank) { news(rank); }) {
+          [this](int rank, bool rings) { rings ? news(rank) : came_silently(rank); }) {
   const auto size = static_cast<int>(options_.network.host_of.size());
   std::size_t largest = 1;
   for (const VirtualTensor& tensor : script_.tensors) {
@@ -125,7 +124,18 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
     ranks_.back()->operations.resize(script_.tensors.size());
     for (std::size_t t = 0; t < definitions_.size(); ++t)
       ranks_.back()->operations[t].operation.definition = &definitions_[t];
+    if (options_.threads) start_threads(r);
   }
+}
+
+void VirtualWorld::start_threads(int rank) {
+  const bool alone = options_.network.host_of.size() == 1;
+  ranks_[static_cast<std::size_t>(rank)]->threads = std::make_unique<VirtualThreads>(
+      agenda_, options_.notice, alone,
+      VirtualThreads::Callbacks{
+          .turn = [this, rank] { return turn(rank); },
+          .nap = [this, rank](Nanoseconds last_news) { return driver(rank).nap(agenda_.now(), last_news); },
+          .due = [this, rank] { return engine(rank).wakes_at(); }});
 }
 
 VirtualWorld::~VirtualWorld() = default;
@@ -170,7 +180,7 @@ VirtualOutcome VirtualWorld::run() {
                                {script_.tensors[t].name, 0, script_.tensors[t].signature, detail::concat("rank ", r)});
     }
     agenda_.at(0, *this, kStep, r);
-    if (options_.ticks) agenda_.at(agenda_.up_to(kTickInterval), *this, kTick, r);
+    if (options_.ticks && !options_.threads) agenda_.at(agenda_.up_to(kTickInterval), *this, kTick, r);
   }
   const auto anyone_needed = [&] {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -184,6 +194,9 @@ VirtualOutcome VirtualWorld::run() {
       outcome_.waiting = waiting();
       break;
     }
+  }
+  for (const auto& rank : ranks_) {
+    if (rank->threads != nullptr) outcome_.delays.take_longer(rank->threads->delays());
   }
   return outcome_;
 }
@@ -227,9 +240,7 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
       begin_step(rank);
       break;
     case kSubmit:
-      --who.to_submit;
-      who.submit.push_back(static_cast<std::uint32_t>(value >> 32U));
-      news(rank);
+      submit(rank, static_cast<std::uint32_t>(value >> 32U));
       break;
     case kTick:
       news(rank);
@@ -244,6 +255,7 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
       who.driver.shutdown();
       who.driver.turn(agenda_.now());
       who.state = Rank::State::left;
+      if (who.threads != nullptr) who.threads->stop();
       network_.close(rank);
       break;
     default:
@@ -253,6 +265,7 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
 
 void VirtualWorld::news(int rank) {
   Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  if (who.threads != nullptr) return who.threads->rung();
   if (who.turn_planned) return;
   if (who.state == Rank::State::stopped) {
     who.missed = true;
@@ -262,53 +275,71 @@ void VirtualWorld::news(int rank) {
   agenda_.at(agenda_.now() + agenda_.up_to(options_.notice), *this, kTurn, static_cast<std::uint64_t>(rank));
 }
 
-void VirtualWorld::turn(int rank) {
+/// Without threads every rank is told at once of whatever has come.
+void VirtualWorld::came_silently(int rank) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  if (who.threads == nullptr) return news(rank);
+  who.threads->came_silently();
+}
+
+bool VirtualWorld::turn(int rank) {
   Rank& who = *ranks_[static_cast<std::size_t>(rank)];
   who.turn_planned = false;
   if (who.state == Rank::State::stopped) {
     who.missed = true;
-    return;
+    return false;
   }
   ++outcome_.turns;
-  std::vector<std::uint32_t> submit;
-  submit.swap(who.submit);
-  for (const std::uint32_t tensor : submit) {
-    Rank::Running& running = who.operations[tensor];
-    running.step = who.step;
-    running.outstanding = true;
-    Operation& operation = running.operation;
-    operation.status = Status::ok;
-    if (options_.sizes_only) {
-      operation.input = operation.output = nothing_.get();
-    } else {
-      const auto buffers = program_->buffers(rank, who.step, tensor);
-      operation.input = buffers.input;
-      operation.output = buffers.output;
-    }
-    for (const Submission& submission : script_.steps[who.step][static_cast<std::size_t>(rank)]) {
-      if (submission.tensor != tensor) continue;
-      operation.rows = submission.rows;
-      operation.splits = submission.splits;
-    }
-    who.driver.submit(tensor, &operation);
-  }
-  std::vector<Rank::StandIn*> stand_ins;
-  for (Rank::StandIn& one : who.new_stand_ins) stand_ins.push_back(&one);
-  who.stand_ins.splice(who.stand_ins.end(), who.new_stand_ins);
-  for (Rank::StandIn* const one : stand_ins) who.driver.submit(one->tensor, &one->operation);
-  for (const std::string& why : who.abort) who.driver.abort(why);
-  who.abort.clear();
-  who.finished.clear();
-  who.workers.collect(who.finished);
-  for (auto& [job, error] : who.finished) who.driver.finished(std::move(job), std::move(error));
-  who.driver.turn(agenda_.now());
+  std::swap(who.taken, who.inbox);
+  who.workers.collect(who.taken.jobs);
+  const bool news = who.driver.turn(who.taken, agenda_.now());
+  if (who.threads == nullptr) set_alarm(rank);
+  check_step(rank);
+  return news;
+}
+
+void VirtualWorld::set_alarm(int rank) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
   const auto wakes_at = who.engine->wakes_at();
   if (who.alarm <= agenda_.now()) who.alarm.reset();
   if (wakes_at && (!who.alarm || *wakes_at < *who.alarm)) {
     who.alarm = std::max(*wakes_at, agenda_.now());
     agenda_.at(*who.alarm, *this, kAlarm, static_cast<std::uint64_t>(rank));
   }
-  check_step(rank);
+}
+
+void VirtualWorld::submit(int rank, std::uint32_t tensor) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  Rank::Running& running = who.operations[tensor];
+  running.step = who.step;
+  running.outstanding = true;
+  Operation& operation = running.operation;
+  operation.status = Status::ok;
+  if (options_.sizes_only) {
+    operation.input = operation.output = nothing_.get();
+  } else {
+    const auto buffers = program_->buffers(rank, who.step, tensor);
+    operation.input = buffers.input;
+    operation.output = buffers.output;
+  }
+  for (const Submission& submission : script_.steps[who.step][static_cast<std::size_t>(rank)]) {
+    if (submission.tensor != tensor) continue;
+    operation.rows = submission.rows;
+    operation.splits = submission.splits;
+  }
+  who.inbox.submit(tensor, &operation);
+  --who.to_submit;
+  if (!is_small_there(operation)) ++who.large;
+  if (who.threads == nullptr) return news(rank);
+  const std::uint32_t step = who.step;
+  who.threads->submitted(who.large == 0);
+  if (who.to_submit == 0 && who.step == step) who.threads->waits();
+}
+
+bool VirtualWorld::is_small_there(const Operation& operation) const {
+  const Signature& signature = operation.definition->signature;
+  const std::size_t bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);
+  return is_small(signature.kind, bytes, ranks_.front()->engine->inline_bytes());
 }
 
 void VirtualWorld::begin_step(int rank) {
@@ -337,11 +368,11 @@ void VirtualWorld::ended(int rank, Operation& operation) {
     const auto at = std::ranges::find(who.stand_ins, &operation, [](const auto& one) { return &one.operation; });
     who.interrupted.splice(who.interrupted.end(), who.stand_ins, at);
     if (operation.status == Status::ok) who.interrupted.pop_back();
-    if (who.joined == nullptr || !who.stand_ins.empty() || !who.new_stand_ins.empty()) return;
+    if (who.joined == nullptr || !who.stand_ins.empty()) return;
     ended(rank, *std::exchange(who.joined, nullptr));
     return;
   }
-  if (operation.definition->signature.kind == OpKind::join && !(who.stand_ins.empty() && who.new_stand_ins.empty())) {
+  if (operation.definition->signature.kind == OpKind::join && !who.stand_ins.empty()) {
     who.joined = &operation;
     return;
   }
@@ -351,6 +382,7 @@ void VirtualWorld::ended(int rank, Operation& operation) {
   running.outstanding = false;
   last_end_ = agenda_.now();
   --who.to_finish;
+  if (!is_small_there(operation)) --who.large;
   if (operation.status != Status::ok && operation.status != Status::mismatch) who.failed = true;
   if (program_ != nullptr) program_->ended(rank, running.step, tensor, operation);
 }
@@ -362,8 +394,7 @@ void VirtualWorld::stand_in(int rank, const Request& wanted) {
   };
   const auto at = std::ranges::find_if(definitions_, is_it);
   CASYNC_CHECK(at != definitions_.end(), "rank ", rank, " is to stand in for tensor ", wanted.name);
-  Rank::StandIn& one = who.new_stand_ins.emplace_back();
-  one.tensor = static_cast<std::uint32_t>(at - definitions_.begin());
+  Rank::StandIn& one = who.stand_ins.emplace_back();
   one.operation.definition = &*at;
   one.operation.stands_in = true;
   if (options_.sizes_only) {
@@ -372,44 +403,56 @@ void VirtualWorld::stand_in(int rank, const Request& wanted) {
     one.memory.resize(static_cast<std::size_t>(wanted.signature.shape.numel()) * size_of(wanted.signature.dtype));
     one.operation.input = one.operation.output = one.memory.data();
   }
-  news(rank);
+  who.inbox.submit(static_cast<std::uint32_t>(at - definitions_.begin()), &one.operation);
+  if (who.threads == nullptr) news(rank);
+}
+
+/// What has come needs a turn, whoever makes progress.
+void VirtualWorld::rouse(int rank) {
+  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+  if (who.threads == nullptr) return news(rank);
+  who.threads->rouse();
 }
 
 void VirtualWorld::check_step(int rank) {
   Rank& who = *ranks_[static_cast<std::size_t>(rank)];
   if (who.to_finish > 0 || who.done || who.step == script_.steps.size()) return;
+  if (who.threads != nullptr) who.threads->is_done();
   outcome_.step_ends[who.step] = std::max(outcome_.step_ends[who.step], agenda_.now());
   outcome_.finished = std::max(outcome_.finished, agenda_.now());
   ++who.step;
-  who.to_finish = 1;  // until the next step has begun
+  who.to_finish = 1;
   agenda_.at(agenda_.now(), *this, kStep, static_cast<std::uint64_t>(rank));
 }
 
 void VirtualWorld::fault(const Fault& fault) {
   Rank& who = *ranks_[static_cast<std::size_t>(fault.rank)];
   if (fault.kind == Fault::Kind::resume) --resumes_;
+  // What has left a rank that is gone is on its way all the same.
+  if (fault.kind == Fault::Kind::cut) return network_.cut(fault.rank, fault.peer);
+  if (fault.kind == Fault::Kind::mend) return network_.mend(fault.rank, fault.peer);
   if (who.state == Rank::State::dead || who.state == Rank::State::left) return;
   switch (fault.kind) {
     case Fault::Kind::kill:
       who.state = Rank::State::dead;
+      if (who.threads != nullptr) who.threads->stop();
       network_.kill(fault.rank, fault.noticed, kNoticeOfDeath);
       break;
     case Fault::Kind::stop:
       who.state = Rank::State::stopped;
+      if (who.threads != nullptr) who.threads->stop();
       break;
     case Fault::Kind::resume:
       who.state = Rank::State::running;
+      if (who.threads != nullptr) who.threads->go_on();
       if (std::exchange(who.missed, false)) news(fault.rank);
       break;
     case Fault::Kind::cut:
-      network_.cut(fault.rank, fault.peer);
-      break;
     case Fault::Kind::mend:
-      network_.mend(fault.rank, fault.peer);
       break;
     case Fault::Kind::abort:
-      who.abort.push_back(detail::concat("rank ", fault.rank, " raised an exception (virtual world)"));
-      news(fault.rank);
+      who.inbox.abort(detail::concat("rank ", fault.rank, " raised an exception (virtual world)"));
+      rouse(fault.rank);
       break;
   }
 }

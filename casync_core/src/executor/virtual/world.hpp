@@ -9,6 +9,7 @@
 
 #include "executor/driver.hpp"
 #include "executor/virtual/network.hpp"
+#include "executor/virtual/threads.hpp"
 #include "executor/virtual/workers.hpp"
 #include "record/event_log.hpp"
 
@@ -55,6 +56,7 @@ struct VirtualOptions {
   Driver::Options driver;
   Nanoseconds notice = 0;   ///< a rank's progress role notices news after up to this
   bool ticks = true;        ///< turns without news, as the real executor has them; liveness and stalls need them
+  bool threads = false;     ///< turns as the threads of RealExecutor take them, instead of one for each news
   bool sizes_only = false;  ///< no contents: nothing is computed or copied, residuals and results have no memory
   Nanoseconds patience = 100'000'000'000;  ///< a world in which no operation ends for so long hangs
   std::string coordinator = "local";
@@ -80,6 +82,7 @@ struct VirtualOutcome {
   Nanoseconds finished = 0;
   std::vector<Nanoseconds> step_ends;  ///< per step: when the last rank had finished it
   std::uint64_t turns = 0;
+  VirtualThreads::Delays delays;  ///< of any rank, with threads
   std::vector<std::string> reports;
 };
 
@@ -109,7 +112,13 @@ class VirtualWorld final : private Agenda::Actor {
   enum What : std::uint32_t { kTurn, kAlarm, kStep, kSubmit, kTick, kFault, kLeave };
   void happen(std::uint32_t what, std::uint64_t value) override;
   void news(int rank);
-  void turn(int rank);
+  void came_silently(int rank);
+  void rouse(int rank);
+  void submit(int rank, std::uint32_t tensor);
+  bool is_small_there(const Operation& operation) const;
+  void start_threads(int rank);
+  bool turn(int rank);
+  void set_alarm(int rank);
   void begin_step(int rank);
   void fault(const Fault& fault);
   void ended(int rank, Operation& operation);
