@@ -34,8 +34,8 @@ Driver::Driver(Engine& engine, Transport& transport, Workers& workers, Planning&
       options_(options),
       callbacks_(std::move(callbacks)),
       framer_(transport, options.session_tag, engine.inline_bytes(), options.contents),
-      tally_(static_cast<std::size_t>(transport.size())) {
-  for (int peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
+      tally_(transport.size()) {
+  for (Rank peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
   tally_.look(engine_, memory_, transport_.counters());
 }
 
@@ -167,7 +167,7 @@ void Driver::hear_costs(Rank member, const Bytes& costs) {
   try {
     planning_.costs_of(member, costs);
   } catch (const CorruptPayload& error) {
-    on_corrupt(static_cast<int>(member), error.what(), {});
+    on_corrupt(member, error.what(), {});
   }
 }
 
@@ -284,7 +284,7 @@ void Driver::on(const action::Send& action) {
   tally_.sent(action.instance, task.peer, bytes);
   const bool encoded = !shape.raw(task.data);
   const std::span<const std::byte> data{memory_.address(action.instance, task.partition, task.data), bytes.wire};
-  const auto peer = static_cast<int>(action.peer);
+  const auto peer = action.peer;
   if (framer_.send(peer, action.name, data, encoded, id_of(action.instance, action.task))) {
     pending_.push_back(event::Sent{action.instance, action.task});
   } else {
@@ -323,7 +323,7 @@ void Driver::on(const action::Finish& action) {
   callbacks_.finished(operation);
 }
 
-void Driver::on(const action::Control& action) { framer_.control(static_cast<int>(action.peer), action.message); }
+void Driver::on(const action::Control& action) { framer_.control(action.peer, action.message); }
 
 void Driver::on(const action::Report& action) { callbacks_.report(action.stall); }
 
@@ -338,7 +338,7 @@ void Driver::on(const action::CostsOf& action) {
 void Driver::on(const action::StandInFor& action) { callbacks_.stand_in(action.definition); }
 
 ComputeContext Driver::context_of(std::uint32_t instance) const {
-  return {static_cast<std::uint32_t>(transport_.size()), self(), memory_.step(instance), options_.contents};
+  return {transport_.size(), self(), memory_.step(instance), options_.contents};
 }
 
 void Driver::run_at_once() {
@@ -357,7 +357,7 @@ std::unique_ptr<Job> Driver::new_job() {
   return job;
 }
 
-void Driver::on_head(int peer, std::span<const std::byte> head) {
+void Driver::on_head(Rank peer, std::span<const std::byte> head) {
   try {
     framer_.take(peer, head, *this);
   } catch (const CorruptPayload& error) {
@@ -372,14 +372,12 @@ void Driver::on_sent(std::uint64_t id) {
 
 void Driver::on_body(std::uint64_t id) { framer_.received(id, *this); }
 
-void Driver::on_peer_down(int peer, std::string_view why) { apply(event::PeerDown{static_cast<Rank>(peer), why}); }
+void Driver::on_peer_down(Rank peer, std::string_view why) { apply(event::PeerDown{peer, why}); }
 
-void Driver::on_control(int peer, std::span<const std::byte> message) {
-  apply(event::Control{static_cast<Rank>(peer), message});
-}
+void Driver::on_control(Rank peer, std::span<const std::byte> message) { apply(event::Control{peer, message}); }
 
-void Driver::on_message(int peer, const MessageName& name, std::uint64_t cookie) {
-  apply(event::Arrived{static_cast<Rank>(peer), name, cookie});
+void Driver::on_message(Rank peer, const MessageName& name, std::uint64_t cookie) {
+  apply(event::Arrived{peer, name, cookie});
 }
 
 void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
@@ -391,10 +389,10 @@ void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
   pending_.push_back(event::Received{instance, task_of(id)});
 }
 
-void Driver::on_body_begun(int peer) { meters_[on_my_host_[static_cast<std::size_t>(peer)] ? 1 : 0].begin(now_); }
+void Driver::on_body_begun(Rank peer) { meters_[on_my_host_[peer] ? 1 : 0].begin(now_); }
 
-void Driver::on_body_done(int peer, std::size_t bytes) {
-  const bool near = on_my_host_[static_cast<std::size_t>(peer)];
+void Driver::on_body_done(Rank peer, std::size_t bytes) {
+  const bool near = on_my_host_[peer];
   if (const auto period = meters_[near ? 1 : 0].end(bytes, now_)) {
     measured({near ? CostKind::intra : CostKind::inter,
               {},
@@ -403,10 +401,10 @@ void Driver::on_body_done(int peer, std::size_t bytes) {
   }
 }
 
-void Driver::on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) {
+void Driver::on_corrupt(Rank peer, std::string_view why, std::optional<std::uint64_t> id) {
   // The Engine may be in the middle of an event: it hears of this after it.
   if (corrupt_) return;
-  ErrorFacts facts{.kind = ErrorKind::corrupt_payload, .peer = static_cast<std::uint32_t>(peer)};
+  ErrorFacts facts{.kind = ErrorKind::corrupt_payload, .peer = peer};
   std::string of;
   if (id && memory_.active(instance_of(*id))) {
     const Definition& definition = *memory_.operation(instance_of(*id)).definition;

@@ -72,16 +72,16 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
 
  private:
   void emit(const Action& action) override;
-  void on_head(int peer, std::span<const std::byte> head) override;
+  void on_head(Rank peer, std::span<const std::byte> head) override;
   void on_sent(std::uint64_t id) override;
   void on_body(std::uint64_t id) override;
-  void on_peer_down(int peer, std::string_view why) override;
-  void on_control(int peer, std::span<const std::byte> message) override;
-  void on_message(int peer, const MessageName& name, std::uint64_t cookie) override;
+  void on_peer_down(Rank peer, std::string_view why) override;
+  void on_control(Rank peer, std::span<const std::byte> message) override;
+  void on_message(Rank peer, const MessageName& name, std::uint64_t cookie) override;
   void on_placed(std::uint64_t id, std::size_t bytes) override;
-  void on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) override;
-  void on_body_begun(int peer) override;
-  void on_body_done(int peer, std::size_t bytes) override;
+  void on_corrupt(Rank peer, std::string_view why, std::optional<std::uint64_t> id) override;
+  void on_body_begun(Rank peer) override;
+  void on_body_done(Rank peer, std::size_t bytes) override;
 
   void apply(const Event& event);
   void give_up(const Abort& why);
@@ -105,7 +105,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on(const action::StandInFor& action);
   ComputeContext context_of(std::uint32_t instance) const;
   std::string noticed() const;
-  Rank self() const { return static_cast<Rank>(transport_.rank()); }
+  Rank self() const { return transport_.rank(); }
   Abort failure_of(const Job& job, std::string error);
   void note_nonfinite(const Template& shape, const Job& job);
   void run_at_once();

@@ -41,9 +41,9 @@ class Program final : public VirtualProgram {
     for (std::uint32_t s = 0; s < schedule.script.steps.size(); ++s) expect_step(s);
   }
 
-  Buffers buffers(int rank, std::uint32_t step, std::uint32_t tensor) override {
+  Buffers buffers(Rank rank, std::uint32_t step, std::uint32_t tensor) override {
     Place& mine = place(rank, tensor);
-    const Blob& input = step_of(step, tensor).inputs[static_cast<std::size_t>(rank)];
+    const Blob& input = step_of(step, tensor).inputs[rank];
     if (is_made(tensor)) return {input.data(), nullptr};
     if (in_place(tensor)) {
       std::copy(input.begin(), input.end(), mine.output.begin());
@@ -54,7 +54,7 @@ class Program final : public VirtualProgram {
     return {mine.input.data(), mine.output.data()};
   }
 
-  void ended(int rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) override {
+  void ended(Rank rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) override {
     const VirtualTensor& what = schedule_.script.tensors[tensor];
     Step& expected = step_of(step, tensor);
     const auto say = [&](const auto&... parts) {
@@ -77,7 +77,7 @@ class Program final : public VirtualProgram {
         say("says that rank ", last_.front(), " was last");
       return;
     }
-    const auto own = static_cast<std::size_t>(rank);
+    const auto own = rank;
     const Blob& got = is_made(tensor) ? operation.result : place(rank, tensor).output;
     if (what.signature.op == ReduceOp::adasum) settle(expected, got, what.signature.dtype);
     const Blob& wanted = expected.results[own];
@@ -186,8 +186,8 @@ class Program final : public VirtualProgram {
     for (Blob& result : step.results) result = got;
   }
 
-  Place& place(int rank, std::uint32_t tensor) {
-    return places_[tensor * static_cast<std::size_t>(schedule_.size) + static_cast<std::size_t>(rank)];
+  Place& place(Rank rank, std::uint32_t tensor) {
+    return places_[tensor * static_cast<std::size_t>(schedule_.size) + rank];
   }
   Step& step_of(std::uint32_t step, std::uint32_t tensor) {
     return steps_[step * schedule_.script.tensors.size() + tensor];
@@ -273,7 +273,7 @@ class Program final : public VirtualProgram {
   }
 
   /// Uniform in [-1, 1] times a scale of the tensor's own; integers small enough that no sum overflows.
-  Blob input_of(int rank, std::uint32_t step, std::uint32_t tensor, const Submission& submission) {
+  Blob input_of(Rank rank, std::uint32_t step, std::uint32_t tensor, const Submission& submission) {
     const Signature& signature = schedule_.script.tensors[tensor].signature;
     const auto& splits = submission.splits;
     const std::int64_t given = std::accumulate(splits.begin(), splits.end(), submission.rows);
@@ -281,7 +281,7 @@ class Program final : public VirtualProgram {
     Blob blob(static_cast<std::size_t>(numel) * size_of(signature.dtype));
     Dice dice(schedule_.seed * 1'000'003 + tensor * 1009 + step * 101 + static_cast<std::uint64_t>(rank));
     const double scale = std::ldexp(1.0, static_cast<int>(tensor % 5) - 3);
-    const bool spoilt = schedule_.nonfinite_step[tensor] == step && rank == static_cast<int>(tensor) % schedule_.size;
+    const bool spoilt = schedule_.nonfinite_step[tensor] == step && rank == tensor % static_cast<Rank>(schedule_.size);
     for (std::size_t i = 0; i < static_cast<std::size_t>(numel); ++i) {
       const auto bits = dice.next();
       double value = static_cast<double>(static_cast<std::int32_t>(bits >> 32U)) * 0x1.0p-31 * scale;

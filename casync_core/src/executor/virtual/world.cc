@@ -20,7 +20,7 @@ constexpr Nanoseconds kNoticeOfDeath = 10'000'000;
 
 }  // namespace
 
-struct VirtualWorld::Rank {
+struct VirtualWorld::Member {
   enum class State : std::uint8_t { running, stopped, dead, left };
   struct Running {
     Operation operation;
@@ -32,9 +32,9 @@ struct VirtualWorld::Rank {
     std::vector<std::byte> memory;
   };
 
-  Rank(std::unique_ptr<Engine> made, Transport& transport, Agenda& agenda, const VirtualWorkers::Options& compute,
-       std::unique_ptr<Planning> plans, const Driver::Options& options, Driver::Callbacks callbacks,
-       std::function<void()> news)
+  Member(std::unique_ptr<Engine> made, Transport& transport, Agenda& agenda, const VirtualWorkers::Options& compute,
+         std::unique_ptr<Planning> plans, const Driver::Options& options, Driver::Callbacks callbacks,
+         std::function<void()> news)
       : engine(std::move(made)),
         workers(agenda, compute, std::move(news)),
         planning(std::move(plans)),
@@ -93,8 +93,8 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
             network.copies = !options_.sizes_only;
             return network;
           }(),
-          [this](int rank, bool rings) { rings ? news(rank) : came_silently(rank); }) {
-  const auto size = static_cast<int>(options_.network.host_of.size());
+          [this](Rank rank, bool rings) { rings ? news(rank) : came_silently(rank); }) {
+  const auto size = static_cast<Rank>(options_.network.host_of.size());
   std::size_t largest = 1;
   for (const VirtualTensor& tensor : script_.tensors) {
     definitions_.push_back({tensor.name, tensor.signature, hash_text(tensor.name)});
@@ -106,16 +106,14 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
   driver.contents = !options_.sizes_only;
   VirtualWorkers::Options workers = options_.workers;
   workers.computes = !options_.sizes_only;
-  for (int r = 0; r < size; ++r) {
-    const auto member = static_cast<casync::Rank>(r);
-    const auto members = static_cast<casync::Rank>(size);
+  for (Rank r = 0; r < size; ++r) {
     if (!options_.event_log.empty()) {
       logs_.push_back(std::make_unique<EventLog>(detail::concat(options_.event_log, '.', r), engine_options(r),
                                                  options_.coordinator));
       driver.observers = {logs_.back().get()};
     }
-    auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, member, members));
-    ranks_.push_back(std::make_unique<Rank>(
+    auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, r, size));
+    ranks_.push_back(std::make_unique<Member>(
         std::move(engine), network_.transport(r), agenda_, workers, std::make_unique<Plans>(*this), driver,
         Driver::Callbacks{.finished = [this, r](Operation& operation) { ended(r, operation); },
                           .report = [this](const Stall& stall) { outcome_.reports.push_back(stall.text); },
@@ -128,9 +126,9 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
   }
 }
 
-void VirtualWorld::start_threads(int rank) {
+void VirtualWorld::start_threads(Rank rank) {
   const bool alone = options_.network.host_of.size() == 1;
-  ranks_[static_cast<std::size_t>(rank)]->threads = std::make_unique<VirtualThreads>(
+  ranks_[rank]->threads = std::make_unique<VirtualThreads>(
       agenda_, options_.notice, alone,
       VirtualThreads::Callbacks{
           .turn = [this, rank] { return turn(rank); },
@@ -140,9 +138,9 @@ void VirtualWorld::start_threads(int rank) {
 
 VirtualWorld::~VirtualWorld() = default;
 
-EngineOptions VirtualWorld::engine_options(int rank) const {
+EngineOptions VirtualWorld::engine_options(Rank rank) const {
   EngineOptions options = options_.engine;
-  options.member = static_cast<std::uint32_t>(rank);
+  options.member = rank;
   options.host_of = options_.network.host_of;
   options.inline_bytes = std::min(options.inline_bytes, FrameWriter::room(options_.network.head_bytes));
   if (options_.sizes_only) options.at_once_bytes = 0;  // all that computes takes its time
@@ -158,11 +156,11 @@ GradientPlan VirtualWorld::plan_of(const std::string& name, const Signature& sig
   return found->then && is_over(found->plan, step) ? *found->then : found->plan;
 }
 
-Driver& VirtualWorld::driver(int rank) { return ranks_[static_cast<std::size_t>(rank)]->driver; }
-const Engine& VirtualWorld::engine(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]->engine; }
-bool VirtualWorld::alive(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->state != Rank::State::dead; }
+Driver& VirtualWorld::driver(Rank rank) { return ranks_[rank]->driver; }
+const Engine& VirtualWorld::engine(Rank rank) const { return *ranks_[rank]->engine; }
+bool VirtualWorld::alive(Rank rank) const { return ranks_[rank]->state != Member::State::dead; }
 
-const Kept* VirtualWorld::kept(int rank, const std::string& name) {
+const Kept* VirtualWorld::kept(Rank rank, const std::string& name) {
   const auto& kept = driver(rank).memory().kept();
   const auto at = kept.find(name);
   return at == kept.end() ? nullptr : &at->second;
@@ -174,7 +172,7 @@ VirtualOutcome VirtualWorld::run() {
     if (script_.faults[f].kind == Fault::Kind::resume) ++resumes_;
     agenda_.at(script_.faults[f].at, *this, kFault, f);
   }
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+  for (Rank r = 0; r < ranks_.size(); ++r) {
     for (std::uint32_t t = 0; t < script_.tensors.size(); ++t) {
       ranks_[r]->driver.define(t,
                                {script_.tensors[t].name, 0, script_.tensors[t].signature, detail::concat("rank ", r)});
@@ -183,8 +181,8 @@ VirtualOutcome VirtualWorld::run() {
     if (options_.ticks && !options_.threads) agenda_.at(agenda_.up_to(kTickInterval), *this, kTick, r);
   }
   const auto anyone_needed = [&] {
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (needed(static_cast<int>(r))) return true;
+    for (Rank r = 0; r < ranks_.size(); ++r) {
+      if (needed(r)) return true;
     }
     return false;
   };
@@ -202,19 +200,19 @@ VirtualOutcome VirtualWorld::run() {
 }
 
 /// Must `rank` still get somewhere before the world may end?
-bool VirtualWorld::needed(int rank) const {
-  const Rank& who = *ranks_[static_cast<std::size_t>(rank)];
-  if (who.state == Rank::State::dead || who.state == Rank::State::left) return false;
-  if (who.state == Rank::State::stopped && resumes_ == 0) return false;
+bool VirtualWorld::needed(Rank rank) const {
+  const Member& who = *ranks_[rank];
+  if (who.state == Member::State::dead || who.state == Member::State::left) return false;
+  if (who.state == Member::State::stopped && resumes_ == 0) return false;
   return !who.done || who.leaving;
 }
 
 std::string VirtualWorld::waiting() const {
   std::string text = detail::concat("at ", static_cast<double>(agenda_.now()) * 1e-9, " s");
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    if (!needed(static_cast<int>(r))) continue;
+  for (Rank r = 0; r < ranks_.size(); ++r) {
+    if (!needed(r)) continue;
     text += detail::concat("\n  rank ", r, " in step ", ranks_[r]->step, " waits for");
-    for (const Rank::Running& running : ranks_[r]->operations) {
+    for (const Member::Running& running : ranks_[r]->operations) {
       if (running.outstanding) text += detail::concat(' ', running.operation.definition->name);
     }
   }
@@ -226,9 +224,9 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
     fault(script_.faults[value]);
     return;
   }
-  const auto rank = static_cast<int>(value & 0xffffffffU);
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
-  if (who.state == Rank::State::dead || who.state == Rank::State::left) return;
+  const auto rank = static_cast<Rank>(value & 0xffffffffU);
+  Member& who = *ranks_[rank];
+  if (who.state == Member::State::dead || who.state == Member::State::left) return;
   switch (what) {
     case kTurn:
       turn(rank);
@@ -247,14 +245,14 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
       agenda_.at(agenda_.now() + kTickInterval, *this, kTick, value);
       break;
     case kLeave:
-      if (who.state == Rank::State::stopped) {
+      if (who.state == Member::State::stopped) {
         agenda_.at(agenda_.now() + kTickInterval, *this, kLeave, value);
         break;
       }
       turn(rank);
       who.driver.shutdown();
       who.driver.turn(agenda_.now());
-      who.state = Rank::State::left;
+      who.state = Member::State::left;
       if (who.threads != nullptr) who.threads->stop();
       network_.close(rank);
       break;
@@ -263,11 +261,11 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
   }
 }
 
-void VirtualWorld::news(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::news(Rank rank) {
+  Member& who = *ranks_[rank];
   if (who.threads != nullptr) return who.threads->rung();
   if (who.turn_planned) return;
-  if (who.state == Rank::State::stopped) {
+  if (who.state == Member::State::stopped) {
     who.missed = true;
     return;
   }
@@ -276,16 +274,16 @@ void VirtualWorld::news(int rank) {
 }
 
 /// Without threads every rank is told at once of whatever has come.
-void VirtualWorld::came_silently(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::came_silently(Rank rank) {
+  Member& who = *ranks_[rank];
   if (who.threads == nullptr) return news(rank);
   who.threads->came_silently();
 }
 
-bool VirtualWorld::turn(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+bool VirtualWorld::turn(Rank rank) {
+  Member& who = *ranks_[rank];
   who.turn_planned = false;
-  if (who.state == Rank::State::stopped) {
+  if (who.state == Member::State::stopped) {
     who.missed = true;
     return false;
   }
@@ -298,8 +296,8 @@ bool VirtualWorld::turn(int rank) {
   return news;
 }
 
-void VirtualWorld::set_alarm(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::set_alarm(Rank rank) {
+  Member& who = *ranks_[rank];
   const auto wakes_at = who.engine->wakes_at();
   if (who.alarm <= agenda_.now()) who.alarm.reset();
   if (wakes_at && (!who.alarm || *wakes_at < *who.alarm)) {
@@ -308,9 +306,9 @@ void VirtualWorld::set_alarm(int rank) {
   }
 }
 
-void VirtualWorld::submit(int rank, std::uint32_t tensor) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
-  Rank::Running& running = who.operations[tensor];
+void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
+  Member& who = *ranks_[rank];
+  Member::Running& running = who.operations[tensor];
   running.step = who.step;
   running.outstanding = true;
   Operation& operation = running.operation;
@@ -322,7 +320,7 @@ void VirtualWorld::submit(int rank, std::uint32_t tensor) {
     operation.input = buffers.input;
     operation.output = buffers.output;
   }
-  for (const Submission& submission : script_.steps[who.step][static_cast<std::size_t>(rank)]) {
+  for (const Submission& submission : script_.steps[who.step][rank]) {
     if (submission.tensor != tensor) continue;
     operation.rows = submission.rows;
     operation.splits = submission.splits;
@@ -342,9 +340,9 @@ bool VirtualWorld::is_small_there(const Operation& operation) const {
   return is_small(signature.kind, bytes, ranks_.front()->engine->inline_bytes());
 }
 
-void VirtualWorld::begin_step(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
-  const auto r = static_cast<std::size_t>(rank);
+void VirtualWorld::begin_step(Rank rank) {
+  Member& who = *ranks_[rank];
+  const auto r = rank;
   if (who.step == script_.steps.size() || who.failed) {
     who.done = true;
     if (who.step == script_.steps.size() && !script_.leave_after.empty() && script_.leave_after[r] >= 0) {
@@ -362,8 +360,8 @@ void VirtualWorld::begin_step(int rank) {
   check_step(rank);
 }
 
-void VirtualWorld::ended(int rank, Operation& operation) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::ended(Rank rank, Operation& operation) {
+  Member& who = *ranks_[rank];
   if (operation.stands_in) {
     const auto at = std::ranges::find(who.stand_ins, &operation, [](const auto& one) { return &one.operation; });
     who.interrupted.splice(who.interrupted.end(), who.stand_ins, at);
@@ -377,7 +375,7 @@ void VirtualWorld::ended(int rank, Operation& operation) {
     return;
   }
   const auto tensor = static_cast<std::uint32_t>(operation.definition - definitions_.data());
-  Rank::Running& running = who.operations[tensor];
+  Member::Running& running = who.operations[tensor];
   CASYNC_CHECK(running.outstanding, "tensor ", operation.definition->name, " ended twice on rank ", rank);
   running.outstanding = false;
   last_end_ = agenda_.now();
@@ -387,14 +385,14 @@ void VirtualWorld::ended(int rank, Operation& operation) {
   if (program_ != nullptr) program_->ended(rank, running.step, tensor, operation);
 }
 
-void VirtualWorld::stand_in(int rank, const Request& wanted) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::stand_in(Rank rank, const Request& wanted) {
+  Member& who = *ranks_[rank];
   const auto is_it = [&](const Definition& one) {
     return one.name == wanted.name && one.signature == wanted.signature;
   };
   const auto at = std::ranges::find_if(definitions_, is_it);
   CASYNC_CHECK(at != definitions_.end(), "rank ", rank, " is to stand in for tensor ", wanted.name);
-  Rank::StandIn& one = who.stand_ins.emplace_back();
+  Member::StandIn& one = who.stand_ins.emplace_back();
   one.operation.definition = &*at;
   one.operation.stands_in = true;
   if (options_.sizes_only) {
@@ -408,14 +406,14 @@ void VirtualWorld::stand_in(int rank, const Request& wanted) {
 }
 
 /// What has come needs a turn, whoever makes progress.
-void VirtualWorld::rouse(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::rouse(Rank rank) {
+  Member& who = *ranks_[rank];
   if (who.threads == nullptr) return news(rank);
   who.threads->rouse();
 }
 
-void VirtualWorld::check_step(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::check_step(Rank rank) {
+  Member& who = *ranks_[rank];
   if (who.to_finish > 0 || who.done || who.step == script_.steps.size()) return;
   if (who.threads != nullptr) who.threads->is_done();
   outcome_.step_ends[who.step] = std::max(outcome_.step_ends[who.step], agenda_.now());
@@ -426,24 +424,24 @@ void VirtualWorld::check_step(int rank) {
 }
 
 void VirtualWorld::fault(const Fault& fault) {
-  Rank& who = *ranks_[static_cast<std::size_t>(fault.rank)];
+  Member& who = *ranks_[fault.rank];
   if (fault.kind == Fault::Kind::resume) --resumes_;
   // What has left a rank that is gone is on its way all the same.
   if (fault.kind == Fault::Kind::cut) return network_.cut(fault.rank, fault.peer);
   if (fault.kind == Fault::Kind::mend) return network_.mend(fault.rank, fault.peer);
-  if (who.state == Rank::State::dead || who.state == Rank::State::left) return;
+  if (who.state == Member::State::dead || who.state == Member::State::left) return;
   switch (fault.kind) {
     case Fault::Kind::kill:
-      who.state = Rank::State::dead;
+      who.state = Member::State::dead;
       if (who.threads != nullptr) who.threads->stop();
       network_.kill(fault.rank, fault.noticed, kNoticeOfDeath);
       break;
     case Fault::Kind::stop:
-      who.state = Rank::State::stopped;
+      who.state = Member::State::stopped;
       if (who.threads != nullptr) who.threads->stop();
       break;
     case Fault::Kind::resume:
-      who.state = Rank::State::running;
+      who.state = Member::State::running;
       if (who.threads != nullptr) who.threads->go_on();
       if (std::exchange(who.missed, false)) news(fault.rank);
       break;
