@@ -33,8 +33,10 @@ Driver::Driver(Engine& engine, Transport& transport, Workers& workers, Planning&
       planning_(planning),
       options_(options),
       callbacks_(std::move(callbacks)),
-      framer_(transport, options.session_tag, engine.inline_bytes(), options.contents),
+      framer_(transport, options.session_tag, options.contents),
       tally_(transport.size()) {
+  CASYNC_CHECK(engine.inline_bytes() <= FrameWriter::room(transport.head_bytes()), "messages of ",
+               engine.inline_bytes(), " bytes do not fit into heads of ", transport.head_bytes());
   for (Rank peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
   tally_.look(engine_, memory_, transport_.counters());
 }
@@ -83,6 +85,7 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
   const Task& task = shape.workflow.tasks[job->task];
   tally_.computed(instance, task.primitive, job->time);
   std::optional<Abort> failure;
+  std::uint64_t bytes = 0;
   if (!error.empty()) failure = failure_of(*job, std::move(error));
   if (memory_.active(instance)) {  // else it was refused meanwhile
     const bool ran = !failure;
@@ -91,10 +94,11 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
     } else if (ran && task.encode_to.place == Place::slot) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
+    if (task.encode_to.place == Place::slot) bytes = memory_.slot_bytes(instance, task.encode_to.slot);
     if (!job->nonfinite.empty()) note_nonfinite(shape, *job);
   }
   const bool nonfinite = task.deliver && job->segment.nonfinite;
-  apply(event::Ran{instance, job->task, nonfinite, failure ? &*failure : nullptr});
+  apply(event::Ran{instance, job->task, bytes, nonfinite, failure ? &*failure : nullptr});
   spare_jobs_.push_back(std::move(job));
 }
 
@@ -284,10 +288,11 @@ void Driver::on(const action::Send& action) {
   tally_.sent(action.instance, task.peer, bytes);
   const bool encoded = !shape.raw(task.data);
   const std::span<const std::byte> data{memory_.address(action.instance, task.partition, task.data), bytes.wire};
-  const auto peer = action.peer;
-  if (framer_.send(peer, action.name, data, encoded, id_of(action.instance, action.task))) {
+  if (action.in_head) {
+    framer_.send_in_head(action.peer, action.name, data, encoded);
     pending_.push_back(event::Sent{action.instance, action.task});
   } else {
+    framer_.send_body(action.peer, action.name, data, encoded, id_of(action.instance, action.task));
     tally_.flows();
   }
 }
@@ -386,7 +391,7 @@ void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
   const Task& task = memory_.shape(instance).workflow.tasks[task_of(id)];
   if (task.data.place == Place::slot) memory_.set_slot_bytes(instance, task.data.slot, bytes);
   tally_.received(instance, task.peer, bytes_of_message(memory_.shape(instance), memory_, instance, task));
-  pending_.push_back(event::Received{instance, task_of(id)});
+  pending_.push_back(event::Received{instance, task_of(id), bytes});
 }
 
 void Driver::on_body_begun(Rank peer) { meters_[on_my_host_[peer] ? 1 : 0].begin(now_); }

@@ -10,16 +10,12 @@
 
 namespace casync {
 
-Framer::Framer(Transport& transport, std::uint32_t session_tag, std::size_t inline_bytes, bool checksums)
+Framer::Framer(Transport& transport, std::uint32_t session_tag, bool checksums)
     : transport_(transport),
       session_tag_(session_tag),
-      inline_bytes_(inline_bytes),
       checksums_(checksums),
       outgoing_(transport.size(), FrameWriter(session_tag, transport.head_bytes())),
-      announced_(transport.size()) {
-  CASYNC_CHECK(inline_bytes <= FrameWriter::room(transport.head_bytes()), "messages of ", inline_bytes,
-               " bytes do not fit into heads of ", transport.head_bytes());
-}
+      announced_(transport.size()) {}
 
 void Framer::append(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes) {
   FrameWriter& out = outgoing_[peer];
@@ -33,11 +29,12 @@ void Framer::control(Rank peer, std::span<const std::byte> message) {
   append(peer, {.kind = EntryKind::control, .size = message.size()}, message);
 }
 
-bool Framer::send(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id) {
-  if (data.size() <= inline_bytes_) {
-    append(peer, {.kind = encoded ? EntryKind::encoded : EntryKind::raw, .name = name, .size = data.size()}, data);
-    return true;
-  }
+void Framer::send_in_head(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded) {
+  append(peer, {.kind = encoded ? EntryKind::encoded : EntryKind::raw, .name = name, .size = data.size()}, data);
+}
+
+void Framer::send_body(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded,
+                       std::uint64_t id) {
   if (encoded && checksums_) {
     const std::uint32_t sum = crc32c(data);
     append(peer, {.kind = EntryKind::encoded_body, .name = name, .size = data.size()},
@@ -48,7 +45,6 @@ bool Framer::send(Rank peer, const MessageName& name, std::span<const std::byte>
   // The announcement goes first, so that the receiver has accepted the body before most of it is on its way.
   flush();
   transport_.send_body(peer, data, id);
-  return false;
 }
 
 void Framer::flush() {
@@ -187,7 +183,7 @@ void Framer::free_message(std::uint64_t cookie) {
   Message& message = messages_[cookie];
   message.state = State::free;
   // A dropped body may be large; small copies keep their capacity for the next one.
-  if (message.copy.capacity() > inline_bytes_) message.copy = {};
+  if (message.copy.capacity() > transport_.head_bytes()) message.copy = {};
   free_.push_back(cookie);
 }
 

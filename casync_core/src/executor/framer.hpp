@@ -37,13 +37,14 @@ class Framer {
   };
 
   /// `checksums` false: encoded bodies carry none, because they have no contents.
-  Framer(Transport& transport, std::uint32_t session_tag, std::size_t inline_bytes, bool checksums = true);
+  Framer(Transport& transport, std::uint32_t session_tag, bool checksums = true);
 
   // Outgoing.
   void control(Rank peer, std::span<const std::byte> message);
-  /// Sends `data` under `name`. Returns true if it was copied into a head: its memory is free at once; otherwise the
-  /// transport reports on_sent(id). `encoded` bodies carry a checksum.
-  bool send(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id);
+  /// Copies `data` into a head: its memory is free at once. One head must have room for it.
+  void send_in_head(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded);
+  /// Announces `data` and sends it; the transport reports on_sent(id). `encoded` bodies carry a checksum.
+  void send_body(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id);
   void flush();
 
   // Incoming.
@@ -74,7 +75,6 @@ class Framer {
 
   Transport& transport_;
   std::uint32_t session_tag_;
-  std::size_t inline_bytes_;
   bool checksums_;
   std::vector<FrameWriter> outgoing_;  // per peer
   std::vector<Rank> dirty_;            // peers with something to flush
