@@ -10,7 +10,7 @@
 /// What the target `peer` lets peers send: frames, written by the product's own FrameWriter, whose fields may be wrong.
 namespace casync::fuzz {
 
-inline constexpr int kSize = 3;
+inline constexpr casync::Rank kSize = 3;
 inline constexpr std::uint32_t kSession = 7;
 inline constexpr std::size_t kHeadBytes = 8192;
 inline constexpr std::size_t kInlineBytes = 4096;

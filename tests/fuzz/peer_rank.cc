@@ -10,7 +10,7 @@
 namespace casync::fuzz {
 namespace {
 
-constexpr std::size_t at(int peer) { return static_cast<std::size_t>(peer); }
+constexpr std::size_t at(casync::Rank peer) { return peer; }
 
 }  // namespace
 
@@ -21,13 +21,17 @@ void Seen::on_event(const Event& event, Nanoseconds /*now*/) {
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-void Wire::send_head(int /*peer*/, std::vector<std::byte>&& head) {
+void Wire::send_head(casync::Rank /*peer*/, std::vector<std::byte>&& head) {
   require(head.size() <= head_bytes(), "a head has at most head_bytes()");
 }
 
-void Wire::send_body(int /*peer*/, std::span<const std::byte> /*body*/, std::uint64_t id) { sent_.push_back(id); }
+void Wire::send_body(casync::Rank /*peer*/, std::span<const std::byte> /*body*/, std::uint64_t id) {
+  sent_.push_back(id);
+}
 
-void Wire::accept(int peer, std::span<std::byte> body, std::uint64_t id) { accepted_.push_back({peer, body, id}); }
+void Wire::accept(casync::Rank peer, std::span<std::byte> body, std::uint64_t id) {
+  accepted_.push_back({peer, body, id});
+}
 
 bool Wire::poll(TransportSink& sink) {
   const auto news = std::exchange(news_, {});
@@ -35,16 +39,16 @@ bool Wire::poll(TransportSink& sink) {
   return !news.empty();
 }
 
-void Wire::frame(int peer, PeerFrame frame) {
+void Wire::frame(casync::Rank peer, PeerFrame frame) {
   for (Bytes& content : frame.bodies) announced_[at(peer)].push_back(std::move(content));
   head(peer, std::move(frame.bytes));
 }
 
-void Wire::head(int peer, Bytes bytes) {
+void Wire::head(casync::Rank peer, Bytes bytes) {
   news_.emplace_back([peer, bytes = std::move(bytes)](TransportSink& sink) { sink.on_head(peer, bytes); });
 }
 
-void Wire::body(int peer, bool flipped) {
+void Wire::body(casync::Rank peer, bool flipped) {
   const auto next = std::ranges::find(accepted_, peer, &Accepted::peer);
   if (next == accepted_.end()) return;
   const auto memory = next->memory;
@@ -66,7 +70,7 @@ void Wire::all_sent() {
   }
 }
 
-void Wire::down(int peer) {
+void Wire::down(casync::Rank peer) {
   if (std::exchange(down_[at(peer)], true)) return;
   std::erase_if(accepted_, [&](const auto& one) { return one.peer == peer; });
   news_.emplace_back([peer](TransportSink& sink) { sink.on_peer_down(peer, "it fell silent"); });
@@ -87,7 +91,7 @@ void Processor::compute(Driver& driver) {
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-Rank::Rank(int rank, const std::string& coordinator, Seen& seen)
+Rank::Rank(casync::Rank rank, const std::string& coordinator, Seen& seen)
     : wire_(rank),
       engine_(options(rank), make_policy(coordinator, static_cast<casync::Rank>(rank), kSize)),
       planning_(planning_options(), [](const LogRecord&) {}) {
@@ -109,9 +113,9 @@ Rank::Rank(int rank, const std::string& coordinator, Seen& seen)
   tell_definitions();
 }
 
-EngineOptions Rank::options(int rank) {
+EngineOptions Rank::options(casync::Rank rank) {
   EngineOptions options;
-  options.member = static_cast<std::uint32_t>(rank);
+  options.member = rank;
   options.host_of = {0, 0, 1};
   options.inline_bytes = kInlineBytes;
   options.pool_bytes = 256 << 10;
@@ -171,7 +175,7 @@ void Rank::turn() {
 
 void Rank::end() {
   for (int turns = 0; turns < 3; ++turns) turn();
-  for (int peer = 0; peer < kSize; ++peer) {
+  for (casync::Rank peer = 0; peer < kSize; ++peer) {
     if (peer != wire_.rank()) wire_.down(peer);
   }
   if (!engine_.failed()) driver_->abort("the input ends");
@@ -199,10 +203,10 @@ void Rank::end_of_program(const Operation& operation) {
 // ---------------------------------------------------------------------------------------------------------------------
 
 void play(Input input, Seen& seen) {
-  const int self = static_cast<int>(input.below(kSize));
+  const auto self = static_cast<casync::Rank>(input.below(kSize));
   Rank rank(self, input.flag() ? "global" : "local", seen);
   while (input.left() > 0) {
-    const int peer = (self + 1 + static_cast<int>(input.below(kSize - 1))) % kSize;
+    const casync::Rank peer = (self + 1 + static_cast<casync::Rank>(input.below(kSize - 1))) % kSize;
     switch (input.below(16)) {
       case 0:
       case 1:

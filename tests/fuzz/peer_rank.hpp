@@ -28,14 +28,14 @@ class Seen final : public Observer {
 /// Keeps what is to be received, and takes what is sent for sent.
 class Wire final : public Transport {
  public:
-  explicit Wire(int rank) : rank_(rank) {}
+  explicit Wire(casync::Rank rank) : rank_(rank) {}
 
-  int rank() const override { return rank_; }
-  int size() const override { return kSize; }
+  casync::Rank rank() const override { return rank_; }
+  casync::Rank size() const override { return kSize; }
   std::size_t head_bytes() const override { return kHeadBytes; }
-  void send_head(int peer, std::vector<std::byte>&& head) override;
-  void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override;
-  void accept(int peer, std::span<std::byte> body, std::uint64_t id) override;
+  void send_head(casync::Rank peer, std::vector<std::byte>&& head) override;
+  void send_body(casync::Rank peer, std::span<const std::byte> body, std::uint64_t id) override;
+  void accept(casync::Rank peer, std::span<std::byte> body, std::uint64_t id) override;
   bool poll(TransportSink& sink) override;
   bool moving() const override { return false; }
   void wait(Nanoseconds /*timeout*/) override {}
@@ -45,20 +45,20 @@ class Wire final : public Transport {
   void flush(Nanoseconds /*timeout*/) override {}
   void close(Nanoseconds /*patience*/) override {}
 
-  void frame(int peer, PeerFrame frame);
-  void head(int peer, Bytes bytes);
+  void frame(casync::Rank peer, PeerFrame frame);
+  void head(casync::Rank peer, Bytes bytes);
   /// The bytes of the body that `peer` has to send next, if one is accepted; with `flipped`, not as announced.
-  void body(int peer, bool flipped);
+  void body(casync::Rank peer, bool flipped);
   void all_sent();
-  void down(int peer);
+  void down(casync::Rank peer);
 
  private:
   struct Accepted {
-    int peer;
+    casync::Rank peer;
     std::span<std::byte> memory;
     std::uint64_t id;
   };
-  int rank_;
+  casync::Rank rank_;
   std::vector<std::function<void(TransportSink&)>> news_;
   std::deque<Accepted> accepted_;
   std::array<std::deque<Bytes>, kSize> announced_;  // bodies, per peer
@@ -81,7 +81,7 @@ class Processor final : public Workers {
 /// A rank whose peers are the fuzzer.
 class Rank {
  public:
-  Rank(int rank, const std::string& coordinator, Seen& seen);
+  Rank(casync::Rank rank, const std::string& coordinator, Seen& seen);
 
   void submit(std::size_t tensor);
   void turn();
@@ -93,7 +93,7 @@ class Rank {
   bool failed() const { return engine_.failed(); }
 
  private:
-  static EngineOptions options(int rank);
+  static EngineOptions options(casync::Rank rank);
   static MeasuredPlanning::Options planning_options();
   std::uint32_t define(Definition definition);
   void stand_in(const Request& wanted);

@@ -141,8 +141,9 @@ class Codec {
   /// Upper limit (exact if fixed_size) of the payload of `range` in `round`, in bytes. `range` lies on boundaries.
   virtual std::size_t bound(const Shape& shape, DType dtype, const Range& range, int round) const = 0;
 
-  /// Computes every segment. Throws CorruptPayload, naming the length found and expected, for bytes that this codec did
-  /// not write.
+  /// Computes every segment, in order. Throws CorruptPayload, naming the length found and expected, for bytes that this
+  /// codec did not write. Then nobody knows how far it came, so the runtime hands over one segment a call, and a
+  /// failure costs no residual but that segment's (docs/why.md).
   virtual void run(std::span<Segment> segments) const = 0;
 
   /// What it keeps of a gradient of this shape.

@@ -58,6 +58,12 @@ inline bool is_over(const GradientPlan& plan, std::uint32_t step) { return plan.
 /// What a partition's payload aims at, for sessions and for what predicts them: it bounds memory, and lets links start
 /// early. `casync.config.Config` says the same to Python programs.
 inline constexpr std::size_t kPartitionBytes = 256 << 10;
+/// Messages up to this travel inside a head, where the transport's heads have room for them.
+inline constexpr std::size_t kInlineBytes = 12 << 10;
+/// Memory for payloads and partial sums, on each rank.
+inline constexpr std::size_t kPoolBytes = 24 << 20;
+/// Gradients of fewer elements go uncompressed, unless a rule says otherwise.
+inline constexpr std::int64_t kMinNumel = 4096;
 
 /// What an operation on a named tensor is, as every rank must state it alike. The unit of negotiation and of the plan
 /// cache.

@@ -112,9 +112,10 @@ double predict_compressed(const Route& route, const CostTable& costs, const Code
 inline constexpr double kRingFromBytes = 64 << 10;
 
 struct PlannerOptions {
-  std::int64_t min_numel = 4096;     ///< below this many elements nothing is compressed (fidelity, rule R2)
-  double direct_limit_bytes = 1024;  ///< payloads up to this go from everyone to everyone
-  double flat_limit_bytes = 12288;   ///< and up to this they do not go in two levels: a hop more costs more than bytes
+  std::int64_t min_numel = kMinNumel;  ///< below this many elements nothing is compressed (fidelity, rule R2)
+  double direct_limit_bytes = 1024;    ///< payloads up to this go from everyone to everyone
+  double flat_limit_bytes =
+      kInlineBytes;  ///< and up to this they do not go in two levels: a hop more costs more than bytes
   double partition_bytes = kPartitionBytes;  ///< upper limit of a partition's payload
   double partition_raw_bytes = 8 << 20;      ///< upper limit of a partition's raw bytes: bounds one encode task
   double least_partition_bytes = 16 << 10;   ///< lower limit of a partition's payload, where the two above allow it

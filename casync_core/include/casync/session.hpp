@@ -29,9 +29,9 @@ struct SessionOptions {
   std::vector<std::uint32_t> host_of;  ///< per rank: host index
   std::vector<std::uint32_t> world;    ///< per rank: its number in the world, for errors; empty: the rank itself
   int worker_threads = 1;
-  std::size_t pool_bytes = 24 << 20;  ///< memory for payloads and partial sums
-  std::string coordinator = "local";  ///< "local" or "global"
-  std::int64_t min_numel = 4096;      ///< smaller gradients go uncompressed
+  std::size_t pool_bytes = kPoolBytes;  ///< memory for payloads and partial sums
+  std::string coordinator = "local";    ///< "local" or "global"
+  std::int64_t min_numel = kMinNumel;   ///< smaller gradients go uncompressed
   std::size_t partition_bytes = kPartitionBytes;
   LogLevel log_level = LogLevel::warning;  ///< messages below it are not made; plans are explained at info
   /// Plans of an earlier session, by name: they hold as they are, and their tensors are not planned again. A codec that

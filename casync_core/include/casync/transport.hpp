@@ -24,11 +24,11 @@ namespace casync {
 class TransportSink {
  public:
   virtual ~TransportSink() = default;
-  virtual void on_head(int peer, std::span<const std::byte> head) = 0;  ///< valid until the call returns
-  virtual void on_sent(std::uint64_t id) = 0;                           ///< a body's memory may be reused
-  virtual void on_body(std::uint64_t id) = 0;                           ///< an accepted body is complete
+  virtual void on_head(Rank peer, std::span<const std::byte> head) = 0;  ///< valid until the call returns
+  virtual void on_sent(std::uint64_t id) = 0;                            ///< a body's memory may be reused
+  virtual void on_body(std::uint64_t id) = 0;                            ///< an accepted body is complete
   /// Once per peer. `why` says how it was noticed. Outstanding requests with that peer are gone.
-  virtual void on_peer_down(int peer, std::string_view why) = 0;
+  virtual void on_peer_down(Rank peer, std::string_view why) = 0;
 };
 
 /// Bytes handed to and taken from the network, per session. Heads and bodies, without the network's own headers.
@@ -43,17 +43,17 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  virtual Rank rank() const = 0;
+  virtual Rank size() const = 0;
   virtual std::size_t head_bytes() const = 0;  ///< largest head
 
   /// Sends `head`, which it takes: what it leaves in its place is memory for the next one, at best. Self-sends are not
   /// allowed here nor below.
-  virtual void send_head(int peer, std::vector<std::byte>&& head) = 0;
+  virtual void send_head(Rank peer, std::vector<std::byte>&& head) = 0;
   /// Sends `body`, which stays untouched and alive until on_sent(id). Zero bytes are allowed.
-  virtual void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) = 0;
+  virtual void send_body(Rank peer, std::span<const std::byte> body, std::uint64_t id) = 0;
   /// Gives the memory for the next body of `peer`; on_body(id) follows when it is there.
-  virtual void accept(int peer, std::span<std::byte> body, std::uint64_t id) = 0;
+  virtual void accept(Rank peer, std::span<std::byte> body, std::uint64_t id) = 0;
 
   /// Makes progress and reports. Returns whether anything was reported.
   virtual bool poll(TransportSink& sink) = 0;

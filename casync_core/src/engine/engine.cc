@@ -103,6 +103,7 @@ void Engine::on(const event::Ran& event) {
   Submissions::Run& run = submissions_.run(event.instance);
   if (!run.active) return;  // refused meanwhile
   if (event.nonfinite) run.nonfinite = true;
+  tasks_.note_bytes(event.instance, event.task, event.bytes);
   if (event.failure != nullptr) {
     fail(*event.failure, true);
   } else if (failure_) {
@@ -124,6 +125,7 @@ void Engine::on(const event::Received& event) {
   check_task(event.instance, event.task);
   if (failure_) return;
   heartbeat_.heard(tasks_.graph(event.instance).shape().workflow.tasks[event.task].peer);
+  tasks_.note_bytes(event.instance, event.task, event.bytes);
   complete(event.instance, event.task);
 }
 

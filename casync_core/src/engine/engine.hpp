@@ -22,10 +22,10 @@ namespace casync {
 
 struct EngineOptions {
   std::uint32_t member = 0;
-  std::vector<std::uint32_t> host_of;    ///< per member
-  std::size_t inline_bytes = 12 << 10;   ///< messages up to this travel inside a head, which must have room for them
-  std::size_t pool_bytes = 24 << 20;     ///< memory for payloads and partial sums
-  std::size_t eager_bytes = 1 << 20;     ///< small operations sent before the peers submitted them, in all
+  std::vector<std::uint32_t> host_of;       ///< per member
+  std::size_t inline_bytes = kInlineBytes;  ///< messages up to this travel inside a head, which must have room for them
+  std::size_t pool_bytes = kPoolBytes;      ///< memory for payloads and partial sums
+  std::size_t eager_bytes = 1 << 20;        ///< small operations sent before the peers submitted them, in all
   std::size_t at_once_bytes = 64 << 10;  ///< compute tasks that touch up to this many bytes of gradient ask no worker,
   std::size_t batch_bytes = 1 << 20;     ///< unless all that are ready touch more than this; workers get as much each
   /// Between two messages of what is ready to the root, and of what starts from it. Nothing: as many ranks need it.

@@ -41,7 +41,8 @@ std::string describe(const Action& action) {
           },
           [](const action::Send& a) {
             return concat("send {instance ", a.instance, ", task ", a.task, ", peer ", a.peer, ", op ", a.name.op,
-                          ", sequence ", a.name.sequence, ", tag ", a.name.tag, "}");
+                          ", sequence ", a.name.sequence, ", tag ", a.name.tag,
+                          a.in_head ? ", in a head}" : ", as a body}");
           },
           [](const action::Accept& a) {
             return concat("accept {instance ", a.instance, ", task ", a.task, ", cookie ", a.cookie, "}");

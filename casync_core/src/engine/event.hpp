@@ -60,6 +60,7 @@ struct Arrived {
 struct Ran {
   std::uint32_t instance = 0;
   std::uint32_t task = 0;
+  std::uint64_t bytes = 0;  ///< of the payload that it has encoded, if any
   bool nonfinite = false;
   const Abort* failure = nullptr;
 };
@@ -70,6 +71,7 @@ struct Sent {
 struct Received {
   std::uint32_t instance = 0;
   std::uint32_t task = 0;
+  std::uint64_t bytes = 0;  ///< of the message
 };
 struct PeerDown {
   Rank peer = 0;
@@ -138,6 +140,7 @@ struct Send {
   std::uint32_t task = 0;
   Rank peer = 0;
   MessageName name;
+  bool in_head = false;  ///< it is small enough to travel inside a head; else it is a body
 };
 /// The message with this cookie is what the receive `task` waits for.
 struct Accept {

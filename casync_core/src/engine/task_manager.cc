@@ -21,6 +21,10 @@ bool TaskManager::begin(std::uint32_t instance, std::uint32_t op, std::uint32_t 
   graph.sequence = sequence;
   graph.tasks.begin(shape);
   const Template& of = graph.tasks.shape();
+  graph.slot_bytes.clear();
+  if (of.codec_chooses_length()) {
+    for (const Slot& slot : of.workflow.slots) graph.slot_bytes.push_back(slot.bytes);
+  }
   const auto partitions = static_cast<std::uint32_t>(of.workflow.reserve.size());
   if (eager) {
     for (std::uint32_t p = 0; p < partitions; ++p) open(instance, p);
@@ -51,6 +55,14 @@ void TaskManager::open(std::uint32_t instance, std::uint32_t partition) {
   ready_.clear();
   graphs_[instance].tasks.open_partition(partition, ready_);
   for (const std::uint32_t task : ready_) make_ready(instance, task);
+}
+
+void TaskManager::note_bytes(std::uint32_t instance, std::uint32_t task_index, std::uint64_t bytes) {
+  Graph& graph = graphs_[instance];
+  if (graph.slot_bytes.empty()) return;
+  const Task& task = graph.tasks.shape().workflow.tasks[task_index];
+  const Buffer& payload = task.primitive == Primitive::recv ? task.data : task.encode_to;
+  if (payload.place == Place::slot) graph.slot_bytes[payload.slot] = bytes;
 }
 
 bool TaskManager::complete(std::uint32_t instance, std::uint32_t task_index) {
@@ -117,9 +129,11 @@ void TaskManager::run(std::span<const action::Run::Task> batch, action::Where wh
 }
 
 SendRequest TaskManager::request(std::uint32_t instance, std::uint32_t task_index) const {
-  const Template& shape = graphs_[instance].tasks.shape();
+  const Graph& graph = graphs_[instance];
+  const Template& shape = graph.tasks.shape();
   const Task& task = shape.workflow.tasks[task_index];
-  return {instance, task_index, task.peer, shape.message_bytes(task)};
+  const bool chosen = task.data.place == Place::slot && !graph.slot_bytes.empty();
+  return {instance, task_index, task.peer, chosen ? graph.slot_bytes[task.data.slot] : shape.message_bytes(task)};
 }
 
 void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
@@ -147,7 +161,7 @@ void TaskManager::release(const SendRequest& request) {
 void TaskManager::emit(const SendRequest& request) {
   const Graph& graph = graphs_[request.instance];
   const MessageName name{graph.op, graph.sequence, graph.tasks.shape().workflow.tasks[request.task].tag};
-  out_.emit(action::Send{request.instance, request.task, request.peer, name});
+  out_.emit(action::Send{request.instance, request.task, request.peer, name, inlined(request)});
 }
 
 void TaskManager::sent(std::uint32_t instance, std::uint32_t task) {

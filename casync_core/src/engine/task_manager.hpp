@@ -34,6 +34,9 @@ class TaskManager {
   void emit(const SendRequest& request);
   /// The send `task` has left this rank: what it took of its link comes back.
   void sent(std::uint32_t instance, std::uint32_t task);
+  /// The payload that `task` has encoded or received has `bytes`. Codecs that choose the length write less than they
+  /// may.
+  void note_bytes(std::uint32_t instance, std::uint32_t task, std::uint64_t bytes);
   /// `task` is done. Returns whether it was the last of its graph.
   bool complete(std::uint32_t instance, std::uint32_t task);
   /// Hands out the compute tasks that have become ready since the last call, in batches.
@@ -80,6 +83,7 @@ class TaskManager {
     std::uint64_t first_unit = 0;
     std::uint32_t computing = 0;  // tasks that workers are at
     std::vector<Waiting> waiting;
+    std::vector<std::uint64_t> slot_bytes;  // per slot, if the codec chooses the length of payloads
   };
   struct Parked {  // a send that waits for the peer's window
     std::uint64_t unit;
@@ -90,7 +94,7 @@ class TaskManager {
   void send(std::uint32_t instance, std::uint32_t task);
   void release(const SendRequest& request);
   SendRequest request(std::uint32_t instance, std::uint32_t task) const;
-  /// Whether a send asks no link for leave. Its message then fits into a head, whatever its codec makes of it.
+  /// Whether a message travels inside a head and asks no link for leave. Nobody else decides that.
   bool inlined(const SendRequest& request) const { return request.bytes <= options_.inline_bytes; }
   void receive(std::uint32_t instance, std::uint32_t task);
   void run(std::span<const action::Run::Task> batch, action::Where where);

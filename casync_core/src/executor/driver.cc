@@ -5,6 +5,7 @@
 
 #include "casync/error.hpp"
 #include "executor/residuals.hpp"
+#include "progress/pause.hpp"
 
 namespace casync {
 namespace {
@@ -32,9 +33,11 @@ Driver::Driver(Engine& engine, Transport& transport, Workers& workers, Planning&
       planning_(planning),
       options_(options),
       callbacks_(std::move(callbacks)),
-      framer_(transport, options.session_tag, engine.inline_bytes(), options.contents),
-      tally_(static_cast<std::size_t>(transport.size())) {
-  for (int peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
+      framer_(transport, options.session_tag, options.contents),
+      tally_(transport.size()) {
+  CASYNC_CHECK(engine.inline_bytes() <= FrameWriter::room(transport.head_bytes()), "messages of ",
+               engine.inline_bytes(), " bytes do not fit into heads of ", transport.head_bytes());
+  for (Rank peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
   tally_.look(engine_, memory_, transport_.counters());
 }
 
@@ -82,6 +85,7 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
   const Task& task = shape.workflow.tasks[job->task];
   tally_.computed(instance, task.primitive, job->time);
   std::optional<Abort> failure;
+  std::uint64_t bytes = 0;
   if (!error.empty()) failure = failure_of(*job, std::move(error));
   if (memory_.active(instance)) {  // else it was refused meanwhile
     const bool ran = !failure;
@@ -90,10 +94,11 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
     } else if (ran && task.encode_to.place == Place::slot) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
+    if (task.encode_to.place == Place::slot) bytes = memory_.slot_bytes(instance, task.encode_to.slot);
     if (!job->nonfinite.empty()) note_nonfinite(shape, *job);
   }
   const bool nonfinite = task.deliver && job->segment.nonfinite;
-  apply(event::Ran{instance, job->task, nonfinite, failure ? &*failure : nullptr});
+  apply(event::Ran{instance, job->task, bytes, nonfinite, failure ? &*failure : nullptr});
   spare_jobs_.push_back(std::move(job));
 }
 
@@ -166,8 +171,39 @@ void Driver::hear_costs(Rank member, const Bytes& costs) {
   try {
     planning_.costs_of(member, costs);
   } catch (const CorruptPayload& error) {
-    on_corrupt(static_cast<int>(member), error.what(), {});
+    on_corrupt(member, error.what(), {});
   }
+}
+
+bool Driver::turn(Inbox& came, Nanoseconds now) {
+  now_ = now;
+  const bool news = !came.items.empty() || !came.jobs.empty();
+  for (const Inbox::Item& item : came.items) {
+    switch (item.kind) {
+      case Inbox::Item::Kind::define:
+        define(item.registration, *item.definition);
+        break;
+      case Inbox::Item::Kind::submit:
+        submit(item.registration, item.operation);
+        break;
+      case Inbox::Item::Kind::abort:
+        abort(*item.why);
+        break;
+    }
+  }
+  came.items.clear();
+  for (auto& [job, error] : came.jobs) finished(std::move(job), std::move(error));
+  came.jobs.clear();
+  return turn(now) || news;
+}
+
+Nanoseconds Driver::nap(Nanoseconds now, Nanoseconds last_news) const {
+  const auto wakes_at = engine_.wakes_at();
+  return pause({.outstanding = engine_.outstanding(),
+                .moving = transport_.moving(),
+                .rung = transport_.wakes(),
+                .since_news = now - last_news,
+                .due = wakes_at ? std::optional(*wakes_at - now) : std::nullopt});
 }
 
 bool Driver::turn(Nanoseconds now) {
@@ -252,10 +288,11 @@ void Driver::on(const action::Send& action) {
   tally_.sent(action.instance, task.peer, bytes);
   const bool encoded = !shape.raw(task.data);
   const std::span<const std::byte> data{memory_.address(action.instance, task.partition, task.data), bytes.wire};
-  const auto peer = static_cast<int>(action.peer);
-  if (framer_.send(peer, action.name, data, encoded, id_of(action.instance, action.task))) {
+  if (action.in_head) {
+    framer_.send_in_head(action.peer, action.name, data, encoded);
     pending_.push_back(event::Sent{action.instance, action.task});
   } else {
+    framer_.send_body(action.peer, action.name, data, encoded, id_of(action.instance, action.task));
     tally_.flows();
   }
 }
@@ -291,7 +328,7 @@ void Driver::on(const action::Finish& action) {
   callbacks_.finished(operation);
 }
 
-void Driver::on(const action::Control& action) { framer_.control(static_cast<int>(action.peer), action.message); }
+void Driver::on(const action::Control& action) { framer_.control(action.peer, action.message); }
 
 void Driver::on(const action::Report& action) { callbacks_.report(action.stall); }
 
@@ -306,7 +343,7 @@ void Driver::on(const action::CostsOf& action) {
 void Driver::on(const action::StandInFor& action) { callbacks_.stand_in(action.definition); }
 
 ComputeContext Driver::context_of(std::uint32_t instance) const {
-  return {static_cast<std::uint32_t>(transport_.size()), self(), memory_.step(instance), options_.contents};
+  return {transport_.size(), self(), memory_.step(instance), options_.contents};
 }
 
 void Driver::run_at_once() {
@@ -325,7 +362,7 @@ std::unique_ptr<Job> Driver::new_job() {
   return job;
 }
 
-void Driver::on_head(int peer, std::span<const std::byte> head) {
+void Driver::on_head(Rank peer, std::span<const std::byte> head) {
   try {
     framer_.take(peer, head, *this);
   } catch (const CorruptPayload& error) {
@@ -340,14 +377,12 @@ void Driver::on_sent(std::uint64_t id) {
 
 void Driver::on_body(std::uint64_t id) { framer_.received(id, *this); }
 
-void Driver::on_peer_down(int peer, std::string_view why) { apply(event::PeerDown{static_cast<Rank>(peer), why}); }
+void Driver::on_peer_down(Rank peer, std::string_view why) { apply(event::PeerDown{peer, why}); }
 
-void Driver::on_control(int peer, std::span<const std::byte> message) {
-  apply(event::Control{static_cast<Rank>(peer), message});
-}
+void Driver::on_control(Rank peer, std::span<const std::byte> message) { apply(event::Control{peer, message}); }
 
-void Driver::on_message(int peer, const MessageName& name, std::uint64_t cookie) {
-  apply(event::Arrived{static_cast<Rank>(peer), name, cookie});
+void Driver::on_message(Rank peer, const MessageName& name, std::uint64_t cookie) {
+  apply(event::Arrived{peer, name, cookie});
 }
 
 void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
@@ -356,13 +391,13 @@ void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
   const Task& task = memory_.shape(instance).workflow.tasks[task_of(id)];
   if (task.data.place == Place::slot) memory_.set_slot_bytes(instance, task.data.slot, bytes);
   tally_.received(instance, task.peer, bytes_of_message(memory_.shape(instance), memory_, instance, task));
-  pending_.push_back(event::Received{instance, task_of(id)});
+  pending_.push_back(event::Received{instance, task_of(id), bytes});
 }
 
-void Driver::on_body_begun(int peer) { meters_[on_my_host_[static_cast<std::size_t>(peer)] ? 1 : 0].begin(now_); }
+void Driver::on_body_begun(Rank peer) { meters_[on_my_host_[peer] ? 1 : 0].begin(now_); }
 
-void Driver::on_body_done(int peer, std::size_t bytes) {
-  const bool near = on_my_host_[static_cast<std::size_t>(peer)];
+void Driver::on_body_done(Rank peer, std::size_t bytes) {
+  const bool near = on_my_host_[peer];
   if (const auto period = meters_[near ? 1 : 0].end(bytes, now_)) {
     measured({near ? CostKind::intra : CostKind::inter,
               {},
@@ -371,10 +406,10 @@ void Driver::on_body_done(int peer, std::size_t bytes) {
   }
 }
 
-void Driver::on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) {
+void Driver::on_corrupt(Rank peer, std::string_view why, std::optional<std::uint64_t> id) {
   // The Engine may be in the middle of an event: it hears of this after it.
   if (corrupt_) return;
-  ErrorFacts facts{.kind = ErrorKind::corrupt_payload, .peer = static_cast<std::uint32_t>(peer)};
+  ErrorFacts facts{.kind = ErrorKind::corrupt_payload, .peer = peer};
   std::string of;
   if (id && memory_.active(instance_of(*id))) {
     const Definition& definition = *memory_.operation(instance_of(*id)).definition;

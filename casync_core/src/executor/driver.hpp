@@ -9,23 +9,16 @@
 
 #include "casync/transport.hpp"
 #include "engine/engine.hpp"
-#include "executor/compute.hpp"
 #include "executor/framer.hpp"
+#include "executor/inbox.hpp"
 #include "executor/link_meter.hpp"
 #include "executor/memory.hpp"
 #include "executor/operations.hpp"
 #include "executor/tally.hpp"
+#include "executor/workers.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {
-
-/// Runs compute jobs somewhere: a thread pool, or a virtual processor.
-class Workers {
- public:
-  virtual ~Workers() = default;
-  /// Takes a batch of prepared jobs. Each comes back through Driver::finished.
-  virtual void run(std::vector<std::unique_ptr<Job>> batch) = 0;
-};
 
 /// Carries out what the Engine decides: the thin layer of effects that both executors share. One turn takes what
 /// happened (submissions, finished jobs, the network), lets the Engine decide, and starts what it decided. Plans are
@@ -50,18 +43,23 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
+  /// A turn: takes what came, which is empty then, polls the network, and carries on as far as possible. Returns
+  /// whether anything had come.
+  bool turn(Inbox& came, Nanoseconds now);
+  /// A turn of a rank that has nothing new of its own.
+  bool turn(Nanoseconds now);
+  /// How long the thread with the role may sleep after a turn that brought nothing. The last news came at `last_news`.
+  Nanoseconds nap(Nanoseconds now, Nanoseconds last_news) const;
+
+  // The parts of a turn.
   void define(std::uint32_t registration, const Request& definition);
   void submit(std::uint32_t registration, Operation* operation);
   void abort(const std::string& why);
+  void finished(std::unique_ptr<Job> job, std::string error);  ///< a job came back
+
   void shutdown();
   /// Planning may make other plans now for what has one.
   void plans_changed();
-  void finished(std::unique_ptr<Job> job, std::string error);  ///< a job came back
-
-  /// It is `now`: for what is handed in before the next turn.
-  void set_time(Nanoseconds now) { now_ = now; }
-  /// Polls the network and carries on as far as possible. Returns whether anything happened.
-  bool turn(Nanoseconds now);
 
   Memory& memory() { return memory_; }
   const Operations& operations() const { return operations_; }
@@ -74,16 +72,16 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
 
  private:
   void emit(const Action& action) override;
-  void on_head(int peer, std::span<const std::byte> head) override;
+  void on_head(Rank peer, std::span<const std::byte> head) override;
   void on_sent(std::uint64_t id) override;
   void on_body(std::uint64_t id) override;
-  void on_peer_down(int peer, std::string_view why) override;
-  void on_control(int peer, std::span<const std::byte> message) override;
-  void on_message(int peer, const MessageName& name, std::uint64_t cookie) override;
+  void on_peer_down(Rank peer, std::string_view why) override;
+  void on_control(Rank peer, std::span<const std::byte> message) override;
+  void on_message(Rank peer, const MessageName& name, std::uint64_t cookie) override;
   void on_placed(std::uint64_t id, std::size_t bytes) override;
-  void on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) override;
-  void on_body_begun(int peer) override;
-  void on_body_done(int peer, std::size_t bytes) override;
+  void on_corrupt(Rank peer, std::string_view why, std::optional<std::uint64_t> id) override;
+  void on_body_begun(Rank peer) override;
+  void on_body_done(Rank peer, std::size_t bytes) override;
 
   void apply(const Event& event);
   void give_up(const Abort& why);
@@ -107,7 +105,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on(const action::StandInFor& action);
   ComputeContext context_of(std::uint32_t instance) const;
   std::string noticed() const;
-  Rank self() const { return static_cast<Rank>(transport_.rank()); }
+  Rank self() const { return transport_.rank(); }
   Abort failure_of(const Job& job, std::string error);
   void note_nonfinite(const Template& shape, const Job& job);
   void run_at_once();

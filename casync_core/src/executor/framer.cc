@@ -10,34 +10,31 @@
 
 namespace casync {
 
-Framer::Framer(Transport& transport, std::uint32_t session_tag, std::size_t inline_bytes, bool checksums)
+Framer::Framer(Transport& transport, std::uint32_t session_tag, bool checksums)
     : transport_(transport),
       session_tag_(session_tag),
-      inline_bytes_(inline_bytes),
       checksums_(checksums),
-      outgoing_(static_cast<std::size_t>(transport.size()), FrameWriter(session_tag, transport.head_bytes())),
-      announced_(static_cast<std::size_t>(transport.size())) {
-  CASYNC_CHECK(inline_bytes <= FrameWriter::room(transport.head_bytes()), "messages of ", inline_bytes,
-               " bytes do not fit into heads of ", transport.head_bytes());
-}
+      outgoing_(transport.size(), FrameWriter(session_tag, transport.head_bytes())),
+      announced_(transport.size()) {}
 
-void Framer::append(int peer, const FrameEntry& entry, std::span<const std::byte> bytes) {
-  FrameWriter& out = outgoing_[static_cast<std::size_t>(peer)];
+void Framer::append(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes) {
+  FrameWriter& out = outgoing_[peer];
   if (!out.empty() && !out.has_room(bytes.size())) flush();
   const bool first = out.empty();
   out.append(entry, bytes);
   if (first) dirty_.push_back(peer);
 }
 
-void Framer::control(int peer, std::span<const std::byte> message) {
+void Framer::control(Rank peer, std::span<const std::byte> message) {
   append(peer, {.kind = EntryKind::control, .size = message.size()}, message);
 }
 
-bool Framer::send(int peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id) {
-  if (data.size() <= inline_bytes_) {
-    append(peer, {.kind = encoded ? EntryKind::encoded : EntryKind::raw, .name = name, .size = data.size()}, data);
-    return true;
-  }
+void Framer::send_in_head(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded) {
+  append(peer, {.kind = encoded ? EntryKind::encoded : EntryKind::raw, .name = name, .size = data.size()}, data);
+}
+
+void Framer::send_body(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded,
+                       std::uint64_t id) {
   if (encoded && checksums_) {
     const std::uint32_t sum = crc32c(data);
     append(peer, {.kind = EntryKind::encoded_body, .name = name, .size = data.size()},
@@ -48,19 +45,18 @@ bool Framer::send(int peer, const MessageName& name, std::span<const std::byte> 
   // The announcement goes first, so that the receiver has accepted the body before most of it is on its way.
   flush();
   transport_.send_body(peer, data, id);
-  return false;
 }
 
 void Framer::flush() {
-  for (const int peer : dirty_) {
-    FrameWriter& out = outgoing_[static_cast<std::size_t>(peer)];
+  for (const Rank peer : dirty_) {
+    FrameWriter& out = outgoing_[peer];
     transport_.send_head(peer, std::move(out.complete()));
     out.clear();
   }
   dirty_.clear();
 }
 
-void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver) {
+void Framer::take(Rank peer, std::span<const std::byte> head, Receiver& receiver) {
   for (FrameReader frame(session_tag_, head); frame.next();) {
     const FrameEntry& entry = frame.entry();
     const auto bytes = frame.bytes();
@@ -84,7 +80,7 @@ void Framer::take(int peer, std::span<const std::byte> head, Receiver& receiver)
       messages_[cookie].state = State::announced;
       messages_[cookie].checked = entry.kind == EntryKind::encoded_body;
       if (messages_[cookie].checked) messages_[cookie].crc = ByteReader(bytes).get<std::uint32_t>();
-      announced_[static_cast<std::size_t>(peer)].push_back(cookie);
+      announced_[peer].push_back(cookie);
       receiver.on_message(peer, entry.name, cookie);
     }
   }
@@ -142,8 +138,8 @@ void Framer::drop(std::uint64_t cookie, Receiver& receiver) {
   }
 }
 
-void Framer::accept_in_order(int peer, Receiver& receiver) {
-  auto& queue = announced_[static_cast<std::size_t>(peer)];
+void Framer::accept_in_order(Rank peer, Receiver& receiver) {
+  auto& queue = announced_[peer];
   while (!queue.empty() && messages_[queue.front()].state != State::announced) {
     const std::uint64_t cookie = queue.front();
     queue.pop_front();
@@ -157,7 +153,7 @@ void Framer::received(std::uint64_t cookie, Receiver& receiver) {
   const State state = message.state;
   const std::uint64_t id = message.id;
   const std::size_t bytes = message.bytes;
-  const int peer = message.peer;
+  const Rank peer = message.peer;
   const bool intact = !message.checked || crc32c(message.memory) == message.crc;
   free_message(cookie);
   receiver.on_body_done(peer, bytes);
@@ -169,7 +165,7 @@ void Framer::received(std::uint64_t cookie, Receiver& receiver) {
   }
 }
 
-std::uint64_t Framer::new_message(int peer, std::size_t bytes) {
+std::uint64_t Framer::new_message(Rank peer, std::size_t bytes) {
   if (free_.empty()) {
     free_.push_back(messages_.size());
     messages_.emplace_back();
@@ -187,7 +183,7 @@ void Framer::free_message(std::uint64_t cookie) {
   Message& message = messages_[cookie];
   message.state = State::free;
   // A dropped body may be large; small copies keep their capacity for the next one.
-  if (message.copy.capacity() > inline_bytes_) message.copy = {};
+  if (message.copy.capacity() > transport_.head_bytes()) message.copy = {};
   free_.push_back(cookie);
 }
 

@@ -23,31 +23,32 @@ class Framer {
   class Receiver {
    public:
     virtual ~Receiver() = default;
-    virtual void on_control(int peer, std::span<const std::byte> message) = 0;
+    virtual void on_control(Rank peer, std::span<const std::byte> message) = 0;
     /// A message named `name` is here (or announced). The receiver answers, now or later, with place() or drop() for
     /// `cookie`.
-    virtual void on_message(int peer, const MessageName& name, std::uint64_t cookie) = 0;
+    virtual void on_message(Rank peer, const MessageName& name, std::uint64_t cookie) = 0;
     /// The message placed for `id` is complete, with its real length.
     virtual void on_placed(std::uint64_t id, std::size_t bytes) = 0;
     /// What `peer` sent cannot be what it should: a frame, or the message placed for `id`.
-    virtual void on_corrupt(int peer, std::string_view why, std::optional<std::uint64_t> id) = 0;
+    virtual void on_corrupt(Rank peer, std::string_view why, std::optional<std::uint64_t> id) = 0;
     /// A body from `peer` was accepted: its bytes may flow. on_body_done follows when they are here.
-    virtual void on_body_begun(int /*peer*/) {}
-    virtual void on_body_done(int /*peer*/, std::size_t /*bytes*/) {}
+    virtual void on_body_begun(Rank /*peer*/) {}
+    virtual void on_body_done(Rank /*peer*/, std::size_t /*bytes*/) {}
   };
 
   /// `checksums` false: encoded bodies carry none, because they have no contents.
-  Framer(Transport& transport, std::uint32_t session_tag, std::size_t inline_bytes, bool checksums = true);
+  Framer(Transport& transport, std::uint32_t session_tag, bool checksums = true);
 
   // Outgoing.
-  void control(int peer, std::span<const std::byte> message);
-  /// Sends `data` under `name`. Returns true if it was copied into a head: its memory is free at once; otherwise the
-  /// transport reports on_sent(id). `encoded` bodies carry a checksum.
-  bool send(int peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id);
+  void control(Rank peer, std::span<const std::byte> message);
+  /// Copies `data` into a head: its memory is free at once. One head must have room for it.
+  void send_in_head(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded);
+  /// Announces `data` and sends it; the transport reports on_sent(id). `encoded` bodies carry a checksum.
+  void send_body(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id);
   void flush();
 
   // Incoming.
-  void take(int peer, std::span<const std::byte> head, Receiver& receiver);
+  void take(Rank peer, std::span<const std::byte> head, Receiver& receiver);
   /// The message of `cookie` goes to `memory`; on_placed(id) follows, perhaps at once. It is corrupt if it is longer,
   /// or if it is shorter and `fills` says that it has that length.
   void place(std::uint64_t cookie, std::span<std::byte> memory, bool fills, std::uint64_t id, Receiver& receiver);
@@ -59,7 +60,7 @@ class Framer {
   enum class State : std::uint8_t { free, fresh, held, announced, placed, dropped };
   struct Message {  // one incoming message between its announcement and its completion
     State state = State::free;
-    int peer = 0;
+    Rank peer = 0;
     bool checked = false;
     std::uint32_t crc = 0;
     std::size_t bytes = 0;
@@ -67,17 +68,16 @@ class Framer {
     std::span<std::byte> memory;
     std::uint64_t id = 0;
   };
-  void append(int peer, const FrameEntry& entry, std::span<const std::byte> bytes);
-  std::uint64_t new_message(int peer, std::size_t bytes);
+  void append(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes);
+  std::uint64_t new_message(Rank peer, std::size_t bytes);
   void free_message(std::uint64_t cookie);
-  void accept_in_order(int peer, Receiver& receiver);
+  void accept_in_order(Rank peer, Receiver& receiver);
 
   Transport& transport_;
   std::uint32_t session_tag_;
-  std::size_t inline_bytes_;
   bool checksums_;
   std::vector<FrameWriter> outgoing_;  // per peer
-  std::vector<int> dirty_;             // peers with something to flush
+  std::vector<Rank> dirty_;            // peers with something to flush
   std::vector<Message> messages_;      // by cookie
   std::vector<std::uint64_t> free_;
   std::vector<std::deque<std::uint64_t>> announced_;  // per peer: cookies in order

@@ -9,8 +9,8 @@
 namespace casync {
 namespace {
 
-constexpr std::uint32_t kMostPartitions = 4096;  // a workflow numbers its slots with 16 bits
-constexpr std::uint32_t kEveryUpToMembers = 32;  // 128 predictions per candidate codec at most
+constexpr std::uint32_t kMostPartitions = kPartitionLimit / 16;  // each of them takes several of a workflow's slots
+constexpr std::uint32_t kEveryUpToMembers = 32;                  // 128 predictions per candidate codec at most
 
 std::uint32_t to_count(double value) {
   return static_cast<std::uint32_t>(std::clamp(value, 1.0, static_cast<double>(kMostPartitions)));

@@ -6,11 +6,11 @@
 namespace casync {
 namespace {
 
-constexpr std::uint32_t kPieces = 16;      // of one gradient
-constexpr std::uint32_t kParts = 8;        // of one piece, where two resources work on it at a time
-constexpr double kInHeadBytes = 12 << 10;  // messages up to this travel inside a head
-constexpr double kStartHops = 2;           // of an operation: ready to the root, start from it
-constexpr double kWindowHops = 1;          // of one that sends at once: the receiver's window; else encoding hides it
+constexpr std::uint32_t kPieces = 16;          // of one gradient
+constexpr std::uint32_t kParts = 8;            // of one piece, where two resources work on it at a time
+constexpr double kInHeadBytes = kInlineBytes;  // messages up to this travel inside a head
+constexpr double kStartHops = 2;               // of an operation: ready to the root, start from it
+constexpr double kWindowHops = 1;  // of one that sends at once: the receiver's window; else encoding hides it
 
 /// The partitions of one gradient, dealt in turn to `owners`: what one of them owns.
 struct Owned {

@@ -1,12 +1,19 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 
 #include "casync/types.hpp"
 
 namespace casync {
 
-/// Decides when a submit is taken up, and by whom. Pure: time is passed in.
+/// Whether an operation costs messages, not bytes: an allreduce of what a head has room for.
+inline bool is_small(OpKind kind, std::size_t bytes, std::size_t inline_bytes) {
+  return kind == OpKind::allreduce && bytes <= inline_bytes;
+}
+
+/// Decides when a submit is taken up, and by whom: wake-up conditions 4 and 5 of docs/concurrency.md. Pure: time is
+/// passed in.
 ///
 /// Gradients that come one by one out of a backward pass go out as they come: the thread that submits takes a turn
 /// itself if nobody has had one lately, because a core that is busy with the backward pass may not give the background

@@ -4,7 +4,7 @@
 
 #include "casync/types.hpp"
 
-/// How long who makes progress sleeps when there is nothing to do (DESIGN: progress has three states). Pure.
+/// How long who makes progress sleeps when there is nothing to do. Pure.
 namespace casync {
 
 /// What is known after a turn that brought nothing.
@@ -16,12 +16,9 @@ struct Lull {
   std::optional<Nanoseconds> due{};  ///< in how long the Engine decides something though nothing happens
 };
 
-/// The longest sleep until the next turn. While something is outstanding it grows with the silence, a twentieth of it:
-/// who has waited long does not mind.
+/// The longest sleep until the next turn: what is silent [2] and what the Engine does at its own time [3]; the numbers
+/// are the wake-up conditions of docs/concurrency.md. While something is outstanding it grows with the silence, a
+/// twentieth of it: who has waited long does not mind.
 Nanoseconds pause(const Lull& lull);
-
-/// Until when the background thread sleeps because others make progress: `waiters` threads that wait for an operation,
-/// or one that has said it comes back before `rest`. Nothing if nobody does.
-std::optional<Nanoseconds> parked_until(Nanoseconds now, int waiters, Nanoseconds rest);
 
 }  // namespace casync

@@ -32,11 +32,16 @@ void write(ByteWriter& writer, Bytes&, const event::Arrived& event) {
 void write(ByteWriter& writer, Bytes& out, const event::Ran& event) {
   writer.put(event.instance);
   writer.put(event.task);
+  writer.put(event.bytes);
   writer.put(event.nonfinite);
   if (event.failure != nullptr) casync::put(out, *event.failure);
 }
 void write(ByteWriter& writer, Bytes&, const event::Sent& event) { writer.put(event); }
-void write(ByteWriter& writer, Bytes&, const event::Received& event) { writer.put(event); }
+void write(ByteWriter& writer, Bytes&, const event::Received& event) {
+  writer.put(event.instance);
+  writer.put(event.task);
+  writer.put(event.bytes);
+}
 void write(ByteWriter& writer, Bytes&, const event::PeerDown& event) {
   writer.put(event.peer);
   writer.put_text(event.why);
@@ -133,7 +138,7 @@ Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored) {
     case 3:
       return event::Arrived{number(), reader.get<MessageName>(), reader.get<std::uint64_t>()};
     case 4: {
-      event::Ran ran{number(), number(), reader.get<bool>()};
+      event::Ran ran{number(), number(), reader.get<std::uint64_t>(), reader.get<bool>()};
       if (reader.left() > 0) {
         stored.why = get_abort(rest());
         ran.failure = &stored.why;
@@ -143,7 +148,7 @@ Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored) {
     case 5:
       return event::Sent{number(), number()};
     case 6:
-      return event::Received{number(), number()};
+      return event::Received{number(), number(), reader.get<std::uint64_t>()};
     case 7: {
       const Rank peer = number();
       return event::PeerDown{peer, text_of(reader.get_bytes())};

@@ -6,11 +6,11 @@
 
 namespace casync {
 
-void check_signature(const std::string& name, const Signature& signature, int size) {
+void check_signature(const std::string& name, const Signature& signature, Rank size) {
   const auto refuse = [&](const auto&... parts) {
     throw InvalidArgument(detail::concat("tensor ", name, ": ", parts...));
   };
-  if (signature.kind == OpKind::broadcast && (signature.root < 0 || signature.root >= size)) {
+  if (signature.kind == OpKind::broadcast && (signature.root < 0 || static_cast<Rank>(signature.root) >= size)) {
     refuse("broadcast root rank ", signature.root, " is not one of 0 to ", size - 1);
   }
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
@@ -23,8 +23,8 @@ void check_signature(const std::string& name, const Signature& signature, int si
   }
 }
 
-void check_splits(const Definition& definition, const std::vector<std::int64_t>& splits, int size) {
-  const std::size_t wanted = definition.signature.kind == OpKind::alltoall ? static_cast<std::size_t>(size) : 0;
+void check_splits(const Definition& definition, const std::vector<std::int64_t>& splits, Rank size) {
+  const std::size_t wanted = definition.signature.kind == OpKind::alltoall ? size : 0;
   const bool negative = std::any_of(splits.begin(), splits.end(), [](std::int64_t rows) { return rows < 0; });
   if (splits.size() == wanted && !negative) return;
   throw InvalidArgument(detail::concat("tensor ", definition.name, ": ", splits.size(), " splits",

@@ -71,12 +71,12 @@ struct Session::Impl {
   Impl(std::shared_ptr<Transport> given, SessionOptions wanted, Log to)
       : options(std::move(wanted)), transport(std::move(given)), log(std::move(to)) {
     if (transport == nullptr) transport = transport::connect_solo();
-    if (options.host_of.empty()) options.host_of.assign(static_cast<std::size_t>(transport->size()), 0);
+    if (options.host_of.empty()) options.host_of.assign(transport->size(), 0);
     while (options.world.size() < options.host_of.size()) {
       options.world.push_back(static_cast<std::uint32_t>(options.world.size()));
     }
     EngineOptions engine;
-    engine.member = static_cast<std::uint32_t>(transport->rank());
+    engine.member = transport->rank();
     engine.host_of = options.host_of;
     engine.inline_bytes = std::min(engine.inline_bytes, FrameWriter::room(transport->head_bytes()));
     engine.pool_bytes = options.pool_bytes;
@@ -92,8 +92,7 @@ struct Session::Impl {
     real.worker_threads = options.worker_threads;
     real.around_turn = options.around_turn;
     real.driver.session_tag = options.session_tag;
-    auto policy =
-        make_policy(options.coordinator, static_cast<Rank>(transport->rank()), static_cast<Rank>(transport->size()));
+    auto policy = make_policy(options.coordinator, transport->rank(), transport->size());
     auto measured = std::make_unique<MeasuredPlanning>(planning, log);
     planner = measured.get();
     if (!options.event_log.empty()) {

@@ -35,6 +35,8 @@ struct Template {
   std::int64_t sender_of(const Task& task, std::size_t source) const;
   /// Whether `buffer` holds elements of the gradient's dtype; otherwise it is a payload.
   bool raw(Buffer buffer) const { return buffer.place != Place::slot || workflow.slots[buffer.slot].raw; }
+  /// Whether payloads may be shorter than their slots.
+  bool codec_chooses_length() const { return codec != nullptr && !codec->info().fixed_size; }
   /// Bytes of gradient that a compute task touches.
   std::size_t weight(const Task& task) const;
   /// Upper limit of a message's bytes.

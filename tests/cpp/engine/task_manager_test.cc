@@ -96,6 +96,31 @@ TEST_F(Managed, ALargeSendAsksItsLinkAndGivesBackWhatItTook) {
   EXPECT_EQ(outcome.release.size(), 1U);
 }
 
+/// A payload that its codec makes as long as it likes: up to 16 KiB of values and positions, mostly less.
+TEST_F(Managed, WhatACodecHasMadeShortTravelsInAHead) {
+  const auto codec = make_codec("adacomp");
+  WorkflowRequest request;
+  request.shape = {4096, 1};
+  request.codec = codec.get();
+  request.host_of = {0, 1};
+  auto shape = std::make_shared<Template>(request);
+  shape->codec = codec;
+  ASSERT_GT(shape->largest_message, 1024U);
+  const auto task_of = [&](Primitive primitive) {
+    const auto at = std::ranges::find(shape->workflow.tasks, primitive, &Task::primitive);
+    return static_cast<std::uint32_t>(at - shape->workflow.tasks.begin());
+  };
+  for (const std::uint64_t bytes : {100U, 1025U}) {
+    tasks_.begin(0, kOp, kSequence, shape, true);
+    seen();
+    tasks_.note_bytes(0, task_of(Primitive::encode), bytes);
+    tasks_.complete(0, task_of(Primitive::encode));
+    const bool in_head = bytes <= 1024;
+    EXPECT_EQ(seen(), in_head ? List{with("send ", task_of(Primitive::send))} : List{}) << bytes;
+    EXPECT_EQ(policy_.queued(), in_head ? 0U : 1U) << "the others ask their link";
+  }
+}
+
 TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
   const auto codec = make_codec("none");
   WorkflowRequest request;

@@ -137,13 +137,13 @@ class Program final : public VirtualProgram {
 
   VirtualOutcome run() { return world_.run(); }
 
-  Buffers buffers(int rank, std::uint32_t step, std::uint32_t tensor) override {
+  Buffers buffers(Rank rank, std::uint32_t step, std::uint32_t tensor) override {
     Place& place = places_[{rank, tensor}];
     place.input = job_.input_of(rank, step, tensor);
     place.output = job_.in_place ? place.input : Blob(place.input.size(), std::byte{0xcd});
     return {job_.in_place ? place.output.data() : place.input.data(), place.output.data()};
   }
-  void ended(int rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) override {
+  void ended(Rank rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) override {
     ends[{rank, tensor}] = {step, operation.status, output(rank, tensor), residual(rank, tensor)};
   }
 

@@ -16,6 +16,7 @@ namespace casync::test {
 namespace {
 
 constexpr std::size_t kFailuresShown = 6;
+constexpr Nanoseconds kMillisecond = 1'000'000;
 
 /// The ranks' programs of one schedule: known inputs, checked outputs.
 class Program final : public VirtualProgram {
@@ -40,9 +41,9 @@ class Program final : public VirtualProgram {
     for (std::uint32_t s = 0; s < schedule.script.steps.size(); ++s) expect_step(s);
   }
 
-  Buffers buffers(int rank, std::uint32_t step, std::uint32_t tensor) override {
+  Buffers buffers(Rank rank, std::uint32_t step, std::uint32_t tensor) override {
     Place& mine = place(rank, tensor);
-    const Blob& input = step_of(step, tensor).inputs[static_cast<std::size_t>(rank)];
+    const Blob& input = step_of(step, tensor).inputs[rank];
     if (is_made(tensor)) return {input.data(), nullptr};
     if (in_place(tensor)) {
       std::copy(input.begin(), input.end(), mine.output.begin());
@@ -53,7 +54,7 @@ class Program final : public VirtualProgram {
     return {mine.input.data(), mine.output.data()};
   }
 
-  void ended(int rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) override {
+  void ended(Rank rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) override {
     const VirtualTensor& what = schedule_.script.tensors[tensor];
     Step& expected = step_of(step, tensor);
     const auto say = [&](const auto&... parts) {
@@ -76,7 +77,7 @@ class Program final : public VirtualProgram {
         say("says that rank ", last_.front(), " was last");
       return;
     }
-    const auto own = static_cast<std::size_t>(rank);
+    const auto own = rank;
     const Blob& got = is_made(tensor) ? operation.result : place(rank, tensor).output;
     if (what.signature.op == ReduceOp::adasum) settle(expected, got, what.signature.dtype);
     const Blob& wanted = expected.results[own];
@@ -185,8 +186,8 @@ class Program final : public VirtualProgram {
     for (Blob& result : step.results) result = got;
   }
 
-  Place& place(int rank, std::uint32_t tensor) {
-    return places_[tensor * static_cast<std::size_t>(schedule_.size) + static_cast<std::size_t>(rank)];
+  Place& place(Rank rank, std::uint32_t tensor) {
+    return places_[tensor * static_cast<std::size_t>(schedule_.size) + rank];
   }
   Step& step_of(std::uint32_t step, std::uint32_t tensor) {
     return steps_[step * schedule_.script.tensors.size() + tensor];
@@ -272,7 +273,7 @@ class Program final : public VirtualProgram {
   }
 
   /// Uniform in [-1, 1] times a scale of the tensor's own; integers small enough that no sum overflows.
-  Blob input_of(int rank, std::uint32_t step, std::uint32_t tensor, const Submission& submission) {
+  Blob input_of(Rank rank, std::uint32_t step, std::uint32_t tensor, const Submission& submission) {
     const Signature& signature = schedule_.script.tensors[tensor].signature;
     const auto& splits = submission.splits;
     const std::int64_t given = std::accumulate(splits.begin(), splits.end(), submission.rows);
@@ -280,7 +281,7 @@ class Program final : public VirtualProgram {
     Blob blob(static_cast<std::size_t>(numel) * size_of(signature.dtype));
     Dice dice(schedule_.seed * 1'000'003 + tensor * 1009 + step * 101 + static_cast<std::uint64_t>(rank));
     const double scale = std::ldexp(1.0, static_cast<int>(tensor % 5) - 3);
-    const bool spoilt = schedule_.nonfinite_step[tensor] == step && rank == static_cast<int>(tensor) % schedule_.size;
+    const bool spoilt = schedule_.nonfinite_step[tensor] == step && rank == tensor % static_cast<Rank>(schedule_.size);
     for (std::size_t i = 0; i < static_cast<std::size_t>(numel); ++i) {
       const auto bits = dice.next();
       double value = static_cast<double>(static_cast<std::int32_t>(bits >> 32U)) * 0x1.0p-31 * scale;
@@ -373,6 +374,24 @@ class Program final : public VirtualProgram {
 
 }  // namespace
 
+namespace {
+
+/// No wake-up is lost: it would be made up for by the end of a sleep, which may be 100 ms away. The background thread
+/// rests at most three times on end, for 1 ms each, before what has come has a turn. A rank that is alone may rest as
+/// long as its program submits.
+void check_delays(const Schedule& schedule, const VirtualThreads::Delays& delays, Program& program) {
+  if (schedule.size == 1) return;
+  const Nanoseconds awake = 3 * kMillisecond + schedule.options.notice;
+  const auto check = [&](Nanoseconds longest, Nanoseconds limit, const char* what) {
+    if (longest > limit) program.fail(detail::concat(what, " waited ", longest, " ns for a turn"));
+  };
+  check(delays.told, awake, "what was submitted or rang");
+  check(delays.silent, 20 * kMillisecond + awake, "what came without ringing");
+  check(delays.due, awake, "what the Engine was to do at its own time");
+}
+
+}  // namespace
+
 Verification verify(const Schedule& schedule) {
   Verification result;
   Program program(schedule, result);
@@ -381,6 +400,7 @@ Verification verify(const Schedule& schedule) {
     const VirtualOutcome outcome = world.run();
     result.turns = outcome.turns;
     if (outcome.hung) program.fail("hung " + outcome.waiting);
+    check_delays(schedule, outcome.delays, program);
     if (!schedule.breaks && !outcome.hung) {
       for (int r = 0; r < schedule.size; ++r) {
         if (world.engine(r).admission().used() != 0) {

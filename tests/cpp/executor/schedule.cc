@@ -147,6 +147,7 @@ void draw_options(Dice& dice, const Distributions& from, Schedule& schedule) {
   options.driver.session_tag = static_cast<std::uint32_t>(dice.below(1000));
   options.notice = dice.one_of(from.notice);
   options.ticks = dice.chance(from.ticks);
+  options.threads = dice.chance(from.threads);
   if (dice.chance(from.global_policy)) {
     options.coordinator = "global";
   }
@@ -356,7 +357,8 @@ std::string Distributions::print() const {
       << ", Adasum " << adasum << ", odd ops " << odd_op << ", in place " << in_place << ", scaled " << scaled
       << ", NaN or Inf " << nonfinite << ", another plan " << re_planned << ", same order " << same_order
       << ", global coordinator " << global_policy << ", disagreement " << disagree << ", join " << join
-      << ", shutdown at the end " << leave << ", faults " << faults << ", ticks " << ticks << '\n';
+      << ", shutdown at the end " << leave << ", faults " << faults << ", threads " << threads << ", ticks " << ticks
+      << '\n';
   return out.str();
 }
 
@@ -366,7 +368,10 @@ std::string Schedule::print() const {
       << options.engine.pool_bytes << ", inline " << options.engine.inline_bytes << ", eager "
       << options.engine.eager_bytes << ", ready interval " << *options.engine.ready_interval << " ns, at once "
       << options.engine.at_once_bytes << ", steps " << script.steps.size() << ", " << options.coordinator
-      << " coordinator" << (options.ticks ? ", ticks" : "");
+      << " coordinator"
+      << (options.threads ? ", threads"
+          : options.ticks ? ", ticks"
+                          : "");
   for (std::size_t t = 0; t < script.tensors.size(); ++t) {
     const VirtualTensor& tensor = script.tensors[t];
     out << "\n  " << tensor.name << ": " << name_of(tensor.signature.kind) << ' ' << name_of(tensor.signature.dtype)

@@ -72,6 +72,7 @@ struct Distributions {
   int join = 20;      ///< of the others: some ranks join early, and all later on
   int leave = 25;     ///< schedules whose ranks shut down when they are through
   int faults = 25;    ///< schedules with one or two faults
+  int threads = 40;   ///< schedules whose turns are those of threads, which sleep and are woken
   int ticks = 50;     ///< schedules without faults in which time passes without news, too
 
   std::string print() const;

@@ -3,6 +3,7 @@
 //   CASYNC_SEEDS=5000:2500 test_schedules   runs 2500 seeds from 5000 on (the shards of ctest)
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
@@ -36,6 +37,25 @@ TEST(Schedules, HoldForEverySeed) {
   std::cout << range.count << " schedules from seed " << range.first << ": " << all.operations
             << " operations ended well, " << all.errors << " with an error that the schedule allows, in " << all.turns
             << " turns\n";
+}
+
+/// In a step of it a tensor goes on another plan than before.
+bool re_plans(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.script.tensors, [&](const VirtualTensor& tensor) {
+    return tensor.then && tensor.plan.until < schedule.script.steps.size();
+  });
+}
+
+TEST(Schedules, ARePlanUnderFaultsIsAmongThem) {
+  int with_turns = 0;
+  int with_threads = 0;
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    const Schedule schedule = draw(seed, {});
+    if (schedule.script.faults.empty() || !re_plans(schedule)) continue;
+    ++(schedule.options.threads ? with_threads : with_turns);
+  }
+  EXPECT_GE(with_turns, 5);
+  EXPECT_GE(with_threads, 5);
 }
 
 }  // namespace

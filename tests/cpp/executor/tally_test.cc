@@ -21,8 +21,8 @@ constexpr std::uint32_t kSteps = 4;
 /// Every rank's gradients are the same memory, and its results are elsewhere.
 class Ones final : public VirtualProgram {
  public:
-  Buffers buffers(int, std::uint32_t, std::uint32_t) override { return {input_.data(), output_.data()}; }
-  void ended(int, std::uint32_t, std::uint32_t, Operation& operation) override {
+  Buffers buffers(Rank, std::uint32_t, std::uint32_t) override { return {input_.data(), output_.data()}; }
+  void ended(Rank, std::uint32_t, std::uint32_t, Operation& operation) override {
     EXPECT_EQ(operation.status, expected) << operation.text;
   }
   Status expected = Status::ok;

@@ -106,8 +106,8 @@ TEST(VirtualWorld, ASeedRepeatsAndAnotherDoesNot) {
 TEST(VirtualWorld, AKilledRankEndsTheOthersWithItsName) {
   class Program : public VirtualProgram {
    public:
-    Buffers buffers(int, std::uint32_t, std::uint32_t) override { return {data.data(), data.data()}; }
-    void ended(int rank, std::uint32_t, std::uint32_t, Operation& operation) override {
+    Buffers buffers(Rank, std::uint32_t, std::uint32_t) override { return {data.data(), data.data()}; }
+    void ended(Rank rank, std::uint32_t, std::uint32_t, Operation& operation) override {
       EXPECT_EQ(operation.status, Status::peer_failure);
       EXPECT_NE(operation.text.find("rank 1"), std::string::npos) << operation.text;
       ended_.push_back(rank);
@@ -129,8 +129,8 @@ TEST(VirtualWorld, AKilledRankEndsTheOthersWithItsName) {
 class LastStep final : public VirtualProgram {
  public:
   explicit LastStep(std::uint32_t step) : step_(step) {}
-  Buffers buffers(int, std::uint32_t, std::uint32_t) override { return {data_.data(), data_.data()}; }
-  void ended(int rank, std::uint32_t step, std::uint32_t, Operation& operation) override {
+  Buffers buffers(Rank, std::uint32_t, std::uint32_t) override { return {data_.data(), data_.data()}; }
+  void ended(Rank rank, std::uint32_t step, std::uint32_t, Operation& operation) override {
     if (step == step_) {
       ends.emplace_back(rank, operation.status, operation.text);
     } else {

@@ -50,14 +50,5 @@ TEST(Pause, ItIsOverWhenTheEngineIsDue) {
   }
 }
 
-TEST(ParkedUntil, TheEndOfTheRestOrAWhileBesideAWaiter) {
-  constexpr Nanoseconds kNow = 7 * kMillisecond;
-  EXPECT_EQ(parked_until(kNow, 0, 0), std::nullopt);
-  EXPECT_EQ(parked_until(kNow, 0, kNow), std::nullopt);
-  EXPECT_EQ(parked_until(kNow, 0, kNow + 1), kNow + 1);
-  EXPECT_EQ(parked_until(kNow, 1, 0), kNow + 20 * kMillisecond);
-  EXPECT_EQ(parked_until(kNow, 2, kNow + 5), kNow + 5);
-}
-
 }  // namespace
 }  // namespace casync

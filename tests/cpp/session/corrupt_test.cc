@@ -56,14 +56,14 @@ class Spoiler final : public Transport {
  public:
   Spoiler(std::shared_ptr<Transport> inner, const Case& what) : inner_(std::move(inner)), what_(what) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
+  Rank rank() const override { return inner_->rank(); }
+  Rank size() const override { return inner_->size(); }
   std::size_t head_bytes() const override { return inner_->head_bytes(); }
-  void send_head(int peer, Bytes&& head) override {
+  void send_head(Rank peer, Bytes&& head) override {
     if (wanted(peer) && what_.head) spoilt_ = what_.head(head);
     inner_->send_head(peer, std::move(head));
   }
-  void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
+  void send_body(Rank peer, std::span<const std::byte> body, std::uint64_t id) override {
     if (!wanted(peer) || !what_.body) {
       inner_->send_body(peer, body, id);
       return;
@@ -72,7 +72,7 @@ class Spoiler final : public Transport {
     spoilt_ = what_.body(changed);
     inner_->send_body(peer, changed, id);
   }
-  void accept(int peer, std::span<std::byte> body, std::uint64_t id) override { inner_->accept(peer, body, id); }
+  void accept(Rank peer, std::span<std::byte> body, std::uint64_t id) override { inner_->accept(peer, body, id); }
   bool poll(TransportSink& sink) override { return inner_->poll(sink); }
   bool moving() const override { return inner_->moving(); }
   void wait(Nanoseconds timeout) override { inner_->wait(timeout); }
@@ -83,7 +83,7 @@ class Spoiler final : public Transport {
   void close(Nanoseconds patience) override { inner_->close(patience); }
 
  private:
-  bool wanted(int peer) const { return rank() == 1 && peer == 0 && !spoilt_; }
+  bool wanted(Rank peer) const { return rank() == 1 && peer == 0 && !spoilt_; }
 
   std::shared_ptr<Transport> inner_;
   const Case& what_;
@@ -125,7 +125,7 @@ TEST_P(Corrupt, EndsTheSessionOnEveryRankAsSuch) {
         const std::lock_guard lock(mutex);
         texts.push_back(text);
       },
-      [&](int rank, SessionOptions& options) { options.event_log = (folder / std::to_string(rank)).string(); },
+      [&](Rank rank, SessionOptions& options) { options.event_log = (folder / std::to_string(rank)).string(); },
       [&](std::shared_ptr<Transport> inner) { return std::make_shared<Spoiler>(std::move(inner), what); });
   ASSERT_EQ(texts.size(), static_cast<std::size_t>(kSize));
   for (const std::string& text : texts) {
@@ -134,7 +134,7 @@ TEST_P(Corrupt, EndsTheSessionOnEveryRankAsSuch) {
     EXPECT_EQ(text.find("tensor w") != std::string::npos, what.names_tensor) << text;
     EXPECT_EQ(text.find("of another kind"), std::string::npos) << text;
   }
-  for (int rank = 0; rank < kSize; ++rank) EXPECT_EQ(replay((folder / std::to_string(rank)).string()).difference, "");
+  for (Rank rank = 0; rank < kSize; ++rank) EXPECT_EQ(replay((folder / std::to_string(rank)).string()).difference, "");
   std::filesystem::remove_all(folder);
 }
 

@@ -28,7 +28,7 @@ class Found {
       facts_[static_cast<std::size_t>(session.rank())] = error.facts;
     }
   }
-  const ErrorFacts& of(int rank) const { return facts_[static_cast<std::size_t>(rank)].value(); }
+  const ErrorFacts& of(Rank rank) const { return facts_[rank].value(); }
 
  private:
   std::mutex mutex_;
@@ -123,12 +123,12 @@ class Stopped final : public Transport {
  public:
   explicit Stopped(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
+  Rank rank() const override { return inner_->rank(); }
+  Rank size() const override { return inner_->size(); }
   std::size_t head_bytes() const override { return inner_->head_bytes(); }
-  void send_head(int, std::vector<std::byte>&&) override {}
-  void send_body(int, std::span<const std::byte>, std::uint64_t) override {}
-  void accept(int, std::span<std::byte>, std::uint64_t) override {}
+  void send_head(Rank, std::vector<std::byte>&&) override {}
+  void send_body(Rank, std::span<const std::byte>, std::uint64_t) override {}
+  void accept(Rank, std::span<std::byte>, std::uint64_t) override {}
   bool poll(TransportSink&) override { return false; }
   bool moving() const override { return false; }
   void wait(Nanoseconds timeout) override { inner_->wait(timeout); }

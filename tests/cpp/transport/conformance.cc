@@ -23,12 +23,12 @@ TEST_P(TransportConformance, HeadsArriveWholeAndInTheOrderSent) {
     constexpr std::uint64_t kRounds = 25;
     for (std::uint64_t round = 0; round < kRounds; ++round) {
       for (std::size_t i = 0; i < sizes.size(); ++i) {
-        for (const int peer : self.peers()) {
+        for (const casync::Rank peer : self.peers()) {
           self.transport->send_head(peer, pattern(self.rank(), peer, round * sizes.size() + i, sizes[i]));
         }
       }
     }
-    for (const int peer : self.peers()) {
+    for (const casync::Rank peer : self.peers()) {
       const std::size_t all = kRounds * sizes.size();
       ASSERT_TRUE(self.until([&] { return self.told.heads[peer].size() >= all; }));
       for (std::uint64_t i = 0; i < all; ++i) {
@@ -60,14 +60,14 @@ TEST_P(TransportConformance, BodiesMeetAcceptsInOrderWithManyOutstanding) {
     constexpr std::uint64_t kBodies = 60;
     const auto bytes = [](std::uint64_t i) { return static_cast<std::size_t>((i * 7919) % 50000); };
     std::map<int, std::vector<Bytes>> in, out;
-    for (const int peer : self.peers()) {
+    for (const casync::Rank peer : self.peers()) {
       for (std::uint64_t i = 0; i < kBodies; ++i) {
         out[peer].push_back(pattern(self.rank(), peer, i, bytes(i)));
         in[peer].emplace_back(bytes(i));
       }
     }
     for (std::uint64_t i = 0; i < kBodies; ++i) {
-      for (const int peer : self.peers()) {
+      for (const casync::Rank peer : self.peers()) {
         const std::uint64_t id = static_cast<std::uint64_t>(peer) * kBodies + i;
         self.transport->send_body(peer, out[peer][i], id);
         self.transport->accept(peer, in[peer][i], id);
@@ -77,7 +77,7 @@ TEST_P(TransportConformance, BodiesMeetAcceptsInOrderWithManyOutstanding) {
     ASSERT_TRUE(self.until([&] { return self.told.bodies.size() == all && self.told.sent.size() == all; }));
     EXPECT_EQ(std::set(self.told.bodies.begin(), self.told.bodies.end()).size(), all);
     EXPECT_EQ(std::set(self.told.sent.begin(), self.told.sent.end()).size(), all);
-    for (const int peer : self.peers()) {
+    for (const casync::Rank peer : self.peers()) {
       for (std::uint64_t i = 0; i < kBodies; ++i) {
         ASSERT_TRUE(in[peer][i] == pattern(peer, self.rank(), i, bytes(i))) << "body " << i << " of " << peer;
       }
@@ -113,19 +113,19 @@ TEST_P(TransportConformance, FloodsInEveryDirectionDoNotDeadlock) {
     constexpr std::size_t kBytes = 100'000;
     const Bytes head(1000, std::byte{5}), body(kBytes, std::byte{6});
     std::vector<Bytes> in;
-    for (const int peer : self.peers()) {
+    for (const casync::Rank peer : self.peers()) {
       for (std::uint64_t i = 0; i < kRounds; ++i) self.transport->accept(peer, in.emplace_back(kBytes), i);
     }
     // Everything is handed over before the first poll.
     for (std::uint64_t i = 0; i < kRounds; ++i) {
-      for (const int peer : self.peers()) {
+      for (const casync::Rank peer : self.peers()) {
         for (int k = 0; k < 10; ++k) self.transport->send_head(peer, Bytes(head));
         self.transport->send_body(peer, body, i);
       }
     }
     const std::size_t all = kRounds * self.peers().size();
     ASSERT_TRUE(self.until([&] {
-      for (const int peer : self.peers()) {
+      for (const casync::Rank peer : self.peers()) {
         if (self.told.heads[peer].size() < kRounds * 10) return false;
       }
       return self.told.bodies.size() == all && self.told.sent.size() == all;
@@ -138,7 +138,7 @@ TEST_P(TransportConformance, CallbacksMaySendAndAccept) {
   static constexpr std::size_t kHead = 33;
   static constexpr int kEchoes = 1000;
   struct Echo final : Recorder {
-    void on_head(int peer, std::span<const std::byte> head) override {
+    void on_head(casync::Rank peer, std::span<const std::byte> head) override {
       if (head.size() != kHead) return Recorder::on_head(peer, head);  // the last barrier
       if (++echoes < kEchoes) transport->send_head(peer, Bytes(head.begin(), head.end()));
     }
@@ -146,7 +146,7 @@ TEST_P(TransportConformance, CallbacksMaySendAndAccept) {
     int echoes = 0;
   };
   GetParam()->run([](Rank& self) {
-    const int partner = self.rank() ^ 1;
+    const casync::Rank partner = self.rank() ^ 1;
     if (partner >= self.size()) return;
     Echo echo;
     echo.transport = self.transport.get();
@@ -165,14 +165,14 @@ TEST_P(TransportConformance, CountersAreExact) {
     const TransportCounters before = self.transport->counters();
     const Bytes head(123), body(100'000);
     std::vector<Bytes> in;
-    for (const int peer : self.peers()) {
+    for (const casync::Rank peer : self.peers()) {
       self.transport->accept(peer, in.emplace_back(body.size()), 0);
       self.transport->send_head(peer, Bytes(head));
       self.transport->send_body(peer, body, 0);
     }
     const std::size_t n = self.peers().size();
     ASSERT_TRUE(self.until([&] {
-      for (const int peer : self.peers()) {
+      for (const casync::Rank peer : self.peers()) {
         if (self.told.heads[peer].empty()) return false;
       }
       return self.told.bodies.size() == n && self.told.sent.size() == n;
@@ -180,7 +180,7 @@ TEST_P(TransportConformance, CountersAreExact) {
     const TransportCounters& after = self.transport->counters();
     EXPECT_EQ(after.sent_bytes - before.sent_bytes, n * 100'123);
     std::uint64_t head_bytes = 0, heads = 0;  // faster peers are at the last barrier already
-    for (const int peer : self.peers()) {
+    for (const casync::Rank peer : self.peers()) {
       for (const Bytes& received : self.told.heads[peer]) {
         head_bytes += received.size();
         ++heads;
@@ -286,7 +286,7 @@ TEST_P(TransportConformance, CloseDropsOutstandingAccepts) {
   for (int round = 0; round < 3; ++round) {
     GetParam()->run([](Rank& self) {
       std::vector<Bytes> memory;
-      for (const int peer : self.peers()) {
+      for (const casync::Rank peer : self.peers()) {
         self.transport->accept(peer, memory.emplace_back(1000), 1);
         self.transport->accept(peer, memory.emplace_back(10'000'000), 2);
       }
@@ -301,7 +301,7 @@ TEST_P(TransportConformance, CloseDropsBodiesNobodyAccepted) {
   for (int round = 0; round < 3; ++round) {
     GetParam()->run([](Rank& self) {
       const Bytes small(1000), large(5'000'000);
-      for (const int peer : self.peers()) {
+      for (const casync::Rank peer : self.peers()) {
         self.transport->send_body(peer, small, 1);
         self.transport->send_body(peer, large, 2);
       }
@@ -336,7 +336,7 @@ TEST_P(TransportConformance, PeersHearOfAClose) {
     if (self.size() == 1) return;
     self.barrier();
     if (self.rank() == 0) {
-      for (const int peer : self.peers()) self.transport->send_head(peer, Bytes(9));
+      for (const casync::Rank peer : self.peers()) self.transport->send_head(peer, Bytes(9));
       self.close();
       return;
     }
@@ -356,11 +356,11 @@ TEST_P(TransportConformance, PeersHearOfAClose) {
 
 TEST_P(TransportConformance, TwoSessionsOfTheSameRanksDoNotMeet) {
   GetParam()->run_two([](Rank& first, Rank& second) {
-    for (const int peer : first.peers()) {
+    for (const casync::Rank peer : first.peers()) {
       first.transport->send_head(peer, pattern(1, 1, 1, 100));
       second.transport->send_head(peer, pattern(2, 2, 2, 200));
     }
-    for (const int peer : first.peers()) {
+    for (const casync::Rank peer : first.peers()) {
       ASSERT_TRUE(second.until([&] { return !second.told.heads[peer].empty(); }));
       ASSERT_TRUE(first.until([&] { return !first.told.heads[peer].empty(); }));
       EXPECT_EQ(first.told.heads[peer].front(), pattern(1, 1, 1, 100));

@@ -25,17 +25,17 @@ inline constexpr Nanoseconds kSecond = 1'000'000'000;
 /// Remembers what was reported.
 class Recorder : public TransportSink {
  public:
-  void on_head(int peer, std::span<const std::byte> head) override {
+  void on_head(casync::Rank peer, std::span<const std::byte> head) override {
     heads[peer].emplace_back(head.begin(), head.end());
   }
   void on_sent(std::uint64_t id) override { sent.push_back(id); }
   void on_body(std::uint64_t id) override { bodies.push_back(id); }
-  void on_peer_down(int peer, std::string_view why) override { downs.emplace_back(peer, why); }
+  void on_peer_down(casync::Rank peer, std::string_view why) override { downs.emplace_back(peer, why); }
 
-  std::map<int, std::vector<std::vector<std::byte>>> heads;
+  std::map<casync::Rank, std::vector<std::vector<std::byte>>> heads;
   std::vector<std::uint64_t> sent;
   std::vector<std::uint64_t> bodies;
-  std::vector<std::pair<int, std::string>> downs;
+  std::vector<std::pair<casync::Rank, std::string>> downs;
 };
 
 /// One rank during a test: its transport, what it was told, and the loop every test needs.
@@ -43,11 +43,11 @@ class Rank {
  public:
   explicit Rank(std::unique_ptr<Transport> connected) : transport(std::move(connected)) {}
 
-  int rank() const { return transport->rank(); }
-  int size() const { return transport->size(); }
-  int next() const { return (rank() + 1) % size(); }
-  int previous() const { return (rank() + size() - 1) % size(); }
-  std::vector<int> peers() const;
+  casync::Rank rank() const { return transport->rank(); }
+  casync::Rank size() const { return transport->size(); }
+  casync::Rank next() const { return (rank() + 1) % size(); }
+  casync::Rank previous() const { return (rank() + size() - 1) % size(); }
+  std::vector<casync::Rank> peers() const;
 
   /// Polls, sleeping in between as an executor would, until `done` holds; false after `timeout`.
   bool until(const std::function<bool()>& done, Nanoseconds timeout = 50 * kSecond);
@@ -63,7 +63,7 @@ class Rank {
   Recorder told;
 
  private:
-  std::map<int, int> barrier_heads_;  ///< arrived ahead of our own barrier
+  std::map<casync::Rank, int> barrier_heads_;  ///< arrived ahead of our own barrier
   bool closed_ = false;
 };
 
@@ -72,14 +72,14 @@ class Rank {
 class World {
  public:
   virtual ~World() = default;
-  virtual int size() const = 0;
+  virtual casync::Rank size() const = 0;
   virtual bool same_host() const { return true; }
   virtual void run(const std::function<void(Rank&)>& body) = 0;
   /// `first` and `second` are of different sessions with the same ranks, connected in opposite order by odd ranks.
   virtual void run_two(const std::function<void(Rank& first, Rank& second)>& body) = 0;
 };
 
-std::vector<std::byte> pattern(int from, int to, std::uint64_t index, std::size_t bytes);
+std::vector<std::byte> pattern(casync::Rank from, casync::Rank to, std::uint64_t index, std::size_t bytes);
 
 class TransportConformance : public testing::TestWithParam<std::shared_ptr<World>> {};
 

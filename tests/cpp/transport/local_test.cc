@@ -8,13 +8,13 @@ namespace {
 
 class ThreadWorld final : public World {
  public:
-  explicit ThreadWorld(int size) : size_(size) {}
+  explicit ThreadWorld(casync::Rank size) : size_(size) {}
 
-  int size() const override { return size_; }
+  casync::Rank size() const override { return size_; }
 
   void run(const std::function<void(Rank&)>& body) override {
     LocalWorld world(size_);
-    spawn([&](int rank) {
+    spawn([&](casync::Rank rank) {
       Rank self(world.connect(rank));
       body(self);
       self.finish();
@@ -23,7 +23,7 @@ class ThreadWorld final : public World {
 
   void run_two(const std::function<void(Rank&, Rank&)>& body) override {
     LocalWorld one(size_), two(size_);
-    spawn([&](int rank) {
+    spawn([&](casync::Rank rank) {
       Rank first(one.connect(rank)), second(two.connect(rank));
       body(first, second);
       first.finish();
@@ -32,16 +32,16 @@ class ThreadWorld final : public World {
   }
 
  private:
-  void spawn(const std::function<void(int)>& rank_main) const {
+  void spawn(const std::function<void(casync::Rank)>& rank_main) const {
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < size_; ++rank) threads.emplace_back(rank_main, rank);
+    for (casync::Rank rank = 0; rank < size_; ++rank) threads.emplace_back(rank_main, rank);
     for (std::thread& thread : threads) thread.join();
   }
 
-  int size_;
+  casync::Rank size_;
 };
 
-std::shared_ptr<World> threads(int size) { return std::make_shared<ThreadWorld>(size); }
+std::shared_ptr<World> threads(casync::Rank size) { return std::make_shared<ThreadWorld>(size); }
 
 INSTANTIATE_TEST_SUITE_P(Local, TransportConformance,
                          testing::Values(threads(1), threads(2), threads(3), threads(5), threads(9)), world_name);

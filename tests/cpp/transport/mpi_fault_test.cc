@@ -62,19 +62,19 @@ bool survive(Rank& self, std::string_view how) {
   // under way when the connection broke: Open MPI may lose them, or those behind them, even between living ranks.
   const Bytes head(10), body(3'000'000, std::byte{7});
   self.transport->send_head(kVictim, Bytes(head));
-  std::vector<int> living = self.peers();
+  std::vector<casync::Rank> living = self.peers();
   std::erase(living, kVictim);
-  for (const int peer : living) self.transport->send_head(peer, Bytes(head));
+  for (const casync::Rank peer : living) self.transport->send_head(peer, Bytes(head));
   good &= self.until([&] {
-    return std::all_of(living.begin(), living.end(), [&](int peer) {
+    return std::all_of(living.begin(), living.end(), [&](casync::Rank peer) {
       const auto& got = self.told.heads[peer];
       return std::count(got.begin(), got.end(), head) == 1;
     });
   });
   if (!how.starts_with("kill-busy")) {
     std::vector<Bytes> in;
-    for (const int peer : living) self.transport->accept(peer, in.emplace_back(body.size()), 2);
-    for (const int peer : living) self.transport->send_body(peer, body, 2);
+    for (const casync::Rank peer : living) self.transport->accept(peer, in.emplace_back(body.size()), 2);
+    for (const casync::Rank peer : living) self.transport->send_body(peer, body, 2);
     good &=
         self.until([&] { return self.told.bodies.size() == living.size() && self.told.sent.size() == living.size(); });
   }
@@ -93,7 +93,7 @@ bool run(std::string_view how) {
   const bool busy = how.starts_with("kill-busy");
   if (busy) {
     // Bodies to and from the victim never complete; those among the living do.
-    for (const int peer : self.peers()) {
+    for (const casync::Rank peer : self.peers()) {
       self.transport->accept(peer, in.emplace_back(out.size()), 1);
       self.transport->send_body(peer, out, 1);
     }
@@ -101,7 +101,7 @@ bool run(std::string_view how) {
   if (self.rank() == kVictim) {
     self.idle(busy ? kMillisecond : 50 * kMillisecond);
     for (std::size_t i = 0; how == "kill" && i < kLastWords; ++i) {
-      for (const int peer : self.peers()) self.transport->send_head(peer, Bytes(30'000));
+      for (const casync::Rank peer : self.peers()) self.transport->send_head(peer, Bytes(30'000));
     }
     die(how);
   }

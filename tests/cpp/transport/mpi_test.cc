@@ -25,7 +25,7 @@ class ProcessWorld final : public World {
  public:
   explicit ProcessWorld(bool share_memory) : share_memory_(share_memory) {}
 
-  int size() const override { return Environment::get().size(); }
+  casync::Rank size() const override { return Environment::get().size(); }
   bool same_host() const override {
     if (!share_memory_) return false;
     const auto& hosts = Environment::get().hosts();

@@ -18,9 +18,9 @@ bool is_barrier(const std::vector<std::byte>& head) { return head == barrier_hea
 
 }  // namespace
 
-std::vector<int> Rank::peers() const {
-  std::vector<int> all;
-  for (int peer = 0; peer < size(); ++peer) {
+std::vector<casync::Rank> Rank::peers() const {
+  std::vector<casync::Rank> all;
+  for (casync::Rank peer = 0; peer < size(); ++peer) {
     if (peer != rank()) all.push_back(peer);
   }
   return all;
@@ -43,18 +43,18 @@ void Rank::idle(Nanoseconds duration) {
 }
 
 void Rank::barrier() {
-  for (const int peer : peers()) transport->send_head(peer, barrier_head());
+  for (const casync::Rank peer : peers()) transport->send_head(peer, barrier_head());
   const auto everyone = [this] {
     for (auto& [peer, heads] : told.heads) {
       barrier_heads_[peer] += static_cast<int>(std::erase_if(heads, is_barrier));
     }
-    for (const int peer : peers()) {
+    for (const casync::Rank peer : peers()) {
       if (barrier_heads_[peer] == 0) return false;
     }
     return true;
   };
   ASSERT_TRUE(until(everyone)) << "rank " << rank() << " waits at a barrier";
-  for (const int peer : peers()) --barrier_heads_[peer];
+  for (const casync::Rank peer : peers()) --barrier_heads_[peer];
 }
 
 void Rank::close() {
@@ -68,7 +68,7 @@ void Rank::finish() {
   close();
 }
 
-std::vector<std::byte> pattern(int from, int to, std::uint64_t index, std::size_t bytes) {
+std::vector<std::byte> pattern(casync::Rank from, casync::Rank to, std::uint64_t index, std::size_t bytes) {
   std::vector<std::byte> out(bytes);
   std::uint64_t state = static_cast<std::uint64_t>(from * 1009 + to) * 0x9E3779B97F4A7C15u + index;
   for (std::size_t i = 0; i < bytes; ++i) {

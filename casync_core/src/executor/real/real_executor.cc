@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "common/clock.hpp"
-#include "progress/pause.hpp"
+#include "progress/background.hpp"
+#include "progress/waiting.hpp"
 
 namespace casync {
 namespace {
@@ -20,7 +21,6 @@ constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;                 // for 
 constexpr Nanoseconds kFarewellTime = 5'000 * kMillisecond;              // for the others to leave too
 constexpr Nanoseconds kFarewellTimeAfterFailure = 1'000 * kMillisecond;  // one of them may never leave
 constexpr Nanoseconds kForever = std::numeric_limits<Nanoseconds>::max();
-constexpr int kYields = 20;  // polls with a yield between them before the first sleep
 
 }  // namespace
 
@@ -47,11 +47,6 @@ RealExecutor::~RealExecutor() { shutdown(); }
 
 Nanoseconds RealExecutor::now() const { return steady_now() - start_; }
 
-void RealExecutor::push(Item item) {
-  const std::lock_guard lock(inbox_mutex_);
-  inbox_.push_back(std::move(item));
-}
-
 /// Wakes whoever sleeps in the transport, which a shutdown has not closed as long as the mutex is held.
 void RealExecutor::ring() {
   const std::lock_guard lock(inbox_mutex_);
@@ -75,18 +70,20 @@ void RealExecutor::rouse(Nanoseconds time) {
 }
 
 void RealExecutor::define(std::uint32_t registration, Request definition) {
-  push({Item::Kind::define, registration, nullptr, std::make_unique<Request>(std::move(definition)), nullptr});
+  const std::lock_guard lock(inbox_mutex_);
+  inbox_.define(registration, std::move(definition));
 }
 
 bool RealExecutor::small(const Operation& operation) const {
   const Signature& signature = operation.definition->signature;
-  return operation.awaited && signature.kind == OpKind::allreduce &&
-         static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype) <= small_bytes_;
+  const std::size_t bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);
+  return operation.awaited && is_small(signature.kind, bytes, small_bytes_);
 }
 
 void RealExecutor::submit(std::uint32_t registration, Operation* operation) {
   if (!small(*operation)) ++large_;
-  push({Item::Kind::submit, registration, operation, nullptr, nullptr});
+  const std::lock_guard lock(inbox_mutex_);
+  inbox_.submit(registration, operation);
 }
 
 void RealExecutor::finish(Operation& operation) {
@@ -136,12 +133,9 @@ void RealExecutor::advance(bool awaited) {
   } else if (advice.turn) {
     turn();
   }
-  rests_until_ = advice.rest > 0 ? time + advice.rest : 0;
-  if (advice.rest > 0) {
-    rouse(time + advice.rest);
-  } else {
-    rouse(now() + (advice.turn ? nap(now()) : Intake::kStale));
-  }
+  const Nanoseconds after = advice.turn ? now() : time;
+  rests_until_ = rests_after_submit(advice, after);
+  rouse(awake_after_submit(advice, after, advice.turn ? nap(after) : 0));
   if (to_tell_.empty()) return;
   if (around_turn_) {
     around_turn_([&] { tell_and_leave(role); });
@@ -159,49 +153,24 @@ void RealExecutor::poll() {
 }
 
 void RealExecutor::abort(std::string why) {
-  push({Item::Kind::abort, 0, nullptr, nullptr, std::make_unique<std::string>(std::move(why))});
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.abort(std::move(why));
+  }
   rouse();
 }
 
 bool RealExecutor::turn() {
   const Nanoseconds time = now();
   intake_.taken(time);
-  driver_.set_time(time);
-  taken_.clear();
   {
     const std::lock_guard lock(inbox_mutex_);
-    taken_.swap(inbox_);
+    taken_.items.swap(inbox_.items);
   }
-  for (Item& item : taken_) {
-    switch (item.kind) {
-      case Item::Kind::define:
-        driver_.define(item.registration, *item.definition);
-        break;
-      case Item::Kind::submit:
-        driver_.submit(item.registration, item.operation);
-        break;
-      case Item::Kind::abort:
-        driver_.abort(*item.text);
-        break;
-    }
-  }
-  finished_.clear();
-  workers_.collect(finished_);
-  for (auto& [job, error] : finished_) driver_.finished(std::move(job), std::move(error));
-  const bool busy = driver_.turn(now());
-  const bool news = busy || !taken_.empty() || !finished_.empty();
+  workers_.collect(taken_.jobs);
+  const bool news = driver_.turn(taken_, time);
   if (news) last_news_ = now();
   return news;
-}
-
-/// How long to sleep where the last turn brought nothing.
-Nanoseconds RealExecutor::nap(Nanoseconds time) const {
-  const auto wakes_at = engine_->wakes_at();
-  return pause({.outstanding = engine_->outstanding(),
-                .moving = transport_->moving(),
-                .rung = transport_->wakes(),
-                .since_news = time - last_news_,
-                .due = wakes_at ? std::optional(*wakes_at - time) : std::nullopt});
 }
 
 bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
@@ -215,7 +184,7 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
   std::unique_lock role(role_);
   {
     std::unique_lock bed(bed_, std::defer_lock);
-    int yields = 0;
+    Waiting waiting;
     while (!done() && !stop_) {
       if (!role.owns_lock()) role.lock();
       owes_turn = false;
@@ -225,25 +194,30 @@ bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
       if (!to_tell_.empty()) {
         if (bed.owns_lock()) bed.unlock();
         owes_turn = tell(role);
-      } else if (news) {
-        yields = 0;
-      } else if (yields < kYields) {
-        ++yields;
-        sched_yield();
-      } else if (!bed.owns_lock() && !bed.try_lock()) {
-        // The background thread sleeps there. What rang it may have been meant for this one, so look once more.
-        ring();
-        bed.lock();
-      } else {
-        transport_->wait(std::min(nap(time), deadline - time));
+        continue;
+      }
+      switch (waiting.after(news)) {
+        case Waiting::Next::turn:
+          break;
+        case Waiting::Next::yield:
+          sched_yield();
+          break;
+        case Waiting::Next::sleep:
+          if (!bed.owns_lock() && !bed.try_lock()) {
+            // The background thread sleeps there. What rang it may have been meant for this one, so look once more.
+            ring();
+            bed.lock();
+          } else {
+            transport_->wait(std::min(nap(time), deadline - time));
+          }
+          break;
       }
     }
   }
   if (role.owns_lock() && to_tell_.empty()) role.unlock();
   const Nanoseconds ended = now();
   waited_.fetch_add(ended - begun, std::memory_order_relaxed);
-  // Most often the caller waits for the next operation at once.
-  hand_back(ended + Intake::kRest);
+  hand_back(rests_after_wait(ended));
   if (role.owns_lock()) owes_turn = tell(role);
   if (owes_turn) leave_turn();
   return done();

@@ -82,21 +82,12 @@ class RealExecutor {
   Nanoseconds now() const;
 
  private:
-  struct Item {
-    enum class Kind : std::uint8_t { define, submit, abort } kind;
-    std::uint32_t registration;
-    Operation* operation;
-    // On the heap, because most items are submits, and a burst of them is read and written once each.
-    std::unique_ptr<Request> definition;
-    std::unique_ptr<std::string> text;
-  };
   /// What the program is to hear after the turn.
   struct ToTell {
     std::vector<Operation*> completed;
     std::vector<Stall> stalls;
     bool empty() const { return completed.empty() && stalls.empty(); }
   };
-  void push(Item item);
   void ring();
   void rouse();
   void rouse(Nanoseconds time);
@@ -108,8 +99,8 @@ class RealExecutor {
   void hand_back(Nanoseconds time);
   bool park();
   void background();
-  bool turn();                              // with the role
-  Nanoseconds nap(Nanoseconds time) const;  // with the role
+  bool turn();                                                                       // with the role
+  Nanoseconds nap(Nanoseconds time) const { return driver_.nap(time, last_news_); }  // with the role
 
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Transport> transport_;
@@ -119,11 +110,10 @@ class RealExecutor {
   std::function<void(const std::function<void()>&)> around_turn_;
   Callbacks callbacks_;
   Driver driver_;
-  WorkerPool::Finished finished_;  // scratch
 
   std::mutex inbox_mutex_;
-  std::vector<Item> inbox_;
-  std::vector<Item> taken_;    // scratch, with the role
+  Inbox inbox_;                // but for jobs, which the workers keep
+  Inbox taken_;                // scratch, with the role
   Intake intake_;              // with the role
   Nanoseconds last_news_ = 0;  // with the role
   ToTell to_tell_;             // with the role

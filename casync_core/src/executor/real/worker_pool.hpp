@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "executor/driver.hpp"
+#include "executor/workers.hpp"
 
 namespace casync {
 
@@ -18,8 +18,6 @@ namespace casync {
 /// it. `mutex_` guards the queues and `stop_`; no other lock is taken while it is held, and jobs run without it.
 class WorkerPool final : public Workers {
  public:
-  using Finished = std::vector<std::pair<std::unique_ptr<Job>, std::string>>;
-
   /// `wake` is called by a worker after a batch, to wake the progress thread.
   WorkerPool(int threads, std::function<void()> wake);
   ~WorkerPool() override;

@@ -14,25 +14,25 @@ class VirtualNetwork::Port final : public Transport {
   enum class Kind : std::uint8_t { head, sent, body, down };
   struct Mail {
     Kind kind;
-    int peer;
+    Rank peer;
     std::uint64_t id;
     std::vector<std::byte> head;
   };
 
-  Port(VirtualNetwork& network, int rank) : network_(network), rank_(rank) {}
+  Port(VirtualNetwork& network, Rank rank) : network_(network), rank_(rank) {}
 
-  int rank() const override { return rank_; }
-  int size() const override { return network_.size_; }
+  Rank rank() const override { return rank_; }
+  Rank size() const override { return network_.size_; }
   std::size_t head_bytes() const override { return network_.options_.head_bytes; }
-  void send_head(int peer, std::vector<std::byte>&& head) override {
+  void send_head(Rank peer, std::vector<std::byte>&& head) override {
     count_sent(head.size());
     network_.send_head(rank_, peer, std::move(head));
   }
-  void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
+  void send_body(Rank peer, std::span<const std::byte> body, std::uint64_t id) override {
     count_sent(body.size());
     network_.send_body(rank_, peer, body, id);
   }
-  void accept(int peer, std::span<std::byte> body, std::uint64_t id) override {
+  void accept(Rank peer, std::span<std::byte> body, std::uint64_t id) override {
     counters_.received_bytes += body.size();
     network_.accept(peer, rank_, body, id);
   }
@@ -40,7 +40,7 @@ class VirtualNetwork::Port final : public Transport {
   bool poll(TransportSink& sink) override {
     const auto mail = std::exchange(mail_, {});
     for (const Mail& item : mail) {
-      const bool told = item.peer >= 0 && network_.pair(item.peer, rank_).down;
+      const bool told = network_.pair(item.peer, rank_).down;
       switch (item.kind) {
         case Kind::sent:
           sink.on_sent(item.id);
@@ -56,25 +56,27 @@ class VirtualNetwork::Port final : public Transport {
           break;
         case Kind::down:
           network_.pair(item.peer, rank_).down = true;
-          sink.on_peer_down(item.peer, network_.why_[static_cast<std::size_t>(item.peer)]);
+          sink.on_peer_down(item.peer, network_.why_[item.peer]);
           break;
       }
     }
     return !mail.empty();
   }
 
-  bool moving() const override { return false; }
+  bool moving() const override { return moving_ > 0; }
   void wait(Nanoseconds) override {}
-  void wake() override { network_.news_(rank_); }
-  bool wakes() const override { return true; }
+  void wake() override { network_.news_(rank_, true); }
+  bool wakes() const override { return network_.on_one_host(); }
   const TransportCounters& counters() const override { return counters_; }
   void flush(Nanoseconds) override {}
   void close(Nanoseconds /*patience*/) override { network_.close(rank_); }
 
-  void deliver(Mail mail) {
+  void deliver(Mail mail, bool rings) {
     mail_.push_back(std::move(mail));
-    network_.news_(rank_);
+    network_.news_(rank_, rings);
   }
+  /// A body has begun (1) or ended (-1) to move from or to this rank.
+  void moves(int bodies) { moving_ += bodies; }
 
  private:
   void count_sent(std::size_t bytes) {
@@ -83,18 +85,19 @@ class VirtualNetwork::Port final : public Transport {
   }
 
   VirtualNetwork& network_;
-  int rank_;
+  Rank rank_;
   TransportCounters counters_;
+  int moving_ = 0;
   std::vector<Mail> mail_;
 };
 
-VirtualNetwork::VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(int)> news)
+VirtualNetwork::VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(Rank, bool)> news)
     : agenda_(agenda),
       options_(std::move(options)),
       news_(std::move(news)),
-      size_(static_cast<int>(options_.host_of.size())) {
+      size_(static_cast<Rank>(options_.host_of.size())) {
   const auto n = static_cast<std::size_t>(size_);
-  for (int rank = 0; rank < size_; ++rank) ports_.push_back(std::make_unique<Port>(*this, rank));
+  for (Rank rank = 0; rank < size_; ++rank) ports_.push_back(std::make_unique<Port>(*this, rank));
   gone_.assign(n, false);
   why_.resize(n);
   pairs_.resize(n * n);
@@ -104,29 +107,31 @@ VirtualNetwork::VirtualNetwork(Agenda& agenda, NetworkOptions options, std::func
 
 VirtualNetwork::~VirtualNetwork() = default;
 
-Transport& VirtualNetwork::transport(int rank) { return *ports_[static_cast<std::size_t>(rank)]; }
+Transport& VirtualNetwork::transport(Rank rank) { return *ports_[rank]; }
 
-bool VirtualNetwork::near(int from, int to) const {
-  return options_.host_of[static_cast<std::size_t>(from)] == options_.host_of[static_cast<std::size_t>(to)];
+bool VirtualNetwork::near(Rank from, Rank to) const { return options_.host_of[from] == options_.host_of[to]; }
+
+bool VirtualNetwork::on_one_host() const {
+  return std::ranges::all_of(options_.host_of, [&](std::uint32_t host) { return host == options_.host_of.front(); });
 }
 
-VirtualNetwork::Link& VirtualNetwork::link(int rank, bool is_near) {
-  const auto r = static_cast<std::size_t>(rank);
+VirtualNetwork::Link& VirtualNetwork::link(Rank rank, bool is_near) {
+  const auto r = rank;
   return is_near ? rank_links_[r] : host_links_[options_.host_of[r]];
 }
 
-Nanoseconds VirtualNetwork::span_of(int from, int to, std::size_t bytes) const {
+Nanoseconds VirtualNetwork::span_of(Rank from, Rank to, std::size_t bytes) const {
   if (near(from, to))
     return static_cast<Nanoseconds>(static_cast<double>(bytes) / options_.within.bytes_per_second * 1e9);
   double speed = options_.between.bytes_per_second;
   if (!options_.host_speed.empty()) {
-    const auto factor = [&](int rank) { return options_.host_speed[options_.host_of[static_cast<std::size_t>(rank)]]; };
+    const auto factor = [&](Rank rank) { return options_.host_speed[options_.host_of[rank]]; };
     speed *= std::min(factor(from), factor(to));
   }
   return static_cast<Nanoseconds>(static_cast<double>(bytes) / speed * 1e9);
 }
 
-std::uint64_t VirtualNetwork::new_message(int from, int to) {
+std::uint64_t VirtualNetwork::new_message(Rank from, Rank to) {
   if (free_.empty()) {
     free_.push_back(messages_.size());
     messages_.emplace_back();
@@ -138,10 +143,10 @@ std::uint64_t VirtualNetwork::new_message(int from, int to) {
   return index;
 }
 
-void VirtualNetwork::send_head(int from, int to, std::vector<std::byte>&& head) {
+void VirtualNetwork::send_head(Rank from, Rank to, std::vector<std::byte>&& head) {
   CASYNC_CHECK(to != from && head.size() <= options_.head_bytes, "rank ", from, " sends a head of ", head.size(),
                " bytes to ", to);
-  if (gone_[static_cast<std::size_t>(from)] || gone_[static_cast<std::size_t>(to)]) return;
+  if (gone_[from] || gone_[to]) return;
   const bool is_near = near(from, to);
   const Nanoseconds span = span_of(from, to, head.size());
   // Heads pass the bodies that wait, but not each other; a body waits for the time that they take.
@@ -159,20 +164,20 @@ void VirtualNetwork::send_head(int from, int to, std::vector<std::byte>&& head) 
   agenda_.at(way.last_head, *this, kHead, message);
 }
 
-void VirtualNetwork::send_body(int from, int to, std::span<const std::byte> body, std::uint64_t id) {
+void VirtualNetwork::send_body(Rank from, Rank to, std::span<const std::byte> body, std::uint64_t id) {
   CASYNC_CHECK(to != from, "rank ", from);
-  if (gone_[static_cast<std::size_t>(from)] || gone_[static_cast<std::size_t>(to)]) return;
+  if (gone_[from] || gone_[to]) return;
   pair(from, to).sent.push_back({body, id});
   match(from, to);
 }
 
-void VirtualNetwork::accept(int from, int to, std::span<std::byte> body, std::uint64_t id) {
-  if (gone_[static_cast<std::size_t>(from)] || gone_[static_cast<std::size_t>(to)]) return;
+void VirtualNetwork::accept(Rank from, Rank to, std::span<std::byte> body, std::uint64_t id) {
+  if (gone_[from] || gone_[to]) return;
   pair(from, to).accepted.push_back({body, id});
   match(from, to);
 }
 
-void VirtualNetwork::match(int from, int to) {
+void VirtualNetwork::match(Rank from, Rank to) {
   Pair& way = pair(from, to);
   if (way.sent.empty() || way.accepted.empty()) return;
   const std::uint64_t message = new_message(from, to);
@@ -188,6 +193,7 @@ void VirtualNetwork::match(int from, int to) {
   Nanoseconds& out_free = link(from, is_near).out_free;
   const Nanoseconds start = std::max(agenda_.now(), out_free);
   out_free = start + span;
+  for (const Rank end : {from, to}) ports_[end]->moves(1);
   agenda_.at(start, *this, kStarted, message);
 }
 
@@ -215,28 +221,35 @@ void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
     way.held.emplace_back(what, value);
     return;
   }
-  Port& receiver = *ports_[static_cast<std::size_t>(message.to)];
-  const bool from_gone = gone_[static_cast<std::size_t>(message.from)];
-  const bool to_gone = gone_[static_cast<std::size_t>(message.to)];
+  Port& sender = *ports_[message.from];
+  Port& receiver = *ports_[message.to];
+  const bool rings = near(message.from, message.to);
+  const bool from_gone = gone_[message.from];
+  const bool to_gone = gone_[message.to];
   switch (what) {
     case kHead:
-      if (!to_gone) receiver.deliver({Port::Kind::head, message.from, 0, std::move(message.head)});
+      if (!to_gone) receiver.deliver({Port::Kind::head, message.from, 0, std::move(message.head)}, rings);
       break;
     case kLeft: {
-      if (from_gone || to_gone) break;
+      sender.moves(-1);
+      if (from_gone || to_gone) {
+        receiver.moves(-1);
+        break;
+      }
       if (options_.copies && !message.sent.bytes.empty()) {
         std::memcpy(message.accepted.memory.data(), message.sent.bytes.data(), message.sent.bytes.size());
       }
-      ports_[static_cast<std::size_t>(message.from)]->deliver({Port::Kind::sent, -1, message.sent.id, {}});
+      sender.deliver({Port::Kind::sent, message.to, message.sent.id, {}}, rings);
       way.last_body = std::max(way.last_body, message.landed);
       agenda_.at(message.landed, *this, kLanded, value);
       return;
     }
     case kLanded:
-      if (!to_gone) receiver.deliver({Port::Kind::body, message.from, message.accepted.id, {}});
+      receiver.moves(-1);
+      if (!to_gone) receiver.deliver({Port::Kind::body, message.from, message.accepted.id, {}}, rings);
       break;
     case kDown:
-      if (!to_gone) receiver.deliver({Port::Kind::down, message.from, 0, {}});
+      if (!to_gone) receiver.deliver({Port::Kind::down, message.from, 0, {}}, rings);
       break;
     default:
       CASYNC_CHECK(false, what);
@@ -245,11 +258,11 @@ void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
   free_.push_back(value);
 }
 
-void VirtualNetwork::gone(int rank, double noticed, Nanoseconds within, const std::string& why) {
-  if (gone_[static_cast<std::size_t>(rank)]) return;
-  gone_[static_cast<std::size_t>(rank)] = true;
-  why_[static_cast<std::size_t>(rank)] = why;
-  for (int peer = 0; peer < size_; ++peer) {
+void VirtualNetwork::gone(Rank rank, double noticed, Nanoseconds within, const std::string& why) {
+  if (gone_[rank]) return;
+  gone_[rank] = true;
+  why_[rank] = why;
+  for (Rank peer = 0; peer < size_; ++peer) {
     for (Pair* way : {&pair(rank, peer), &pair(peer, rank)}) {
       way->sent.clear();
       way->accepted.clear();
@@ -262,15 +275,15 @@ void VirtualNetwork::gone(int rank, double noticed, Nanoseconds within, const st
   }
 }
 
-void VirtualNetwork::kill(int rank, double noticed, Nanoseconds within) {
+void VirtualNetwork::kill(Rank rank, double noticed, Nanoseconds within) {
   gone(rank, noticed, within, "it was killed (virtual world)");
 }
 
-void VirtualNetwork::close(int rank) { gone(rank, 1, 0, "it closed the session"); }
+void VirtualNetwork::close(Rank rank) { gone(rank, 1, 0, "it closed the session"); }
 
-void VirtualNetwork::cut(int a, int b) { pair(a, b).cut = pair(b, a).cut = true; }
+void VirtualNetwork::cut(Rank a, Rank b) { pair(a, b).cut = pair(b, a).cut = true; }
 
-void VirtualNetwork::mend(int a, int b) {
+void VirtualNetwork::mend(Rank a, Rank b) {
   for (Pair* way : {&pair(a, b), &pair(b, a)}) {
     way->cut = false;
     // In the order held, so that heads stay in the order sent.

@@ -39,18 +39,19 @@ struct NetworkOptions {
 /// mended.
 class VirtualNetwork final : private Agenda::Actor {
  public:
-  /// `news(rank)`: something waits for the rank's next poll.
-  VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(int)> news);
+  /// `news(rank, rings)`: something waits for the rank's next poll, or the rank was woken. What comes from its own host
+  /// rings; of the rest the rank hears when it looks.
+  VirtualNetwork(Agenda& agenda, NetworkOptions options, std::function<void(Rank, bool)> news);
   ~VirtualNetwork();
 
-  Transport& transport(int rank);
+  Transport& transport(Rank rank);
 
   /// `rank` is dead. Each peer hears of it (on_peer_down) with probability `noticed`, after at most `within`.
-  void kill(int rank, double noticed, Nanoseconds within);
+  void kill(Rank rank, double noticed, Nanoseconds within);
   /// `rank` closed its transport in good order; every peer hears of it.
-  void close(int rank);
-  void cut(int a, int b);
-  void mend(int a, int b);
+  void close(Rank rank);
+  void cut(Rank a, Rank b);
+  void mend(Rank a, Rank b);
 
  private:
   class Port;
@@ -73,8 +74,8 @@ class VirtualNetwork final : private Agenda::Actor {
     std::vector<std::pair<std::uint32_t, std::uint64_t>> held{};  // (what, value) while cut
   };
   struct Message {  // a head, or a body on its way
-    int from = 0;
-    int to = 0;
+    Rank from = 0;
+    Rank to = 0;
     std::vector<std::byte> head;
     Sent sent{};
     Accepted accepted{};
@@ -88,22 +89,23 @@ class VirtualNetwork final : private Agenda::Actor {
   };
 
   void happen(std::uint32_t what, std::uint64_t value) override;
-  void send_head(int from, int to, std::vector<std::byte>&& head);
-  void send_body(int from, int to, std::span<const std::byte> body, std::uint64_t id);
-  void accept(int from, int to, std::span<std::byte> body, std::uint64_t id);
-  void match(int from, int to);
+  void send_head(Rank from, Rank to, std::vector<std::byte>&& head);
+  void send_body(Rank from, Rank to, std::span<const std::byte> body, std::uint64_t id);
+  void accept(Rank from, Rank to, std::span<std::byte> body, std::uint64_t id);
+  void match(Rank from, Rank to);
   void started(std::uint64_t value);
-  void gone(int rank, double noticed, Nanoseconds within, const std::string& why);
-  bool near(int from, int to) const;
-  Link& link(int rank, bool near);
-  Nanoseconds span_of(int from, int to, std::size_t bytes) const;
-  Pair& pair(int from, int to) { return pairs_[static_cast<std::size_t>(from * size_ + to)]; }
-  std::uint64_t new_message(int from, int to);
+  void gone(Rank rank, double noticed, Nanoseconds within, const std::string& why);
+  bool near(Rank from, Rank to) const;
+  bool on_one_host() const;
+  Link& link(Rank rank, bool near);
+  Nanoseconds span_of(Rank from, Rank to, std::size_t bytes) const;
+  Pair& pair(Rank from, Rank to) { return pairs_[std::size_t{from} * size_ + to]; }
+  std::uint64_t new_message(Rank from, Rank to);
 
   Agenda& agenda_;
   NetworkOptions options_;
-  std::function<void(int)> news_;
-  int size_;
+  std::function<void(Rank, bool)> news_;
+  Rank size_;
   std::vector<std::unique_ptr<Port>> ports_;
   std::vector<bool> gone_;
   std::vector<std::string> why_;

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "executor/driver.hpp"
 #include "executor/virtual/agenda.hpp"
+#include "executor/workers.hpp"
 
 namespace casync {
 
@@ -23,7 +23,6 @@ class VirtualWorkers final : public Workers, private Agenda::Actor {
     std::function<Nanoseconds(const Job&)> cost{};  ///< of a job, instead of the two above
     bool computes = true;  ///< false: payloads get their largest length, and nothing is computed
   };
-  using Finished = std::vector<std::pair<std::unique_ptr<Job>, std::string>>;
 
   /// `news`: something waits for `collect`.
   VirtualWorkers(Agenda& agenda, Options options, std::function<void()> news);

@@ -20,7 +20,7 @@ constexpr Nanoseconds kNoticeOfDeath = 10'000'000;
 
 }  // namespace
 
-struct VirtualWorld::Rank {
+struct VirtualWorld::Member {
   enum class State : std::uint8_t { running, stopped, dead, left };
   struct Running {
     Operation operation;
@@ -28,32 +28,30 @@ struct VirtualWorld::Rank {
     bool outstanding = false;
   };
   struct StandIn {
-    std::uint32_t tensor = 0;
     Operation operation;
     std::vector<std::byte> memory;
   };
 
-  Rank(std::unique_ptr<Engine> made, Transport& transport, Agenda& agenda, const VirtualWorkers::Options& compute,
-       std::unique_ptr<Planning> plans, const Driver::Options& options, Driver::Callbacks callbacks,
-       std::function<void()> news)
+  Member(std::unique_ptr<Engine> made, Transport& transport, Agenda& agenda, const VirtualWorkers::Options& compute,
+         std::unique_ptr<Planning> plans, const Driver::Options& options, Driver::Callbacks callbacks,
+         std::function<void()> news)
       : engine(std::move(made)),
         workers(agenda, compute, std::move(news)),
         planning(std::move(plans)),
         driver(*engine, transport, workers, *planning, options, std::move(callbacks)) {}
 
   State state = State::running;
+  std::unique_ptr<VirtualThreads> threads;  // null: each news is a turn
   std::unique_ptr<Engine> engine;
   VirtualWorkers workers;
   std::unique_ptr<Planning> planning;
   Driver driver;
-  VirtualWorkers::Finished finished;
-  std::deque<Running> operations;     // per tensor
-  std::vector<std::uint32_t> submit;  // tensors whose time has come
+  std::deque<Running> operations;  // per tensor
+  Inbox inbox;
+  Inbox taken;  // by a turn
   std::list<StandIn> stand_ins;
-  std::list<StandIn> new_stand_ins;  // not submitted yet
-  std::list<StandIn> interrupted;    // their memory may still be touched
-  Operation* joined = nullptr;       // a join that has ended but for the stand-ins
-  std::vector<std::string> abort;    // texts of exceptions
+  std::list<StandIn> interrupted;  // their memory may still be touched
+  Operation* joined = nullptr;     // a join that has ended but for the stand-ins
   bool turn_planned = false;
   std::optional<Nanoseconds> alarm;  ///< when a turn takes place though nothing happens
   bool missed = false;               // news came while stopped
@@ -62,7 +60,8 @@ struct VirtualWorld::Rank {
   bool failed = false;
   std::uint32_t step = 0;
   std::size_t to_submit = 0;
-  std::size_t to_finish = 0;
+  std::size_t to_finish = 1;  // and until the next step has begun
+  int large = 0;              // operations outstanding that are not small
 };
 
 /// The script's plans, as they are.
@@ -94,8 +93,8 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
             network.copies = !options_.sizes_only;
             return network;
           }(),
-          [this](int rank) { news(rank); }) {
-  const auto size = static_cast<int>(options_.network.host_of.size());
+          [this](Rank rank, bool rings) { rings ? news(rank) : came_silently(rank); }) {
+  const auto size = static_cast<Rank>(options_.network.host_of.size());
   std::size_t largest = 1;
   for (const VirtualTensor& tensor : script_.tensors) {
     definitions_.push_back({tensor.name, tensor.signature, hash_text(tensor.name)});
@@ -107,16 +106,14 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
   driver.contents = !options_.sizes_only;
   VirtualWorkers::Options workers = options_.workers;
   workers.computes = !options_.sizes_only;
-  for (int r = 0; r < size; ++r) {
-    const auto member = static_cast<casync::Rank>(r);
-    const auto members = static_cast<casync::Rank>(size);
+  for (Rank r = 0; r < size; ++r) {
     if (!options_.event_log.empty()) {
       logs_.push_back(std::make_unique<EventLog>(detail::concat(options_.event_log, '.', r), engine_options(r),
                                                  options_.coordinator));
       driver.observers = {logs_.back().get()};
     }
-    auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, member, members));
-    ranks_.push_back(std::make_unique<Rank>(
+    auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, r, size));
+    ranks_.push_back(std::make_unique<Member>(
         std::move(engine), network_.transport(r), agenda_, workers, std::make_unique<Plans>(*this), driver,
         Driver::Callbacks{.finished = [this, r](Operation& operation) { ended(r, operation); },
                           .report = [this](const Stall& stall) { outcome_.reports.push_back(stall.text); },
@@ -125,14 +122,25 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
     ranks_.back()->operations.resize(script_.tensors.size());
     for (std::size_t t = 0; t < definitions_.size(); ++t)
       ranks_.back()->operations[t].operation.definition = &definitions_[t];
+    if (options_.threads) start_threads(r);
   }
+}
+
+void VirtualWorld::start_threads(Rank rank) {
+  const bool alone = options_.network.host_of.size() == 1;
+  ranks_[rank]->threads = std::make_unique<VirtualThreads>(
+      agenda_, options_.notice, alone,
+      VirtualThreads::Callbacks{
+          .turn = [this, rank] { return turn(rank); },
+          .nap = [this, rank](Nanoseconds last_news) { return driver(rank).nap(agenda_.now(), last_news); },
+          .due = [this, rank] { return engine(rank).wakes_at(); }});
 }
 
 VirtualWorld::~VirtualWorld() = default;
 
-EngineOptions VirtualWorld::engine_options(int rank) const {
+EngineOptions VirtualWorld::engine_options(Rank rank) const {
   EngineOptions options = options_.engine;
-  options.member = static_cast<std::uint32_t>(rank);
+  options.member = rank;
   options.host_of = options_.network.host_of;
   options.inline_bytes = std::min(options.inline_bytes, FrameWriter::room(options_.network.head_bytes));
   if (options_.sizes_only) options.at_once_bytes = 0;  // all that computes takes its time
@@ -148,11 +156,11 @@ GradientPlan VirtualWorld::plan_of(const std::string& name, const Signature& sig
   return found->then && is_over(found->plan, step) ? *found->then : found->plan;
 }
 
-Driver& VirtualWorld::driver(int rank) { return ranks_[static_cast<std::size_t>(rank)]->driver; }
-const Engine& VirtualWorld::engine(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]->engine; }
-bool VirtualWorld::alive(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->state != Rank::State::dead; }
+Driver& VirtualWorld::driver(Rank rank) { return ranks_[rank]->driver; }
+const Engine& VirtualWorld::engine(Rank rank) const { return *ranks_[rank]->engine; }
+bool VirtualWorld::alive(Rank rank) const { return ranks_[rank]->state != Member::State::dead; }
 
-const Kept* VirtualWorld::kept(int rank, const std::string& name) {
+const Kept* VirtualWorld::kept(Rank rank, const std::string& name) {
   const auto& kept = driver(rank).memory().kept();
   const auto at = kept.find(name);
   return at == kept.end() ? nullptr : &at->second;
@@ -164,17 +172,17 @@ VirtualOutcome VirtualWorld::run() {
     if (script_.faults[f].kind == Fault::Kind::resume) ++resumes_;
     agenda_.at(script_.faults[f].at, *this, kFault, f);
   }
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+  for (Rank r = 0; r < ranks_.size(); ++r) {
     for (std::uint32_t t = 0; t < script_.tensors.size(); ++t) {
       ranks_[r]->driver.define(t,
                                {script_.tensors[t].name, 0, script_.tensors[t].signature, detail::concat("rank ", r)});
     }
     agenda_.at(0, *this, kStep, r);
-    if (options_.ticks) agenda_.at(agenda_.up_to(kTickInterval), *this, kTick, r);
+    if (options_.ticks && !options_.threads) agenda_.at(agenda_.up_to(kTickInterval), *this, kTick, r);
   }
   const auto anyone_needed = [&] {
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (needed(static_cast<int>(r))) return true;
+    for (Rank r = 0; r < ranks_.size(); ++r) {
+      if (needed(r)) return true;
     }
     return false;
   };
@@ -185,23 +193,26 @@ VirtualOutcome VirtualWorld::run() {
       break;
     }
   }
+  for (const auto& rank : ranks_) {
+    if (rank->threads != nullptr) outcome_.delays.take_longer(rank->threads->delays());
+  }
   return outcome_;
 }
 
 /// Must `rank` still get somewhere before the world may end?
-bool VirtualWorld::needed(int rank) const {
-  const Rank& who = *ranks_[static_cast<std::size_t>(rank)];
-  if (who.state == Rank::State::dead || who.state == Rank::State::left) return false;
-  if (who.state == Rank::State::stopped && resumes_ == 0) return false;
+bool VirtualWorld::needed(Rank rank) const {
+  const Member& who = *ranks_[rank];
+  if (who.state == Member::State::dead || who.state == Member::State::left) return false;
+  if (who.state == Member::State::stopped && resumes_ == 0) return false;
   return !who.done || who.leaving;
 }
 
 std::string VirtualWorld::waiting() const {
   std::string text = detail::concat("at ", static_cast<double>(agenda_.now()) * 1e-9, " s");
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    if (!needed(static_cast<int>(r))) continue;
+  for (Rank r = 0; r < ranks_.size(); ++r) {
+    if (!needed(r)) continue;
     text += detail::concat("\n  rank ", r, " in step ", ranks_[r]->step, " waits for");
-    for (const Rank::Running& running : ranks_[r]->operations) {
+    for (const Member::Running& running : ranks_[r]->operations) {
       if (running.outstanding) text += detail::concat(' ', running.operation.definition->name);
     }
   }
@@ -213,9 +224,9 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
     fault(script_.faults[value]);
     return;
   }
-  const auto rank = static_cast<int>(value & 0xffffffffU);
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
-  if (who.state == Rank::State::dead || who.state == Rank::State::left) return;
+  const auto rank = static_cast<Rank>(value & 0xffffffffU);
+  Member& who = *ranks_[rank];
+  if (who.state == Member::State::dead || who.state == Member::State::left) return;
   switch (what) {
     case kTurn:
       turn(rank);
@@ -227,23 +238,22 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
       begin_step(rank);
       break;
     case kSubmit:
-      --who.to_submit;
-      who.submit.push_back(static_cast<std::uint32_t>(value >> 32U));
-      news(rank);
+      submit(rank, static_cast<std::uint32_t>(value >> 32U));
       break;
     case kTick:
       news(rank);
       agenda_.at(agenda_.now() + kTickInterval, *this, kTick, value);
       break;
     case kLeave:
-      if (who.state == Rank::State::stopped) {
+      if (who.state == Member::State::stopped) {
         agenda_.at(agenda_.now() + kTickInterval, *this, kLeave, value);
         break;
       }
       turn(rank);
       who.driver.shutdown();
       who.driver.turn(agenda_.now());
-      who.state = Rank::State::left;
+      who.state = Member::State::left;
+      if (who.threads != nullptr) who.threads->stop();
       network_.close(rank);
       break;
     default:
@@ -251,10 +261,11 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
   }
 }
 
-void VirtualWorld::news(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::news(Rank rank) {
+  Member& who = *ranks_[rank];
+  if (who.threads != nullptr) return who.threads->rung();
   if (who.turn_planned) return;
-  if (who.state == Rank::State::stopped) {
+  if (who.state == Member::State::stopped) {
     who.missed = true;
     return;
   }
@@ -262,58 +273,76 @@ void VirtualWorld::news(int rank) {
   agenda_.at(agenda_.now() + agenda_.up_to(options_.notice), *this, kTurn, static_cast<std::uint64_t>(rank));
 }
 
-void VirtualWorld::turn(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+/// Without threads every rank is told at once of whatever has come.
+void VirtualWorld::came_silently(Rank rank) {
+  Member& who = *ranks_[rank];
+  if (who.threads == nullptr) return news(rank);
+  who.threads->came_silently();
+}
+
+bool VirtualWorld::turn(Rank rank) {
+  Member& who = *ranks_[rank];
   who.turn_planned = false;
-  if (who.state == Rank::State::stopped) {
+  if (who.state == Member::State::stopped) {
     who.missed = true;
-    return;
+    return false;
   }
   ++outcome_.turns;
-  std::vector<std::uint32_t> submit;
-  submit.swap(who.submit);
-  for (const std::uint32_t tensor : submit) {
-    Rank::Running& running = who.operations[tensor];
-    running.step = who.step;
-    running.outstanding = true;
-    Operation& operation = running.operation;
-    operation.status = Status::ok;
-    if (options_.sizes_only) {
-      operation.input = operation.output = nothing_.get();
-    } else {
-      const auto buffers = program_->buffers(rank, who.step, tensor);
-      operation.input = buffers.input;
-      operation.output = buffers.output;
-    }
-    for (const Submission& submission : script_.steps[who.step][static_cast<std::size_t>(rank)]) {
-      if (submission.tensor != tensor) continue;
-      operation.rows = submission.rows;
-      operation.splits = submission.splits;
-    }
-    who.driver.submit(tensor, &operation);
-  }
-  std::vector<Rank::StandIn*> stand_ins;
-  for (Rank::StandIn& one : who.new_stand_ins) stand_ins.push_back(&one);
-  who.stand_ins.splice(who.stand_ins.end(), who.new_stand_ins);
-  for (Rank::StandIn* const one : stand_ins) who.driver.submit(one->tensor, &one->operation);
-  for (const std::string& why : who.abort) who.driver.abort(why);
-  who.abort.clear();
-  who.finished.clear();
-  who.workers.collect(who.finished);
-  for (auto& [job, error] : who.finished) who.driver.finished(std::move(job), std::move(error));
-  who.driver.turn(agenda_.now());
+  std::swap(who.taken, who.inbox);
+  who.workers.collect(who.taken.jobs);
+  const bool news = who.driver.turn(who.taken, agenda_.now());
+  if (who.threads == nullptr) set_alarm(rank);
+  check_step(rank);
+  return news;
+}
+
+void VirtualWorld::set_alarm(Rank rank) {
+  Member& who = *ranks_[rank];
   const auto wakes_at = who.engine->wakes_at();
   if (who.alarm <= agenda_.now()) who.alarm.reset();
   if (wakes_at && (!who.alarm || *wakes_at < *who.alarm)) {
     who.alarm = std::max(*wakes_at, agenda_.now());
     agenda_.at(*who.alarm, *this, kAlarm, static_cast<std::uint64_t>(rank));
   }
-  check_step(rank);
 }
 
-void VirtualWorld::begin_step(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
-  const auto r = static_cast<std::size_t>(rank);
+void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
+  Member& who = *ranks_[rank];
+  Member::Running& running = who.operations[tensor];
+  running.step = who.step;
+  running.outstanding = true;
+  Operation& operation = running.operation;
+  operation.status = Status::ok;
+  if (options_.sizes_only) {
+    operation.input = operation.output = nothing_.get();
+  } else {
+    const auto buffers = program_->buffers(rank, who.step, tensor);
+    operation.input = buffers.input;
+    operation.output = buffers.output;
+  }
+  for (const Submission& submission : script_.steps[who.step][rank]) {
+    if (submission.tensor != tensor) continue;
+    operation.rows = submission.rows;
+    operation.splits = submission.splits;
+  }
+  who.inbox.submit(tensor, &operation);
+  --who.to_submit;
+  if (!is_small_there(operation)) ++who.large;
+  if (who.threads == nullptr) return news(rank);
+  const std::uint32_t step = who.step;
+  who.threads->submitted(who.large == 0);
+  if (who.to_submit == 0 && who.step == step) who.threads->waits();
+}
+
+bool VirtualWorld::is_small_there(const Operation& operation) const {
+  const Signature& signature = operation.definition->signature;
+  const std::size_t bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);
+  return is_small(signature.kind, bytes, ranks_.front()->engine->inline_bytes());
+}
+
+void VirtualWorld::begin_step(Rank rank) {
+  Member& who = *ranks_[rank];
+  const auto r = rank;
   if (who.step == script_.steps.size() || who.failed) {
     who.done = true;
     if (who.step == script_.steps.size() && !script_.leave_after.empty() && script_.leave_after[r] >= 0) {
@@ -331,39 +360,39 @@ void VirtualWorld::begin_step(int rank) {
   check_step(rank);
 }
 
-void VirtualWorld::ended(int rank, Operation& operation) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::ended(Rank rank, Operation& operation) {
+  Member& who = *ranks_[rank];
   if (operation.stands_in) {
     const auto at = std::ranges::find(who.stand_ins, &operation, [](const auto& one) { return &one.operation; });
     who.interrupted.splice(who.interrupted.end(), who.stand_ins, at);
     if (operation.status == Status::ok) who.interrupted.pop_back();
-    if (who.joined == nullptr || !who.stand_ins.empty() || !who.new_stand_ins.empty()) return;
+    if (who.joined == nullptr || !who.stand_ins.empty()) return;
     ended(rank, *std::exchange(who.joined, nullptr));
     return;
   }
-  if (operation.definition->signature.kind == OpKind::join && !(who.stand_ins.empty() && who.new_stand_ins.empty())) {
+  if (operation.definition->signature.kind == OpKind::join && !who.stand_ins.empty()) {
     who.joined = &operation;
     return;
   }
   const auto tensor = static_cast<std::uint32_t>(operation.definition - definitions_.data());
-  Rank::Running& running = who.operations[tensor];
+  Member::Running& running = who.operations[tensor];
   CASYNC_CHECK(running.outstanding, "tensor ", operation.definition->name, " ended twice on rank ", rank);
   running.outstanding = false;
   last_end_ = agenda_.now();
   --who.to_finish;
+  if (!is_small_there(operation)) --who.large;
   if (operation.status != Status::ok && operation.status != Status::mismatch) who.failed = true;
   if (program_ != nullptr) program_->ended(rank, running.step, tensor, operation);
 }
 
-void VirtualWorld::stand_in(int rank, const Request& wanted) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+void VirtualWorld::stand_in(Rank rank, const Request& wanted) {
+  Member& who = *ranks_[rank];
   const auto is_it = [&](const Definition& one) {
     return one.name == wanted.name && one.signature == wanted.signature;
   };
   const auto at = std::ranges::find_if(definitions_, is_it);
   CASYNC_CHECK(at != definitions_.end(), "rank ", rank, " is to stand in for tensor ", wanted.name);
-  Rank::StandIn& one = who.new_stand_ins.emplace_back();
-  one.tensor = static_cast<std::uint32_t>(at - definitions_.begin());
+  Member::StandIn& one = who.stand_ins.emplace_back();
   one.operation.definition = &*at;
   one.operation.stands_in = true;
   if (options_.sizes_only) {
@@ -372,44 +401,56 @@ void VirtualWorld::stand_in(int rank, const Request& wanted) {
     one.memory.resize(static_cast<std::size_t>(wanted.signature.shape.numel()) * size_of(wanted.signature.dtype));
     one.operation.input = one.operation.output = one.memory.data();
   }
-  news(rank);
+  who.inbox.submit(static_cast<std::uint32_t>(at - definitions_.begin()), &one.operation);
+  if (who.threads == nullptr) news(rank);
 }
 
-void VirtualWorld::check_step(int rank) {
-  Rank& who = *ranks_[static_cast<std::size_t>(rank)];
+/// What has come needs a turn, whoever makes progress.
+void VirtualWorld::rouse(Rank rank) {
+  Member& who = *ranks_[rank];
+  if (who.threads == nullptr) return news(rank);
+  who.threads->rouse();
+}
+
+void VirtualWorld::check_step(Rank rank) {
+  Member& who = *ranks_[rank];
   if (who.to_finish > 0 || who.done || who.step == script_.steps.size()) return;
+  if (who.threads != nullptr) who.threads->is_done();
   outcome_.step_ends[who.step] = std::max(outcome_.step_ends[who.step], agenda_.now());
   outcome_.finished = std::max(outcome_.finished, agenda_.now());
   ++who.step;
-  who.to_finish = 1;  // until the next step has begun
+  who.to_finish = 1;
   agenda_.at(agenda_.now(), *this, kStep, static_cast<std::uint64_t>(rank));
 }
 
 void VirtualWorld::fault(const Fault& fault) {
-  Rank& who = *ranks_[static_cast<std::size_t>(fault.rank)];
+  Member& who = *ranks_[fault.rank];
   if (fault.kind == Fault::Kind::resume) --resumes_;
-  if (who.state == Rank::State::dead || who.state == Rank::State::left) return;
+  // What has left a rank that is gone is on its way all the same.
+  if (fault.kind == Fault::Kind::cut) return network_.cut(fault.rank, fault.peer);
+  if (fault.kind == Fault::Kind::mend) return network_.mend(fault.rank, fault.peer);
+  if (who.state == Member::State::dead || who.state == Member::State::left) return;
   switch (fault.kind) {
     case Fault::Kind::kill:
-      who.state = Rank::State::dead;
+      who.state = Member::State::dead;
+      if (who.threads != nullptr) who.threads->stop();
       network_.kill(fault.rank, fault.noticed, kNoticeOfDeath);
       break;
     case Fault::Kind::stop:
-      who.state = Rank::State::stopped;
+      who.state = Member::State::stopped;
+      if (who.threads != nullptr) who.threads->stop();
       break;
     case Fault::Kind::resume:
-      who.state = Rank::State::running;
+      who.state = Member::State::running;
+      if (who.threads != nullptr) who.threads->go_on();
       if (std::exchange(who.missed, false)) news(fault.rank);
       break;
     case Fault::Kind::cut:
-      network_.cut(fault.rank, fault.peer);
-      break;
     case Fault::Kind::mend:
-      network_.mend(fault.rank, fault.peer);
       break;
     case Fault::Kind::abort:
-      who.abort.push_back(detail::concat("rank ", fault.rank, " raised an exception (virtual world)"));
-      news(fault.rank);
+      who.inbox.abort(detail::concat("rank ", fault.rank, " raised an exception (virtual world)"));
+      rouse(fault.rank);
       break;
   }
 }

@@ -9,6 +9,7 @@
 
 #include "executor/driver.hpp"
 #include "executor/virtual/network.hpp"
+#include "executor/virtual/threads.hpp"
 #include "executor/virtual/workers.hpp"
 #include "record/event_log.hpp"
 
@@ -33,8 +34,8 @@ struct Submission {
 struct Fault {
   enum class Kind : std::uint8_t { kill, stop, resume, cut, mend, abort } kind = Kind::kill;
   Nanoseconds at = 0;
-  int rank = 0;
-  int peer = 0;        ///< cut, mend
+  Rank rank = 0;
+  Rank peer = 0;       ///< cut, mend
   double noticed = 1;  ///< kill: share of the peers whose transport hears of it
 };
 
@@ -55,6 +56,7 @@ struct VirtualOptions {
   Driver::Options driver;
   Nanoseconds notice = 0;   ///< a rank's progress role notices news after up to this
   bool ticks = true;        ///< turns without news, as the real executor has them; liveness and stalls need them
+  bool threads = false;     ///< turns as the threads of RealExecutor take them, instead of one for each news
   bool sizes_only = false;  ///< no contents: nothing is computed or copied, residuals and results have no memory
   Nanoseconds patience = 100'000'000'000;  ///< a world in which no operation ends for so long hangs
   std::string coordinator = "local";
@@ -70,8 +72,8 @@ class VirtualProgram {
     void* output = nullptr;
   };
   /// Called when `rank` submits; the memory lives until the world ends.
-  virtual Buffers buffers(int rank, std::uint32_t step, std::uint32_t tensor) = 0;
-  virtual void ended(int rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) = 0;
+  virtual Buffers buffers(Rank rank, std::uint32_t step, std::uint32_t tensor) = 0;
+  virtual void ended(Rank rank, std::uint32_t step, std::uint32_t tensor, Operation& operation) = 0;
 };
 
 struct VirtualOutcome {
@@ -80,6 +82,7 @@ struct VirtualOutcome {
   Nanoseconds finished = 0;
   std::vector<Nanoseconds> step_ends;  ///< per step: when the last rank had finished it
   std::uint64_t turns = 0;
+  VirtualThreads::Delays delays;  ///< of any rank, with threads
   std::vector<std::string> reports;
 };
 
@@ -96,29 +99,35 @@ class VirtualWorld final : private Agenda::Actor {
   /// Runs until every rank that lives has ended its program, or nothing happens any more.
   VirtualOutcome run();
 
-  Driver& driver(int rank);
-  const Engine& engine(int rank) const;
-  const Transport& transport(int rank) { return network_.transport(rank); }
-  bool alive(int rank) const;
+  Driver& driver(Rank rank);
+  const Engine& engine(Rank rank) const;
+  const Transport& transport(Rank rank) { return network_.transport(rank); }
+  bool alive(Rank rank) const;
   /// What `rank` keeps of tensor `name`; null: nothing.
-  const Kept* kept(int rank, const std::string& name);
+  const Kept* kept(Rank rank, const std::string& name);
 
  private:
-  struct Rank;
+  struct Member;
   class Plans;
   enum What : std::uint32_t { kTurn, kAlarm, kStep, kSubmit, kTick, kFault, kLeave };
   void happen(std::uint32_t what, std::uint64_t value) override;
-  void news(int rank);
-  void turn(int rank);
-  void begin_step(int rank);
+  void news(Rank rank);
+  void came_silently(Rank rank);
+  void rouse(Rank rank);
+  void submit(Rank rank, std::uint32_t tensor);
+  bool is_small_there(const Operation& operation) const;
+  void start_threads(Rank rank);
+  bool turn(Rank rank);
+  void set_alarm(Rank rank);
+  void begin_step(Rank rank);
   void fault(const Fault& fault);
-  void ended(int rank, Operation& operation);
-  void stand_in(int rank, const Request& wanted);
-  void check_step(int rank);
-  bool needed(int rank) const;
+  void ended(Rank rank, Operation& operation);
+  void stand_in(Rank rank, const Request& wanted);
+  void check_step(Rank rank);
+  bool needed(Rank rank) const;
   std::string waiting() const;
   GradientPlan plan_of(const std::string& name, const Signature& signature, std::uint32_t step) const;
-  EngineOptions engine_options(int rank) const;
+  EngineOptions engine_options(Rank rank) const;
 
   VirtualOptions options_;
   VirtualScript script_;
@@ -127,7 +136,7 @@ class VirtualWorld final : private Agenda::Actor {
   VirtualNetwork network_;
   std::vector<Definition> definitions_;
   std::vector<std::unique_ptr<EventLog>> logs_;  // outlive the ranks
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<std::unique_ptr<Member>> ranks_;
   std::unique_ptr<std::byte[]> nothing_;  // sizes_only: what all buffers point to
   Nanoseconds last_end_ = 0;              // of an operation
   std::size_t resumes_ = 0;               // stopped ranks that will go on

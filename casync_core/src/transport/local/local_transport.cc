@@ -47,24 +47,22 @@ struct Seat {
 
 /// `mutex` guards everything but the doorbells. No callback and no copy of a body runs under it.
 struct State {
-  State(int n, std::size_t head) : size(n), head_bytes(head), seats(static_cast<std::size_t>(n)) {
-    links.resize(seats.size() * seats.size());
-  }
+  State(Rank n, std::size_t head) : size(n), head_bytes(head), seats(n) { links.resize(seats.size() * seats.size()); }
 
-  Seat& seat(int rank) { return seats[static_cast<std::size_t>(rank)]; }
-  Link& link(int from, int to) { return links[static_cast<std::size_t>(from * size + to)]; }
-  bool gone(int rank) { return seat(rank).presence != Presence::alive; }
+  Seat& seat(Rank rank) { return seats[rank]; }
+  Link& link(Rank from, Rank to) { return links[std::size_t{from} * size + to]; }
+  bool gone(Rank rank) { return seat(rank).presence != Presence::alive; }
 
   void ring_all() {
     for (Seat& seat : seats) ring(seat.bell);
   }
 
   /// Takes `rank` out: its bodies are dropped on both sides; heads it sent stay deliverable.
-  void remove(int rank, Presence why) {
+  void remove(Rank rank, Presence why) {
     std::unique_lock lock(mutex);
     if (gone(rank)) return;
     seat(rank).presence = why;
-    for (int peer = 0; peer < size; ++peer) {
+    for (Rank peer = 0; peer < size; ++peer) {
       link(rank, peer).sent.clear();
       link(rank, peer).accepted.clear();
       link(peer, rank) = Link{};
@@ -73,7 +71,7 @@ struct State {
     ring_all();
   }
 
-  const int size;
+  const Rank size;
   const std::size_t head_bytes;
   std::mutex mutex;
   std::condition_variable copied;  ///< some Seat::copies went down
@@ -83,12 +81,12 @@ struct State {
 
 class LocalTransport final : public Transport {
  public:
-  LocalTransport(std::shared_ptr<State> state, int rank)
+  LocalTransport(std::shared_ptr<State> state, Rank rank)
       : state_(std::move(state)), rank_(rank), bell_(state_->seat(rank).bell) {}
   ~LocalTransport() override { close(0); }
 
-  int rank() const override { return rank_; }
-  int size() const override { return state_->size; }
+  Rank rank() const override { return rank_; }
+  Rank size() const override { return state_->size; }
   std::size_t head_bytes() const override { return state_->head_bytes; }
   bool wakes() const override { return true; }
   const TransportCounters& counters() const override { return counters_; }
@@ -96,7 +94,7 @@ class LocalTransport final : public Transport {
   void wake() override { ring(state_->seat(rank_).bell); }
   void close(Nanoseconds /*patience*/) override { state_->remove(rank_, Presence::closed); }
 
-  void send_head(int peer, std::vector<std::byte>&& head) override {
+  void send_head(Rank peer, std::vector<std::byte>&& head) override {
     const std::size_t bytes = head.size();
     check_peer(peer);
     CASYNC_CHECK(head.size() <= state_->head_bytes, head.size(), " > ", state_->head_bytes);
@@ -109,7 +107,7 @@ class LocalTransport final : public Transport {
     ring(state_->seat(peer).bell);
   }
 
-  void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
+  void send_body(Rank peer, std::span<const std::byte> body, std::uint64_t id) override {
     check_peer(peer);
     {
       std::lock_guard lock(state_->mutex);
@@ -120,7 +118,7 @@ class LocalTransport final : public Transport {
     ring(state_->seat(peer).bell);
   }
 
-  void accept(int peer, std::span<std::byte> body, std::uint64_t id) override {
+  void accept(Rank peer, std::span<std::byte> body, std::uint64_t id) override {
     check_peer(peer);
     std::lock_guard lock(state_->mutex);
     if (unreachable(peer)) return;
@@ -136,7 +134,7 @@ class LocalTransport final : public Transport {
 
   bool moving() const override {
     std::lock_guard lock(state_->mutex);
-    for (int peer = 0; peer < state_->size; ++peer) {
+    for (Rank peer = 0; peer < state_->size; ++peer) {
       const Link& out = state_->link(rank_, peer);
       const Link& in = state_->link(peer, rank_);
       if (out.matched() || in.matched() || !out.heads.empty() || !in.heads.empty()) return true;
@@ -148,7 +146,7 @@ class LocalTransport final : public Transport {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout);
     const auto pending = [this] {
       std::lock_guard lock(state_->mutex);
-      for (int peer = 0; peer < state_->size; ++peer) {
+      for (Rank peer = 0; peer < state_->size; ++peer) {
         if (!state_->link(rank_, peer).sent.empty()) return true;
       }
       return false;
@@ -163,16 +161,16 @@ class LocalTransport final : public Transport {
 
  private:
   struct Copy {
-    int peer;
+    Rank peer;
     SentBody from;
     AcceptedBody to;
   };
 
-  void check_peer(int peer) const {
-    CASYNC_CHECK(peer >= 0 && peer < state_->size && peer != rank_, "rank ", rank_, ", peer ", peer);
+  void check_peer(Rank peer) const {
+    CASYNC_CHECK(peer < state_->size && peer != rank_, "rank ", rank_, ", peer ", peer);
   }
 
-  bool unreachable(int peer) const {
+  bool unreachable(Rank peer) const {
     return state_->gone(peer) || state_->gone(rank_) || state_->link(peer, rank_).down_reported;
   }
 
@@ -192,7 +190,7 @@ class LocalTransport final : public Transport {
     Seat& own = state_->seat(rank_);
     if (own.presence != Presence::alive || own.stopped) return;
     sent_.swap(own.sent_ids);
-    for (int peer = 0; peer < state_->size; ++peer) {
+    for (Rank peer = 0; peer < state_->size; ++peer) {
       if (peer == rank_ || state_->seat(peer).stopped) continue;
       Link& in = state_->link(peer, rank_);
       for (auto& head : in.heads) heads_.emplace_back(peer, std::move(head));
@@ -254,39 +252,39 @@ class LocalTransport final : public Transport {
   }
 
   const std::shared_ptr<State> state_;
-  const int rank_;
+  const Rank rank_;
   Doorbell bell_;
   TransportCounters counters_;
   // Between collect and report.
   std::vector<std::uint64_t> sent_;
-  std::vector<std::pair<int, std::vector<std::byte>>> heads_;
+  std::vector<std::pair<Rank, std::vector<std::byte>>> heads_;
   std::vector<Copy> copies_;
-  std::vector<std::pair<int, Presence>> downs_;
+  std::vector<std::pair<Rank, Presence>> downs_;
 };
 
 }  // namespace local
 
-LocalWorld::LocalWorld(int size, std::size_t head_bytes) {
+LocalWorld::LocalWorld(Rank size, std::size_t head_bytes) {
   CASYNC_CHECK(size >= 1, size);
   state_ = std::make_shared<local::State>(size, head_bytes);
 }
 
-std::unique_ptr<Transport> LocalWorld::connect(int rank) {
+std::unique_ptr<Transport> LocalWorld::connect(Rank rank) {
   std::lock_guard lock(state_->mutex);
-  CASYNC_CHECK(rank >= 0 && rank < state_->size, rank);
+  CASYNC_CHECK(rank < state_->size, rank);
   CASYNC_CHECK(!state_->seat(rank).connected, "rank ", rank, " is connected already");
   state_->seat(rank).connected = true;
   return std::make_unique<local::LocalTransport>(state_, rank);
 }
 
-void LocalWorld::kill(int rank) { state_->remove(rank, local::Presence::killed); }
+void LocalWorld::kill(Rank rank) { state_->remove(rank, local::Presence::killed); }
 
-void LocalWorld::stop(int rank) {
+void LocalWorld::stop(Rank rank) {
   std::lock_guard lock(state_->mutex);
   state_->seat(rank).stopped = true;
 }
 
-void LocalWorld::resume(int rank) {
+void LocalWorld::resume(Rank rank) {
   std::lock_guard lock(state_->mutex);
   state_->seat(rank).stopped = false;
   state_->ring_all();

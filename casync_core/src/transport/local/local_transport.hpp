@@ -20,17 +20,17 @@ struct State;
 /// The world may be destroyed before its transports.
 class LocalWorld {
  public:
-  explicit LocalWorld(int size, std::size_t head_bytes = 32 * 1024);
+  explicit LocalWorld(Rank size, std::size_t head_bytes = 32 * 1024);
 
   /// The transport of `rank`; once per rank. Nobody waits: peers may send before this rank has connected.
-  std::unique_ptr<Transport> connect(int rank);
+  std::unique_ptr<Transport> connect(Rank rank);
 
   /// `rank` is dead: it hears and says nothing more; its peers get what it had sent as heads, then on_peer_down. When
   /// this returns nobody reads or writes the memory of its bodies.
-  void kill(int rank);
+  void kill(Rank rank);
   /// Freezes delivery to and from `rank`: its poll reports nothing, and nobody hears of it. Nothing is lost.
-  void stop(int rank);
-  void resume(int rank);
+  void stop(Rank rank);
+  void resume(Rank rank);
 
  private:
   std::shared_ptr<local::State> state_;

@@ -6,29 +6,29 @@
 
 namespace casync::transport::mpi {
 
-HostMail::HostMail(const SessionComm& session) : boxes_(static_cast<std::size_t>(session.size)) {
-  const int mine = session.host_ranks[static_cast<std::size_t>(session.rank)];
-  for (int peer = 0; peer < session.size; ++peer) {
-    const int theirs = session.host_ranks[static_cast<std::size_t>(peer)];
+HostMail::HostMail(const SessionComm& session) : boxes_(session.size) {
+  const int mine = session.host_ranks[session.rank];
+  for (Rank peer = 0; peer < session.size; ++peer) {
+    const int theirs = session.host_ranks[peer];
     if (peer == session.rank || theirs < 0) continue;
     const auto out = session.host->mailbox(mine, theirs), in = session.host->mailbox(theirs, mine);
     if (out.empty()) continue;
-    boxes_[static_cast<std::size_t>(peer)] = std::make_unique<Boxes>(Boxes{MailboxWriter(out), MailboxReader(in)});
+    boxes_[peer] = std::make_unique<Boxes>(Boxes{MailboxWriter(out), MailboxReader(in)});
     peers_.push_back(peer);
   }
 }
 
-void HostMail::post(int peer, HeadKind kind, std::vector<std::byte>&& head) {
+void HostMail::post(Rank peer, HeadKind kind, std::vector<std::byte>&& head) {
   Boxes& to = box(peer);
   if (to.kept.empty() && to.out.put(static_cast<std::uint64_t>(kind), head)) return;
   to.kept.push_back({kind, std::move(head)});
   ++kept_;
 }
 
-bool HostMail::post_kept(const std::function<void(int peer)>& posted) {
+bool HostMail::post_kept(const std::function<void(Rank peer)>& posted) {
   if (kept_ == 0) return false;
   const std::size_t before = kept_;
-  for (const int peer : peers_) {
+  for (const Rank peer : peers_) {
     Boxes& to = box(peer);
     while (!to.kept.empty()) {
       const Kept& head = to.kept.front();
@@ -41,13 +41,13 @@ bool HostMail::post_kept(const std::function<void(int peer)>& posted) {
   return kept_ < before;
 }
 
-void HostMail::forget(int peer) {
+void HostMail::forget(Rank peer) {
   if (!reaches(peer)) return;
   kept_ -= box(peer).kept.size();
   box(peer).kept.clear();
 }
 
-std::optional<HostMail::Head> HostMail::front(int peer) {
+std::optional<HostMail::Head> HostMail::front(Rank peer) {
   Boxes& from = box(peer);
   if (from.corrupt) return std::nullopt;
   try {

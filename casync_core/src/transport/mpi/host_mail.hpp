@@ -25,23 +25,23 @@ class HostMail {
 
   explicit HostMail(const SessionComm& session);
 
-  bool reaches(int peer) const { return boxes_[static_cast<std::size_t>(peer)] != nullptr; }
-  const std::vector<int>& peers() const { return peers_; }
+  bool reaches(Rank peer) const { return boxes_[peer] != nullptr; }
+  const std::vector<Rank>& peers() const { return peers_; }
 
   /// Posts a head, or keeps it until there is room.
-  void post(int peer, HeadKind kind, std::vector<std::byte>&& head);
+  void post(Rank peer, HeadKind kind, std::vector<std::byte>&& head);
   /// Posts what was kept, as far as there is room now; `posted` hears to whom. Returns whether anything was.
-  bool post_kept(const std::function<void(int peer)>& posted);
+  bool post_kept(const std::function<void(Rank peer)>& posted);
   /// Heads that wait for room: of all peers, of one.
   std::size_t kept() const { return kept_; }
-  bool keeps(int peer) const { return reaches(peer) && !box(peer).kept.empty(); }
+  bool keeps(Rank peer) const { return reaches(peer) && !box(peer).kept.empty(); }
   /// Forgets what waits for `peer`, which is gone.
-  void forget(int peer);
+  void forget(Rank peer);
 
   /// The oldest head from `peer`, until `pop`. Throws CorruptPayload, once: after that there is none.
-  std::optional<Head> front(int peer);
+  std::optional<Head> front(Rank peer);
   /// True if the peer waits for the room: it must be rung.
-  bool pop(int peer) { return box(peer).in.pop(); }
+  bool pop(Rank peer) { return box(peer).in.pop(); }
 
  private:
   struct Kept {
@@ -54,10 +54,10 @@ class HostMail {
     std::deque<Kept> kept = {};
     bool corrupt = false;  ///< nothing in `in` can be trusted any more
   };
-  Boxes& box(int peer) { return *boxes_[static_cast<std::size_t>(peer)]; }
-  const Boxes& box(int peer) const { return *boxes_[static_cast<std::size_t>(peer)]; }
+  Boxes& box(Rank peer) { return *boxes_[peer]; }
+  const Boxes& box(Rank peer) const { return *boxes_[peer]; }
 
-  std::vector<int> peers_;
+  std::vector<Rank> peers_;
   std::vector<std::unique_ptr<Boxes>> boxes_;  // per peer of the session; null: it has none
   std::size_t kept_ = 0;
 };

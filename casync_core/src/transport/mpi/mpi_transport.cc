@@ -29,10 +29,10 @@ constexpr int kHeadsPerRound = 4;
 /// Where what arrives during close goes.
 class Nobody final : public TransportSink {
  public:
-  void on_head(int, std::span<const std::byte>) override {}
+  void on_head(Rank, std::span<const std::byte>) override {}
   void on_sent(std::uint64_t) override {}
   void on_body(std::uint64_t) override {}
-  void on_peer_down(int, std::string_view) override {}
+  void on_peer_down(Rank, std::string_view) override {}
 };
 
 /// Those of this host; null for the others.
@@ -50,14 +50,14 @@ class MpiTransport final : public Transport {
         size_(lanes_->session.size),
         bell_(own_bell()),
         rings_(bells(lanes_->session)) {
-    for (int peer = 0; peer < size_; ++peer) {
+    for (Rank peer = 0; peer < size_; ++peer) {
       if (peer != rank_) post_heads(peer);
     }
   }
   ~MpiTransport() override { close(kFarewellTime); }
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
+  Rank rank() const override { return rank_; }
+  Rank size() const override { return size_; }
   std::size_t head_bytes() const override { return kHeadBytes; }
   const TransportCounters& counters() const override { return counters_; }
   bool moving() const override { return sending_ > 0 || arriving_ > 0 || lanes_->mail.kept() > 0; }
@@ -68,7 +68,7 @@ class MpiTransport final : public Transport {
   void wake() override { ring(own_bell()); }
   void wait(Nanoseconds timeout) override { bell_.wait(timeout); }
 
-  void send_head(int peer, std::vector<std::byte>&& head) override {
+  void send_head(Rank peer, std::vector<std::byte>&& head) override {
     check_peer(peer);
     CASYNC_CHECK(head.size() <= kHeadBytes, head.size(), " > ", kHeadBytes);
     if (peer_of(peer).down) return;
@@ -77,7 +77,7 @@ class MpiTransport final : public Transport {
     post_head(peer, HeadKind::user, std::move(head));
   }
 
-  void send_body(int peer, std::span<const std::byte> body, std::uint64_t id) override {
+  void send_body(Rank peer, std::span<const std::byte> body, std::uint64_t id) override {
     check_peer(peer);
     if (peer_of(peer).down) return;
     const Rings::Call call(rings_);
@@ -87,7 +87,7 @@ class MpiTransport final : public Transport {
     count_sent(body.size());
   }
 
-  void accept(int peer, std::span<std::byte> body, std::uint64_t id) override {
+  void accept(Rank peer, std::span<std::byte> body, std::uint64_t id) override {
     check_peer(peer);
     Peer& from = peer_of(peer);
     if (from.down) return;
@@ -127,7 +127,7 @@ class MpiTransport final : public Transport {
   /// communicator can be freed.
   void close(Nanoseconds patience) override {
     if (!lanes_) return;
-    for (int peer = 0; peer < size_; ++peer) {
+    for (Rank peer = 0; peer < size_; ++peer) {
       if (peer != rank_ && !peer_of(peer).failed) peer_of(peer).down = true;
     }
     drop([](const Pending& what) { return what.lane != Lane::head_in; });
@@ -151,14 +151,12 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  Peer& peer_of(int peer) { return lanes_->peers[static_cast<std::size_t>(peer)]; }
-  const Peer& peer_of(int peer) const { return lanes_->peers[static_cast<std::size_t>(peer)]; }
+  Peer& peer_of(Rank peer) { return lanes_->peers[peer]; }
+  const Peer& peer_of(Rank peer) const { return lanes_->peers[peer]; }
   DoorbellCell& own_bell() const { return lanes_->session.host->bell(host_rank(rank_)); }
-  int host_rank(int peer) const { return lanes_->session.host_ranks[static_cast<std::size_t>(peer)]; }
+  int host_rank(Rank peer) const { return lanes_->session.host_ranks[peer]; }
 
-  void check_peer(int peer) const {
-    CASYNC_CHECK(peer >= 0 && peer < size_ && peer != rank_, "rank ", rank_, ", peer ", peer);
-  }
+  void check_peer(Rank peer) const { CASYNC_CHECK(peer < size_ && peer != rank_, "rank ", rank_, ", peer ", peer); }
 
   void count_sent(std::size_t bytes) {
     counters_.sent_bytes += bytes;
@@ -172,7 +170,7 @@ class MpiTransport final : public Transport {
 
   // --- Posting ---
 
-  void post_heads(int peer) {
+  void post_heads(Rank peer) {
     Peer& from = peer_of(peer);
     from.heads = std::make_unique_for_overwrite<std::byte[]>(lanes_->depth(peer) * kWireHeadBytes);
     from.posted.assign(lanes_->depth(peer), MPI_REQUEST_NULL);
@@ -180,14 +178,14 @@ class MpiTransport final : public Transport {
     test_oldest(peer);
   }
 
-  void post_head_receive(int peer, std::size_t index) {
+  void post_head_receive(Rank peer, std::size_t index) {
     Peer& from = peer_of(peer);
-    const int code = MPI_Irecv(from.head(index), static_cast<int>(kWireHeadBytes), MPI_BYTE, peer, kHeadTag,
-                               lanes_->session.comm, &from.posted[index]);
+    const int code = MPI_Irecv(from.head(index), static_cast<int>(kWireHeadBytes), MPI_BYTE, static_cast<int>(peer),
+                               kHeadTag, lanes_->session.comm, &from.posted[index]);
     if (code != MPI_SUCCESS) fail(peer, error_text(code));
   }
 
-  void test_oldest(int peer) {
+  void test_oldest(Rank peer) {
     Peer& from = peer_of(peer);
     MPI_Request& request = from.posted[from.oldest];
     if (request == MPI_REQUEST_NULL) return;
@@ -196,7 +194,7 @@ class MpiTransport final : public Transport {
   }
 
   /// Leaves the memory of an earlier head in the place of this one, or its own.
-  void post_head(int peer, HeadKind kind, std::vector<std::byte>&& head = {}) {
+  void post_head(Rank peer, HeadKind kind, std::vector<std::byte>&& head = {}) {
     if (lanes_->mail.reaches(peer)) {
       lanes_->mail.post(peer, kind, std::move(head));
       return rings_.mark(peer);
@@ -204,15 +202,15 @@ class MpiTransport final : public Transport {
     post_by_mpi(peer, kind, std::move(head));
   }
 
-  void post_by_mpi(int peer, HeadKind kind, std::vector<std::byte>&& head = {}) {
+  void post_by_mpi(Rank peer, HeadKind kind, std::vector<std::byte>&& head = {}) {
     const std::uint32_t slot = lanes_->head_buffers.take();
     std::vector<std::byte>& buffer = lanes_->head_buffers[slot];
     buffer.swap(head);
     const auto suffix = std::as_bytes(std::span(&kind, 1));
     buffer.insert(buffer.end(), suffix.begin(), suffix.end());
     MPI_Request request = MPI_REQUEST_NULL;
-    const int code = MPI_Isend(buffer.data(), static_cast<int>(buffer.size()), MPI_BYTE, peer, kHeadTag,
-                               lanes_->session.comm, &request);
+    const int code = MPI_Isend(buffer.data(), static_cast<int>(buffer.size()), MPI_BYTE, static_cast<int>(peer),
+                               kHeadTag, lanes_->session.comm, &request);
     if (code != MPI_SUCCESS) {
       lanes_->head_buffers.give(slot);
       return fail(peer, error_text(code));
@@ -225,19 +223,19 @@ class MpiTransport final : public Transport {
   // --- Heads of this host ---
 
   bool post_kept() {
-    return lanes_->mail.post_kept([this](int peer) { rings_.mark(peer); });
+    return lanes_->mail.post_kept([this](Rank peer) { rings_.mark(peer); });
   }
 
   bool report_mail(TransportSink& sink) {
     bool any = post_kept();
-    for (const int peer : lanes_->mail.peers()) {
+    for (const Rank peer : lanes_->mail.peers()) {
       for (int i = 0; i < kHeadsPerRound && take_mail(peer, sink); ++i) any = true;
     }
     return any;
   }
 
   /// Reports one head that came by mail; false if there is none.
-  bool take_mail(int peer, TransportSink& sink) {
+  bool take_mail(Rank peer, TransportSink& sink) {
     if (!lanes_->mail.reaches(peer) || peer_of(peer).left) return false;
     std::optional<HostMail::Head> head;
     try {
@@ -259,7 +257,7 @@ class MpiTransport final : public Transport {
     return true;
   }
 
-  void post_body(int peer, Lane lane, std::byte* memory, std::size_t bytes, std::uint64_t id) {
+  void post_body(Rank peer, Lane lane, std::byte* memory, std::size_t bytes, std::uint64_t id) {
     const std::uint32_t slot = lanes_->bodies.take();
     const auto pieces = static_cast<std::uint32_t>(std::max<std::size_t>(1, (bytes + kPieceBytes - 1) / kPieceBytes));
     lanes_->bodies[slot] = Body{.id = id, .bytes = bytes, .done_bytes = 0, .pieces = pieces};
@@ -267,10 +265,10 @@ class MpiTransport final : public Transport {
       const std::size_t offset = piece * kPieceBytes;
       const int count = static_cast<int>(std::min(kPieceBytes, bytes - offset));
       MPI_Request request = MPI_REQUEST_NULL;
-      const int code =
-          lane == Lane::body_out
-              ? MPI_Isend(memory + offset, count, MPI_BYTE, peer, kBodyTag, lanes_->session.comm, &request)
-              : MPI_Irecv(memory + offset, count, MPI_BYTE, peer, kBodyTag, lanes_->session.comm, &request);
+      const int code = lane == Lane::body_out ? MPI_Isend(memory + offset, count, MPI_BYTE, static_cast<int>(peer),
+                                                          kBodyTag, lanes_->session.comm, &request)
+                                              : MPI_Irecv(memory + offset, count, MPI_BYTE, static_cast<int>(peer),
+                                                          kBodyTag, lanes_->session.comm, &request);
       if (code != MPI_SUCCESS) return fail(peer, error_text(code));
       lanes_->requests.add(request, {lane, false, peer, slot});
       if (lane == Lane::body_out) ++sending_;
@@ -311,7 +309,7 @@ class MpiTransport final : public Transport {
     return report_body(done, sink);
   }
 
-  bool report_head(int peer, std::size_t bytes, TransportSink& sink) {
+  bool report_head(Rank peer, std::size_t bytes, TransportSink& sink) {
     Peer& from = peer_of(peer);
     const std::size_t index = from.oldest;
     const std::span<const std::byte> wire(from.head(index), bytes);
@@ -330,7 +328,7 @@ class MpiTransport final : public Transport {
     return kind == HeadKind::user;
   }
 
-  void report_head(int peer, HeadKind kind, std::span<const std::byte> head, TransportSink& sink) {
+  void report_head(Rank peer, HeadKind kind, std::span<const std::byte> head, TransportSink& sink) {
     Peer& from = peer_of(peer);
     switch (kind) {
       case HeadKind::user:
@@ -394,12 +392,12 @@ class MpiTransport final : public Transport {
   // --- Peers that are gone ---
 
   /// MPI, or the bytes of `peer`, say that nothing more can be had from it.
-  void fail(int peer, std::string why) {
+  void fail(Rank peer, std::string why) {
     peer_of(peer).failed = true;
     put_down(peer, std::move(why));
   }
 
-  void put_down(int peer, std::string why) {
+  void put_down(Rank peer, std::string why) {
     Peer& from = peer_of(peer);
     if (from.down) return;
     from.down = true;
@@ -420,7 +418,7 @@ class MpiTransport final : public Transport {
   }
 
   /// Reports one head that had arrived before its sender went down; false if there is none.
-  bool drain_head(int peer, TransportSink& sink) {
+  bool drain_head(Rank peer, TransportSink& sink) {
     Completion done;
     const auto slot = static_cast<std::uint32_t>(peer_of(peer).oldest);
     if (!lanes_->requests.test({Lane::head_in, false, peer, slot}, done) || done.error != MPI_SUCCESS) return false;
@@ -428,7 +426,7 @@ class MpiTransport final : public Transport {
     return true;
   }
 
-  void stop_heads(int peer) {
+  void stop_heads(Rank peer) {
     for (MPI_Request& request : peer_of(peer).posted) {
       if (request == MPI_REQUEST_NULL) continue;
       lanes_->requests.add(request, {Lane::head_in, false, peer, 0});
@@ -442,7 +440,7 @@ class MpiTransport final : public Transport {
   /// Says farewell to who has got all heads. It goes by MPI, behind the bodies, wherever the heads went.
   void part() {
     const Rings::Call call(rings_);
-    for (int peer = 0; peer < size_; ++peer) {
+    for (Rank peer = 0; peer < size_; ++peer) {
       Peer& other = peer_of(peer);
       if (peer == rank_ || other.failed || other.parted || lanes_->mail.keeps(peer)) continue;
       other.parted = true;
@@ -455,7 +453,7 @@ class MpiTransport final : public Transport {
   }
 
   bool ended() const {
-    for (int peer = 0; peer < size_; ++peer) {
+    for (Rank peer = 0; peer < size_; ++peer) {
       const Peer& other = peer_of(peer);
       if (peer == rank_ || other.failed) continue;
       if (!other.left || !other.parted) return false;
@@ -467,15 +465,17 @@ class MpiTransport final : public Transport {
   /// Takes bodies that were sent to us but never accepted, so that their senders' requests end.
   bool receive_unaccepted() {
     bool any = false;
-    for (int peer = 0; peer < size_; ++peer) {
+    for (Rank peer = 0; peer < size_; ++peer) {
       if (peer == rank_ || peer_of(peer).failed) continue;
       int there = 0, bytes = 0;
       MPI_Status status;
-      if (MPI_Iprobe(peer, kBodyTag, lanes_->session.comm, &there, &status) != MPI_SUCCESS || !there) continue;
+      if (MPI_Iprobe(static_cast<int>(peer), kBodyTag, lanes_->session.comm, &there, &status) != MPI_SUCCESS || !there)
+        continue;
       MPI_Get_count(&status, MPI_BYTE, &bytes);
       auto& memory = lanes_->unaccepted.emplace_back(new std::byte[static_cast<std::size_t>(bytes)]);
       MPI_Request request = MPI_REQUEST_NULL;
-      if (MPI_Irecv(memory.get(), bytes, MPI_BYTE, peer, kBodyTag, lanes_->session.comm, &request) != MPI_SUCCESS)
+      if (MPI_Irecv(memory.get(), bytes, MPI_BYTE, static_cast<int>(peer), kBodyTag, lanes_->session.comm, &request) !=
+          MPI_SUCCESS)
         continue;
       lanes_->requests.add(request, {Lane::body_in, true, peer, 0});
       any = true;
@@ -484,16 +484,16 @@ class MpiTransport final : public Transport {
   }
 
   std::unique_ptr<Lanes> lanes_;  ///< null after close
-  const int rank_;
-  const int size_;
+  const Rank rank_;
+  const Rank size_;
   Doorbell bell_;
   Rings rings_;
   TransportCounters counters_;
-  int sending_ = 0;                                 ///< requests on their way out that somebody waits for
-  std::uint64_t arriving_ = 0;                      ///< announced, accepted, incomplete bodies
-  std::vector<Completion> done_;                    ///< collected, not reported
-  std::vector<Completion> reporting_;               ///< scratch of report_done
-  std::vector<std::pair<int, std::string>> downs_;  ///< not reported
+  int sending_ = 0;                                  ///< requests on their way out that somebody waits for
+  std::uint64_t arriving_ = 0;                       ///< announced, accepted, incomplete bodies
+  std::vector<Completion> done_;                     ///< collected, not reported
+  std::vector<Completion> reporting_;                ///< scratch of report_done
+  std::vector<std::pair<Rank, std::string>> downs_;  ///< not reported
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "casync/types.hpp"
+
 /// The MPI requests a transport waits for, tested together.
 namespace casync::transport::mpi {
 
@@ -14,7 +16,7 @@ enum class Lane : std::uint8_t { head_in, head_out, body_in, body_out };
 struct Pending {
   Lane lane;
   bool dropped;  ///< nobody waits for it any more; kept until MPI lets go of the memory
-  int peer;
+  Rank peer;
   std::uint32_t slot;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "casync/types.hpp"
 #include "transport/doorbell.hpp"
 
 /// Who of this host is to be rung for what a call has left for it.
@@ -16,8 +17,8 @@ class Rings {
   explicit Rings(std::vector<DoorbellCell*> bells) : bells_(std::move(bells)), marked_(bells_.size(), false) {}
 
   /// There is something for `peer`. Only while a Call lives.
-  void mark(int peer) {
-    const auto index = static_cast<std::size_t>(peer);
+  void mark(Rank peer) {
+    const auto index = peer;
     if (bells_[index] == nullptr || marked_[index]) return;
     marked_[index] = true;
     waiting_.push_back(index);

@@ -21,16 +21,16 @@ std::vector<std::uint64_t> exchange(const SessionComm& session, std::uint64_t ow
     std::vector<std::uint64_t> all;
     std::vector<MPI_Request> requests;
   };
-  auto words =
-      std::make_unique<Words>(Words{own, std::vector<std::uint64_t>(static_cast<std::size_t>(session.size), own), {}});
+  auto words = std::make_unique<Words>(Words{own, std::vector<std::uint64_t>(session.size, own), {}});
   int code = MPI_SUCCESS;
-  for (int step = 1; step < session.size && code == MPI_SUCCESS; ++step) {
-    const int source = (session.rank + session.size - step) % session.size;
-    code = MPI_Irecv(&words->all[static_cast<std::size_t>(source)], 1, MPI_UINT64_T, source, kSetupTag, session.comm,
+  for (Rank step = 1; step < session.size && code == MPI_SUCCESS; ++step) {
+    const Rank source = (session.rank + session.size - step) % session.size;
+    code = MPI_Irecv(&words->all[source], 1, MPI_UINT64_T, static_cast<int>(source), kSetupTag, session.comm,
                      &words->requests.emplace_back());
   }
-  for (int step = 1; step < session.size && code == MPI_SUCCESS; ++step) {
-    code = MPI_Isend(&words->own, 1, MPI_UINT64_T, (session.rank + step) % session.size, kSetupTag, session.comm,
+  for (Rank step = 1; step < session.size && code == MPI_SUCCESS; ++step) {
+    const Rank target = (session.rank + step) % session.size;
+    code = MPI_Isend(&words->own, 1, MPI_UINT64_T, static_cast<int>(target), kSetupTag, session.comm,
                      &words->requests.emplace_back());
   }
   if (code == MPI_SUCCESS) {
@@ -46,13 +46,13 @@ std::vector<std::uint64_t> exchange(const SessionComm& session, std::uint64_t ow
 
 void connect_host(SessionComm& session, int session_tag, const std::vector<int>& peers, bool share_memory) {
   const std::vector<int>& hosts = Environment::get().hosts();
-  const auto host_of = [&](int rank) { return hosts[static_cast<std::size_t>(peers[static_cast<std::size_t>(rank)])]; };
-  std::vector<int> local;
-  for (int rank = 0; rank < session.size; ++rank) {
+  const auto host_of = [&](Rank rank) { return hosts[static_cast<std::size_t>(peers[rank])]; };
+  std::vector<Rank> local;
+  for (Rank rank = 0; rank < session.size; ++rank) {
     if (host_of(rank) == host_of(session.rank)) local.push_back(rank);
   }
   const int ranks = static_cast<int>(local.size());
-  const int leader = local.front();
+  const Rank leader = local.front();
   const auto name = [&](std::uint64_t nonce) { return detail::concat("/casync-", session_tag, "-", std::hex, nonce); };
 
   std::uint64_t nonce = 0;  // zero: no segment
@@ -62,19 +62,18 @@ void connect_host(SessionComm& session, int session_tag, const std::vector<int>&
     session.host = HostMemory::create(name(nonce), ranks, nonce);
     if (!session.host) nonce = 0;
   }
-  nonce = exchange(session, nonce)[static_cast<std::size_t>(leader)];
+  nonce = exchange(session, nonce)[leader];
   if (leader != session.rank && nonce != 0) session.host = HostMemory::open(name(nonce), ranks, nonce);
   const std::vector<std::uint64_t> mapped = exchange(session, session.host != nullptr);
   if (leader == session.rank && nonce != 0) HostMemory::unlink(name(nonce));
 
-  session.host_ranks.assign(static_cast<std::size_t>(session.size), -1);
+  session.host_ranks.assign(session.size, -1);
   // All ranks of the host, or none: a rank that nobody can ring must know it.
-  if (std::all_of(local.begin(), local.end(), [&](int rank) { return mapped[static_cast<std::size_t>(rank)] != 0; })) {
-    for (int i = 0; i < ranks; ++i)
-      session.host_ranks[static_cast<std::size_t>(local[static_cast<std::size_t>(i)])] = i;
+  if (std::all_of(local.begin(), local.end(), [&](Rank rank) { return mapped[rank] != 0; })) {
+    for (int i = 0; i < ranks; ++i) session.host_ranks[local[static_cast<std::size_t>(i)]] = i;
   } else {
     session.host = HostMemory::own();
-    session.host_ranks[static_cast<std::size_t>(session.rank)] = 0;
+    session.host_ranks[session.rank] = 0;
   }
 }
 
@@ -106,8 +105,11 @@ SessionComm connect_session(int session_tag, const std::vector<int>& peers, bool
   MPI_Group_free(&world);
   check(created, "MPI_Comm_create_group");
   MPI_Comm_set_errhandler(session.comm, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(session.comm, &session.rank);
-  MPI_Comm_size(session.comm, &session.size);
+  int rank = 0, size = 0;
+  MPI_Comm_rank(session.comm, &rank);
+  MPI_Comm_size(session.comm, &size);
+  session.rank = static_cast<Rank>(rank);
+  session.size = static_cast<Rank>(size);
   connect_host(session, session_tag, peers, share_memory);
   return session;
 }

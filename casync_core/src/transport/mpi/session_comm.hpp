@@ -16,8 +16,8 @@ inline constexpr int kBodyTag = 2;
 
 struct SessionComm {
   MPI_Comm comm = MPI_COMM_NULL;
-  int rank = 0;
-  int size = 1;
+  Rank rank = 0;
+  Rank size = 1;
   std::vector<int> host_ranks;       ///< per rank its number among those of this host, or -1 if it is on another
   std::unique_ptr<HostMemory> host;  ///< never null; has at least this rank's doorbell
 };
