@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import graphlib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -182,9 +183,10 @@ def check_foreign_headers(tree: Tree) -> Iterator[Finding]:
                     yield Finding(path, number, f"includes {included}: {allowed}")
 
 
-def imports(path: str, text: str) -> Iterator[tuple[int, str, bool]]:
+def imports(path: str, text: str, submodules: Collection[str] = ()) -> Iterator[tuple[int, str, bool]]:
     """(line, module, at the top) of each import by a file, with a name of its own for each module of ours that `from
-    casync import ...` names. Imports for annotations alone are left out: they load nothing.
+    casync import ...` names, and for each of `submodules` that `from PACKAGE import ...` does. Imports for annotations
+    alone are left out: they load nothing.
     """
     parsed = ast.parse(text, path)
     tests = (
@@ -199,8 +201,9 @@ def imports(path: str, text: str) -> Iterator[tuple[int, str, bool]]:
         elif isinstance(node, ast.ImportFrom) and node not in idle:
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            modules = [f"casync.{alias.name}" for alias in node.names] if base == "casync" else [base]
-            for module in modules:
+            inner = [f"{base}.{alias.name}" for alias in node.names]
+            modules = inner if base == "casync" else [name if name in submodules else base for name in inner]
+            for module in dict.fromkeys(modules):
                 yield node.lineno, module, node in parsed.body
 
 
@@ -230,6 +233,25 @@ def check_python_layers(tree: Tree) -> Iterator[Finding]:
             elif ours not in NARROW_MODULES.get(own, floor):
                 seen = ", ".join(sorted(NARROW_MODULES[own]))
                 yield Finding(path, number, f"imports {module}, but casync.{own} may see only {seen}")
+
+
+def check_no_circles(tree: Tree) -> Iterator[Finding]:
+    """No module imports what imports it, at whatever place of a file. Only casync/__init__.py, which loads nothing by
+    itself, names modules that stand above it.
+    """
+    known = {
+        ".".join(PurePosixPath(path.removesuffix("/__init__.py")).with_suffix("").parts): path
+        for path in tree
+        if path.endswith(".py") and path.startswith(("casync/", "frameworks/")) and path != "casync/__init__.py"
+    }
+    needs: dict[str, set[str]] = {}
+    for name, path in known.items():
+        found = {module for _, module, _ in imports(path, tree[path], submodules=known)}
+        needs[name] = {module for module in found if module in known and module != name}
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as error:
+        yield Finding(known[error.args[1][0]], 1, f"a circle of imports: {' <- '.join(error.args[1])}")
 
 
 def check_session_is_a_facade(tree: Tree) -> Iterator[Finding]:
@@ -309,6 +331,7 @@ RULES: list[Callable[[Tree], Iterator[Finding]]] = [
     check_purity,
     check_foreign_headers,
     check_python_layers,
+    check_no_circles,
     check_session_is_a_facade,
     check_headers,
     check_length,

@@ -10,7 +10,7 @@ import torch
 from casync.errors import NotAvailableError
 
 from .gradients import Entry, Gradients
-from .optimizer import _DistributedOptimizer
+from .wrapped_optimizer import _DistributedOptimizer
 
 __all__ = ["DeltaOptimizer"]
 

@@ -1,219 +1,23 @@
-"""DistributedOptimizer: an optimizer whose gradients are synchronised while backward still runs.
-
-A hook on each parameter submits its gradient, in place, as soon as backward has accumulated it. `step()` waits for all
-of them at once and then runs the optimizer's own step. In a world of one there are no hooks, and nothing but the
-optimizer itself.
-"""
+"""DistributedOptimizer: an optimizer whose gradients are synchronised while backward still runs."""
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from casync import codecs, default, state
-from casync.collectives.replicas import Replicas
-from casync.collectives.settings import Settings, positive
+from casync import codecs, default
+from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.errors import InvalidArgumentError
 from casync.terms import Adasum, Average
 
-from .gradients import Gradients
+from .deltas import DeltaOptimizer
 from .loss_scale import LossScale
-from .ops import allreduce_
 from .parameter_names import names_of
-from .tensors import TENSORS
+from .wrapped_optimizer import _DistributedOptimizer
 
 __all__ = ["DistributedOptimizer"]
-
-_ZEROED_TOO_EARLY = (
-    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
-    "This is prohibited as it can cause a race condition."
-)
-_STEP_AFTER_SYNCHRONIZE = (
-    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). This can "
-    "cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if you use "
-    "optimizer.synchronize() in your code."
-)
-_SCALER_TOO_EARLY = (
-    "scaler.step(optimizer) was called while gradients are being synchronised. Call optimizer.synchronize() after "
-    "loss.backward(), then scaler.unscale_(optimizer), and scaler.step(optimizer) within optimizer.skip_synchronize()"
-)
-
-
-class _DistributedOptimizer(torch.optim.Optimizer):
-    """The methods that `DistributedOptimizer` adds in front of the wrapped optimizer's class."""
-
-    # Made by `_adopt` instead of __init__: the wrapped optimizer has run its own already, and keeps its state.
-    _casync: Settings
-    _gradients: Gradients
-    _gradients_of: type[Gradients] = Gradients
-
-    def _adopt(
-        self,
-        optimizer: torch.optim.Optimizer,
-        settings: Settings,
-        loss_scale: LossScale,
-        momentum: float | None,
-        names: dict[torch.nn.Parameter, str],
-    ) -> None:
-        # A scheduler made before wraps `step` on the instance; kept, it would bypass ours.
-        self.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k not in ("step", "zero_grad")})
-        self._casync = settings
-        self._loss_scale = loss_scale
-        self._gradients = self._gradients_of(self, settings, loss_scale, momentum, names)
-        self._handles = self._gradients.handles
-        self._parameter_names = names
-        self.op = settings.op
-        self._synchronized = False
-        self._should_synchronize = True
-        self._replicas = Replicas(TENSORS, settings.process_set)
-        if self._gradients.is_distributed:
-            self._gradients.register_hooks()
-
-    # --- what a training script calls ---------------------------------------------------------------------------------
-
-    def synchronize(self) -> None:
-        """Wait until every gradient is the reduced one; those that backward did not reach are submitted first, as
-        zeros.
-
-        `step()` does this itself. Call it to change gradients in between (clipping), and then step within
-        `skip_synchronize()`. Raises what ended an operation (`casync.errors.HorovodInternalError`) once all have ended.
-        """
-        if self._gradients.is_distributed:
-            self._gradients.prepare()
-            try:
-                self._gradients.submit_missing()
-            finally:
-                # Also when a submit failed: what was submitted must end before the gradients are anybody's again.
-                self._gradients.wait()
-        self._synchronized = True
-
-    @contextlib.contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """Within it `step()` does not synchronise: for after an explicit `synchronize()`."""
-        self._should_synchronize = False
-        try:
-            yield
-        finally:
-            self._should_synchronize = True
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Synchronise the gradients, then step. Gradients that `closure` computes are synchronised after each call of
-        it.
-        """
-        if self._should_synchronize:
-            if self._synchronized:
-                warnings.warn(_STEP_AFTER_SYNCHRONIZE, stacklevel=2)
-            if closure is None or self._handles:
-                self.synchronize()
-            if closure is not None:
-                closure = self._synchronizing(closure)
-        self._synchronized = False
-        if self._gradients.is_distributed:
-            self._check_replicas()
-        if self._gradients.momentum is not None:
-            self._gradients.momentum.take()
-        return super().step(closure) if closure is not None else super().step()
-
-    @property
-    def _step_supports_amp_scaling(self) -> bool:
-        """What `GradScaler.step` asks first: the moment to refuse what would go wrong with its gradients."""
-        if self._gradients.is_distributed:
-            if self._handles:
-                raise InvalidArgumentError(_SCALER_TOO_EARLY)
-            self._loss_scale.check("DistributedOptimizer")
-        return bool(self.__dict__.get("_step_supports_amp_scaling", False))
-
-    def _check_replicas(self) -> None:
-        entries = self._gradients.entries.values()
-        self._replicas.step(entries, (entry.parameter.detach() for entry in entries))
-
-    def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        def run() -> Any:
-            loss = closure()
-            self.synchronize()
-            self._synchronized = False  # by us, not by the program
-            return loss
-
-        return run
-
-    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """Reset gradients. AssertionError between `backward()` and `step()`, when they are being synchronised."""
-        if self._handles:
-            raise AssertionError(_ZEROED_TOO_EARLY)
-        super().zero_grad(*args, **kwargs)
-
-    @property
-    def backward_passes_per_step(self) -> int:
-        """How many backward passes accumulate locally before a gradient is synchronised."""
-        return self._gradients.passes
-
-    @backward_passes_per_step.setter
-    def backward_passes_per_step(self, passes: int) -> None:
-        self._gradients.passes = positive(passes)
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """From now on, `passes` backward passes accumulate locally before a gradient is synchronised."""
-        self._gradients.passes = positive(passes)
-        self._gradients.start_anew()
-
-    def flush_residuals(self) -> None:
-        """Make every gradient the mean over the ranks of what codecs have held back of it, uncompressed; nothing is
-        pending after that. Parameters of which nothing was get zeros.
-
-        Collective, between steps; one more step within `skip_synchronize()` applies it. For the end of a training, or
-        before it goes on without compression.
-        """
-        if self._gradients.is_under_way:
-            raise AssertionError("flush_residuals() was called after loss.backward() but before optimizer.step()")
-        for entry in self._gradients.entries.values():
-            owner = self._gradients.session()
-            held = torch.from_numpy(state.take_pending(owner, entry.tensor, entry.parameter.numel()))
-            name = f"flush.{entry.tensor}"
-            mean = allreduce_(held, name=name, op=Average, process_set=self._casync.process_set)
-            entry.parameter.grad = mean.view(entry.parameter.shape).to(entry.parameter.dtype)
-        self._synchronized = True
-
-    # --- checkpoints --------------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state; with a lossy codec, this rank's residuals and codec state by parameter name under the
-        key "casync".
-
-        Local; call it between steps. Save one per rank, if training is to continue exactly.
-        """
-        shared = super().state_dict()
-        if self._gradients.momentum is not None:
-            shared = self._gradients.momentum.restored(shared)
-        if not (self._gradients.is_distributed and self._casync.keeps_something):
-            return shared
-        if self._gradients.is_under_way:
-            raise AssertionError("optimizer.state_dict() was called after loss.backward() but before optimizer.step()")
-        return {**shared, state.STATE_KEY: self._gradients.saved_state()}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what `state_dict()` gave, on any rank. Residuals of another rank's checkpoint start at zero, with a
-        warning.
-        """
-        self.load_shared_state_dict({key: value for key, value in state_dict.items() if key != state.STATE_KEY})
-        if self._gradients.is_distributed and self._casync.keeps_something:
-            self._gradients.load_saved_state(state_dict.get(state.STATE_KEY))
-
-    def load_shared_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what all ranks share, and leave the residuals as they are. Waits for gradients that are being
-        synchronised.
-        """
-        if self._handles:
-            self._gradients.wait()
-        super().load_state_dict(state_dict)
-        if self._gradients.momentum is not None:
-            self._gradients.momentum.take()
-        self._synchronized = False
-        self._should_synchronize = True
 
 
 def DistributedOptimizer(
@@ -278,9 +82,7 @@ def DistributedOptimizer(
     names = names_of(optimizer, named_parameters)
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     codecs.check_rules(default.session(), settings.rules, held)
-    base = _DistributedOptimizer
-    if settings.op == Adasum and settings.is_distributed:
-        from .deltas import DeltaOptimizer as base
+    base = DeltaOptimizer if settings.op == Adasum and settings.is_distributed else _DistributedOptimizer
     original = type(optimizer)
     cls: type[_DistributedOptimizer] = type(
         original.__name__, (base, original), {"__module__": __name__, "__doc__": original.__doc__}

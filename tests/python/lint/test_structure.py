@@ -201,6 +201,22 @@ def test_an_import_of_what_stands_below_passes(lint, path, text):
     assert findings(lint, **{path: f"{text}\n"}) == []
 
 
+def test_a_circle_of_imports_is_found(lint):
+    circle = {
+        "frameworks/torch/a.py": "from . import b\n",
+        "frameworks/torch/b.py": "def f():\n    from .c import g\n",
+        "frameworks/torch/c.py": "from casync import default\nfrom .a import h\n",
+    }
+    (finding,) = findings(lint, **circle)
+    assert "a circle of imports" in finding and all(f"frameworks.torch.{name}" in finding for name in "abc")
+    straight = {
+        **circle,
+        "frameworks/torch/c.py": "",
+        "frameworks/torch/__init__.py": "from .a import b\nfrom . import c\n",
+    }
+    assert findings(lint, **straight) == []
+
+
 def test_whoever_reaches_through_a_session_is_found(lint):
     reach = "def f(session):\n    session.core.poll(1)\n    session._core_session.poll(1)\n"
     assert [text.split(": ")[0] for text in findings(lint, **{"frameworks/torch/a.py": reach})] == [
