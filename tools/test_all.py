@@ -26,6 +26,8 @@ from watch import run_watched
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "results"
 WORLD_SIZES = (1, 2, 3, 5)
+OF_SEVERAL_RANKS = ("tests/python/adaptor", "tests/python/mpi")
+"""Folders of tests that all ranks of a job run together, at each world size: one job for both."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ def sections(build: Path, everyday: bool) -> list[Section]:
     pytest = (str(Path(python).with_name("pytest")), "-q", "-ra")
     ctest = ("ctest", "--test-dir", str(build), "--output-on-failure", "--timeout", "300", "--parallel", "2")
     choice, labels = (("-m", "not slow"), ("-LE", "slow")) if everyday else ((), ())
-    one_process = (*pytest, *choice, "-n2", "--dist=loadfile", "tests/python", "--ignore=tests/python/mpi")
+    ignored = (f"--ignore={folder}" for folder in OF_SEVERAL_RANKS)
+    one_process = (*pytest, *choice, "-n2", "--dist=loadfile", "tests/python", *ignored)
     found = [
         Section("lint", "lint", (python, "tools/lint.py"), True),
         Section("cpp", "C++ tests", (*ctest, *labels, "--output-junit", str(RESULTS / "cpp.xml")), True),
@@ -58,7 +61,7 @@ def sections(build: Path, everyday: bool) -> list[Section]:
     ]
     for size in WORLD_SIZES:
         name = f"mpi-{size}"
-        run = ("casyncrun", "-np", str(size), python, "tools/mpi_pytest.py", name, "tests/python/mpi")
+        run = ("casyncrun", "-np", str(size), python, "tools/mpi_pytest.py", name, *OF_SEVERAL_RANKS)
         title = f"Python tests, {size} rank{'s' * (size > 1)} under mpirun"
         found.append(Section(name, title, run, size == 2))
     found += [

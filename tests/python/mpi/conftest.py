@@ -1,8 +1,4 @@
-"""Every rank runs the same tests in the same order; each test gets a session of its own.
-
-A test passes if it passes on all ranks: they meet at its end, and a rank whose test failed aborts the session, so that
-the others stop waiting for it and fail with its text. The next test starts afresh.
-"""
+"""What only PyTorch has: every rank runs the same tests (support/ranks.py)."""
 
 import random
 from collections.abc import Iterator
@@ -13,42 +9,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from casync import default
+from support.ranks import pytest_runtest_call, rank, several, size, world
 
+__all__ = ["pytest_runtest_call", "rank", "several", "size", "world"]
 
-@pytest.fixture(autouse=True)
-def world():
-    torch.set_num_threads(1)
-    # Timeouts well below pytest's own, so that what hangs is reported by name.
-    hvd.init(timeout_s=20.0, stall_warning_s=10.0)
-    yield
-    hvd.shutdown()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-    try:
-        outcome = yield
-        if hvd.is_initialized():
-            hvd.barrier()
-        return outcome
-    except pytest.skip.Exception:
-        raise
-    except BaseException as error:
-        if hvd.is_initialized():
-            for session in default.process_sets().sessions.values():
-                session.abort(f"{item.nodeid} failed on rank {hvd.rank()}: {type(error).__name__}: {error}")
-        raise
-
-
-@pytest.fixture
-def rank() -> int:
-    return hvd.rank()
-
-
-@pytest.fixture
-def size() -> int:
-    return hvd.size()
+torch.set_num_threads(1)
 
 
 @pytest.fixture

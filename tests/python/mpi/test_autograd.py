@@ -61,3 +61,90 @@ def test_horovods_functions_take_horovods_arguments(rank, size):
         assert torch.equal(tensor.grad, torch.full_like(tensor, float(factor))), result.grad_fn
     grouped = hvd.grouped_allreduce([tensor], op=hvd.Sum)
     assert "HorovodGroupedAllreduce" in str(grouped[0].grad_fn)
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_of_allreduces(rank, size):
+    tensors = [torch.rand(n, requires_grad=True) for n in (2, 3)]
+    results = hvd.grouped_allreduce([*tensors, torch.arange(4)], op=hvd.Sum)
+    assert not results[2].requires_grad
+    (results[0].sum() + 2 * results[1].sum()).backward()
+    assert torch.equal(tensors[0].grad, torch.full((2,), float(size)))
+    assert torch.equal(tensors[1].grad, torch.full((3,), 2.0 * size))
+    with pytest.raises(hvd.NotAvailableError, match="detach"):
+        hvd.grouped_allreduce(tensors, op=hvd.Max)
+
+
+def test_a_group_of_allgathers(rank, size):
+    """As of allgather: the mean over ranks of the gradients of this rank's rows."""
+    tensors = [torch.rand(rank + n, 2, requires_grad=True) for n in (1, 2)]
+    results = hvd.grouped_allgather([*tensors, torch.arange(3)])
+    grads = [torch.cat([torch.full((r + n, 2), float(r * n)) for r in range(size)]) for n in (1, 2)]
+    torch.autograd.backward(results[:2], grads)
+    for n, tensor in zip((1, 2), tensors, strict=True):
+        assert torch.equal(tensor.grad, torch.full((rank + n, 2), float(rank * n)))
+
+
+def test_a_group_of_reducescatters(rank, size):
+    tensors = [torch.rand(size * n, requires_grad=True) for n in (1, 2)]
+    sum(result.sum() for result in hvd.grouped_reducescatter(tensors, op=hvd.Sum)).backward()
+    assert all(torch.equal(tensor.grad, torch.full_like(tensor, size)) for tensor in tensors)
+
+
+# --- reducescatter and alltoall -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("op", "factor"), [(hvd.Sum, None), (hvd.Average, 1)])
+def test_reducescatter(op, factor, rank, size):
+    """Horovod's convention: of a sum the gathered gradient times the number of ranks."""
+    factor = size if factor is None else factor
+    for rows in (4 * size, 4 * size + 1):
+        tensor = torch.rand(rows, 3, requires_grad=True)
+        result = hvd.reducescatter(tensor, op=op)
+        result.backward(torch.full_like(result, rank + 1.0))
+        expected = torch.cat([torch.full((rows // size + (r < rows % size), 3), r + 1.0) for r in range(size)])
+        assert torch.equal(tensor.grad, expected * factor)
+
+
+def test_reducescatter_with_factors(size):
+    tensor = torch.rand(size, requires_grad=True)
+    hvd.reducescatter(tensor, op=hvd.Average, prescale_factor=0.5, postscale_factor=3.0).sum().backward()
+    assert torch.equal(tensor.grad, torch.full((size,), 1.5))
+
+
+def dealt(rank, size, dim, dtype=torch.float32):
+    """rank + 1 rows for each rank, which hold its number."""
+    rows = torch.arange(size).repeat_interleave(rank + 1)
+    return rows.reshape(-1, *([1] * (dim - 1))).expand(-1, *([2] * (dim - 1))).to(dtype).contiguous()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_alltoall(given, rank, size):
+    tensor = dealt(rank, size, 2).requires_grad_()
+    output = hvd.alltoall(tensor, [rank + 1] * size)[0] if given else hvd.alltoall(tensor)
+    output.backward(torch.full_like(output, rank + 1.0))
+    assert torch.equal(tensor.grad, dealt(rank, size, 2) + 1)  # from rank r comes r + 1
+
+
+def test_rows_that_an_alltoall_leaves_out_have_no_gradient(rank, size):
+    tensor = torch.arange(size + 5.0, requires_grad=True)
+    output, _ = hvd.alltoall(tensor, [1] * size)
+    assert torch.equal(output, torch.full((size,), float(rank)))
+    output.sum().backward()
+    assert torch.equal(tensor.grad, torch.tensor([1.0] * size + [0.0] * 5))
+
+
+# --- what else goes with it ---------------------------------------------------------------------------------------
+
+
+def test_adasum_has_no_gradient():
+    with pytest.raises(RuntimeError, match="differentiable for Sum and Average"):
+        hvd.allreduce(torch.ones(10, requires_grad=True), op=hvd.Adasum)
+
+
+def test_a_differentiable_allreduce_takes_a_table_of_codecs(size):
+    hvd.allreduce(torch.ones(5000, requires_grad=True), compression={"noname.*": "bf16"}).sum().backward()
+    if size > 1:
+        assert hvd.plans()["allreduce.noname.0"].codec == "bf16"

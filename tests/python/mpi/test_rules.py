@@ -63,34 +63,6 @@ def test_a_rule_in_full_holds_for_small_tensors_and_a_pattern_does_not(rank, siz
         assert set(codecs.values()) == {"none"}
 
 
-def test_ranks_whose_tables_differ_disagree_by_name_about_that_tensor_alone(rank, size):
-    if size < 2:
-        pytest.skip("one rank cannot disagree")
-    compression = {"kept": "fp16", "other": "onebit" if rank else "terngrad", "*": "none"}
-    handle = hvd.allreduce_async(torch.full((9000,), float(rank)), name="kept", compression=compression)
-    with pytest.raises(hvd.MismatchError) as caught:
-        hvd.allreduce(torch.ones(9000), name="other", compression=compression)
-    for text in ("allreduce.other", "compression always(onebit)", "compression always(terngrad)"):
-        assert text in str(caught.value), str(caught.value)
-    assert torch.equal(hvd.synchronize(handle), torch.full((9000,), (size - 1) / 2))
-
-
-def test_operations_take_tables_too(rank, size):
-    table = {"counts": "fp16", "g.0": "onebit", "g.*": "terngrad(bits=8)", "noname.*": "bf16"}
-    counts = hvd.allreduce(torch.arange(9000), name="counts", op=hvd.Sum, compression=table)
-    assert torch.equal(counts, torch.arange(9000) * size), "a 16-bit cast leaves integers alone, named in full as well"
-    hvd.grouped_allreduce([torch.ones(5000), torch.ones(5000)], name="g", compression=table)
-    hvd.allreduce(torch.ones(5000, requires_grad=True), compression=table).sum().backward()
-    with pytest.raises(ValueError, match="parameter h matches no rule"):
-        hvd.allreduce(torch.ones(5000), name="h", compression=table)
-    with pytest.raises(ValueError, match="twobit"):
-        hvd.allreduce(torch.ones(5000), name="g.0", compression={"g.*": "onebit", "*": "twobit"})
-    if size > 1:
-        codecs = {name: plan.codec for name, plan in hvd.plans().items()}
-        assert codecs["allreduce.g.0"] == "onebit" and codecs["allreduce.g.1"] == "terngrad(bits=8)"
-        assert codecs["allreduce.counts"] == "none" and codecs["allreduce.noname.0"] == "bf16"
-
-
 def test_rules_about_no_parameter_are_one_warning_on_rank_0(rank, size, caplog):
     with caplog.at_level(logging.WARNING, "casync"):
         wrap(make_model(), {"embed*": "onebit", "*.weight": "fp16", "4.weight": "onebit", "*": "none"})

@@ -1,4 +1,4 @@
-"""Sessions: opened and closed many times, and two at once."""
+"""Sessions beside the default one: two at once, of some of the ranks, and what threads see of them."""
 
 import sys
 import threading
@@ -20,25 +20,6 @@ def total(session: Session, name: str, numel: int = 1000) -> torch.Tensor:
     handle = session.submit(registration, tensor.data_ptr(), tensor.data_ptr(), tensor)
     assert session.synchronize(handle) is tensor
     return tensor
-
-
-def test_ranks(rank, size):
-    assert hvd.allgather_object((rank, size)) == [(r, size) for r in range(size)]
-    assert 0 <= hvd.local_rank() < hvd.local_size() and 0 <= hvd.cross_rank() < hvd.cross_size()
-    assert hvd.is_initialized() and hvd.is_homogeneous()
-
-
-def test_twenty_cycles(size):
-    threads = threading.active_count()
-    for cycle in range(20):
-        hvd.shutdown()
-        assert not hvd.is_initialized()
-        with pytest.raises(ValueError, match="has not been initialized; use hvd.init"):
-            hvd.rank()
-        hvd.init(timeout_s=20.0)
-        hvd.init()  # does nothing
-        assert torch.equal(hvd.allreduce(torch.full((3000,), float(cycle))), torch.full((3000,), float(cycle)))
-    assert threading.active_count() == threads
 
 
 def test_two_sessions_at_once(size):
@@ -101,43 +82,3 @@ def test_another_thread_runs_on_while_a_submit_takes_a_turn(size):
             sys.setswitchinterval(before)
         other.join()
     assert counted > 0
-
-
-@pytest.mark.interplay("submits from several threads", "all", "supported", "each name by one thread at a time")
-def test_submit_from_several_threads(rank, size):
-    failures = []
-
-    def work(which: int) -> None:
-        try:
-            for step in range(20):
-                mine = torch.full((500 * which + 1,), float(rank + step))
-                result = hvd.allreduce(mine, name=f"thread{which}", op=hvd.Sum)
-                assert result[0] == sum(range(size)) + step * size
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(which,)) for which in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-
-
-def test_counters_count_what_is_sent(rank, size):
-    before = hvd.counters()
-    hvd.allreduce(torch.ones(250_000), topology="ps", op=hvd.Sum)
-    after = hvd.counters()
-    hvd.barrier()
-    sent = sum(hvd.allgather_object(after["sent_bytes"] - before["sent_bytes"]))
-    # Each of N ranks sends the others' partitions and returns its own: 2 (N-1) / N of the gradient.
-    payload = 2 * (size - 1) * 1_000_000
-    assert payload <= sent <= 1.02 * payload + 4096 * size * size
-
-
-def test_the_plan_of_a_gradient_is_known_after_use(size):
-    if size < 2:
-        pytest.skip("a world of one has nothing to compress")
-    hvd.allreduce(torch.ones(100_000), name="planned", compression="onebit", topology="ps")
-    plan = hvd.plans()["allreduce.planned"]
-    assert plan.codec == "onebit" and plan.topology == "ps" and plan.partitions >= 1

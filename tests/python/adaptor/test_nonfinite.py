@@ -3,16 +3,17 @@
 import logging
 import re
 
-import casync.torch as hvd
+import numpy as np
 import pytest
-import torch
+
+from support.arrays import Array, full
 
 NUMEL = 6000
 TEXT = re.compile(r"tensor allreduce\.(\S+) holds NaN or Inf in step (\d+)(?:, from ranks? ([\d, ]+))?")
 
 
 @pytest.fixture
-def said(caplog):
+def said(hvd, caplog):
     """What all ranks have logged so far: (tensor, step, ranks named), sorted."""
 
     def collect() -> list[tuple[str, int, tuple[int, ...]]]:
@@ -31,30 +32,31 @@ def said(caplog):
         yield collect
 
 
-def gradient_of(rank: int, bad: tuple[int, ...], numel: int = NUMEL, dtype=torch.float32) -> torch.Tensor:
-    gradient = torch.randn(numel, generator=torch.Generator().manual_seed(rank)).to(dtype)
+def gradient_of(rank: int, bad: tuple[int, ...], numel: int = NUMEL) -> Array:
+    gradient = np.random.default_rng(rank).standard_normal(numel, np.float32)
     if rank in bad:
-        gradient[:: max(numel // 7, 1)] = float("inf") if rank % 2 else float("nan")
+        gradient[:: max(numel // 7, 1)] = np.inf if rank % 2 else np.nan
     return gradient
 
 
+@pytest.mark.usefixtures("several")
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("topology", ["direct", "ps", "ring", "two_level"])
 @pytest.mark.parametrize(
     "codec", ["none", "fp16", "onebit", "always(graddrop(drop=0.9))", "always(powersgd(rank=2, start_step=1))"]
 )
-def test_every_rank_at_fault_is_named_and_no_other(codec, topology, in_place, rank, size, said):
-    if size < 2:
-        pytest.skip("one rank")
+def test_every_rank_at_fault_is_named_and_no_other(adaptor, hvd, codec, topology, in_place, rank, size, said):
     routes = ["direct"] if "graddrop" in codec else ["direct", "ps"] if "powersgd" in codec else [topology]
     if topology not in routes:
         pytest.skip("no route of this codec")
-    call = hvd.allreduce_ if in_place else hvd.allreduce
+    if in_place and not adaptor.in_place:
+        pytest.skip(f"the values of tensors of {adaptor.name} do not change")
+    reduce = hvd.allreduce_ if in_place else hvd.allreduce
     for bad in ((size - 1,), (0,), (0, size - 1)):
         name = f"g{bad}".replace(" ", "")
         for step in (1, 2, 3):
-            gradient = gradient_of(rank, bad if step == 2 else ()).view(60, 100)
-            call(gradient, name=name, compression=codec, topology=topology)
+            gradient = adaptor.tensor(gradient_of(rank, bad if step == 2 else ()).reshape(60, 100))
+            reduce(gradient, name=name, compression=codec, topology=topology)
         told = [(step, ranks) for tensor, step, ranks in said() if tensor == name]
         assert {step for step, _ in told} == {2}
         named = set().union(*(ranks for _, ranks in told))
@@ -63,27 +65,28 @@ def test_every_rank_at_fault_is_named_and_no_other(codec, topology, in_place, ra
 
 
 @pytest.mark.parametrize("numel", [1, 1000, 100_000])
-def test_small_and_large_ones(numel, rank, size, said):
-    hvd.allreduce_(gradient_of(rank, (size - 1,), numel), name="x")
+def test_small_and_large_ones(adaptor, hvd, numel, rank, size, said):
+    reduce = hvd.allreduce_ if adaptor.in_place else hvd.allreduce
+    reduce(adaptor.tensor(gradient_of(rank, (size - 1,), numel)), name="x")
     told = said()
     assert {ranks for *_, ranks in told} - {()} == {(size - 1,)}
     assert {(name, step) for name, step, _ in told} == {("x", 1)}
 
 
-def test_a_sum_beyond_float16_is_not_blamed_on_a_rank_alone(rank, size, caplog):
-    if size < 2:
-        pytest.skip("one rank")
+@pytest.mark.usefixtures("several")
+def test_a_sum_beyond_float16_is_not_blamed_on_a_rank_alone(adaptor, hvd, caplog):
     with caplog.at_level(logging.WARNING, logger="casync"):
-        hvd.allreduce(torch.full((10,), 60_000.0, dtype=torch.float16), op=hvd.Sum, name="x")
+        hvd.allreduce(adaptor.full(10, 60_000, "float16"), op=hvd.Sum, name="x")
     (text,) = [record.getMessage() for record in caplog.records]
     assert "because the sum is beyond float16" in text or "another rank" in text
 
 
-def test_an_optimizer_that_goes_on_is_told_of_now_and_then(rank, size, caplog):
-    """200 tensors in each of 40 steps are a few lines."""
+def test_an_optimizer_that_goes_on_is_told_of_now_and_then(adaptor, hvd, rank, size, caplog):
+    """20 tensors in each of 40 steps are a few lines."""
+    submit = hvd.allreduce_async_ if adaptor.in_place else hvd.allreduce_async
     with caplog.at_level(logging.WARNING, logger="casync"):
         for _ in range(40):
-            handles = [hvd.allreduce_async_(torch.full((3,), float("nan")), name=f"t{i}") for i in range(20)]
+            handles = [submit(adaptor.full(3, np.nan), name=f"t{i}") for i in range(20)]
             for handle in handles:
                 hvd.synchronize(handle)
     texts = [record.getMessage() for record in caplog.records]
@@ -94,7 +97,7 @@ def test_an_optimizer_that_goes_on_is_told_of_now_and_then(rank, size, caplog):
         assert "other tensors of this step are not named" in texts[3]
 
 
-def test_what_is_finite_is_not_told_of(rank, size, said):
-    hvd.allreduce(torch.full((NUMEL,), 3e38) / size, op=hvd.Sum)
-    hvd.allreduce(torch.tensor([2**40]))
+def test_what_is_finite_is_not_told_of(adaptor, hvd, size, said):
+    hvd.allreduce(adaptor.tensor(full(NUMEL, 3e38) / np.float32(size)), op=hvd.Sum)
+    hvd.allreduce(adaptor.tensor(np.array([2**40])))
     assert said() == []

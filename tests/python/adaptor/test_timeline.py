@@ -5,15 +5,13 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-import casync.torch as hvd
 import pytest
-import torch
 
 from casync import trace
 
 
 @pytest.fixture
-def path(tmp_path_factory):
+def path(hvd, tmp_path_factory):
     return hvd.broadcast_object(str(tmp_path_factory.mktemp("timeline") / "trace.json"), 0)
 
 
@@ -26,15 +24,15 @@ def threads(events: list[dict]) -> dict[int, str]:
     return {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
 
 
-def test_phases_and_bytes_of_every_tensor(path, rank, size):
+def test_phases_and_bytes_of_every_tensor(adaptor, hvd, path, rank, size):
     hvd.start_timeline(path, mark_cycles=True)
     own(path, rank)  # valid from the start
     for _ in range(3):
-        hvd.allreduce(torch.ones(100_000), name='of "a" tensor', compression="onebit", op=hvd.Sum)
+        hvd.allreduce(adaptor.ones(100_000), name='of "a" tensor', compression="onebit", op=hvd.Sum)
         own(path, rank)
-    hvd.allgather(torch.ones(3), name="g")
+    hvd.allgather(adaptor.ones(3), name="g")
     hvd.stop_timeline()
-    hvd.allreduce(torch.ones(5), name="unseen")
+    hvd.allreduce(adaptor.ones(5), name="unseen")
     events = own(path, rank)
     names = threads(events)
     assert {event["pid"] for event in events} == {rank}
@@ -64,14 +62,13 @@ def test_phases_and_bytes_of_every_tensor(path, rank, size):
             assert before["ts"] + before["dur"] <= after["ts"] + 0.01, lane
 
 
-def test_bytes_are_those_that_were_sent(path, rank, size):
+def test_bytes_are_those_that_were_sent(adaptor, hvd, path, rank, size):
     """Of messages inside heads too, of what a codec made of a gradient, and of tensors of this rank's own length."""
     hvd.start_timeline(path)
-    hvd.allreduce(torch.ones(100), name="small", op=hvd.Sum)
-    hvd.allreduce(torch.ones(120_000), name="half", compression="fp16", op=hvd.Sum)
-    sparse = torch.zeros(120_000)
-    hvd.allreduce(sparse, name="zeros", compression="threelc", op=hvd.Sum)
-    hvd.allgather(torch.ones(10 + rank, 3), name="g")
+    hvd.allreduce(adaptor.ones(100), name="small", op=hvd.Sum)
+    hvd.allreduce(adaptor.ones(120_000), name="half", compression="fp16", op=hvd.Sum)
+    hvd.allreduce(adaptor.full(120_000, 0), name="zeros", compression="threelc", op=hvd.Sum)
+    hvd.allgather(adaptor.ones((10 + rank, 3)), name="g")
     hvd.stop_timeline()
     events = own(path, rank)
     names = threads(events)
@@ -91,19 +88,19 @@ def test_bytes_are_those_that_were_sent(path, rank, size):
     assert all(one["raw_bytes"] == 2 * one["wire_bytes"] > 0 for one in halves) and (size == 1 or halves)
 
 
-def test_an_operation_is_in_the_file_when_it_has_ended(path, rank):
+def test_an_operation_is_in_the_file_when_it_has_ended(adaptor, hvd, path, rank):
     hvd.start_timeline(path, mark_cycles=True)
     for count in (1, 2, 3):
-        hvd.allreduce(torch.ones(10), name="seen")
+        hvd.allreduce(adaptor.ones(10), name="seen")
         found = [event["name"] for event in own(path, rank) if event["ph"] in "Xi"]
         assert found.count("NEGOTIATE_ALLREDUCE") == found.count("ALLREDUCE") == count
         assert "CYCLE_START" in found
     hvd.stop_timeline()
 
 
-def test_ranks_are_put_together(path, rank, size):
+def test_ranks_are_put_together(adaptor, hvd, path, rank, size):
     hvd.start_timeline(path)
-    hvd.allreduce(torch.ones(10), name="t")
+    hvd.allreduce(adaptor.ones(10), name="t")
     hvd.stop_timeline()
     hvd.barrier()
     if rank == 0:
@@ -116,11 +113,11 @@ def test_ranks_are_put_together(path, rank, size):
         assert max(event["ts"] for event in reduced) < min(event["ts"] + event["dur"] for event in reduced) + 5000
 
 
-def test_of_the_environment(path, rank, monkeypatch):
+def test_of_the_environment(adaptor, hvd, path, rank, monkeypatch):
     hvd.shutdown()
     monkeypatch.setenv("HOROVOD_TIMELINE", path)
     hvd.init(timeout_s=20.0)
-    hvd.allreduce(torch.ones(10), name="t")
+    hvd.allreduce(adaptor.ones(10), name="t")
     hvd.shutdown()
     assert any(event["name"] == "ALLREDUCE" for event in own(path, rank))
     monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
@@ -129,7 +126,7 @@ def test_of_the_environment(path, rank, monkeypatch):
     assert not Path("DYNAMIC").exists()
 
 
-def test_a_file_that_cannot_be_written_is_named():
+def test_a_file_that_cannot_be_written_is_named(adaptor, hvd):
     with pytest.raises(ValueError, match="timeline /nowhere/trace.json.* cannot be written"):
         hvd.start_timeline("/nowhere/trace.json")
-    hvd.allreduce(torch.ones(10), name="t")
+    hvd.allreduce(adaptor.ones(10), name="t")

@@ -6,9 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import casync.torch as hvd
 import pytest
-import torch
 
 from casync.snapshot import Metrics, Traffic
 
@@ -17,7 +15,7 @@ CODECS = ("none", "fp16", "onebit")
 
 
 @pytest.fixture
-def path(tmp_path_factory):
+def path(hvd, tmp_path_factory):
     return hvd.broadcast_object(str(tmp_path_factory.mktemp("metrics") / "trace.json"), 0)
 
 
@@ -46,13 +44,13 @@ def in_metrics(metrics: Metrics) -> Counter:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_bytes_are_those_of_the_timeline(path, rank, size, codec):
+def test_bytes_are_those_of_the_timeline(adaptor, hvd, path, rank, size, codec):
     before = hvd.metrics()
     hvd.start_timeline(path)
     for step in range(3):
-        hvd.allreduce(torch.full((NUMEL,), float(rank + step)), name="large", compression=codec, op=hvd.Sum)
-        hvd.allreduce(torch.ones(100), name="small", op=hvd.Sum)
-    hvd.allgather(torch.ones(5 + rank, 2), name="gathered")
+        hvd.allreduce(adaptor.full(NUMEL, rank + step), name="large", compression=codec, op=hvd.Sum)
+        hvd.allreduce(adaptor.ones(100), name="small", op=hvd.Sum)
+    hvd.allgather(adaptor.ones((5 + rank, 2)), name="gathered")
     hvd.stop_timeline()
     after = hvd.metrics()
     timeline = in_timeline(path, rank)
@@ -72,12 +70,10 @@ def test_bytes_are_those_of_the_timeline(path, rank, size, codec):
     assert after.transport.sent_bytes >= sum(one.wire_bytes for of in after.codecs.values() for one in of.sent.values())
 
 
-def test_what_is_counted(rank, size):
+def test_what_is_counted(adaptor, hvd, rank, size):
+    submit = hvd.allreduce_async_ if adaptor.in_place else hvd.allreduce_async
     for _ in range(5):
-        handles = [
-            hvd.allreduce_async_(torch.ones(NUMEL), name=f"gradient{i}", compression="onebit", op=hvd.Sum)
-            for i in range(3)
-        ]
+        handles = [submit(adaptor.ones(NUMEL), name=f"gradient{i}", compression="onebit", op=hvd.Sum) for i in range(3)]
         time.sleep(0.002)
         for handle in handles:
             hvd.synchronize(handle)
@@ -97,25 +93,25 @@ def test_what_is_counted(rank, size):
     assert json.loads(json.dumps(metrics.as_dict()))["steps"] == 5
 
 
-def test_a_late_rank_shows_on_rank_0(rank, size):
+def test_a_late_rank_shows_on_rank_0(adaptor, hvd, rank, size):
     if size == 1:
         pytest.skip("nobody is late alone")
     for _ in range(3):
         if rank == size - 1:
             time.sleep(0.1)
-        hvd.allreduce(torch.ones(NUMEL), name="t")
+        hvd.allreduce(adaptor.ones(NUMEL), name="t")
     if rank == 0:
         late = hvd.metrics().lateness
         assert late[size - 1].last >= 3 and late[size - 1].seconds > 0.25
         assert sum(late[peer].seconds for peer in range(size - 1)) < late[size - 1].seconds
 
 
-def test_a_thread_looks_while_another_waits(rank, size):
+def test_a_thread_looks_while_another_waits(adaptor, hvd, rank, size):
     """Without waiting for it: neither for the interpreter nor for a lock of the session."""
     hvd.barrier()
     if rank == size - 1 and size > 1:
         time.sleep(0.6)
-    waiter = threading.Thread(target=lambda: hvd.allreduce(torch.ones(NUMEL), name="awaited"))
+    waiter = threading.Thread(target=lambda: hvd.allreduce(adaptor.ones(NUMEL), name="awaited"))
     waiter.start()
     if rank != size - 1:
         time.sleep(0.1)
@@ -128,7 +124,7 @@ def test_a_thread_looks_while_another_waits(rank, size):
         assert hvd.metrics().waited_seconds > 0.3
 
 
-def test_each_process_set_has_its_own(rank, size):
+def test_each_process_set_has_its_own(adaptor, hvd, rank, size):
     if size == 1:
         pytest.skip("a world of one has no other sets")
     hvd.shutdown()
@@ -137,7 +133,7 @@ def test_each_process_set_has_its_own(rank, size):
         hvd.init(timeout_s=20.0)
         first = hvd.add_process_set([0])
         if rank == 0:
-            hvd.allreduce(torch.ones(10), name="alone", process_set=first)
+            hvd.allreduce(adaptor.ones(10), name="alone", process_set=first)
             assert hvd.metrics(first).codecs["none"].operations == 1 and hvd.metrics(first).size == 1
             hvd.metrics()
         else:
@@ -145,8 +141,8 @@ def test_each_process_set_has_its_own(rank, size):
                 hvd.metrics(first)
 
 
-def test_after_shutdown_the_last_numbers_stay(size):
-    hvd.allreduce(torch.ones(NUMEL), name="t", compression="fp16")
+def test_after_shutdown_the_last_numbers_stay(adaptor, hvd, size):
+    hvd.allreduce(adaptor.ones(NUMEL), name="t", compression="fp16")
     before = hvd.metrics()
     hvd.shutdown()
     after = hvd.metrics()

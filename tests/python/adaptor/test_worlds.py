@@ -2,34 +2,37 @@
 
 import time
 
-import casync.torch as hvd
 import pytest
-import torch
 
-LIMITS = {"timeout_s": 20.0, "stall_warning_s": 10.0}
+from support.ranks import LIMITS
 
 
 @pytest.fixture(autouse=True)
-def none_open(world, rank, size):
+def none_open(hvd, world, rank, size):
     """Each test opens its own worlds, and leaves one of all ranks."""
     hvd.shutdown()
     yield
     hvd.init(**LIMITS)
 
 
-def live(ranks: list[int] | None, **settings) -> None:
-    """One world from init() to shutdown(), on its ranks."""
-    hvd.init(comm=ranks, **LIMITS, **settings)
-    members = ranks or list(range(hvd.size()))
-    assert hvd.size() == len(members)
-    mine = members[hvd.rank()]
-    assert hvd.allgather_object(mine) == members
-    assert hvd.allreduce(torch.full((5000,), float(mine)), op=hvd.Sum)[0] == sum(members)
-    hvd.barrier()
-    hvd.shutdown()
+@pytest.fixture
+def live(adaptor, hvd):
+    """`live(ranks)`: one world from init() to shutdown(), on its ranks."""
+
+    def life(ranks: list[int] | None, **settings) -> None:
+        hvd.init(comm=ranks, **LIMITS, **settings)
+        members = ranks or list(range(hvd.size()))
+        assert hvd.size() == len(members)
+        mine = members[hvd.rank()]
+        assert hvd.allgather_object(mine) == members
+        adaptor.assert_filled(hvd.allreduce(adaptor.full(5000, mine), op=hvd.Sum), 5000, sum(members))
+        hvd.barrier()
+        hvd.shutdown()
+
+    return life
 
 
-def test_ranks_skip_the_worlds_that_they_are_not_in(rank, size):
+def test_ranks_skip_the_worlds_that_they_are_not_in(live, rank, size):
     some = list(range(size - 1)) or [0]
     for _ in range(3):
         if rank in some:
@@ -37,7 +40,7 @@ def test_ranks_skip_the_worlds_that_they_are_not_in(rank, size):
     live(None)
 
 
-def test_worlds_that_overlap(rank, size):
+def test_worlds_that_overlap(live, rank, size):
     """Each rank has a history of its own."""
     for ranks in ([0], [0, 1], [1, 2], [2, 0], [2], [1, 2], [0, 1, 2], None, [1], [0, 1], None):
         members = [member for member in ranks if member < size] if ranks else None
@@ -45,12 +48,12 @@ def test_worlds_that_overlap(rank, size):
             live(members)
 
 
-def test_all_ranks_by_their_numbers_are_all_ranks(rank, size):
+def test_all_ranks_by_their_numbers_are_all_ranks(live, rank, size):
     for turn in range(4):
         live(None if (rank + turn) % 2 else list(range(size)))
 
 
-def test_worlds_with_process_sets(rank, size):
+def test_worlds_with_process_sets(hvd, live, rank, size):
     if size < 3:
         pytest.skip("needs a set in a world that is not all ranks")
     for ranks in ([0, 1], [1, 2], None, [1, 2]):
@@ -58,7 +61,7 @@ def test_worlds_with_process_sets(rank, size):
             live(ranks, process_sets=[hvd.ProcessSet([1])])
 
 
-def test_a_world_without_this_rank_is_refused_and_costs_nothing(rank, size):
+def test_a_world_without_this_rank_is_refused_and_costs_nothing(hvd, live, rank, size):
     if size < 2:
         pytest.skip("a world of one is refused as such")
     others = [other for other in range(size) if other != rank]
@@ -70,7 +73,7 @@ def test_a_world_without_this_rank_is_refused_and_costs_nothing(rank, size):
             live(ranks)
 
 
-def test_a_rank_that_comes_late_to_init_is_waited_for(rank, size):
+def test_a_rank_that_comes_late_to_init_is_waited_for(hvd, rank, size):
     """Beyond the warning, which is casyncrun's here (tests/python/faults/test_life.py)."""
     if rank > 0:
         time.sleep(0.5)

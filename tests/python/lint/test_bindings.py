@@ -1,0 +1,11 @@
+"""The suite of tests/python/adaptor leaves no adaptor out."""
+
+from support.bindings import FRAMEWORKS
+from support.files import ROOT
+
+
+def test_every_adaptor_has_a_binding():
+    adaptors = {path.parent.name for path in (ROOT / "frameworks").glob("*/__init__.py")}
+    assert adaptors <= set(FRAMEWORKS), "add it to support/bindings, and so to the suite"
+    bindings = {path.stem for path in (ROOT / "tests/python/shared/support/bindings").glob("[!_]*.py")}
+    assert bindings == set(FRAMEWORKS)

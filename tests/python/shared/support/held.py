@@ -1,0 +1,50 @@
+"""What a process holds of that which could leak from one session to the next."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+from casync.session import Session
+from casync.world import started_by_mpi
+
+_LISTEN = "0A"
+
+
+def _listening_ports() -> int:
+    """Sockets of this process on which somebody could connect."""
+    mine = set()
+    for fd in Path("/proc/self/fd").iterdir():
+        try:
+            mine.add(os.readlink(fd))
+        except FileNotFoundError:  # the one that lists the folder
+            continue
+    lines = [
+        line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/self/net/{kind}").read_text().splitlines()
+    ]
+    return sum(line[3] == _LISTEN and f"socket:[{line[9]}]" in mine for line in lines)
+
+
+def _next_communicator() -> int:
+    """MPI's number for a communicator that is made now: the lowest one that is free."""
+    from mpi4py import MPI
+
+    one = MPI.COMM_SELF.Dup()
+    number = one.py2f()
+    one.Free()
+    return number
+
+
+def held() -> dict[str, int]:
+    """By name, how many there are."""
+    gc.collect()
+    maps = Path("/proc/self/maps").read_text()
+    return {
+        "threads": len(os.listdir("/proc/self/task")),
+        "file descriptors": len(os.listdir("/proc/self/fd")),
+        "listening ports": _listening_ports(),
+        "segments of shared memory": maps.count("/dev/shm/"),
+        "communicators": _next_communicator() if started_by_mpi(os.environ) else 0,
+        "sessions": sum(type(item) is Session for item in gc.get_objects()),
+    }
