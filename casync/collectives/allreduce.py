@@ -35,7 +35,7 @@ def submit(
 ) -> int:
     """The handle of an allreduce; arguments as `Collectives.allreduce` has them."""
     owner = session_of(process_set)
-    if isinstance(compression, Mapping):
+    if compression is not None and isinstance(compression, Mapping):  # an ABC, which takes its time
         name = tensor_name(owner, OpKind.ALLREDUCE, name)
         compression = codec_of(compression, name)
     if in_place and scales == UNSCALED:  # all in one call, for a name that is used as it was the last time
