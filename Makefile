@@ -135,7 +135,7 @@ bench-%: $(VENV)/.installed $(VENV)/.bench
 docs: $(VENV)/.installed $(VENV)/.docs
 	@echo "== docs/_build/index.html"
 	@rm -rf docs/api
-	@$(VENV)/bin/sphinx-build --quiet -W --keep-going -b html docs docs/_build
+	@$(VENV)/bin/sphinx-build --quiet -W -E --keep-going -b html docs docs/_build
 
 sanitize: $(VENV)/.dependencies
 	@tools/need.sh libgtest-dev

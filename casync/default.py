@@ -22,7 +22,6 @@ from casync.world import everyone
 
 __all__ = [
     "GLOBAL_PROCESS_SET",
-    "ProcessSet",
     "add_process_set",
     "checked",
     "init",
