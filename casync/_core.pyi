@@ -83,7 +83,7 @@ class Session:
         rows: int,
         wake: bool,
         splits: Sequence[int],
-        completion: Callable[[CasyncError | None, tuple[bytearray, list[int]] | None], object],
+        completion: Callable[[CasyncError | None, tuple[bytearray, list[int]] | None], object] | Together,
         /,
     ) -> None:
         """`completion(error, gathered)` is called once, on a thread of the session's own: `gathered` is what
@@ -114,6 +114,14 @@ class Session:
     def state(self, name: str) -> CodecState: ...
     def set_state(self, name: str, state: Mapping[str, Any]) -> None: ...
     def forget(self, name: str) -> None: ...
+
+class Together:
+    """Operations with one completion: `completion(error)` is called once, when all are over and `close` was called."""
+
+    def __init__(self, session: Session, completion: Callable[[CasyncError | None], object]) -> None: ...
+    def close(self) -> None: ...
+    def wait(self) -> None:
+        """Make progress until all are over; `completion` may be called later. After `close`."""
 
 class Shortcuts:
     """What the names of a session's operations were last used with: a tensor, and the other terms that its registration

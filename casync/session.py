@@ -35,7 +35,7 @@ from casync.world import World, started_by_mpi
 if TYPE_CHECKING:
     from casync import _core
 
-__all__ = ["Completion", "Session"]
+__all__ = ["Completion", "Session", "Together"]
 
 Gathered: TypeAlias = "tuple[bytearray, list[int]]"
 Completion: TypeAlias = "Callable[[CasyncError | None, Gathered | None], object]"
@@ -44,6 +44,43 @@ allgather or an alltoall.
 """
 
 _LOG = logging.getLogger("casync")
+
+
+class Together:
+    """Operations with one completion, which costs less than one for each: made by `Session.together`.
+
+        with session.together(over) as gradients:
+            for ...:
+                session.submit(..., completion=gradients)
+
+    `over(error)` is called once, when all are over and the block has ended: on the thread that calls completions, or
+    right at the end of the block if none is left. `error` is the first that ended one, else None.
+    """
+
+    def __init__(self, session: Session, completion: Callable[[CasyncError | None], object]) -> None:
+        from casync import _core
+
+        self._number = next(session._completions)
+        self.keeps: list[Any] = []
+        session._pending[self._number] = self.keeps
+
+        def ended(error: CasyncError | None) -> None:
+            session._ended(self._number, error)
+            completion(error)
+
+        self.core = _core.Together(session._core_session, ended)
+
+    def __enter__(self) -> Together:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.core.close()
+
+    def wait(self) -> None:
+        """After the block: make progress until all are over, for a thread that has nothing else to do. The completion
+        may be called a little later.
+        """
+        self.core.wait()
 
 
 class Session:
@@ -179,7 +216,7 @@ class Session:
     @overload
     def submit(
         self, registration: int, source: int, target: int, keep: Any, *, rows: int = 0, wake: bool = True,
-        splits: Sequence[int] = (), completion: Completion,
+        splits: Sequence[int] = (), completion: Completion | Together,
     ) -> None: ...  # fmt: skip
     def submit(
         self,
@@ -191,7 +228,7 @@ class Session:
         rows: int = 0,
         wake: bool = True,
         splits: Sequence[int] = (),
-        completion: Completion | None = None,
+        completion: Completion | Together | None = None,
     ) -> int | None:
         """Submit memory at `source`, result to `target`; never blocks. `keep` is held until the handle is synchronised.
 
@@ -201,8 +238,12 @@ class Session:
         With a `completion` there is no handle, and nothing to synchronise: it is called once, when the operation is
         done or has failed, `shutdown()` included, but not if this raises. One thread of the session's own calls all of
         them. It may submit the same tensor again; whatever waits is an `InvalidArgumentError` there. What it raises
-        goes to `sys.unraisablehook`.
+        goes to `sys.unraisablehook`. Several operations may share one: see `together`.
         """
+        if isinstance(completion, Together):
+            self._core_session.submit(registration, source, target, rows, wake, splits, completion.core)
+            completion.keeps.append(keep)
+            return None
         if completion is not None:
             self._submit_with(completion, registration, source, target, keep, rows, wake, splits)
             return None
@@ -227,10 +268,7 @@ class Session:
         number = next(self._completions)
 
         def ended(error: CasyncError | None, gathered: Gathered | None) -> None:
-            if error is None:
-                self._pending.pop(number, None)
-            else:
-                self._failed((number,), error)
+            self._ended(number, error)
             completion(error, gathered)
 
         self._pending[number] = keep
@@ -239,6 +277,18 @@ class Session:
         except BaseException:
             del self._pending[number]
             raise
+
+    def _ended(self, number: int, error: CasyncError | None) -> None:
+        if error is None:
+            self._pending.pop(number, None)
+        else:
+            self._failed((number,), error)
+
+    def together(self, completion: Callable[[CasyncError | None], object]) -> Together:
+        """One completion for the operations that are submitted with what this returns, of any kind with a result that
+        goes to memory of the caller's.
+        """
+        return Together(self, completion)
 
     def c_session(self) -> Any:
         """For glue in C: the session as a capsule "casync.Session", which keeps it alive (casync/c_api.h)."""

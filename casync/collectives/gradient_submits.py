@@ -9,7 +9,7 @@ from casync import codecs, state
 from casync.codec_states import Claim
 from casync.collectives.settings import Settings
 from casync.default import session_of
-from casync.session import Completion, Session
+from casync.session import Session, Together
 from casync.tensors import T, Tensors
 from casync.terms import OpKind, Terms, tensor_name
 
@@ -99,14 +99,15 @@ class GradientSubmits(Generic[T]):
             owner.set_optimizer(gradient.registration, *terms)
             gradient.terms = terms
 
-    def submit(
-        self, owner: Session, gradient: Gradient, values: T, *, wake: bool = True, completion: Completion | None = None
-    ) -> Any:
-        """Submit a registered gradient, which is contiguous, in place; its handle, if there is no `completion`."""
+    def submit(self, owner: Session, gradient: Gradient, values: T, *, wake: bool = True) -> int:
+        """Submit a registered gradient, which is contiguous, in place; its handle."""
         address = self.tensors.address(values)
-        if completion is None:
-            return owner.submit(gradient.registration, address, address, values, wake=wake)
-        return owner.submit(gradient.registration, address, address, values, wake=wake, completion=completion)
+        return owner.submit(gradient.registration, address, address, values, wake=wake)
+
+    def submit_to(self, completion: Together, owner: Session, gradient: Gradient, values: T, *, wake: bool) -> None:
+        """The same with a completion in place of a handle. `wake` false: another one follows at once."""
+        address = self.tensors.address(values)
+        owner.submit(gradient.registration, address, address, values, wake=wake, completion=completion)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

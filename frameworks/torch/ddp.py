@@ -18,26 +18,12 @@ from casync.collectives.gradient_submits import Gradient, GradientSubmits, Optim
 from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
+from casync.session import Together
 
 from .loss_scale import LossScale
 from .tensors import TENSORS
 
 __all__ = ["DdpState", "ddp_hook", "ddp_state"]
-
-
-class _Bucket:
-    """A bucket of gradients that are under way; DDP has the future."""
-
-    def __init__(self, buffer: torch.Tensor, gradients: int) -> None:
-        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._buffer = buffer
-        self._left = gradients
-
-    def one_is_over(self) -> None:
-        """On the one thread of the session that calls completions, or before anything of the bucket is under way."""
-        self._left -= 1
-        if self._left <= 0:
-            self.future.set_result(self._buffer)
 
 
 class DdpState:
@@ -71,6 +57,7 @@ class DdpState:
         self._numbers = not self._names
         self._gradients: dict[str, Gradient] = {}  # of the parameters that are claimed, by their names
         self._outstanding = 0
+        self._under_way: list[Together] = []  # of this backward
         self._failure: CasyncError | None = None  # the first of this backward
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,32 +85,36 @@ class DdpState:
                 "casync.torch.DistributedOptimizer, or Embedding(sparse=False)"
             )
         self._take(names)
-        under_way = _Bucket(bucket.buffer(), len(names))
-        for name, values in zip(names, bucket.gradients(), strict=True):
-            self._submit(self._gradients[name], values, under_way)
-        return under_way.future
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        buffer = bucket.buffer()
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # of what is not contiguous
 
-    def _submit(self, gradient: Gradient, values: torch.Tensor, bucket: _Bucket) -> None:
+        def over(error: CasyncError | None) -> None:
+            if error is None:
+                for values, contiguous in copies:
+                    TENSORS.assign(values, contiguous)
+            self._failure = self._failure or error
+            self._outstanding -= 1
+            future.set_result(buffer)
+
+        self._outstanding += 1
+        gradients = bucket.gradients()
+        with self._owner.together(over) as together:
+            for i, (name, values) in enumerate(zip(names, gradients, strict=True), 1):
+                contiguous = values.contiguous()
+                if contiguous is not values:
+                    copies.append((values, contiguous))
+                self._submit(self._gradients[name], contiguous, together, is_last=i == len(gradients))
+        self._under_way.append(together)
+        return future
+
+    def _submit(self, gradient: Gradient, values: torch.Tensor, together: Together, *, is_last: bool) -> None:
         submits, owner = self._submits, self._owner
         if not submits.is_registered(owner, gradient, values.dtype, values.shape):
             submits.register(owner, gradient, TENSORS.admit(values), values.dtype, values.shape)
         if self._loss_scale.is_told:
             submits.tell(owner, gradient, self._terms)
-        contiguous = values.contiguous()
-
-        def over(error: CasyncError | None, _: object) -> None:
-            if error is None and contiguous is not values:
-                TENSORS.assign(values, contiguous)
-            self._failure = self._failure or error
-            self._outstanding -= 1
-            bucket.one_is_over()
-
-        self._outstanding += 1
-        try:
-            submits.submit(owner, gradient, contiguous, completion=over)
-        except BaseException:
-            self._outstanding -= 1
-            raise
+        submits.submit_to(together, owner, gradient, values, wake=is_last)
 
     def _begin(self) -> None:
         """At the first bucket of a backward."""
@@ -133,7 +124,15 @@ class DdpState:
         if not self._has_looked:
             self._loss_scale.look_for_another("ddp_state")
             self._has_looked = True
-        _after_backward(lambda: _after_backward(self._end))
+        self._under_way.clear()
+        _after_backward(self._after_last_hook)
+
+    def _after_last_hook(self) -> None:
+        """Backward is through, and DDP would now wait for its futures: this thread makes progress meanwhile."""
+        _after_backward(self._end)
+        for together in self._under_way:
+            together.wait()
+        self._under_way.clear()
 
     def _end(self) -> None:
         """When DDP has taken all results: raises what ended an operation."""

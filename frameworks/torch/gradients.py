@@ -130,8 +130,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
             entry.contiguous = gradient = gradient.contiguous()
         if self.settings.predivide != 1.0:
             gradient.data.mul_(1.0 / self.settings.predivide)  # .data: that is no change of the program's
-        handle: int = self.submit(owner, entry, gradient, wake=wake)
-        return handle
+        return self.submit(owner, entry, gradient, wake=wake)
 
     def _register(self, owner: Session, entry: Entry, gradient: torch.Tensor) -> None:
         self.register(owner, entry, self.tensors.admit(gradient), gradient.dtype, gradient.shape)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -102,6 +103,8 @@ class Session {
   bool poll(Handle handle);
   /// Waits for at most `timeout`; true if it is done. Without the GIL.
   bool wait(Handle handle, Nanoseconds timeout);
+  /// The same for what completions set, with release, when all that the caller waits for is over.
+  bool wait(const std::atomic<bool>& done, Nanoseconds timeout);
   /// Forgets a handle that is done, and throws what went wrong: Mismatch, PeerFailure, Aborted, Timeout,
   /// CorruptPayload. False for one that is not done, which stays. An allreduce that was interrupted has left each
   /// partition of its gradient in one of three states: delivered (the output is final), given back (the residual is

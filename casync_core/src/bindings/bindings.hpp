@@ -11,6 +11,7 @@ void bind_c_api(pybind11::module_& module);
 void bind_codec(pybind11::module_& module);
 void bind_session(pybind11::module_& module);
 void bind_shortcuts(pybind11::module_& module);
+void bind_together(pybind11::module_& module);
 void bind_simulate(pybind11::module_& module);
 
 /// What casync/snapshot.py reads.

@@ -12,6 +12,8 @@
 
 namespace casync {
 
+constexpr Nanoseconds kSignalInterval = 100'000'000;  // how often a thread that waits looks for Ctrl-C
+
 /// A session as Python has it: beside it the thread that calls Python for it, and its log.
 class BoundSession final : public Session {
  public:

@@ -29,5 +29,6 @@ PYBIND11_MODULE(_core, module) {
   casync::bind_session(module);
   casync::bind_c_api(module);
   casync::bind_shortcuts(module);
+  casync::bind_together(module);
   casync::bind_simulate(module);
 }

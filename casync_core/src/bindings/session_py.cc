@@ -6,6 +6,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/bound_session.hpp"
+#include "bindings/completions_py.hpp"
 #include "bindings/errors_py.hpp"
 #include "bindings/fast_method.hpp"
 #include "casync/error.hpp"
@@ -14,8 +15,6 @@ namespace py = pybind11;
 
 namespace casync {
 namespace {
-
-constexpr Nanoseconds kSignalInterval = 100'000'000;  // how often Ctrl-C is looked for
 
 std::shared_ptr<Transport> transport_of(const py::object& capsule) {
   if (capsule.is_none()) return nullptr;
@@ -126,29 +125,6 @@ SessionOptions options_of(const py::dict& dict) {
   return options;
 }
 
-py::object to_python(const Gathered& gathered) {
-  return py::make_tuple(py::bytearray(reinterpret_cast<const char*>(gathered.bytes.data()), gathered.bytes.size()),
-                        gathered.rows);
-}
-
-/// Calls `function(error, gathered)` when the operation is over.
-class CompletionCall final : public Dispatcher::Call {
- public:
-  explicit CompletionCall(py::object function) : function_(std::move(function)) {}
-  void ended(Outcome&& outcome) { outcome_ = std::move(outcome); }
-  void run() override {
-    unraised("casync's completion", [&] {
-      const bool has_failed = outcome_.failure != nullptr;
-      const py::object error = has_failed ? error_object(outcome_.failure) : py::none();
-      function_(error, outcome_.result.rows.empty() ? py::none() : to_python(outcome_.result));
-    });
-  }
-
- private:
-  py::object function_;
-  Outcome outcome_;
-};
-
 /// Gives up the GIL until the operation is done, or for as long as Ctrl-C may be left waiting.
 void wait_a_while(BoundSession& session, Session::Handle handle) {
   bool done = false;
@@ -186,6 +162,12 @@ py::object submit(BoundSession& session, Arguments given) {
   const auto wake = argument<bool>(given, 4);
   auto splits = given.size() > 5 ? argument<std::vector<std::int64_t>>(given, 5) : std::vector<std::int64_t>();
   if (given.size() < 7) return py::int_(session.submit(registration, input, output, rows, wake, std::move(splits)));
+  if (py::isinstance<Together>(given[6])) {
+    argument<Together&>(given, 6).add([&](Completion completion) {
+      session.submit(registration, input, output, completion, rows, wake, std::move(splits));
+    });
+    return py::none();
+  }
   if (PyCallable_Check(given[6]) == 0) throw py::type_error("a completion is callable");
   auto call = std::make_unique<CompletionCall>(argument<py::object>(given, 6));
   const Completion completion = [call = call.get(), to = &session.dispatcher()](Outcome&& outcome) {

@@ -441,7 +441,12 @@ bool Session::wait(Handle handle, Nanoseconds timeout) {
     const std::lock_guard lock(impl_->mutex);
     operation = &*impl_->slot_of(handle).operation;
   }
-  return impl_->executor->wait(*operation, timeout);
+  return impl_->executor->wait(operation->done, timeout);
+}
+
+bool Session::wait(const std::atomic<bool>& done, Nanoseconds timeout) {
+  impl_->refuse_in_completion();
+  return impl_->executor->wait(done, timeout);
 }
 
 Gathered Session::take_result(Handle handle) {

@@ -143,3 +143,80 @@ def test_completions_come_before_the_end_of_shutdown(rank):
     with pytest.raises(hvd.AbortedError, match="shut down"):
         owner.submit(0, 0, 0, None, completion=told)
     assert not owner.has_outstanding and len(told.calls) == 30
+
+
+def submit_together(owner, tensors, over):
+    """`over` is called when all were reduced."""
+    with owner.together(over) as together:
+        for i, tensor in enumerate(tensors):
+            number = registration(owner, f"t{i}", tuple(tensor.shape))
+            address = tensor.data_ptr()
+            owner.submit(number, address, address, tensor, wake=tensor is tensors[-1], completion=together)
+    return together
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_operations_with_one_completion(rank, size, waits):
+    owner = default.session()
+    for _ in range(20):
+        tensors = [torch.full((5,), float(rank + i)) for i in range(30)]
+        calls, over = [], threading.Event()
+
+        def ended(error, calls=calls, over=over):
+            calls.append(error)
+            over.set()
+
+        together = submit_together(owner, tensors, ended)
+        if waits:
+            together.wait()
+        assert over.wait(20)
+        assert calls == [None]
+        for i, tensor in enumerate(tensors):
+            assert torch.equal(tensor, torch.full((5,), float(sum(r + i for r in range(size)))))
+        assert not owner.has_outstanding
+
+
+def test_who_waits_is_the_one_that_is_called(several):
+    """It spares a switch of threads."""
+    owner = default.session()
+    threads = []
+    submit_together(owner, [torch.ones(4)], lambda error: threads.append(threading.current_thread())).wait()
+    assert threads == [threading.current_thread()]
+
+
+def test_one_completion_is_told_the_first_error_when_all_are_over(several, rank):
+    owner = default.session()
+    tensors = [torch.ones(3), torch.ones(3 + rank), torch.ones(3)]
+    calls = []
+    submit_together(owner, tensors, calls.append).wait()
+    assert [type(error) for error in calls] == [hvd.MismatchError] and calls[0].tensor == "t1"
+    assert torch.equal(tensors[2], torch.full((3,), float(hvd.size())))
+
+
+def test_one_completion_of_nothing_and_of_what_was_refused():
+    owner = default.session()
+    calls = []
+    submit_together(owner, [], calls.append).wait()
+    assert calls == [None]
+    tensor = torch.ones(3)
+    number = registration(owner, "t", (3,))
+    with pytest.raises(hvd.InvalidArgumentError, match="same name"), owner.together(calls.append) as together:
+        for _ in range(2):
+            owner.submit(number, tensor.data_ptr(), tensor.data_ptr(), tensor, wake=False, completion=together)
+    together.wait()
+    assert calls == [None, None]
+    with pytest.raises(hvd.InvalidArgumentError, match="were closed"):
+        owner.submit(number, tensor.data_ptr(), tensor.data_ptr(), tensor, completion=together)
+    assert not owner.has_outstanding
+
+
+def test_one_completion_comes_before_the_end_of_shutdown(several, rank):
+    owner = default.session()
+    calls = []
+    with owner.together(calls.append) as together:
+        for i in range(5):
+            tensor = torch.ones(1)
+            number = registration(owner, f"of rank {rank}.{i}", (1,))
+            owner.submit(number, tensor.data_ptr(), tensor.data_ptr(), tensor, completion=together)
+    hvd.shutdown()
+    assert [type(error) for error in calls] == [hvd.AbortedError]

@@ -105,6 +105,7 @@ bool RealExecutor::tell(std::unique_lock<std::mutex>& role) {
     submitted = here.has_submitted();
   }
   if (telling_.fetch_sub(1) == 1) telling_.notify_all();
+  if (waiters_.load() > 0) ring();  // one may wait for what a completion has just set
   return submitted;
 }
 
@@ -173,8 +174,8 @@ bool RealExecutor::turn() {
   return news;
 }
 
-bool RealExecutor::wait(const Operation& operation, Nanoseconds timeout) {
-  const auto done = [&] { return operation.done.load(std::memory_order_acquire); };
+bool RealExecutor::wait(const std::atomic<bool>& is_done, Nanoseconds timeout) {
+  const auto done = [&] { return is_done.load(std::memory_order_acquire); };
   if (done()) return true;
   const Nanoseconds begun = now();
   const Nanoseconds deadline = begun + timeout;

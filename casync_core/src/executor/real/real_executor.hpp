@@ -61,8 +61,9 @@ class RealExecutor {
   /// Makes progress once if nobody else does, for who asks again and again whether an operation is done.
   void poll();
   void abort(std::string why);
-  /// Makes progress until `operation` is done or `timeout` passed; returns whether it is done.
-  bool wait(const Operation& operation, Nanoseconds timeout);
+  /// Makes progress until `done` or `timeout` passed; returns whether it is done. `done` is an operation's, or set by
+  /// completions. [9]
+  bool wait(const std::atomic<bool>& done, Nanoseconds timeout);
   /// Announces that this rank leaves, stops the background thread, closes the transport. Once. Returns after the last
   /// completion.
   void shutdown();
