@@ -66,13 +66,24 @@ class Session:
         compression: str = "none",
         topology: str = "auto",
         site: str = "",
+        on_device: bool = False,
     ) -> int: ...
     def set_optimizer(
         self, registration: int, lr: float, momentum: float = 0.0, nesterov: bool = False, loss_scale: float = 1.0
     ) -> None: ...
     @overload
     def submit(
-        self, registration: int, input: int, output: int, rows: int, wake: bool, splits: Sequence[int] = ..., /
+        self,
+        registration: int,
+        input: int,
+        output: int,
+        rows: int,
+        wake: bool,
+        splits: Sequence[int] = ...,
+        completion: None = ...,
+        device: int = ...,
+        stream: int = ...,
+        /,
     ) -> int: ...
     @overload
     def submit(
@@ -84,6 +95,8 @@ class Session:
         wake: bool,
         splits: Sequence[int],
         completion: Callable[[CasyncError | None, tuple[bytearray, list[int]] | None], object] | Together,
+        device: int = ...,
+        stream: int = ...,
         /,
     ) -> None:
         """`completion(error, gathered)` is called once, on a thread of the session's own: `gathered` is what
@@ -91,8 +104,10 @@ class Session:
         """
 
     def poll(self, handle: int) -> bool: ...
-    def synchronize(self, handle: int, /) -> None: ...
-    def synchronize_all(self, handles: Sequence[int]) -> None: ...
+    def synchronize(self, handle: int, stream: int = ..., /) -> None:
+        """`stream`, of an operation on a device, waits for its result before it goes on."""
+
+    def synchronize_all(self, handles: Sequence[int], stream: int = ...) -> None: ...
     def synchronize_gather(self, handle: int) -> tuple[bytearray, list[int]]: ...
     def abort(self, why: str) -> None: ...
     def shutdown(self) -> None: ...
@@ -147,6 +162,7 @@ c_api: Any
 
 def c_session(session: Session) -> Any: ...
 def codec_names() -> list[str]: ...
+def cuda_devices() -> list[str]: ...
 def crc32c(address: int, bytes: int) -> int: ...
 def check_codec(spec: str) -> str: ...
 def check_compression(text: str) -> None: ...

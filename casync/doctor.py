@@ -133,7 +133,7 @@ def frameworks(versions: Mapping[str, str | None], adaptors: Collection[str], to
             found.append(Finding(name, ABSENT, f"{version}, for which there is no casync.{module}", _adaptor(module)))
         elif version is not None:
             built = f" built for {torch_gpu}" if module == "torch" and torch_gpu else ""
-            advice = "call .cpu() on what is synchronised: this version takes CPU tensors only" if built else ""
+            advice = "tensors on a GPU pass through the host's memory" if built and "CUDA" in built else ""
             found.append(Finding(name, OK, f"{version}{built}, adaptor casync.{module}", advice))
     return found
 

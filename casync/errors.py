@@ -21,6 +21,7 @@ __all__ = [
     "AbortedError",
     "CasyncError",
     "CorruptPayloadError",
+    "DeviceError",
     "HorovodInternalError",
     "InvalidArgumentError",
     "JobError",
@@ -91,6 +92,16 @@ class JobError(CasyncError):
     """
 
     USUAL_KIND = "job"
+
+
+class DeviceError(CasyncError):
+    """A GPU, or its driver, is not there or failed in this call; nothing was submitted. One that fails later ends the
+    session with an `AbortedError`, whose `kind` is "device" on its rank.
+
+    Remedy: the text quotes CUDA, and says what to install or to free.
+    """
+
+    USUAL_KIND = "device"
 
 
 class HorovodInternalError(CasyncError):

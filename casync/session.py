@@ -24,6 +24,7 @@ from casync import arrival, forks, horovod_variables
 from casync.call_site import call_site, describe_exception
 from casync.codec_states import CodecStates
 from casync.config import Config
+from casync.device import Device
 from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
 from casync.given_plans import GivenPlans
 from casync.launcher import report
@@ -119,6 +120,8 @@ class Session:
         # Handle -> what `submit` was given to keep, until the operation is synchronised or the session ends. With a
         # completion there is no handle, but a negative number.
         self._pending: dict[int, Any] = {}
+        self._devices: dict[int, Device] = {}
+        """Of those handles, where what is outstanding is on a device."""
         self.kept: Callable[[int], Any] = self._pending.get
         """What is kept for the operation with this handle; None once it was synchronised."""
         self._interrupted: list[Any] = []
@@ -211,12 +214,12 @@ class Session:
     @overload
     def submit(
         self, registration: int, source: int, target: int, keep: Any, *, rows: int = 0, wake: bool = True,
-        splits: Sequence[int] = (), completion: None = None,
+        splits: Sequence[int] = (), completion: None = None, device: Device | None = None,
     ) -> int: ...  # fmt: skip
     @overload
     def submit(
         self, registration: int, source: int, target: int, keep: Any, *, rows: int = 0, wake: bool = True,
-        splits: Sequence[int] = (), completion: Completion | Together,
+        splits: Sequence[int] = (), completion: Completion | Together, device: Device | None = None,
     ) -> None: ...  # fmt: skip
     def submit(
         self,
@@ -229,6 +232,7 @@ class Session:
         wake: bool = True,
         splits: Sequence[int] = (),
         completion: Completion | Together | None = None,
+        device: Device | None = None,
     ) -> int | None:
         """Submit memory at `source`, result to `target`; never blocks. `keep` is held until the handle is synchronised.
 
@@ -239,16 +243,25 @@ class Session:
         done or has failed, `shutdown()` included, but not if this raises. One thread of the session's own calls all of
         them. It may submit the same tensor again; whatever waits is an `InvalidArgumentError` there. What it raises
         goes to `sys.unraisablehook`. Several operations may share one: see `together`.
+
+        `device` says where the memory is if it is not the host's. What the current stream has been given by now comes
+        before the operation; what the stream that is current in `synchronize` is given later comes after it. The
+        result is on the device when a completion is called.
         """
         if isinstance(completion, Together):
-            self._core_session.submit(registration, source, target, rows, wake, splits, completion.core)
+            self._submit_core(completion.core, registration, source, target, rows, wake, splits, device)
             completion.keeps.append(keep)
             return None
         if completion is not None:
-            self._submit_with(completion, registration, source, target, keep, rows, wake, splits)
+            self._submit_with(completion, registration, source, target, keep, rows, wake, splits, device)
             return None
-        if splits:
-            handle: int = self._core_session.submit(registration, source, target, rows, wake, splits)
+        if device is not None:
+            handle: int = self._core_session.submit(
+                registration, source, target, rows, wake, splits, None, device.number, device.stream()
+            )
+            self._devices[handle] = device
+        elif splits:
+            handle = self._core_session.submit(registration, source, target, rows, wake, splits)
         else:
             handle = self._core_session.submit(registration, source, target, rows, wake)
         self._pending[handle] = keep
@@ -264,6 +277,7 @@ class Session:
         rows: int,
         wake: bool,
         splits: Sequence[int],
+        device: Device | None,
     ) -> None:
         number = next(self._completions)
 
@@ -273,10 +287,24 @@ class Session:
 
         self._pending[number] = keep
         try:
-            self._core_session.submit(registration, source, target, rows, wake, splits, ended)
+            self._submit_core(ended, registration, source, target, rows, wake, splits, device)
         except BaseException:
             del self._pending[number]
             raise
+
+    def _submit_core(
+        self,
+        completion: Any,
+        registration: int,
+        source: int,
+        target: int,
+        rows: int,
+        wake: bool,
+        splits: Sequence[int],
+        device: Device | None,
+    ) -> None:
+        where = () if device is None else (device.number, device.stream())
+        self._core_session.submit(registration, source, target, rows, wake, splits, completion, *where)
 
     def _ended(self, number: int, error: CasyncError | None) -> None:
         if error is None:
@@ -319,7 +347,12 @@ class Session:
         `HorovodInternalError`.
         """
         try:
-            self._core_session.synchronize(handle)
+            device = self._devices.get(handle) if self._devices else None
+            if device is None:
+                self._core_session.synchronize(handle)
+            else:
+                self._core_session.synchronize(handle, device.stream())
+                self._devices.pop(handle).ordered()
         except CasyncError as error:
             self._failed((handle,), error)
             raise
@@ -327,12 +360,18 @@ class Session:
 
     def synchronize_all(self, handles: Sequence[int]) -> None:
         """Wait for all, forget them, then raise the first failure. After Ctrl-C all are still outstanding."""
+        devices = [self._devices[handle] for handle in handles if handle in self._devices] if self._devices else []
         try:
-            self._core_session.synchronize_all(handles)
+            if devices:
+                self._core_session.synchronize_all(handles, devices[0].stream())
+            else:
+                self._core_session.synchronize_all(handles)
         except CasyncError as error:
             self._failed(handles, error)
             raise
         self._forget(handles)
+        for device in devices:
+            device.ordered()
 
     def synchronize_gather(self, handle: int) -> tuple[bytearray, list[int], Any]:
         """`synchronize` for an allgather or an alltoall: its bytes, the rows of them that each rank gave, and what was
@@ -343,6 +382,7 @@ class Session:
         except CasyncError as error:
             self._failed((handle,), error)
             raise
+        self._devices.pop(handle, None)
         return data, rows, self._pending.pop(handle)
 
     def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
@@ -364,6 +404,7 @@ class Session:
     def _forget(self, handles: Sequence[int]) -> None:
         for handle in handles:
             self._pending.pop(handle, None)
+            self._devices.pop(handle, None)
 
     def next_number(self, series: str) -> int:
         """0, 1, 2, ...: one more at each call with the same `series`. Ranks that make the same calls in the same order
@@ -426,6 +467,7 @@ class Session:
         self.shortcuts = cast("_core.Shortcuts", forks.Forked(self.shortcuts))
         self.codec_states = CodecStates(self._core_session)
         self._pending.clear()
+        self._devices.clear()
 
     def abort(self, why: str) -> None:
         """End the session on all ranks: every outstanding and later operation raises `AbortedError` with `why`."""
@@ -447,6 +489,7 @@ class Session:
             self._core_session.shutdown()
             self.shortcuts.clear()
         self._pending.clear()
+        self._devices.clear()
         self._interrupted.clear()
 
     def __enter__(self) -> Session:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from casync.device import Device
 from casync.errors import NotAvailableError
 from casync.terms import DTYPES
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class Tensors(ABC, Generic[T]):
-    """The tensors of one framework: dense, and in this host's memory. A method that makes one makes it contiguous."""
+    """The dense tensors of one framework. A method that makes one makes it contiguous, and where its tensors are."""
 
     kind: type[T]
     """Their class. What has a class derived from it is a tensor too, but may do something of its own."""
@@ -28,7 +29,7 @@ class Tensors(ABC, Generic[T]):
     @abstractmethod
     def admit(self, value: Any) -> T:
         """The tensor that a user means by `value`. Raises `InvalidArgumentError` for what is none, and
-        `NotAvailableError` for one that is not dense, or on a device.
+        `NotAvailableError` for one that is not dense, or on a device that there is no way to.
         """
 
     @abstractmethod
@@ -39,9 +40,18 @@ class Tensors(ABC, Generic[T]):
     def shape(self, tensor: T) -> tuple[int, ...]:
         """Its extents."""
 
+    def device(self, *tensors: T) -> Device | None:
+        """Where the tensors of one operation are; None for this host's memory. They are kept as long as that is."""
+        del tensors
+        return None
+
+    def on_host(self, tensor: T) -> T:
+        """Its values in this host's memory: the tensor itself if that is where it is. Waits for them."""
+        return tensor
+
     @abstractmethod
     def address(self, tensor: T) -> int:
-        """Where its first element is."""
+        """Where its first element is, on the device if it is on one."""
 
     @abstractmethod
     def nbytes(self, tensor: T) -> int:
@@ -61,7 +71,7 @@ class Tensors(ABC, Generic[T]):
 
     @abstractmethod
     def from_bytes(self, data: bytearray, shape: Sequence[int], like: T) -> T:
-        """`data`, which the tensor may keep, as values of the dtype of `like`."""
+        """`data`, which the tensor may keep, as values of the dtype of `like`, and where that is."""
 
     @abstractmethod
     def from_ints(self, numbers: Sequence[int], like: Any) -> T:

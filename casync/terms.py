@@ -127,6 +127,7 @@ class Terms(NamedTuple):
     postscale: float = 1.0
     compression: str = "none"
     topology: str = "auto"
+    on_device: bool = False
 
     def register(self, owner: Session) -> int:
         """This tensor's registration; the core is asked at first use only. Raises `InvalidArgumentError` for bad
@@ -151,5 +152,6 @@ class Terms(NamedTuple):
             "dims": dims,
             "compression": _codec_for_dtype(self.compression, self.dtype),
             "topology": self.topology,
+            "on_device": self.on_device,
         }
         return owner.define(self, self.name, signature)

@@ -20,8 +20,9 @@ def submit(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any,
     dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
     if not shape:
         raise InvalidArgumentError("tried to allgather a rank-zero tensor, which has no rows: reshape it to (1,)")
-    full = tensor_name(owner, OpKind.ALLGATHER, name)
-    registration = Terms(full, OpKind.ALLGATHER, dtype, shape[1:]).register(owner)
     source = tensors.contiguous(tensor)
+    device = tensors.device(source)
+    full = tensor_name(owner, OpKind.ALLGATHER, name)
+    registration = Terms(full, OpKind.ALLGATHER, dtype, shape[1:], on_device=device is not None).register(owner)
     keep = PendingRows(tensors, source)
-    return owner.submit(registration, tensors.address(source), 0, keep, rows=shape[0], wake=wake)
+    return owner.submit(registration, tensors.address(source), 0, keep, rows=shape[0], wake=wake, device=device)

@@ -52,7 +52,8 @@ def submit(
         full = tensor_name(owner, OpKind.ALLREDUCE, name)
         route = owner.config.topology if topology is None else topology
         codec = codec_of(compression, full)
-        terms = Terms(full, OpKind.ALLREDUCE, dtype, tensors.shape(tensor), op, 0, *scales, codec, route)
+        on_device = tensors.device(tensor) is not None
+        terms = Terms(full, OpKind.ALLREDUCE, dtype, tensors.shape(tensor), op, 0, *scales, codec, route, on_device)
         registration = terms.register(owner)
         if name is not None and type(given) is tensors.kind:
             owner.shortcuts.remember(registration, name, given, op, scales, compression, topology)
@@ -85,14 +86,15 @@ def submit_registered(
         copy = tensors.scaled(tensor, scales[0])
         address = tensors.address(copy)
         keep = PendingResult(tensors, copy, copy, tensor if in_place else None, scales[1])
-        return owner.submit(registration, address, address, keep, wake=wake)
+        return owner.submit(registration, address, address, keep, wake=wake, device=tensors.device(copy))
     source = tensors.contiguous(tensor)
     address = tensors.address(source)
     if in_place and source is tensor:
-        return owner.submit(registration, address, address, tensor, wake=wake)
+        return owner.submit(registration, address, address, tensor, wake=wake, device=tensors.device(tensor))
     if in_place:
         keep = PendingResult(tensors, source, source, tensor)
-        return owner.submit(registration, address, address, keep, wake=wake)
+        return owner.submit(registration, address, address, keep, wake=wake, device=tensors.device(source))
     result = tensors.empty(tensors.shape(source), source)
     keep = PendingResult(tensors, source, result, None)
-    return owner.submit(registration, address, tensors.address(result), keep, wake=wake)
+    device = tensors.device(source, result)
+    return owner.submit(registration, address, tensors.address(result), keep, wake=wake, device=device)

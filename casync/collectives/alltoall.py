@@ -40,10 +40,11 @@ def submit(
         raise InvalidArgumentError("tried to alltoall a rank-zero tensor, which has no rows: reshape it to (1,)")
     full = tensor_name(owner, OpKind.ALLTOALL, name)
     counts = _counts(splits, shape[0], owner, full)
-    registration = Terms(full, OpKind.ALLTOALL, dtype, shape[1:]).register(owner)
     source = tensors.contiguous(tensor)
+    device = tensors.device(source)
+    registration = Terms(full, OpKind.ALLTOALL, dtype, shape[1:], on_device=device is not None).register(owner)
     keep = _Pending(tensors, source, splits)
-    return owner.submit(registration, tensors.address(source), 0, keep, wake=wake, splits=counts)
+    return owner.submit(registration, tensors.address(source), 0, keep, wake=wake, splits=counts, device=device)
 
 
 def _counts(splits: Any, rows: int, owner: Session, name: str) -> list[int]:

@@ -29,9 +29,11 @@ def submit(
     full = tensor_name(owner, OpKind.BROADCAST, name)
     root = process_set.root(root_rank)
     dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
-    registration = Terms(full, OpKind.BROADCAST, dtype, shape, Sum, root).register(owner)
+    on_device = tensors.device(tensor) is not None
+    registration = Terms(full, OpKind.BROADCAST, dtype, shape, Sum, root, on_device=on_device).register(owner)
     if in_place:
         return submit_registered(tensors, owner, registration, tensor, UNSCALED, in_place=True, wake=wake)
     copy = tensors.copy(tensor)  # on which it works in place
     address = tensors.address(copy)
-    return owner.submit(registration, address, address, PendingResult(tensors, copy, copy, None), wake=wake)
+    keep = PendingResult(tensors, copy, copy, None)
+    return owner.submit(registration, address, address, keep, wake=wake, device=tensors.device(copy))

@@ -28,7 +28,7 @@ class OptimizerTerms(NamedTuple):
 class Gradient:
     """What is remembered of one parameter's gradient, so that its hook has one submit to do."""
 
-    __slots__ = ("dtype", "name", "registration", "session", "shape", "tensor", "terms")
+    __slots__ = ("device", "dtype", "name", "registration", "session", "shape", "tensor", "terms")
 
     def __init__(self, name: str) -> None:
         self.name = name  # the user's
@@ -38,6 +38,7 @@ class Gradient:
         self.registration = 0
         self.dtype: object = None  # the framework's
         self.shape: Sequence[int] = ()
+        self.device: object = None
         self.terms: OptimizerTerms | None = None  # what the core was told last
 
 
@@ -70,12 +71,19 @@ class GradientSubmits(Generic[T]):
         """The codec that the rules have for it."""
         return codecs.codec_by_name(self.settings.rules, gradient.name)
 
-    def is_registered(self, owner: Session, gradient: Gradient, dtype: object, shape: Sequence[int]) -> bool:
+    def is_registered(
+        self, owner: Session, gradient: Gradient, dtype: object, shape: Sequence[int], device: object
+    ) -> bool:
         """Whether it was registered with this session as what it is now."""
-        return gradient.session is owner and gradient.dtype == dtype and gradient.shape == shape
+        is_same = gradient.session is owner and gradient.dtype == dtype and gradient.shape == shape
+        return is_same and gradient.device == device
 
-    def register(self, owner: Session, gradient: Gradient, values: T, dtype: object, shape: Sequence[int]) -> None:
-        """Give the core its terms. `dtype` and `shape` are the framework's own, to be compared the next time."""
+    def register(
+        self, owner: Session, gradient: Gradient, values: T, dtype: object, shape: Sequence[int], device: object
+    ) -> None:
+        """Give the core its terms. `dtype`, `shape` and `device` are the framework's own, to be compared the next
+        time.
+        """
         settings = self.settings
         terms = Terms(
             gradient.tensor,
@@ -88,10 +96,11 @@ class GradientSubmits(Generic[T]):
             settings.predivide,
             self.codec_of(gradient),
             settings.topology,
+            self.tensors.device(values) is not None,
         )
         gradient.registration = terms.register(owner)
         gradient.terms = None
-        gradient.session, gradient.dtype, gradient.shape = owner, dtype, shape
+        gradient.session, gradient.dtype, gradient.shape, gradient.device = owner, dtype, shape, device
 
     def tell(self, owner: Session, gradient: Gradient, terms: OptimizerTerms) -> None:
         """Tell the core how a registered gradient will be used, if that is news."""
@@ -101,13 +110,13 @@ class GradientSubmits(Generic[T]):
 
     def submit(self, owner: Session, gradient: Gradient, values: T, *, wake: bool = True) -> int:
         """Submit a registered gradient, which is contiguous, in place; its handle."""
-        address = self.tensors.address(values)
-        return owner.submit(gradient.registration, address, address, values, wake=wake)
+        address, device = self.tensors.address(values), self.tensors.device(values)
+        return owner.submit(gradient.registration, address, address, values, wake=wake, device=device)
 
     def submit_to(self, completion: Together, owner: Session, gradient: Gradient, values: T, *, wake: bool) -> None:
         """The same with a completion in place of a handle. `wake` false: another one follows at once."""
-        address = self.tensors.address(values)
-        owner.submit(gradient.registration, address, address, values, wake=wake, completion=completion)
+        address, device = self.tensors.address(values), self.tensors.device(values)
+        owner.submit(gradient.registration, address, address, values, wake=wake, completion=completion, device=device)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -49,10 +49,13 @@ def submit(
     tensor = check(tensors, tensor, op)
     full = tensor_name(owner, OpKind.REDUCESCATTER, name)
     shape, codec = tensors.shape(tensor), codec_of(compression, full)
-    terms = Terms(full, OpKind.REDUCESCATTER, tensors.dtype(tensor), shape, op, 0, *scales, codec)
-    registration = terms.register(owner)
     source = tensors.contiguous(tensor) if scales[0] == 1.0 else tensors.scaled(tensor, scales[0])
     rows, longer = divmod(shape[0], owner.size)
     result = tensors.empty((rows + (owner.rank < longer), *shape[1:]), source)
     keep = PendingResult(tensors, source, result, None, scales[1])
-    return owner.submit(registration, tensors.address(source), tensors.address(result), keep, wake=wake)
+    device = tensors.device(source, result)
+    terms = Terms(
+        full, OpKind.REDUCESCATTER, tensors.dtype(tensor), shape, op, 0, *scales, codec, on_device=device is not None
+    )
+    addresses = tensors.address(source), tensors.address(result)
+    return owner.submit(terms.register(owner), *addresses, keep, wake=wake, device=device)

@@ -45,5 +45,5 @@ class Replicas(Generic[T]):
     def _checksum(self, parameter: T) -> int:
         from casync import _core
 
-        values = self._tensors.contiguous(parameter)
+        values = self._tensors.contiguous(self._tensors.on_host(parameter))
         return _core.crc32c(self._tensors.address(values), self._tensors.nbytes(values))

@@ -58,6 +58,7 @@ class DdpState:
         self._gradients: dict[str, Gradient] = {}  # of the parameters that are claimed, by their names
         self._outstanding = 0
         self._under_way: list[Together] = []  # of this backward
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # until the next: on a GPU they are read later
         self._failure: CasyncError | None = None  # the first of this backward
 
     def state_dict(self) -> dict[str, Any]:
@@ -85,17 +86,19 @@ class DdpState:
                 "casync.torch.DistributedOptimizer, or Embedding(sparse=False)"
             )
         self._take(names)
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         buffer = bucket.buffer()
+        devices: list[int | str | torch.device] | None = None if buffer.is_cpu else [buffer.device]
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # of what is not contiguous
 
         def over(error: CasyncError | None) -> None:
-            if error is None:
-                for values, contiguous in copies:
+            try:
+                for values, contiguous in copies if error is None else ():
                     TENSORS.assign(values, contiguous)
-            self._failure = self._failure or error
-            self._outstanding -= 1
-            future.set_result(buffer)
+            finally:  # or DDP would wait for ever
+                self._failure = self._failure or error
+                self._outstanding -= 1
+                future.set_result(buffer)
 
         self._outstanding += 1
         gradients = bucket.gradients()
@@ -106,12 +109,13 @@ class DdpState:
                     copies.append((values, contiguous))
                 self._submit(self._gradients[name], contiguous, together, is_last=i == len(gradients))
         self._under_way.append(together)
+        self._copies += copies
         return future
 
     def _submit(self, gradient: Gradient, values: torch.Tensor, together: Together, *, is_last: bool) -> None:
         submits, owner = self._submits, self._owner
-        if not submits.is_registered(owner, gradient, values.dtype, values.shape):
-            submits.register(owner, gradient, TENSORS.admit(values), values.dtype, values.shape)
+        if not submits.is_registered(owner, gradient, values.dtype, values.shape, values.device):
+            submits.register(owner, gradient, TENSORS.admit(values), values.dtype, values.shape, values.device)
         if self._loss_scale.is_told:
             submits.tell(owner, gradient, self._terms)
         submits.submit_to(together, owner, gradient, values, wake=is_last)
@@ -125,6 +129,7 @@ class DdpState:
             self._loss_scale.look_for_another("ddp_state")
             self._has_looked = True
         self._under_way.clear()
+        self._copies.clear()
         _after_backward(self._after_last_hook)
 
     def _after_last_hook(self) -> None:

@@ -42,7 +42,7 @@ class Deltas(Gradients):
             entry.submitted, entry.version = gradient, gradient._version
         self._deltas[entry.parameter] = delta
         owner = self.session()
-        if not self.is_registered(owner, entry, delta.dtype, delta.shape):
+        if not self.is_registered(owner, entry, delta.dtype, delta.shape, delta.device):
             self._register(owner, entry, delta)
         handle: int = self.submit(owner, entry, delta, wake=wake)
         return handle

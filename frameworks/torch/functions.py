@@ -68,7 +68,7 @@ class _Slot:
 def _take_out(value: Any, tensors: list[torch.Tensor]) -> Any:
     """`value` with each tensor replaced by a slot, and the tensors appended to `tensors`."""
     if isinstance(value, torch.Tensor):
-        tensors.append(value)
+        tensors.append(value.cpu())  # where the others have theirs; loading a state puts it where it belongs
         return _Slot(len(tensors) - 1, value)
     if isinstance(value, dict):
         return {key: _take_out(item, tensors) for key, item in value.items()}

@@ -120,7 +120,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
                 wire = wire_dtype(entry.tensor, self.codec_of(entry))
                 return sparse.submit(gradient, entry.tensor, settings.op, settings.process_set, wire)
             gradient = gradient.to_dense()
-        if not gradient.is_cpu or not self.is_registered(owner, entry, gradient.dtype, gradient.shape):
+        if not self.is_registered(owner, entry, gradient.dtype, gradient.shape, gradient.device):
             self._register(owner, entry, gradient)
         if self.momentum is not None or self._loss_scale.is_told:
             self.tell(owner, entry, self._terms(entry))
@@ -133,7 +133,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return self.submit(owner, entry, gradient, wake=wake)
 
     def _register(self, owner: Session, entry: Entry, gradient: torch.Tensor) -> None:
-        self.register(owner, entry, self.tensors.admit(gradient), gradient.dtype, gradient.shape)
+        self.register(owner, entry, self.tensors.admit(gradient), gradient.dtype, gradient.shape, gradient.device)
         entry.uncompressed = None
 
     def _terms(self, entry: Entry) -> OptimizerTerms:

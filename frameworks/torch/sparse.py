@@ -65,6 +65,6 @@ def zeros_of(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
     """A gradient of zeros; sparse if `sparse_dim` is not 0."""
     if sparse_dim == 0:
         return torch.zeros_like(parameter, requires_grad=False)
-    indices = torch.empty((sparse_dim, 0), dtype=torch.int64)
-    values = torch.empty((0, *parameter.shape[sparse_dim:]), dtype=parameter.dtype)
+    indices = torch.empty((sparse_dim, 0), dtype=torch.int64, device=parameter.device)
+    values = parameter.new_empty((0, *parameter.shape[sparse_dim:]), requires_grad=False)
     return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)

@@ -18,7 +18,7 @@ __all__ = ["SyncBatchNorm"]
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     """`torch.nn.BatchNorm1d` to `3d` whose mean and variance in training are those of all ranks' inputs together.
 
-    Inputs are (batch, num_features, ...), on the CPU; batches may differ in size between ranks, and be empty. A forward
+    Inputs are (batch, num_features, ...); batches may differ in size between ranks, and be empty. A forward
     in training and its backward are collective: one small exchange each, of 2 * num_features values. In evaluation, and
     in a world of one, it is torch's batch normalisation. Parameters are torch's.
     """

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from casync.device import Device
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.tensors import Tensors, no_such_dtype, register
 from casync.terms import DTYPES
+
+from . import device
 
 __all__ = ["TENSORS", "TorchTensors"]
 
@@ -16,17 +19,14 @@ _NAMES = {getattr(torch, name): name for name in DTYPES}
 
 
 class TorchTensors(Tensors[torch.Tensor]):
-    """Dense tensors on the CPU. What is made from one that requires a gradient does not."""
+    """Dense tensors. What is made from one that requires a gradient does not."""
 
     kind = torch.Tensor
 
     def admit(self, value: Any) -> torch.Tensor:
         if not isinstance(value, torch.Tensor):
             raise InvalidArgumentError(f"a {type(value).__name__} is not a tensor")
-        if not value.is_cpu:
-            raise NotAvailableError(
-                f"a tensor on {value.device}: this build synchronises CPU tensors; call .cpu() on it"
-            )
+        device.check(value)
         if value.layout is not torch.strided:
             raise NotAvailableError(
                 f"a tensor of layout {value.layout}: only dense ones are there yet; call .to_dense() on it"
@@ -41,6 +41,12 @@ class TorchTensors(Tensors[torch.Tensor]):
 
     def shape(self, tensor: torch.Tensor) -> tuple[int, ...]:
         return tensor.shape
+
+    def device(self, *tensors: torch.Tensor) -> Device | None:
+        return device.device_of(tensors)
+
+    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.cpu()
 
     def address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr()
@@ -58,7 +64,9 @@ class TorchTensors(Tensors[torch.Tensor]):
         return like.new_empty(tuple(shape))
 
     def from_bytes(self, data: bytearray, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
-        return torch.frombuffer(data, dtype=like.dtype).reshape(tuple(shape)) if data else self.empty(shape, like)
+        if not data:
+            return self.empty(shape, like)
+        return torch.frombuffer(data, dtype=like.dtype).reshape(tuple(shape)).to(like.device)
 
     def from_ints(self, numbers: Sequence[int], like: Any) -> torch.Tensor:
         return torch.tensor(numbers, dtype=torch.int32, device=like.device if isinstance(like, torch.Tensor) else None)

@@ -172,7 +172,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             held = torch.from_numpy(state.take_pending(owner, entry.tensor, entry.parameter.numel()))
             name = f"flush.{entry.tensor}"
             mean = allreduce_(held, name=name, op=Average, process_set=self._casync.process_set)
-            entry.parameter.grad = mean.view(entry.parameter.shape).to(entry.parameter.dtype)
+            entry.parameter.grad = mean.view(entry.parameter.shape).to(entry.parameter)
         self._synchronized = True
 
     # --- checkpoints --------------------------------------------------------------------------------------------------

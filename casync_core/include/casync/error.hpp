@@ -33,12 +33,13 @@ enum class ErrorKind : std::uint8_t {
   fault = 12,            ///< Aborted: CaSync itself failed on the peer, or a codec did
   stalled = 13,          ///< Timeout: the peer has not submitted it
   corrupt_payload = 14,  ///< CorruptPayload: the bytes are the peer's
+  device = 15,           ///< DeviceFailure, or Aborted: a device of the peer failed
 };
 
-inline constexpr std::array<std::string_view, 15> kErrorKindName{
-    "internal", "invalid_argument", "unfit_plan", "unloaded_codec", "not_available",
-    "job",      "mismatch",         "joined",     "peer_gone",      "peer_silent",
-    "aborted",  "shut_down",        "fault",      "stalled",        "corrupt_payload"};
+inline constexpr std::array<std::string_view, 16> kErrorKindName{
+    "internal", "invalid_argument", "unfit_plan",      "unloaded_codec", "not_available", "job",
+    "mismatch", "joined",           "peer_gone",       "peer_silent",    "aborted",       "shut_down",
+    "fault",    "stalled",          "corrupt_payload", "device"};
 constexpr std::string_view name_of(ErrorKind kind) { return kErrorKindName[static_cast<std::size_t>(kind)]; }
 
 /// What an error is about, for programs. Made where the error is, and only then.
@@ -104,6 +105,13 @@ class CorruptPayload : public Error {
  public:
   explicit CorruptPayload(const std::string& text, ErrorFacts about = {})
       : Error(text, std::move(about), ErrorKind::corrupt_payload) {}
+};
+
+/// A device, or what drives it, is not there, or failed in a call of the program: nothing was submitted.
+class DeviceFailure : public Error {
+ public:
+  explicit DeviceFailure(const std::string& text, ErrorFacts about = {})
+      : Error(text, std::move(about), ErrorKind::device) {}
 };
 
 /// An invariant of CaSync itself does not hold: a bug, to be reported.

@@ -78,6 +78,7 @@ struct Signature {
   std::string dims;         ///< the user's shape: "(64, 3, 7)", an allgather's "(*, 3, 7)"; alike on all ranks
   std::string compression;  ///< a codec spec, or "auto(spec, ...)", or one of them in "always(...)"
   std::string topology;     ///< "auto" or a topology's name
+  MemoryKind memory = MemoryKind::host;  ///< of the tensor, on every rank
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 

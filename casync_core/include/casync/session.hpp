@@ -11,6 +11,7 @@
 #include "casync/codec.hpp"
 #include "casync/codec_state.hpp"
 #include "casync/completion.hpp"
+#include "casync/device_stream.hpp"
 #include "casync/log.hpp"
 #include "casync/metrics.hpp"
 #include "casync/plan.hpp"
@@ -83,8 +84,11 @@ class Session {
   /// `splits` its rows for each rank, for an alltoall. Throws InvalidArgument if an operation
   /// of the same name is not done yet, or was submitted just before and neither polled nor waited for. `wake` false:
   /// the caller waits at once. Any thread.
+  ///
+  /// On a device, which `where` names and the signature says, `input` is read when the program's stream has come to
+  /// this point; see `order_after`. Throws DeviceFailure if there is no such device, or no pinned memory for it.
   Handle submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows = 0, bool wake = true,
-                std::vector<std::int64_t> splits = {});
+                std::vector<std::int64_t> splits = {}, const DeviceStream& where = {});
 
   /// The same without a handle: `completion` is called once, when the operation is done or has failed, and not if this
   /// throws. It is called on the thread that drove the turn in which the operation ended, be it the session's own, one
@@ -95,8 +99,9 @@ class Session {
   /// more is submitted at once, so there is no hurry. Any thread, completions included.
   ///
   /// After PeerFailure, Aborted and CorruptPayload the memory stays alive until shutdown, as after `collect`.
+  /// The result of an operation on a device is there when the completion is called.
   void submit(std::uint32_t registration, const void* input, void* output, Completion completion, std::int64_t rows = 0,
-              bool wake = true, std::vector<std::int64_t> splits = {});
+              bool wake = true, std::vector<std::int64_t> splits = {}, const DeviceStream& where = {});
 
   bool done(Handle handle) const;
   /// Whether it was done before this call, which makes progress if nobody else does: for who asks again and again.
@@ -105,6 +110,10 @@ class Session {
   bool wait(Handle handle, Nanoseconds timeout);
   /// The same for what completions set, with release, when all that the caller waits for is over.
   bool wait(const std::atomic<bool>& done, Nanoseconds timeout);
+  /// What `stream`, a CUstream, gets to do from now on comes after the result of this operation, which is done, has
+  /// reached its memory on the device. The program's thread does not wait for it. If the device fails here, `collect`
+  /// says so. Throws InvalidArgument while the stream is being captured: then the handle stays.
+  void order_after(Handle handle, void* stream);
   /// Forgets a handle that is done, and throws what went wrong: Mismatch, PeerFailure, Aborted, Timeout,
   /// CorruptPayload. False for one that is not done, which stays. An allreduce that was interrupted has left each
   /// partition of its gradient in one of three states: delivered (the output is final), given back (the residual is

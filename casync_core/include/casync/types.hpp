@@ -63,6 +63,12 @@ constexpr bool reduces(OpKind kind) { return kind == OpKind::allreduce || kind =
 /// Whether a rank that has joined can take part in it, with zeros.
 constexpr bool goes_on_without(OpKind kind) { return kind == OpKind::allreduce || kind == OpKind::barrier; }
 
+/// Where memory is that operations work on. Numbers are on the wire: append only.
+enum class MemoryKind : std::uint8_t { host = 0, device = 1 };
+
+inline constexpr std::array<std::string_view, 2> kMemoryKindName{"host", "device"};
+constexpr std::string_view name_of(MemoryKind kind) { return kMemoryKindName[static_cast<std::size_t>(kind)]; }
+
 /// A gradient as codecs see it: `rows` = shape[0], `cols` = product of the rest (1 for a vector). numel = rows * cols.
 /// A zero-dimensional tensor has rows = cols = 1; an empty one has rows * cols = 0.
 struct Shape {

@@ -9,6 +9,7 @@ namespace casync {
 
 void bind_c_api(pybind11::module_& module);
 void bind_codec(pybind11::module_& module);
+void bind_cuda(pybind11::module_& module);
 void bind_session(pybind11::module_& module);
 void bind_shortcuts(pybind11::module_& module);
 void bind_together(pybind11::module_& module);

@@ -30,10 +30,29 @@ Together::Together(BoundSession& session, py::object function)
   state_->dispatcher = &session.dispatcher();
 }
 
+namespace {
+
+/// Whether the session is over with it, so that transfers may still touch what was outstanding.
+bool ends_the_session(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const PeerFailure&) {
+    return true;
+  } catch (const Aborted&) {
+    return true;
+  } catch (const CorruptPayload&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
 void Together::State::ended(const std::exception_ptr& failure) {
   if (failure != nullptr) {
     const std::lock_guard lock(mutex);
-    if (first == nullptr) first = failure;
+    if (first == nullptr || (ends_the_session(failure) && !ends_the_session(first))) first = failure;
   }
   if (left.fetch_sub(1) != 1) return;
   const std::shared_ptr<Progress> kept = progress;  // this object may be gone as soon as `done` is set
@@ -67,9 +86,12 @@ void Together::wait() {
   Caller caller = Caller::dispatcher;
   const bool calls = progress_->caller.compare_exchange_strong(caller, Caller::waiter);
   while (!progress_->done.load(std::memory_order_acquire)) {
-    {
+    try {
       const py::gil_scoped_release release;
       session_.wait(progress_->done, kSignalInterval);
+    } catch (...) {
+      if (calls) leave_to_dispatcher();
+      throw;
     }
     if (PyErr_CheckSignals() == 0) continue;
     if (calls) leave_to_dispatcher();

@@ -30,7 +30,8 @@ class CompletionCall final : public Dispatcher::Call {
 };
 
 /// Several operations with one completion: calls `function(error)` once, when all that were submitted with it are over
-/// and it was closed. Each takes a switch of threads less than with a completion of its own. `error` is the first.
+/// and it was closed. Each takes a switch of threads less than with a completion of its own. `error` is the first,
+/// or the first that ended the session.
 class Together {
  public:
   Together(BoundSession& session, pybind11::object function);

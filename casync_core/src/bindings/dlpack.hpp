@@ -9,6 +9,7 @@ namespace casync::dlpack {
 constexpr const char* kAttribute = "__dlpack_c_exchange_api__";  // of the tensor's type: a capsule
 constexpr const char* kCapsule = "dlpack_exchange_api";
 constexpr std::uint32_t kMajorVersion = 1;
+constexpr std::int32_t kCpu = 1;  // Device::kind: memory of the host
 
 struct Device {
   std::int32_t kind;

@@ -46,6 +46,8 @@ inline void translate_error(std::exception_ptr pointer) {
     raise_as(errors, "StallError", error);
   } catch (const CorruptPayload& error) {
     raise_as(errors, "CorruptPayloadError", error);
+  } catch (const DeviceFailure& error) {
+    raise_as(errors, "DeviceError", error);
   } catch (const Error& error) {
     raise_as(errors, "CasyncError", error);
   }

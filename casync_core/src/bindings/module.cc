@@ -26,6 +26,7 @@ PYBIND11_MODULE(_core, module) {
   pybind11::register_exception_translator(&casync::translate_error);
   casync::bind_checksum(module);
   casync::bind_codec(module);
+  casync::bind_cuda(module);
   casync::bind_session(module);
   casync::bind_c_api(module);
   casync::bind_shortcuts(module);

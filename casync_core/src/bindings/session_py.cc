@@ -141,8 +141,12 @@ void wait_until_done(BoundSession& session, Session::Handle handle) {
 }
 
 /// Waits for all before it throws the first failure, so that no handle is left behind.
-void synchronize_all(BoundSession& session, const std::vector<Session::Handle>& handles) {
+void synchronize_all(BoundSession& session, const std::vector<Session::Handle>& handles,
+                     std::optional<std::uintptr_t> stream) {
   for (const Session::Handle handle : handles) wait_until_done(session, handle);
+  if (stream) {
+    for (const Session::Handle handle : handles) session.order_after(handle, reinterpret_cast<void*>(*stream));
+  }
   std::exception_ptr first;
   for (const Session::Handle handle : handles) {
     try {
@@ -161,10 +165,16 @@ py::object submit(BoundSession& session, Arguments given) {
   const auto rows = argument<std::int64_t>(given, 3);
   const auto wake = argument<bool>(given, 4);
   auto splits = given.size() > 5 ? argument<std::vector<std::int64_t>>(given, 5) : std::vector<std::int64_t>();
-  if (given.size() < 7) return py::int_(session.submit(registration, input, output, rows, wake, std::move(splits)));
+  DeviceStream where;
+  if (given.size() == 9) {
+    where = {argument<int>(given, 7), reinterpret_cast<void*>(argument<std::uintptr_t>(given, 8))};
+  }
+  if (given.size() < 7 || given[6] == Py_None) {
+    return py::int_(session.submit(registration, input, output, rows, wake, std::move(splits), where));
+  }
   if (py::isinstance<Together>(given[6])) {
     argument<Together&>(given, 6).add([&](Completion completion) {
-      session.submit(registration, input, output, completion, rows, wake, std::move(splits));
+      session.submit(registration, input, output, completion, rows, wake, std::move(splits), where);
     });
     return py::none();
   }
@@ -174,13 +184,17 @@ py::object submit(BoundSession& session, Arguments given) {
     call->ended(std::move(outcome));
     to->hand_over(std::unique_ptr<CompletionCall>(call));
   };
-  session.submit(registration, input, output, completion, rows, wake, std::move(splits));
+  session.submit(registration, input, output, completion, rows, wake, std::move(splits), where);
   [[maybe_unused]] const auto* const given_away = call.release();
   return py::none();
 }
 
 py::none synchronize(BoundSession& session, Arguments given) {
   const auto handle = argument<Session::Handle>(given, 0);
+  if (given.size() == 2) {
+    wait_until_done(session, handle);
+    session.order_after(handle, reinterpret_cast<void*>(argument<std::uintptr_t>(given, 1)));
+  }
   while (!session.collect(handle)) wait_a_while(session, handle);
   return py::none();
 }
@@ -190,8 +204,8 @@ py::none synchronize(BoundSession& session, Arguments given) {
 void bind_session(py::module_& module) {
   using namespace py::literals;
   py::class_<BoundSession> bound(module, "Session", py::is_final());
-  def_fast<&submit, 5, 7>(bound, "submit", "Submits memory; returns the handle, or None with a completion.");
-  def_fast<&synchronize, 1, 1>(bound, "synchronize", "Waits for an operation and forgets it.");
+  def_fast<&submit, 5, 9>(bound, "submit", "Submits memory; returns the handle, or None with a completion.");
+  def_fast<&synchronize, 1, 2>(bound, "synchronize", "Waits for an operation and forgets it.");
   bound
       .def(py::init([](const py::object& transport, const py::dict& options, const py::function& log) {
              auto dispatcher = std::make_shared<Dispatcher>();
@@ -205,7 +219,7 @@ void bind_session(py::module_& module) {
           "define",
           [](BoundSession& session, const std::string& name, int kind, int dtype, int op, std::int64_t rows,
              std::int64_t cols, int root, float prescale, float postscale, std::string dims, std::string compression,
-             std::string topology, const std::string& site) {
+             std::string topology, const std::string& site, bool on_device) {
             Signature signature;
             signature.kind = static_cast<OpKind>(kind);
             signature.dtype = static_cast<DType>(dtype);
@@ -217,14 +231,16 @@ void bind_session(py::module_& module) {
             signature.dims = std::move(dims);
             signature.compression = std::move(compression);
             signature.topology = std::move(topology);
+            signature.memory = on_device ? MemoryKind::device : MemoryKind::host;
             return session.define(name, signature, site);
           },
           "name"_a, "kind"_a, "dtype"_a, "op"_a, "rows"_a, "cols"_a, "root"_a = 0, "prescale"_a = 1.0F,
-          "postscale"_a = 1.0F, "dims"_a = "", "compression"_a = "none", "topology"_a = "auto", "site"_a = "")
+          "postscale"_a = 1.0F, "dims"_a = "", "compression"_a = "none", "topology"_a = "auto", "site"_a = "",
+          "on_device"_a = false)
       .def("set_optimizer", &Session::set_optimizer, "registration"_a, "lr"_a, "momentum"_a = 0.0F,
            "nesterov"_a = false, "loss_scale"_a = 1.0F)
       .def("poll", &Session::poll, "handle"_a, py::call_guard<py::gil_scoped_release>())
-      .def("synchronize_all", &synchronize_all, "handles"_a)
+      .def("synchronize_all", &synchronize_all, "handles"_a, "stream"_a = py::none())
       .def(
           "synchronize_gather",
           [](BoundSession& session, Session::Handle handle) {

@@ -62,7 +62,7 @@ class Shortcuts {
     const auto type = py::type::of(tensor);
     const dlpack::ExchangeTable* const table = table_of(type);
     dlpack::Tensor now;
-    if (table == nullptr || !describe(*table, tensor.ptr(), now)) return;
+    if (table == nullptr || !describe(*table, tensor.ptr(), now) || now.device.kind != dlpack::kCpu) return;
     uses_.insert_or_assign(name, Use{registration, terms, type, table, now.device, now.dtype,
                                      std::vector<std::int64_t>(now.shape, now.shape + now.dimensions)});
   }

@@ -20,6 +20,8 @@ struct Definition {
   std::uint64_t name_hash = 0;
 };
 
+struct Staged;
+
 /// What a codec may know of the optimizer, for one parameter.
 struct OptimizerTerms {
   float lr = 0;
@@ -46,7 +48,8 @@ struct Operation {
   Nanoseconds submitted = 0;
   /// The program comes back to wait for it, or to submit more; false: nobody does, and it is urgent.
   bool awaited = true;
-  std::uint32_t slot = 0;  ///< where the session keeps it
+  std::uint32_t slot = 0;    ///< where the session keeps it
+  Staged* staged = nullptr;  ///< the session's, if the program's memory is a device's; null: it is the host's
   Completion completion;
 
   Status status = Status::ok;

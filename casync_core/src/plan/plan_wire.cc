@@ -82,6 +82,7 @@ void put(std::vector<std::byte>& out, const Signature& signature) {
   writer.put_text(signature.dims);
   writer.put_text(signature.compression);
   writer.put_text(signature.topology);
+  writer.put(signature.memory);
 }
 
 Signature get_signature(ByteReader& reader) {
@@ -96,6 +97,7 @@ Signature get_signature(ByteReader& reader) {
   signature.dims = reader.get_text();
   signature.compression = reader.get_text();
   signature.topology = reader.get_text();
+  signature.memory = get_enum(reader, MemoryKind::device, "memory");
   return signature;
 }
 

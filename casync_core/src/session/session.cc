@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -15,14 +16,17 @@
 #include "executor/frame.hpp"
 #include "executor/real/completing.hpp"
 #include "executor/real/real_executor.hpp"
+#include "executor/sizes.hpp"
 #include "executor/trace.hpp"
 #include "planner/measured_planning.hpp"
 #include "record/event_log.hpp"
 #include "session/checks.hpp"
 #include "session/names.hpp"
 #include "session/nonfinite_log.hpp"
+#include "session/staging.hpp"
 #include "session/stand_ins.hpp"
 #include "session/steps.hpp"
+#include "topology/topologies.hpp"
 #include "transport/local/local_transport.hpp"
 
 namespace casync {
@@ -33,6 +37,8 @@ constexpr unsigned kSlotBits = kHandleBits / 2;
 constexpr std::uint32_t kSlotMask = (1U << kSlotBits) - 1;
 /// How often slots were used by sessions of this process that are over: their handles are none of a later one's.
 std::atomic<std::uint32_t> used_before{0};
+
+constexpr Nanoseconds kCopyTime = 1'000'000'000;  // for copies of a device that are under way at a shutdown
 
 constexpr Nanoseconds from_seconds(double seconds) {
   return static_cast<Nanoseconds>(std::min(seconds * 1e9, static_cast<double>(kLongestTime)));
@@ -64,6 +70,7 @@ constexpr Nanoseconds from_seconds(double seconds) {
 struct Session::Impl {
   struct Slot {
     std::optional<Operation> operation;  // in place: the executor has its address, and nothing is allocated for each
+    std::unique_ptr<Staged> staged;      // of an operation on a device
     std::uint32_t registration = 0;
     std::uint32_t generation = used_before;
   };
@@ -104,7 +111,8 @@ struct Session::Impl {
         RealExecutor::Callbacks{.finished = [this](Operation& operation) { finished(operation); },
                                 .stand_in = [this](const Request& absent) { stand_in(absent); },
                                 .completed = [this](Operation& operation) { completed(operation); },
-                                .report = [this](const Stall& stall) { report(stall); }});
+                                .report = [this](const Stall& stall) { report(stall); },
+                                .look = [this] { return look(); }});
   }
 
   std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
@@ -130,7 +138,13 @@ struct Session::Impl {
   }
 
   void over(Operation& operation) {
-    if (operation.completion) {
+    if (operation.staged == nullptr || staging->copy_out(operation)) hand_over(operation);
+  }
+
+  void hand_over(Operation& operation) {
+    if (operation.completion && ends_late) {
+      ends_late->push_back(&operation);
+    } else if (operation.completion) {
       executor->call_later(operation);
     } else {
       operation.done.store(true, std::memory_order_release);
@@ -151,6 +165,11 @@ struct Session::Impl {
     names.release(names_of[slot.registration], operation);
     if (operation.definition->signature.kind == OpKind::join) has_joined = false;
     Ended ended{operation.status, std::move(operation.text), std::move(operation.facts), nonfinite_record(operation)};
+    if (slot.staged != nullptr) {
+      const bool session_is_over =
+          ended.status == Status::peer_failure || ended.status == Status::aborted || ended.status == Status::corrupt;
+      staging->give_back(std::move(slot.staged), session_is_over);
+    }
     free_slots.push_back(operation.slot);
     slot.operation.reset();
     ++slot.generation;
@@ -185,7 +204,7 @@ struct Session::Impl {
   }
 
   Handle submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows, bool wake,
-                std::vector<std::int64_t> splits, Completion completion);
+                std::vector<std::int64_t> splits, Completion completion, const DeviceStream& where);
 
   void inspect(const std::function<void(Driver&, const Engine&)>& read) const {
     refuse_in_completion();
@@ -251,6 +270,70 @@ struct Session::Impl {
     }
   }
 
+  // --- operations on a device ---
+
+  /// With the mutex. The one way to this device, which the first operation on it makes.
+  Staging& staging_for(int device) {
+    if (staging == nullptr) {
+      const Staging::Callbacks callbacks{
+          .arrived = [this](std::uint32_t registration,
+                            Operation& operation) { executor->submit(registration, &operation); },
+          .left = [this](Operation& operation) { hand_over(operation); },
+          .failed = [this](const std::string& why) { executor->abort(why); },
+          .ring = [this] { executor->wake(); }};
+      staging = std::make_unique<Staging>(device, transport->rank(), callbacks);
+      device_in_use.store(staging.get(), std::memory_order_release);
+    }
+    if (staging->device() == device) return *staging;
+    throw InvalidArgument(detail::concat(
+        "it is on device ", device, ", and what this process submitted before on device ", staging->device(),
+        ": a process drives one device. Choose it before tensors are made: torch.cuda.set_device(hvd.local_rank())"));
+  }
+
+  /// With the mutex. Has the operation in `slot` work on memory of the host, to which its input is copied.
+  void stage(Slot& slot, const DeviceStream& where) {
+    Operation& operation = *slot.operation;
+    const Signature& signature = operation.definition->signature;
+    std::size_t result = operation.output == nullptr ? 0 : raw_bytes_of(operation);
+    if (signature.kind == OpKind::reducescatter) {
+      const Range mine = scattered_to(transport->rank(), transport->size(), signature.shape);
+      result = static_cast<std::size_t>(mine.size()) * size_of(signature.dtype);
+    }
+    slot.staged = staging_for(where.device).copy_in(operation, where.stream, result);
+  }
+
+  /// With the progress role.
+  std::optional<Nanoseconds> look() {
+    Staging* const device = device_in_use.load(std::memory_order_acquire);
+    return device == nullptr ? std::nullopt : device->look();
+  }
+
+  /// At a shutdown: inputs that are under way come to the host, where they are ended, or the device is given up.
+  void await_inputs() {
+    const Nanoseconds deadline = executor->now() + kCopyTime;
+    while (staging->expects_something()) {
+      if (executor->now() > deadline) {
+        return executor->inspect(
+            [this](Driver&, const Engine&) { staging->abandon("a copy to the host does not end"); });
+      }
+      executor->poll();
+      std::this_thread::yield();
+    }
+  }
+
+  /// At the end of a shutdown, when nobody makes progress: the same for results on their way to the device.
+  void await_results() {
+    ends_late.emplace();
+    const Nanoseconds deadline = executor->now() + kCopyTime;
+    while (staging->look()) {
+      if (executor->now() > deadline) staging->abandon("a copy to the device does not end");
+      std::this_thread::yield();
+    }
+    staging->quiesce();
+    const Completing here(executor.get());
+    for (Operation* const operation : *ends_late) completed(*operation);
+  }
+
   /// What is kept of a gradient is its operation's, as long as there is one. With the mutex.
   void check_kept_is_free(const std::string& name) const {
     if (!names.outstanding(name)) return;
@@ -295,7 +378,10 @@ struct Session::Impl {
   bool shut_down = false;
   bool has_joined = false;  // and the join was not collected
   StandIns stand_ins;
-  std::unique_ptr<EventLog> event_log;  // these two outlive the executor
+  std::unique_ptr<Staging> staging;                  // null before the first operation on a device
+  std::atomic<Staging*> device_in_use{nullptr};      // the same, for who makes progress
+  std::optional<std::vector<Operation*>> ends_late;  // whose completion is left when the executor is shut down
+  std::unique_ptr<EventLog> event_log;               // these two outlive the executor
   std::unique_ptr<Trace> trace;
   std::unique_ptr<RealExecutor> executor;
 };
@@ -313,7 +399,7 @@ namespace {
 std::string key_of(const std::string& name, const Signature& s) {
   return detail::concat(name, '\0', static_cast<int>(s.kind), ',', static_cast<int>(s.dtype), ',',
                         static_cast<int>(s.op), ',', s.shape.rows, ',', s.shape.cols, ',', s.root, ',', s.prescale, ',',
-                        s.postscale, ',', s.dims, ',', s.compression, ',', s.topology);
+                        s.postscale, ',', s.dims, ',', s.compression, ',', s.topology, ',', name_of(s.memory));
 }
 
 }  // namespace
@@ -352,17 +438,18 @@ void Session::set_optimizer(std::uint32_t registration, float lr, float momentum
 }
 
 Session::Handle Session::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
-                                bool wake, std::vector<std::int64_t> splits) {
-  return impl_->submit(registration, input, output, rows, wake, std::move(splits), {});
+                                bool wake, std::vector<std::int64_t> splits, const DeviceStream& where) {
+  return impl_->submit(registration, input, output, rows, wake, std::move(splits), {}, where);
 }
 
 void Session::submit(std::uint32_t registration, const void* input, void* output, Completion completion,
-                     std::int64_t rows, bool wake, std::vector<std::int64_t> splits) {
-  impl_->submit(registration, input, output, rows, wake, std::move(splits), completion);
+                     std::int64_t rows, bool wake, std::vector<std::int64_t> splits, const DeviceStream& where) {
+  impl_->submit(registration, input, output, rows, wake, std::move(splits), completion, where);
 }
 
 Session::Handle Session::Impl::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
-                                      bool wake, std::vector<std::int64_t> splits, Completion completion) {
+                                      bool wake, std::vector<std::int64_t> splits, Completion completion,
+                                      const DeviceStream& where) {
   std::unique_lock lock(mutex);
   const Definition& definition = definitions.at(registration);
   if (shut_down) {
@@ -378,6 +465,12 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
                        " on a rank that has joined: submit it before the join, or "
                        "after the join has returned"),
         facts_of(definition));
+  }
+  const bool wants_device = definition.signature.memory == MemoryKind::device;
+  if (wants_device != where.on_device()) {
+    throw InvalidArgument(detail::concat("tensor ", definition.name, " was defined in memory ",
+                                         wants_device ? "on a device" : "of the host", ", and submitted in the other"),
+                          facts_of(definition));
   }
   const bool awaited = !completion || !wake;
   const Nanoseconds now = executor->now();
@@ -402,6 +495,16 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
   operation.output = output;
   operation.rows = rows;
   operation.splits = std::move(splits);
+  slot.registration = registration;
+  if (where.on_device()) {
+    try {
+      about(definition.name, definition.signature.kind, [&] { stage(slot, where); });
+    } catch (...) {
+      slot.operation.reset();
+      free_slots.push_back(index);
+      throw;
+    }
+  }
   operation.optimizer = optimizers[registration];
   operation.submitted = now;
   operation.step = names.take(name, operation);
@@ -409,9 +512,14 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
   operation.slot = index;
   operation.completion = completion;
   operation.awaited = awaited;
-  slot.registration = registration;
   const Handle handle = handle_of(index);
   if (definition.signature.kind == OpKind::join) has_joined = true;
+  // A join must not overtake what was submitted before it, or another would be in the place of that.
+  const bool waits = definition.signature.kind == OpKind::join && staging != nullptr && staging->expects_something();
+  if (slot.staged != nullptr || waits) {
+    staging->expect(registration, operation);
+    return handle;
+  }
   executor->submit(registration, &operation);
   lock.unlock();
   if (wake) executor->advance(awaited);
@@ -449,6 +557,22 @@ bool Session::wait(const std::atomic<bool>& done, Nanoseconds timeout) {
   return impl_->executor->wait(done, timeout);
 }
 
+void Session::order_after(Handle handle, void* stream) {
+  std::unique_lock lock(impl_->mutex);
+  const Impl::Slot& slot = impl_->slot_of(handle);
+  if (slot.staged == nullptr) return;
+  try {
+    impl_->staging->order_after(*slot.staged, stream);
+  } catch (const DeviceFailure& failure) {
+    lock.unlock();
+    impl_->inspect([&](Driver&, const Engine&) {
+      impl_->staging->lose(failure.what());
+      const std::lock_guard slots(impl_->mutex);
+      impl_->staging->fail(*impl_->slot_of(handle).operation);
+    });
+  }
+}
+
 Gathered Session::take_result(Handle handle) {
   const std::lock_guard lock(impl_->mutex);
   Operation& operation = *impl_->slot_of(handle).operation;
@@ -476,10 +600,13 @@ void Session::shutdown() {
     impl_->refuse_in_completion();
     impl_->shut_down = true;
   }
+  if (impl_->staging != nullptr) impl_->await_inputs();
   impl_->executor->shutdown();
+  if (impl_->staging != nullptr) impl_->await_results();
   stop_timeline();
   const std::lock_guard lock(impl_->mutex);
-  for (const Impl::Slot& slot : impl_->slots) {
+  for (Impl::Slot& slot : impl_->slots) {
+    if (slot.staged != nullptr) impl_->staging->give_back(std::move(slot.staged), true);
     std::uint32_t before = used_before;
     while (before <= slot.generation && !used_before.compare_exchange_weak(before, slot.generation + 1)) {
     }

@@ -3,19 +3,18 @@
 Run one framework's: `casyncrun -np 2 python tools/mpi_pytest.py numpy-2 tests/python/adaptor -k numpy`.
 """
 
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-from support.bindings import Binding, binding_of, installed
+from support.bindings import Binding, binding_of, installed, is_there
 from support.ranks import pytest_runtest_call, rank, rng, several, size, world
 
 __all__ = ["pytest_runtest_call", "rank", "rng", "several", "size", "world"]
 
 
 def framework(name: str) -> Any:
-    missing = pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not installed")
+    missing = pytest.mark.skipif(not is_there(name), reason=f"{name} is not installed")
     return pytest.param(name, marks=missing)
 
 

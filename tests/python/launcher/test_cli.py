@@ -91,9 +91,9 @@ def test_the_doctor_advises_only_what_there_is_an_adaptor_for() -> None:
     assert checkout.state == ABSENT and checkout.advice.startswith("pip install .")
 
 
-def test_the_doctor_says_that_a_cuda_build_of_torch_is_synchronised_on_the_cpu() -> None:
+def test_the_doctor_says_how_tensors_of_a_cuda_build_of_torch_are_synchronised() -> None:
     (found,) = doctor.frameworks({"torch": "2.9"}, {"torch"}, "CUDA 12.8")
-    assert found.detail == "2.9 built for CUDA 12.8, adaptor casync.torch" and "CPU tensors only" in found.advice
+    assert found.detail == "2.9 built for CUDA 12.8, adaptor casync.torch" and "pass through the host" in found.advice
 
 
 @pytest.mark.parametrize(("line", "named"), [("cuda = '12.8'", "CUDA 12.8"), ("hip = '6.4'", "ROCm 6.4"), ("", "")])

@@ -161,8 +161,14 @@ void RealExecutor::abort(std::string why) {
   rouse();
 }
 
+Nanoseconds RealExecutor::nap(Nanoseconds time) const {
+  const Nanoseconds longest = driver_.nap(time, last_news_);
+  return looks_again_ ? std::min(longest, *looks_again_) : longest;
+}
+
 bool RealExecutor::turn() {
   const Nanoseconds time = now();
+  looks_again_ = callbacks_.look();
   intake_.taken(time);
   {
     const std::lock_guard lock(inbox_mutex_);

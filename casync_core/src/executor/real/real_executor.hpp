@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,6 +45,9 @@ class RealExecutor {
     std::function<void(const Request&)> stand_in;  ///< with the progress role; as in Driver::Callbacks
     std::function<void(Operation&)> completed;     ///< without a lock, after the turn: it was given to `call_later`
     std::function<void(const Stall&)> report;      ///< without a lock, after the turn
+    /// With the progress role, at the begin of each turn: may submit what has become ready. In how long it is to be
+    /// called again though nothing wakes this executor.
+    std::function<std::optional<Nanoseconds>()> look = [] { return std::nullopt; };
   };
 
   RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Transport> transport, std::unique_ptr<Planning> planning,
@@ -61,6 +65,8 @@ class RealExecutor {
   /// Makes progress once if nobody else does, for who asks again and again whether an operation is done.
   void poll();
   void abort(std::string why);
+  /// Something has become ready that `look` will see.
+  void wake() { rouse(); }
   /// Makes progress until `done` or `timeout` passed; returns whether it is done. `done` is an operation's, or set by
   /// completions. [9]
   bool wait(const std::atomic<bool>& done, Nanoseconds timeout);
@@ -100,8 +106,8 @@ class RealExecutor {
   void hand_back(Nanoseconds time);
   bool park();
   void background();
-  bool turn();                                                                       // with the role
-  Nanoseconds nap(Nanoseconds time) const { return driver_.nap(time, last_news_); }  // with the role
+  bool turn();                              // with the role
+  Nanoseconds nap(Nanoseconds time) const;  // with the role
 
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Transport> transport_;
@@ -113,11 +119,12 @@ class RealExecutor {
   Driver driver_;
 
   std::mutex inbox_mutex_;
-  Inbox inbox_;                // but for jobs, which the workers keep
-  Inbox taken_;                // scratch, with the role
-  Intake intake_;              // with the role
-  Nanoseconds last_news_ = 0;  // with the role
-  ToTell to_tell_;             // with the role
+  Inbox inbox_;                             // but for jobs, which the workers keep
+  Inbox taken_;                             // scratch, with the role
+  Intake intake_;                           // with the role
+  Nanoseconds last_news_ = 0;               // with the role
+  std::optional<Nanoseconds> looks_again_;  // with the role
+  ToTell to_tell_;                          // with the role
 
   std::mutex role_;
   std::mutex bed_;  // held while in Transport::wait; taken with the role, kept by the background thread without it

@@ -8,6 +8,7 @@ framework does not load another.
 from __future__ import annotations
 
 import importlib
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -18,8 +19,8 @@ import numpy as np
 from casync import default
 from support.arrays import Array, dtype_of, full
 
-FRAMEWORKS = ("numpy", "torch")
-"""In the order in which they are tested."""
+FRAMEWORKS = ("numpy", "standin", "torch")
+"""In the order in which they are tested. `standin` is a GPU without one (support/standin)."""
 
 
 class Binding(ABC):
@@ -28,10 +29,15 @@ class Binding(ABC):
     name: str
     in_place = True
     """Whether a tensor's values can change, and so whether there are `allreduce_` and the like."""
+    cycles = 100
+    """How often a test opens and closes a world to see whether something stays behind."""
 
     def __init__(self) -> None:
-        self.hvd: Any = importlib.import_module(f"casync.{self.name}")
-        """The adaptor."""
+        self.hvd = self.adaptor()
+
+    def adaptor(self) -> Any:
+        """The module that a program imports."""
+        return importlib.import_module(f"casync.{self.name}")
 
     @abstractmethod
     def tensor(self, array: Array) -> Any:
@@ -95,7 +101,12 @@ class Binding(ABC):
 
 def installed() -> list[str]:
     """The frameworks whose adaptor is installed, wherever they are themselves. Imports none."""
-    return [name for name in FRAMEWORKS if find_spec(f"casync.{name}") is not None]
+    return [name for name in FRAMEWORKS if name == "standin" or find_spec(f"casync.{name}") is not None]
+
+
+def is_there(name: str) -> bool:
+    """Whether the framework itself is; of the stand-in, what compiles it."""
+    return shutil.which("g++") is not None if name == "standin" else find_spec(name) is not None
 
 
 def binding_of(name: str) -> Binding:

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+/// CUDA's driver, found at run time: one build serves machines with and without it, and needs none of CUDA's headers.
+namespace casync::cuda {
+
+// The driver's own types, as its binary interface has them. tests/cpp/cuda holds them to cuda.h.
+using Result = int;  ///< CUresult
+using DeviceNumber = int;
+using DevicePointer = std::uint64_t;
+struct ContextOpaque;
+struct StreamOpaque;
+struct EventOpaque;
+using Context = ContextOpaque*;
+using Stream = StreamOpaque*;  ///< null: the legacy default stream
+using EventHandle = EventOpaque*;
+using HostFunction = void (*)(void*);
+
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kOutOfMemory = 2;    ///< CUDA_ERROR_OUT_OF_MEMORY
+inline constexpr Result kNotReady = 600;     ///< CUDA_ERROR_NOT_READY
+inline constexpr unsigned kNonBlocking = 1;  ///< CU_STREAM_NON_BLOCKING
+inline constexpr unsigned kNoTiming = 2;     ///< CU_EVENT_DISABLE_TIMING
+inline constexpr unsigned kPortable = 1;     ///< CU_MEMHOSTALLOC_PORTABLE
+inline constexpr int kRelaxed = 2;           ///< CU_STREAM_CAPTURE_MODE_RELAXED
+
+/// The functions that we call, by the names that the library exports; parameters as in cuda.h.
+// clang-format off
+#define CASYNC_CUDA_FUNCTIONS(F)                                                                            \
+  F(cuInit, (unsigned flags))                                                                               \
+  F(cuDriverGetVersion, (int* version))                                                                     \
+  F(cuGetErrorName, (Result result, const char** name))                                                     \
+  F(cuGetErrorString, (Result result, const char** text))                                                   \
+  F(cuDeviceGetCount, (int* count))                                                                         \
+  F(cuDeviceGet, (DeviceNumber* device, int ordinal))                                                       \
+  F(cuDeviceGetName, (char* name, int room, DeviceNumber device))                                           \
+  F(cuDevicePrimaryCtxRetain, (Context* context, DeviceNumber device))                                      \
+  F(cuDevicePrimaryCtxRelease_v2, (DeviceNumber device))                                                    \
+  F(cuCtxPushCurrent_v2, (Context context))                                                                 \
+  F(cuCtxPopCurrent_v2, (Context* context))                                                                 \
+  F(cuCtxGetStreamPriorityRange, (int* least, int* greatest))                                               \
+  F(cuStreamCreateWithPriority, (Stream* stream, unsigned flags, int priority))                             \
+  F(cuStreamDestroy_v2, (Stream stream))                                                                    \
+  F(cuStreamSynchronize, (Stream stream))                                                                   \
+  F(cuStreamIsCapturing, (Stream stream, int* status))                                                      \
+  F(cuThreadExchangeStreamCaptureMode, (int* mode))                                                         \
+  F(cuStreamWaitEvent, (Stream stream, EventHandle event, unsigned flags))                                  \
+  F(cuEventCreate, (EventHandle* event, unsigned flags))                                                    \
+  F(cuEventDestroy_v2, (EventHandle event))                                                                 \
+  F(cuEventRecord, (EventHandle event, Stream stream))                                                      \
+  F(cuEventQuery, (EventHandle event))                                                                      \
+  F(cuMemHostAlloc, (void** memory, std::size_t bytes, unsigned flags))                                     \
+  F(cuMemFreeHost, (void* memory))                                                                          \
+  F(cuMemcpyDtoHAsync_v2, (void* to, DevicePointer from, std::size_t bytes, Stream stream))                 \
+  F(cuMemcpyHtoDAsync_v2, (DevicePointer to, const void* from, std::size_t bytes, Stream stream))           \
+  F(cuLaunchHostFunc, (Stream stream, HostFunction function, void* argument))
+// clang-format on
+
+struct Driver {
+#define CASYNC_CUDA_MEMBER(name, parameters) Result(*name) parameters = nullptr;
+  CASYNC_CUDA_FUNCTIONS(CASYNC_CUDA_MEMBER)
+#undef CASYNC_CUDA_MEMBER
+
+  /// What CUDA says of `result`: its name and its text.
+  std::string text_of(Result result) const;
+  /// Throws DeviceFailure unless it is a success. `call` is what was called.
+  void check(Result result, const char* call) const {
+    if (result != kSuccess) [[unlikely]]
+      fail(result, call);
+  }
+
+ private:
+  [[noreturn]] void fail(Result result, const char* call) const;
+};
+
+/// The driver of this process, loaded and initialised by the first call. Throws DeviceFailure, each time, if there is
+/// none, if it is too old, or if it has no device: with the reason, and what to do. Any thread. CASYNC_CUDA_DRIVER
+/// names another library than libcuda.so.1, for tests.
+const Driver& driver();
+
+}  // namespace casync::cuda
+
+/// Calls a function of the driver, and throws DeviceFailure, which names it, for anything but a success.
+#define CASYNC_CUDA(driver, name, ...) (driver).check((driver).name(__VA_ARGS__), #name)

@@ -1,0 +1,48 @@
+"""Tensors on a GPU, as torch has them. No other file here names `torch.cuda`."""
+
+from __future__ import annotations
+
+import torch
+from casync.device import Device
+from casync.errors import NotAvailableError
+
+__all__ = ["CudaDevice", "check", "device_of"]
+
+
+class CudaDevice(Device):
+    """Where the tensors of one operation are."""
+
+    __slots__ = ("_number", "_tensors")
+
+    def __init__(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        self._number = tensors[0].get_device()
+        self._tensors = tensors
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    def stream(self) -> int:
+        stream: int = torch.cuda.current_stream(self._number).cuda_stream
+        return stream
+
+    def ordered(self) -> None:
+        stream = torch.cuda.current_stream(self._number)
+        for tensor in self._tensors:
+            tensor.record_stream(stream)
+
+
+def check(tensor: torch.Tensor) -> None:
+    """Raise `NotAvailableError` for a tensor that is neither on the CPU nor on a GPU of NVIDIA's."""
+    if tensor.is_cpu or (tensor.is_cuda and torch.version.hip is None):
+        return
+    kind = "ROCm" if tensor.is_cuda else tensor.device.type
+    raise NotAvailableError(
+        f"a tensor on {tensor.device} ({kind}): tensors on the CPU and on NVIDIA's GPUs are synchronised; call .cpu() "
+        "on it"
+    )
+
+
+def device_of(tensors: tuple[torch.Tensor, ...]) -> CudaDevice | None:
+    """Where tensors are; None for the CPU."""
+    return None if tensors[0].is_cpu else CudaDevice(tensors)

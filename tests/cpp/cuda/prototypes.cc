@@ -1,0 +1,72 @@
+// The driver's functions as we have them against cuda.h, where there is one: compiling it is the test.
+#include <cuda.h>
+
+#include <type_traits>
+
+#include "cuda/driver.hpp"
+
+namespace casync::cuda {
+namespace {
+
+/// A type of the driver's as one of ours: what it is in the binary interface.
+template <typename T>
+struct Plain {
+  using type = T;
+};
+template <>
+struct Plain<CUcontext> {
+  using type = Context;
+};
+template <>
+struct Plain<CUstream> {
+  using type = Stream;
+};
+template <>
+struct Plain<CUevent> {
+  using type = EventHandle;
+};
+template <>
+struct Plain<CUdeviceptr> {
+  using type = DevicePointer;
+};
+template <>
+struct Plain<CUresult> {
+  using type = Result;
+};
+template <>
+struct Plain<CUstreamCaptureStatus> {
+  using type = int;
+};
+template <>
+struct Plain<CUstreamCaptureMode> {
+  using type = int;
+};
+template <typename T>
+struct Plain<T*> {
+  using type = typename Plain<T>::type*;
+};
+template <typename R, typename... Parameters>
+struct Plain<R (*)(Parameters...)> {
+  using type = typename Plain<R>::type (*)(typename Plain<Parameters>::type...);
+};
+template <typename... Parameters>
+struct Plain<void (*)(Parameters...)> {
+  using type = void (*)(Parameters...);
+};
+
+static_assert(sizeof(CUresult) == sizeof(Result) && sizeof(CUstreamCaptureStatus) == sizeof(int));
+static_assert(sizeof(CUstreamCaptureMode) == sizeof(int) && sizeof(CUdeviceptr) == sizeof(DevicePointer));
+static_assert(CUDA_SUCCESS == kSuccess && CUDA_ERROR_OUT_OF_MEMORY == kOutOfMemory &&
+              CUDA_ERROR_NOT_READY == kNotReady);
+static_assert(CU_STREAM_NON_BLOCKING == kNonBlocking && CU_EVENT_DISABLE_TIMING == kNoTiming);
+static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == kRelaxed);
+static_assert(CU_MEMHOSTALLOC_PORTABLE == kPortable && CU_STREAM_CAPTURE_STATUS_NONE == 0);
+
+// Names in the header without their version are macros for those with it.
+#define CASYNC_HELD_TO_HEADER(name, parameters) \
+  static_assert(std::is_same_v<Plain<decltype(&::name)>::type, decltype(Driver::name)>, #name);
+CASYNC_CUDA_FUNCTIONS(CASYNC_HELD_TO_HEADER)
+#undef CASYNC_HELD_TO_HEADER
+
+}  // namespace
+}  // namespace casync::cuda
