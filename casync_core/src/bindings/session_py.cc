@@ -165,6 +165,7 @@ py::object submit(BoundSession& session, Arguments given) {
   const auto rows = argument<std::int64_t>(given, 3);
   const auto wake = argument<bool>(given, 4);
   auto splits = given.size() > 5 ? argument<std::vector<std::int64_t>>(given, 5) : std::vector<std::int64_t>();
+  if (given.size() == 8) throw py::type_error("submit() takes a device and a stream, not 8 arguments");
   DeviceStream where;
   if (given.size() == 9) {
     where = {argument<int>(given, 7), reinterpret_cast<void*>(argument<std::uintptr_t>(given, 8))};

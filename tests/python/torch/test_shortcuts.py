@@ -225,7 +225,7 @@ def test_calls_that_are_not_as_they_should_be():
     with pytest.raises(TypeError, match="8 arguments"):
         core.submit(0, 0, 0, 0, True, (), print, ())
     with pytest.raises(TypeError, match="callable"):
-        core.submit(0, 0, 0, 0, True, (), None)
+        core.submit(0, 0, 0, 0, True, (), 3)
     with pytest.raises(TypeError, match="__init__"):
         _core.Shortcuts.__new__(_core.Shortcuts).submit("t", torch.ones(1), True)
     with pytest.raises(TypeError, match="Shortcuts"):
