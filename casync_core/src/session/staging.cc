@@ -228,7 +228,7 @@ void Staging::abandon(const std::string& why) {
 }
 
 void Staging::quiesce() {
-  if (!lost_) {
+  if (!is_abandoned_) {
     try {
       const cuda::Device::Current current(device_);
       for (const cuda::Stream stream : {inward_, outward_}) CASYNC_CUDA(driver_, cuStreamSynchronize, stream);
