@@ -136,7 +136,7 @@ class Together:
     def __init__(self, session: Session, completion: Callable[[CasyncError | None], object]) -> None: ...
     def close(self) -> None: ...
     def wait(self) -> None:
-        """Make progress until all are over; `completion` may be called later. After `close`."""
+        """Make progress until all are over, and call `completion` unless another thread does. After `close`."""
 
 class Shortcuts:
     """What the names of a session's operations were last used with: a tensor, and the other terms that its registration

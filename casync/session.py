@@ -54,8 +54,9 @@ class Together:
             for ...:
                 session.submit(..., completion=gradients)
 
-    `over(error)` is called once, when all are over and the block has ended: on the thread that calls completions, or
-    right at the end of the block if none is left. `error` is the first that ended one, else None.
+    `over(error)` is called once, when all are over and the block has ended: on the thread that calls completions, in
+    `wait`, or right at the end of the block if none is left. `error` is the first that ended one, or the first that
+    ended the session; else None.
     """
 
     def __init__(self, session: Session, completion: Callable[[CasyncError | None], object]) -> None:
@@ -78,8 +79,8 @@ class Together:
         self.core.close()
 
     def wait(self) -> None:
-        """After the block: make progress until all are over, for a thread that has nothing else to do. The completion
-        may be called a little later.
+        """After the block: make progress until all are over, for a thread that has nothing else to do. It calls the
+        completion itself, unless the thread that calls completions has begun to.
         """
         self.core.wait()
 

@@ -13,34 +13,19 @@ template <typename T>
 struct Plain {
   using type = T;
 };
-template <>
-struct Plain<CUcontext> {
-  using type = Context;
-};
-template <>
-struct Plain<CUstream> {
-  using type = Stream;
-};
-template <>
-struct Plain<CUevent> {
-  using type = EventHandle;
-};
-template <>
-struct Plain<CUdeviceptr> {
-  using type = DevicePointer;
-};
-template <>
-struct Plain<CUresult> {
-  using type = Result;
-};
-template <>
-struct Plain<CUstreamCaptureStatus> {
-  using type = int;
-};
-template <>
-struct Plain<CUstreamCaptureMode> {
-  using type = int;
-};
+#define CASYNC_OURS(theirs, ours) \
+  template <>                     \
+  struct Plain<theirs> {          \
+    using type = ours;            \
+  };
+CASYNC_OURS(CUcontext, Context)
+CASYNC_OURS(CUstream, Stream)
+CASYNC_OURS(CUevent, EventHandle)
+CASYNC_OURS(CUdeviceptr, DevicePointer)
+CASYNC_OURS(CUresult, Result)
+CASYNC_OURS(CUstreamCaptureStatus, int)
+CASYNC_OURS(CUstreamCaptureMode, int)
+#undef CASYNC_OURS
 template <typename T>
 struct Plain<T*> {
   using type = typename Plain<T>::type*;

@@ -193,6 +193,21 @@ def test_one_completion_is_told_the_first_error_when_all_are_over(several, rank)
     assert torch.equal(tensors[2], torch.full((3,), float(hvd.size())))
 
 
+def test_an_error_that_ends_the_session_comes_before_one_that_does_not(several, rank):
+    owner = default.session()
+    calls = []
+    with owner.together(calls.append) as together:
+        for name, shape in (("mismatch", (3 + rank,)), (f"of rank {rank}", (3,))):
+            tensor = torch.ones(shape)
+            address = tensor.data_ptr()
+            owner.submit(registration(owner, name, shape), address, address, tensor, completion=together)
+    hvd.barrier()  # by then the first has failed
+    owner.abort("enough")
+    together.wait()
+    assert [type(error) for error in calls] == [hvd.AbortedError]
+    hvd.shutdown()
+
+
 def test_one_completion_of_nothing_and_of_what_was_refused():
     owner = default.session()
     calls = []

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from casync.numpy.tensors import TENSORS as NUMPY
 
-from casync._constants import FLOATING_DTYPES
 from casync.device import Device
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.tensors import Tensors, no_such_dtype, register
-from casync.terms import DTYPES
+from casync.tensors import Tensors, register
 from support.arrays import Array
 from support.standin import driver
 
@@ -75,7 +74,6 @@ class StandinArray:
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> StandinArray:
     count = int(np.prod(shape, dtype=np.int64))
     memory = _Memory(count * dtype.itemsize)
-
     bytes_of = (ctypes.c_char * max(1, count * dtype.itemsize)).from_address(
         memory.address + driver.loaded().standin_distance()
     )
@@ -130,10 +128,7 @@ class StandinTensors(Tensors[StandinArray]):
         return value
 
     def dtype(self, tensor: StandinArray) -> str:
-        if tensor.dtype.name not in DTYPES:
-            raise no_such_dtype(tensor.dtype)
-        name: str = tensor.dtype.name
-        return name
+        return NUMPY.dtype(tensor.kernel_side)
 
     def shape(self, tensor: StandinArray) -> tuple[int, ...]:
         return tensor.shape
@@ -172,11 +167,7 @@ class StandinTensors(Tensors[StandinArray]):
         driver.launch(kernel, DELAY_MS)
 
     def scaled(self, tensor: StandinArray, factor: float) -> StandinArray:
-        if factor == 1.0:
-            return self.copy(tensor)
-        floating = self.dtype(tensor) in FLOATING_DTYPES
-        exact = np.promote_types(tensor.dtype, np.float32) if floating else np.dtype(np.float64)
-        return self._computed(tensor, lambda values: values.astype(exact) * exact.type(factor))
+        return self._computed(tensor, lambda values: NUMPY.scaled(values, factor))
 
     def cast(self, tensor: StandinArray, dtype: str) -> StandinArray:
         raise NotAvailableError("arrays of the stand-in are not cast")
@@ -185,7 +176,7 @@ class StandinTensors(Tensors[StandinArray]):
         result = empty(tensor.shape, tensor.dtype)
 
         def kernel() -> None:
-            result.kernel_side[...] = np.asarray(function(tensor.kernel_side)).astype(tensor.dtype)
+            result.kernel_side[...] = function(tensor.kernel_side)
 
         driver.launch(kernel, DELAY_MS)
         return result
