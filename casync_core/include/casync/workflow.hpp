@@ -68,6 +68,9 @@ struct Task {
   std::uint32_t successor_count = 0;
 };
 
+/// Whether it is a task of a codec, and not of the transport.
+constexpr bool computes(const Task& task) { return task.primitive <= Primitive::merge; }
+
 /// Where the elements of a partition lie. Of what is of no use on this rank the range is empty.
 struct Layout {
   Range input;     ///< in the user's input

@@ -91,10 +91,17 @@ void Engine::on(const event::Submit& event) {
                                         " cannot be agreed on"),
                  .facts = {.kind = ErrorKind::shut_down, .peer = 0}});
   } else {
+    submissions_.run(run).on_stream = event.on_stream;
     submissions_.run(run).rows = event.rows;
     submissions_.run(run).splits.assign(event.splits.begin(), event.splits.end());
     carry_out(negotiation_.submit(run, now_));
   }
+}
+
+void Engine::on(const event::Launched& event) {
+  check_task(event.instance, event.task);
+  if (failure_ || !submissions_.run(event.instance).active) return;
+  tasks_.launched(event.instance, event.task);
 }
 
 void Engine::on(const event::Ran& event) {
@@ -262,7 +269,7 @@ void Engine::begin(std::uint32_t index) {
   const bool settles = op.settling != nullptr && run.settled != op.settled;
   const std::shared_ptr<const Template>& shape = settles ? op.settling : op.shape;
   out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, shape, op.plan});
-  if (tasks_.begin(index, op_number, sequence, shape, op.eager)) finish(index);
+  if (tasks_.begin(index, op_number, sequence, shape, {.eager = op.eager, .on_stream = run.on_stream})) finish(index);
   for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
     // The last message may finish the run, and the instance may be reused at once.
     if (!run.active || run.sequence != sequence) return;

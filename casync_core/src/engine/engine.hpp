@@ -87,6 +87,7 @@ class Engine {
   void on(const event::Submit& event);
   void on(const event::Control& event);
   void on(const event::Arrived& event);
+  void on(const event::Launched& event);
   void on(const event::Ran& event);
   void on(const event::Sent& event);
   void on(const event::Received& event);

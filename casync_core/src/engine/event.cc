@@ -17,8 +17,8 @@ std::string shown(std::span<const std::byte> bytes) {
 
 std::string_view name_of(const Event& event) {
   constexpr std::array<std::string_view, std::variant_size_v<Event>> kNames{
-      "define",    "submit",  "control",  "arrived",     "ran",     "sent",         "received",
-      "peer_down", "give_up", "shutdown", "costs_known", "planned", "plans_changed"};
+      "define",    "submit",  "control",  "arrived",     "ran",     "sent",          "received",
+      "peer_down", "give_up", "shutdown", "costs_known", "planned", "plans_changed", "launched"};
   return kNames[event.index()];
 }
 
@@ -35,7 +35,7 @@ std::string describe(const Action& action) {
             return concat("reserve {instance ", a.instance, ", partition ", a.partition, "}");
           },
           [](const action::Run& a) {
-            std::string text = a.where == action::Where::pool ? "run {on the pool" : "run {at once";
+            std::string text = concat("run {", name_of(a.where));
             for (const auto& [instance, task] : a.batch) text += concat(", instance ", instance, " task ", task);
             return text + "}";
           },

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,6 +44,7 @@ struct Submit {
   Settled settled = 0;                     ///< values that are kept of it (control.hpp)
   std::uint32_t steps = 0;                 ///< of the gradient that are counted
   std::int64_t rows = 0;                   ///< allgather: of this rank's own
+  bool on_stream = false;                  ///< its compute tasks run on a stream, for its memory is a device's
   std::span<const std::int64_t> splits{};  ///< alltoall: per member, this rank's rows for it
 };
 /// A control message (control.hpp) came.
@@ -56,7 +58,12 @@ struct Arrived {
   MessageName name;
   std::uint64_t cookie = 0;
 };
-/// A worker is through with a task; `failure` null: it is done.
+/// A stream was given a task: what it is given from now on comes after it. The task itself is over when it has Ran.
+struct Launched {
+  std::uint32_t instance = 0;
+  std::uint32_t task = 0;
+};
+/// A worker or a stream is through with a task; `failure` null: it is done.
 struct Ran {
   std::uint32_t instance = 0;
   std::uint32_t task = 0;
@@ -102,7 +109,7 @@ struct PlansChanged {};
 
 using Event = std::variant<event::Define, event::Submit, event::Control, event::Arrived, event::Ran, event::Sent,
                            event::Received, event::PeerDown, event::GiveUp, event::Shutdown, event::CostsKnown,
-                           event::Planned, event::PlansChanged>;
+                           event::Planned, event::PlansChanged, event::Launched>;
 
 namespace action {
 
@@ -125,8 +132,11 @@ struct Reserve {
 enum class Where : std::uint8_t {
   at_once,  ///< on the thread that drives the Engine, before anything else
   pool,     ///< on a worker
+  stream,   ///< on the stream of the device that their memory is of, after all that it was given before
 };
-/// Compute tasks, in this order, by one worker: each comes back by an event of its own.
+constexpr std::array<std::string_view, 3> kWhereName{"at once", "on the pool", "on the stream"};
+constexpr std::string_view name_of(Where where) { return kWhereName[static_cast<std::size_t>(where)]; }
+/// Compute tasks, in this order, by one worker or stream: each comes back by an event of its own.
 struct Run {
   struct Task {
     std::uint32_t instance = 0;

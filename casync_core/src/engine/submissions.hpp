@@ -34,6 +34,7 @@ class Submissions {
     std::uint32_t op = kNone;
     std::uint32_t sequence = 0;
     std::uint32_t handle = 0;
+    bool on_stream = false;              ///< its compute tasks run on a stream
     std::int64_t rows = 0;               ///< allgather: this rank's own
     std::vector<std::int64_t> splits{};  ///< alltoall: this rank's for each member
     // Of this rank until it begins, then of all:

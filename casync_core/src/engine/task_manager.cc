@@ -13,20 +13,20 @@ TaskManager::TaskManager(const Options& options, LinkPolicy& policy, Outbox& out
       parked_(options.members) {}
 
 bool TaskManager::begin(std::uint32_t instance, std::uint32_t op, std::uint32_t sequence,
-                        const std::shared_ptr<const Template>& shape, bool eager) {
+                        const std::shared_ptr<const Template>& shape, How how) {
   if (instance >= graphs_.size()) graphs_.resize(instance + 1);
   Graph& graph = graphs_[instance];
-  graph.eager = eager;
+  graph.eager = how.eager;
   graph.op = op;
   graph.sequence = sequence;
-  graph.tasks.begin(shape);
+  graph.tasks.begin(shape, how.on_stream);
   const Template& of = graph.tasks.shape();
   graph.slot_bytes.clear();
   if (of.codec_chooses_length()) {
     for (const Slot& slot : of.workflow.slots) graph.slot_bytes.push_back(slot.bytes);
   }
   const auto partitions = static_cast<std::uint32_t>(of.workflow.reserve.size());
-  if (eager) {
+  if (how.eager) {
     for (std::uint32_t p = 0; p < partitions; ++p) open(instance, p);
     return graph.tasks.done();
   }
@@ -65,6 +65,12 @@ void TaskManager::note_bytes(std::uint32_t instance, std::uint32_t task_index, s
   if (payload.place == Place::slot) graph.slot_bytes[payload.slot] = bytes;
 }
 
+void TaskManager::launched(std::uint32_t instance, std::uint32_t task_index) {
+  ready_.clear();
+  graphs_[instance].tasks.launch(task_index, ready_);
+  for (const std::uint32_t task : ready_) make_ready(instance, task);
+}
+
 bool TaskManager::complete(std::uint32_t instance, std::uint32_t task_index) {
   Graph& graph = graphs_[instance];
   ready_.clear();
@@ -95,18 +101,26 @@ void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
 
 void TaskManager::run_ready() {
   if (to_run_.empty()) return;
+  const auto is_on_host = [this](const action::Run::Task& one) { return !graphs_[one.instance].tasks.on_stream(); };
+  const auto on_stream = std::ranges::stable_partition(to_run_, is_on_host);
+  if (!on_stream.empty()) run(on_stream, action::Where::stream);
+  run_on_host({to_run_.begin(), on_stream.begin()});
+  to_run_.clear();
+}
+
+void TaskManager::run_on_host(std::span<const action::Run::Task> ready) {
+  if (ready.empty()) return;
   const auto weight_of = [this](const action::Run::Task& one) {
     const Template& shape = graphs_[one.instance].tasks.shape();
     return shape.weight(shape.workflow.tasks[one.task]);
   };
   std::size_t largest = 0;
   std::size_t all = 0;
-  for (const action::Run::Task& one : to_run_) {
+  for (const action::Run::Task& one : ready) {
     const std::size_t weight = weight_of(one);
     largest = std::max(largest, weight);
     all += weight;
   }
-  const std::span<const action::Run::Task> ready(to_run_);
   if (largest <= options_.at_once_bytes && all <= options_.batch_bytes) {
     run(ready, action::Where::at_once);
   } else {
@@ -120,7 +134,6 @@ void TaskManager::run_ready() {
       bytes = 0;
     }
   }
-  to_run_.clear();
 }
 
 void TaskManager::run(std::span<const action::Run::Task> batch, action::Where where) {

@@ -26,10 +26,14 @@ class TaskManager {
   };
   TaskManager(const Options& options, LinkPolicy& policy, Outbox& out);
 
-  /// Begins the graph of `instance`, for run `sequence` of `op`; an eager one waits neither for memory nor for windows.
-  /// Returns whether it is through, because it has no tasks.
+  struct How {
+    bool eager = false;      ///< it waits neither for memory nor for windows
+    bool on_stream = false;  ///< its compute tasks run on a stream
+  };
+  /// Begins the graph of `instance`, for run `sequence` of `op`. Returns whether it is through, because it has no
+  /// tasks.
   bool begin(std::uint32_t instance, std::uint32_t op, std::uint32_t sequence,
-             const std::shared_ptr<const Template>& shape, bool eager);
+             const std::shared_ptr<const Template>& shape, How how);
   /// The link policy lets a send go.
   void emit(const SendRequest& request);
   /// The send `task` has left this rank: what it took of its link comes back.
@@ -37,13 +41,15 @@ class TaskManager {
   /// The payload that `task` has encoded or received has `bytes`. Codecs that choose the length write less than they
   /// may.
   void note_bytes(std::uint32_t instance, std::uint32_t task, std::uint64_t bytes);
+  /// `task` is launched on its stream.
+  void launched(std::uint32_t instance, std::uint32_t task);
   /// `task` is done. Returns whether it was the last of its graph.
   bool complete(std::uint32_t instance, std::uint32_t task);
   /// Hands out the compute tasks that have become ready since the last call, in batches.
   void run_ready();
-  /// A worker is through with a task, whatever came of it.
+  /// A worker or a stream is through with a task, whatever came of it.
   void returned(std::uint32_t instance) { --graphs_[instance].computing; }
-  /// Whether workers are at tasks of the graph.
+  /// Whether workers or a stream are at tasks of the graph.
   bool computing(std::uint32_t instance) const { return graphs_[instance].computing > 0; }
   /// After a failure: `task` is done all the same, but nothing follows from it.
   void note(std::uint32_t instance, std::uint32_t task) { graphs_[instance].tasks.note(task); }
@@ -81,7 +87,7 @@ class TaskManager {
     std::uint32_t sequence = 0;
     bool eager = false;
     std::uint64_t first_unit = 0;
-    std::uint32_t computing = 0;  // tasks that workers are at
+    std::uint32_t computing = 0;  // tasks that workers or a stream are at
     std::vector<Waiting> waiting;
     std::vector<std::uint64_t> slot_bytes;  // per slot, if the codec chooses the length of payloads
   };
@@ -97,6 +103,7 @@ class TaskManager {
   /// Whether a message travels inside a head and asks no link for leave. Nobody else decides that.
   bool inlined(const SendRequest& request) const { return request.bytes <= options_.inline_bytes; }
   void receive(std::uint32_t instance, std::uint32_t task);
+  void run_on_host(std::span<const action::Run::Task> ready);
   void run(std::span<const action::Run::Task> batch, action::Where where);
 
   Options options_;

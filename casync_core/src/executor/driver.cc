@@ -25,11 +25,11 @@ std::optional<Rank> sender_of(const Event& event) {
 
 }  // namespace
 
-Driver::Driver(Engine& engine, Transport& transport, Workers& workers, Planning& planning, Options options,
+Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& planning, Options options,
                Callbacks callbacks)
     : engine_(engine),
       transport_(transport),
-      workers_(workers),
+      places_(places),
       planning_(planning),
       options_(options),
       callbacks_(std::move(callbacks)),
@@ -58,7 +58,7 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
     if (costs) apply(event::CostsKnown{*costs});
   }
   apply(event::Submit{registration, operations_.add(*operation), memory_.settled(definition),
-                      memory_.steps(definition.name), operation->rows, operation->splits});
+                      memory_.steps(definition.name), operation->rows, operation->on_stream, operation->splits});
 }
 
 void Driver::abort(const std::string& why) {
@@ -144,7 +144,7 @@ void Driver::time_codec(const std::string& codec) {
   std::vector<std::unique_ptr<Job>> batch;
   batch.push_back(new_job());
   batch.back()->trial = std::make_unique<Trial>(codec);
-  workers_.run(std::move(batch));
+  places_.pool.run(std::move(batch));
 }
 
 /// Does what the Engine wants of the planning.
@@ -271,14 +271,25 @@ void Driver::on(const action::Reserve& action) { memory_.reserve(action.instance
 void Driver::on(const action::Release& action) { memory_.release(action.instance, action.partition); }
 
 void Driver::on(const action::Run& action) {
-  std::vector<std::unique_ptr<Job>> for_worker;
-  auto& jobs = action.where == action::Where::pool ? for_worker : at_once_;
+  std::vector<std::unique_ptr<Job>> for_workers;
+  auto& jobs = action.where == action::Where::at_once ? at_once_ : for_workers;
   for (const auto& [instance, task] : action.batch) {
     tally_.queued();
     jobs.push_back(new_job());
     prepare(*jobs.back(), memory_, memory_.shape(instance), instance, task, context_of(instance));
   }
-  if (!for_worker.empty()) workers_.run(std::move(for_worker));
+  switch (action.where) {
+    case action::Where::at_once:
+      break;
+    case action::Where::pool:
+      places_.pool.run(std::move(for_workers));
+      break;
+    case action::Where::stream:
+      CASYNC_CHECK(places_.stream != nullptr, "an operation was submitted for a stream, and there is none");
+      places_.stream->run(std::move(for_workers));
+      for (const auto& [instance, task] : action.batch) pending_.push_back(event::Launched{instance, task});
+      break;
+  }
 }
 
 void Driver::on(const action::Send& action) {

@@ -37,8 +37,13 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
     std::vector<Observer*> observers{};  ///< outlive the driver
   };
 
-  Driver(Engine& engine, Transport& transport, Workers& workers, Planning& planning, Options options,
-         Callbacks callbacks);
+  /// Where jobs run besides the thread that drives; both outlive the driver.
+  struct Places {
+    Workers& pool;
+    Workers* stream = nullptr;  ///< batches are launched when `run` returns, and run in that order; null: there is none
+  };
+
+  Driver(Engine& engine, Transport& transport, Places places, Planning& planning, Options options, Callbacks callbacks);
   ~Driver() override;
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -113,7 +118,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
 
   Engine& engine_;
   Transport& transport_;
-  Workers& workers_;
+  Places places_;
   Planning& planning_;
   Options options_;
   Callbacks callbacks_;

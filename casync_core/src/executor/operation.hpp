@@ -45,6 +45,7 @@ struct Operation {
   /// The program has joined: the input is zeros, and nothing that is this rank's own changes (residual, codec state).
   bool stands_in = false;
   std::uint64_t step = 0;  ///< how often its name was submitted, this time included
+  bool on_stream = false;  ///< its memory is a device's, and what computes for it runs on a stream of the device
   Nanoseconds submitted = 0;
   /// The program comes back to wait for it, or to submit more; false: nobody does, and it is urgent.
   bool awaited = true;

@@ -9,7 +9,7 @@
 
 namespace casync {
 
-/// Runs compute jobs somewhere: a thread pool, or a virtual processor.
+/// Runs compute jobs somewhere: a thread pool, the stream of a device, or a virtual processor.
 class Workers {
  public:
   /// Jobs that are through, each with the text of what went wrong, or none.

@@ -18,6 +18,7 @@ void write(ByteWriter& writer, Bytes&, const event::Submit& event) {
   writer.put(event.settled);
   writer.put(event.steps);
   writer.put(event.rows);
+  writer.put(event.on_stream);
   for (const std::int64_t rows : event.splits) writer.put(rows);
 }
 void write(ByteWriter& writer, Bytes&, const event::Control& event) {
@@ -57,6 +58,7 @@ void write(ByteWriter& writer, Bytes& out, const event::Planned& event) {
   }
 }
 void write(ByteWriter&, Bytes&, const event::PlansChanged&) {}
+void write(ByteWriter& writer, Bytes&, const event::Launched& event) { writer.put(event); }
 
 }  // namespace
 
@@ -125,7 +127,8 @@ Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored) {
       return event::Define{registration, stored.definition};
     }
     case 1: {
-      event::Submit submit{number(), number(), reader.get<Settled>(), number(), reader.get<std::int64_t>()};
+      event::Submit submit{number(),          number(), reader.get<Settled>(), number(), reader.get<std::int64_t>(),
+                           reader.get<bool>()};
       stored.splits.clear();
       while (reader.left() > 0) stored.splits.push_back(reader.get<std::int64_t>());
       submit.splits = stored.splits;
@@ -169,6 +172,8 @@ Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored) {
       return event::Planned{stored.plans};
     case 12:
       return event::PlansChanged{};
+    case 13:
+      return event::Launched{number(), number()};
     default:
       throw CorruptPayload("an event log holds an event of an unknown kind");
   }

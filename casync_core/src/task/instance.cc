@@ -4,9 +4,11 @@
 
 namespace casync {
 
-void Instance::begin(std::shared_ptr<const Template> shape) {
+void Instance::begin(std::shared_ptr<const Template> shape, bool on_stream) {
   shape_ = std::move(shape);
+  on_stream_ = on_stream;
   pending_.assign(shape_->first_dependencies.begin(), shape_->first_dependencies.end());
+  launched_.assign(on_stream ? pending_.size() : 0, false);
   done_.assign(pending_.size(), false);
   left_in_partition_.assign(shape_->tasks_of_partition.begin(), shape_->tasks_of_partition.end());
   remaining_ = static_cast<std::uint32_t>(pending_.size());
@@ -18,12 +20,32 @@ void Instance::open_partition(std::uint32_t partition, std::vector<std::uint32_t
   }
 }
 
-bool Instance::complete(std::uint32_t task, std::vector<std::uint32_t>& ready) {
-  CASYNC_CHECK(pending_[task] == 0 && !done_[task], "task ", task, " completed twice or before its turn");
-  done_[task] = true;
+/// Whether the edge is one of the stream. Whoever reads a payload must know its length, so where the codec chooses that
+/// the host has to see it first.
+bool Instance::follows_on_stream(const Task& before, const Task& after) const {
+  return on_stream_ && computes(before) && computes(after) && !shape_->codec_chooses_length();
+}
+
+void Instance::launch(std::uint32_t task, std::vector<std::uint32_t>& ready) {
+  CASYNC_CHECK(on_stream_ && pending_[task] == 0 && !launched_[task] && !done_[task], "task ", task,
+               " launched twice, out of turn or on no stream");
+  launched_[task] = true;
   const Task& what = shape_->workflow.tasks[task];
   for (std::uint32_t s = 0; s < what.successor_count; ++s) {
     const std::uint32_t successor = shape_->workflow.successors[what.first_successor + s];
+    if (!follows_on_stream(what, shape_->workflow.tasks[successor])) continue;
+    if (--pending_[successor] == 0) ready.push_back(successor);
+  }
+}
+
+bool Instance::complete(std::uint32_t task, std::vector<std::uint32_t>& ready) {
+  CASYNC_CHECK(pending_[task] == 0 && !done_[task], "task ", task, " completed twice or before its turn");
+  done_[task] = true;
+  const bool was_launched = on_stream_ && launched_[task];
+  const Task& what = shape_->workflow.tasks[task];
+  for (std::uint32_t s = 0; s < what.successor_count; ++s) {
+    const std::uint32_t successor = shape_->workflow.successors[what.first_successor + s];
+    if (was_launched && follows_on_stream(what, shape_->workflow.tasks[successor])) continue;  // released by then
     if (--pending_[successor] == 0) ready.push_back(successor);
   }
   --remaining_;

@@ -143,8 +143,7 @@ void WorkflowBuilder::add(Task task, std::span<const std::pair<Buffer, bool>> ac
       now.readers.push_back(index);
     }
   }
-  const bool computes = task.primitive != Primitive::send && task.primitive != Primitive::recv;
-  if (computes && settled_ >= 0) before.insert(static_cast<std::uint32_t>(settled_));
+  if (computes(task) && settled_ >= 0) before.insert(static_cast<std::uint32_t>(settled_));
   before.erase(index);
   for (const std::uint32_t task_before : before) followers_[task_before].push_back(index);
   task.dependencies = static_cast<std::uint32_t>(before.size());

@@ -48,7 +48,7 @@ class Managed : public testing::Test, private ActionSink {
     std::visit(Overloads{[this](const action::Reserve& a) { note("reserve ", a.partition); },
                          [this](const action::Release& a) { note("release ", a.partition); },
                          [this](const action::Run& a) {
-                           std::string text = a.where == action::Where::pool ? "pool" : "at once";
+                           std::string text(name_of(a.where));
                            for (const auto& one : a.batch) text += " " + std::to_string(one.task);
                            seen_.push_back(text);
                          },
@@ -69,7 +69,7 @@ constexpr std::uint32_t kOp = 3;
 constexpr std::uint32_t kSequence = 5;
 
 TEST_F(Managed, APartitionWaitsForItsMemoryAndASendForTheWindow) {
-  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, false));
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, {}));
   EXPECT_EQ(seen(), List{});
   tasks_.open_partitions();
   EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", "control"}));  // member 1 sends into partition 0: it is told
@@ -82,7 +82,7 @@ TEST_F(Managed, APartitionWaitsForItsMemoryAndASendForTheWindow) {
 
 TEST_F(Managed, ALargeSendAsksItsLinkAndGivesBackWhatItTook) {
   TaskManager large({.inline_bytes = 8, .pool_bytes = 1024, .members = 2}, policy_, out_);
-  EXPECT_FALSE(large.begin(0, kOp, kSequence, shape_, false));
+  EXPECT_FALSE(large.begin(0, kOp, kSequence, shape_, {}));
   large.open_partitions();
   large.allow(1, 2);
   LinkPolicy::Outcome outcome;
@@ -111,7 +111,7 @@ TEST_F(Managed, WhatACodecHasMadeShortTravelsInAHead) {
     return static_cast<std::uint32_t>(at - shape->workflow.tasks.begin());
   };
   for (const std::uint64_t bytes : {100U, 1025U}) {
-    tasks_.begin(0, kOp, kSequence, shape, true);
+    tasks_.begin(0, kOp, kSequence, shape, {.eager = true});
     seen();
     tasks_.note_bytes(0, task_of(Primitive::encode), bytes);
     tasks_.complete(0, task_of(Primitive::encode));
@@ -130,9 +130,9 @@ TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
   request.counts = request.splits = {0, 0};  // on member 1 there may be rows of its own
   auto nothing = std::make_shared<Template>(request);
   nothing->codec = codec;
-  EXPECT_TRUE(tasks_.begin(0, kOp, kSequence, nothing, false));
+  EXPECT_TRUE(tasks_.begin(0, kOp, kSequence, nothing, {}));
   tasks_.end(0);
-  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, false));  // units 2 and 3
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, {}));  // units 2 and 3
   tasks_.open_partitions();
   EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", "control"}));
   tasks_.allow(1, 3);
@@ -142,13 +142,13 @@ TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
 }
 
 TEST_F(Managed, AnEagerGraphWaitsForNeither) {
-  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, true));
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, {.eager = true}));
   EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", with("send ", find(Primitive::send, 1))}));
   EXPECT_EQ(tasks_.admission().used(), 0U);
 }
 
 TEST_F(Managed, AMessageWaitsForItsReceive) {
-  tasks_.begin(0, kOp, kSequence, shape_, true);
+  tasks_.begin(0, kOp, kSequence, shape_, {.eager = true});
   const std::uint32_t pull = find(Primitive::recv, 1);  // into the output, which may be the input that is being sent
   seen();
   tasks_.arrived(0, pull, 5);
@@ -177,7 +177,7 @@ class Batches : public Managed {
                        .at_once_bytes = at_once_bytes,
                        .batch_bytes = batch_bytes},
                       policy_, out_);
-    tasks.begin(0, kOp, kSequence, shape, true);
+    tasks.begin(0, kOp, kSequence, shape, {.eager = true});
     seen();
     tasks.run_ready();
     computing = tasks.computing(0);
@@ -195,18 +195,40 @@ TEST_F(Batches, WhatIsSmallRunsAtOnceInOneBatch) {
 }
 
 TEST_F(Batches, ALargeTaskSendsAllToThePool) {
-  for (const std::string& batch : handed_out(15, 160)) EXPECT_EQ(batch.substr(0, 4), "pool");
+  for (const std::string& batch : handed_out(15, 160)) EXPECT_EQ(batch.substr(0, 11), "on the pool");
 }
 
 TEST_F(Batches, ManySmallTasksGoToThePoolInBatches) {
   const List list = handed_out(16, 64);
   ASSERT_EQ(list.size(), 3U);  // 4, 4 and 2 tasks
-  EXPECT_EQ(std::ranges::count(list[0], ' '), 4);
-  EXPECT_EQ(std::ranges::count(list[2], ' '), 2);
+  EXPECT_EQ(std::ranges::count(list[0], ' '), 6);
+  EXPECT_EQ(std::ranges::count(list[2], ' '), 4);
+}
+
+TEST_F(Managed, WhatIsOnAStreamIsLaunchedTogetherWhateverItsSizeAndApartFromTheHosts) {
+  const auto codec = make_codec("onebit");
+  WorkflowRequest request;
+  request.shape = {64 * 4096, 1};
+  request.codec = codec.get();
+  request.partitions = 2;
+  request.host_of = {0, 1};
+  auto shape = std::make_shared<Template>(request);
+  shape->codec = codec;
+  tasks_.begin(0, kOp, kSequence, shape, {.eager = true, .on_stream = true});
+  tasks_.begin(1, kOp + 1, kSequence, shape, {.eager = true});
+  seen();
+  tasks_.run_ready();
+  EXPECT_EQ(seen(), (List{"on the stream 0 4", "on the pool 0", "on the pool 4"}));
+  EXPECT_TRUE(tasks_.computing(0));
+  tasks_.launched(0, 0);
+  tasks_.run_ready();
+  EXPECT_EQ(seen(), List{}) << "the merge waits for the other's message, and the send for the bytes";
+  tasks_.complete(0, 0);
+  EXPECT_EQ(policy_.queued(), 1U) << "now the send may go";
 }
 
 TEST_F(Managed, AnEndDropsTheMessagesThatWait) {
-  tasks_.begin(0, kOp, kSequence, shape_, true);
+  tasks_.begin(0, kOp, kSequence, shape_, {.eager = true});
   tasks_.arrived(0, find(Primitive::recv, 1), 5);
   seen();
   tasks_.end(0);
@@ -214,7 +236,7 @@ TEST_F(Managed, AnEndDropsTheMessagesThatWait) {
 }
 
 TEST_F(Managed, TheLastTaskOfAPartitionGivesItsMemoryBackAndTheLastOfAllEndsTheGraph) {
-  tasks_.begin(0, kOp, kSequence, shape_, false);
+  tasks_.begin(0, kOp, kSequence, shape_, {});
   tasks_.open_partitions();
   EXPECT_GT(tasks_.admission().used(), 0U);
   seen();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -10,6 +11,7 @@
 
 #include "casync/error.hpp"
 #include "codec/reference.hpp"
+#include "executor/launch_order.hpp"
 #include "executor/reference.hpp"
 
 namespace casync::test {
@@ -397,7 +399,14 @@ Verification verify(const Schedule& schedule) {
   Program program(schedule, result);
   try {
     VirtualWorld world(schedule.options, schedule.script, &program);
+    std::deque<LaunchOrder> orders;
+    for (Rank r = 0; r < static_cast<Rank>(schedule.script.on_stream.size()); ++r) {
+      world.driver(r).watched_by(orders.emplace_back(world.engine(r)));
+    }
     const VirtualOutcome outcome = world.run();
+    for (const LaunchOrder& order : orders) {
+      if (!order.fault().empty()) program.fail(order.fault());
+    }
     result.turns = outcome.turns;
     if (outcome.hung) program.fail("hung " + outcome.waiting);
     check_delays(schedule, outcome.delays, program);

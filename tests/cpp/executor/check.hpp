@@ -21,7 +21,8 @@ struct Verification {
 ///   results equal the reference bit for bit, on every rank (so replicas are identical);
 ///   uncompressed floats are near the sum in double; inputs are untouched; runtime memory is all given back;
 ///   residuals equal the reference's, whose workers encode whole gradients (so K, batches and timing change nothing);
-///   sum of inputs = sum of results and residuals.
+///   sum of inputs = sum of results and residuals;
+///   what runs on a stream is launched as soon as it may be, and nothing of the host reads what is only launched.
 Verification verify(const Schedule& schedule);
 
 /// Runs the seeds [first, first + count); stops after `most` failures. Each failure has the line that replays it.

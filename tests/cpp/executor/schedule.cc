@@ -335,6 +335,9 @@ Schedule draw(std::uint64_t seed, const Distributions& from) {
     }
   }
   if (dice.chance(from.faults)) draw_faults(dice, schedule);
+  if (dice.chance(from.device)) {
+    for (int r = 0; r < schedule.size; ++r) schedule.script.on_stream.push_back(dice.chance(80));
+  }
   return schedule;
 }
 
@@ -358,7 +361,7 @@ std::string Distributions::print() const {
       << ", NaN or Inf " << nonfinite << ", another plan " << re_planned << ", same order " << same_order
       << ", global coordinator " << global_policy << ", disagreement " << disagree << ", join " << join
       << ", shutdown at the end " << leave << ", faults " << faults << ", threads " << threads << ", ticks " << ticks
-      << '\n';
+      << ", on a device " << device << '\n';
   return out.str();
 }
 
@@ -372,6 +375,9 @@ std::string Schedule::print() const {
       << (options.threads ? ", threads"
           : options.ticks ? ", ticks"
                           : "");
+  for (std::size_t r = 0; r < script.on_stream.size(); ++r) {
+    if (script.on_stream[r]) out << ", rank " << r << " on a device";
+  }
   for (std::size_t t = 0; t < script.tensors.size(); ++t) {
     const VirtualTensor& tensor = script.tensors[t];
     out << "\n  " << tensor.name << ": " << name_of(tensor.signature.kind) << ' ' << name_of(tensor.signature.dtype)

@@ -74,6 +74,7 @@ struct Distributions {
   int faults = 25;    ///< schedules with one or two faults
   int threads = 40;   ///< schedules whose turns are those of threads, which sleep and are woken
   int ticks = 50;     ///< schedules without faults in which time passes without news, too
+  int device = 35;    ///< schedules in which most ranks' tensors are a device's, and computed on its stream
 
   std::string print() const;
 };

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "casync/error.hpp"
 
@@ -75,6 +78,69 @@ void run_without_the_others(Instance& instance) {
     ready.pop_back();
     if (instance.shape().workflow.tasks[task].primitive != Primitive::recv) instance.complete(task, ready);
   }
+}
+
+/// What `launch`, and then `complete`, of the first task of `primitive` make ready, as names.
+std::pair<std::vector<std::string>, std::vector<std::string>> released(Instance& instance, Primitive primitive) {
+  std::vector<std::uint32_t> ready;
+  const auto& tasks = instance.shape().workflow.tasks;
+  for (std::uint32_t p = 0; p < instance.shape().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
+  for (std::uint32_t t = 0; t < tasks.size(); ++t) {  // all messages are here
+    if (tasks[t].primitive == Primitive::recv) instance.complete(t, ready);
+  }
+  const auto at = std::ranges::find(tasks, primitive, &Task::primitive);
+  const auto task = static_cast<std::uint32_t>(at - tasks.begin());
+  const auto names = [&] {
+    std::vector<std::string> found;
+    for (const std::uint32_t t : ready) found.emplace_back(name_of(tasks[t].primitive));
+    ready.clear();
+    return found;
+  };
+  ready.clear();
+  if (instance.on_stream()) instance.launch(task, ready);
+  auto by_launch = names();
+  instance.complete(task, ready);
+  return {std::move(by_launch), names()};
+}
+
+TEST(Instance, OnAStreamComputeTasksFollowALaunchAndTheHostWaits) {
+  using Names = std::vector<std::string>;
+  const auto shape = template_of(Topology::direct, 2, 1);  // encode, then send to the other and merge with what came
+  Instance instance;
+  instance.begin(shape, false);
+  EXPECT_EQ(released(instance, Primitive::encode), std::pair(Names{}, Names({"send", "merge"})));
+  instance.begin(shape, true);
+  EXPECT_EQ(released(instance, Primitive::encode), std::pair(Names{"merge"}, Names{"send"}));
+}
+
+TEST(Instance, OnAStreamALengthThatTheCodecChoosesIsWaitedFor) {
+  const auto codec = make_codec("graddrop");
+  WorkflowRequest request;
+  request.shape = {4096, 1};
+  request.codec = codec.get();
+  request.host_of = {0, 1};
+  auto shape = std::make_shared<Template>(request);
+  shape->codec = codec;
+  Instance instance;
+  instance.begin(shape, true);
+  const auto [by_launch, by_end] = released(instance, Primitive::encode);
+  EXPECT_TRUE(by_launch.empty());
+  EXPECT_EQ(by_end.size(), 2U);
+}
+
+TEST(Instance, ALaunchComesOnceAndInTurn) {
+  std::vector<std::uint32_t> ready;
+  Instance instance;
+  instance.begin(template_of(Topology::direct, 2, 1), true);
+  EXPECT_THROW(instance.launch(0, ready), InternalError) << "its partition has no memory";
+  for (std::uint32_t p = 0; p < instance.shape().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
+  const std::uint32_t task = ready.front();
+  instance.launch(task, ready);
+  EXPECT_THROW(instance.launch(task, ready), InternalError);
+  EXPECT_FALSE(instance.done(task));
+  instance.begin(template_of(Topology::direct, 2, 1), false);
+  for (std::uint32_t p = 0; p < instance.shape().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
+  EXPECT_THROW(instance.launch(task, ready), InternalError) << "no stream";
 }
 
 TEST(Instance, TakesWhatItEncodedUntilTheResultIsThere) {

@@ -33,7 +33,7 @@ RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Trans
       small_bytes_(engine_->inline_bytes()),
       around_turn_(std::move(options.around_turn)),
       callbacks_(std::move(callbacks)),
-      driver_(*engine_, *transport_, workers_, *planning_, options.driver,
+      driver_(*engine_, *transport_, {workers_}, *planning_, options.driver,
               {.finished = [this](Operation& operation) { finish(operation); },
                .report = [this](const Stall& stall) { to_tell_.stalls.push_back(stall); },
                .stand_in = callbacks_.stand_in}),

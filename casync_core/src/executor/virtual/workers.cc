@@ -1,6 +1,7 @@
 #include "executor/virtual/workers.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace casync {
 
@@ -8,7 +9,7 @@ VirtualWorkers::VirtualWorkers(Agenda& agenda, Options options, std::function<vo
     : agenda_(agenda),
       options_(std::move(options)),
       news_(std::move(news)),
-      free_at_(static_cast<std::size_t>(std::max(1, options_.threads)), 0) {}
+      free_at_(options_.in_order ? 1 : static_cast<std::size_t>(std::max(1, options_.threads)), 0) {}
 
 void VirtualWorkers::run(std::vector<std::unique_ptr<Job>> jobs) {
   if (free_batches_.empty()) {
@@ -29,6 +30,12 @@ void VirtualWorkers::run(std::vector<std::unique_ptr<Job>> jobs) {
   free_at = begin + cost;
   if (options_.computes && agenda_.random() % 2 == 0) agenda_.at(begin, *this, kBegin, index);
   agenda_.at(free_at + 1, *this, kEnd, index);
+  if (options_.in_order) free_at += 2;
+}
+
+void VirtualWorkers::collect(Finished& finished) {
+  std::ranges::move(finished_, std::back_inserter(finished));
+  finished_.clear();
 }
 
 void VirtualWorkers::compute(Batch& batch) const {

@@ -22,14 +22,16 @@ class VirtualWorkers final : public Workers, private Agenda::Actor {
     double seconds_per_byte = 1e-10;
     std::function<Nanoseconds(const Job&)> cost{};  ///< of a job, instead of the two above
     bool computes = true;  ///< false: payloads get their largest length, and nothing is computed
+    /// A stream: one processor, on which a batch computes when those before it have, not at the end of their time.
+    bool in_order = false;
   };
 
   /// `news`: something waits for `collect`.
   VirtualWorkers(Agenda& agenda, Options options, std::function<void()> news);
 
   void run(std::vector<std::unique_ptr<Job>> batch) override;
-  /// Moves what is finished into `finished`, which must be empty.
-  void collect(Finished& finished) { finished.swap(finished_); }
+  /// Moves what is finished to the end of `finished`.
+  void collect(Finished& finished);
 
  private:
   enum What : std::uint32_t { kBegin, kEnd };

@@ -34,16 +34,23 @@ struct VirtualWorld::Member {
 
   Member(std::unique_ptr<Engine> made, Transport& transport, Agenda& agenda, const VirtualWorkers::Options& compute,
          std::unique_ptr<Planning> plans, const Driver::Options& options, Driver::Callbacks callbacks,
-         std::function<void()> news)
+         const std::function<void()>& news)
       : engine(std::move(made)),
-        workers(agenda, compute, std::move(news)),
+        workers(agenda, compute, news),
+        stream(agenda, in_order(compute), news),
         planning(std::move(plans)),
-        driver(*engine, transport, workers, *planning, options, std::move(callbacks)) {}
+        driver(*engine, transport, {workers, &stream}, *planning, options, std::move(callbacks)) {}
+
+  static VirtualWorkers::Options in_order(VirtualWorkers::Options compute) {
+    compute.in_order = true;
+    return compute;
+  }
 
   State state = State::running;
   std::unique_ptr<VirtualThreads> threads;  // null: each news is a turn
   std::unique_ptr<Engine> engine;
   VirtualWorkers workers;
+  VirtualWorkers stream;
   std::unique_ptr<Planning> planning;
   Driver driver;
   std::deque<Running> operations;  // per tensor
@@ -290,6 +297,7 @@ bool VirtualWorld::turn(Rank rank) {
   ++outcome_.turns;
   std::swap(who.taken, who.inbox);
   who.workers.collect(who.taken.jobs);
+  who.stream.collect(who.taken.jobs);
   const bool news = who.driver.turn(who.taken, agenda_.now());
   if (who.threads == nullptr) set_alarm(rank);
   check_step(rank);
@@ -313,6 +321,7 @@ void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
   running.outstanding = true;
   Operation& operation = running.operation;
   operation.status = Status::ok;
+  operation.on_stream = !script_.on_stream.empty() && script_.on_stream[rank];
   if (options_.sizes_only) {
     operation.input = operation.output = nothing_.get();
   } else {

@@ -45,7 +45,8 @@ struct VirtualScript {
   std::vector<std::vector<std::vector<Submission>>> steps;  ///< [step][rank]
   std::vector<Fault> faults;
   std::vector<Nanoseconds>
-      leave_after;  ///< per rank: shuts down this long after its last step; negative or empty: never
+      leave_after;                ///< per rank: shuts down this long after its last step; negative or empty: never
+  std::vector<bool> on_stream{};  ///< per rank: its tensors are a device's, and computed on a stream; empty: on none
 };
 
 struct VirtualOptions {
