@@ -259,7 +259,7 @@ class Call {
       }
       kept_.set_state(std::move(saved));
     }
-    kept_.start(codec_, segment_.shape, "a gradient", segment_.name_hash, true);
+    kept_.start(codec_, segment_.shape, "a gradient", segment_.name_hash);
     segment_.state = kept_.arrays();
     std::vector<float> values = floats(codec_.agreed(), content);
     if (origin == Origin::own) propose(values, content);

@@ -31,8 +31,9 @@ std::vector<std::int64_t> elements_of(const std::vector<std::int64_t>& rows, con
 
 }  // namespace
 
-Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes)
-    : member_(member), host_of_(std::move(host_of)), inline_bytes_(inline_bytes) {}
+Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes,
+                       CodecMaker codecs)
+    : member_(member), host_of_(std::move(host_of)), inline_bytes_(inline_bytes), codecs_(std::move(codecs)) {}
 
 const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t name, const Signature& signature,
                                         const std::vector<std::int64_t>& splits) {
@@ -100,7 +101,7 @@ std::vector<std::uint64_t> Agreements::forget_all() {
 std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,
                                                        const std::vector<std::int64_t>& splits, bool settles) {
   // A world of one is the identity (rule R9), in the gradient's own precision.
-  const auto codec = make_codec(host_of_.size() == 1 ? "none" : verdict.plan.codec);
+  const auto codec = codecs_(host_of_.size() == 1 ? "none" : verdict.plan.codec);
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   const bool compressible = reduces(signature.kind) && is_floating(signature.dtype) &&
                             (sums || (signature.op == ReduceOp::adasum && takes_adasum(codec->info())));

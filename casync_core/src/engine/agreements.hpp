@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +14,9 @@
 #include "task/template.hpp"
 
 namespace casync {
+
+/// Makes a codec from its spec: make_codec, or something in its place.
+using CodecMaker = std::function<std::shared_ptr<const Codec>(std::string_view)>;
 
 /// What the ranks have agreed on. An operation has a number, the same on every rank, a plan, and the template of this
 /// rank's workflow. Messages may overtake the agreement, or this rank's submit: those are kept here until their run
@@ -37,7 +42,8 @@ class Agreements {
     std::vector<Early> early;
   };
 
-  Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes);
+  Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes,
+             CodecMaker codecs = make_codec);
 
   /// Whether an operation of this kind is agreed on once for all of its runs. An allgather and an alltoall are not:
   /// their rows may change.
@@ -63,6 +69,7 @@ class Agreements {
   std::uint32_t member_;
   std::vector<std::uint32_t> host_of_;
   std::size_t inline_bytes_;
+  CodecMaker codecs_;
   std::unordered_map<std::uint32_t, Op> ops_;
   /// All that a template follows from in this world, of the kinds that last. Gradients that are alike share one:
   /// of many small ones it then stays in the cache.

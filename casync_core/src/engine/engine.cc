@@ -34,7 +34,7 @@ Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy)
     : options_(std::move(options)),
       policy_(std::move(policy)),
       out_(options_.member, members()),
-      agreements_(options_.member, options_.host_of, options_.inline_bytes),
+      agreements_(options_.member, options_.host_of, options_.inline_bytes, options_.codecs),
       negotiation_({.member = options_.member,
                     .members = members(),
                     .eager_bytes = options_.eager_bytes,

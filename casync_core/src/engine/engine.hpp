@@ -30,6 +30,7 @@ struct EngineOptions {
   std::size_t batch_bytes = 1 << 20;     ///< unless all that are ready touch more than this; workers get as much each
   /// Between two messages of what is ready to the root, and of what starts from it. Nothing: as many ranks need it.
   std::optional<Nanoseconds> ready_interval{};
+  CodecMaker codecs = make_codec;  ///< what plans name
   Heartbeat::Options heartbeat;
   Ledger::Options ledger;
 };

@@ -49,7 +49,6 @@ struct ComputeContext {
   std::uint32_t members = 1;
   Rank rank = 0;
   std::uint32_t step = 0;
-  bool contents = true;  ///< false: nothing will be computed, so nothing is kept
 };
 
 /// Fills `job` for compute task `task` of `instance`.

@@ -33,7 +33,7 @@ Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& pl
       planning_(planning),
       options_(options),
       callbacks_(std::move(callbacks)),
-      framer_(transport, options.session_tag, options.contents),
+      framer_(transport, options.session_tag, options.checksums),
       tally_(transport.size()) {
   CASYNC_CHECK(engine.inline_bytes() <= FrameWriter::room(transport.head_bytes()), "messages of ",
                engine.inline_bytes(), " bytes do not fit into heads of ", transport.head_bytes());
@@ -57,8 +57,9 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
     const auto costs = planning_.costs(definition.signature, operation->step);
     if (costs) apply(event::CostsKnown{*costs});
   }
-  apply(event::Submit{registration, operations_.add(*operation), memory_.settled(definition),
-                      memory_.steps(definition.name), operation->rows, operation->on_stream, operation->splits});
+  apply(event::Submit{registration, operations_.add(*operation), memory_.store().settled(definition),
+                      memory_.store().steps(definition.name), operation->rows, operation->on_stream,
+                      operation->splits});
 }
 
 void Driver::abort(const std::string& why) {
@@ -90,7 +91,7 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
   if (memory_.active(instance)) {  // else it was refused meanwhile
     const bool ran = !failure;
     if (ran && task.settles && task.primitive == Primitive::merge) {
-      if (job->settled || !options_.contents) memory_.kept_of(instance)->agree();
+      if (job->settled) memory_.kept_of(instance)->agree();
     } else if (ran && task.encode_to.place == Place::slot) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
@@ -330,7 +331,7 @@ void Driver::on(const action::Finish& action) {
     operation.facts = std::make_unique<ErrorFacts>(action.failure->facts);
   }
   if (action.run != nullptr) {
-    if (action.failure != nullptr && options_.contents) {
+    if (action.failure != nullptr) {
       if (action.session_is_over) framer_.flush();  // the peers hear of it before this takes its time
       give_back(memory_, *action.run, action.instance, context_of(action.instance));
     }
@@ -354,7 +355,7 @@ void Driver::on(const action::CostsOf& action) {
 void Driver::on(const action::StandInFor& action) { callbacks_.stand_in(action.definition); }
 
 ComputeContext Driver::context_of(std::uint32_t instance) const {
-  return {transport_.size(), self(), memory_.step(instance), options_.contents};
+  return {transport_.size(), self(), memory_.step(instance)};
 }
 
 void Driver::run_at_once() {

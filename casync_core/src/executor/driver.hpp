@@ -33,7 +33,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   };
   struct Options {
     std::uint32_t session_tag = 0;
-    bool contents = true;                ///< false, in virtual time: buffers have lengths but nothing in them
+    bool checksums = true;               ///< of encoded bodies; false, in virtual time: they hold nothing
     std::vector<Observer*> observers{};  ///< outlive the driver
   };
 

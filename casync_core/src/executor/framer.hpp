@@ -36,8 +36,8 @@ class Framer {
     virtual void on_body_done(Rank /*peer*/, std::size_t /*bytes*/) {}
   };
 
-  /// `checksums` false: encoded bodies carry none, because they have no contents.
-  Framer(Transport& transport, std::uint32_t session_tag, bool checksums = true);
+  /// `checksums`: encoded bodies carry one.
+  Framer(Transport& transport, std::uint32_t session_tag, bool checksums);
 
   // Outgoing.
   void control(Rank peer, std::span<const std::byte> message);

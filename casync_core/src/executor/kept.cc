@@ -35,13 +35,8 @@ bool Kept::fits(const Codec& codec, const Shape& shape) const {
   return started_ && shape_ == shape && state_.codec == codec.info().spec;
 }
 
-void Kept::start(const Codec& codec, const Shape& shape, const std::string& name, std::uint64_t name_hash,
-                 bool contents) {
-  CodecState fresh{codec.info().spec, false, state_.steps, {}, {}};
-  if (contents) {
-    fresh.arrays = codec.state(shape);
-    fresh.values = started(codec, shape, name_hash);
-  }
+void Kept::start(const Codec& codec, const Shape& shape, const std::string& name, std::uint64_t name_hash) {
+  CodecState fresh{codec.info().spec, false, state_.steps, codec.state(shape), started(codec, shape, name_hash)};
   if (restores(codec)) {
     check_state(name, state_, shape);
     for (std::size_t i = 0; i < state_.arrays.size(); ++i) {

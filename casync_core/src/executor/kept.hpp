@@ -22,9 +22,8 @@ class Kept {
   bool fits(const Codec& codec, const Shape& shape) const;
   /// Whether start() would take over what was set.
   bool restores(const Codec& codec) const { return !started_ && state_.codec == codec.info().spec; }
-  /// Begins the state of `codec`; `contents` false: without its arrays. Throws InvalidArgument, naming the tensor, if
-  /// what was set does not fit.
-  void start(const Codec& codec, const Shape& shape, const std::string& name, std::uint64_t name_hash, bool contents);
+  /// Begins the state of `codec`. Throws InvalidArgument, naming the tensor, if what was set does not fit.
+  void start(const Codec& codec, const Shape& shape, const std::string& name, std::uint64_t name_hash);
   void count(std::uint32_t step) { state_.steps = step + 1; }
   void agree() { state_.agreed = true; }
   /// Whether it holds agreed values for a gradient of `shape`.

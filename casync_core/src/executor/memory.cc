@@ -1,19 +1,6 @@
 #include "executor/memory.hpp"
 
-#include "casync/error.hpp"
-
 namespace casync {
-namespace {
-
-constexpr std::size_t kKeep = 32 << 20;  // spare slots kept for the next step
-
-/// Sizes are rounded up so that partitions of nearly one size share their spare slots.
-std::size_t capacity_for(std::size_t bytes) {
-  const std::size_t step = bytes <= 4096 ? 256 : bytes <= (256 << 10) ? 16 << 10 : 128 << 10;
-  return (bytes + step - 1) / step * step;
-}
-
-}  // namespace
 
 void Memory::begin(const action::Begin& run, Operation& operation) {
   if (run.instance >= instances_.size()) instances_.resize(run.instance + 1);
@@ -33,47 +20,21 @@ void Memory::begin(const action::Begin& run, Operation& operation) {
 
 void Memory::reserve(std::uint32_t instance, std::uint32_t partition) {
   Running& running = instances_[instance];
-  const auto& slots = running.shape->workflow.slots;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].partition != partition) continue;
-    SlotMemory& slot = running.slots[i];
-    slot.bytes = slots[i].bytes;
-    slot.capacity = capacity_for(slot.bytes);
-    auto& spare = spare_[slot.capacity];
-    if (spare.empty()) {
-      slot.memory.reset(new std::byte[slot.capacity]);
-      held_ += slot.capacity;
-    } else {
-      slot.memory = std::move(spare.back());
-      spare.pop_back();
-      spare_bytes_ -= slot.capacity;
-    }
+  for (const std::uint16_t slot : running.shape->slots_of[partition]) {
+    const std::size_t bytes = running.shape->workflow.slots[slot].bytes;
+    running.slots[slot] = {slots_.take(bytes), bytes};
   }
-}
-
-void Memory::give_back(SlotMemory& slot) {
-  if (slot.memory == nullptr) return;
-  if (spare_bytes_ + slot.capacity <= kKeep) {
-    spare_bytes_ += slot.capacity;
-    spare_[slot.capacity].push_back(std::move(slot.memory));
-  } else {
-    held_ -= slot.capacity;
-  }
-  slot.memory.reset();
 }
 
 void Memory::release(std::uint32_t instance, std::uint32_t partition) {
   Running& running = instances_[instance];
-  const auto& slots = running.shape->workflow.slots;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].partition == partition) give_back(running.slots[i]);
-  }
+  for (const std::uint16_t slot : running.shape->slots_of[partition]) slots_.give_back(running.slots[slot]);
 }
 
 void Memory::finish(std::uint32_t instance, bool slots_in_use) {
   Running& running = instances_[instance];
-  for (SlotMemory& slot : running.slots) {
-    if (!slots_in_use) give_back(slot);
+  for (Reserved& slot : running.slots) {
+    if (!slots_in_use) slots_.give_back(slot);
   }
   running.kept = nullptr;
   running.carried = {};
@@ -98,23 +59,6 @@ std::byte* Memory::address(std::uint32_t instance, std::uint32_t partition, Buff
       return running.slots[buffer.slot].memory.get();
   }
   return nullptr;
-}
-
-std::uint32_t Memory::steps(const std::string& name) const {
-  const auto at = kept_.find(name);
-  return at == kept_.end() ? 0 : at->second.state().steps;
-}
-
-Settled Memory::settled(const Definition& definition) const {
-  const auto at = kept_.find(definition.name);
-  const bool settled = at != kept_.end() && at->second.agreed(definition.signature.shape);
-  return settled ? settled_by(at->second.state().codec) : 0;
-}
-
-std::size_t Memory::kept_memory() const {
-  std::size_t bytes = 0;
-  for (const auto& [name, kept] : kept_) bytes += kept.bytes();
-  return bytes;
 }
 
 }  // namespace casync

@@ -3,21 +3,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/event.hpp"
 #include "executor/kept.hpp"
 #include "executor/operation.hpp"
+#include "executor/slot_pool.hpp"
+#include "executor/state_store.hpp"
 #include "task/template.hpp"
 
 namespace casync {
 
-/// The executor's memory: slots of running instances, recycled by size, and what is kept of gradients, which outlives
-/// them. The Engine bounds the slots (Admission); this class only holds them. Used by the progress thread alone, except
-/// residuals and state arrays, which workers write, each in its own partition.
+/// What the tasks of running instances read and write: the program's memory, slots, and what is kept of the gradient.
+/// The Engine bounds the slots (Admission); here they are only held. Used by the progress thread alone.
 class Memory {
  public:
   void begin(const action::Begin& run, Operation& operation);
@@ -45,12 +43,8 @@ class Memory {
     instances_[instance].slots[slot].bytes = bytes;
   }
 
-  /// What is kept of gradients, by tensor name. An entry stays where it is until it is erased.
-  std::unordered_map<std::string, Kept>& kept() { return kept_; }
-  /// How many steps of gradient `name` are counted.
-  std::uint32_t steps(const std::string& name) const;
-  /// Whose values are kept for what `definition` names, as control.hpp says it.
-  Settled settled(const Definition& definition) const;
+  StateStore& store() { return store_; }
+  const StateStore& store() const { return store_; }
   /// What `instance` uses of it; null: nothing.
   Kept*& kept_of(std::uint32_t instance) { return instances_[instance].kept; }
   /// A stand-in's state arrays: those that all ranks share are the kept ones, its own are forgotten afterwards.
@@ -58,31 +52,25 @@ class Memory {
   /// What another codec held back and has joined the input of `instance`; empty: nothing has.
   FloatArray& carried(std::uint32_t instance) { return instances_[instance].carried; }
 
-  std::size_t slot_memory() const { return held_; }  ///< bytes of slots, in use and kept for reuse
-  std::size_t kept_memory() const;                   ///< bytes of residuals and states
+  std::size_t slot_memory() const { return slots_.held(); }
 
  private:
-  struct SlotMemory {
-    std::unique_ptr<std::byte[]> memory;
-    std::size_t capacity = 0;
+  struct Reserved : SlotPool::Slot {
     std::size_t bytes = 0;
   };
   struct Running {
     Operation* operation = nullptr;
     std::shared_ptr<const Template> shape;
     std::uint32_t step = 0;
-    std::vector<SlotMemory> slots;
+    std::vector<Reserved> slots;
     Kept* kept = nullptr;
     FloatArray carried;
     std::unique_ptr<ScratchState> stand_in_state;
   };
-  void give_back(SlotMemory& slot);
 
   std::vector<Running> instances_;
-  std::unordered_map<std::size_t, std::vector<std::unique_ptr<std::byte[]>>> spare_;  // by capacity
-  std::size_t spare_bytes_ = 0;
-  std::size_t held_ = 0;
-  std::unordered_map<std::string, Kept> kept_;
+  SlotPool slots_;
+  StateStore store_;
 };
 
 }  // namespace casync

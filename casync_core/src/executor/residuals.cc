@@ -91,9 +91,8 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   const CodecInfo& info = shape.codec->info();
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   if (!reduces(signature.kind) || !sums || !is_floating(signature.dtype)) return;
-  const auto found = memory.kept().find(definition.name);
-  if (info.identity && !shape.provisional && found == memory.kept().end()) return;
-  Kept& kept = found == memory.kept().end() ? memory.kept()[definition.name] : found->second;
+  if (info.identity && !shape.provisional && memory.store().find(definition.name) == nullptr) return;
+  Kept& kept = memory.store()[definition.name];
   kept.count(context.step);
   if (shape.provisional) return;
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
@@ -102,10 +101,9 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   if (info.feedback != Feedback::wrapper) left = std::exchange(kept.residual, {});
   if (!kept.fits(*shape.codec, signature.shape)) {
     if (!kept.restores(*shape.codec)) add_to(left, kept.pending());
-    kept.start(*shape.codec, signature.shape, definition.name, definition.name_hash, context.contents);
+    kept.start(*shape.codec, signature.shape, definition.name, definition.name_hash);
   }
   memory.kept_of(instance) = &kept;
-  if (!context.contents) return;
   if (info.feedback == Feedback::wrapper && kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
   if (operation.stands_in) {
     if (kept.residual.empty()) kept.residual = std::exchange(left, {});
@@ -135,7 +133,7 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
       const auto [begin, end] = workflow.partitions[p];
       if (run.delivered(p)) std::fill(carried.begin() + begin, carried.begin() + end, 0.0F);
     }
-    add_to(memory.kept()[memory.operation(instance).definition->name].residual, carried);
+    add_to(memory.store()[memory.operation(instance).definition->name].residual, carried);
   }
   Job job;
   for (const std::uint32_t index : run.taken()) {

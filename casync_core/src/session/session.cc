@@ -618,7 +618,7 @@ SessionCounters Session::counters() {
   impl_->inspect([&](Driver& driver, const Engine& engine) {
     counters.transport = impl_->transport->counters();
     counters.slot_bytes = driver.memory().slot_memory();
-    counters.residual_bytes = driver.memory().kept_memory();
+    counters.residual_bytes = driver.memory().store().bytes();
     counters.pool_peak = engine.admission().peak();
   });
   return counters;
@@ -693,7 +693,7 @@ void Session::stop_timeline() {
 std::vector<std::string> Session::residual_names() {
   std::vector<std::string> names;
   impl_->inspect([&](Driver& driver, const Engine&) {
-    for (const auto& [name, kept] : driver.memory().kept()) {
+    for (const auto& [name, kept] : driver.memory().store().all()) {
       if (!kept.residual.empty()) names.push_back(name);
     }
   });
@@ -703,8 +703,7 @@ std::vector<std::string> Session::residual_names() {
 FloatArray Session::residual(const std::string& name) {
   FloatArray values;
   impl_->inspect([&](Driver& driver, const Engine&) {
-    const auto& kept = driver.memory().kept();
-    if (const auto at = kept.find(name); at != kept.end()) values = at->second.residual;
+    if (const Kept* const kept = driver.memory().store().find(name)) values = kept->residual;
   });
   return values;
 }
@@ -715,14 +714,14 @@ void Session::set_residual(const std::string& name, std::span<const float> value
     impl_->check_kept_is_free(name);
   }
   impl_->inspect([&](Driver& driver, const Engine&) {
-    driver.memory().kept()[name].residual.assign(values.begin(), values.end());
+    driver.memory().store()[name].residual.assign(values.begin(), values.end());
   });
 }
 
 std::vector<std::string> Session::state_names() {
   std::vector<std::string> names;
   impl_->inspect([&](Driver& driver, const Engine&) {
-    for (const auto& [name, kept] : driver.memory().kept()) {
+    for (const auto& [name, kept] : driver.memory().store().all()) {
       if (kept.state().steps > 0) names.push_back(name);
     }
   });
@@ -732,8 +731,7 @@ std::vector<std::string> Session::state_names() {
 CodecState Session::state(const std::string& name) {
   CodecState state;
   impl_->inspect([&](Driver& driver, const Engine&) {
-    const auto& kept = driver.memory().kept();
-    if (const auto at = kept.find(name); at != kept.end()) state = at->second.state();
+    if (const Kept* const kept = driver.memory().store().find(name)) state = kept->state();
   });
   return state;
 }
@@ -754,7 +752,7 @@ void Session::set_state(const std::string& name, CodecState state) {
       impl_->set_states[name] = {state.codec, state.agreed, 0, state.arrays, {}};
     }
   }
-  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().kept()[name].set_state(std::move(state)); });
+  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().store()[name].set_state(std::move(state)); });
 }
 
 void Session::forget(const std::string& name) {
@@ -763,7 +761,7 @@ void Session::forget(const std::string& name) {
     impl_->check_kept_is_free(name);
     impl_->set_states.erase(name);
   }
-  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().kept().erase(name); });
+  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().store().erase(name); });
 }
 
 }  // namespace casync

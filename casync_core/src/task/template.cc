@@ -16,6 +16,9 @@ Template::Template(const WorkflowRequest& request)
   const std::size_t partitions = workflow.partitions.size();
   tasks_of_partition.assign(partitions, 0);
   members_of.resize(partitions);
+  slots_of.resize(partitions);
+  for (std::size_t s = 0; s < workflow.slots.size(); ++s)
+    slots_of[workflow.slots[s].partition].push_back(static_cast<std::uint16_t>(s));
   window_peers.resize(partitions);
   delivery.resize(partitions);
   for (std::uint32_t i = 0; i < workflow.tasks.size(); ++i) {

@@ -28,7 +28,7 @@ void VirtualWorkers::run(std::vector<std::unique_ptr<Job>> jobs) {
   Nanoseconds& free_at = *std::min_element(free_at_.begin(), free_at_.end());
   const Nanoseconds begin = std::max(agenda_.now(), free_at);
   free_at = begin + cost;
-  if (options_.computes && agenda_.random() % 2 == 0) agenda_.at(begin, *this, kBegin, index);
+  if (agenda_.random() % 2 == 0) agenda_.at(begin, *this, kBegin, index);
   agenda_.at(free_at + 1, *this, kEnd, index);
   if (options_.in_order) free_at += 2;
 }
@@ -38,20 +38,9 @@ void VirtualWorkers::collect(Finished& finished) {
   finished_.clear();
 }
 
-void VirtualWorkers::compute(Batch& batch) const {
-  if (options_.computes) {
-    run_all(batch.jobs, batch.errors);
-    return;
-  }
-  for (auto& job : batch.jobs) {
-    job->segment.payload_bytes = job->segment.payload.size();
-    batch.errors.emplace_back();
-  }
-}
-
 void VirtualWorkers::happen(std::uint32_t what, std::uint64_t value) {
   Batch& batch = batches_[value];
-  if (batch.errors.empty()) compute(batch);
+  if (batch.errors.empty()) run_all(batch.jobs, batch.errors);
   if (what == kBegin) return;
   for (std::size_t i = 0; i < batch.jobs.size(); ++i)
     finished_.emplace_back(std::move(batch.jobs[i]), std::move(batch.errors[i]));

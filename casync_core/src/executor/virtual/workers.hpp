@@ -21,7 +21,6 @@ class VirtualWorkers final : public Workers, private Agenda::Actor {
     Nanoseconds per_job = 1'000;
     double seconds_per_byte = 1e-10;
     std::function<Nanoseconds(const Job&)> cost{};  ///< of a job, instead of the two above
-    bool computes = true;  ///< false: payloads get their largest length, and nothing is computed
     /// A stream: one processor, on which a batch computes when those before it have, not at the end of their time.
     bool in_order = false;
   };
@@ -40,7 +39,6 @@ class VirtualWorkers final : public Workers, private Agenda::Actor {
     std::vector<std::string> errors;  // one per job once computed
   };
   void happen(std::uint32_t what, std::uint64_t value) override;
-  void compute(Batch& batch) const;
 
   Agenda& agenda_;
   Options options_;

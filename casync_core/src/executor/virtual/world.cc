@@ -10,6 +10,7 @@
 #include "common/hash.hpp"
 #include "coordinator/make_policy.hpp"
 #include "executor/frame.hpp"
+#include "executor/virtual/lengths.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {
@@ -110,9 +111,7 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
   }
   if (options_.sizes_only) nothing_.reset(new std::byte[largest]);
   Driver::Options driver = options_.driver;
-  driver.contents = !options_.sizes_only;
-  VirtualWorkers::Options workers = options_.workers;
-  workers.computes = !options_.sizes_only;
+  driver.checksums = !options_.sizes_only;
   for (Rank r = 0; r < size; ++r) {
     if (!options_.event_log.empty()) {
       logs_.push_back(std::make_unique<EventLog>(detail::concat(options_.event_log, '.', r), engine_options(r),
@@ -121,7 +120,7 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
     }
     auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, r, size));
     ranks_.push_back(std::make_unique<Member>(
-        std::move(engine), network_.transport(r), agenda_, workers, std::make_unique<Plans>(*this), driver,
+        std::move(engine), network_.transport(r), agenda_, options_.workers, std::make_unique<Plans>(*this), driver,
         Driver::Callbacks{.finished = [this, r](Operation& operation) { ended(r, operation); },
                           .report = [this](const Stall& stall) { outcome_.reports.push_back(stall.text); },
                           .stand_in = [this, r](const Request& wanted) { stand_in(r, wanted); }},
@@ -150,7 +149,10 @@ EngineOptions VirtualWorld::engine_options(Rank rank) const {
   options.member = rank;
   options.host_of = options_.network.host_of;
   options.inline_bytes = std::min(options.inline_bytes, FrameWriter::room(options_.network.head_bytes));
-  if (options_.sizes_only) options.at_once_bytes = 0;  // all that computes takes its time
+  if (options_.sizes_only) {
+    options.codecs = make_lengths;
+    options.at_once_bytes = 0;  // all that computes takes its time
+  }
   return options;
 }
 
@@ -167,11 +169,7 @@ Driver& VirtualWorld::driver(Rank rank) { return ranks_[rank]->driver; }
 const Engine& VirtualWorld::engine(Rank rank) const { return *ranks_[rank]->engine; }
 bool VirtualWorld::alive(Rank rank) const { return ranks_[rank]->state != Member::State::dead; }
 
-const Kept* VirtualWorld::kept(Rank rank, const std::string& name) {
-  const auto& kept = driver(rank).memory().kept();
-  const auto at = kept.find(name);
-  return at == kept.end() ? nullptr : &at->second;
-}
+const Kept* VirtualWorld::kept(Rank rank, const std::string& name) { return driver(rank).memory().store().find(name); }
 
 VirtualOutcome VirtualWorld::run() {
   outcome_.step_ends.assign(script_.steps.size(), 0);

@@ -58,7 +58,7 @@ struct VirtualOptions {
   Nanoseconds notice = 0;   ///< a rank's progress role notices news after up to this
   bool ticks = true;        ///< turns without news, as the real executor has them; liveness and stalls need them
   bool threads = false;     ///< turns as the threads of RealExecutor take them, instead of one for each news
-  bool sizes_only = false;  ///< no contents: nothing is computed or copied, residuals and results have no memory
+  bool sizes_only = false;  ///< bodies and tensors have lengths and no contents, codecs are Lengths
   Nanoseconds patience = 100'000'000'000;  ///< a world in which no operation ends for so long hangs
   std::string coordinator = "local";
   std::string event_log;  ///< file, the rank is appended; empty: none

@@ -1,0 +1,43 @@
+#include "executor/slot_pool.hpp"
+
+#include <utility>
+
+namespace casync {
+namespace {
+
+constexpr std::size_t kKeep = 32 << 20;  // spare slots kept for the next step
+
+/// Sizes are rounded up so that partitions of nearly one size share their spare slots.
+std::size_t capacity_for(std::size_t bytes) {
+  const std::size_t step = bytes <= 4096 ? 256 : bytes <= (256 << 10) ? 16 << 10 : 128 << 10;
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+SlotPool::Slot SlotPool::take(std::size_t bytes) {
+  const std::size_t capacity = capacity_for(bytes);
+  auto& spare = spare_[capacity];
+  if (spare.empty()) {
+    Slot slot{std::unique_ptr<std::byte[]>(new std::byte[capacity]), capacity};
+    held_ += capacity;
+    return slot;
+  }
+  Slot slot{std::move(spare.back()), capacity};
+  spare.pop_back();
+  spare_bytes_ -= capacity;
+  return slot;
+}
+
+void SlotPool::give_back(Slot& slot) {
+  if (slot.memory == nullptr) return;
+  if (spare_bytes_ + slot.capacity <= kKeep) {
+    spare_bytes_ += slot.capacity;
+    spare_[slot.capacity].push_back(std::move(slot.memory));
+  } else {
+    held_ -= slot.capacity;
+  }
+  slot.memory.reset();
+}
+
+}  // namespace casync

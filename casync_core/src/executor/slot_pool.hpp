@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace casync {
+
+/// Memory for slots, recycled by size from run to run. What is given back is kept for the next step, up to a bound. One
+/// thread at a time.
+class SlotPool {
+ public:
+  struct Slot {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t capacity = 0;
+  };
+
+  /// At least `bytes`, with whatever was in them.
+  Slot take(std::size_t bytes);
+  /// Nothing is given back where nothing was taken.
+  void give_back(Slot& slot);
+
+  std::size_t held() const { return held_; }  ///< bytes, in use and kept for reuse
+
+ private:
+  std::unordered_map<std::size_t, std::vector<std::unique_ptr<std::byte[]>>> spare_;  // by capacity
+  std::size_t spare_bytes_ = 0;
+  std::size_t held_ = 0;
+};
+
+}  // namespace casync
