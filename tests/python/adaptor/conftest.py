@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.bindings import Binding, binding_of, installed, is_there
+from support.bindings import Binding, binding_of, is_there, tested
 from support.ranks import pytest_runtest_call, rank, rng, several, size, world
 
 __all__ = ["pytest_runtest_call", "rank", "rng", "several", "size", "world"]
@@ -18,7 +18,7 @@ def framework(name: str) -> Any:
     return pytest.param(name, marks=missing)
 
 
-@pytest.fixture(scope="session", params=map(framework, installed()), ids=installed())
+@pytest.fixture(scope="session", params=map(framework, tested()), ids=tested())
 def adaptor(request: pytest.FixtureRequest) -> Binding:
     """For the whole session, so that pytest runs all tests of one framework, and then those of the next."""
     return binding_of(request.param)

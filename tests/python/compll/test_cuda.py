@@ -55,7 +55,7 @@ needs_nvcc = pytest.mark.skipif(NVCC is None, reason="no nvcc on PATH, in CUDA_H
 
 
 def missing_device() -> str | None:
-    missing = load("tools/test_gpu.py").missing()
+    missing = load("tools/cuda_device.py").missing()
     return str(missing) if missing else None
 
 

@@ -1,6 +1,6 @@
 """The suite of tests/python/adaptor leaves no adaptor out."""
 
-from support.bindings import FRAMEWORKS
+from support.bindings import FRAMEWORKS, ON_DEVICE
 from support.files import ROOT
 
 
@@ -8,4 +8,4 @@ def test_every_adaptor_has_a_binding():
     adaptors = {path.parent.name for path in (ROOT / "frameworks").glob("*/__init__.py")}
     assert adaptors <= set(FRAMEWORKS), "add it to support/bindings, and so to the suite"
     bindings = {path.stem for path in (ROOT / "tests/python/shared/support/bindings").glob("[!_]*.py")}
-    assert bindings == set(FRAMEWORKS)
+    assert bindings == {*FRAMEWORKS, ON_DEVICE}

@@ -8,6 +8,7 @@ framework does not load another.
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,6 +22,10 @@ from support.arrays import Array, dtype_of, full
 
 FRAMEWORKS = ("numpy", "standin", "torch")
 """In the order in which they are tested. `standin` is a GPU without one (support/standin)."""
+ON_DEVICE = "cuda"
+"""torch on a GPU, tested only where CASYNC_TEST_FRAMEWORK names it: a process has one driver, the stand-in or a real
+one.
+"""
 
 
 class Binding(ABC):
@@ -99,14 +104,20 @@ class Binding(ABC):
             assert other == self.array(tensor).tobytes()
 
 
-def installed() -> list[str]:
-    """The frameworks whose adaptor is installed, wherever they are themselves. Imports none."""
+def tested() -> list[str]:
+    """The one that CASYNC_TEST_FRAMEWORK names; else those whose adaptor is installed, wherever they are themselves.
+    Imports none.
+    """
+    if named := os.environ.get("CASYNC_TEST_FRAMEWORK"):
+        return [named]
     return [name for name in FRAMEWORKS if name == "standin" or find_spec(f"casync.{name}") is not None]
 
 
 def is_there(name: str) -> bool:
     """Whether the framework itself is; of the stand-in, what compiles it."""
-    return shutil.which("g++") is not None if name == "standin" else find_spec(name) is not None
+    if name == "standin":
+        return shutil.which("g++") is not None
+    return find_spec("torch" if name == ON_DEVICE else name) is not None
 
 
 def binding_of(name: str) -> Binding:
