@@ -12,7 +12,7 @@ def devices() -> list[str]:
     """
     from casync import _core
 
-    return _core.cuda_devices()
+    return [device["name"] for device in _core.cuda_facts()["devices"]]
 
 
 def require() -> None:

@@ -7,6 +7,7 @@ process of their own, so that one which crashes is a finding and not the end of 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
 import runpy
@@ -19,10 +20,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import casync
 
-__all__ = ["Finding", "check_build", "examine", "frameworks", "main", "render"]
+__all__ = ["Finding", "check_build", "examine", "frameworks", "gpus", "main", "render"]
 
 _PROBE_SECONDS = 60
 _SHM_BYTES = 256 << 20
@@ -43,6 +45,33 @@ with open("/proc/self/maps") as maps:
     for path in sorted({line.split()[-1] for line in maps if "/libmpi.so" in line}):
         print("loads", path)
 """
+
+_CUDA = """
+import json
+from casync import _core, errors
+try:
+    print(json.dumps(_core.cuda_facts()))
+except errors.DeviceError as error:
+    print(json.dumps({"missing": str(error)}))
+"""
+_VERSION = """
+import ctypes, sys
+library, kind = ctypes.CDLL(sys.argv[1]), sys.argv[2]
+first, second = ctypes.c_int(), ctypes.c_int()
+if kind == "NCCL":
+    library.ncclGetVersion(ctypes.byref(first))
+    print(f"{first.value // 10000}.{first.value // 100 % 100}.{first.value % 100}")
+else:
+    library.nvrtcVersion(ctypes.byref(first), ctypes.byref(second))
+    print(f"{first.value}.{second.value}")
+"""
+_LIBRARIES = {
+    "NCCL": (
+        ("libnccl.so.2",),
+        "pip install nvidia-nccl-cu13, or the package of CUDA's version; CaSync does not use it yet",
+    ),
+    "NVRTC": (("libnvrtc.so.13", "libnvrtc.so.12"), "pip install nvidia-cuda-nvrtc; CaSync does not use it yet"),
+}
 
 # State of a finding.
 OK = "ok"
@@ -73,6 +102,7 @@ def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
         ),
         *_mpirun(environ),
         *_installed_frameworks(),
+        *_gpus(),
         *traps(environ),
     )
 
@@ -101,6 +131,54 @@ def _extension(what: str, module: str, state: str, advice: str) -> Finding:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         return Finding(what, PROBLEM, f"{module} does not load: {last}", advice)
     return Finding(what, OK, "; ".join(done.stdout.split("\n")[:-1]) or f"{module} loads")
+
+
+def _gpus() -> list[Finding]:
+    if importlib.util.find_spec("casync._core") is None:
+        return []
+    try:
+        said = json.loads(_said(_CUDA))
+    except (subprocess.SubprocessError, ValueError) as error:
+        return [Finding("CUDA", PROBLEM, f"its driver crashes or hangs: {error}", "`nvidia-smi` shows what it sees")]
+    if "missing" in said:
+        return [Finding("CUDA", ABSENT, "no GPU that CaSync can use", said["missing"])]
+    return [*gpus(said), *(_library(name) for name in _LIBRARIES)]
+
+
+def gpus(facts: Mapping[str, Any]) -> list[Finding]:
+    """What to say of the devices that CUDA's driver sees, from `_core.cuda_facts()`."""
+    devices, version = facts["devices"], facts["version"]
+    found = [Finding("CUDA", OK, f"NVIDIA's driver serves CUDA {version // 1000}.{version % 1000 // 10}")]
+    for number, device in enumerate(devices):
+        size, capability = f"{device['bytes'] / 2**30:.1f} GiB", ".".join(map(str, device["capability"]))
+        detail = f"{device['name']}, {size}, PCI {device['pci']}, compute capability {capability}"
+        found.append(Finding(f"GPU {number}", OK, detail))
+    pairs: dict[str, list[str]] = {}
+    for source, target, reaches, rank in facts["links"]:
+        how = f"reaches its memory, performance rank {rank}" if reaches else "does not reach its memory"
+        pairs.setdefault(how, []).append(f"{source} to {target}")
+    if pairs:
+        found.append(Finding("between GPUs", OK, "; ".join(f"{', '.join(who)}: {how}" for how, who in pairs.items())))
+    return found
+
+
+def _library(what: str) -> Finding:
+    """One of NVIDIA's libraries: the loader's own, else one that came with a package."""
+    names, advice = _LIBRARIES[what]
+    packages = importlib.util.find_spec("nvidia")
+    folders = [] if packages is None else [Path(folder) for folder in packages.submodule_search_locations or ()]
+    for path in [*names, *(str(path) for folder in folders for name in names for path in folder.rglob(name))]:
+        try:
+            return Finding(what, OK, f"{_said(_VERSION, path, what).strip()}, {path}")
+        except subprocess.SubprocessError:
+            continue
+    return Finding(what, ABSENT, f"no {' or '.join(names)}", advice)
+
+
+def _said(program: str, *arguments: str) -> str:
+    """What a Python program prints, in a process of its own. Raises `subprocess.SubprocessError` if it fails."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True).stdout
 
 
 def _mpirun(environ: Mapping[str, str]) -> list[Finding]:

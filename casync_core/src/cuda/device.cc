@@ -61,19 +61,4 @@ bool Events::is_over(EventHandle event) const {
   return true;
 }
 
-std::vector<std::string> names_of_devices() {
-  const Driver& driver = cuda::driver();
-  int count = 0;
-  CASYNC_CUDA(driver, cuDeviceGetCount, &count);
-  std::vector<std::string> names;
-  for (int ordinal = 0; ordinal < count; ++ordinal) {
-    DeviceNumber number = 0;
-    CASYNC_CUDA(driver, cuDeviceGet, &number, ordinal);
-    char name[256] = "";
-    CASYNC_CUDA(driver, cuDeviceGetName, name, static_cast<int>(sizeof name) - 1, number);
-    names.emplace_back(name);
-  }
-  return names;
-}
-
 }  // namespace casync::cuda

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "cuda/driver.hpp"
@@ -65,8 +64,5 @@ class Events {
   std::mutex mutex_;
   std::vector<EventHandle> free_;
 };
-
-/// Of all devices that the driver sees, as it counts them. Throws DeviceFailure if it sees none, or is not there.
-std::vector<std::string> names_of_devices();
 
 }  // namespace casync::cuda

@@ -18,6 +18,9 @@ using Context = ContextOpaque*;
 using Stream = StreamOpaque*;  ///< null: the legacy default stream
 using EventHandle = EventOpaque*;
 using HostFunction = void (*)(void*);
+struct Uuid {  ///< CUuuid
+  char bytes[16];
+};
 
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kOutOfMemory = 2;    ///< CUDA_ERROR_OUT_OF_MEMORY
@@ -26,6 +29,10 @@ inline constexpr unsigned kNonBlocking = 1;  ///< CU_STREAM_NON_BLOCKING
 inline constexpr unsigned kNoTiming = 2;     ///< CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned kPortable = 1;     ///< CU_MEMHOSTALLOC_PORTABLE
 inline constexpr int kRelaxed = 2;           ///< CU_STREAM_CAPTURE_MODE_RELAXED
+inline constexpr int kMajor = 75;            ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+inline constexpr int kMinor = 76;            ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+inline constexpr int kPerformanceRank = 1;   ///< CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
+inline constexpr int kAccessSupported = 2;   ///< CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
 
 /// The functions that we call, by the names that the library exports; parameters as in cuda.h.
 // clang-format off
@@ -37,6 +44,11 @@ inline constexpr int kRelaxed = 2;           ///< CU_STREAM_CAPTURE_MODE_RELAXED
   F(cuDeviceGetCount, (int* count))                                                                         \
   F(cuDeviceGet, (DeviceNumber* device, int ordinal))                                                       \
   F(cuDeviceGetName, (char* name, int room, DeviceNumber device))                                           \
+  F(cuDeviceGetUuid_v2, (Uuid* uuid, DeviceNumber device))                                                  \
+  F(cuDeviceTotalMem_v2, (std::size_t* bytes, DeviceNumber device))                                         \
+  F(cuDeviceGetPCIBusId, (char* address, int room, DeviceNumber device))                                    \
+  F(cuDeviceGetAttribute, (int* value, int attribute, DeviceNumber device))                                 \
+  F(cuDeviceGetP2PAttribute, (int* value, int attribute, DeviceNumber from, DeviceNumber to))               \
   F(cuDevicePrimaryCtxRetain, (Context* context, DeviceNumber device))                                      \
   F(cuDevicePrimaryCtxRelease_v2, (DeviceNumber device))                                                    \
   F(cuCtxPushCurrent_v2, (Context context))                                                                 \

@@ -25,6 +25,9 @@ CASYNC_OURS(CUdeviceptr, DevicePointer)
 CASYNC_OURS(CUresult, Result)
 CASYNC_OURS(CUstreamCaptureStatus, int)
 CASYNC_OURS(CUstreamCaptureMode, int)
+CASYNC_OURS(CUdevice_attribute, int)
+CASYNC_OURS(CUdevice_P2PAttribute, int)
+CASYNC_OURS(CUuuid, Uuid)
 #undef CASYNC_OURS
 template <typename T>
 struct Plain<T*> {
@@ -45,6 +48,12 @@ static_assert(CUDA_SUCCESS == kSuccess && CUDA_ERROR_OUT_OF_MEMORY == kOutOfMemo
               CUDA_ERROR_NOT_READY == kNotReady);
 static_assert(CU_STREAM_NON_BLOCKING == kNonBlocking && CU_EVENT_DISABLE_TIMING == kNoTiming);
 static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == kRelaxed);
+static_assert(sizeof(CUuuid) == sizeof(Uuid) && sizeof(CUdevice_attribute) == sizeof(int));
+static_assert(sizeof(CUdevice_P2PAttribute) == sizeof(int));
+static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == kMajor &&
+              CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == kMinor);
+static_assert(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK == kPerformanceRank &&
+              CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED == kAccessSupported);
 static_assert(CU_MEMHOSTALLOC_PORTABLE == kPortable && CU_STREAM_CAPTURE_STATUS_NONE == 0);
 
 // Names in the header without their version are macros for those with it.

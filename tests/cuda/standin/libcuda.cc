@@ -97,6 +97,21 @@ void refuse_in_host_function(const char* name) {
   std::abort();
 }
 
+/// The devices that this process may use, by what CUDA_VISIBLE_DEVICES says of two (STANDIN_DEVICES: of so many).
+const std::vector<int>& visible() {
+  static const std::vector<int> found = [] {
+    const char* const all = std::getenv("STANDIN_DEVICES");
+    const int count = all == nullptr ? kDevices : std::atoi(all);
+    const char* const chosen = std::getenv("CUDA_VISIBLE_DEVICES");
+    std::vector<int> devices;
+    for (int device = 0; device < count; ++device) {
+      if (chosen == nullptr || std::strchr(chosen, '0' + device) != nullptr) devices.push_back(device);
+    }
+    return devices;
+  }();
+  return found;
+}
+
 Context context_of(int device) { return reinterpret_cast<Context>(static_cast<std::uintptr_t>(device + 1)); }
 int current_device() { return static_cast<int>(reinterpret_cast<std::uintptr_t>(contexts.back())) - 1; }
 
@@ -173,18 +188,44 @@ EXPORT Result cuGetErrorString(Result, const char** text) {
 }
 
 EXPORT Result cuDeviceGetCount(int* count) {
-  const char* const wanted = std::getenv("STANDIN_DEVICES");
-  *count = wanted == nullptr ? kDevices : std::atoi(wanted);
+  *count = static_cast<int>(visible().size());
   return told("cuDeviceGetCount");
 }
 EXPORT Result cuDeviceGet(DeviceNumber* device, int ordinal) {
   if (const Result result = told("cuDeviceGet"); result != 0) return result;
-  if (ordinal < 0 || ordinal >= kDevices) return kInvalidDevice;
+  if (ordinal < 0 || ordinal >= static_cast<int>(visible().size())) return kInvalidDevice;
   *device = ordinal;
   return 0;
 }
 EXPORT Result cuDeviceGetName(char* name, int room, DeviceNumber) {
   std::strncpy(name, "stand-in", static_cast<std::size_t>(room));
+  return 0;
+}
+EXPORT Result cuDeviceGetUuid_v2(casync::cuda::Uuid* uuid, DeviceNumber device) {
+  *uuid = {};
+  uuid->bytes[15] = static_cast<char>(visible().at(static_cast<std::size_t>(device)));
+  return told("cuDeviceGetUuid_v2");
+}
+EXPORT Result cuDeviceTotalMem_v2(std::size_t* bytes, DeviceNumber) {
+  *bytes = std::size_t{3} << 29;
+  return 0;
+}
+EXPORT Result cuDeviceGetPCIBusId(char* address, int room, DeviceNumber device) {
+  const int physical = visible().at(static_cast<std::size_t>(device));
+  std::snprintf(address, static_cast<std::size_t>(room), "0000:0%d:00.0", physical + 1);
+  return 0;
+}
+EXPORT Result cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
+  if (attribute != casync::cuda::kMajor && attribute != casync::cuda::kMinor) return kInvalidValue;
+  *value = attribute == casync::cuda::kMajor ? 9 : 0;
+  return 0;
+}
+/// The first device reaches the second one's memory, and not the other way round.
+EXPORT Result cuDeviceGetP2PAttribute(int* value, int attribute, DeviceNumber from, DeviceNumber to) {
+  if (from == to) return kInvalidDevice;
+  const bool reaches = from < to;
+  if (attribute != casync::cuda::kAccessSupported && attribute != casync::cuda::kPerformanceRank) return kInvalidValue;
+  *value = reaches ? 1 : 0;
   return 0;
 }
 EXPORT Result cuDevicePrimaryCtxRetain(Context* context, DeviceNumber device) {

@@ -2,23 +2,14 @@
 stays.
 """
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from support.standin import driver
-
-
-def said(program: str, **variables: str) -> str:
-    """What `program` prints, or the last line of its traceback."""
-    environ = {name: value for name, value in os.environ.items() if name != "CASYNC_CUDA_DRIVER"} | variables
-    environ["PYTHONSAFEPATH"] = "1"  # the installed casync, not the checkout's
-    ended = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
-    return ended.stdout.strip() if ended.returncode == 0 else ended.stderr.strip().splitlines()[-1]
+from support.standin.programs import BEGIN, said
 
 
 @pytest.fixture(scope="module")
@@ -49,61 +40,80 @@ def test_devices_have_names(standin: str) -> None:
     )
 
 
+DOCTOR = "from casync import doctor; [print(f.what, f.state, f.detail, f.advice, sep='; ') for f in doctor._gpus()]"
+
+
+def test_the_doctor_says_what_there_is(standin: str) -> None:
+    lines = said(DOCTOR, CASYNC_CUDA_DRIVER=standin).splitlines()
+    assert lines[:4] == [
+        "CUDA; ok; NVIDIA's driver serves CUDA 13.0; ",
+        "GPU 0; ok; stand-in, 1.5 GiB, PCI 0000:01:00.0, compute capability 9.0; ",
+        "GPU 1; ok; stand-in, 1.5 GiB, PCI 0000:02:00.0, compute capability 9.0; ",
+        "between GPUs; ok; 0 to 1: reaches its memory, performance rank 1; 1 to 0: does not reach its memory; ",
+    ]
+    assert [line.split(";")[0] for line in lines[4:]] == ["NCCL", "NVRTC"]
+    lines = said(DOCTOR, CASYNC_CUDA_DRIVER=standin, CUDA_VISIBLE_DEVICES="1").splitlines()
+    assert lines[1:2] == ["GPU 0; ok; stand-in, 1.5 GiB, PCI 0000:02:00.0, compute capability 9.0; "]
+    assert not any(line.startswith("between GPUs") for line in lines)
+
+
+def test_the_doctor_has_one_line_where_there_is_no_driver(tmp_path: Path) -> None:
+    text = said(DOCTOR, CASYNC_CUDA_DRIVER=str(tmp_path / "libnone.so"))
+    assert text.startswith("CUDA; absent; no GPU that CaSync can use; CUDA's driver is not there (")
+    assert "install NVIDIA's driver 525" in text and "\n" not in text
+
+
+def test_the_doctor_finds_the_libraries_of_packages(standin: str, tmp_path: Path) -> None:
+    """A library of NVIDIA's packages lies in a folder that the loader does not look at."""
+    source = tmp_path / "nccl.c"
+    source.write_text("int ncclGetVersion(int* version) { *version = 22809; return 0; }", encoding="utf-8")
+    library = tmp_path / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    library.parent.mkdir(parents=True)
+    subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    lines = said(DOCTOR, CASYNC_CUDA_DRIVER=standin, PYTHONPATH=str(tmp_path)).splitlines()
+    assert f"NCCL; ok; 2.28.9, {library}; " in lines
+
+
 def test_an_import_looks_for_no_driver() -> None:
     program = "import casync.cuda, casync._core; print([l for l in open('/proc/self/maps') if 'libcuda' in l])"
     assert said(program) == "[]"
 
 
-SUBMIT = """
-import sys
-sys.path[:0] = {path!r}
-from support.bindings import binding_of
-from support.standin import driver, tensors
-hvd = binding_of("standin").hvd
-hvd.init()
-w = tensors.from_host(__import__("numpy").ones(4, "float32"))
-def refused(call):
-    try:
-        call()
-    except Exception as error:
-        print(type(error).__name__, error.kind, error.tensor, error)
-"""
-
-
 def test_errors_of_a_submit_are_typed_and_training_goes_on(standin: str) -> None:
     program = (
-        SUBMIT.format(path=sys.path)
+        BEGIN
         + """
-driver.loaded().standin_fail(b"cuMemHostAlloc", 1, 2)
+script.standin_fail(b"cuMemHostAlloc", 1, 2)
 refused(lambda: hvd.allreduce_(w, name="w"))
 hvd.allreduce_(w, name="w")
 print(tensors.to_host(w).tolist())
-driver.loaded().standin_capture(driver.current.stream, 1)
+script.standin_capture(driver.current.stream, 1)
 refused(lambda: hvd.allreduce_(w, name="w"))
 """
     )
-    failed, result, captured = said(program, CASYNC_CUDA_DRIVER=standin).splitlines()
-    assert failed.startswith("DeviceError device allreduce.w no 4096 bytes of pinned memory") and "ulimit -l" in failed
+    no_memory, result, captured = said(program, CASYNC_CUDA_DRIVER=standin).splitlines()
+    assert no_memory.startswith("0 DeviceError device allreduce.w no 4096 bytes of pinned memory")
+    assert "ulimit -l" in no_memory
     assert result == "[1.0, 1.0, 1.0, 1.0]"
-    assert captured.startswith("InvalidArgumentError invalid_argument allreduce.w the stream is being captured")
+    assert captured.startswith("0 InvalidArgumentError invalid_argument allreduce.w the stream is being captured")
 
 
 def test_a_lost_device_ends_the_session(standin: str) -> None:
     program = (
-        SUBMIT.format(path=sys.path)
+        BEGIN
         + """
 handle = hvd.allreduce_async_(w, name="w")
-driver.loaded().standin_lose_device(1)
+script.standin_lose_device(1)
 refused(lambda: hvd.synchronize(handle))
 """
     )
     text = said(program, CASYNC_CUDA_DRIVER=standin)
-    assert text.startswith("AbortedError") and "CUDA_ERROR_ECC_UNCORRECTABLE" in text
+    assert text.startswith("0 AbortedError") and "CUDA_ERROR_ECC_UNCORRECTABLE" in text
 
 
 def test_an_allocator_is_told_who_uses_the_memory_last(standin: str) -> None:
     program = (
-        SUBMIT.format(path=sys.path)
+        BEGIN
         + """
 other = driver.new_stream()
 handle = hvd.allreduce_async(w, name="w")

@@ -152,3 +152,18 @@ def test_importing_casync_is_light() -> None:
         cwd=Path(casync.__file__).parents[1],
     )
     assert done.stdout == "[]\n"
+
+
+def test_the_doctor_shows_each_gpu_and_the_ways_between_them() -> None:
+    device = {"name": "A", "uuid": "GPU-0", "bytes": 80 << 30, "pci": "0000:01:00.0", "capability": [9, 0]}
+    links = [[0, 1, True, 0], [1, 0, True, 0], [0, 2, False, 0]]
+    found = doctor.gpus({"version": 12080, "devices": [device, device], "links": links})
+    assert [(f.what, f.detail) for f in found] == [
+        ("CUDA", "NVIDIA's driver serves CUDA 12.8"),
+        ("GPU 0", "A, 80.0 GiB, PCI 0000:01:00.0, compute capability 9.0"),
+        ("GPU 1", "A, 80.0 GiB, PCI 0000:01:00.0, compute capability 9.0"),
+        (
+            "between GPUs",
+            "0 to 1, 1 to 0: reaches its memory, performance rank 0; 0 to 2: does not reach its memory",
+        ),
+    ]
