@@ -467,6 +467,7 @@ class Session:
         self._core_session = cast("_core.Session", forks.Forked(self._core_session))
         self.shortcuts = cast("_core.Shortcuts", forks.Forked(self.shortcuts))
         self.codec_states = CodecStates(self._core_session)
+        self.kept = lambda handle: self._core_session.poll(handle)  # refuses a handle that the parent has
         self._pending.clear()
         self._devices.clear()
 

@@ -1,6 +1,7 @@
 #include "cuda/driver.hpp"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -67,14 +68,19 @@ void Driver::fail(Result result, const char* call) const {
 
 const Driver& driver() {
   static std::mutex mutex;
-  static bool loaded = false;
+  static pid_t loaded_by = 0;
   static Driver table;
   const std::lock_guard lock(mutex);
-  if (!loaded) {
+  if (loaded_by == 0) {
     Driver found;
     if (const auto why = load(found)) throw DeviceFailure(*why);
     table = found;
-    loaded = true;
+    loaded_by = getpid();
+  }
+  if (loaded_by != getpid()) {  // whose threads and contexts stayed with the parent
+    throw DeviceFailure(
+        "this process was forked after CUDA was used, and CUDA does not work in such a child: use it in the parent "
+        "only, or start child processes with the spawn method");
   }
   return table;
 }

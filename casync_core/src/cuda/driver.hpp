@@ -89,8 +89,8 @@ struct Driver {
 };
 
 /// The driver of this process, loaded and initialised by the first call. Throws DeviceFailure, each time, if there is
-/// none, if it is too old, or if it has no device: with the reason, and what to do. Any thread. CASYNC_CUDA_DRIVER
-/// names another library than libcuda.so.1, for tests.
+/// none, if it is too old, if it has no device, or in a child forked from a process that has loaded it: with the
+/// reason, and what to do. Any thread. CASYNC_CUDA_DRIVER names another library than libcuda.so.1, for tests.
 const Driver& driver();
 
 }  // namespace casync::cuda

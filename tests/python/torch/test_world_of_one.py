@@ -7,6 +7,7 @@ import casync.torch as hvd
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 pytestmark = pytest.mark.usefixtures("world")
 
@@ -74,6 +75,17 @@ def test_what_cannot_be_synchronised_is_refused_by_name():
         hvd.allgather(torch.tensor(1.0))
     with pytest.raises(ValueError, match="'odd' is not a ProcessSet"):
         hvd.allreduce(torch.ones(3), process_set="odd")
+
+
+@pytest.mark.parametrize(("device", "name"), [("xpu", "xpu"), ("mps", "mps"), ("cuda", "ROCm")])
+def test_devices_that_are_not_nvidias_are_refused_by_name(device, name, monkeypatch):
+    """On tensors without memory, which torch makes for its compiler: they need no such device."""
+    monkeypatch.setattr(torch.version, "hip", "6.3" if name == "ROCm" else None)
+    with FakeTensorMode():
+        tensor = torch.ones(3, device=device)
+    for operation in (hvd.allreduce, hvd.allgather, hvd.allreduce_):
+        with pytest.raises(hvd.NotAvailableError, match=rf"a tensor on {device}:0 \({name}\).*call .cpu\(\)"):
+            operation(tensor)
 
 
 @pytest.mark.parametrize("root", [-1, 1])

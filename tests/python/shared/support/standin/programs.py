@@ -50,13 +50,13 @@ def said(program: str, **variables: str) -> str:
     return ended.stdout.strip() if ended.returncode == 0 else ended.stderr.strip().splitlines()[-1]
 
 
-def run(ranks: int, program: str, folder: Path, seconds: float = 50) -> list[str]:
-    """The lines that `program` prints on all of several ranks, sorted. It and casyncrun end with 0."""
+def run(ranks: int, program: str, folder: Path, status: int = 0) -> list[str]:
+    """The lines that `program` prints on all of several ranks, sorted. casyncrun ends with `status`."""
     path = folder / "program.py"
     path.write_text(program, encoding="utf-8")
     command = casyncrun(ranks, path)
     ended = subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=seconds, check=False
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=50, check=False
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return sorted(ended.stdout.splitlines())
+    assert ended.returncode == status, ended.stdout + ended.stderr
+    return sorted(line.partition(">:")[2] for line in ended.stdout.splitlines())
