@@ -2,14 +2,13 @@
 
     hvd.DistributedOptimizer(optimizer, ..., compression="my.cll(bits=4)")
 
-The compiled object is kept in `$CASYNC_CACHE_DIR`, or `casync` in the user's cache folder, under a name that follows
-from all it is made of: the file, the headers, the compiler and its options. The core knows the codec as `my@5f3a9c21`,
+The compiled object is kept (casync.compll.cache) under a name that follows from all it is made of: the file, the
+headers, the compiler and its options. The core knows the codec as `my@5f3a9c21`,
 by the first digits of the file's SHA-256, so that ranks whose files differ disagree by name and decode no rubbish.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
@@ -22,9 +21,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from casync.compll.cache import cache_folder, keep, locked
 from casync.compll.check import check_program
 from casync.compll.cpu.emit import emit
 from casync.compll.cpu.library import ISAS, emit_plugin
+from casync.compll.headers import header_folders
 from casync.compll.parser import parse
 from casync.compll.source import read_source
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
@@ -72,26 +73,18 @@ def compile_file(path: Path, text: str, environ: Mapping[str, str] = os.environ)
     compiler = _compiler(environ)
     isas = ISAS if platform.machine() in ("x86_64", "AMD64") else ISAS[:1]
     defines = ("-DCASYNC_X86_KERNELS",) if len(isas) > 1 else ()
-    includes = _includes()
+    includes = header_folders()
     options = [*_FLAGS, *defines, *(flag for isa in isas for flag in (isa, *ISA_FLAGS[isa]))]
     key = hashlib.sha256("\0".join([kernels, plugin, *compiler, *options, _headers(includes)]).encode()).hexdigest()
-    cache = _cache_folder(environ)
+    cache = cache_folder(environ)
     target = cache / f"{identifier}-{key[:32]}.so"
     if target.exists():  # also where nothing can be written
         return target
     common = [*compiler, *_FLAGS, *defines, *(f"-I{folder}" for folder in includes)]
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with open(cache / f"{target.name}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not target.exists():
-                with tempfile.TemporaryDirectory(dir=cache) as folder:
-                    _build(Path(folder), path, common, isas, kernels, plugin).rename(target)
-    except OSError as error:
-        raise NotAvailableError(
-            f"{path} cannot be compiled into {cache}: {error}. Name a folder that can be written with "
-            "CASYNC_CACHE_DIR=..."
-        ) from None
+    with locked(target, str(path)):
+        if not target.exists():
+            with tempfile.TemporaryDirectory(dir=cache) as folder:
+                keep(_build(Path(folder), path, common, isas, kernels, plugin), target)
     return target
 
 
@@ -105,8 +98,6 @@ def _build(folder: Path, path: Path, common: list[str], isas: tuple[str, ...], k
         _run(path, [*common, *extra, "-c", str(folder / "kernels.cc"), "-o", objects[-1]])
     built = folder / "codec.so"
     _run(path, [*common, "-shared", str(folder / "plugin.cc"), *objects, "-o", str(built)])
-    with open(built, "rb") as file:  # a host that loses power must not keep half an object: loading one is a SIGBUS
-        os.fsync(file.fileno())
     return built
 
 
@@ -146,27 +137,9 @@ def _compiler(environ: Mapping[str, str]) -> list[str]:
     )
 
 
-def _includes() -> list[Path]:
-    """The installed headers; in a checkout that is not installed, those of the core."""
-    installed = Path(__file__).parent / "include"
-    core = Path(__file__).resolve().parents[2] / "casync_core"
-    return [installed] if installed.exists() else [core / "include", core / "src"]
-
-
 def _headers(includes: list[Path]) -> str:
     digest = hashlib.sha256()
     for folder in includes:
         for header in sorted([*folder.glob("casync/*.hpp"), *folder.glob("codec/**/*.hpp")]):
             digest.update(header.read_bytes())
     return digest.hexdigest()
-
-
-def _cache_folder(environ: Mapping[str, str]) -> Path:
-    if given := environ.get("CASYNC_CACHE_DIR"):
-        return Path(given)
-    try:
-        return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "casync"
-    except RuntimeError:
-        raise NotAvailableError(
-            "there is no home folder to keep compiled codecs in: name a folder with CASYNC_CACHE_DIR=..."
-        ) from None
