@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from ctypes import c_float
 from dataclasses import replace
@@ -38,7 +39,7 @@ __all__ = ["Steps"]
 
 _REDUCTIONS = {"add": "SumOf", "maxAbs": "LargestMagnitude", "smaller": "Extreme<Smaller>",
                "greater": "Extreme<Larger>"}  # fmt: skip
-_NEUTRAL = {"smaller": "__builtin_inff()", "greater": "-__builtin_inff()"}
+_NEUTRAL = {"smaller": "kInfinity", "greater": "-kInfinity"}
 
 
 class Steps(Common):
@@ -57,7 +58,10 @@ class Steps(Common):
 
     def _text(self, value: Value, wide: bool) -> str:
         if value.op == "constant" and value.kind == FLOAT:
-            value = replace(value, data=c_float(value.data).value)  # nvcc warns of digits that a float cannot hold
+            held = c_float(value.data).value  # nvcc warns of digits that a float cannot hold
+            if not math.isfinite(held):
+                return "kNan" if math.isnan(held) else f"{'-' * (held < 0)}kInfinity"
+            value = replace(value, data=held)
         return super()._text(value, wide)
 
     def _leaf(self, value: Value, wide: bool) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from casync.compll import typed
 from casync.compll.cpu.functions import bytes_of, leaves_of
@@ -16,31 +17,39 @@ from casync.compll.ir.memories import lengths_known, used
 from casync.compll.ir.program import Item, Pass, Program, Reduce, changes, float_sums, loses, needs
 from casync.compll.types import Scalar
 
-__all__ = ["emit_units"]
+__all__ = ["UnitCode", "emit_units"]
 
 _TOO_LONG = "return EncodedUnit{.bytes = -1};"
 _CORRUPT = "return -1;"
 _LEAVES = {"received": "job.received[0]"}
 
 
-def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
-    """The members of a codec's struct for one choice of widths."""
+@dataclass(frozen=True)
+class UnitCode:
+    """The members of two structs for one choice of widths: what a team runs, and what the host must know of it."""
+
+    programs: str
+    sizes: str
+
+
+def emit_units(codec: typed.Codec, lowered: Lowered) -> UnitCode:
     unit = _Unit(codec, lowered)
     parts = [unit.encode_round(program, number) for number, program in enumerate(lowered.rounds)]
     parts += [unit.decode(), unit.size(), unit.encode()]
-    parts.insert(0, unit.room())
     proposing = (0, 0)
     if codec.init is not None:
         text, proposing = unit.propose()
         parts += [text, unit.agree()]
     per_element = sum(1 << i for i, state in enumerate(codec.states) if not isinstance(state.type, Scalar)
                       and state.type.length.kind == "unit")  # fmt: skip
-    constants = {
-        "int kStates": len(codec.states), "unsigned kStatesPerElement": f"{per_element}U", "int kArrays": unit.arrays,
-        "int kReductions": unit.reductions, "int kProposeArrays": proposing[0], "int kProposeReductions": proposing[1],
-    }  # fmt: skip
-    head = "".join(f"static constexpr {name} = {value};\n" for name, value in constants.items())
-    return "\n".join([head, *parts])
+    states = _constants({"int kStates": len(codec.states), "unsigned kStatesPerElement": f"{per_element}U"})
+    scratch = _constants({"int kArrays": unit.arrays, "int kReductions": unit.reductions,
+                          "int kProposeArrays": proposing[0], "int kProposeReductions": proposing[1]})  # fmt: skip
+    return UnitCode("\n".join([states, unit.room(), *parts]), f"{scratch}\n{unit.room()}")
+
+
+def _constants(values: Mapping[str, object]) -> str:
+    return "".join(f"static constexpr {name} = {value};\n" for name, value in values.items())
 
 
 def _function(signature: str, lines: Sequence[str], template: bool = True) -> str:
@@ -95,7 +104,7 @@ class _Unit:
                 own.line(f"room = larger(room, std::int64_t{{{own.single(length)}}});")
             steps.line(*(["{", *(f"  {line}" for line in own.lines), "}"] if own.lines else []))
         body = "".join(f"  {line}\n" for line in [*steps.lines, "return room;"])
-        return f"static CASYNC_HOST_DEVICE std::int64_t room_of(const Facts& facts) {{\n{body}}}\n"
+        return f"static CASYNC_DEVICE std::int64_t room_of(const Facts& facts) {{\n{body}}}\n"
 
     # --- encode
 
@@ -239,7 +248,7 @@ class _Unit:
         """The function, and how many arrays and reductions it needs."""
         program = self._lowered.propose
         assert program is not None
-        steps = self._steps('return __builtin_nanf("");', program)
+        steps = self._steps("return kNan;", program)
         steps.block(program.block)
         (item,) = program.payload
         assert item.value is not None
@@ -258,7 +267,7 @@ class _Unit:
         return _function("void agree(const Facts& facts, float received)", steps.lines, template=False)
 
 
-_DELIVER_NAN = 'deliver_everywhere(team, job, __builtin_nanf(""));'
+_DELIVER_NAN = "deliver_everywhere(team, job, kNan);"
 _FROM = ("const std::byte* from = job.payload;", "const std::byte* const end = job.payload_end;")
 _TO = ("std::byte* to = job.payload;", "std::byte* const end = job.payload_end;")
 

@@ -1,6 +1,6 @@
 // Runs one codec's code for the CPU and its code for CUDA side by side, for a few steps, and says where they differ.
 //
-//   compare CHOICE BACKWARDS PARAMETER...      parameters as bits of 32-bit words
+//   compare CHOICE ORDER PARAMETER...      parameters as bits of 32-bit words; on a device, a cubin for ORDER
 //
 // In, for each case: `Case`, where its units begin, the gradient. Out: one line for each difference, then how many
 // cases there were.
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "codec/cpu/kernels/kernels.hpp"
-#include "codec/cuda/launchers.hpp"
-#include "device_memory.hpp"
+#include "codec/cuda/device_kernels.hpp"
+#include "device.hpp"
 
 namespace casync::codec {
 Reading reading() { return Reading::in_order; }
@@ -22,13 +22,15 @@ namespace baseline {
 extern const UnitKernels CPU_KERNELS[];
 }
 namespace cuda {
-extern "C" const UnitLaunchers CUDA_LAUNCHERS[];
+extern "C" const DeviceKernels CUDA_KERNELS[];
 }
 }  // namespace casync::codec
 
 namespace {
 
 using namespace casync::codec;
+using device::DeviceArray;
+using device::launch;
 namespace gpu = casync::codec::cuda;  // there is a ::cuda too
 
 struct Case {
@@ -66,7 +68,7 @@ bool same(std::byte a, std::byte b) { return a == b; }
 
 class Comparison {
  public:
-  Comparison(const UnitKernels& cpu, const gpu::UnitLaunchers& gpu, const std::vector<Parameter>& parameters,
+  Comparison(const UnitKernels& cpu, const gpu::DeviceKernels& gpu, const std::vector<Parameter>& parameters,
              const Case& given)
       : cpu_(cpu),
         gpu_(gpu),
@@ -139,11 +141,17 @@ class Comparison {
         .facts = facts_, .begin = gpu_begin_.data(), .count = case_.units, .longest = longest_, .teams = 3};
     for (std::size_t i = 0; i < parameters_.size(); ++i) units.parameters[i] = parameters_[i];
     for (std::size_t i = 0; i < gpu_states_.size(); ++i) units.state[i] = gpu_states_[i].data();
-    gpu_scratch_.clear();
-    gpu_scratch_.emplace_back(
-        std::vector<std::byte>(static_cast<std::size_t>(gpu_.scratch_bytes(units)), std::byte{0x5a}));
-    units.scratch = gpu_scratch_[0].data();
+    use_fresh_scratch(units);
+    units.scratch_each = gpu_.scratch_each(units);
     return units;
+  }
+  /// Full of rubbish, but for what must be zero.
+  void use_fresh_scratch(gpu::Units& units) {
+    std::vector<std::byte> rubbish(static_cast<std::size_t>(gpu_.scratch_bytes(units)), std::byte{0x5a});
+    std::fill_n(rubbish.begin(), gpu::kGridBytes, std::byte{0});
+    gpu_scratch_.clear();
+    gpu_scratch_.emplace_back(rubbish);
+    units.scratch = gpu_scratch_[0].data();
   }
 
   template <typename T>
@@ -189,10 +197,9 @@ class Comparison {
     batch.units.begin = whole.data();
     batch.units.count = 1;
     batch.units.longest = case_.n;
-    const DeviceArray<std::byte> scratch(static_cast<std::size_t>(gpu_.scratch_bytes(batch.units)));
-    batch.units.scratch = scratch.data();
-    check(gpu_.propose(batch, proposed.data(), {}));
-    check(gpu_.agree(batch.units, proposed.data(), {}));
+    use_fresh_scratch(batch.units);
+    launch(gpu_.propose, batch.units, gpu::ProposeBatch{.encode = batch, .proposed = proposed.data()});
+    launch(gpu_.agree, batch.units, gpu::AgreeBatch{.units = batch.units, .received = proposed.data()});
     expect_same({value}, proposed.copy(), "proposed");
     expect_same_states("agreed: ");
   }
@@ -215,10 +222,12 @@ class Comparison {
                                  .slots = slots.data(),
                                  .slot_bytes = slot,
                                  .encoded = encoded.data()};
-    check(gpu_.encode(batch, {}));
+    launch(gpu_.encode, batch.units, batch);
     const DeviceArray<std::byte> gathered(static_cast<std::size_t>(slot * case_.units));
     const DeviceArray<std::int64_t> places(static_cast<std::size_t>(case_.units + 1));
-    check(gpu_.gather(batch, places.data(), gathered.data(), {}));
+    const gpu::GatherBatch gather{.encode = batch, .at = places.data(), .payload = gathered.data()};
+    launch(gpu_.place, batch.units, gather);
+    launch(gpu_.move, batch.units, gather);
 
     std::vector<std::byte> all;
     const std::vector<EncodedUnit> of_gpu = encoded.copy();
@@ -297,8 +306,9 @@ class Comparison {
                                    .divisor = 3.0F,
                                    .keep = keep,
                                    .used = gpu_used.data()};
-      check(gpu_.locate(batch, static_cast<std::int64_t>(payload.size()), gpu_places.data(), {}));
-      check(gpu_.decode(batch, {}));
+      const auto bytes = static_cast<std::int64_t>(payload.size());
+      launch(gpu_.locate, batch.units, gpu::LocateBatch{.decode = batch, .bytes = bytes, .at = gpu_places.data()});
+      launch(gpu_.decode, batch.units, batch);
       const std::string what = at + "decoded " + std::to_string(static_cast<int>(into));
       const std::vector<std::int64_t> located = gpu_places.copy();
       for (std::size_t u = 0; u < places.size(); ++u) expect_same(places[u], located[u], what + ": place");
@@ -333,7 +343,7 @@ class Comparison {
                                    .received = gpu_received.data(),
                                    .out = gpu_out.data(),
                                    .used = gpu_used.data()};
-      check(gpu_.decode(batch, {}));
+      launch(gpu_.decode, batch.units, batch);
       expect_same(used, gpu_used.copy()[0], at + "bytes of a damaged payload, attempt " + std::to_string(attempt));
     }
   }
@@ -365,7 +375,7 @@ class Comparison {
   }
 
   const UnitKernels& cpu_;
-  const gpu::UnitLaunchers& gpu_;
+  const gpu::DeviceKernels& gpu_;
   const std::vector<Parameter>& parameters_;
   Case case_;
   Facts facts_;
@@ -387,14 +397,12 @@ class Comparison {
 
 int main(int count, char** arguments) {
   const int choice = std::atoi(arguments[1]);
-#if !defined(__CUDACC__)
-  gpu::backwards = std::atoi(arguments[2]) != 0;
-#endif
+  device::load(arguments[2]);
   std::vector<Parameter> parameters;
   for (int i = 3; i < count; ++i) parameters.push_back({.whole = static_cast<std::int32_t>(std::atoll(arguments[i]))});
   long cases = 0;
   for (Case given; std::fread(&given, sizeof given, 1, stdin) == 1; ++cases)
-    Comparison(baseline::CPU_KERNELS[choice], gpu::CUDA_LAUNCHERS[choice], parameters, given).run();
+    Comparison(baseline::CPU_KERNELS[choice], gpu::CUDA_KERNELS[choice], parameters, given).run();
   std::printf("%ld cases\n", cases);
   return 0;
 }

@@ -6,6 +6,7 @@ three generations of devices; with a device the same comparison runs on it.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import re
@@ -26,7 +27,8 @@ from casync import cli
 from casync.compll.check import check_program
 from casync.compll.cpu.emit import emit as emit_cpu
 from casync.compll.cpu.emit import kernels_name
-from casync.compll.cuda.emit import NVCC_FLAGS, emit, launchers_name
+from casync.compll.cuda.emit import CUDA_FLAGS, emit, emit_table, table_name
+from casync.compll.cuda.nvrtc import cubin_of
 from casync.compll.ir.choices import choices_of
 from casync.compll.library import library_files
 from casync.compll.parser import parse
@@ -203,13 +205,15 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-uninitialized", "
 
 
 STEM = "compared"  # of every codec's code, so that compare.cc is compiled once
-COMPARE = (f"-DCPU_KERNELS={kernels_name(STEM)}", f"-DCUDA_LAUNCHERS={launchers_name(STEM)}", str(OWN / "compare.cc"))
+COMPARE = (f"-DCPU_KERNELS={kernels_name(STEM)}", f"-DCUDA_KERNELS={table_name(STEM)}", str(OWN / "compare.cc"))
 PLAIN = ("g++", "-std=c++20", "-O1", "-ffp-contract=off", *WARNINGS)
 WATCHED = (*PLAIN, "-fsanitize=address", f"-I{OWN}/lockstep", *INCLUDES)
 
 
 def write_cpu(name: str, folder: Path) -> str:
-    (folder / f"{name}.cc").write_text(emit_cpu(checked(name), STEM), encoding="utf-8")
+    """The code for the CPU, and the host's table of the code for CUDA."""
+    text = emit_cpu(checked(name), STEM) + emit_table(checked(name), STEM)
+    (folder / f"{name}.cc").write_text(text, encoding="utf-8")
     return str(folder / f"{name}.cc")
 
 
@@ -250,7 +254,7 @@ class Lockstep:
         subprocess.run([*WATCHED, "-c", "-x", "c++", cuda, "-o", f"{cuda}.o"], check=True)
         self._compare.result()
         objects = [f"{cuda}.o", str(self._folder / "compare.o"), compile_cpu(cpu)]
-        subprocess.run([*WATCHED, *objects, "-o", f"{cuda}.run"], check=True)
+        subprocess.run([*WATCHED, "-rdynamic", *objects, "-o", f"{cuda}.run"], check=True)
         return Path(f"{cuda}.run")
 
     def close(self) -> None:
@@ -272,19 +276,35 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("made_up")
 
 
-@pytest.fixture(scope="module")
-def on_device(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    built: dict[str, Path] = {}
+def compile_for_device(name: str, folder: Path) -> Path:
+    """The comparison with what the driver runs. nvcc knows where CUDA's headers are."""
+    assert NVCC is not None
+    command = [NVCC, "-std=c++20", "-O2", "-Werror", "all-warnings", *INCLUDES, "-DON_DEVICE", *COMPARE,
+               compile_cpu(write_cpu(name, folder)), "-o", str(folder / "compare"), "-ldl"]  # fmt: skip
+    subprocess.run(command, check=True)
+    return folder / "compare"
 
-    def build(name: str) -> Path:
+
+def architecture_of_device() -> str:
+    driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    parts = []
+    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+        assert driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, 0) == 0
+        parts.append(value.value)
+    return "sm_{}{}".format(*parts)
+
+
+@pytest.fixture(scope="module")
+def on_device(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, str]]:
+    """Builds a comparison, and its code for the device."""
+    built: dict[str, tuple[Path, str]] = {}
+
+    def build(name: str) -> tuple[Path, str]:
         if name not in built:
-            assert NVCC is not None
             folder = tmp_path_factory.mktemp(name)
-            command = [NVCC, *NVCC_FLAGS, "-O2", "-arch=native", "-Werror", "all-warnings", *INCLUDES, "-x", "cu",
-                       write_cuda(name, folder), *COMPARE, "-o", str(folder / "compare"), "-Xlinker",
-                       compile_cpu(write_cpu(name, folder))]  # fmt: skip
-            subprocess.run(command, check=True)
-            built[name] = folder / "compare"
+            code = cubin_of(emit(checked(name), STEM), architecture_of_device(), {"CASYNC_CACHE_DIR": str(folder)})
+            (folder / "cubin").write_bytes(code)
+            built[name] = compile_for_device(name, folder), str(folder / "cubin")
         return built[name]
 
     return build
@@ -320,10 +340,16 @@ def test_programs_made_up_at_random_in_lockstep(text: str, lockstep: Lockstep, f
 @pytest.mark.gpu
 @needs_nvcc
 @pytest.mark.parametrize("setting", [*SETTINGS, *COMBINATIONS], ids=str)
-def test_a_device_gives_the_bytes_of_the_cpu(setting: Setting, on_device: Callable[[str], Path]) -> None:
+def test_a_device_gives_the_bytes_of_the_cpu(setting: Setting, on_device: Callable[[str], tuple[Path, str]]) -> None:
     if why := missing_device():
         pytest.skip(why)
-    expect_no_difference(on_device(setting.codec), setting)
+    program, cubin = on_device(setting.codec)
+    expect_no_difference(program, setting, (cubin,))
+
+
+@needs_nvcc
+def test_the_comparison_on_a_device_compiles(tmp_path: Path) -> None:
+    assert compile_for_device("onebit", tmp_path).exists()
 
 
 @needs_nvcc
@@ -331,7 +357,7 @@ def test_all_of_the_library_compiles_for_three_generations_of_devices(tmp_path: 
     generations = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in ARCHITECTURES]
 
     def compiled(name: str) -> str:
-        command = [str(NVCC), *NVCC_FLAGS, "-O2", *generations, "-Werror", "all-warnings", *INCLUDES, "-c",
+        command = [str(NVCC), *CUDA_FLAGS, "-O2", *generations, "-Werror", "all-warnings", *INCLUDES, "-c",
                    write_cuda(name, tmp_path), "-o", str(tmp_path / f"{name}.o")]  # fmt: skip
         return subprocess.run(command, capture_output=True, text=True).stderr
 
@@ -342,7 +368,7 @@ def test_all_of_the_library_compiles_for_three_generations_of_devices(tmp_path: 
 
 @needs_nvcc
 def test_each_operation_is_rounded_by_itself_as_ieee_says(tmp_path: Path) -> None:
-    command = [str(NVCC), *NVCC_FLAGS, "-O2", "-arch=sm_90", *INCLUDES, "-ptx", write_cuda("powersgd", tmp_path), "-o",
+    command = [str(NVCC), *CUDA_FLAGS, "-O2", "-arch=sm_90", *INCLUDES, "-ptx", write_cuda("powersgd", tmp_path), "-o",
                str(tmp_path / "powersgd.ptx")]  # fmt: skip
     subprocess.run(command, check=True)
     operations = set(re.findall(r"\b(\w+)\.([\w.]*)f32\b", (tmp_path / "powersgd.ptx").read_text(encoding="utf-8")))
@@ -352,8 +378,18 @@ def test_each_operation_is_rounded_by_itself_as_ieee_says(tmp_path: Path) -> Non
     }
 
 
-def test_each_choice_of_widths_has_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_choice_of_widths_has_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compll", "show", str(FILES["terngrad"]), "--target", "cuda"]) == 0
     shown = capsys.readouterr().out
     assert shown == emit(checked("terngrad"), "terngrad")
-    assert shown.count(".encode = ") == len(choices_of(checked("terngrad"))) == 3
+    names = re.findall(r"CASYNC_KERNEL\((\w+),", shown)
+    in_table = re.findall(r'\{"(\w+)",', emit_table(checked("terngrad"), "terngrad"))
+    assert names == in_table and len(names) == len(set(names)) == 5 * len(choices_of(checked("terngrad"))) == 15
+
+
+def test_teams_of_a_device_scan_and_wait_as_they_say(tmp_path: Path) -> None:
+    program = tmp_path / "team_test"
+    command = [*PLAIN, *INCLUDES, "-pthread", str(OWN / "team_test.cc"), "-o", str(program)]
+    subprocess.run(command, check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -3,13 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/unit.hpp"
+
 /// The inner loops of the codecs, one table per instruction set. Every entry gives the same bits in every table (R8):
 /// sums run in 16 lanes (element i in lane i mod 16) over blocks of 1024 elements, lanes are folded 8, 4, 2, 1, blocks
 /// added in order. No pointer needs any alignment. `out` may equal an input of the same element size, never overlap it
 /// otherwise. Entries that return bool say whether something they produced is NaN or Inf.
 namespace casync::codec {
-
-struct Facts;
 
 /// One contribution to a sum: raw float32 values times `factor`, or a payload, which generated code reads with `facts`.
 struct MergeSource {
@@ -20,15 +20,6 @@ struct MergeSource {
   const Facts* facts = nullptr;
 };
 
-/// The words of the Philox counter and key that are common to one unit (R6).
-struct RandomKey {
-  std::uint64_t name_hash = 0;
-  std::uint32_t sequence = 0;
-  std::uint32_t round = 0;
-  std::uint32_t stream = 0;      ///< rank and role
-  std::uint64_t coordinate = 0;  ///< of the unit's first element; a multiple of 128
-};
-
 /// out = [addend +] factor * src, converted to float32; `addend` may be null.
 using LoadRaw = bool (*)(const void* src, float factor, const float* addend, float* out, std::int64_t n);
 /// dst = (src * first) * second, rounded to nearest even. `stream`: the stores bypass the caches, call fence() at the
@@ -37,69 +28,6 @@ using StoreRaw = bool (*)(const float* src, float first, float second, void* dst
 /// out = the sum of the sources, in order, over one unit of n elements; count >= 1. `stream` as above, and then `out`
 /// is aligned to 64 bytes.
 using Merge = bool (*)(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool stream);
-
-/// The value of a parameter of a generated codec, by the type that its file declares.
-union Parameter {
-  float real;
-  std::int32_t whole;
-};
-
-/// What generated code reads besides arrays; of one unit, or of a whole gradient.
-struct Facts {
-  const Parameter* parameters = nullptr;  ///< in the file's order
-  float* const* state = nullptr;  ///< in the file's order; what has a value per element from the unit's first one on
-  std::int64_t n = 0;             ///< elements
-  std::int32_t rows = 0;
-  std::int32_t cols = 0;
-  std::int32_t step = 0;
-  std::int32_t world = 1;
-  std::int32_t rank = 0;
-  std::int32_t name = 0;  ///< the low bits of the hash of the gradient's name
-  float lr = 0;
-  float momentum = 0;
-  bool nesterov = false;
-  RandomKey key;
-};
-
-/// What encodes one unit of a generated codec. x = accumulated + residual (or accumulated alone), y = x * mid; the
-/// payload of y goes to `payload`, and x - D / mid to `residual`, if there is one.
-struct UnitJob {
-  Facts facts;
-  const float* accumulated = nullptr;
-  float* residual = nullptr;
-  float mid = 1.0F;
-  std::byte* payload = nullptr;
-  std::byte* payload_end = nullptr;
-  const float* received = nullptr;  ///< aggregated values of the round before
-  std::byte* scratch = nullptr;
-};
-
-struct EncodedUnit {
-  std::int64_t bytes = 0;  ///< -1: more than the bound that the file states
-  bool nonfinite = false;
-  bool settled = false;  ///< the residual is what was not sent; otherwise decoding has to find that
-};
-
-/// What decodes one unit. With `keep` states that decode assigns are assigned.
-struct DecodeJob {
-  Facts facts = {};
-  const std::byte* payload = nullptr;
-  const std::byte* payload_end = nullptr;  ///< of all that follows, not of the unit alone
-  const float* received = nullptr;
-  std::byte* scratch = nullptr;
-  float* out = nullptr;
-  const float* accumulated = nullptr;  ///< what is added to `out` where D is taken off
-  float divisor = 1.0F;
-  bool keep = false;
-  bool* nonfinite =
-      nullptr;  ///< set if an element that was delivered, not zeros about it, is NaN or Inf then; may be null
-};
-enum class Into : std::uint8_t {
-  set,       ///< out = D
-  add,       ///< out = out + D
-  lose,      ///< out = accumulated + out - D / divisor: what encoding lost
-  subtract,  ///< out = out - D / divisor: the same where `out` is that sum already
-};
 
 /// What is generated from one CompLL file for one choice of the parameters that decide widths. A quantiser has
 /// `encode` and `merge`, anything else `encode_unit` and `decode_unit`; what a file has no use for is null.

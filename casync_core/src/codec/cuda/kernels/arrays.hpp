@@ -26,14 +26,19 @@ struct PackedSource {
 };
 
 template <typename T>
+struct BytesOf {
+  std::byte byte[sizeof(T)];
+};
+template <typename T>
 CASYNC_DEVICE T load(const std::byte* from) {
-  T value{};
-  __builtin_memcpy(&value, from, sizeof value);
-  return value;
+  BytesOf<T> bytes{};
+  for (std::size_t i = 0; i < sizeof(T); ++i) bytes.byte[i] = from[i];
+  return __builtin_bit_cast(T, bytes);
 }
 template <typename T>
 CASYNC_DEVICE void store(std::byte* to, T value) {
-  __builtin_memcpy(to, &value, sizeof value);
+  const auto bytes = __builtin_bit_cast(BytesOf<T>, value);
+  for (std::size_t i = 0; i < sizeof(T); ++i) to[i] = bytes.byte[i];
 }
 
 CASYNC_DEVICE float at(const float* from, std::int64_t i) { return from[i]; }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "codec/cpu/kernels/kernels.hpp"
 #include "codec/cuda/kernels/lanes.hpp"
+#include "codec/unit.hpp"
 
 /// Philox4x32-7, one coordinate at a time; codec/cpu/kernels/philox.hpp says which draw is whose.
 namespace casync::codec::cuda {

@@ -49,9 +49,6 @@ struct Blocks {
   }
 };
 
-/// Floats that a reduction needs to work with in a unit of n elements; arrays may have twice as many.
-CASYNC_HOST_DEVICE std::int64_t work_of(std::int64_t n) { return 16 * (2 * n / 1024 + 2) + 512; }
-
 /// Lane 0 of the group has the result.
 template <typename Operation, typename Team, typename T>
 CASYNC_DEVICE T fold(const Team& team, T value) {

@@ -1,10 +1,6 @@
 #pragma once
 
-#include <cooperative_groups.h>
-#include <cuda_runtime_api.h>
-
-#include <cstdint>
-#include <cub/block/block_scan.cuh>
+#include "codec/cuda/kernels/scratch.hpp"
 
 /// The threads that work through the program of one unit together: each runs all of it, and a barrier stands between
 /// what some write and others read. Single values every thread computes for itself, from the same memory, so that all
@@ -14,14 +10,9 @@
 /// neighbours, from a rank that is a multiple of 16 on, are a group: `below` gives the value of the thread `distance`
 /// further up in it. `scan` gives what `Operation` makes of the values of all lower ranks, and in `total` of all.
 ///
-/// This header is all that only nvcc knows of; tests/compll/cuda has another one that runs teams on the CPU.
+/// This header is all that only compilers for CUDA know of; tests/compll/cuda has another one that runs teams on the
+/// CPU.
 namespace casync::codec::cuda {
-
-using Status = cudaError_t;
-using Stream = cudaStream_t;
-
-/// The most blocks of a cooperative launch.
-constexpr int kMostBlocks = 1024;
 
 /// A block of threads.
 template <int kThreads>
@@ -47,19 +38,37 @@ class BlockTeam {
 
   template <typename Operation, typename T>
   __device__ T scan(T value, T neutral, T& total) const {
-    using Scan = cub::BlockScan<T, kThreads>;
-    __shared__ typename Scan::TempStorage storage;
-    T before = neutral;
-    Scan(storage).ExclusiveScan(value, before, neutral, Operation{}, total);
+    constexpr unsigned kWarps = kThreads / 32;
+    __shared__ T of_warp[kWarps];
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned warp = threadIdx.x / 32;
+    T inclusive = value;
+    for (unsigned distance = 1; distance < 32; distance *= 2) {
+      const T lower = __shfl_up_sync(kWholeWarp, inclusive, distance);
+      if (lane >= distance) inclusive = Operation{}(lower, inclusive);
+    }
+    const T below_it = __shfl_up_sync(kWholeWarp, inclusive, 1);
+    if (lane == 31) of_warp[warp] = inclusive;
     __syncthreads();
-    return before;
+    T before = neutral;
+    total = neutral;
+    for (unsigned other = 0; other < kWarps; ++other) {
+      if (other == warp) before = total;
+      total = Operation{}(total, of_warp[other]);
+    }
+    __syncthreads();  // of_warp is free again
+    return lane == 0 ? before : Operation{}(before, below_it);
   }
+
+ private:
+  static constexpr unsigned kWholeWarp = 0xffffffffU;
 };
 
-/// All blocks of a cooperative launch. `totals` has a place for each of them.
+/// All blocks of a cooperative launch. `totals` is the front of the scratch memory (scratch.hpp).
+template <int kThreads>
 class GridTeam {
  public:
-  static constexpr int kBlock = 256;
+  static constexpr int kBlock = kThreads;
   static constexpr bool kWholeGrid = true;
 
   __device__ explicit GridTeam(std::int64_t* totals) : totals_(totals) {}
@@ -68,8 +77,28 @@ class GridTeam {
   __device__ int size() const { return static_cast<int>(gridDim.x) * kBlock; }
   __device__ int index() const { return 0; }
   __device__ int count() const { return 1; }
-  __device__ void barrier() const { cooperative_groups::this_grid().sync(); }
   __device__ void count_one(std::int32_t* counter) const { atomicAdd(counter, 1); }
+
+  /// The last block to arrive opens the barrier for the others. It leaves no arrivals behind, so a launch of another
+  /// number of blocks may follow.
+  __device__ void barrier() const {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      auto* const arrived = reinterpret_cast<unsigned*>(totals_ + kMostBlocks);
+      volatile unsigned* const opened = arrived + 1;
+      const unsigned before = *opened;
+      __threadfence();  // what the block has read and written comes before its arrival
+      if (atomicAdd(arrived, 1U) == gridDim.x - 1) {
+        atomicExch(arrived, 0U);
+        __threadfence();
+        *opened = before + 1;
+      } else {
+        while (*opened == before) __nanosleep(32);
+      }
+      __threadfence();  // and what it reads from here on comes after all arrivals
+    }
+    __syncthreads();
+  }
 
   __device__ bool any(bool value) const {
     const int here = __syncthreads_or(value ? 1 : 0);
@@ -89,7 +118,7 @@ class GridTeam {
   template <typename Operation, typename T>
   __device__ T scan(T value, T neutral, T& total) const {
     T here = neutral;
-    const T inside = BlockTeam<kBlock>(nullptr).scan<Operation>(value, neutral, here);
+    const T inside = BlockTeam<kBlock>(nullptr).template scan<Operation>(value, neutral, here);
     if (threadIdx.x == 0) totals_[blockIdx.x] = here;
     barrier();
     T before = neutral;
@@ -106,34 +135,11 @@ class GridTeam {
   std::int64_t* totals_;
 };
 
-template <typename Team, typename Work>
-__global__ void __launch_bounds__(Team::kBlock) run_team(const __grid_constant__ Work work, std::int64_t* totals) {
-  work(Team(totals));
-}
-
-/// Runs `work(team)` by each of `teams` teams, or by one of the whole device; `totals` has kMostBlocks places. What is
-/// returned are errors of the launch alone.
-template <typename Team, typename Work>
-Status launch(const Work& work, std::int64_t teams, std::int64_t* totals, Stream stream) {
-  if (teams == 0) return cudaSuccess;
-  if constexpr (Team::kWholeGrid) {
-    int device = 0;
-    int processors = 0;
-    int blocks = 0;
-    Status status = cudaGetDevice(&device);
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    if (status == cudaSuccess)
-      status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, run_team<Team, Work>, Team::kBlock, 0);
-    if (status != cudaSuccess) return status;
-    const int all = blocks * processors < kMostBlocks ? blocks * processors : kMostBlocks;
-    const void* arguments[]{&work, &totals};
-    return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(run_team<Team, Work>),
-                                       dim3(static_cast<unsigned>(all)), dim3(Team::kBlock),
-                                       const_cast<void**>(arguments), 0, stream);
-  } else {
-    run_team<Team, Work><<<static_cast<unsigned>(teams), Team::kBlock, 0, stream>>>(work, totals);
-    return cudaGetLastError();
-  }
-}
-
 }  // namespace casync::codec::cuda
+
+/// A kernel, whose teams each run `program(team, arguments)`. `totals` is the front of the scratch memory.
+#define CASYNC_KERNEL(name, Team, Arguments, program)                           \
+  extern "C" __global__ void __launch_bounds__(Team::kBlock)                    \
+      name(const __grid_constant__ Arguments arguments, std::int64_t* totals) { \
+    program(Team(totals), arguments);                                           \
+  }

@@ -1,8 +1,9 @@
 #pragma once
 
-#include "codec/cpu/kernels/kernels.hpp"
 #include "codec/cuda/kernels/arrays.hpp"
 #include "codec/cuda/kernels/reduce.hpp"
+#include "codec/cuda/kernels/scratch.hpp"
+#include "codec/unit.hpp"
 
 /// What code generated for a unit needs besides single operations: the gradient, scratch memory, payloads, results.
 namespace casync::codec::cuda {
@@ -43,20 +44,6 @@ CASYNC_DEVICE bool all_finite(const Team& team, const UnitJob& job) {
   return all_finite(team, job.facts.n, [&](std::int64_t i) { return gradient(job, i); });
 }
 
-// --- scratch memory
-
-/// Bytes of an array, and of so many arrays and reductions side by side.
-CASYNC_HOST_DEVICE std::int64_t scratch_of(std::int64_t elements) { return (elements + 15) / 16 * 64; }
-CASYNC_HOST_DEVICE std::int64_t scratch_of(std::int64_t room, int arrays, int reductions) {
-  return arrays * scratch_of(room) + reductions * scratch_of(work_of(room));
-}
-template <typename T>
-CASYNC_DEVICE T* take(std::byte*& scratch, std::int64_t elements) {
-  std::byte* const here = scratch;
-  scratch += scratch_of(elements);
-  return reinterpret_cast<T*>(here);
-}
-
 template <typename Team>
 CASYNC_DEVICE void copy(const Team& team, const float* from, std::int64_t length, float* to) {
   for (std::int64_t i = team.rank(); i < length; i += team.size()) to[i] = from[i];
@@ -79,7 +66,7 @@ CASYNC_DEVICE void fill(const Team& team, std::byte* to, std::int64_t bytes, uns
 }
 template <typename Team>
 CASYNC_DEVICE void fill_nan(const Team& team, std::byte* to, std::int64_t bytes) {
-  for (std::int64_t i = team.rank(); 4 * i < bytes; i += team.size()) store(to + 4 * i, __builtin_nanf(""));
+  for (std::int64_t i = team.rank(); 4 * i < bytes; i += team.size()) store(to + 4 * i, kNan);
 }
 
 // --- results

@@ -7,7 +7,7 @@
 namespace casync::codec::cuda {
 
 template <int kTerms>
-CASYNC_HOST_DEVICE float polynomial(float x, const float (&c)[kTerms]) {
+CASYNC_DEVICE float polynomial(float x, const float (&c)[kTerms]) {
   float sum = c[kTerms - 1];
   for (int i = kTerms - 2; i >= 0; --i) sum = sum * x + c[i];
   return sum;
@@ -16,7 +16,7 @@ CASYNC_HOST_DEVICE float polynomial(float x, const float (&c)[kTerms]) {
 constexpr float kWhole = 0x1.8p23F;
 constexpr std::int32_t kWholePattern = 0x4b400000;
 
-CASYNC_HOST_DEVICE float exp2(float x) {
+CASYNC_DEVICE float exp2(float x) {
   constexpr float kTerms[]{0x1.62e43p-1F, 0x1.ebfbdcp-3F,  0x1.c6af7cp-5F,
                            0x1.3b2dep-7F, 0x1.5f082ep-10F, 0x1.416b52p-13F};
   const float held = larger(smaller(x, 200.0F), -200.0F);
@@ -29,13 +29,13 @@ CASYNC_HOST_DEVICE float exp2(float x) {
   return x == x ? scaled : x;
 }
 
-CASYNC_HOST_DEVICE float log2(float x) {
+CASYNC_DEVICE float log2(float x) {
   constexpr float kTerms[]{0x1.715476p+0F, -0x1.715476p-1F, 0x1.ec7208p-2F,  -0x1.7156cap-2F, 0x1.2739b4p-2F,
                            -0x1.eb164p-3F, 0x1.abb432p-3F,  -0x1.8be26ap-3F, 0x1.4f067p-3F,   -0x1.4780ccp-4F};
   constexpr std::int32_t kRootOfHalf = 0x3f3504f3;
-  if (!(x >= 0.0F)) return __builtin_nanf("");
-  if (x == 0.0F) return -__builtin_inff();
-  if (x == __builtin_inff()) return x;
+  if (!(x >= 0.0F)) return kNan;
+  if (x == 0.0F) return -kInfinity;
+  if (x == kInfinity) return x;
   const bool subnormal = x < 0x1p-126F;
   const std::int32_t pattern = bit_pattern(subnormal ? x * 0x1p23F : x);
   const std::int32_t e = (pattern - kRootOfHalf) >> 23;
@@ -43,11 +43,11 @@ CASYNC_HOST_DEVICE float log2(float x) {
   return to_float(e - (subnormal ? 23 : 0)) + t * polynomial(t, kTerms);
 }
 
-CASYNC_HOST_DEVICE float cosine(float x) {
+CASYNC_DEVICE float cosine(float x) {
   constexpr float kHalfPi[]{0x1.92p+0F, 0x1.fap-12F, 0x1.54p-20F, 0x1.10b462p-30F};
   constexpr float kCosine[]{0x1.55554ap-5F, -0x1.6c0c1ap-10F, 0x1.99e0ecp-16F};
   constexpr float kSine[]{-0x1.555546p-3F, 0x1.11077ap-7F, -0x1.9954a8p-13F};
-  if (!(magnitude(x) <= 100000.0F)) return __builtin_nanf("");
+  if (!(magnitude(x) <= 100000.0F)) return kNan;
   const float sum = x * 0x1.45f306p-1F + kWhole;
   const float n = sum - kWhole;
   float r = x;

@@ -14,10 +14,14 @@ CASYNC_DEVICE std::int64_t select(const Team& team, std::int64_t length, const C
   for (std::int64_t tile = 0; tile < length; tile += 16 * team.size()) {
     const std::int64_t first = tile + 16 * team.rank();
     std::uint32_t mask = 0;
+    std::int32_t here = 0;
     for (int k = 0; k < 16; ++k)
-      if (first + k < length && chosen(first + k)) mask |= 1U << k;
+      if (first + k < length && chosen(first + k)) {
+        mask |= 1U << k;
+        ++here;
+      }
     std::int32_t total = 0;
-    std::int64_t place = count + team.template scan<Add>(std::int32_t{__builtin_popcount(mask)}, 0, total);
+    std::int64_t place = count + team.template scan<Add>(here, 0, total);
     for (int k = 0; k < 16; ++k)
       if ((mask >> k & 1U) != 0) keep(first + k, place++);
     count += total;

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "codec/cuda/kernels/arguments.hpp"
+#include "codec/cuda/kernels/lanes.hpp"
+#include "codec/cuda/kernels/scratch.hpp"
+
+/// What the host knows of a codec's device code: how each kernel is launched, and how much scratch memory it takes. The
+/// tables are generated from CompLL, as plain C++, next to the device code that NVRTC compiles. Nothing in the runtime
+/// uses them yet; tests launch by them and hold the results to the CPU's bytes.
+namespace casync::codec::cuda {
+
+enum class Grid : std::uint8_t {
+  one,    ///< a single block
+  teams,  ///< a block for each of teams_of(units)
+  whole   ///< as many blocks as the device runs at a time, kMostBlocks at most, by a cooperative launch
+};
+
+/// It takes its struct of arguments.hpp, and the front of the scratch memory.
+struct DeviceKernel {
+  const char* name = nullptr;  ///< in the compiled device code; null: the file has no use for it
+  int threads = 0;             ///< of a block
+  Grid grid = Grid::one;
+  std::int64_t argument_bytes = 0;  ///< of the struct
+};
+
+/// Those of one codec for one choice of widths.
+struct DeviceKernels {
+  DeviceKernel encode = {};   ///< EncodeBatch
+  DeviceKernel decode = {};   ///< DecodeBatch
+  DeviceKernel place = {};    ///< GatherBatch
+  DeviceKernel move = {};     ///< GatherBatch
+  DeviceKernel locate = {};   ///< LocateBatch
+  DeviceKernel propose = {};  ///< ProposeBatch
+  DeviceKernel agree = {};    ///< AgreeBatch
+
+  std::int64_t (*scratch_bytes)(const Units& units) = nullptr;  ///< of `units.scratch`, enough for each of them
+  std::int64_t (*scratch_each)(const Units& units) = nullptr;   ///< of a team: `units.scratch_each`
+};
+
+inline std::int64_t teams_of(const Units& units) { return units.count < units.teams ? units.count : units.teams; }
+
+/// Bytes for one team, whose unit is the longest. `Sizes` is generated.
+template <typename Sizes>
+std::int64_t scratch_of_team(const Units& units, int arrays, int reductions) {
+  Facts facts = units.facts;
+  facts.parameters = units.parameters;
+  facts.n = units.longest;
+  return scratch_of(Sizes::room_of(facts), arrays, reductions);
+}
+template <typename Sizes>
+std::int64_t scratch_each(const Units& units) {
+  return scratch_of_team<Sizes>(units, Sizes::kArrays, Sizes::kReductions);
+}
+template <typename Sizes>
+std::int64_t scratch_bytes(const Units& units) {
+  const std::int64_t all = teams_of(units) * scratch_each<Sizes>(units);
+  const std::int64_t one = scratch_of_team<Sizes>(units, Sizes::kProposeArrays, Sizes::kProposeReductions);
+  return kGridBytes + (all > one ? all : one);
+}
+
+}  // namespace casync::codec::cuda
