@@ -276,13 +276,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("made_up")
 
 
-def compile_for_device(name: str, folder: Path) -> Path:
-    """The comparison with what the driver runs. nvcc knows where CUDA's headers are."""
+def compile_for_device(sources: Sequence[str], program: Path) -> Path:
+    """A comparison with what the driver runs. nvcc knows where CUDA's headers are."""
     assert NVCC is not None
-    command = [NVCC, "-std=c++20", "-O2", "-Werror", "all-warnings", *INCLUDES, "-DON_DEVICE", *COMPARE,
-               compile_cpu(write_cpu(name, folder)), "-o", str(folder / "compare"), "-ldl"]  # fmt: skip
+    command = [NVCC, "-std=c++20", "-O2", "-Werror", "all-warnings", *INCLUDES, "-DON_DEVICE", *sources, "-o",
+               str(program), "-ldl"]  # fmt: skip
     subprocess.run(command, check=True)
-    return folder / "compare"
+    return program
+
+
+def compare_on_device(name: str, folder: Path) -> Path:
+    return compile_for_device([*COMPARE, compile_cpu(write_cpu(name, folder))], folder / "compare")
 
 
 def architecture_of_device() -> str:
@@ -304,7 +308,7 @@ def on_device(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple
             folder = tmp_path_factory.mktemp(name)
             code = cubin_of(emit(checked(name), STEM), architecture_of_device(), {"CASYNC_CACHE_DIR": str(folder)})
             (folder / "cubin").write_bytes(code)
-            built[name] = compile_for_device(name, folder), str(folder / "cubin")
+            built[name] = compare_on_device(name, folder), str(folder / "cubin")
         return built[name]
 
     return build
@@ -348,8 +352,49 @@ def test_a_device_gives_the_bytes_of_the_cpu(setting: Setting, on_device: Callab
 
 
 @needs_nvcc
-def test_the_comparison_on_a_device_compiles(tmp_path: Path) -> None:
-    assert compile_for_device("onebit", tmp_path).exists()
+def test_the_comparisons_on_a_device_compile(tmp_path: Path) -> None:
+    assert compare_on_device("onebit", tmp_path).exists()
+    assert compile_for_device([RAW_TEST, *raw_on_cpu(tmp_path)], tmp_path / "raw_test").exists()
+
+
+# --- elements of a gradient's own dtype
+
+RAW_CODE = '#include "codec/cuda/kernels/raw.hpp"\n'
+RAW_TEST = str(OWN / "raw_test.cc")
+
+
+def raw_on_cpu(folder: Path) -> list[str]:
+    """The object files of the CPU's kernels."""
+    copies = [shutil.copy(CORE / "src" / "codec" / "cpu" / "kernels" / f"{name}.cc", folder)
+              for name in ("raw", "table")]  # fmt: skip
+    return [compile_cpu(str(copy)) for copy in copies]
+
+
+def expect_done(program: Path, order: str) -> None:
+    done = subprocess.run([str(program), order], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_elements_in_lockstep_are_rounded_as_on_the_cpu(tmp_path: Path) -> None:
+    (tmp_path / "raw.cu").write_text(RAW_CODE, encoding="utf-8")
+    objects = [str(tmp_path / "raw.cu.o"), str(tmp_path / "raw_test.o")]
+    for source, made in zip((str(tmp_path / "raw.cu"), RAW_TEST), objects, strict=True):
+        subprocess.run([*WATCHED, "-c", "-x", "c++", source, "-o", made], check=True)
+    program = tmp_path / "raw_test"
+    subprocess.run([*WATCHED, "-rdynamic", *objects, *raw_on_cpu(tmp_path), "-o", str(program)], check=True)
+    for order in ("0", "1"):
+        expect_done(program, order)
+
+
+@pytest.mark.gpu
+@needs_nvcc
+def test_elements_on_a_device_are_rounded_as_on_the_cpu(tmp_path: Path) -> None:
+    if why := missing_device():
+        pytest.skip(why)
+    code = cubin_of(RAW_CODE, architecture_of_device(), {"CASYNC_CACHE_DIR": str(tmp_path)})
+    (tmp_path / "cubin").write_bytes(code)
+    program = compile_for_device([RAW_TEST, *raw_on_cpu(tmp_path)], tmp_path / "raw_test")
+    expect_done(program, str(tmp_path / "cubin"))
 
 
 @needs_nvcc

@@ -41,6 +41,8 @@ def test_all_codecs_compile_without_a_word(architecture: str) -> None:
     def compiled(path: Path) -> bytes:
         return find_nvrtc().compile(device_code(path), architecture, headers)
 
+    elements = find_nvrtc().compile('#include "codec/cuda/kernels/raw.hpp"\n', architecture, headers)
+    assert b"casync_merge_bfloat16" in elements
     files = library_files() | UNITS
     assert len(files) > 40
     with ThreadPoolExecutor(2) as pool:
