@@ -12,6 +12,7 @@ Adaptors keep one default session (`casync.default`); several explicit ones may 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import logging
 import os
@@ -25,7 +26,7 @@ from casync.call_site import call_site, describe_exception
 from casync.codec_states import CodecStates
 from casync.config import Config
 from casync.device import Device
-from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
+from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError
 from casync.given_plans import GivenPlans
 from casync.launcher import report
 from casync.logs import log, set_level, threshold
@@ -131,6 +132,7 @@ class Session:
         self._numbers: dict[str, int] = {}
         self._given_plans = GivenPlans(self.config.plan_file)
         self._has_failed = False
+        self._has_told_gpu = False
         transport, self.world = self._connect(environ, tag, peers)
         if self.world.rank == 0 and number == 0:
             horovod_variables.tell(environ)
@@ -261,6 +263,7 @@ class Session:
                 registration, source, target, rows, wake, splits, None, device.number, device.stream()
             )
             self._devices[handle] = device
+            self._uses(device)
         elif splits:
             handle = self._core_session.submit(registration, source, target, rows, wake, splits)
         else:
@@ -306,6 +309,19 @@ class Session:
     ) -> None:
         where = () if device is None else (device.number, device.stream())
         self._core_session.submit(registration, source, target, rows, wake, splits, completion, *where)
+        if device is not None:
+            self._uses(device)
+
+    def _uses(self, device: Device) -> None:
+        """Have casyncrun told, once, which GPU this rank's tensors are on: several ranks may use one by mistake."""
+        if self._has_told_gpu:
+            return
+        self._has_told_gpu = True
+        if report.is_heard():
+            from casync import _core
+
+            with contextlib.suppress(DeviceError):  # which the operation itself meets, and says
+                report.uses_gpu(_core.cuda_uuid(device.number))
 
     def _ended(self, number: int, error: CasyncError | None) -> None:
         if error is None:

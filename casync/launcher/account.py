@@ -17,7 +17,7 @@ class Rank:
     `failing` is its own word that it leaves by its own fault, `gave_up` that it leaves by another's; `accused` when a
     peer said that this rank does not answer, and why it thinks so; `fault` what casyncrun itself found. `orphaned` when
     the wrapper ended the command because mpirun's daemon on that host had died; `killed` when casyncrun decided its
-    end.
+    end. `gpu` is the UUID of the one that its tensors are on.
     """
 
     host: str = "?"
@@ -36,6 +36,7 @@ class Rank:
     lost: bool = False
     orphaned: bool = False
     killed: bool = False
+    gpu: str | None = None
 
     @property
     def ended(self) -> bool:

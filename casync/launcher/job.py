@@ -210,6 +210,8 @@ class Job:
             self._do(self.ledger.met(str(said["met"])))
         if said.get("initialized"):
             self._do(self.ledger.initialized(rank))
+        if "gpu" in said:
+            self._do(self.ledger.uses_gpu(rank, str(said["gpu"])))
         if said.get("leaving"):
             self._do(self.ledger.leaving(rank, now))
         if "gave_up" in said:

@@ -57,6 +57,7 @@ class Ledger:
         self._mpirun_signals: list[int] = []
         self._start_failure: str | None = None
         self._arrivals = Arrivals()
+        self._shares_gpu = False  # and that was said
 
     # What happened -------------------------------------------------------------------------------------------------
 
@@ -89,6 +90,20 @@ class Ledger:
         """A rank's session is up: from here on it notices failures by itself."""
         self.ranks[rank].initialized = True
         return []
+
+    def uses_gpu(self, rank: int, uuid: str) -> list[Action]:
+        """A rank's tensors are on this GPU. The first time that another's are, too, is said, and no other."""
+        self.ranks[rank].gpu = uuid
+        sharing = [other for other, entry in enumerate(self.ranks) if entry.gpu == uuid]
+        if len(sharing) < 2 or self._shares_gpu:
+            return []
+        self._shares_gpu = True
+        return [
+            Say(
+                f"{ranks_text(sharing)} on host {self.ranks[rank].host} use one GPU, {uuid}. If each is meant to have "
+                "its own, have it call set_device(hvd.local_rank()) before it makes its first tensor"
+            )
+        ]
 
     def leaving(self, rank: int, now: float) -> list[Action]:
         """A rank's program is through, and it waits until all others are."""

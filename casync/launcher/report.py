@@ -7,6 +7,7 @@
     report.failing("ValueError: bad label")   # this rank is about to leave, and this is why
     report.unreachable(2, "no sign of life for 8 s")   # this rank is about to leave because of that one
     report.gave_up("AbortedError: rank 1 has shut down")  # another rank's doing has ended this one's session
+    report.uses_gpu("GPU-3f...")   # this rank's tensors are on this one
     report.leaving()                          # the program is through, and waits until all others are
 
 `initialized` decides how long the rank may take to leave by itself after another rank failed: inside MPI_Init it
@@ -21,7 +22,7 @@ import json
 import os
 from collections.abc import Sequence
 
-__all__ = ["enters", "failing", "gave_up", "initialized", "is_heard", "leaving", "met", "unreachable"]
+__all__ = ["enters", "failing", "gave_up", "initialized", "is_heard", "leaving", "met", "unreachable", "uses_gpu"]
 
 _DESCRIPTOR = "CASYNC_REPORT_FD"
 _LONGEST = 2000  # with the JSON around it below PIPE_BUF, so that lines of several threads stay whole
@@ -62,6 +63,11 @@ def unreachable(peer: int, why: str) -> None:
 def gave_up(why: str) -> None:
     """Say that what another rank did has ended this rank's session, in one line of text."""
     _write({"gave_up": why[:_LONGEST]})
+
+
+def uses_gpu(uuid: str) -> None:
+    """Say that this rank's tensors are on this GPU, by what CUDA calls it on every host and in every process."""
+    _write({"gpu": uuid})
 
 
 def leaving() -> None:

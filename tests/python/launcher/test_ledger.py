@@ -351,3 +351,13 @@ def test_a_rank_that_exits_without_leaving_mpi_is_not_waited_for() -> None:
     assert kills(book.leaving(0, 2.0)) == []  # rank 2 still works
     assert kills(book.leaving(2, 3.0)) == [0, 2]
     assert "rank 1 on host h0 exited with status 0 but did not leave MPI" in book.verdict().text
+
+
+def test_ranks_that_use_one_gpu_are_named_once() -> None:
+    book = started()
+    assert book.uses_gpu(0, "GPU-a") == book.uses_gpu(0, "GPU-a") == book.uses_gpu(2, "GPU-b") == []
+    (warning,) = book.uses_gpu(1, "GPU-a")
+    assert isinstance(warning, Say) and warning.loud
+    assert warning.text.startswith("ranks 0, 1 on host h0 use one GPU, GPU-a. If ")
+    assert "call set_device(hvd.local_rank())" in warning.text
+    assert book.uses_gpu(3, "GPU-b") == []

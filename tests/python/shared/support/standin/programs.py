@@ -50,8 +50,8 @@ def said(program: str, **variables: str) -> str:
     return ended.stdout.strip() if ended.returncode == 0 else ended.stderr.strip().splitlines()[-1]
 
 
-def run(ranks: int, program: str, folder: Path, status: int = 0) -> list[str]:
-    """The lines that `program` prints on all of several ranks, sorted. casyncrun ends with `status`."""
+def job(ranks: int, program: str, folder: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """`program` on all of several ranks, to the end. casyncrun ends with `status`."""
     path = folder / "program.py"
     path.write_text(program, encoding="utf-8")
     command = casyncrun(ranks, path)
@@ -59,4 +59,10 @@ def run(ranks: int, program: str, folder: Path, status: int = 0) -> list[str]:
         command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=50, check=False
     )
     assert ended.returncode == status, ended.stdout + ended.stderr
-    return sorted(line.partition(">:")[2] for line in ended.stdout.splitlines())
+    return ended
+
+
+def run(ranks: int, program: str, folder: Path, status: int = 0) -> list[str]:
+    """The lines that all ranks of such a job print, sorted."""
+    lines = job(ranks, program, folder, status).stdout.splitlines()
+    return sorted(line.partition(">:")[2] for line in lines)
