@@ -23,8 +23,9 @@ VENV := $(CURDIR)/build/gpu/venv
 BUILD := $(CURDIR)/build/gpu/release
 NEW_VENV = $(PYTHON) tools/overlay.py
 COMPILING = g++ $$version-dev
-INSTALLED := build run gpu
+INSTALLED := build run test-gpu
 TORCH := torch
+export PATH := $(dir $(shell command -v $(PYTHON))):$(PATH)
 export PIP_NO_INDEX := 1
 export PIP_FIND_LINKS := $(abspath $(WHEELS))
 endif
@@ -181,7 +182,7 @@ gpu-wheels:
 	@[ -n "$(WHEELS)" ] || { echo "Name the folder for the wheels: make gpu-wheels WHEELS=folder" >&2; exit 1; }
 	@$(PYTHON) -m pip download --quiet --disable-pip-version-check --dest $(WHEELS) --only-binary=:all: \
 	  $(addprefix --python-version ,$(PYTHON_VERSION)) \
-	  $$($(PYTHON) tools/requirements.py build run gpu | grep -v ^cmake)
+	  $$($(PYTHON) tools/requirements.py build run test-gpu | grep -v ^cmake)
 	@echo "$$(ls $(WHEELS)/*.whl | wc -l) wheels, $$(du -cm $(WHEELS)/*.whl | tail -1 | cut -f1) MiB, in $(WHEELS)"
 
 clean:

@@ -23,7 +23,7 @@ def requirements(groups: list[str], pyproject: Path) -> list[str]:
 
     def expanded(group: str) -> Iterator[str]:
         for requirement in table[group]:
-            ours = re.fullmatch(r"casync\[(\w+)\]", requirement)
+            ours = re.fullmatch(r"casync\[([\w-]+)\]", requirement)
             yield from expanded(ours[1]) if ours else [requirement]
 
     found = dict.fromkeys(requirement for group in groups for requirement in expanded(group))

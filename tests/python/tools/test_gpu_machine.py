@@ -26,6 +26,6 @@ def test_an_overlay_has_what_this_python_has_and_what_is_installed_in_it_comes_f
 
 def test_an_extra_of_ours_within_another_is_spelt_out() -> None:
     requirements = load("tools/requirements.py").requirements
-    gpu, test = (requirements([extra], ROOT / "pyproject.toml") for extra in ("gpu", "test"))
+    gpu, test = (requirements([extra], ROOT / "pyproject.toml") for extra in ("test-gpu", "test"))
     assert "pytest-timeout" in gpu and set(gpu) < set(test)
     assert not [requirement for requirement in test if requirement.startswith("casync")]
