@@ -97,6 +97,7 @@ TEST_F(OnDevice, AnEventThatWasNeverRecordedIsOver) {
 }
 
 TEST(StandIn, EndsAProcessWhoseHostUsesDeviceMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a child that is only forked may not use the driver
   const auto use = [](bool freed) {
     const Device device(standin(), 1);
     const Device::Current current(device);
@@ -110,6 +111,7 @@ TEST(StandIn, EndsAProcessWhoseHostUsesDeviceMemory) {
 }
 
 TEST_F(OnDevice, TheStandInEndsAProcessThatCallsTheDriverFromAHostFunction) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto call = [this] {
     const Stream stream = device_.make_stream();
     CASYNC_CUDA(device_.driver(), cuLaunchHostFunc, stream, [](void*) { driver().cuEventQuery(nullptr); }, nullptr);
