@@ -1,7 +1,8 @@
 """What CMake runs to translate library files: `python -m casync.compll.build OUT NAME...`.
 
-Writes OUT/NAME.cc for each codec's inner loops and OUT/library.cc with what the runtime must know of them. A file is
-written only if its text changes, so that an unchanged one is not compiled again.
+Writes OUT/NAME.cc for each codec's inner loops, OUT/NAME_cuda.cc for how its kernels for GPUs are launched, and
+OUT/library.cc with what the runtime must know of them. A file is written only if its text changes, so that an unchanged
+one is not compiled again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from casync.compll import typed
 from casync.compll.check import check_program
 from casync.compll.cpu.emit import emit
 from casync.compll.cpu.library import emit_library
+from casync.compll.cuda.emit import emit_table
 from casync.compll.library import library_files
 from casync.compll.parser import parse
 from casync.compll.source import read_source
@@ -27,6 +29,7 @@ def main(argv: Sequence[str]) -> int:
     codecs = {name: _checked(name) for name in names}
     for name, codec in codecs.items():
         _write(out / f"{name}.cc", emit(codec, name))
+        _write(out / f"{name}_cuda.cc", emit_table(codec, name))
     _write(out / "library.cc", emit_library(codecs))
     return 0
 

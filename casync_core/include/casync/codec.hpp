@@ -128,6 +128,10 @@ struct Segment {
   bool nonfinite = false;   ///< out: some result was NaN or Inf
 };
 
+namespace codec::cuda {
+class DeviceCode;
+}
+
 class Codec {
  public:
   virtual ~Codec() = default;
@@ -167,6 +171,9 @@ class Codec {
   /// Whether a gradient of this shape is compressed in its step `sequence`; where not it goes as `none`. The same on
   /// all ranks; what applies in a step applies in all later ones.
   virtual bool applies(const Shape& /*shape*/, std::uint32_t /*sequence*/) const { return true; }
+
+  /// What a GPU needs to compute it; null: only the CPU does.
+  virtual const codec::cuda::DeviceCode* device_code() const { return nullptr; }
 };
 
 /// Creates a codec from its spec: `name` or `name(key=value, ...)`. Throws InvalidArgument that lists what is known.

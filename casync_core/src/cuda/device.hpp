@@ -19,6 +19,7 @@ class Device {
 
   const Driver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
+  DeviceNumber number() const { return number_; }
 
   /// The device is this thread's current one as long as it lives. Whoever calls the driver has one. Meanwhile calls of
   /// this thread leave a capture alone that another thread has begun, of a graph that has nothing to do with us.

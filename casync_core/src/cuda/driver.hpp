@@ -14,9 +14,13 @@ using DevicePointer = std::uint64_t;
 struct ContextOpaque;
 struct StreamOpaque;
 struct EventOpaque;
+struct ModuleOpaque;
+struct FunctionOpaque;
 using Context = ContextOpaque*;
 using Stream = StreamOpaque*;  ///< null: the legacy default stream
 using EventHandle = EventOpaque*;
+using ModuleHandle = ModuleOpaque*;
+using Function = FunctionOpaque*;
 using HostFunction = void (*)(void*);
 struct Uuid {  ///< CUuuid
   char bytes[16];
@@ -29,6 +33,7 @@ inline constexpr unsigned kNonBlocking = 1;  ///< CU_STREAM_NON_BLOCKING
 inline constexpr unsigned kNoTiming = 2;     ///< CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned kPortable = 1;     ///< CU_MEMHOSTALLOC_PORTABLE
 inline constexpr int kRelaxed = 2;           ///< CU_STREAM_CAPTURE_MODE_RELAXED
+inline constexpr int kProcessors = 16;       ///< CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 inline constexpr int kMajor = 75;            ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 inline constexpr int kMinor = 76;            ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
 inline constexpr int kPerformanceRank = 1;   ///< CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
@@ -66,8 +71,22 @@ inline constexpr int kAccessSupported = 2;   ///< CU_DEVICE_P2P_ATTRIBUTE_ACCESS
   F(cuEventQuery, (EventHandle event))                                                                      \
   F(cuMemHostAlloc, (void** memory, std::size_t bytes, unsigned flags))                                     \
   F(cuMemFreeHost, (void* memory))                                                                          \
+  F(cuMemcpyHtoD_v2, (DevicePointer to, const void* from, std::size_t bytes))                               \
   F(cuMemcpyDtoHAsync_v2, (void* to, DevicePointer from, std::size_t bytes, Stream stream))                 \
   F(cuMemcpyHtoDAsync_v2, (DevicePointer to, const void* from, std::size_t bytes, Stream stream))           \
+  F(cuMemAlloc_v2, (DevicePointer* memory, std::size_t bytes))                                              \
+  F(cuMemFree_v2, (DevicePointer memory))                                                                   \
+  F(cuMemsetD8Async, (DevicePointer memory, unsigned char value, std::size_t bytes, Stream stream))         \
+  F(cuModuleLoadData, (ModuleHandle* module, const void* image))                                            \
+  F(cuModuleUnload, (ModuleHandle module))                                                                  \
+  F(cuModuleGetFunction, (Function* function, ModuleHandle module, const char* name))                       \
+  F(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int* blocks, Function function, int threads, std::size_t shared))\
+  F(cuLaunchKernel, (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,\
+                     unsigned block_y, unsigned block_z, unsigned shared, Stream stream, void** arguments,  \
+                     void** extra))                                                                         \
+  F(cuLaunchCooperativeKernel, (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,       \
+                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, Stream stream,  \
+                     void** arguments))                                                                     \
   F(cuLaunchHostFunc, (Stream stream, HostFunction function, void* argument))
 // clang-format on
 

@@ -21,6 +21,8 @@ struct Plain {
 CASYNC_OURS(CUcontext, Context)
 CASYNC_OURS(CUstream, Stream)
 CASYNC_OURS(CUevent, EventHandle)
+CASYNC_OURS(CUmodule, ModuleHandle)
+CASYNC_OURS(CUfunction, Function)
 CASYNC_OURS(CUdeviceptr, DevicePointer)
 CASYNC_OURS(CUresult, Result)
 CASYNC_OURS(CUstreamCaptureStatus, int)
@@ -50,6 +52,7 @@ static_assert(CU_STREAM_NON_BLOCKING == kNonBlocking && CU_EVENT_DISABLE_TIMING 
 static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == kRelaxed);
 static_assert(sizeof(CUuuid) == sizeof(Uuid) && sizeof(CUdevice_attribute) == sizeof(int));
 static_assert(sizeof(CUdevice_P2PAttribute) == sizeof(int));
+static_assert(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT == kProcessors);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == kMajor &&
               CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == kMinor);
 static_assert(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK == kPerformanceRank &&

@@ -16,6 +16,7 @@
 
 #include "cuda/driver.hpp"
 #include "memory.hpp"
+#include "modules.hpp"
 #include "standin.hpp"
 #include "streams.hpp"
 
@@ -28,13 +29,17 @@ using casync::cuda::DevicePointer;
 using casync::cuda::HostFunction;
 using casync::cuda::Result;
 using EventPointer = casync::cuda::EventHandle;
+using ModulePointer = casync::cuda::ModuleHandle;
+using FunctionPointer = casync::cuda::Function;
 using StreamPointer = casync::cuda::Stream;
 
 constexpr Result kInvalidValue = 1;
 constexpr Result kInvalidDevice = 101;
 constexpr Result kInvalidContext = 201;
+constexpr Result kInvalidImage = 200;
 constexpr Result kUncorrectable = 214;
 constexpr Result kInvalidHandle = 400;
+constexpr Result kNotFound = 500;
 
 constexpr int kDevices = 2;
 
@@ -78,6 +83,8 @@ struct Objects {
   std::mutex mutex;
   std::map<StreamPointer, std::shared_ptr<Stream>> streams;
   std::map<EventPointer, std::shared_ptr<Event>> events;
+  std::map<ModulePointer, std::shared_ptr<modules::Module>> modules;
+  std::map<FunctionPointer, std::shared_ptr<modules::Function>> functions;  // kept, as the driver keeps them
   std::map<void*, std::size_t> pinned;
   std::size_t pinned_bytes = 0;
   std::uintptr_t next = 0x1000;
@@ -175,6 +182,8 @@ EXPORT Result cuGetErrorName(Result result, const char** name) {
                                                    {kInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
                                                    {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
                                                    {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+                                                   {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
+                                                   {kNotFound, "CUDA_ERROR_NOT_FOUND"},
                                                    {kUncorrectable, "CUDA_ERROR_ECC_UNCORRECTABLE"},
                                                    {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"}};
   const auto at = names.find(result);
@@ -216,8 +225,11 @@ EXPORT Result cuDeviceGetPCIBusId(char* address, int room, DeviceNumber device) 
   return 0;
 }
 EXPORT Result cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
-  if (attribute != casync::cuda::kMajor && attribute != casync::cuda::kMinor) return kInvalidValue;
-  *value = attribute == casync::cuda::kMajor ? 9 : 0;
+  static const std::map<int, int> values{
+      {casync::cuda::kMajor, 9}, {casync::cuda::kMinor, 0}, {casync::cuda::kProcessors, 3}};
+  const auto at = values.find(attribute);
+  if (at == values.end()) return kInvalidValue;
+  *value = at->second;
   return 0;
 }
 /// The first device reaches the second one's memory, and not the other way round.
@@ -404,6 +416,83 @@ EXPORT Result cuLaunchHostFunc(StreamPointer stream, HostFunction function, void
     in_host_function = false;
   });
   return 0;
+}
+
+EXPORT Result cuMemcpyHtoD_v2(DevicePointer to, const void* from, std::size_t bytes) {
+  BEGIN(cuMemcpyHtoD_v2);
+  if (!memory::holds(to, bytes)) return kInvalidValue;
+  std::memcpy(memory::bytes_of(to), from, bytes);
+  return 0;
+}
+EXPORT Result cuMemsetD8Async(DevicePointer to, unsigned char value, std::size_t bytes, StreamPointer stream) {
+  BEGIN(cuMemsetD8Async);
+  const auto of = stream_of(stream);
+  if (of == nullptr) return kInvalidHandle;
+  if (!memory::holds(to, bytes)) return kInvalidValue;
+  queue(*of, [=] { std::memset(memory::bytes_of(to), value, bytes); });
+  return 0;
+}
+
+EXPORT Result cuModuleLoadData(ModulePointer* module, const void* image) {
+  BEGIN(cuModuleLoadData);
+  auto loaded = modules::load(static_cast<const char*>(image));
+  if (loaded == nullptr) return kInvalidImage;
+  const std::lock_guard lock(objects().mutex);
+  *module = reinterpret_cast<ModulePointer>(objects().next += 8);
+  objects().modules[*module] = std::move(loaded);
+  return 0;
+}
+EXPORT Result cuModuleUnload(ModulePointer module) {
+  if (contexts.empty()) return kInvalidContext;
+  const std::lock_guard lock(objects().mutex);
+  return objects().modules.erase(module) == 0 ? kInvalidHandle : 0;
+}
+EXPORT Result cuModuleGetFunction(FunctionPointer* function, ModulePointer module, const char* name) {
+  BEGIN(cuModuleGetFunction);
+  const std::lock_guard lock(objects().mutex);
+  const auto at = objects().modules.find(module);
+  if (at == objects().modules.end()) return kInvalidHandle;
+  auto found = modules::find(at->second, name);
+  if (found == nullptr) return kNotFound;
+  *function = reinterpret_cast<FunctionPointer>(objects().next += 8);
+  objects().functions[*function] = std::move(found);
+  return 0;
+}
+EXPORT Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, FunctionPointer, int, std::size_t) {
+  BEGIN(cuOccupancyMaxActiveBlocksPerMultiprocessor);
+  *blocks = 1;
+  return 0;
+}
+
+namespace {
+
+Result start(FunctionPointer function, unsigned blocks, unsigned threads, bool cooperative, StreamPointer stream,
+             void** arguments) {
+  const auto of = stream_of(stream);
+  std::shared_ptr<modules::Function> found;
+  {
+    const std::lock_guard lock(objects().mutex);
+    const auto at = objects().functions.find(function);
+    if (at != objects().functions.end()) found = at->second;
+  }
+  if (of == nullptr || found == nullptr) return kInvalidHandle;
+  auto job = modules::bind(found, static_cast<int>(blocks), static_cast<int>(threads), cooperative, arguments);
+  if (!job) return kInvalidValue;
+  queue(*of, std::move(job));
+  return 0;
+}
+
+}  // namespace
+
+EXPORT Result cuLaunchKernel(FunctionPointer function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned,
+                             unsigned, unsigned, StreamPointer stream, void** arguments, void**) {
+  BEGIN(cuLaunchKernel);
+  return start(function, blocks, threads, false, stream, arguments);
+}
+EXPORT Result cuLaunchCooperativeKernel(FunctionPointer function, unsigned blocks, unsigned, unsigned, unsigned threads,
+                                        unsigned, unsigned, unsigned, StreamPointer stream, void** arguments) {
+  BEGIN(cuLaunchCooperativeKernel);
+  return start(function, blocks, threads, true, stream, arguments);
 }
 
 // --- for tests

@@ -123,7 +123,7 @@ struct sigaction before;
 
 void on_fault(int signal, siginfo_t* info, void* context) {
   const auto address = reinterpret_cast<std::uint64_t>(info->si_addr);
-  if (address >= devices().begin() && address < devices().begin() + kRoom) devices().explain(address);
+  if (is_device(address)) devices().explain(address);
   if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, context);
   sigaction(signal, &before, nullptr);  // the instruction runs again, and faults as it would have
 }
@@ -144,6 +144,7 @@ Devices& devices() {
 
 std::uint64_t allocate(std::size_t bytes, int device) { return devices().allocate(bytes, device); }
 bool free(std::uint64_t address) { return devices().free(address); }
+bool is_device(std::uint64_t address) { return address >= devices().begin() && address < devices().begin() + kRoom; }
 bool holds(std::uint64_t address, std::size_t bytes) { return devices().holds(address, bytes); }
 std::byte* bytes_of(std::uint64_t address) { return reinterpret_cast<std::byte*>(address + kRoom); }
 std::int64_t distance() {

@@ -13,6 +13,8 @@ namespace standin::memory {
 std::uint64_t allocate(std::size_t bytes, int device);
 /// False: nothing was allocated there.
 bool free(std::uint64_t address);
+/// Whether it is an address of a device, allocated or not.
+bool is_device(std::uint64_t address);
 /// Whether so many bytes are part of one allocation that was not freed.
 bool holds(std::uint64_t address, std::size_t bytes);
 /// The bytes of `address`, for the host.

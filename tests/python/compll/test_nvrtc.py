@@ -15,6 +15,7 @@ from casync.compll.check import check_program
 from casync.compll.cuda import nvrtc
 from casync.compll.cuda.emit import emit
 from casync.compll.cuda.nvrtc import Nvrtc, cubin_of, find_nvrtc
+from casync.compll.cuda.texts import COMMON, text_of
 from casync.compll.headers import device_headers
 from casync.compll.library import library_files
 from casync.compll.parser import parse
@@ -41,8 +42,8 @@ def test_all_codecs_compile_without_a_word(architecture: str) -> None:
     def compiled(path: Path) -> bytes:
         return find_nvrtc().compile(device_code(path), architecture, headers)
 
-    elements = find_nvrtc().compile('#include "codec/cuda/kernels/raw.hpp"\n', architecture, headers)
-    assert b"casync_merge_bfloat16" in elements
+    common = find_nvrtc().compile(text_of(COMMON), architecture, headers)
+    assert b"casync_merge_bfloat16" in common and b"casync_report_encoded" in common
     files = library_files() | UNITS
     assert len(files) > 40
     with ThreadPoolExecutor(2) as pool:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "casync/codec.hpp"
 #include "codec/cpu/generated_codec.hpp"
+#include "codec/cuda/device_code.hpp"
 
 namespace casync::codec {
 
@@ -35,7 +37,7 @@ void agree_on(const Instance& instance, const Segment& segment, std::span<const 
 
 /// The part of the contract that does not depend on how a generated codec computes; `Base` is Codec or a class of it.
 template <typename Base>
-class Generated : public Base {
+class Generated : public Base, private cuda::DeviceCode {
  public:
   explicit Generated(Instance instance) : instance_(std::move(instance)), info_(instance_.info()) {}
 
@@ -55,6 +57,17 @@ class Generated : public Base {
     Facts facts = instance_.facts(shape);
     facts.step = static_cast<std::int32_t>(sequence);
     return instance_.kernels().applies(facts);
+  }
+  const cuda::DeviceCode* device_code() const final { return instance_.codec.device == nullptr ? nullptr : this; }
+
+ private:
+  const cuda::DeviceKernels& table() const final { return instance_.codec.device[instance_.choice]; }
+  cuda::Units units(const Segment& segment) const final {
+    cuda::Units units{.facts = facts_of(instance_, segment)};
+    units.facts.parameters = nullptr;
+    units.facts.state = nullptr;
+    std::ranges::copy(instance_.parameters, units.parameters);
+    return units;
   }
 
  protected:

@@ -15,6 +15,10 @@
 /// units of any program, generated_rounds.cc for payloads that are reduced without being decoded.
 namespace casync::codec {
 
+namespace cuda {
+struct DeviceKernels;
+}
+
 struct GeneratedParameter {
   std::string_view name;
   bool real = false;
@@ -47,7 +51,8 @@ struct GeneratedCodec {
   std::span<const GeneratedParameter> parameters;
   std::span<const GeneratedState> states;
   int choices = 1;
-  std::array<const UnitKernels*, 3> kernels;  ///< by Isa, one for each choice of widths
+  std::array<const UnitKernels*, 3> kernels;    ///< by Isa, one for each choice of widths
+  const cuda::DeviceKernels* device = nullptr;  ///< one for each choice of widths; null: there is no device code
 };
 
 /// The files of the library that were translated when this was built. Defined in generated code.

@@ -59,6 +59,16 @@ class Quantiser final : public Generated<BlockCodec> {
   }
 
  private:
+  std::vector<std::int64_t> begins(const Shape& shape, const Range& range) const override {
+    const UnitLayout units = layout(shape);
+    std::vector<std::int64_t> begins{range.begin};
+    while (begins.back() < range.end) begins.push_back(units.end_of(begins.back()));
+    return begins;
+  }
+  std::int64_t slot_bytes(const Shape& shape, std::int64_t elements, int /*round*/) const override {
+    return layout(shape).bytes_of(elements);
+  }
+
   UnitLayout layout(const Shape& shape) const {
     return {instance_.codec.unit, instance_.codec.header_bytes, instance_.codec.bits[instance_.choice], shape};
   }

@@ -45,6 +45,13 @@ class Rounds final : public Generated<Codec> {
   }
 
  private:
+  std::vector<std::int64_t> begins(const Shape& /*shape*/, const Range& range) const override {
+    return {range.begin, range.end};
+  }
+  std::int64_t slot_bytes(const Shape& shape, std::int64_t /*elements*/, int round) const override {
+    return instance_.kernels().bound(instance_.facts(shape), round);
+  }
+
   const float* received(const Segment& segment) const {
     if (segment.round == 0) return nullptr;
     const std::size_t expected = bound(segment.shape, segment.dtype, segment.range, segment.round - 1);

@@ -52,6 +52,16 @@ class Units final : public Generated<Codec> {
     std::int64_t raw_bytes() const { return offset * static_cast<std::int64_t>(size_of(segment.dtype)); }
   };
 
+  std::vector<std::int64_t> begins(const Shape& shape, const Range& range) const override {
+    std::vector<std::int64_t> begins;
+    for (std::int64_t at = range.begin; at < range.end; at += unit_of(shape)) begins.push_back(at);
+    begins.push_back(range.end);
+    return begins;
+  }
+  std::int64_t slot_bytes(const Shape& shape, std::int64_t elements, int /*round*/) const override {
+    return bound_of(shape, elements);
+  }
+
   std::int64_t unit_of(const Shape& shape) const {
     const std::int64_t whole = std::max<std::int64_t>(shape.numel(), 1);
     return instance_.codec.whole ? whole : instance_.kernels().unit(instance_.facts(shape));

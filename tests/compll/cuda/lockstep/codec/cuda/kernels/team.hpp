@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "codec/cuda/kernels/scratch.hpp"
 #include "lockstep_kernel.hpp"
@@ -96,13 +97,28 @@ void run_teams(int count, const Work& work) {
 
 }  // namespace casync::codec::cuda
 
+namespace casync::codec::cuda {
+
+template <typename Arguments>
+void visit_all(void* given, void* context, void (*f)(void* context, void** pointer)) {
+  visit_pointers(*static_cast<Arguments*>(given), [&](auto*& pointer) {
+    void* plain = const_cast<void*>(static_cast<const void*>(pointer));
+    f(context, &plain);
+    pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(plain);
+  });
+}
+
+}  // namespace casync::codec::cuda
+
 /// What is found under a kernel's name.
-#define CASYNC_KERNEL(kernel, Team, Arguments, program)                                                             \
-  extern "C" {                                                                                                      \
-  extern const LockstepKernel kernel;                                                                               \
-  }                                                                                                                 \
-  const LockstepKernel kernel{Team::kBlock, Team::kWholeGrid, sizeof(Arguments), [](const void* given, int teams) { \
-                                const Arguments arguments = *static_cast<const Arguments*>(given);                  \
-                                run_teams<Team>(Team::kWholeGrid ? 1 : teams,                                       \
-                                                [&](const Team& team) { program(team, arguments); });               \
-                              }};
+#define CASYNC_KERNEL(kernel, Team, Arguments, program)                                               \
+  extern "C" {                                                                                        \
+  extern const LockstepKernel kernel;                                                                 \
+  }                                                                                                   \
+  const LockstepKernel kernel{Team::kBlock, Team::kWholeGrid, sizeof(Arguments),                      \
+                              [](const void* given, int teams) {                                      \
+                                const Arguments arguments = *static_cast<const Arguments*>(given);    \
+                                run_teams<Team>(Team::kWholeGrid ? 1 : teams,                         \
+                                                [&](const Team& team) { program(team, arguments); }); \
+                              },                                                                      \
+                              visit_all<Arguments>};

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "casync/codec.hpp"
+#include "codec/cuda/common_kernels.hpp"
+#include "codec/cuda/device_code.hpp"
+#include "cuda/arena.hpp"
+#include "cuda/module.hpp"
+
+namespace casync::codec::cuda {
+
+/// Computes segments of one codec on a stream of a device: the bytes of `Codec::run`.
+///
+/// Sources, residual, state and results may be memory of the device or pinned memory of the host; payloads are pinned,
+/// so that a transport of the host can send them. Nothing waits for the device. One thread at a time, while the device
+/// is current.
+class DeviceCodec {
+ public:
+  /// `code`: of Codec::device_code(), compiled for this device. Throws DeviceFailure.
+  DeviceCodec(const casync::cuda::Device& device, std::shared_ptr<const Codec> codec, const std::string& code);
+  ~DeviceCodec();
+  DeviceCodec(const DeviceCodec&) = delete;
+  DeviceCodec& operator=(const DeviceCodec&) = delete;
+
+  /// Whether a device can compute for a gradient that goes by `codec`: sums of floats, by a codec that has device
+  /// code, keeps no state and settles nothing with the other ranks.
+  static bool carries(const Codec& codec, const Shape& shape, DType dtype, ReduceOp op);
+
+  /// Queues the segment on `stream`, with scratch memory of `arena`, which belongs to that stream; the outputs of
+  /// Segment are in `report`, which is pinned. Throws DeviceFailure, and CorruptPayload as Codec::run does for what can
+  /// be seen at once.
+  void launch(const Segment& segment, casync::cuda::Arena& arena, casync::cuda::Stream stream,
+              const CommonKernels& common, SegmentReport* report);
+
+ private:
+  struct Kernel {
+    const DeviceKernel* description = nullptr;
+    casync::cuda::Function function = nullptr;
+    int most_blocks = 1;
+  };
+  /// The units of a range, where kernels can read them.
+  struct Layout {
+    std::int64_t count = 0;
+    std::int64_t longest = 0;
+    casync::cuda::DevicePointer begins = 0;
+    casync::cuda::DevicePointer payload_begins = 0;  ///< of a codec of fixed size
+  };
+  class Launch;
+
+  Kernel load(const DeviceKernel& kernel) const;
+  const Layout& layout_of(const Segment& segment);
+  casync::cuda::DevicePointer upload(const std::vector<std::int64_t>& values);
+
+  const casync::cuda::Device& device_;
+  std::shared_ptr<const Codec> codec_;
+  const DeviceCode& code_;
+  casync::cuda::Module module_;
+  Kernel encode_, decode_, place_, move_, locate_;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, Layout> layouts_;  // by shape and range
+};
+
+}  // namespace casync::codec::cuda
