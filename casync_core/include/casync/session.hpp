@@ -79,6 +79,12 @@ class Session {
   /// is kept without it, so that it may change between steps. Any thread.
   void set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov, float loss_scale = 1);
 
+  /// From now on gradients on `device` that go by codec `spec` are computed there, by device code that was compiled for
+  /// it: `code` of the codec, and `common`, which the first call hands over. Throws DeviceFailure, and InvalidArgument
+  /// for a codec without device code or another device than before. Any
+  /// thread, but no completion.
+  void add_device_code(int device, const std::string& common, const std::string& spec, const std::string& code);
+
   /// Submits; never blocks. The memory stays alive and untouched (input) until the handle is done; input and output may
   /// be one but for a reducescatter, whose output is this rank's rows alone. `rows` is this rank's, for an allgather;
   /// `splits` its rows for each rank, for an alltoall. Throws InvalidArgument if an operation

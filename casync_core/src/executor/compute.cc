@@ -62,6 +62,8 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.primitive = task.primitive;
   job.time = 0;
   job.codec = shape.codec.get();
+  job.device_failed = false;
+  job.on_device = operation.on_stream && !operation.fetched;
   job.refused = Job::kNone;
   job.nonfinite.clear();
   job.settles = task.settles;
@@ -109,8 +111,8 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   if (kept != nullptr) {
     const ScratchState* const forgotten = memory.stand_in_state(instance).get();
     segment.state = forgotten != nullptr ? forgotten->arrays() : kept->arrays();
-    if (task.feedback && !operation.stands_in && !kept->residual.empty())
-      segment.residual = kept->residual.data() + range.begin;
+    if (task.feedback && !operation.stands_in && kept->has_residual())
+      segment.residual = kept->residual_data() + range.begin;
   }
   if (task.encode_to.place == Place::slot) {
     segment.payload = {memory.address(instance, task.partition, task.encode_to),

@@ -12,6 +12,8 @@
 
 namespace casync {
 
+class Stream;
+
 /// One compute task made ready to run on any thread: a codec segment and the memory its sources live in.
 struct Job {
   static constexpr std::size_t kNone = ~std::size_t{0};
@@ -22,6 +24,8 @@ struct Job {
   const Codec* codec = nullptr;
   std::vector<Source> sources;
   Segment segment;
+  bool on_device = false;              ///< its memory is a device's, which computes it
+  bool device_failed = false;          ///< which has failed
   std::size_t weight = 0;              ///< bytes of gradient it touches
   std::size_t refused = kNone;         ///< the source that the codec did not write, if that is what went wrong
   std::vector<std::size_t> nonfinite;  ///< of a result that is not finite: the sources that are not, either
@@ -49,6 +53,7 @@ struct ComputeContext {
   std::uint32_t members = 1;
   Rank rank = 0;
   std::uint32_t step = 0;
+  Stream* stream = nullptr;  ///< where the operation is computed; null: on the host
 };
 
 /// Fills `job` for compute task `task` of `instance`.

@@ -39,6 +39,7 @@ Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& pl
                engine.inline_bytes(), " bytes do not fit into heads of ", transport.head_bytes());
   for (Rank peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
   tally_.look(engine_, memory_, transport_.counters());
+  if (places_.stream != nullptr) add_stream(*places_.stream);
 }
 
 Driver::~Driver() = default;
@@ -51,6 +52,7 @@ void Driver::define(std::uint32_t registration, const Request& definition) {
 
 void Driver::submit(std::uint32_t registration, Operation* operation) {
   tally_.submitted();
+  CASYNC_CHECK(!operation->on_stream || places_.stream != nullptr, "an operation for a stream, and there is none");
   const Definition& definition = *operation->definition;
   if (planning_.measuring()) {
     // Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
@@ -67,6 +69,11 @@ void Driver::abort(const std::string& why) {
 }
 
 void Driver::give_up(const Abort& why) { apply(event::GiveUp{why}); }
+
+void Driver::add_stream(Stream& stream) {
+  places_.stream = &stream;
+  memory_.add_shared(stream.shared());
+}
 
 void Driver::shutdown() { apply(event::Shutdown{}); }
 
@@ -112,6 +119,10 @@ Abort Driver::failure_of(const Job& job, std::string error) {
   const Definition& definition = *memory_.operation(job.instance).definition;
   why.facts.tensor = definition.name;
   why.facts.op = definition.signature.kind;
+  if (job.device_failed) {
+    why.facts.kind = ErrorKind::device;
+    return why;
+  }
   why.text = detail::concat(name_of(task.primitive), " of tensor ", definition.name, " failed: ", why.text);
   const std::int64_t sender = job.refused == Job::kNone ? -1 : shape.sender_of(task, job.refused);
   if (sender < 0) return why;
@@ -263,7 +274,10 @@ void Driver::emit(const Action& action) {
 
 void Driver::on(const action::Begin& action) {
   tally_.begun(action.instance, *action.shape);
-  memory_.begin(action, operations_.at(action.handle));
+  Operation& operation = operations_.at(action.handle);
+  memory_.begin(action, operation);
+  if (operation.on_stream && !places_.stream->carries(*action.shape->codec, operation.definition->signature))
+    places_.stream->fetch(operation);
   if (transport_.size() > 1) take_over(memory_, *action.shape, action.instance, context_of(action.instance));
 }
 
@@ -286,7 +300,6 @@ void Driver::on(const action::Run& action) {
       places_.pool.run(std::move(for_workers));
       break;
     case action::Where::stream:
-      CASYNC_CHECK(places_.stream != nullptr, "an operation was submitted for a stream, and there is none");
       places_.stream->run(std::move(for_workers));
       for (const auto& [instance, task] : action.batch) pending_.push_back(event::Launched{instance, task});
       break;
@@ -337,6 +350,7 @@ void Driver::on(const action::Finish& action) {
     }
     memory_.finish(action.instance, action.session_is_over);
   }
+  if (operation.fetched) places_.stream->restore(operation);
   callbacks_.finished(operation);
 }
 
@@ -354,8 +368,10 @@ void Driver::on(const action::CostsOf& action) {
 
 void Driver::on(const action::StandInFor& action) { callbacks_.stand_in(action.definition); }
 
-ComputeContext Driver::context_of(std::uint32_t instance) const {
-  return {transport_.size(), self(), memory_.step(instance)};
+ComputeContext Driver::context_of(std::uint32_t instance) {
+  const Operation& operation = memory_.operation(instance);
+  return {transport_.size(), self(), memory_.step(instance),
+          operation.on_stream && !operation.fetched ? places_.stream : nullptr};
 }
 
 void Driver::run_at_once() {

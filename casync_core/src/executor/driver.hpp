@@ -40,7 +40,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   /// Where jobs run besides the thread that drives; both outlive the driver.
   struct Places {
     Workers& pool;
-    Workers* stream = nullptr;  ///< batches are launched when `run` returns, and run in that order; null: there is none
+    Stream* stream = nullptr;  ///< null: there is none
   };
 
   Driver(Engine& engine, Transport& transport, Places places, Planning& planning, Options options, Callbacks callbacks);
@@ -62,6 +62,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void abort(const std::string& why);
   void finished(std::unique_ptr<Job> job, std::string error);  ///< a job came back
 
+  /// From now on operations may run on `stream`, which outlives the driver. Once.
+  void add_stream(Stream& stream);
   void shutdown();
   /// Planning may make other plans now for what has one.
   void plans_changed();
@@ -108,7 +110,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on(const action::PlanWanted& action);
   void on(const action::CostsOf& action);
   void on(const action::StandInFor& action);
-  ComputeContext context_of(std::uint32_t instance) const;
+  ComputeContext context_of(std::uint32_t instance);
   std::string noticed() const;
   Rank self() const { return transport_.rank(); }
   Abort failure_of(const Job& job, std::string error);

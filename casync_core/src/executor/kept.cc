@@ -65,7 +65,7 @@ float* Kept::pending_array() {
 }
 
 std::size_t Kept::bytes() const {
-  std::size_t elements = residual.size();
+  std::size_t elements = far != nullptr ? far->size() : residual.size();
   for (const auto& array : state_.values) elements += array.size();
   return elements * sizeof(float);
 }

@@ -1,19 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "casync/codec.hpp"
 #include "casync/codec_state.hpp"
+#include "casync/memory.hpp"
 
 namespace casync {
 
 /// What is kept of a gradient between its runs: its residual, and the state of its codec.
 class Kept {
  public:
-  FloatArray residual;  ///< one float32 per element; empty: there is none
+  FloatArray residual;             ///< one float32 per element; empty: there is none, or it is far
+  std::unique_ptr<FarFloats> far;  ///< the residual, where a stream computes for the gradient; null: it is not far
 
   const CodecState& state() const { return state_; }
   /// The state of a checkpoint: what it holds is taken over when its codec starts, the rest starts anew.
@@ -22,6 +25,17 @@ class Kept {
   bool fits(const Codec& codec, const Shape& shape) const;
   /// Whether start() would take over what was set.
   bool restores(const Codec& codec) const { return !started_ && state_.codec == codec.info().spec; }
+  /// The residual is the host's again, if it was far. Nothing computes for the gradient.
+  void come_home() {
+    if (far == nullptr) return;
+    residual = far->copy();
+    far = nullptr;
+  }
+  bool has_residual() const { return far != nullptr || !residual.empty(); }
+  FloatArray residual_copy() const { return far != nullptr ? far->copy() : residual; }
+  /// Of any place.
+  float* residual_data() { return far != nullptr ? far->data() : residual.data(); }
+
   /// Begins the state of `codec`. Throws InvalidArgument, naming the tensor, if what was set does not fit.
   void start(const Codec& codec, const Shape& shape, const std::string& name, std::uint64_t name_hash);
   void count(std::uint32_t step) { state_.steps = step + 1; }

@@ -10,6 +10,7 @@ void Memory::begin(const action::Begin& run, Operation& operation) {
   running.shape = run.shape;
   running.step = run.step;
   running.slots.resize(shape.workflow.slots.size());
+  running.pool = operation.on_stream ? &shared_.value() : &slots_;
   const Signature& signature = operation.definition->signature;
   if (signature.kind == OpKind::allgather || signature.kind == OpKind::alltoall) {
     operation.result.resize(static_cast<std::size_t>(shape.shape.numel()) * size_of(signature.dtype));
@@ -22,19 +23,19 @@ void Memory::reserve(std::uint32_t instance, std::uint32_t partition) {
   Running& running = instances_[instance];
   for (const std::uint16_t slot : running.shape->slots_of[partition]) {
     const std::size_t bytes = running.shape->workflow.slots[slot].bytes;
-    running.slots[slot] = {slots_.take(bytes), bytes};
+    running.slots[slot] = {running.pool->take(bytes), bytes};
   }
 }
 
 void Memory::release(std::uint32_t instance, std::uint32_t partition) {
   Running& running = instances_[instance];
-  for (const std::uint16_t slot : running.shape->slots_of[partition]) slots_.give_back(running.slots[slot]);
+  for (const std::uint16_t slot : running.shape->slots_of[partition]) running.pool->give_back(running.slots[slot]);
 }
 
 void Memory::finish(std::uint32_t instance, bool slots_in_use) {
   Running& running = instances_[instance];
   for (Reserved& slot : running.slots) {
-    if (!slots_in_use) slots_.give_back(slot);
+    if (!slots_in_use) running.pool->give_back(slot);
   }
   running.kept = nullptr;
   running.carried = {};

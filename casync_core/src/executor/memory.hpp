@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/event.hpp"
@@ -18,6 +19,9 @@ namespace casync {
 /// The Engine bounds the slots (Admission); here they are only held. Used by the progress thread alone.
 class Memory {
  public:
+  /// From now on there is memory for what runs on a stream.
+  void add_shared(Allocator& shared) { shared_.emplace(shared); }
+
   void begin(const action::Begin& run, Operation& operation);
   void reserve(std::uint32_t instance, std::uint32_t partition);
   void release(std::uint32_t instance, std::uint32_t partition);
@@ -52,7 +56,7 @@ class Memory {
   /// What another codec held back and has joined the input of `instance`; empty: nothing has.
   FloatArray& carried(std::uint32_t instance) { return instances_[instance].carried; }
 
-  std::size_t slot_memory() const { return slots_.held(); }
+  std::size_t slot_memory() const { return slots_.held() + (shared_ ? shared_->held() : 0); }
 
  private:
   struct Reserved : SlotPool::Slot {
@@ -63,13 +67,15 @@ class Memory {
     std::shared_ptr<const Template> shape;
     std::uint32_t step = 0;
     std::vector<Reserved> slots;
+    SlotPool* pool = nullptr;  // of the slots
     Kept* kept = nullptr;
     FloatArray carried;
     std::unique_ptr<ScratchState> stand_in_state;
   };
 
   std::vector<Running> instances_;
-  SlotPool slots_;
+  SlotPool slots_{host_memory()};
+  std::optional<SlotPool> shared_;  // what a device reaches, too
   StateStore store_;
 };
 

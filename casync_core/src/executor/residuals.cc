@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "executor/workers.hpp"
+
 namespace casync {
 namespace {
 
@@ -95,6 +97,12 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   Kept& kept = memory.store()[definition.name];
   kept.count(context.step);
   if (shape.provisional) return;
+  const bool is_far = context.stream != nullptr && info.feedback == Feedback::wrapper;
+  if (is_far && kept.far != nullptr && kept.fits(*shape.codec, signature.shape)) {  // as in the step before
+    memory.kept_of(instance) = &kept;
+    return;
+  }
+  kept.come_home();
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
 
   FloatArray left;
@@ -120,13 +128,19 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   } else if (carries && signature.kind == OpKind::reducescatter) {
     kept.residual = std::move(left);  // the result has no room for a sum over the whole input: it waits for a codec
   } else if (carries) {
+    if (context.stream != nullptr) context.stream->fetch(operation);
     join(operation, left);
     memory.carried(instance) = std::move(left);
+  }
+  if (is_far) {
+    kept.far = context.stream->send(kept.residual);
+    kept.residual = {};
   }
 }
 
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {
   if (memory.operation(instance).stands_in) return;  // it took nothing
+  if (Kept* const kept = memory.kept_of(instance)) kept->come_home();
   const Workflow& workflow = run.shape().workflow;
   if (FloatArray& carried = memory.carried(instance); !carried.empty()) {
     for (std::uint32_t p = 0; p < workflow.partitions.size(); ++p) {

@@ -15,11 +15,21 @@ std::size_t capacity_for(std::size_t bytes) {
 
 }  // namespace
 
+Allocator& host_memory() {
+  class Host final : public Allocator {
+   public:
+    std::byte* allocate(std::size_t bytes) override { return new std::byte[bytes]; }
+    void free(std::byte* memory) override { delete[] memory; }
+  };
+  static Host host;
+  return host;
+}
+
 SlotPool::Slot SlotPool::take(std::size_t bytes) {
   const std::size_t capacity = capacity_for(bytes);
   auto& spare = spare_[capacity];
   if (spare.empty()) {
-    Slot slot{std::unique_ptr<std::byte[]>(new std::byte[capacity]), capacity};
+    Slot slot{Bytes(allocator_.allocate(capacity), Free{&allocator_}), capacity};
     held_ += capacity;
     return slot;
   }

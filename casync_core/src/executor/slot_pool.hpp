@@ -5,16 +5,26 @@
 #include <unordered_map>
 #include <vector>
 
+#include "casync/memory.hpp"
+
 namespace casync {
 
 /// Memory for slots, recycled by size from run to run. What is given back is kept for the next step, up to a bound. One
 /// thread at a time.
 class SlotPool {
  public:
+  struct Free {
+    Allocator* allocator;
+    void operator()(std::byte* memory) const { allocator->free(memory); }
+  };
+  using Bytes = std::unique_ptr<std::byte[], Free>;
   struct Slot {
-    std::unique_ptr<std::byte[]> memory;
+    Bytes memory{nullptr, Free{nullptr}};
     std::size_t capacity = 0;
   };
+
+  /// `allocator` outlives it and what was taken.
+  explicit SlotPool(Allocator& allocator) : allocator_(allocator) {}
 
   /// At least `bytes`, with whatever was in them.
   Slot take(std::size_t bytes);
@@ -24,7 +34,8 @@ class SlotPool {
   std::size_t held() const { return held_; }  ///< bytes, in use and kept for reuse
 
  private:
-  std::unordered_map<std::size_t, std::vector<std::unique_ptr<std::byte[]>>> spare_;  // by capacity
+  Allocator& allocator_;
+  std::unordered_map<std::size_t, std::vector<Bytes>> spare_;  // by capacity
   std::size_t spare_bytes_ = 0;
   std::size_t held_ = 0;
 };

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "casync/memory.hpp"
 #include "executor/compute.hpp"
 
 namespace casync {
@@ -18,6 +20,23 @@ class Workers {
   virtual ~Workers() = default;
   /// Takes a batch of prepared jobs.
   virtual void run(std::vector<std::unique_ptr<Job>> batch) = 0;
+};
+
+/// The stream of a device, and the memory that belongs to it. A batch is launched when `run` returns; batches run in
+/// that order. A job whose codec the device does not have is computed by the host, at its place in the order.
+class Stream : public Workers {
+ public:
+  /// Whether the device computes for gradients of `signature` by `codec`.
+  virtual bool carries(const Codec& codec, const Signature& signature) const = 0;
+  /// Memory that the device, the host and the network reach.
+  virtual Allocator& shared() = 0;
+  /// A copy of `values` where the device reaches them.
+  virtual std::unique_ptr<FarFloats> send(std::span<const float> values) = 0;
+  /// The operation's memory is the device's, and the host is to work on it: copies its input to memory of the host,
+  /// where it works from now on. Waits for the device.
+  virtual void fetch(Operation& operation) = 0;
+  /// What was fetched is over: its result, if it is well, is copied to the device. Waits for it.
+  virtual void restore(Operation& operation) = 0;
 };
 
 }  // namespace casync

@@ -138,6 +138,7 @@ struct Session::Impl {
   }
 
   void over(Operation& operation) {
+    if (operation.staged != nullptr) look_at_plan(operation);
     if (operation.staged == nullptr || staging->copy_out(operation)) hand_over(operation);
   }
 
@@ -290,10 +291,43 @@ struct Session::Impl {
         ": a process drives one device. Choose it before tensors are made: torch.cuda.set_device(hvd.local_rank())"));
   }
 
-  /// With the mutex. Has the operation in `slot` work on memory of the host, to which its input is copied.
+  /// From now on the device has the code of codec `spec`, and what no codec has. One thread at a time.
+  void add_device_code(int device, const std::string& common, const std::string& spec, const std::string& code) {
+    std::unique_lock lock(mutex);
+    staging_for(device);
+    CudaStream* there = stream;
+    lock.unlock();  // the executor's role comes before the mutex
+    if (there == nullptr) {
+      auto made = std::make_unique<CudaStream>(device, common, [this] { executor->wake(); });
+      there = made.get();
+      executor->add_stream(std::move(made));
+    }
+    there->add(spec, code);
+    lock.lock();
+    stream = there;
+  }
+
+  /// With the progress role, when an operation on a device is over: whether its next run is computed there. The plan is
+  /// known by now; a run for which it changes afterwards is fetched.
+  void look_at_plan(const Operation& operation) {
+    const std::lock_guard lock(mutex);
+    const std::uint32_t registration = slots[operation.slot].registration;
+    const GradientPlan* const plan = stream == nullptr ? nullptr : executor->plan_of(registration);
+    ByPlan& known = by_plan[registration];
+    if (plan == nullptr || plan->codec == known.codec) return;
+    known.codec = plan->codec;
+    known.on_stream = stream->carries(*make_codec(plan->codec), operation.definition->signature);
+  }
+
+  /// With the mutex. Has the operation in `slot` work on the device, if its codec does, or else on memory of the host,
+  /// to which its input is copied.
   void stage(Slot& slot, const DeviceStream& where) {
     Operation& operation = *slot.operation;
     const Signature& signature = operation.definition->signature;
+    if (const auto known = by_plan.find(slot.registration); known != by_plan.end() && known->second.on_stream) {
+      slot.staged = staging_for(where.device).await(operation, where.stream);
+      return;
+    }
     std::size_t result = operation.output == nullptr ? 0 : raw_bytes_of(operation);
     if (signature.kind == OpKind::reducescatter) {
       const Range mine = scattered_to(transport->rank(), transport->size(), signature.shape);
@@ -378,10 +412,17 @@ struct Session::Impl {
   bool shut_down = false;
   bool has_joined = false;  // and the join was not collected
   StandIns stand_ins;
-  std::unique_ptr<Staging> staging;                  // null before the first operation on a device
-  std::atomic<Staging*> device_in_use{nullptr};      // the same, for who makes progress
-  std::optional<std::vector<Operation*>> ends_late;  // whose completion is left when the executor is shut down
-  std::unique_ptr<EventLog> event_log;               // these two outlive the executor
+  std::unique_ptr<Staging> staging;              // null before the first operation on a device
+  std::atomic<Staging*> device_in_use{nullptr};  // the same, for who makes progress
+  std::mutex adding;                             // of device code
+  CudaStream* stream = nullptr;                  // the executor's; null: no device code was given
+  struct ByPlan {
+    std::string codec;
+    bool on_stream = false;
+  };
+  std::unordered_map<std::uint32_t, ByPlan> by_plan;  // of registrations on a device
+  std::optional<std::vector<Operation*>> ends_late;   // whose completion is left when the executor is shut down
+  std::unique_ptr<EventLog> event_log;                // these two outlive the executor
   std::unique_ptr<Trace> trace;
   std::unique_ptr<RealExecutor> executor;
 };
@@ -557,6 +598,12 @@ bool Session::wait(const std::atomic<bool>& done, Nanoseconds timeout) {
   return impl_->executor->wait(done, timeout);
 }
 
+void Session::add_device_code(int device, const std::string& common, const std::string& spec, const std::string& code) {
+  impl_->refuse_in_completion();
+  const std::lock_guard alone(impl_->adding);
+  impl_->add_device_code(device, common, spec, code);
+}
+
 void Session::order_after(Handle handle, void* stream) {
   std::unique_lock lock(impl_->mutex);
   const Impl::Slot& slot = impl_->slot_of(handle);
@@ -694,7 +741,7 @@ std::vector<std::string> Session::residual_names() {
   std::vector<std::string> names;
   impl_->inspect([&](Driver& driver, const Engine&) {
     for (const auto& [name, kept] : driver.memory().store().all()) {
-      if (!kept.residual.empty()) names.push_back(name);
+      if (kept.has_residual()) names.push_back(name);
     }
   });
   return names;
@@ -703,7 +750,7 @@ std::vector<std::string> Session::residual_names() {
 FloatArray Session::residual(const std::string& name) {
   FloatArray values;
   impl_->inspect([&](Driver& driver, const Engine&) {
-    if (const Kept* const kept = driver.memory().store().find(name)) values = kept->residual;
+    if (const Kept* const kept = driver.memory().store().find(name)) values = kept->residual_copy();
   });
   return values;
 }
@@ -714,7 +761,9 @@ void Session::set_residual(const std::string& name, std::span<const float> value
     impl_->check_kept_is_free(name);
   }
   impl_->inspect([&](Driver& driver, const Engine&) {
-    driver.memory().store()[name].residual.assign(values.begin(), values.end());
+    Kept& kept = driver.memory().store()[name];
+    kept.far = nullptr;
+    kept.residual.assign(values.begin(), values.end());
   });
 }
 

@@ -17,9 +17,8 @@ Staging::Staging(int device, Rank self, Callbacks callbacks)
       device_(driver_, device),
       self_(self),
       callbacks_(std::move(callbacks)),
-      bell_(std::make_unique<Bell>()) {
+      bell_(callbacks_.ring) {
   const cuda::Device::Current current(device_);
-  bell_->ring = callbacks_.ring;
   events_ = std::make_unique<cuda::Events>(device_);
   pool_ = std::make_unique<cuda::PinnedPool>(device_, *events_);
   inward_ = device_.make_stream();
@@ -28,7 +27,7 @@ Staging::Staging(int device, Rank self, Callbacks callbacks)
 
 Staging::~Staging() {
   if (is_abandoned_) {  // a copy may still write, and ring
-    [[maybe_unused]] const auto* const bell = bell_.release();
+    bell_.abandon();
     [[maybe_unused]] const auto* const pool = pool_.release();
     [[maybe_unused]] const auto* const events = events_.release();
     return;
@@ -41,13 +40,6 @@ Staging::~Staging() {
     events_.reset();
   } catch (const DeviceFailure&) {  // the device is lost, and with it what it had
   }
-}
-
-/// Of the driver, when a copy is over: on a thread of its own, from which it may not be called.
-void Staging::ring(void* bell) {
-  auto& of = *static_cast<Bell*>(bell);
-  const std::lock_guard lock(of.mutex);
-  if (of.ring) of.ring();
 }
 
 void Staging::refuse_capture(cuda::Stream stream) const {
@@ -96,6 +88,26 @@ std::unique_ptr<Staged> Staging::copy_in(Operation& operation, void* stream, std
   return staged;
 }
 
+std::unique_ptr<Staged> Staging::await(Operation& operation, void* stream) {
+  if (lost_) throw DeviceFailure(detail::concat(why_, ". The session is over: start the job again"));
+  const cuda::Device::Current current(device_);
+  const auto program = static_cast<cuda::Stream>(stream);
+  refuse_capture(program);
+  auto staged = std::make_unique<Staged>();
+  staged->arrived = events_->take();
+  try {
+    const std::lock_guard lock(mutex_);
+    CASYNC_CUDA(driver_, cuEventRecord, staged->arrived, program);
+    CASYNC_CUDA(driver_, cuStreamWaitEvent, inward_, staged->arrived, 0);  // where the bell is
+  } catch (...) {
+    give_back(std::move(staged), false);
+    throw;
+  }
+  operation.on_stream = true;
+  operation.staged = staged.get();
+  return staged;
+}
+
 void Staging::expect(std::uint32_t registration, Operation& operation) {
   {
     const std::lock_guard lock(mutex_);
@@ -104,7 +116,7 @@ void Staging::expect(std::uint32_t registration, Operation& operation) {
   if (operation.staged == nullptr) return callbacks_.ring();
   try {
     const cuda::Device::Current current(device_);
-    driver_.cuLaunchHostFunc(inward_, ring, bell_.get());
+    bell_.ring_after(driver_, inward_);
   } catch (const DeviceFailure&) {  // `look` comes to the operation all the same, and says so
   }
 }
@@ -178,6 +190,7 @@ std::optional<Nanoseconds> Staging::look() {
 bool Staging::copy_out(Operation& operation) {
   Staged& staged = *operation.staged;
   if (operation.status == Status::aborted && lost_) fail(operation);
+  if (operation.on_stream) return true;  // it is there
   if (operation.status != Status::ok || staged.output == nullptr) return true;
   try {
     const cuda::Device::Current current(device_);
@@ -186,7 +199,7 @@ bool Staging::copy_out(Operation& operation) {
     CASYNC_CUDA(driver_, cuEventRecord, staged.left, outward_);
     if (!operation.completion) return true;
     leaving_.push_back(&operation);
-    driver_.cuLaunchHostFunc(outward_, ring, bell_.get());
+    bell_.ring_after(driver_, outward_);
     return false;
   } catch (const DeviceFailure& failure) {
     lose(failure.what());
@@ -235,8 +248,7 @@ void Staging::quiesce() {
     } catch (const DeviceFailure&) {  // after an error nothing rings
     }
   }
-  const std::lock_guard lock(bell_->mutex);
-  bell_->ring = nullptr;
+  bell_.silence();
 }
 
 }  // namespace casync

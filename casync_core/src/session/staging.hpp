@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "casync/device_stream.hpp"
+#include "cuda/bell.hpp"
 #include "cuda/device.hpp"
 #include "cuda/pinned.hpp"
 #include "executor/operation.hpp"
@@ -69,6 +70,8 @@ class Staging {
   /// Begins to copy the operation's input to the host, for when `stream` has come to this point, and has it work there.
   /// `output_bytes`: of its result. Throws DeviceFailure, and InvalidArgument while the stream is being captured.
   std::unique_ptr<Staged> copy_in(Operation& operation, void* stream, std::size_t output_bytes);
+  /// The operation works on the device: its input is there when `stream` has come to this point. Throws as copy_in.
+  std::unique_ptr<Staged> await(Operation& operation, void* stream);
   /// Has `arrived` called for the operation, after those that were expected before. One that works on the host's
   /// memory, a join, waits for these alone.
   void expect(std::uint32_t registration, Operation& operation);
@@ -100,13 +103,6 @@ class Staging {
     std::uint32_t registration;
     Operation* operation;
   };
-  /// What the driver rings: it outlives this object if the driver may still do so.
-  struct Bell {
-    std::mutex mutex;
-    std::function<void()> ring;
-  };
-
-  static void ring(void* bell);
   void refuse_capture(cuda::Stream stream) const;
   bool is_over(const Operation& operation) const;
   void free(Staged& staged, cuda::EventHandle after);
@@ -115,7 +111,7 @@ class Staging {
   cuda::Device device_;
   Rank self_;
   Callbacks callbacks_;
-  std::unique_ptr<Bell> bell_;
+  cuda::Bell bell_;
   std::unique_ptr<cuda::Events> events_;
   std::unique_ptr<cuda::PinnedPool> pool_;
   cuda::Stream inward_ = nullptr;

@@ -11,108 +11,21 @@
 #include <numeric>
 
 #include "casync/error.hpp"
+#include "session/device_program.hpp"
 #include "session/world.hpp"
 #include "standin/standin.hpp"
-
-extern "C" casync::cuda::Result cuMemAlloc_v2(casync::cuda::DevicePointer* address, std::size_t bytes);
-extern "C" casync::cuda::Result cuMemFree_v2(casync::cuda::DevicePointer address);
 
 namespace casync {
 namespace {
 
-// How long kernels and copies take: who does not wait for them sees what was there before. In ms, and apart: a copy
-// that did not wait for a kernel must be over before it.
-constexpr int kKernel = 25;
-constexpr int kCopy = 6;
+using test::Floats;
+using test::following;
+using test::Program;
+using test::run_on;
 
-/// As a framework has a device: its context, and a stream to compute on.
-class Program {
- public:
-  explicit Program(int device = 0) : device_(driver(), device), current_(device_), stream_(device_.make_stream()) {}
-  ~Program() {
-    synchronize();
-    driver().cuStreamDestroy_v2(stream_);
-  }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-
-  static const cuda::Driver& driver() {
-    setenv("CASYNC_CUDA_DRIVER", STANDIN_CUDA, 1);
-    return cuda::driver();
-  }
-  DeviceStream here() const { return {device_.ordinal(), stream_}; }
-  void synchronize() const { driver().cuStreamSynchronize(stream_); }
-
- private:
-  cuda::Device device_;
-  cuda::Device::Current current_;
-  cuda::Stream stream_;
-};
-
-/// Floats on the device of a program.
-class Floats {
- public:
-  Floats(const Program& program, std::size_t count) : program_(program), count_(count) {
-    EXPECT_EQ(cuMemAlloc_v2(&address_, std::max<std::size_t>(count, 1) * sizeof(float)), 0);
-  }
-  ~Floats() {
-    program_.synchronize();
-    cuMemFree_v2(address_);
-  }
-  Floats(const Floats&) = delete;
-  Floats& operator=(const Floats&) = delete;
-
-  void* data() const { return reinterpret_cast<void*>(address_); }
-  std::size_t count() const { return count_; }
-
-  /// A kernel that writes `value` and those that follow it.
-  void write(float value) const {
-    struct Kernel {
-      float* to;
-      std::size_t count;
-      float value;
-    };
-    launch(new Kernel{kernel_side(), count_, value}, [](void* argument) {
-      const std::unique_ptr<Kernel> kernel(static_cast<Kernel*>(argument));
-      std::iota(kernel->to, kernel->to + kernel->count, kernel->value);
-    });
-  }
-  /// What a kernel sees that is launched now.
-  std::vector<float> read() const {
-    struct Kernel {
-      const float* from;
-      std::vector<float> seen;
-    } kernel{kernel_side(), std::vector<float>(count_)};
-    standin_launch(
-        program_.here().stream,
-        [](void* argument) {
-          auto& of = *static_cast<Kernel*>(argument);
-          std::memcpy(of.seen.data(), of.from, of.seen.size() * sizeof(float));
-        },
-        &kernel, 0);
-    program_.synchronize();
-    return kernel.seen;
-  }
-
- private:
-  float* kernel_side() const {
-    return reinterpret_cast<float*>(static_cast<std::int64_t>(address_) + standin_distance());
-  }
-  template <typename Kernel>
-  void launch(Kernel* kernel, void (*body)(void*)) const {
-    standin_launch(program_.here().stream, body, kernel, kKernel);
-  }
-
-  const Program& program_;
-  std::size_t count_;
-  cuda::DevicePointer address_ = 0;
-};
-
-std::vector<float> following(float first, std::size_t count, float factor) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = (first + static_cast<float>(i)) * factor;
-  return values;
-}
+// How long copies take, in ms: who does not wait for them sees what was there before. A copy that did not wait for a
+// kernel must be over before it.
+constexpr int kCopy = test::kKernel / 4;
 
 Signature signature(std::size_t count, OpKind kind = OpKind::allreduce) {
   Signature signature;
@@ -127,15 +40,6 @@ Signature signature(std::size_t count, OpKind kind = OpKind::allreduce) {
 
 std::uint32_t define(Session& session, const std::string& name, const Signature& of) {
   return session.define(name, of, "staging_test.cc");
-}
-
-/// Submits, waits, and has the program's stream wait.
-void run_on(Session& session, std::uint32_t registration, const Program& program, const void* input, void* output) {
-  const auto handle = session.submit(registration, input, output, 0, true, {}, program.here());
-  while (!session.wait(handle, 1'000'000'000)) {
-  }
-  session.order_after(handle, program.here().stream);
-  session.collect(handle);
 }
 
 /// Copies take their time while it lives.

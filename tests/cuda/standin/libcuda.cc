@@ -51,8 +51,10 @@ struct Script {
   int drop = 0;
   std::atomic<int> to_host_ms{0};
   std::atomic<int> to_device_ms{0};
+  std::atomic<int> kernel_ms{0};
   std::atomic<bool> is_lost{false};
   std::atomic<int> losses{0};
+  std::atomic<int> launches{0};
 };
 Script& script() {
   static auto& made = *new Script;
@@ -69,14 +71,6 @@ Result told(const char* name) {
   const Result result = at->second.second;
   said.failures.erase(at);
   return result;
-}
-
-/// Whether a wait or a record is to do nothing.
-bool is_dropped() {
-  Script& said = script();
-  const std::lock_guard lock(said.mutex);
-  ++said.ordered;
-  return said.drop == said.ordered;
 }
 
 struct Objects {
@@ -121,6 +115,15 @@ const std::vector<int>& visible() {
 
 Context context_of(int device) { return reinterpret_cast<Context>(static_cast<std::uintptr_t>(device + 1)); }
 int current_device() { return static_cast<int>(reinterpret_cast<std::uintptr_t>(contexts.back())) - 1; }
+
+/// Whether a wait or a record is to do nothing. Those of device 0 are counted.
+bool is_dropped() {
+  if (current_device() != 0) return false;
+  Script& said = script();
+  const std::lock_guard lock(said.mutex);
+  ++said.ordered;
+  return said.drop == said.ordered;
+}
 
 std::shared_ptr<Stream> stream_of(StreamPointer stream) {
   const std::lock_guard lock(objects().mutex);
@@ -424,6 +427,12 @@ EXPORT Result cuMemcpyHtoD_v2(DevicePointer to, const void* from, std::size_t by
   std::memcpy(memory::bytes_of(to), from, bytes);
   return 0;
 }
+EXPORT Result cuMemcpyDtoH_v2(void* to, DevicePointer from, std::size_t bytes) {
+  BEGIN(cuMemcpyDtoH_v2);
+  if (!memory::holds(from, bytes)) return kInvalidValue;
+  std::memcpy(to, memory::bytes_of(from), bytes);
+  return 0;
+}
 EXPORT Result cuMemsetD8Async(DevicePointer to, unsigned char value, std::size_t bytes, StreamPointer stream) {
   BEGIN(cuMemsetD8Async);
   const auto of = stream_of(stream);
@@ -478,7 +487,11 @@ Result start(FunctionPointer function, unsigned blocks, unsigned threads, bool c
   if (of == nullptr || found == nullptr) return kInvalidHandle;
   auto job = modules::bind(found, static_cast<int>(blocks), static_cast<int>(threads), cooperative, arguments);
   if (!job) return kInvalidValue;
-  queue(*of, std::move(job));
+  ++script().launches;
+  queue(*of, [job = std::move(job)] {
+    sleep_ms(script().kernel_ms);
+    job();
+  });
   return 0;
 }
 
@@ -527,6 +540,10 @@ EXPORT void standin_drop(int n) {
   script().ordered = 0;
   script().drop = n;
 }
+
+EXPORT void standin_delay_kernels(int milliseconds) { script().kernel_ms = milliseconds; }
+
+EXPORT int standin_launches(void) { return script().launches; }
 
 EXPORT void standin_capture(void* stream, int is_captured) {
   stream_of(static_cast<StreamPointer>(stream))->is_captured = is_captured != 0;

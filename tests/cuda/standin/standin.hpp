@@ -20,10 +20,16 @@ void standin_delay_copies(int to_host_milliseconds, int to_device_milliseconds);
 /// The n-th call of the driver's function `name` from now on, the first being 1, returns `result`; 0: none does.
 void standin_fail(const char* name, int n, int result);
 
-/// How often a stream was told to wait for an event, or to record one, since the last `standin_drop`.
+/// How often a stream of device 0 was told to wait for an event, or to record one, since the last `standin_drop`.
 int standin_ordered(void);
 /// The n-th time from now on, the first being 1, nothing happens; 0: something always does.
 void standin_drop(int n);
+
+/// Every kernel that is launched from now on takes so much longer.
+void standin_delay_kernels(int milliseconds);
+
+/// How many kernels were launched by the driver's functions.
+int standin_launches(void);
 
 /// The stream is being captured into a graph, or no longer.
 void standin_capture(void* stream, int is_captured);

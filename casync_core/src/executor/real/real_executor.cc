@@ -69,6 +69,12 @@ void RealExecutor::rouse(Nanoseconds time) {
   if (sleep > time && sleeps_until_.compare_exchange_strong(sleep, 0)) rouse();
 }
 
+void RealExecutor::add_stream(std::unique_ptr<CudaStream> stream) {
+  const std::lock_guard role(role_);
+  stream_ = std::move(stream);
+  driver_.add_stream(*stream_);
+}
+
 void RealExecutor::define(std::uint32_t registration, Request definition) {
   const std::lock_guard lock(inbox_mutex_);
   inbox_.define(registration, std::move(definition));
@@ -175,6 +181,10 @@ bool RealExecutor::turn() {
     taken_.items.swap(inbox_.items);
   }
   workers_.collect(taken_.jobs);
+  if (stream_ != nullptr) {
+    const auto again = stream_->collect(taken_.jobs);
+    if (again) looks_again_ = std::min(looks_again_.value_or(*again), *again);
+  }
   const bool news = driver_.turn(taken_, time);
   if (news) last_news_ = now();
   return news;
@@ -301,6 +311,7 @@ void RealExecutor::shutdown() {
   // A job may still write the user's memory, and wakes the transport when it ends: neither outlives this call. Its
   // operation ends with it.
   workers_.stop();
+  if (stream_ != nullptr) stream_->quiesce();
   turn();
   transport_->flush(kFlushTime);
   transport_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);

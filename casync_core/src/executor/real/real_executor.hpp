@@ -12,6 +12,7 @@
 
 #include "executor/driver.hpp"
 #include "executor/real/completing.hpp"
+#include "executor/real/cuda_stream.hpp"
 #include "executor/real/worker_pool.hpp"
 #include "progress/intake.hpp"
 
@@ -56,6 +57,9 @@ class RealExecutor {
   RealExecutor(const RealExecutor&) = delete;
   RealExecutor& operator=(const RealExecutor&) = delete;
 
+  /// From now on operations may run on `stream`. Once. Any thread.
+  void add_stream(std::unique_ptr<CudaStream> stream);
+
   // Any thread.
   void define(std::uint32_t registration, Request definition);
   void submit(std::uint32_t registration, Operation* operation);
@@ -76,6 +80,9 @@ class RealExecutor {
 
   /// Within `finished`, with the progress role: `completed` is called for the operation after the turn.
   void call_later(Operation& operation) { to_tell_.completed.push_back(&operation); }
+
+  /// With the progress role: what the next run of `registration` goes by; null: none is agreed.
+  const GradientPlan* plan_of(std::uint32_t registration) const { return engine_->plan_of(registration); }
 
   /// Calls `read` while no thread makes progress: a consistent look at the Driver and the Engine.
   void inspect(const std::function<void(Driver&, const Engine&)>& read);
@@ -113,6 +120,7 @@ class RealExecutor {
   std::shared_ptr<Transport> transport_;
   std::unique_ptr<Planning> planning_;
   WorkerPool workers_;
+  std::unique_ptr<CudaStream> stream_;  // with the role
   std::size_t small_bytes_;
   std::function<void(const std::function<void()>&)> around_turn_;
   Callbacks callbacks_;

@@ -28,7 +28,7 @@ void VirtualWorkers::run(std::vector<std::unique_ptr<Job>> jobs) {
   Nanoseconds& free_at = *std::min_element(free_at_.begin(), free_at_.end());
   const Nanoseconds begin = std::max(agenda_.now(), free_at);
   free_at = begin + cost;
-  if (agenda_.random() % 2 == 0) agenda_.at(begin, *this, kBegin, index);
+  if (options_.early && agenda_.random() % 2 == 0) agenda_.at(begin, *this, kBegin, index);
   agenda_.at(free_at + 1, *this, kEnd, index);
   if (options_.in_order) free_at += 2;
 }

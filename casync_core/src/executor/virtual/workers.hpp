@@ -21,6 +21,7 @@ class VirtualWorkers final : public Workers, private Agenda::Actor {
     Nanoseconds per_job = 1'000;
     double seconds_per_byte = 1e-10;
     std::function<Nanoseconds(const Job&)> cost{};  ///< of a job, instead of the two above
+    bool early = true;  ///< a batch may compute at its begin, as the seed says; false: always at its end
     /// A stream: one processor, on which a batch computes when those before it have, not at the end of their time.
     bool in_order = false;
   };

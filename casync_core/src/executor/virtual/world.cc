@@ -38,20 +38,15 @@ struct VirtualWorld::Member {
          const std::function<void()>& news)
       : engine(std::move(made)),
         workers(agenda, compute, news),
-        stream(agenda, in_order(compute), news),
+        stream(agenda, compute, news),
         planning(std::move(plans)),
         driver(*engine, transport, {workers, &stream}, *planning, options, std::move(callbacks)) {}
-
-  static VirtualWorkers::Options in_order(VirtualWorkers::Options compute) {
-    compute.in_order = true;
-    return compute;
-  }
 
   State state = State::running;
   std::unique_ptr<VirtualThreads> threads;  // null: each news is a turn
   std::unique_ptr<Engine> engine;
   VirtualWorkers workers;
-  VirtualWorkers stream;
+  VirtualStream stream;
   std::unique_ptr<Planning> planning;
   Driver driver;
   std::deque<Running> operations;  // per tensor
@@ -112,6 +107,7 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
   if (options_.sizes_only) nothing_.reset(new std::byte[largest]);
   Driver::Options driver = options_.driver;
   driver.checksums = !options_.sizes_only;
+  options_.workers.early = !options_.sizes_only;
   for (Rank r = 0; r < size; ++r) {
     if (!options_.event_log.empty()) {
       logs_.push_back(std::make_unique<EventLog>(detail::concat(options_.event_log, '.', r), engine_options(r),
@@ -169,7 +165,11 @@ Driver& VirtualWorld::driver(Rank rank) { return ranks_[rank]->driver; }
 const Engine& VirtualWorld::engine(Rank rank) const { return *ranks_[rank]->engine; }
 bool VirtualWorld::alive(Rank rank) const { return ranks_[rank]->state != Member::State::dead; }
 
-const Kept* VirtualWorld::kept(Rank rank, const std::string& name) { return driver(rank).memory().store().find(name); }
+const Kept* VirtualWorld::kept(Rank rank, const std::string& name) {
+  Kept* const kept = driver(rank).memory().store().find(name);
+  if (kept != nullptr) kept->come_home();
+  return kept;
+}
 
 VirtualOutcome VirtualWorld::run() {
   outcome_.step_ends.assign(script_.steps.size(), 0);
@@ -319,7 +319,9 @@ void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
   running.outstanding = true;
   Operation& operation = running.operation;
   operation.status = Status::ok;
-  operation.on_stream = !script_.on_stream.empty() && script_.on_stream[rank];
+  const bool reduces_all = operation.definition->signature.kind == OpKind::allreduce;
+  operation.on_stream = reduces_all && !script_.on_stream.empty() && script_.on_stream[rank];
+  operation.fetched = false;
   if (options_.sizes_only) {
     operation.input = operation.output = nothing_.get();
   } else {

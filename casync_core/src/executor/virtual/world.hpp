@@ -9,6 +9,7 @@
 
 #include "executor/driver.hpp"
 #include "executor/virtual/network.hpp"
+#include "executor/virtual/stream.hpp"
 #include "executor/virtual/threads.hpp"
 #include "executor/virtual/workers.hpp"
 #include "record/event_log.hpp"
@@ -45,8 +46,9 @@ struct VirtualScript {
   std::vector<std::vector<std::vector<Submission>>> steps;  ///< [step][rank]
   std::vector<Fault> faults;
   std::vector<Nanoseconds>
-      leave_after;                ///< per rank: shuts down this long after its last step; negative or empty: never
-  std::vector<bool> on_stream{};  ///< per rank: its tensors are a device's, and computed on a stream; empty: on none
+      leave_after;  ///< per rank: shuts down this long after its last step; negative or empty: never
+  std::vector<bool>
+      on_stream{};  ///< per rank: what it allreduces is a device's, and computed on a stream; empty: on none
 };
 
 struct VirtualOptions {

@@ -15,7 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[5]
 _SOURCES = sorted((ROOT / "tests/cuda/standin").glob("*.cc"))
-_READ = [*_SOURCES, *(ROOT / "tests/cuda/standin").glob("*.h*"), ROOT / "casync_core/src/cuda/driver.hpp"]
+_LOCKSTEP = ROOT / "tests/compll/cuda/lockstep"
+_READ = [*_SOURCES, *(ROOT / "tests/cuda/standin").glob("*.h*"), ROOT / "casync_core/src/cuda/driver.hpp",
+         _LOCKSTEP / "lockstep_kernel.hpp"]  # fmt: skip
 
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Pointer = ctypes.c_void_p
@@ -32,7 +34,8 @@ def library() -> Path:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         mine = path.with_suffix(f".{os.getpid()}")
         command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Wshadow", "-shared", "-fPIC", "-pthread",
-                   f"-I{ROOT / 'casync_core/src'}", *map(str, _SOURCES), "-o", str(mine)]  # fmt: skip
+                   f"-I{ROOT / 'casync_core/src'}", f"-I{_LOCKSTEP}", *map(str, _SOURCES), "-ldl",
+                   "-o", str(mine)]  # fmt: skip
         subprocess.run(command, check=True)
         mine.rename(path)
     return path

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "casync/staggered.hpp"
+
+/// Memory that is not simply the host's: what a device has to do with it is behind these.
+namespace casync {
+
+/// Where memory for slots comes from. One thread at a time.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  /// Full of whatever. Throws if there is not so much.
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void free(std::byte* memory) = 0;
+};
+
+/// Memory of the host.
+Allocator& host_memory();
+
+/// Floats where a stream of a device reaches them, and the host does not.
+class FarFloats {
+ public:
+  virtual ~FarFloats() = default;
+  virtual float* data() = 0;
+  virtual std::size_t size() const = 0;
+  /// As they are when all that was launched before is over, for which it waits.
+  virtual FloatArray copy() const = 0;
+};
+
+}  // namespace casync

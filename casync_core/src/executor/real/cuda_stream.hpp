@@ -1,0 +1,101 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codec/cuda/device_codec.hpp"
+#include "cuda/arena.hpp"
+#include "cuda/bell.hpp"
+#include "cuda/device.hpp"
+#include "cuda/pinned.hpp"
+#include "executor/workers.hpp"
+
+namespace casync {
+
+/// A stream of a CUDA device beside those of the program, for the codecs whose device code it was given.
+///
+/// Residuals are memory of the device, payloads are pinned memory of the host, which kernels write and read. Nobody
+/// waits for the stream: what is over is found when `collect` looks, for which the stream rings. The first error of the
+/// driver loses the device: every job that was launched fails, and so does every other one.
+///
+/// With the progress role, but for `add`.
+class CudaStream final : public Stream {
+ public:
+  static constexpr Nanoseconds kLook = 1'000'000;  ///< after an error nothing rings
+
+  /// `common`: what CommonKernels takes. `ring` is called on any thread. Throws DeviceFailure.
+  CudaStream(int device, const std::string& common, std::function<void()> ring);
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  /// Any thread. `code`: the device code of the codec that `spec` names, compiled for the device. Throws DeviceFailure,
+  /// and InvalidArgument for a codec that has none.
+  void add(const std::string& spec, const std::string& code);
+
+  void run(std::vector<std::unique_ptr<Job>> batch) override;
+  bool carries(const Codec& codec, const Signature& signature) const override;
+  Allocator& shared() override { return slots_; }
+  std::unique_ptr<FarFloats> send(std::span<const float> values) override;
+  void fetch(Operation& operation) override;
+  void restore(Operation& operation) override;
+
+  /// Moves what is over to the end of `finished`. In how long it is to be called again at the latest.
+  std::optional<Nanoseconds> collect(Workers::Finished& finished);
+  /// Waits until nothing runs any more.
+  void quiesce();
+
+ private:
+  class Floats;
+  struct Batch {
+    std::vector<std::unique_ptr<Job>> jobs;
+    std::vector<std::string> errors{};  ///< of jobs that were not launched
+    std::byte* reports = nullptr;
+    cuda::EventHandle over = nullptr;
+    Nanoseconds launched = 0;
+  };
+  struct Fetched {
+    std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    void* result = nullptr;  ///< of the program
+  };
+  /// Pinned memory.
+  class Pinned final : public Allocator {
+   public:
+    explicit Pinned(const cuda::Device& device) : device_(device) {}
+    std::byte* allocate(std::size_t bytes) override;
+    void free(std::byte* memory) override;
+
+   private:
+    const cuda::Device& device_;
+  };
+
+  codec::cuda::DeviceCodec* codec_of(const Codec& codec) const;
+  std::string launch(Job& job, codec::cuda::SegmentReport* report);
+  void conclude(Job& job, std::string& error, const codec::cuda::SegmentReport& report) const;
+  std::string lose(const std::string& why);
+  void copy(void* to, const void* from, std::size_t bytes, bool to_device);
+
+  const cuda::Driver& driver_;
+  cuda::Device device_;
+  cuda::Stream stream_ = nullptr;
+  cuda::Bell bell_;
+  std::unique_ptr<cuda::Events> events_;
+  std::unique_ptr<cuda::PinnedPool> pool_;
+  std::unique_ptr<cuda::Arena> arena_;
+  std::unique_ptr<codec::cuda::CommonKernels> common_;
+  Pinned slots_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<codec::cuda::DeviceCodec>> codecs_;  // by canonical spec; with the mutex
+  std::deque<Batch> launched_;
+  std::map<const Operation*, Fetched> fetched_;
+  std::string lost_;  // why; empty: the device is well
+};
+
+}  // namespace casync

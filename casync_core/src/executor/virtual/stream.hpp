@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "executor/virtual/workers.hpp"
+
+namespace casync {
+
+/// The stream of a device in virtual time: a processor that works in order. Its memory is the host's; but residuals are
+/// elsewhere as long as they are far, and what it does not carry, uncompressed gradients, is fetched to another place.
+class VirtualStream final : public Stream {
+ public:
+  VirtualStream(Agenda& agenda, VirtualWorkers::Options options, std::function<void()> news);
+
+  void run(std::vector<std::unique_ptr<Job>> batch) override { processor_.run(std::move(batch)); }
+  bool carries(const Codec& codec, const Signature& signature) const override;
+  Allocator& shared() override { return host_memory(); }
+  std::unique_ptr<FarFloats> send(std::span<const float> values) override;
+  void fetch(Operation& operation) override;
+  void restore(Operation& operation) override;
+
+  void collect(Workers::Finished& finished) { processor_.collect(finished); }
+
+ private:
+  struct Fetched {
+    std::vector<std::byte> input;
+    std::vector<std::byte> output;
+    void* result;  ///< of the program
+  };
+
+  VirtualWorkers processor_;
+  std::map<const Operation*, Fetched> fetched_;
+  std::vector<Fetched> interrupted_;  // transfers may still touch them
+};
+
+}  // namespace casync

@@ -1,0 +1,195 @@
+// Gradients that are computed on a device, on the stand-in: what a session of the CPU gives, bit by bit.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "casync/error.hpp"
+#include "session/device_program.hpp"
+#include "session/world.hpp"
+#include "standin/standin.hpp"
+
+namespace casync {
+namespace {
+
+using test::Floats;
+using test::Program;
+
+constexpr std::size_t kCount = 50'000;
+constexpr int kWatched = 3;  // steps: the first goes through the host, as its plan is not known
+
+std::string kernels_of(const std::string& codec) { return KERNELS + codec.substr(0, codec.find('(')) + ".so"; }
+
+Signature signature(const std::string& codec, const std::string& topology, MemoryKind memory) {
+  Signature signature;
+  signature.op = ReduceOp::average;
+  signature.shape = {static_cast<std::int64_t>(kCount), 1};
+  signature.compression = codec;
+  signature.topology = topology;
+  signature.memory = memory;
+  return signature;
+}
+
+/// Of a rank in a step.
+std::vector<float> gradient(int rank, int step) {
+  std::vector<float> values(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto wave = static_cast<float>((i * 2654435761U + static_cast<std::size_t>(rank * 977 + step * 131)) % 2001);
+    values[i] = (wave - 1000.0F) * 1e-3F;
+  }
+  return values;
+}
+
+/// All that a job has shown: results, and residuals at the end, of each rank.
+struct Shown {
+  std::map<int, std::vector<std::vector<float>>> results;
+  std::map<int, std::vector<float>> residuals;
+  friend bool operator==(const Shown&, const Shown&) = default;
+};
+
+Shown run_job(int ranks, int steps, const std::string& codec, const std::string& topology, bool on_device) {
+  Shown shown;
+  std::mutex mutex;
+  spawn(ranks, [&](Session& session) {
+    const Program program;
+    const Floats tensor(program, kCount);
+    std::vector<float> host(kCount);
+    if (on_device) session.add_device_code(0, kernels_of("common"), codec, kernels_of(codec));
+    const MemoryKind memory = on_device ? MemoryKind::device : MemoryKind::host;
+    const std::uint32_t w = session.define("w", signature(codec, topology, memory), "stream_test.cc");
+    for (int step = 0; step < steps; ++step) {
+      const std::vector<float> mine = gradient(session.rank(), step);
+      if (on_device) {
+        tensor.assign(mine);
+        run_on(session, w, program, tensor.data(), tensor.data());
+        host = tensor.read();
+      } else {
+        host = mine;
+        run(session, w, host.data(), host.data());
+      }
+      const std::lock_guard lock(mutex);
+      shown.results[session.rank()].push_back(host);
+    }
+    const FloatArray residual = session.residual("w");
+    const std::lock_guard lock(mutex);
+    shown.residuals[session.rank()].assign(residual.begin(), residual.end());
+  });
+  return shown;
+}
+
+TEST(Stream, GivesTheBitsOfTheCpu) {
+  for (const std::string codec : {"onebit", "terngrad(bits=4)", "threelc", "graddrop(drop=0.9)"}) {
+    for (const std::string topology : {"ps", "direct"}) {
+      if (codec[0] == 'g' && topology == "ps") continue;  // its payloads are gathered
+      SCOPED_TRACE(codec + " by " + topology);
+      const int launches = standin_launches();
+      const Shown device = run_job(3, 4, codec, topology, true);
+      EXPECT_GT(standin_launches(), launches) << "no kernel was launched";
+      EXPECT_TRUE(device == run_job(3, 4, codec, topology, false));
+    }
+  }
+}
+
+TEST(Stream, ARingAndHostsOfSeveralRanksGoThroughTheHostWhereTheyMust) {
+  EXPECT_TRUE(run_job(4, 3, "onebit", "ring", true) == run_job(4, 3, "onebit", "ring", false));
+}
+
+TEST(Stream, AGradientIsComputedWhenTheProgramsStreamHasComeToIt) {
+  spawn(2, [](Session& session) {
+    const Program program;
+    const Floats tensor(program, kCount);
+    session.add_device_code(0, kernels_of("common"), "onebit", kernels_of("onebit"));
+    const std::uint32_t w = session.define("w", signature("onebit", "ps", MemoryKind::device), "stream_test.cc");
+    for (int step = 0; step < 4; ++step) {
+      tensor.write(static_cast<float>(step + 1) * 1e6F);  // takes its time
+      run_on(session, w, program, tensor.data(), tensor.data());
+      EXPECT_GT(tensor.read()[0], static_cast<float>(step) * 1e6F) << "step " << step;
+    }
+  });
+}
+
+/// Of a few steps of two ranks: how many results are not those of the CPU. The first rank's kernels take their time on
+/// device 0, which the stand-in watches; the second one, on device 1, is through at once, so it holds nothing up.
+int wrong_results(const Shown& right) {
+  std::atomic<int> wrong{0};
+  try {
+    spawn(2, [&](Session& session) {
+      const Program program(session.rank());
+      const Floats tensor(program, kCount);
+      session.add_device_code(session.rank(), kernels_of("common"), "onebit", kernels_of("onebit"));
+      const std::uint32_t w = session.define("w", signature("onebit", "ps", MemoryKind::device), "stream_test.cc");
+      for (int step = 0; step < kWatched; ++step) {
+        const std::vector<float> mine = gradient(session.rank(), step);
+        session.rank() == 0 ? tensor.assign_slowly(mine) : tensor.assign(mine);
+        run_on(session, w, program, tensor.data(), tensor.data());
+        wrong += tensor.read() != right.results.at(session.rank())[static_cast<std::size_t>(step)];
+      }
+    });
+  } catch (const std::exception&) {  // bytes that no codec wrote
+    ++wrong;
+  }
+  return wrong;
+}
+
+TEST(Stream, EveryWaitAndRecordIsNeeded) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "what is lost here is what ThreadSanitizer finds";
+#endif
+  const Shown right = run_job(2, kWatched, "onebit", "ps", false);
+  standin_delay_kernels(1);  // of the codec
+  standin_delay_copies(10, 10);
+  standin_drop(0);
+  ASSERT_EQ(wrong_results(right), 0);
+  const int ordered = standin_ordered();
+  // By the host: two events, recorded three times and waited for twice. Then, in each step, the program's, what waits
+  // for it to ring, and one for each batch.
+  const int step = (ordered - 5) / (kWatched - 1);
+  ASSERT_EQ(ordered, 5 + step * (kWatched - 1));
+  for (int n = 1; n <= ordered; ++n) {
+    if (n > 5 && (n - 5) % step == 2) continue;  // without it the bell rings early, and nothing follows from that
+    standin_drop(n);
+    EXPECT_GT(wrong_results(right), 0) << "nobody noticed that number " << n << " of " << ordered << " was lost";
+  }
+  standin_delay_copies(0, 0);
+  standin_delay_kernels(0);
+  standin_drop(0);
+}
+
+TEST(Stream, ADeviceThatIsLostEndsTheSessionWithItsError) {
+  std::atomic<int> of_device{0};
+  EXPECT_THROW(spawn(2,
+                     [&](Session& session) {
+                       const Program program;
+                       const Floats tensor(program, kCount);
+                       session.add_device_code(0, kernels_of("common"), "onebit", kernels_of("onebit"));
+                       const std::uint32_t w =
+                           session.define("w", signature("onebit", "ps", MemoryKind::device), "stream_test.cc");
+                       for (int step = 0; step < 3; ++step) {
+                         tensor.assign(gradient(session.rank(), step));
+                         if (step == 2 && session.rank() == 0) standin_fail("cuLaunchKernel", 1, 214);
+                         try {
+                           run_on(session, w, program, tensor.data(), tensor.data());
+                         } catch (const Aborted& error) {
+                           of_device += error.facts.kind == ErrorKind::device;
+                           throw;
+                         }
+                       }
+                     }),
+               Aborted);
+  standin_fail("cuLaunchKernel", 0, 0);
+  EXPECT_GE(of_device, 1);
+}
+
+TEST(Stream, WhatHasNoDeviceCodeIsRefused) {
+  spawn(1, [](Session& session) {
+    const Program program;
+    EXPECT_THROW(session.add_device_code(0, kernels_of("common"), "none", kernels_of("onebit")), InvalidArgument);
+    EXPECT_THROW(session.add_device_code(0, kernels_of("common"), "onebit", "/nowhere.so"), DeviceFailure);
+  });
+}
+
+}  // namespace
+}  // namespace casync
