@@ -70,7 +70,7 @@ _LIBRARIES = {
         ("libnccl.so.2",),
         "pip install nvidia-nccl-cu13, or the package of CUDA's version; CaSync does not use it yet",
     ),
-    "NVRTC": (("libnvrtc.so.13", "libnvrtc.so.12"), "pip install nvidia-cuda-nvrtc; CaSync does not use it yet"),
+    "NVRTC": (("libnvrtc.so.13", "libnvrtc.so.12"), 'pip install "casync[cuda]": without it the CPU compresses'),
 }
 
 # State of a finding.

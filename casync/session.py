@@ -133,6 +133,9 @@ class Session:
         self._given_plans = GivenPlans(self.config.plan_file)
         self._has_failed = False
         self._has_told_gpu = False
+        self._without_device_code: set[str] = set()
+        """Codecs that a GPU may compute and has no code for yet."""
+        self._known_to_devices: set[str] = set()
         transport, self.world = self._connect(environ, tag, peers)
         if self.world.rank == 0 and number == 0:
             horovod_variables.tell(environ)
@@ -212,6 +215,11 @@ class Session:
                 error.args = (f"{error}. {self._given_plans.origin}",)
             raise
         self._registrations[key] = registration
+        if signature["on_device"] and signature["compression"] not in self._known_to_devices:
+            from casync import _core
+
+            self._known_to_devices.add(signature["compression"])
+            self._without_device_code.update(_core.device_codecs(signature["compression"]))
         return registration
 
     @overload
@@ -259,11 +267,11 @@ class Session:
             self._submit_with(completion, registration, source, target, keep, rows, wake, splits, device)
             return None
         if device is not None:
+            self._uses(device)
             handle: int = self._core_session.submit(
                 registration, source, target, rows, wake, splits, None, device.number, device.stream()
             )
             self._devices[handle] = device
-            self._uses(device)
         elif splits:
             handle = self._core_session.submit(registration, source, target, rows, wake, splits)
         else:
@@ -308,12 +316,16 @@ class Session:
         device: Device | None,
     ) -> None:
         where = () if device is None else (device.number, device.stream())
-        self._core_session.submit(registration, source, target, rows, wake, splits, completion, *where)
         if device is not None:
             self._uses(device)
+        self._core_session.submit(registration, source, target, rows, wake, splits, completion, *where)
 
     def _uses(self, device: Device) -> None:
-        """Have casyncrun told, once, which GPU this rank's tensors are on: several ranks may use one by mistake."""
+        """Have the device's code of codecs compiled, and casyncrun told, once, which GPU this rank's tensors are on:
+        several ranks may use one by mistake.
+        """
+        if self._without_device_code:
+            self._add_device_code(device)
         if self._has_told_gpu:
             return
         self._has_told_gpu = True
@@ -322,6 +334,15 @@ class Session:
 
             with contextlib.suppress(DeviceError):  # which the operation itself meets, and says
                 report.uses_gpu(_core.cuda_uuid(device.number))
+
+    def _add_device_code(self, device: Device) -> None:
+        from casync import device_code
+
+        specs, self._without_device_code = self._without_device_code, set()
+        try:
+            device_code.add(self._core_session, device.number, sorted(specs))
+        except InvalidArgumentError:  # in a completion, which may not wait: at the next submit
+            self._without_device_code |= specs
 
     def _ended(self, number: int, error: CasyncError | None) -> None:
         if error is None:

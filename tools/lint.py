@@ -51,7 +51,7 @@ PYTHON_LAYERS = (
     ("arrival",),
     ("_core", "_mpi"),
     ("compll", "cuda", "forks", "mpi"),
-    ("codec_states", "exposition", "given_plans", "world"),
+    ("codec_states", "device_code", "exposition", "given_plans", "world"),
     ("session",),
     ("terms",),
     ("codecs", "gather_bytes", "state", "tensors"),

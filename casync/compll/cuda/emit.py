@@ -1,6 +1,6 @@
 """C++ for CUDA: a file for each codec that a device runs, and one with what the host must know to launch it.
 
-What the first looks like: `casync compll show FILE --target cuda`. Nothing in the runtime calls it yet.
+What the first looks like: `casync compll show FILE --target cuda`.
 """
 
 from __future__ import annotations

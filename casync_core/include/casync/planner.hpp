@@ -182,6 +182,10 @@ bool takes_momentum(std::string_view text);
 /// Whether a codec of this compression, or one that `auto` may choose, keeps something of a gradient between steps.
 bool keeps_state(std::string_view text);
 
+/// The codecs that a compression may become and for which there is device code, as canonical specs. Throws as
+/// `check_compression` does.
+std::vector<std::string> device_codecs(std::string_view text);
+
 /// One line for CASYNC_PLAN=explain: "conv1.weight (64, 3, 7, 7) float32: onebit, K=4, ps, 1.52 ms compressed, 9.04 ms
 /// not; ...".
 std::string explain(std::string_view name, const Signature& signature, const Decision& decision);

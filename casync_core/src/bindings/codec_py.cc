@@ -141,6 +141,8 @@ void bind_codec(py::module_& module) {
              "Whether the codec of such a text takes over the optimizer's momentum.");
   module.def("keeps_state", &keeps_state, "text"_a,
              "Whether a codec of such a text keeps something of a gradient between steps: a residual, or more.");
+  module.def("device_codecs", &device_codecs, "text"_a,
+             "The codecs that a compression may become and that a GPU has code for, as canonical specs.");
   module.def("load_codec", &codec::load_plugin, "path"_a,
              "Load a codec that casync.compll.plugin compiled; returns its name.");
   module.def(

@@ -240,6 +240,16 @@ void bind_session(py::module_& module) {
           "on_device"_a = false)
       .def("set_optimizer", &Session::set_optimizer, "registration"_a, "lr"_a, "momentum"_a = 0.0F,
            "nesterov"_a = false, "loss_scale"_a = 1.0F)
+      .def(
+          "add_device_code",
+          [](BoundSession& session, int device, const py::bytes& common, const std::string& spec,
+             const py::bytes& code) {
+            const std::string of_all = common;
+            const std::string of_codec = code;
+            const py::gil_scoped_release release;
+            session.add_device_code(device, of_all, spec, of_codec);
+          },
+          "device"_a, "common"_a, "spec"_a, "code"_a)
       .def("poll", &Session::poll, "handle"_a, py::call_guard<py::gil_scoped_release>())
       .def("synchronize_all", &synchronize_all, "handles"_a, "stream"_a = py::none())
       .def(

@@ -437,10 +437,19 @@ std::optional<Nanoseconds> Engine::wakes_at() const {
   return earliest;
 }
 
-const GradientPlan* Engine::plan_of(std::uint32_t registration) const {
+const Agreements::Op* Engine::next_op(std::uint32_t registration) const {
   if (registration >= submissions_.registrations()) return nullptr;
-  const Agreements::Op* const op = agreements_.find(submissions_.registration(registration).op);
+  return agreements_.find(submissions_.registration(registration).op);
+}
+
+const GradientPlan* Engine::plan_of(std::uint32_t registration) const {
+  const Agreements::Op* const op = next_op(registration);
   return op == nullptr ? nullptr : &op->plan;
+}
+
+std::shared_ptr<const Template> Engine::shape_of(std::uint32_t registration) const {
+  const Agreements::Op* const op = next_op(registration);
+  return op == nullptr ? nullptr : op->shape;
 }
 
 }  // namespace casync

@@ -52,8 +52,9 @@ class Engine {
   void apply(const Event& event, Nanoseconds now, ActionSink& sink);
   void decide(Nanoseconds now, ActionSink& sink);
 
-  /// The plan of what `registration` will be next; null: none is agreed.
+  /// The plan of what `registration` will be next, and what its runs are like; null: none is agreed.
   const GradientPlan* plan_of(std::uint32_t registration) const;
+  std::shared_ptr<const Template> shape_of(std::uint32_t registration) const;
 
   bool outstanding() const { return submissions_.outstanding() > 0; }
   /// Whether some run has begun: all ranks have submitted it, or it is small and was sent unasked.
@@ -80,6 +81,7 @@ class Engine {
     Nanoseconds deadline;
   };
 
+  const Agreements::Op* next_op(std::uint32_t registration) const;
   std::uint32_t members() const { return static_cast<std::uint32_t>(options_.host_of.size()); }
 
   void check_peer(Rank peer) const;

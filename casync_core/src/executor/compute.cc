@@ -69,11 +69,13 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.settles = task.settles;
   job.settled = false;
   job.sources.clear();
+  job.is_users.clear();
   for (std::uint32_t s = 0; s < task.source_count; ++s) {
     const Buffer buffer = shape.workflow.sources[task.first_source + s];
     const bool raw = shape.raw(buffer);
     const std::size_t bytes = buffer.place == Place::slot ? memory.slot_bytes(instance, buffer.slot) : raw_bytes;
     job.sources.push_back({memory.address(instance, task.partition, buffer), bytes, raw});
+    job.is_users.push_back(buffer.place != Place::slot);
   }
   job.weight = shape.weight(task);
   if (task.settles && task.primitive == Primitive::encode) {

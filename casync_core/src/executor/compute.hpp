@@ -23,6 +23,7 @@ struct Job {
   Primitive primitive = Primitive::encode;
   const Codec* codec = nullptr;
   std::vector<Source> sources;
+  std::vector<bool> is_users;  ///< of each source: it is the program's memory, and not a slot's
   Segment segment;
   bool on_device = false;              ///< its memory is a device's, which computes it
   bool device_failed = false;          ///< which has failed
@@ -36,12 +37,13 @@ struct Job {
 
   /// Runs it; returns the text of what went wrong, empty if nothing did.
   std::string run();
+  /// Its result is not finite: which of the sources are not, either.
+  void find_nonfinite();
 
  private:
   void settle();
   Segment alone(const Source& source, std::span<float* const> state, void* out) const;
   std::size_t find_refused() const;
-  void find_nonfinite();
 };
 
 /// Runs `jobs` one after the other, and appends each one's text to `errors`. Of neighbours that do the same with the

@@ -276,7 +276,7 @@ void Driver::on(const action::Begin& action) {
   tally_.begun(action.instance, *action.shape);
   Operation& operation = operations_.at(action.handle);
   memory_.begin(action, operation);
-  if (operation.on_stream && !places_.stream->carries(*action.shape->codec, operation.definition->signature))
+  if (operation.on_stream && !places_.stream->carries(*action.shape, operation.definition->signature))
     places_.stream->fetch(operation);
   if (transport_.size() > 1) take_over(memory_, *action.shape, action.instance, context_of(action.instance));
 }

@@ -26,8 +26,8 @@ class Workers {
 /// that order. A job whose codec the device does not have is computed by the host, at its place in the order.
 class Stream : public Workers {
  public:
-  /// Whether the device computes for gradients of `signature` by `codec`.
-  virtual bool carries(const Codec& codec, const Signature& signature) const = 0;
+  /// Whether the device computes runs of `shape` for gradients of `signature`.
+  virtual bool carries(const Template& shape, const Signature& signature) const = 0;
   /// Memory that the device, the host and the network reach.
   virtual Allocator& shared() = 0;
   /// A copy of `values` where the device reaches them.

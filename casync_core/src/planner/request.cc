@@ -130,16 +130,34 @@ bool takes_momentum(std::string_view text) {
   return false;
 }
 
-bool keeps_state(std::string_view text) {
-  constexpr Shape kAnyMatrix{256, 256};
+namespace {
+
+/// All that a compression may become.
+std::vector<std::shared_ptr<const Codec>> codecs_of(std::string_view text) {
   text = parse_always(text).value_or(text);
   auto specs = parse_auto(text);
   if (!specs) specs = {std::string(text)};
   if (specs->empty()) specs = usual_candidates(DType::float32);
-  return std::ranges::any_of(*specs, [&](const std::string& spec) {
-    const auto codec = make_codec(spec);
+  std::vector<std::shared_ptr<const Codec>> codecs;
+  for (const std::string& spec : *specs) codecs.push_back(make_codec(spec));
+  return codecs;
+}
+
+}  // namespace
+
+bool keeps_state(std::string_view text) {
+  constexpr Shape kAnyMatrix{256, 256};
+  return std::ranges::any_of(codecs_of(text), [&](const auto& codec) {
     return codec->info().feedback != Feedback::none || !codec->state(kAnyMatrix).empty();
   });
+}
+
+std::vector<std::string> device_codecs(std::string_view text) {
+  std::vector<std::string> specs;
+  for (const auto& codec : codecs_of(text)) {
+    if (codec->device_code() != nullptr) specs.push_back(codec->info().spec);
+  }
+  return specs;
 }
 
 Asked parse_request(const PlanRequest& request) {

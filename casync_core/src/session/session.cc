@@ -312,11 +312,11 @@ struct Session::Impl {
   void look_at_plan(const Operation& operation) {
     const std::lock_guard lock(mutex);
     const std::uint32_t registration = slots[operation.slot].registration;
-    const GradientPlan* const plan = stream == nullptr ? nullptr : executor->plan_of(registration);
+    std::shared_ptr<const Template> shape = stream == nullptr ? nullptr : executor->shape_of(registration);
     ByPlan& known = by_plan[registration];
-    if (plan == nullptr || plan->codec == known.codec) return;
-    known.codec = plan->codec;
-    known.on_stream = stream->carries(*make_codec(plan->codec), operation.definition->signature);
+    if (shape == nullptr || shape == known.shape) return;
+    known.on_stream = stream->carries(*shape, operation.definition->signature);
+    known.shape = std::move(shape);
   }
 
   /// With the mutex. Has the operation in `slot` work on the device, if its codec does, or else on memory of the host,
@@ -417,7 +417,7 @@ struct Session::Impl {
   std::mutex adding;                             // of device code
   CudaStream* stream = nullptr;                  // the executor's; null: no device code was given
   struct ByPlan {
-    std::string codec;
+    std::shared_ptr<const Template> shape;
     bool on_stream = false;
   };
   std::unordered_map<std::uint32_t, ByPlan> by_plan;  // of registrations on a device

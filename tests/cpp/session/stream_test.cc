@@ -50,33 +50,39 @@ struct Shown {
   friend bool operator==(const Shown&, const Shown&) = default;
 };
 
-Shown run_job(int ranks, int steps, const std::string& codec, const std::string& topology, bool on_device) {
+Shown run_job(int ranks, int steps, const std::string& codec, const std::string& topology, bool on_device,
+              std::uint32_t ranks_of_host = 1) {
   Shown shown;
   std::mutex mutex;
-  spawn(ranks, [&](Session& session) {
-    const Program program;
-    const Floats tensor(program, kCount);
-    std::vector<float> host(kCount);
-    if (on_device) session.add_device_code(0, kernels_of("common"), codec, kernels_of(codec));
-    const MemoryKind memory = on_device ? MemoryKind::device : MemoryKind::host;
-    const std::uint32_t w = session.define("w", signature(codec, topology, memory), "stream_test.cc");
-    for (int step = 0; step < steps; ++step) {
-      const std::vector<float> mine = gradient(session.rank(), step);
-      if (on_device) {
-        tensor.assign(mine);
-        run_on(session, w, program, tensor.data(), tensor.data());
-        host = tensor.read();
-      } else {
-        host = mine;
-        run(session, w, host.data(), host.data());
-      }
-      const std::lock_guard lock(mutex);
-      shown.results[session.rank()].push_back(host);
-    }
-    const FloatArray residual = session.residual("w");
-    const std::lock_guard lock(mutex);
-    shown.residuals[session.rank()].assign(residual.begin(), residual.end());
-  });
+  spawn(
+      ranks,
+      [&](Session& session) {
+        const Program program;
+        const Floats tensor(program, kCount);
+        std::vector<float> host(kCount);
+        if (on_device) session.add_device_code(0, kernels_of("common"), codec, kernels_of(codec));
+        const MemoryKind memory = on_device ? MemoryKind::device : MemoryKind::host;
+        const std::uint32_t w = session.define("w", signature(codec, topology, memory), "stream_test.cc");
+        for (int step = 0; step < steps; ++step) {
+          const std::vector<float> mine = gradient(session.rank(), step);
+          if (on_device) {
+            tensor.assign(mine);
+            run_on(session, w, program, tensor.data(), tensor.data());
+            host = tensor.read();
+          } else {
+            host = mine;
+            run(session, w, host.data(), host.data());
+          }
+          const std::lock_guard lock(mutex);
+          shown.results[session.rank()].push_back(host);
+        }
+        const FloatArray residual = session.residual("w");
+        const std::lock_guard lock(mutex);
+        shown.residuals[session.rank()].assign(residual.begin(), residual.end());
+      },
+      [&](int, SessionOptions& options) {
+        for (std::uint32_t& host : options.host_of) host /= ranks_of_host;
+      });
   return shown;
 }
 
@@ -95,6 +101,7 @@ TEST(Stream, GivesTheBitsOfTheCpu) {
 
 TEST(Stream, ARingAndHostsOfSeveralRanksGoThroughTheHostWhereTheyMust) {
   EXPECT_TRUE(run_job(4, 3, "onebit", "ring", true) == run_job(4, 3, "onebit", "ring", false));
+  EXPECT_TRUE(run_job(4, 3, "onebit", "two_level", true, 2) == run_job(4, 3, "onebit", "two_level", false, 2));
 }
 
 TEST(Stream, AGradientIsComputedWhenTheProgramsStreamHasComeToIt) {

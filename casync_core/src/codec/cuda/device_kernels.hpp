@@ -5,8 +5,7 @@
 #include "codec/cuda/kernels/scratch.hpp"
 
 /// What the host knows of a codec's device code: how each kernel is launched, and how much scratch memory it takes. The
-/// tables are generated from CompLL, as plain C++, next to the device code that NVRTC compiles. Nothing in the runtime
-/// uses them yet; tests launch by them and hold the results to the CPU's bytes.
+/// tables are generated from CompLL, as plain C++, next to the device code that NVRTC compiles.
 namespace casync::codec::cuda {
 
 enum class Grid : std::uint8_t {

@@ -108,9 +108,9 @@ DeviceCodec* CudaStream::codec_of(const Codec& codec) const {
   return at == codecs_.end() ? nullptr : at->second.get();
 }
 
-bool CudaStream::carries(const Codec& codec, const Signature& signature) const {
-  return signature.kind == OpKind::allreduce && codec_of(codec) != nullptr &&
-         DeviceCodec::carries(codec, signature.shape, signature.dtype, signature.op);
+bool CudaStream::carries(const Template& shape, const Signature& signature) const {
+  return signature.kind == OpKind::allreduce && shape.sends_slots_only && codec_of(*shape.codec) != nullptr &&
+         DeviceCodec::carries(*shape.codec, signature.shape, signature.dtype, signature.op);
 }
 
 std::string CudaStream::lose(const std::string& why) {
@@ -161,12 +161,26 @@ void CudaStream::run(std::vector<std::unique_ptr<Job>> jobs) {
   launched_.push_back(std::move(batch));
 }
 
+/// The host looks at each of the sources, of which the program's are on the device.
+void CudaStream::blame(Job& job) {
+  const std::vector<Source> there = job.sources;
+  std::vector<std::vector<std::byte>> copies;
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    if (!job.is_users[i] || there[i].data == job.segment.raw_out) continue;  // that one is no more
+    copies.emplace_back(there[i].bytes);
+    copy(copies.back().data(), there[i].data, there[i].bytes, false);
+    job.sources[i].data = copies.back().data();
+  }
+  job.find_nonfinite();
+  job.sources = there;
+}
+
 /// What the device says of a job that it has computed.
-void CudaStream::conclude(Job& job, std::string& error, const SegmentReport& report) const {
+void CudaStream::conclude(Job& job, std::string& error, const SegmentReport& report) {
   if (!error.empty() || !job.on_device) return;
   job.segment.payload_bytes = static_cast<std::size_t>(report.payload_bytes);
   job.segment.nonfinite = report.nonfinite != 0;
-  if (job.segment.nonfinite && job.sources.size() == 1) job.nonfinite.push_back(0);
+  if (job.segment.nonfinite) blame(job);
   if (report.overflow != 0) {
     error = detail::concat(job.codec->info().spec, ": a unit needs more than its bound: correct `bound` in the file");
   } else if (report.refused >= 0) {

@@ -40,7 +40,7 @@ class CudaStream final : public Stream {
   void add(const std::string& spec, const std::string& code);
 
   void run(std::vector<std::unique_ptr<Job>> batch) override;
-  bool carries(const Codec& codec, const Signature& signature) const override;
+  bool carries(const Template& shape, const Signature& signature) const override;
   Allocator& shared() override { return slots_; }
   std::unique_ptr<FarFloats> send(std::span<const float> values) override;
   void fetch(Operation& operation) override;
@@ -78,7 +78,8 @@ class CudaStream final : public Stream {
 
   codec::cuda::DeviceCodec* codec_of(const Codec& codec) const;
   std::string launch(Job& job, codec::cuda::SegmentReport* report);
-  void conclude(Job& job, std::string& error, const codec::cuda::SegmentReport& report) const;
+  void conclude(Job& job, std::string& error, const codec::cuda::SegmentReport& report);
+  void blame(Job& job);
   std::string lose(const std::string& why);
   void copy(void* to, const void* from, std::size_t bytes, bool to_device);
 

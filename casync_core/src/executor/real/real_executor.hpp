@@ -81,8 +81,8 @@ class RealExecutor {
   /// Within `finished`, with the progress role: `completed` is called for the operation after the turn.
   void call_later(Operation& operation) { to_tell_.completed.push_back(&operation); }
 
-  /// With the progress role: what the next run of `registration` goes by; null: none is agreed.
-  const GradientPlan* plan_of(std::uint32_t registration) const { return engine_->plan_of(registration); }
+  /// With the progress role: what the next run of `registration` is like; null: nothing is agreed.
+  std::shared_ptr<const Template> shape_of(std::uint32_t registration) const { return engine_->shape_of(registration); }
 
   /// Calls `read` while no thread makes progress: a consistent look at the Driver and the Engine.
   void inspect(const std::function<void(Driver&, const Engine&)>& read);
