@@ -71,8 +71,6 @@ inline constexpr int kAccessSupported = 2;   ///< CU_DEVICE_P2P_ATTRIBUTE_ACCESS
   F(cuEventQuery, (EventHandle event))                                                                      \
   F(cuMemHostAlloc, (void** memory, std::size_t bytes, unsigned flags))                                     \
   F(cuMemFreeHost, (void* memory))                                                                          \
-  F(cuMemcpyDtoH_v2, (void* to, DevicePointer from, std::size_t bytes))                                     \
-  F(cuMemcpyHtoD_v2, (DevicePointer to, const void* from, std::size_t bytes))                               \
   F(cuMemcpyDtoHAsync_v2, (void* to, DevicePointer from, std::size_t bytes, Stream stream))                 \
   F(cuMemcpyHtoDAsync_v2, (DevicePointer to, const void* from, std::size_t bytes, Stream stream))           \
   F(cuMemAlloc_v2, (DevicePointer* memory, std::size_t bytes))                                              \

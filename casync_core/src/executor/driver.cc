@@ -220,6 +220,8 @@ Nanoseconds Driver::nap(Nanoseconds now, Nanoseconds last_news) const {
 
 bool Driver::turn(Nanoseconds now) {
   now_ = now;
+  if (places_.stream != nullptr && !places_.stream->failure().empty() && !engine_.failed())
+    give_up({.text = places_.stream->failure(), .facts = {.kind = ErrorKind::device, .peer = self()}});
   bool busy = transport_.poll(*this);
   busy |= !pending_.empty();
   settle();

@@ -134,6 +134,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   }
   if (is_far) {
     kept.far = context.stream->send(kept.residual);
+    if (kept.far == nullptr) return context.stream->fetch(operation);  // no room: the host computes it
     kept.residual = {};
   }
 }

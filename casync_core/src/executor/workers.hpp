@@ -30,13 +30,15 @@ class Stream : public Workers {
   virtual bool carries(const Template& shape, const Signature& signature) const = 0;
   /// Memory that the device, the host and the network reach.
   virtual Allocator& shared() = 0;
-  /// A copy of `values` where the device reaches them.
+  /// A copy of `values` where the device reaches them; null: there is no memory for it.
   virtual std::unique_ptr<FarFloats> send(std::span<const float> values) = 0;
   /// The operation's memory is the device's, and the host is to work on it: copies its input to memory of the host,
   /// where it works from now on. Waits for the device.
   virtual void fetch(Operation& operation) = 0;
   /// What was fetched is over: its result, if it is well, is copied to the device. Waits for it.
   virtual void restore(Operation& operation) = 0;
+  /// Why the device is lost; empty: it is well. Nothing above throws: what it is asked for then fails later, by name.
+  virtual const std::string& failure() const = 0;
 };
 
 }  // namespace casync

@@ -305,6 +305,7 @@ struct Session::Impl {
     there->add(spec, code);
     lock.lock();
     stream = there;
+    by_plan.clear();  // more is computed there now
   }
 
   /// With the progress role, when an operation on a device is over: whether its next run is computed there. The plan is

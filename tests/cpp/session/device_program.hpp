@@ -87,7 +87,7 @@ class Floats {
       const std::unique_ptr<Kernel> kernel(static_cast<Kernel*>(argument));
       std::memcpy(kernel->to, kernel->values.data(), kernel->values.size() * sizeof(float));
     };
-    launch(new Kernel{kernel_side(), values}, body, 5 * kKernel);
+    launch(new Kernel{kernel_side(), values}, body, 12 * kKernel);
   }
   /// What a kernel sees that is launched now.
   std::vector<float> read() const {

@@ -421,18 +421,6 @@ EXPORT Result cuLaunchHostFunc(StreamPointer stream, HostFunction function, void
   return 0;
 }
 
-EXPORT Result cuMemcpyHtoD_v2(DevicePointer to, const void* from, std::size_t bytes) {
-  BEGIN(cuMemcpyHtoD_v2);
-  if (!memory::holds(to, bytes)) return kInvalidValue;
-  std::memcpy(memory::bytes_of(to), from, bytes);
-  return 0;
-}
-EXPORT Result cuMemcpyDtoH_v2(void* to, DevicePointer from, std::size_t bytes) {
-  BEGIN(cuMemcpyDtoH_v2);
-  if (!memory::holds(from, bytes)) return kInvalidValue;
-  std::memcpy(to, memory::bytes_of(from), bytes);
-  return 0;
-}
 EXPORT Result cuMemsetD8Async(DevicePointer to, unsigned char value, std::size_t bytes, StreamPointer stream) {
   BEGIN(cuMemsetD8Async);
   const auto of = stream_of(stream);

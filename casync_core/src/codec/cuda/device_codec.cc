@@ -1,6 +1,7 @@
 #include "codec/cuda/device_codec.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "casync/error.hpp"
@@ -27,7 +28,7 @@ class DeviceCodec::Launch {
 
   void run() {
     if (segment_.range.size() == 0) return;
-    layout_ = &of_.layout_of(segment_);
+    layout_ = &of_.layout_of(segment_, stream_);
     fill_units();
     const bool encodes = !segment_.payload.empty();
     const float* const values =
@@ -216,16 +217,21 @@ DeviceCodec::Kernel DeviceCodec::load(const DeviceKernel& kernel) const {
   return {&kernel, function, gpu::most_blocks(device_, function, kernel.threads)};
 }
 
-gpu::DevicePointer DeviceCodec::upload(const std::vector<std::int64_t>& values) {
+gpu::DevicePointer DeviceCodec::upload(const std::vector<std::int64_t>& values, gpu::Stream stream) {
   const std::size_t bytes = values.size() * sizeof values[0];
   gpu::DevicePointer memory = 0;
+  void* pinned = nullptr;
   CASYNC_CUDA(device_.driver(), cuMemAlloc_v2, &memory, bytes);
-  CASYNC_CUDA(device_.driver(), cuMemcpyHtoD_v2, memory, values.data(), bytes);
+  CASYNC_CUDA(device_.driver(), cuMemHostAlloc, &pinned, bytes, gpu::kPortable);
+  std::memcpy(pinned, values.data(), bytes);
+  CASYNC_CUDA(device_.driver(), cuMemcpyHtoDAsync_v2, memory, pinned, bytes, stream);
+  CASYNC_CUDA(device_.driver(), cuStreamSynchronize, stream);
+  device_.driver().cuMemFreeHost(pinned);
   return memory;
 }
 
 /// A gradient has the same partitions in each step, so this is made once.
-const DeviceCodec::Layout& DeviceCodec::layout_of(const Segment& segment) {
+const DeviceCodec::Layout& DeviceCodec::layout_of(const Segment& segment, gpu::Stream stream) {
   const auto [at, is_new] =
       layouts_.try_emplace({segment.shape.rows, segment.shape.cols, segment.range.begin, segment.range.end});
   Layout& layout = at->second;
@@ -239,8 +245,8 @@ const DeviceCodec::Layout& DeviceCodec::layout_of(const Segment& segment) {
     payload_begins.push_back(payload_begins.back() + code_.slot_bytes(segment.shape, elements, segment.round));
   }
   try {
-    layout.begins = upload(begins);
-    if (codec_->info().fixed_size) layout.payload_begins = upload(payload_begins);
+    layout.begins = upload(begins, stream);
+    if (codec_->info().fixed_size) layout.payload_begins = upload(payload_begins, stream);
   } catch (...) {
     if (layout.begins != 0) device_.driver().cuMemFree_v2(layout.begins);
     layouts_.erase(at);

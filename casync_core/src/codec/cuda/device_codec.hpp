@@ -54,8 +54,8 @@ class DeviceCodec {
   class Launch;
 
   Kernel load(const DeviceKernel& kernel) const;
-  const Layout& layout_of(const Segment& segment);
-  casync::cuda::DevicePointer upload(const std::vector<std::int64_t>& values);
+  const Layout& layout_of(const Segment& segment, casync::cuda::Stream stream);
+  casync::cuda::DevicePointer upload(const std::vector<std::int64_t>& values, casync::cuda::Stream stream);
 
   const casync::cuda::Device& device_;
   std::shared_ptr<const Codec> codec_;

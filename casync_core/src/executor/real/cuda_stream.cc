@@ -1,5 +1,7 @@
 #include "executor/real/cuda_stream.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -18,15 +20,27 @@ cuda::DevicePointer address(const void* of) { return reinterpret_cast<cuda::Devi
 }  // namespace
 
 std::byte* CudaStream::Pinned::allocate(std::size_t bytes) {
-  const cuda::Device::Current current(device_);
-  void* memory = nullptr;
-  CASYNC_CUDA(device_.driver(), cuMemHostAlloc, &memory, bytes, cuda::kPortable);
-  return static_cast<std::byte*>(memory);
+  try {
+    const cuda::Device::Current current(of_.device_);
+    void* memory = nullptr;
+    CASYNC_CUDA(of_.driver_, cuMemHostAlloc, &memory, bytes, cuda::kPortable);
+    return static_cast<std::byte*>(memory);
+  } catch (const DeviceFailure& failure) {
+    of_.lose(failure.what());
+    return *plain_.insert(new std::byte[bytes]).first;
+  }
 }
 
 void CudaStream::Pinned::free(std::byte* memory) {
-  const cuda::Device::Current current(device_);
-  device_.driver().cuMemFreeHost(memory);
+  if (plain_.erase(memory) > 0) {
+    delete[] memory;
+    return;
+  }
+  try {
+    const cuda::Device::Current current(of_.device_);
+    of_.driver_.cuMemFreeHost(memory);
+  } catch (const DeviceFailure&) {  // the device is lost, and with it what it had
+  }
 }
 
 /// Memory of the device that outlives no stream.
@@ -36,21 +50,35 @@ class CudaStream::Floats final : public FarFloats {
     if (size_ == 0) return;
     const cuda::Device::Current current(of_.device_);
     CASYNC_CUDA(of_.driver_, cuMemAlloc_v2, &memory_, values.size_bytes());
-    CASYNC_CUDA(of_.driver_, cuMemcpyHtoD_v2, memory_, values.data(), values.size_bytes());
+    try {
+      of_.copy(reinterpret_cast<void*>(memory_), values.data(), values.size_bytes(), true);
+    } catch (...) {
+      of_.driver_.cuMemFree_v2(memory_);
+      throw;
+    }
   }
   ~Floats() override {
     if (size_ == 0) return;
-    const cuda::Device::Current current(of_.device_);
-    of_.driver_.cuMemFree_v2(memory_);
+    try {
+      const cuda::Device::Current current(of_.device_);
+      of_.driver_.cuMemFree_v2(memory_);
+    } catch (const DeviceFailure&) {
+    }
   }
   Floats(const Floats&) = delete;
   Floats& operator=(const Floats&) = delete;
 
   float* data() override { return reinterpret_cast<float*>(memory_); }
   std::size_t size() const override { return size_; }
+  /// None, of a device that is lost.
   FloatArray copy() const override {
     FloatArray values(size_);
-    if (size_ > 0) of_.copy(values.data(), reinterpret_cast<const void*>(memory_), size_ * sizeof(float), false);
+    try {
+      if (size_ > 0) of_.copy(values.data(), reinterpret_cast<const void*>(memory_), size_ * sizeof(float), false);
+    } catch (const DeviceFailure& failure) {
+      of_.lose(failure.what());
+      return {};
+    }
     return values;
   }
 
@@ -61,7 +89,7 @@ class CudaStream::Floats final : public FarFloats {
 };
 
 CudaStream::CudaStream(int device, const std::string& common, std::function<void()> ring)
-    : driver_(cuda::driver()), device_(driver_, device), bell_(std::move(ring)), slots_(device_) {
+    : driver_(cuda::driver()), device_(driver_, device), bell_(std::move(ring)), slots_(*this) {
   const cuda::Device::Current current(device_);
   stream_ = device_.make_stream();
   events_ = std::make_unique<cuda::Events>(device_);
@@ -72,6 +100,7 @@ CudaStream::CudaStream(int device, const std::string& common, std::function<void
 
 CudaStream::~CudaStream() {
   quiesce();
+  if (has_failed_to_end_) bell_.abandon();
   try {
     const cuda::Device::Current current(device_);
     codecs_.clear();
@@ -85,12 +114,13 @@ CudaStream::~CudaStream() {
 }
 
 void CudaStream::quiesce() {
+  bell_.silence();
   try {
     const cuda::Device::Current current(device_);
-    driver_.cuStreamSynchronize(stream_);
+    CASYNC_CUDA(driver_, cuStreamSynchronize, stream_);
   } catch (const DeviceFailure&) {
+    has_failed_to_end_ = true;  // and may ring yet
   }
-  bell_.silence();
 }
 
 void CudaStream::add(const std::string& spec, const std::string& code) {
@@ -118,6 +148,18 @@ std::string CudaStream::lose(const std::string& why) {
   return lost_;
 }
 
+/// The first source whose length no payload of its codec has.
+std::size_t CudaStream::misfit(const Job& job) {
+  const std::size_t bound =
+      job.codec->bound(job.segment.shape, job.segment.dtype, job.segment.range, job.segment.round);
+  const bool is_exact = job.codec->info().fixed_size;
+  const auto fits = [&](const Source& source) {
+    return source.raw || (is_exact ? source.bytes == bound : source.bytes <= bound);
+  };
+  const auto at = std::ranges::find_if_not(job.sources, fits);
+  return at == job.sources.end() ? Job::kNone : static_cast<std::size_t>(at - job.sources.begin());
+}
+
 /// What of it went wrong; empty: nothing did.
 std::string CudaStream::launch(Job& job, SegmentReport* report) {
   if (!lost_.empty()) {
@@ -126,6 +168,7 @@ std::string CudaStream::launch(Job& job, SegmentReport* report) {
   }
   try {
     if (job.on_device) {
+      arena_->rewind();  // jobs run one after the other
       codec_of(*job.codec)->launch(job.segment, *arena_, stream_, *common_, report);
       return {};
     }
@@ -134,7 +177,7 @@ std::string CudaStream::launch(Job& job, SegmentReport* report) {
     job.device_failed = true;
     return lose(failure.what());
   } catch (const CorruptPayload& error) {
-    job.refused = 0;
+    job.refused = misfit(job);
     return error.what();
   } catch (const std::exception& error) {
     return error.what();
@@ -147,7 +190,6 @@ void CudaStream::run(std::vector<std::unique_ptr<Job>> jobs) {
   batch.launched = steady_now();
   try {
     const cuda::Device::Current current(device_);
-    arena_->rewind();
     batch.reports = pool_->take(batch.jobs.size() * sizeof(SegmentReport));
     auto* report = reinterpret_cast<SegmentReport*>(batch.reports);
     for (const auto& job : batch.jobs) batch.errors.push_back(launch(*job, new (report++) SegmentReport));
@@ -161,12 +203,12 @@ void CudaStream::run(std::vector<std::unique_ptr<Job>> jobs) {
   launched_.push_back(std::move(batch));
 }
 
-/// The host looks at each of the sources, of which the program's are on the device.
+/// Which of several sources are not finite: the host looks at each, of which the program's are on the device.
 void CudaStream::blame(Job& job) {
   const std::vector<Source> there = job.sources;
   std::vector<std::vector<std::byte>> copies;
   for (std::size_t i = 0; i < there.size(); ++i) {
-    if (!job.is_users[i] || there[i].data == job.segment.raw_out) continue;  // that one is no more
+    if (there.size() == 1 || !job.is_users[i] || there[i].data == job.segment.raw_out) continue;  // that one is no more
     copies.emplace_back(there[i].bytes);
     copy(copies.back().data(), there[i].data, there[i].bytes, false);
     job.sources[i].data = copies.back().data();
@@ -180,87 +222,124 @@ void CudaStream::conclude(Job& job, std::string& error, const SegmentReport& rep
   if (!error.empty() || !job.on_device) return;
   job.segment.payload_bytes = static_cast<std::size_t>(report.payload_bytes);
   job.segment.nonfinite = report.nonfinite != 0;
-  if (job.segment.nonfinite) blame(job);
   if (report.overflow != 0) {
     error = detail::concat(job.codec->info().spec, ": a unit needs more than its bound: correct `bound` in the file");
   } else if (report.refused >= 0) {
     job.refused = static_cast<std::size_t>(report.refused);
     error = detail::concat(job.codec->info().spec, ": decode refuses the payload of elements [",
                            job.segment.range.begin, ", ", job.segment.range.end, ")");
+  } else if (job.segment.nonfinite) {
+    try {
+      blame(job);
+    } catch (const DeviceFailure& failure) {
+      job.device_failed = true;
+      error = lose(failure.what());
+    } catch (const std::exception& fault) {
+      error = fault.what();
+    }
   }
 }
 
 std::optional<Nanoseconds> CudaStream::collect(Workers::Finished& finished) {
-  if (launched_.empty()) return std::nullopt;
-  try {
-    const cuda::Device::Current current(device_);
-    while (!launched_.empty() && lost_.empty() && events_->is_over(launched_.front().over)) {
-      Batch& batch = launched_.front();
-      const Nanoseconds each = (steady_now() - batch.launched) / static_cast<Nanoseconds>(batch.jobs.size());
-      const auto* report = reinterpret_cast<const SegmentReport*>(batch.reports);
-      for (std::size_t i = 0; i < batch.jobs.size(); ++i) {
-        batch.jobs[i]->time = each;
-        conclude(*batch.jobs[i], batch.errors[i], *report++);
-        finished.emplace_back(std::move(batch.jobs[i]), std::move(batch.errors[i]));
+  while (!launched_.empty()) {
+    bool is_over = !lost_.empty();
+    try {
+      const cuda::Device::Current current(device_);
+      if (is_over) driver_.cuStreamSynchronize(stream_);  // what was launched before may still write
+      if (!is_over) is_over = events_->is_over(launched_.front().over);
+    } catch (const DeviceFailure& failure) {
+      lose(failure.what());
+      is_over = true;
+    }
+    if (!is_over) return kLook;
+    Batch batch = std::move(launched_.front());
+    launched_.pop_front();
+    const Nanoseconds each = (steady_now() - batch.launched) / static_cast<Nanoseconds>(batch.jobs.size());
+    const auto* report = reinterpret_cast<const SegmentReport*>(batch.reports);
+    for (std::size_t i = 0; i < batch.jobs.size(); ++i) {
+      batch.jobs[i]->time = each;
+      if (lost_.empty()) {
+        conclude(*batch.jobs[i], batch.errors[i], report[i]);
+      } else {
+        batch.jobs[i]->device_failed = true;
+        batch.errors[i] = lost_;
       }
-      pool_->give(batch.reports, batch.jobs.size() * sizeof(SegmentReport), batch.over);
-      launched_.pop_front();
+      finished.emplace_back(std::move(batch.jobs[i]), std::move(batch.errors[i]));
     }
-  } catch (const DeviceFailure& failure) {
-    lose(failure.what());
+    if (lost_.empty()) pool_->give(batch.reports, batch.jobs.size() * sizeof(SegmentReport), batch.over);
   }
-  if (lost_.empty()) return launched_.empty() ? std::nullopt : std::optional(kLook);
-  for (Batch& batch : launched_) {
-    for (auto& job : batch.jobs) {
-      job->device_failed = true;
-      finished.emplace_back(std::move(job), lost_);
-    }
-  }
-  launched_.clear();
   return std::nullopt;
 }
 
 std::unique_ptr<FarFloats> CudaStream::send(std::span<const float> values) {
-  return std::make_unique<Floats>(*this, values);
+  try {
+    return std::make_unique<Floats>(*this, values);
+  } catch (const DeviceFailure&) {
+    return nullptr;
+  }
 }
 
+/// Through pinned memory and on this stream: a copy on the legacy default stream waits for the program's streams, and
+/// this one does not wait for that.
 void CudaStream::copy(void* to, const void* from, std::size_t bytes, bool to_device) {
   const cuda::Device::Current current(device_);
-  CASYNC_CUDA(driver_, cuStreamSynchronize, stream_);
-  if (bytes == 0) return;
-  if (to_device) {
-    CASYNC_CUDA(driver_, cuMemcpyHtoD_v2, address(to), from, bytes);
-  } else {
-    CASYNC_CUDA(driver_, cuMemcpyDtoH_v2, to, address(from), bytes);
+  std::byte* const pinned = pool_->take(bytes);
+  if (to_device && bytes > 0) {
+    std::memcpy(pinned, from, bytes);
+    CASYNC_CUDA(driver_, cuMemcpyHtoDAsync_v2, address(to), pinned, bytes, stream_);
+  } else if (bytes > 0) {
+    CASYNC_CUDA(driver_, cuMemcpyDtoHAsync_v2, pinned, address(from), bytes, stream_);
   }
+  CASYNC_CUDA(driver_, cuStreamSynchronize, stream_);
+  if (!to_device && bytes > 0) std::memcpy(to, pinned, bytes);
+  pool_->give(pinned, bytes, nullptr);
 }
 
 void CudaStream::fetch(Operation& operation) {
   const std::size_t bytes = raw_bytes_of(operation);
   const bool in_place = operation.output == operation.input;
   Fetched fetched{.result = operation.output};
-  {
-    const cuda::Device::Current current(device_);
-    fetched.input = pool_->take(bytes);
-    fetched.output = in_place ? fetched.input : pool_->take(bytes);
+  try {
+    {
+      const cuda::Device::Current current(device_);
+      fetched.input = pool_->take(bytes);
+      fetched.output = in_place ? fetched.input : pool_->take(bytes);
+    }
+    copy(fetched.input, operation.input, bytes, false);
+  } catch (const DeviceFailure& failure) {
+    lose(failure.what());
+    fetched.plain.resize(2 * bytes);
+    fetched.input = fetched.plain.data();
+    fetched.output = in_place ? fetched.input : fetched.input + bytes;
   }
-  copy(fetched.input, operation.input, bytes, false);
   operation.input = fetched.input;
   operation.output = fetched.output;
   operation.fetched = true;
-  fetched_[&operation] = fetched;
+  fetched_[&operation] = std::move(fetched);
 }
 
 void CudaStream::restore(Operation& operation) {
   const auto at = fetched_.find(&operation);
   const std::size_t bytes = raw_bytes_of(operation);
-  if (operation.status == Status::ok) {
-    copy(at->second.result, operation.output, bytes, true);
-    const cuda::Device::Current current(device_);
-    if (at->second.output != at->second.input) pool_->give(at->second.output, bytes, nullptr);
-    pool_->give(at->second.input, bytes, nullptr);
-  }  // else transfers may still touch it, until the process ends
+  Fetched fetched = std::move(at->second);
   fetched_.erase(at);
+  if (operation.status == Status::ok && lost_.empty()) {
+    try {
+      copy(fetched.result, operation.output, bytes, true);
+      const cuda::Device::Current current(device_);
+      if (fetched.output != fetched.input) pool_->give(fetched.output, bytes, nullptr);
+      pool_->give(fetched.input, bytes, nullptr);
+      return;
+    } catch (const DeviceFailure& failure) {
+      lose(failure.what());
+    }
+  }
+  interrupted_.push_back(std::move(fetched));  // transfers may still touch it
+  if (operation.status != Status::ok) return;
+  operation.status = Status::aborted;
+  operation.text = lost_;
+  operation.facts = std::make_unique<ErrorFacts>(ErrorFacts{
+      .kind = ErrorKind::device, .tensor = operation.definition->name, .op = operation.definition->signature.kind});
 }
 
 }  // namespace casync

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ class CudaStream final : public Stream {
   bool carries(const Template& shape, const Signature& signature) const override;
   Allocator& shared() override { return slots_; }
   std::unique_ptr<FarFloats> send(std::span<const float> values) override;
+  const std::string& failure() const override { return lost_; }
   void fetch(Operation& operation) override;
   void restore(Operation& operation) override;
 
@@ -63,23 +65,26 @@ class CudaStream final : public Stream {
   struct Fetched {
     std::byte* input = nullptr;
     std::byte* output = nullptr;
-    void* result = nullptr;  ///< of the program
+    void* result = nullptr;          ///< of the program
+    std::vector<std::byte> plain{};  ///< of a device that is lost: what it works on instead
   };
-  /// Pinned memory.
+  /// Pinned memory; plain memory of a device that is lost by then.
   class Pinned final : public Allocator {
    public:
-    explicit Pinned(const cuda::Device& device) : device_(device) {}
+    explicit Pinned(CudaStream& of) : of_(of) {}
     std::byte* allocate(std::size_t bytes) override;
     void free(std::byte* memory) override;
 
    private:
-    const cuda::Device& device_;
+    CudaStream& of_;
+    std::set<std::byte*> plain_;
   };
 
   codec::cuda::DeviceCodec* codec_of(const Codec& codec) const;
   std::string launch(Job& job, codec::cuda::SegmentReport* report);
   void conclude(Job& job, std::string& error, const codec::cuda::SegmentReport& report);
   void blame(Job& job);
+  static std::size_t misfit(const Job& job);
   std::string lose(const std::string& why);
   void copy(void* to, const void* from, std::size_t bytes, bool to_device);
 
@@ -96,6 +101,8 @@ class CudaStream final : public Stream {
   std::map<std::string, std::unique_ptr<codec::cuda::DeviceCodec>> codecs_;  // by canonical spec; with the mutex
   std::deque<Batch> launched_;
   std::map<const Operation*, Fetched> fetched_;
+  std::vector<Fetched> interrupted_;
+  bool has_failed_to_end_ = false;
   std::string lost_;  // why; empty: the device is well
 };
 

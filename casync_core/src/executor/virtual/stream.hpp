@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@ class VirtualStream final : public Stream {
   std::unique_ptr<FarFloats> send(std::span<const float> values) override;
   void fetch(Operation& operation) override;
   void restore(Operation& operation) override;
+  const std::string& failure() const override { return well_; }
 
   void collect(Workers::Finished& finished) { processor_.collect(finished); }
 
@@ -32,6 +34,7 @@ class VirtualStream final : public Stream {
     void* result;  ///< of the program
   };
 
+  const std::string well_;
   VirtualWorkers processor_;
   std::map<const Operation*, Fetched> fetched_;
   std::vector<Fetched> interrupted_;  // transfers may still touch them

@@ -30,7 +30,7 @@ class Memory {
  public:
   Memory(const gpu::Driver& driver, const void* values, std::size_t bytes) : driver_(driver), bytes_(bytes) {
     CASYNC_CUDA(driver_, cuMemAlloc_v2, &address_, std::max<std::size_t>(bytes, 1));
-    if (bytes > 0) CASYNC_CUDA(driver_, cuMemcpyHtoD_v2, address_, values, bytes);
+    if (bytes > 0) std::memcpy(reinterpret_cast<std::byte*>(address_) + standin_distance(), values, bytes);
   }
   ~Memory() { driver_.cuMemFree_v2(address_); }
   Memory(const Memory&) = delete;
