@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger("casync")
 def add(core_session: Any, device: int, specs: Iterable[str]) -> None:
     """Hand the session the code of these codecs of the library for CUDA device `device`.
 
-    Takes seconds where a text is compiled for the first time on this host. Any thread, but no completion.
+    Takes about a second where a text is compiled for the first time on this host. Any thread, but no completion.
     """
     from casync import _core
 

@@ -14,8 +14,9 @@
 namespace casync {
 namespace {
 
-std::shared_ptr<const Template> template_of(Topology topology, std::uint32_t members, std::uint32_t partitions) {
-  const auto codec = make_codec("onebit");
+std::shared_ptr<const Template> template_of(Topology topology, std::uint32_t members, std::uint32_t partitions,
+                                            const char* spec = "onebit") {
+  const auto codec = make_codec(spec);
   WorkflowRequest request;
   request.shape = {64 * 4096, 1};
   request.codec = codec.get();
@@ -114,15 +115,8 @@ TEST(Instance, OnAStreamComputeTasksFollowALaunchAndTheHostWaits) {
 }
 
 TEST(Instance, OnAStreamALengthThatTheCodecChoosesIsWaitedFor) {
-  const auto codec = make_codec("graddrop");
-  WorkflowRequest request;
-  request.shape = {4096, 1};
-  request.codec = codec.get();
-  request.host_of = {0, 1};
-  auto shape = std::make_shared<Template>(request);
-  shape->codec = codec;
   Instance instance;
-  instance.begin(shape, true);
+  instance.begin(template_of(Topology::direct, 2, 1, "graddrop"), true);
   const auto [by_launch, by_end] = released(instance, Primitive::encode);
   EXPECT_TRUE(by_launch.empty());
   EXPECT_EQ(by_end.size(), 2U);

@@ -5,7 +5,7 @@
 namespace casync::codec::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = kLoadRaw[0].threads;  // all have as many
 
 constexpr std::size_t index_of(DType dtype) { return static_cast<std::size_t>(dtype); }
 

@@ -18,8 +18,8 @@ namespace casync::codec::cuda {
 /// Computes segments of one codec on a stream of a device: the bytes of `Codec::run`.
 ///
 /// Sources, residual, state and results may be memory of the device or pinned memory of the host; payloads are pinned,
-/// so that a transport of the host can send them. Nothing waits for the device. One thread at a time, while the device
-/// is current.
+/// so that a transport of the host can send them. The device is waited for when a range is new. One thread at a time,
+/// while the device is current.
 class DeviceCodec {
  public:
   /// `code`: of Codec::device_code(), compiled for this device. Throws DeviceFailure.

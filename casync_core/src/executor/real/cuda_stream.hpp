@@ -22,7 +22,8 @@ namespace casync {
 /// A stream of a CUDA device beside those of the program, for the codecs whose device code it was given.
 ///
 /// Residuals are memory of the device, payloads are pinned memory of the host, which kernels write and read. Nobody
-/// waits for the stream: what is over is found when `collect` looks, for which the stream rings. The first error of the
+/// waits for the stream in a step: what is over is found when `collect` looks, for which the stream rings. What is rare
+/// waits for it: a residual that comes or goes, what is fetched, and scratch memory that grows. The first error of the
 /// driver loses the device: every job that was launched fails, and so does every other one.
 ///
 /// With the progress role, but for `add`.
