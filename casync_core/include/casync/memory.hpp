@@ -2,11 +2,24 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "casync/staggered.hpp"
+#include "casync/types.hpp"
 
 /// Memory that is not simply the host's: what a device has to do with it is behind these.
 namespace casync {
+
+/// Bytes, and whose they are: the host reads and writes none of a device's.
+struct MemoryRef {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  MemoryKind kind = MemoryKind::host;
+
+  bool on_device() const { return kind == MemoryKind::device; }
+  /// Of the host's memory.
+  std::span<std::byte> span() const { return {data, bytes}; }
+};
 
 /// Where memory for slots comes from. One thread at a time.
 class Allocator {

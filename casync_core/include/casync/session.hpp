@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "casync/codec.hpp"
 #include "casync/codec_state.hpp"
 #include "casync/completion.hpp"
+#include "casync/device_lane.hpp"
 #include "casync/device_stream.hpp"
 #include "casync/log.hpp"
 #include "casync/metrics.hpp"
@@ -46,6 +48,9 @@ struct SessionOptions {
   /// Calls the work that a submit does on its own thread, network and small codec jobs: a binding lets go of its
   /// interpreter's lock meanwhile. Empty: it is called as it is.
   std::function<void(const std::function<void()>& work)> around_turn;
+  /// Makes the lane of the device that this process turns out to use, by which devices send to each other; `ring` tells
+  /// the session, from any thread, that something of it is over. Empty: the host carries what devices send.
+  std::function<std::unique_ptr<DeviceLane>(int device, std::function<void()> ring)> make_lane;
 };
 
 /// What the session has cost so far.

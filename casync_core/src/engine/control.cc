@@ -88,10 +88,11 @@ ControlKind kind_of(std::span<const std::byte> message) {
 }
 
 bool same_terms(const Ready& a, const Ready& b) {
-  return a.sequence == b.sequence && a.wants_start == b.wants_start && a.settled == b.settled && a.step == b.step;
+  return a.sequence == b.sequence && a.wants_start == b.wants_start && a.settled == b.settled && a.step == b.step &&
+         a.by_lane == b.by_lane;
 }
 bool same_terms(const Start& a, const Start& b) {
-  return a.sequence == b.sequence && a.settled == b.settled && a.step == b.step;
+  return a.sequence == b.sequence && a.settled == b.settled && a.step == b.step && a.by_lane == b.by_lane;
 }
 
 void put_definition(Bytes& out, const Request& definition) {
@@ -125,6 +126,7 @@ void put(Bytes& out, const Ready& message) {
   writer.put(message.wants_start);
   writer.put(message.settled);
   writer.put(message.step);
+  writer.put(message.by_lane);
   message.ops.put(writer);
 }
 void put(Bytes& out, const Start& message) {
@@ -132,6 +134,7 @@ void put(Bytes& out, const Start& message) {
   writer.put(message.sequence);
   writer.put(message.settled);
   writer.put(message.step);
+  writer.put(message.by_lane);
   message.ops.put(writer);
 }
 void put(Bytes& out, const Window& message) { begin(out, ControlKind::window).put(message); }
@@ -195,6 +198,7 @@ Ready get_ready(std::span<const std::byte> message) {
   ready.wants_start = reader.get<std::uint32_t>();
   ready.settled = reader.get<Settled>();
   ready.step = reader.get<std::uint32_t>();
+  ready.by_lane = reader.get<bool>();
   ready.ops = OpSet::get(reader);
   return ready;
 }
@@ -204,6 +208,7 @@ Start get_start(std::span<const std::byte> message) {
   start.sequence = reader.get<std::uint32_t>();
   start.settled = reader.get<Settled>();
   start.step = reader.get<std::uint32_t>();
+  start.by_lane = reader.get<bool>();
   start.ops = OpSet::get(reader);
   return start;
 }

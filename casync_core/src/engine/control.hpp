@@ -66,6 +66,7 @@ struct Ready {
   std::uint32_t wants_start = 1;  ///< whether the sender waits for a Start: an eager run has begun there already
   Settled settled = 0;
   std::uint32_t step = 0;
+  bool by_lane = false;  ///< its messages can go by the lane of the sender's device
 };
 /// Root to all: every rank agreed on `name`; it is `op` from now on, with this plan; begin.
 struct Verdict {
@@ -85,6 +86,7 @@ struct Start {
   std::uint32_t sequence = 0;
   Settled settled = 0;     ///< what all ranks say; 0 where they differ
   std::uint32_t step = 0;  ///< the highest count
+  bool by_lane = false;    ///< whether all say it
 };
 /// Root to all: this run of `name` will not happen.
 struct Refuse {

@@ -92,6 +92,7 @@ void Engine::on(const event::Submit& event) {
                  .facts = {.kind = ErrorKind::shut_down, .peer = 0}});
   } else {
     submissions_.run(run).on_stream = event.on_stream;
+    submissions_.run(run).by_lane = event.by_lane;
     submissions_.run(run).rows = event.rows;
     submissions_.run(run).splits.assign(event.splits.begin(), event.splits.end());
     carry_out(negotiation_.submit(run, now_));
@@ -268,8 +269,10 @@ void Engine::begin(std::uint32_t index) {
   submissions_.begin(index);
   const bool settles = op.settling != nullptr && run.settled != op.settled;
   const std::shared_ptr<const Template>& shape = settles ? op.settling : op.shape;
-  out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, shape, op.plan});
-  if (tasks_.begin(index, op_number, sequence, shape, {.eager = op.eager, .on_stream = run.on_stream})) finish(index);
+  const bool by_lane = run.by_lane && !settles;  // the lane was meant for the other template
+  out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, shape, op.plan, by_lane});
+  const TaskManager::How how{.eager = op.eager, .on_stream = run.on_stream, .by_lane = by_lane};
+  if (tasks_.begin(index, op_number, sequence, shape, how)) finish(index);
   for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
     // The last message may finish the run, and the instance may be reused at once.
     if (!run.active || run.sequence != sequence) return;

@@ -29,7 +29,7 @@ std::string describe(const Action& action) {
           [](const action::Begin& a) {
             return concat("begin {instance ", a.instance, ", handle ", a.handle, ", op ", a.op, ", sequence ",
                           a.sequence, ", step ", a.step, ", codec ", a.plan.codec, ", ", name_of(a.plan.topology),
-                          ", partitions ", a.plan.partitions, "}");
+                          ", partitions ", a.plan.partitions, a.by_lane ? ", by the lane}" : "}");
           },
           [](const action::Reserve& a) {
             return concat("reserve {instance ", a.instance, ", partition ", a.partition, "}");

@@ -45,6 +45,7 @@ struct Submit {
   std::uint32_t steps = 0;                 ///< of the gradient that are counted
   std::int64_t rows = 0;                   ///< allgather: of this rank's own
   bool on_stream = false;                  ///< its compute tasks run on a stream, for its memory is a device's
+  bool by_lane = false;                    ///< its messages can go by the lane of that device, by the plan that it has
   std::span<const std::int64_t> splits{};  ///< alltoall: per member, this rank's rows for it
 };
 /// A control message (control.hpp) came.
@@ -122,6 +123,7 @@ struct Begin {
   std::uint32_t step = 0;      ///< how many of its steps came before in this job, which may have been interrupted
   const std::shared_ptr<const Template>& shape;
   const GradientPlan& plan;
+  bool by_lane = false;  ///< all of its memory is the device's, and its messages are bodies that go by the lane
 };
 /// Memory of a partition.
 struct Reserve {

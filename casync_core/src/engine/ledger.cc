@@ -102,7 +102,8 @@ const Ledger::Decisions& Ledger::request(Rank member, const Request& request, Na
   Run& run = open(entry, request.sequence, now);
   run.requested = true;
   note_rows(run, member, request);
-  mark(entry, run, member, static_cast<std::uint32_t>(terms - entry.known.begin()), request.settled, request.step);
+  mark(entry, run, member, static_cast<std::uint32_t>(terms - entry.known.begin()),
+       {.settled = request.settled, .step = request.step});
   return decided_;
 }
 
@@ -124,7 +125,7 @@ void Ledger::mark(Rank member, std::uint32_t op, const Ready& ready, Nanoseconds
   if (refuse_again(entry, ready.sequence)) return;
   Run& run = open(entry, ready.sequence, now);
   if (ready.wants_start != 0) run.wants_start = true;
-  mark(entry, run, member, terms, ready.settled, ready.step);
+  mark(entry, run, member, terms, {.settled = ready.settled, .step = ready.step, .by_lane = ready.by_lane});
 }
 
 /// Of a run on whose kind the ranks disagree they are of no use, whatever they are.
@@ -155,10 +156,11 @@ bool Ledger::refuse_again(Entry& entry, std::uint32_t sequence) {
   return at != entry.refused.end();
 }
 
-void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, Settled settled,
-                  std::uint32_t step) {
-  run.settled = run.count == 0 || run.settled == settled ? settled : 0;
-  run.step = run.count == 0 ? step : std::max(run.step, step);
+void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, const Report& report) {
+  const bool is_first = run.count == 0;
+  run.settled = is_first || run.settled == report.settled ? report.settled : 0;
+  run.step = is_first ? report.step : std::max(run.step, report.step);
+  run.by_lane = report.by_lane && (is_first || run.by_lane);
   run.terms[member] = terms;
   ++run.count;
   if (entry.known[terms].signature.kind == OpKind::join) {
@@ -271,7 +273,7 @@ void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
   } else {
     const bool wanted = run.wants_start;
     close(run);
-    if (wanted) decided_.emplace_back(Started{terms.op, run.sequence, run.settled, run.step});
+    if (wanted) decided_.emplace_back(Started{terms.op, run.sequence, run.settled, run.step, run.by_lane});
   }
 }
 

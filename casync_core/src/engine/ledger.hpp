@@ -30,6 +30,7 @@ class Ledger {
     std::uint32_t sequence = 0;
     Settled settled = 0;     ///< what all ranks say; 0 where they differ
     std::uint32_t step = 0;  ///< the highest count
+    bool by_lane = false;    ///< whether all say it
   };
   struct Substitute {  ///< a member that has joined is told
     Rank member = 0;
@@ -73,7 +74,8 @@ class Ledger {
     bool wants_start = false;
     bool warned = false;
     bool joins = false;
-    Settled settled = 0;  // of all who have reported
+    Settled settled = 0;   // of all who have reported
+    bool by_lane = false;  // of all who have reported
     std::uint32_t step = 0;
     Nanoseconds since = 0;
     std::vector<std::uint32_t> terms;  // per member, kNoTerms if not reported
@@ -93,7 +95,13 @@ class Ledger {
   void note_rows(Run& run, std::uint32_t member, const Request& request) const;
   Run& open(Entry& entry, std::uint32_t sequence, Nanoseconds now);
   bool refuse_again(Entry& entry, std::uint32_t sequence);
-  void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, Settled settled, std::uint32_t step);
+  /// What a member says of its run beside the terms.
+  struct Report {
+    Settled settled = 0;
+    std::uint32_t step = 0;
+    bool by_lane = false;
+  };
+  void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, const Report& report);
   void decide(Entry& entry, Run& run, std::uint32_t last);
   bool refuse_without_leavers(Entry& entry, Run& run, std::uint32_t member);
   void join(std::uint32_t member);

@@ -63,7 +63,7 @@ void Negotiation::announce(const Ledger::Started& started) {
 }
 
 void Negotiation::tell(const Ledger::Started& started) {
-  starts_.add(started.op, {{}, started.sequence, started.settled, started.step});
+  starts_.add(started.op, {{}, started.sequence, started.settled, started.step, started.by_lane});
 }
 
 /// All ranks begin in one order, so that whatever else is told to all comes after the starts before it.
@@ -141,9 +141,9 @@ const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned
 void Negotiation::tell(const Ledger::Started& started, const std::optional<GradientPlan>& plan) {
   if (!plan) return tell(started);
   tell_starts();
-  const auto& [op_number, sequence, settled, step] = started;
-  const Agreements::Op& op = *agreements_.find(op_number);
-  const Verdict verdict{submissions_.text(op.name), sequence, op_number, *plan, {}, settled, step};
+  const Agreements::Op& op = *agreements_.find(started.op);
+  const Verdict verdict{
+      submissions_.text(op.name), started.sequence, started.op, *plan, {}, started.settled, started.step};
   out_.tell_all(verdict);
   take(verdict);
 }
@@ -222,7 +222,8 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
     run.eager_bytes = op.shape->largest_message;
     eager_bytes_ += run.eager_bytes;
   }
-  Ready ready{{}, run.sequence, eager ? 0U : 1U, run.settled, run.step};
+  if (op.eager) run.by_lane = false;  // who begins at once has asked nobody
+  Ready ready{{}, run.sequence, eager ? 0U : 1U, run.settled, run.step, run.by_lane};
   if (is_root()) {
     ready.ops.insert(run.op);
     announce(ledger_.ready(0, ready, now));
@@ -302,6 +303,7 @@ void Negotiation::take(const Verdict& verdict) {
   run.op = verdict.op;
   run.settled = verdict.settled;
   run.step = verdict.step;
+  run.by_lane = false;  // by another plan
   if (Agreements::lasts(registration.signature.kind)) registration.op = verdict.op;
   outcomes_.push_back({index});
 }
@@ -343,6 +345,7 @@ void Negotiation::take(std::uint32_t op_number, const Start& start) {
   }
   submissions_.run(index).settled = start.settled;
   submissions_.run(index).step = start.step;
+  submissions_.run(index).by_lane = start.by_lane;
   outcomes_.push_back({index});
 }
 

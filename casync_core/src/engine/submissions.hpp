@@ -40,6 +40,7 @@ class Submissions {
     // Of this rank until it begins, then of all:
     Settled settled = 0;
     std::uint32_t step = 0;
+    bool by_lane = false;         ///< its messages go by the lane of a device
     std::size_t eager_bytes = 0;  ///< of the messages that it sent unasked
   };
 

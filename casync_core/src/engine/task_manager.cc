@@ -17,6 +17,7 @@ bool TaskManager::begin(std::uint32_t instance, std::uint32_t op, std::uint32_t 
   if (instance >= graphs_.size()) graphs_.resize(instance + 1);
   Graph& graph = graphs_[instance];
   graph.eager = how.eager;
+  graph.by_lane = how.by_lane;
   graph.op = op;
   graph.sequence = sequence;
   graph.tasks.begin(shape, how.on_stream);
@@ -147,6 +148,10 @@ SendRequest TaskManager::request(std::uint32_t instance, std::uint32_t task_inde
   const Task& task = shape.workflow.tasks[task_index];
   const bool chosen = task.data.place == Place::slot && !graph.slot_bytes.empty();
   return {instance, task_index, task.peer, chosen ? graph.slot_bytes[task.data.slot] : shape.message_bytes(task)};
+}
+
+bool TaskManager::inlined(const SendRequest& request) const {
+  return request.bytes <= options_.inline_bytes && !graphs_[request.instance].by_lane;
 }
 
 void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {

@@ -29,6 +29,7 @@ class TaskManager {
   struct How {
     bool eager = false;      ///< it waits neither for memory nor for windows
     bool on_stream = false;  ///< its compute tasks run on a stream
+    bool by_lane = false;    ///< no message of it travels inside a head
   };
   /// Begins the graph of `instance`, for run `sequence` of `op`. Returns whether it is through, because it has no
   /// tasks.
@@ -86,6 +87,7 @@ class TaskManager {
     std::uint32_t op = 0;
     std::uint32_t sequence = 0;
     bool eager = false;
+    bool by_lane = false;
     std::uint64_t first_unit = 0;
     std::uint32_t computing = 0;  // tasks that workers or a stream are at
     std::vector<Waiting> waiting;
@@ -101,7 +103,7 @@ class TaskManager {
   void release(const SendRequest& request);
   SendRequest request(std::uint32_t instance, std::uint32_t task) const;
   /// Whether a message travels inside a head and asks no link for leave. Nobody else decides that.
-  bool inlined(const SendRequest& request) const { return request.bytes <= options_.inline_bytes; }
+  bool inlined(const SendRequest& request) const;
   void receive(std::uint32_t instance, std::uint32_t task);
   void run_on_host(std::span<const action::Run::Task> ready);
   void run(std::span<const action::Run::Task> batch, action::Where where);

@@ -39,7 +39,7 @@ Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& pl
                engine.inline_bytes(), " bytes do not fit into heads of ", transport.head_bytes());
   for (Rank peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
   tally_.look(engine_, memory_, transport_.counters());
-  if (places_.stream != nullptr) add_stream(*places_.stream);
+  if (places_.stream != nullptr) add_stream(*places_.stream, places_.lane);
 }
 
 Driver::~Driver() = default;
@@ -60,7 +60,7 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
     if (costs) apply(event::CostsKnown{*costs});
   }
   apply(event::Submit{registration, operations_.add(*operation), memory_.store().settled(definition),
-                      memory_.store().steps(definition.name), operation->rows, operation->on_stream,
+                      memory_.store().steps(definition.name), operation->rows, operation->on_stream, operation->by_lane,
                       operation->splits});
 }
 
@@ -70,9 +70,14 @@ void Driver::abort(const std::string& why) {
 
 void Driver::give_up(const Abort& why) { apply(event::GiveUp{why}); }
 
-void Driver::add_stream(Stream& stream) {
+void Driver::add_stream(Stream& stream, DeviceLane* lane) {
   places_.stream = &stream;
-  memory_.add_shared(stream.shared());
+  places_.lane = lane;
+  memory_.add(stream.shared(), stream.own());
+  if (lane == nullptr) return;
+  framer_.add_lane(*lane);
+  lane->open([this](Rank peer, std::span<const std::byte> message) { framer_.lane(peer, message); });
+  for (const auto& [peer, message] : std::exchange(lane_heard_, {})) lane->hear(peer, message);
 }
 
 void Driver::shutdown() { apply(event::Shutdown{}); }
@@ -212,7 +217,7 @@ bool Driver::turn(Inbox& came, Nanoseconds now) {
 Nanoseconds Driver::nap(Nanoseconds now, Nanoseconds last_news) const {
   const auto wakes_at = engine_.wakes_at();
   return pause({.outstanding = engine_.outstanding(),
-                .moving = transport_.moving(),
+                .moving = transport_.moving() || (places_.lane != nullptr && places_.lane->moving()),
                 .rung = transport_.wakes(),
                 .since_news = now - last_news,
                 .due = wakes_at ? std::optional(*wakes_at - now) : std::nullopt});
@@ -223,6 +228,7 @@ bool Driver::turn(Nanoseconds now) {
   if (places_.stream != nullptr && !places_.stream->failure().empty() && !engine_.failed())
     give_up({.text = places_.stream->failure(), .facts = {.kind = ErrorKind::device, .peer = self()}});
   bool busy = transport_.poll(*this);
+  if (places_.lane != nullptr) busy |= poll_lane();
   busy |= !pending_.empty();
   settle();
   do {
@@ -232,6 +238,13 @@ bool Driver::turn(Nanoseconds now) {
   } while (settle());  // what has settled may have freed memory or a link
   framer_.flush();
   tally_.look(engine_, memory_, transport_.counters());
+  return busy;
+}
+
+bool Driver::poll_lane() {
+  const bool busy = places_.lane->poll(*this);
+  if (!places_.lane->failure().empty() && !engine_.failed())
+    give_up({.text = places_.lane->failure(), .facts = {.kind = ErrorKind::device, .peer = self()}});
   return busy;
 }
 
@@ -278,7 +291,7 @@ void Driver::on(const action::Begin& action) {
   tally_.begun(action.instance, *action.shape);
   Operation& operation = operations_.at(action.handle);
   memory_.begin(action, operation);
-  if (operation.on_stream && !places_.stream->carries(*action.shape, operation.definition->signature))
+  if (operation.on_stream && !places_.stream->carries(*action.shape, operation.definition->signature, action.by_lane))
     places_.stream->fetch(operation);
   if (transport_.size() > 1) take_over(memory_, *action.shape, action.instance, context_of(action.instance));
 }
@@ -314,9 +327,9 @@ void Driver::on(const action::Send& action) {
   const MessageBytes bytes = bytes_of_message(shape, memory_, action.instance, task);
   tally_.sent(action.instance, task.peer, bytes);
   const bool encoded = !shape.raw(task.data);
-  const std::span<const std::byte> data{memory_.address(action.instance, task.partition, task.data), bytes.wire};
+  const MemoryRef data = memory_.message(action.instance, task.partition, task.data, bytes.wire);
   if (action.in_head) {
-    framer_.send_in_head(action.peer, action.name, data, encoded);
+    framer_.send_in_head(action.peer, action.name, data.span(), encoded);
     pending_.push_back(event::Sent{action.instance, action.task});
   } else {
     framer_.send_body(action.peer, action.name, data, encoded, id_of(action.instance, action.task));
@@ -327,7 +340,7 @@ void Driver::on(const action::Send& action) {
 void Driver::on(const action::Accept& action) {
   const Template& shape = memory_.shape(action.instance);
   const Task& task = shape.workflow.tasks[action.task];
-  const std::span memory{memory_.address(action.instance, task.partition, task.data), shape.message_bytes(task)};
+  const MemoryRef memory = memory_.message(action.instance, task.partition, task.data, shape.message_bytes(task));
   const bool fills = shape.raw(task.data) || shape.codec->info().fixed_size;
   framer_.place(action.cookie, memory, fills, id_of(action.instance, action.task), *this);
 }
@@ -410,6 +423,14 @@ void Driver::on_body(std::uint64_t id) { framer_.received(id, *this); }
 void Driver::on_peer_down(Rank peer, std::string_view why) { apply(event::PeerDown{peer, why}); }
 
 void Driver::on_control(Rank peer, std::span<const std::byte> message) { apply(event::Control{peer, message}); }
+
+void Driver::on_lane(Rank peer, std::span<const std::byte> message) {
+  if (places_.lane != nullptr) {
+    places_.lane->hear(peer, message);
+  } else {
+    lane_heard_.emplace_back(peer, Bytes(message.begin(), message.end()));
+  }
+}
 
 void Driver::on_message(Rank peer, const MessageName& name, std::uint64_t cookie) {
   apply(event::Arrived{peer, name, cookie});

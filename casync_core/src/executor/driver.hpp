@@ -40,7 +40,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   /// Where jobs run besides the thread that drives; both outlive the driver.
   struct Places {
     Workers& pool;
-    Stream* stream = nullptr;  ///< null: there is none
+    Stream* stream = nullptr;    ///< null: there is none
+    DeviceLane* lane = nullptr;  ///< likewise
   };
 
   Driver(Engine& engine, Transport& transport, Places places, Planning& planning, Options options, Callbacks callbacks);
@@ -62,8 +63,9 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void abort(const std::string& why);
   void finished(std::unique_ptr<Job> job, std::string error);  ///< a job came back
 
-  /// From now on operations may run on `stream`, which outlives the driver. Once.
-  void add_stream(Stream& stream);
+  /// From now on operations may run on `stream`, and their messages go by `lane` (null: there is none), as soon as it
+  /// is ready. Both outlive the driver. Once.
+  void add_stream(Stream& stream, DeviceLane* lane);
   void shutdown();
   /// Planning may make other plans now for what has one.
   void plans_changed();
@@ -84,6 +86,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on_body(std::uint64_t id) override;
   void on_peer_down(Rank peer, std::string_view why) override;
   void on_control(Rank peer, std::span<const std::byte> message) override;
+  void on_lane(Rank peer, std::span<const std::byte> message) override;
   void on_message(Rank peer, const MessageName& name, std::uint64_t cookie) override;
   void on_placed(std::uint64_t id, std::size_t bytes) override;
   void on_corrupt(Rank peer, std::string_view why, std::optional<std::uint64_t> id) override;
@@ -91,6 +94,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on_body_done(Rank peer, std::size_t bytes) override;
 
   void apply(const Event& event);
+  bool poll_lane();
   void give_up(const Abort& why);
   void measured(const Measurement& measurement);
   void time_codec(const std::string& codec);
@@ -138,7 +142,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   std::optional<Abort> corrupt_;               // what a peer sent that cannot be, until the Engine is told
   std::vector<std::unique_ptr<Job>> at_once_;  // jobs that the Engine wants to run before anything else
   std::vector<std::unique_ptr<Job>> spare_jobs_;
-  std::vector<std::string> errors_;  // scratch
+  std::vector<std::pair<Rank, Bytes>> lane_heard_;  // what peers' lanes said before this rank had one
+  std::vector<std::string> errors_;                 // scratch
 };
 
 }  // namespace casync

@@ -10,8 +10,17 @@
 namespace casync {
 
 /// A raw or encoded message follows its entry. A body travels alone, and its entry announces it; of an encoded body the
-/// checksum follows the entry.
-enum class EntryKind : std::uint32_t { control = 0, raw = 1, encoded = 2, body = 3, encoded_body = 4 };
+/// checksum follows the entry. A body of a device goes by the lane, and the words of two lanes to each other follow
+/// theirs.
+enum class EntryKind : std::uint32_t {
+  control = 0,
+  raw = 1,
+  encoded = 2,
+  body = 3,
+  encoded_body = 4,
+  device_body = 5,
+  lane = 6,
+};
 
 /// What a frame says of one message. The writer fills in `bytes` and `crc`.
 struct FrameEntry {

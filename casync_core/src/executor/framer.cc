@@ -15,7 +15,8 @@ Framer::Framer(Transport& transport, std::uint32_t session_tag, bool checksums)
       session_tag_(session_tag),
       checksums_(checksums),
       outgoing_(transport.size(), FrameWriter(session_tag, transport.head_bytes())),
-      announced_(transport.size()) {}
+      announced_(transport.size()),
+      announced_by_lane_(transport.size()) {}
 
 void Framer::append(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes) {
   FrameWriter& out = outgoing_[peer];
@@ -29,22 +30,30 @@ void Framer::control(Rank peer, std::span<const std::byte> message) {
   append(peer, {.kind = EntryKind::control, .size = message.size()}, message);
 }
 
+void Framer::lane(Rank peer, std::span<const std::byte> message) {
+  append(peer, {.kind = EntryKind::lane, .size = message.size()}, message);
+}
+
 void Framer::send_in_head(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded) {
   append(peer, {.kind = encoded ? EntryKind::encoded : EntryKind::raw, .name = name, .size = data.size()}, data);
 }
 
-void Framer::send_body(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded,
-                       std::uint64_t id) {
+void Framer::send_body(Rank peer, const MessageName& name, MemoryRef data, bool encoded, std::uint64_t id) {
+  if (data.on_device()) {
+    append(peer, {.kind = EntryKind::device_body, .name = name, .size = data.bytes}, {});
+    lane_->send(peer, data, id);
+    return;
+  }
   if (encoded && checksums_) {
-    const std::uint32_t sum = crc32c(data);
-    append(peer, {.kind = EntryKind::encoded_body, .name = name, .size = data.size()},
+    const std::uint32_t sum = crc32c(data.span());
+    append(peer, {.kind = EntryKind::encoded_body, .name = name, .size = data.bytes},
            std::as_bytes(std::span(&sum, 1)));
   } else {
-    append(peer, {.kind = EntryKind::body, .name = name, .size = data.size()}, {});
+    append(peer, {.kind = EntryKind::body, .name = name, .size = data.bytes}, {});
   }
   // The announcement goes first, so that the receiver has accepted the body before most of it is on its way.
   flush();
-  transport_.send_body(peer, data, id);
+  transport_.send_body(peer, data.span(), id);
 }
 
 void Framer::flush() {
@@ -61,10 +70,15 @@ void Framer::take(Rank peer, std::span<const std::byte> head, Receiver& receiver
     const FrameEntry& entry = frame.entry();
     const auto bytes = frame.bytes();
     const bool here = entry.kind == EntryKind::raw || entry.kind == EntryKind::encoded;
-    if (entry.kind > EntryKind::encoded_body || (here && entry.size != entry.bytes))
+    if (entry.kind > EntryKind::lane || (here && entry.size != entry.bytes) ||
+        (entry.kind == EntryKind::device_body && lane_ == nullptr))
       throw CorruptPayload("a frame holds an entry that is none");
     if (entry.kind == EntryKind::control) {
       receiver.on_control(peer, bytes);
+      continue;
+    }
+    if (entry.kind == EntryKind::lane) {
+      receiver.on_lane(peer, bytes);
       continue;
     }
     const std::uint64_t cookie = new_message(peer, entry.size);
@@ -78,21 +92,28 @@ void Framer::take(Rank peer, std::span<const std::byte> head, Receiver& receiver
       }
     } else {
       messages_[cookie].state = State::announced;
+      messages_[cookie].by_lane = entry.kind == EntryKind::device_body;
       messages_[cookie].checked = entry.kind == EntryKind::encoded_body;
       if (messages_[cookie].checked) messages_[cookie].crc = ByteReader(bytes).get<std::uint32_t>();
-      announced_[peer].push_back(cookie);
+      queues_of(messages_[cookie])[peer].push_back(cookie);
       receiver.on_message(peer, entry.name, cookie);
     }
   }
 }
 
-void Framer::place(std::uint64_t cookie, std::span<std::byte> memory, bool fills, std::uint64_t id,
-                   Receiver& receiver) {
+void Framer::place(std::uint64_t cookie, MemoryRef memory, bool fills, std::uint64_t id, Receiver& receiver) {
   Message& message = messages_[cookie];
-  if (message.bytes > memory.size() || (fills && message.bytes < memory.size())) {
+  if (message.bytes > memory.bytes || (fills && message.bytes < memory.bytes)) {
     receiver.on_corrupt(message.peer,
-                        detail::concat("a message of ", message.bytes, " bytes came where the plan says ",
-                                       memory.size(), fills ? "" : " at most"),
+                        detail::concat("a message of ", message.bytes, " bytes came where the plan says ", memory.bytes,
+                                       fills ? "" : " at most"),
+                        id);
+    return;
+  }
+  if (message.by_lane != memory.on_device()) {
+    receiver.on_corrupt(message.peer,
+                        detail::concat("a message came ", message.by_lane ? "by the lane of a device" : "to the host",
+                                       " where the ranks agreed on the other"),
                         id);
     return;
   }
@@ -100,7 +121,7 @@ void Framer::place(std::uint64_t cookie, std::span<std::byte> memory, bool fills
     case State::fresh:
     case State::held: {
       const auto from = message.state == State::fresh ? fresh_ : std::span<const std::byte>(message.copy);
-      if (!from.empty()) std::memcpy(memory.data(), from.data(), from.size());
+      if (!from.empty()) std::memcpy(memory.data, from.data(), from.size());
       const std::size_t bytes = message.bytes;
       free_message(cookie);
       receiver.on_placed(id, bytes);
@@ -108,9 +129,9 @@ void Framer::place(std::uint64_t cookie, std::span<std::byte> memory, bool fills
     }
     case State::announced:
       message.state = State::placed;
-      message.memory = memory.first(message.bytes);
+      message.memory = {memory.data, message.bytes, memory.kind};
       message.id = id;
-      accept_in_order(message.peer, receiver);
+      accept_in_order(message, receiver);
       break;
     case State::free:
     case State::placed:
@@ -121,7 +142,11 @@ void Framer::place(std::uint64_t cookie, std::span<std::byte> memory, bool fills
 
 void Framer::drop(std::uint64_t cookie, Receiver& receiver) {
   Message& message = messages_[cookie];
-  if (message.state == State::announced) {
+  if (message.state == State::announced && message.by_lane) {
+    message.state = State::dropped;
+    message.memory = {nullptr, message.bytes, MemoryKind::device};
+    accept_in_order(message, receiver);
+  } else if (message.state == State::announced) {
     // The bytes come all the same; they are received into memory of our own and forgotten.
     try {
       message.copy.resize(message.bytes);
@@ -131,20 +156,27 @@ void Framer::drop(std::uint64_t cookie, Receiver& receiver) {
       return;
     }
     message.state = State::dropped;
-    message.memory = message.copy;
-    accept_in_order(message.peer, receiver);
+    message.memory = {message.copy.data(), message.bytes};
+    accept_in_order(message, receiver);
   } else {
     free_message(cookie);
   }
 }
 
-void Framer::accept_in_order(Rank peer, Receiver& receiver) {
-  auto& queue = announced_[peer];
+/// What `last`, which has got its place, was in the way of.
+void Framer::accept_in_order(const Message& last, Receiver& receiver) {
+  const Rank peer = last.peer;
+  auto& queue = queues_of(last)[peer];
   while (!queue.empty() && messages_[queue.front()].state != State::announced) {
     const std::uint64_t cookie = queue.front();
+    const MemoryRef& memory = messages_[cookie].memory;
     queue.pop_front();
     receiver.on_body_begun(peer);
-    transport_.accept(peer, messages_[cookie].memory, cookie);
+    if (memory.on_device()) {
+      lane_->accept(peer, memory, cookie);
+    } else {
+      transport_.accept(peer, memory.span(), cookie);
+    }
   }
 }
 
@@ -154,7 +186,7 @@ void Framer::received(std::uint64_t cookie, Receiver& receiver) {
   const std::uint64_t id = message.id;
   const std::size_t bytes = message.bytes;
   const Rank peer = message.peer;
-  const bool intact = !message.checked || crc32c(message.memory) == message.crc;
+  const bool intact = !message.checked || crc32c(message.memory.span()) == message.crc;
   free_message(cookie);
   receiver.on_body_done(peer, bytes);
   if (state == State::dropped) return;
@@ -175,7 +207,7 @@ std::uint64_t Framer::new_message(Rank peer, std::size_t bytes) {
   Message& message = messages_[cookie];
   message.peer = peer;
   message.bytes = bytes;
-  message.checked = false;
+  message.checked = message.by_lane = false;
   return cookie;
 }
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "casync/device_lane.hpp"
+#include "casync/memory.hpp"
 #include "casync/transport.hpp"
 #include "executor/frame.hpp"
 
@@ -14,9 +16,9 @@ namespace casync {
 
 /// Packs control messages, small messages and announcements of large ones into heads, and takes heads apart.
 ///
-/// frame.hpp says what a frame is. Large messages travel as bodies, in the order announced; the receiver accepts them
-/// in that order, so a body whose place is not known yet holds back later ones of the same peer. Used by the progress
-/// thread alone.
+/// frame.hpp says what a frame is. Large messages travel as bodies, in the order announced, those of a device by its
+/// lane; the receiver accepts them in that order, so a body whose place is not known yet holds back later ones of the
+/// same peer and way. Used by the progress thread alone.
 class Framer {
  public:
   /// What an incoming frame means; called during `take`, which throws CorruptPayload for a frame that is none.
@@ -24,6 +26,7 @@ class Framer {
    public:
     virtual ~Receiver() = default;
     virtual void on_control(Rank peer, std::span<const std::byte> message) = 0;
+    virtual void on_lane(Rank peer, std::span<const std::byte> message) = 0;
     /// A message named `name` is here (or announced). The receiver answers, now or later, with place() or drop() for
     /// `cookie`.
     virtual void on_message(Rank peer, const MessageName& name, std::uint64_t cookie) = 0;
@@ -39,19 +42,25 @@ class Framer {
   /// `checksums`: encoded bodies carry one.
   Framer(Transport& transport, std::uint32_t session_tag, bool checksums);
 
+  /// From now on bodies of a device may come and go by `lane`, which outlives the framer. Once.
+  void add_lane(DeviceLane& lane) { lane_ = &lane; }
+
   // Outgoing.
   void control(Rank peer, std::span<const std::byte> message);
+  /// A word of this rank's lane to that of `peer`.
+  void lane(Rank peer, std::span<const std::byte> message);
   /// Copies `data` into a head: its memory is free at once. One head must have room for it.
   void send_in_head(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded);
-  /// Announces `data` and sends it; the transport reports on_sent(id). `encoded` bodies carry a checksum.
-  void send_body(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id);
+  /// Announces `data` and sends it, by the lane if it is a device's; on_sent(id) is reported. `encoded` bodies of the
+  /// host carry a checksum.
+  void send_body(Rank peer, const MessageName& name, MemoryRef data, bool encoded, std::uint64_t id);
   void flush();
 
   // Incoming.
   void take(Rank peer, std::span<const std::byte> head, Receiver& receiver);
   /// The message of `cookie` goes to `memory`; on_placed(id) follows, perhaps at once. It is corrupt if it is longer,
-  /// or if it is shorter and `fills` says that it has that length.
-  void place(std::uint64_t cookie, std::span<std::byte> memory, bool fills, std::uint64_t id, Receiver& receiver);
+  /// if it is shorter and `fills` says that it has that length, or if it comes another way than `memory` wants.
+  void place(std::uint64_t cookie, MemoryRef memory, bool fills, std::uint64_t id, Receiver& receiver);
   void drop(std::uint64_t cookie, Receiver& receiver);
   /// The transport received the body accepted as `transport_id`.
   void received(std::uint64_t transport_id, Receiver& receiver);
@@ -61,27 +70,32 @@ class Framer {
   struct Message {  // one incoming message between its announcement and its completion
     State state = State::free;
     Rank peer = 0;
+    bool by_lane = false;
     bool checked = false;
     std::uint32_t crc = 0;
     std::size_t bytes = 0;
     std::vector<std::byte> copy;  // held: a small message that came too early
-    std::span<std::byte> memory;
+    MemoryRef memory;
     std::uint64_t id = 0;
   };
   void append(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes);
   std::uint64_t new_message(Rank peer, std::size_t bytes);
   void free_message(std::uint64_t cookie);
-  void accept_in_order(Rank peer, Receiver& receiver);
+  using Queues = std::vector<std::deque<std::uint64_t>>;  // per peer: cookies in order
+  Queues& queues_of(const Message& message) { return message.by_lane ? announced_by_lane_ : announced_; }
+  void accept_in_order(const Message& last, Receiver& receiver);
 
   Transport& transport_;
+  DeviceLane* lane_ = nullptr;
   std::uint32_t session_tag_;
   bool checksums_;
   std::vector<FrameWriter> outgoing_;  // per peer
   std::vector<Rank> dirty_;            // peers with something to flush
   std::vector<Message> messages_;      // by cookie
   std::vector<std::uint64_t> free_;
-  std::vector<std::deque<std::uint64_t>> announced_;  // per peer: cookies in order
-  std::span<const std::byte> fresh_;                  // bytes of the message being announced by `take`
+  Queues announced_;
+  Queues announced_by_lane_;
+  std::span<const std::byte> fresh_;  // bytes of the message being announced by `take`
 };
 
 }  // namespace casync

@@ -10,7 +10,8 @@ void Memory::begin(const action::Begin& run, Operation& operation) {
   running.shape = run.shape;
   running.step = run.step;
   running.slots.resize(shape.workflow.slots.size());
-  running.pool = operation.on_stream ? &shared_.value() : &slots_;
+  operation.by_lane = run.by_lane;
+  running.pool = run.by_lane ? &devices_.value() : operation.on_stream ? &shared_.value() : &slots_;
   const Signature& signature = operation.definition->signature;
   if (signature.kind == OpKind::allgather || signature.kind == OpKind::alltoall) {
     operation.result.resize(static_cast<std::size_t>(shape.shape.numel()) * size_of(signature.dtype));

@@ -19,8 +19,11 @@ namespace casync {
 /// The Engine bounds the slots (Admission); here they are only held. Used by the progress thread alone.
 class Memory {
  public:
-  /// From now on there is memory for what runs on a stream.
-  void add_shared(Allocator& shared) { shared_.emplace(shared); }
+  /// From now on there is memory for what runs on a stream, and for what goes by the lane of its device.
+  void add(Allocator& shared, Allocator& devices) {
+    shared_.emplace(shared);
+    devices_.emplace(devices);
+  }
 
   void begin(const action::Begin& run, Operation& operation);
   void reserve(std::uint32_t instance, std::uint32_t partition);
@@ -39,6 +42,11 @@ class Memory {
 
   /// Address of `buffer` over `partition`.
   std::byte* address(std::uint32_t instance, std::uint32_t partition, Buffer buffer);
+  /// The first `bytes` of it, which are sent or received.
+  MemoryRef message(std::uint32_t instance, std::uint32_t partition, Buffer buffer, std::size_t bytes) {
+    const bool by_lane = instances_[instance].operation->by_lane;
+    return {address(instance, partition, buffer), bytes, by_lane ? MemoryKind::device : MemoryKind::host};
+  }
   /// Bytes of a slot: its limit at first, then what was written or received.
   std::size_t slot_bytes(std::uint32_t instance, std::uint16_t slot) const {
     return instances_[instance].slots[slot].bytes;
@@ -56,7 +64,9 @@ class Memory {
   /// What another codec held back and has joined the input of `instance`; empty: nothing has.
   FloatArray& carried(std::uint32_t instance) { return instances_[instance].carried; }
 
-  std::size_t slot_memory() const { return slots_.held() + (shared_ ? shared_->held() : 0); }
+  std::size_t slot_memory() const {
+    return slots_.held() + (shared_ ? shared_->held() : 0) + (devices_ ? devices_->held() : 0);
+  }
 
  private:
   struct Reserved : SlotPool::Slot {
@@ -75,7 +85,8 @@ class Memory {
 
   std::vector<Running> instances_;
   SlotPool slots_{host_memory()};
-  std::optional<SlotPool> shared_;  // what a device reaches, too
+  std::optional<SlotPool> shared_;   // what a device reaches, too
+  std::optional<SlotPool> devices_;  // what it alone reaches
   StateStore store_;
 };
 

@@ -46,6 +46,7 @@ struct Operation {
   bool stands_in = false;
   std::uint64_t step = 0;  ///< how often its name was submitted, this time included
   bool on_stream = false;  ///< its memory is a device's, and what computes for it runs on a stream of the device
+  bool by_lane = false;    ///< what it sends goes by the lane of the device; until it begins: can go
   bool fetched = false;    ///< that is so, but by now it works on memory of the host (Stream::fetch)
   Nanoseconds submitted = 0;
   /// The program comes back to wait for it, or to submit more; false: nobody does, and it is urgent.

@@ -26,10 +26,12 @@ class Workers {
 /// that order. A job whose codec the device does not have is computed by the host, at its place in the order.
 class Stream : public Workers {
  public:
-  /// Whether the device computes runs of `shape` for gradients of `signature`.
-  virtual bool carries(const Template& shape, const Signature& signature) const = 0;
+  /// Whether the device computes runs of `shape` for gradients of `signature`, whose messages go by its lane or not.
+  virtual bool carries(const Template& shape, const Signature& signature, bool by_lane) const = 0;
   /// Memory that the device, the host and the network reach.
   virtual Allocator& shared() = 0;
+  /// Memory of the device.
+  virtual Allocator& own() = 0;
   /// A copy of `values` where the device reaches them; null: there is no memory for it.
   virtual std::unique_ptr<FarFloats> send(std::span<const float> values) = 0;
   /// The operation's memory is the device's, and the host is to work on it: copies its input to memory of the host,

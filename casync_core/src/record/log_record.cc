@@ -19,6 +19,7 @@ void write(ByteWriter& writer, Bytes&, const event::Submit& event) {
   writer.put(event.steps);
   writer.put(event.rows);
   writer.put(event.on_stream);
+  writer.put(event.by_lane);
   for (const std::int64_t rows : event.splits) writer.put(rows);
 }
 void write(ByteWriter& writer, Bytes&, const event::Control& event) {
@@ -127,8 +128,9 @@ Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored) {
       return event::Define{registration, stored.definition};
     }
     case 1: {
-      event::Submit submit{number(),          number(), reader.get<Settled>(), number(), reader.get<std::int64_t>(),
-                           reader.get<bool>()};
+      event::Submit submit{
+          number(),           number(),          reader.get<Settled>(), number(), reader.get<std::int64_t>(),
+          reader.get<bool>(), reader.get<bool>()};
       stored.splits.clear();
       while (reader.left() > 0) stored.splits.push_back(reader.get<std::int64_t>());
       submit.splits = stored.splits;

@@ -300,7 +300,8 @@ struct Session::Impl {
     if (there == nullptr) {
       auto made = std::make_unique<CudaStream>(device, common, [this] { executor->wake(); });
       there = made.get();
-      executor->add_stream(std::move(made));
+      executor->add_stream(std::move(made),
+                           options.make_lane ? options.make_lane(device, [this] { executor->wake(); }) : nullptr);
     }
     there->add(spec, code);
     lock.lock();
@@ -315,8 +316,12 @@ struct Session::Impl {
     const std::uint32_t registration = slots[operation.slot].registration;
     std::shared_ptr<const Template> shape = stream == nullptr ? nullptr : executor->shape_of(registration);
     ByPlan& known = by_plan[registration];
-    if (shape == nullptr || shape == known.shape) return;
-    known.on_stream = stream->carries(*shape, operation.definition->signature);
+    const bool has_lane = executor->has_lane();
+    if (shape == nullptr || (shape == known.shape && has_lane == known.had_lane)) return;
+    const Signature& signature = operation.definition->signature;
+    known.had_lane = has_lane;
+    known.by_lane = has_lane && executor->is_for_lane(*shape) && stream->carries(*shape, signature, true);
+    known.on_stream = known.by_lane || stream->carries(*shape, signature, false);
     known.shape = std::move(shape);
   }
 
@@ -327,6 +332,7 @@ struct Session::Impl {
     const Signature& signature = operation.definition->signature;
     if (const auto known = by_plan.find(slot.registration); known != by_plan.end() && known->second.on_stream) {
       slot.staged = staging_for(where.device).await(operation, where.stream);
+      operation.by_lane = known->second.by_lane;
       return;
     }
     std::size_t result = operation.output == nullptr ? 0 : raw_bytes_of(operation);
@@ -420,6 +426,8 @@ struct Session::Impl {
   struct ByPlan {
     std::shared_ptr<const Template> shape;
     bool on_stream = false;
+    bool had_lane = false;
+    bool by_lane = false;
   };
   std::unordered_map<std::uint32_t, ByPlan> by_plan;  // of registrations on a device
   std::optional<std::vector<Operation*>> ends_late;   // whose completion is left when the executor is shut down

@@ -35,6 +35,7 @@ Template::Template(const WorkflowRequest& request)
     if (receives_result || sends_away || task.write_to.place == Place::output) delivery[task.partition] = i;
     if (task.primitive == Primitive::recv || task.primitive == Primitive::send) {
       largest_message = std::max(largest_message, message_bytes(task));
+      smallest_message = std::min(smallest_message, message_bytes(task));
       sends_slots_only &= task.data.place == Place::slot;
     }
   }

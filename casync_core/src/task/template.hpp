@@ -27,7 +27,8 @@ struct Template {
   std::vector<std::uint32_t> delivery;  ///< per partition: the last task that writes the output; where this rank has
                                         ///< none of it, the task that sends its contribution
   std::size_t largest_message = 0;      ///< bytes, over all sends and receives
-  bool sends_slots_only = true;         ///< no message is the program's memory, so that may be where no network reaches
+  std::size_t smallest_message = ~std::size_t{0};  ///< likewise; of a codec that chooses the length, of the limits
+  bool sends_slots_only = true;  ///< no message is the program's memory, so that may be where no network reaches
 
   /// Index of the receive that `tag` from member `peer` names, or -1.
   std::int64_t find_recv(std::uint32_t peer, std::uint32_t tag) const;

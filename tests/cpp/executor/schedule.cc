@@ -336,7 +336,9 @@ Schedule draw(std::uint64_t seed, const Distributions& from) {
   }
   if (dice.chance(from.faults)) draw_faults(dice, schedule);
   if (dice.chance(from.device)) {
-    for (int r = 0; r < schedule.size; ++r) schedule.script.on_stream.push_back(dice.chance(80));
+    const bool has_lane = dice.chance(from.lane);
+    for (int r = 0; r < schedule.size; ++r) schedule.script.on_stream.push_back(has_lane || dice.chance(80));
+    if (has_lane) schedule.script.by_lane = 0.9;
   }
   return schedule;
 }
@@ -361,7 +363,7 @@ std::string Distributions::print() const {
       << ", NaN or Inf " << nonfinite << ", another plan " << re_planned << ", same order " << same_order
       << ", global coordinator " << global_policy << ", disagreement " << disagree << ", join " << join
       << ", shutdown at the end " << leave << ", faults " << faults << ", threads " << threads << ", ticks " << ticks
-      << ", on a device " << device << '\n';
+      << ", on a device " << device << ", of these with a lane " << lane << '\n';
   return out.str();
 }
 
@@ -378,6 +380,7 @@ std::string Schedule::print() const {
   for (std::size_t r = 0; r < script.on_stream.size(); ++r) {
     if (script.on_stream[r]) out << ", rank " << r << " on a device";
   }
+  if (script.by_lane > 0) out << " with a lane";
   for (std::size_t t = 0; t < script.tensors.size(); ++t) {
     const VirtualTensor& tensor = script.tensors[t];
     out << "\n  " << tensor.name << ": " << name_of(tensor.signature.kind) << ' ' << name_of(tensor.signature.dtype)

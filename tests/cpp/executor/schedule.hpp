@@ -75,6 +75,7 @@ struct Distributions {
   int threads = 40;   ///< schedules whose turns are those of threads, which sleep and are woken
   int ticks = 50;     ///< schedules without faults in which time passes without news, too
   int device = 35;    ///< schedules in which most ranks' tensors are a device's, and computed on its stream
+  int lane = 50;      ///< of these, with devices that send to each other
 
   std::string print() const;
 };

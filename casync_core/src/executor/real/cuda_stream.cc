@@ -43,6 +43,26 @@ void CudaStream::Pinned::free(std::byte* memory) {
   }
 }
 
+std::byte* CudaStream::Own::allocate(std::size_t bytes) {
+  try {
+    const cuda::Device::Current current(of_.device_);
+    cuda::DevicePointer memory = 0;
+    CASYNC_CUDA(of_.driver_, cuMemAlloc_v2, &memory, bytes);
+    return reinterpret_cast<std::byte*>(memory);
+  } catch (const DeviceFailure& failure) {
+    of_.lose(failure.what());
+    return nullptr;
+  }
+}
+
+void CudaStream::Own::free(std::byte* memory) {
+  try {
+    const cuda::Device::Current current(of_.device_);
+    of_.driver_.cuMemFree_v2(address(memory));
+  } catch (const DeviceFailure&) {
+  }
+}
+
 /// Memory of the device that outlives no stream.
 class CudaStream::Floats final : public FarFloats {
  public:
@@ -89,7 +109,7 @@ class CudaStream::Floats final : public FarFloats {
 };
 
 CudaStream::CudaStream(int device, const std::string& common, std::function<void()> ring)
-    : driver_(cuda::driver()), device_(driver_, device), bell_(std::move(ring)), slots_(*this) {
+    : driver_(cuda::driver()), device_(driver_, device), bell_(std::move(ring)), slots_(*this), memory_(*this) {
   const cuda::Device::Current current(device_);
   stream_ = device_.make_stream();
   events_ = std::make_unique<cuda::Events>(device_);
@@ -138,8 +158,9 @@ DeviceCodec* CudaStream::codec_of(const Codec& codec) const {
   return at == codecs_.end() ? nullptr : at->second.get();
 }
 
-bool CudaStream::carries(const Template& shape, const Signature& signature) const {
-  return signature.kind == OpKind::allreduce && shape.sends_slots_only && codec_of(*shape.codec) != nullptr &&
+bool CudaStream::carries(const Template& shape, const Signature& signature, bool by_lane) const {
+  return signature.kind == OpKind::allreduce && (by_lane || shape.sends_slots_only) &&
+         codec_of(*shape.codec) != nullptr &&
          DeviceCodec::carries(*shape.codec, signature.shape, signature.dtype, signature.op);
 }
 

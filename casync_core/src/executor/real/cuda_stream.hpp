@@ -42,8 +42,9 @@ class CudaStream final : public Stream {
   void add(const std::string& spec, const std::string& code);
 
   void run(std::vector<std::unique_ptr<Job>> batch) override;
-  bool carries(const Template& shape, const Signature& signature) const override;
+  bool carries(const Template& shape, const Signature& signature, bool by_lane) const override;
   Allocator& shared() override { return slots_; }
+  Allocator& own() override { return memory_; }
   std::unique_ptr<FarFloats> send(std::span<const float> values) override;
   const std::string& failure() const override { return lost_; }
   void fetch(Operation& operation) override;
@@ -81,6 +82,17 @@ class CudaStream final : public Stream {
     std::set<std::byte*> plain_;
   };
 
+  /// Memory of the device; none of one that is lost by then.
+  class Own final : public Allocator {
+   public:
+    explicit Own(CudaStream& of) : of_(of) {}
+    std::byte* allocate(std::size_t bytes) override;
+    void free(std::byte* memory) override;
+
+   private:
+    CudaStream& of_;
+  };
+
   codec::cuda::DeviceCodec* codec_of(const Codec& codec) const;
   std::string launch(Job& job, codec::cuda::SegmentReport* report);
   void conclude(Job& job, std::string& error, const codec::cuda::SegmentReport& report);
@@ -98,6 +110,7 @@ class CudaStream final : public Stream {
   std::unique_ptr<cuda::Arena> arena_;
   std::unique_ptr<codec::cuda::CommonKernels> common_;
   Pinned slots_;
+  Own memory_;
   mutable std::mutex mutex_;
   std::map<std::string, std::unique_ptr<codec::cuda::DeviceCodec>> codecs_;  // by canonical spec; with the mutex
   std::deque<Batch> launched_;

@@ -69,10 +69,11 @@ void RealExecutor::rouse(Nanoseconds time) {
   if (sleep > time && sleeps_until_.compare_exchange_strong(sleep, 0)) rouse();
 }
 
-void RealExecutor::add_stream(std::unique_ptr<CudaStream> stream) {
+void RealExecutor::add_stream(std::unique_ptr<CudaStream> stream, std::unique_ptr<DeviceLane> lane) {
   const std::lock_guard role(role_);
   stream_ = std::move(stream);
-  driver_.add_stream(*stream_);
+  lane_ = std::move(lane);
+  driver_.add_stream(*stream_, lane_.get());
 }
 
 void RealExecutor::define(std::uint32_t registration, Request definition) {
@@ -313,6 +314,7 @@ void RealExecutor::shutdown() {
   workers_.stop();
   if (stream_ != nullptr) stream_->quiesce();
   turn();
+  if (lane_ != nullptr) lane_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
   transport_->flush(kFlushTime);
   transport_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
   // Nothing touches the memory of what failed any more, so its completions may have it.

@@ -57,8 +57,9 @@ class RealExecutor {
   RealExecutor(const RealExecutor&) = delete;
   RealExecutor& operator=(const RealExecutor&) = delete;
 
-  /// From now on operations may run on `stream`. Once. Any thread.
-  void add_stream(std::unique_ptr<CudaStream> stream);
+  /// From now on operations may run on `stream`, and their messages go by `lane` (null: there is none), as soon as that
+  /// is ready. Once. Any thread.
+  void add_stream(std::unique_ptr<CudaStream> stream, std::unique_ptr<DeviceLane> lane);
 
   // Any thread.
   void define(std::uint32_t registration, Request definition);
@@ -83,6 +84,10 @@ class RealExecutor {
 
   /// With the progress role: what the next run of `registration` is like; null: nothing is agreed.
   std::shared_ptr<const Template> shape_of(std::uint32_t registration) const { return engine_->shape_of(registration); }
+  /// With the progress role.
+  bool has_lane() const { return lane_ != nullptr && lane_->ready(); }
+  /// Whether the messages of such runs are worth the lane: they are none that would travel inside heads.
+  bool is_for_lane(const Template& shape) const { return shape.smallest_message > small_bytes_; }
 
   /// Calls `read` while no thread makes progress: a consistent look at the Driver and the Engine.
   void inspect(const std::function<void(Driver&, const Engine&)>& read);
@@ -121,6 +126,7 @@ class RealExecutor {
   std::unique_ptr<Planning> planning_;
   WorkerPool workers_;
   std::unique_ptr<CudaStream> stream_;  // with the role
+  std::unique_ptr<DeviceLane> lane_;    // with the role
   std::size_t small_bytes_;
   std::function<void(const std::function<void()>&)> around_turn_;
   Callbacks callbacks_;

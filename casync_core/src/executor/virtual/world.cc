@@ -33,20 +33,23 @@ struct VirtualWorld::Member {
     std::vector<std::byte> memory;
   };
 
-  Member(std::unique_ptr<Engine> made, Transport& transport, Agenda& agenda, const VirtualWorkers::Options& compute,
-         std::unique_ptr<Planning> plans, const Driver::Options& options, Driver::Callbacks callbacks,
-         const std::function<void()>& news)
+  /// `lanes`: this rank's end of what the lanes of devices are; null: there are none.
+  Member(std::unique_ptr<Engine> made, Transport& transport, Transport* lanes, Agenda& agenda,
+         const VirtualWorkers::Options& compute, std::unique_ptr<Planning> plans, const Driver::Options& options,
+         Driver::Callbacks callbacks, const std::function<void()>& news)
       : engine(std::move(made)),
         workers(agenda, compute, news),
         stream(agenda, compute, news),
+        lane(lanes == nullptr ? nullptr : std::make_unique<VirtualLane>(*lanes)),
         planning(std::move(plans)),
-        driver(*engine, transport, {workers, &stream}, *planning, options, std::move(callbacks)) {}
+        driver(*engine, transport, {workers, &stream, lane.get()}, *planning, options, std::move(callbacks)) {}
 
   State state = State::running;
   std::unique_ptr<VirtualThreads> threads;  // null: each news is a turn
   std::unique_ptr<Engine> engine;
   VirtualWorkers workers;
   VirtualStream stream;
+  std::unique_ptr<VirtualLane> lane;
   std::unique_ptr<Planning> planning;
   Driver driver;
   std::deque<Running> operations;  // per tensor
@@ -96,7 +99,8 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
             network.copies = !options_.sizes_only;
             return network;
           }(),
-          [this](Rank rank, bool rings) { rings ? news(rank) : came_silently(rank); }) {
+          [this](Rank rank, bool rings) { rings ? news(rank) : came_silently(rank); }),
+      lanes_(agenda_, options_.network, [this](Rank rank, bool) { rouse(rank); }) {
   const auto size = static_cast<Rank>(options_.network.host_of.size());
   std::size_t largest = 1;
   for (const VirtualTensor& tensor : script_.tensors) {
@@ -116,7 +120,8 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
     }
     auto engine = std::make_unique<Engine>(engine_options(r), make_policy(options_.coordinator, r, size));
     ranks_.push_back(std::make_unique<Member>(
-        std::move(engine), network_.transport(r), agenda_, options_.workers, std::make_unique<Plans>(*this), driver,
+        std::move(engine), network_.transport(r), script_.by_lane > 0 ? &lanes_.transport(r) : nullptr, agenda_,
+        options_.workers, std::make_unique<Plans>(*this), driver,
         Driver::Callbacks{.finished = [this, r](Operation& operation) { ended(r, operation); },
                           .report = [this](const Stall& stall) { outcome_.reports.push_back(stall.text); },
                           .stand_in = [this, r](const Request& wanted) { stand_in(r, wanted); }},
@@ -322,6 +327,7 @@ void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
   const bool reduces_all = operation.definition->signature.kind == OpKind::allreduce;
   operation.on_stream = reduces_all && !script_.on_stream.empty() && script_.on_stream[rank];
   operation.fetched = false;
+  operation.by_lane = operation.on_stream && may_go_by_lane(rank, tensor);
   if (options_.sizes_only) {
     operation.input = operation.output = nothing_.get();
   } else {
@@ -341,6 +347,13 @@ void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
   const std::uint32_t step = who.step;
   who.threads->submitted(who.large == 0);
   if (who.to_submit == 0 && who.step == step) who.threads->waits();
+}
+
+bool VirtualWorld::may_go_by_lane(Rank rank, std::uint32_t tensor) {
+  if (ranks_[rank]->lane == nullptr || !ranks_[rank]->lane->ready()) return false;
+  const auto shape = engine(rank).shape_of(tensor);
+  if (shape == nullptr || !ranks_[rank]->stream.carries(*shape, script_.tensors[tensor].signature, true)) return false;
+  return static_cast<double>(agenda_.random() >> 11U) * 0x1.0p-53 < script_.by_lane;
 }
 
 bool VirtualWorld::is_small_there(const Operation& operation) const {
@@ -436,14 +449,19 @@ void VirtualWorld::fault(const Fault& fault) {
   Member& who = *ranks_[fault.rank];
   if (fault.kind == Fault::Kind::resume) --resumes_;
   // What has left a rank that is gone is on its way all the same.
-  if (fault.kind == Fault::Kind::cut) return network_.cut(fault.rank, fault.peer);
-  if (fault.kind == Fault::Kind::mend) return network_.mend(fault.rank, fault.peer);
+  if (fault.kind == Fault::Kind::cut || fault.kind == Fault::Kind::mend) {
+    for (VirtualNetwork* const network : {&network_, &lanes_}) {
+      fault.kind == Fault::Kind::cut ? network->cut(fault.rank, fault.peer) : network->mend(fault.rank, fault.peer);
+    }
+    return;
+  }
   if (who.state == Member::State::dead || who.state == Member::State::left) return;
   switch (fault.kind) {
     case Fault::Kind::kill:
       who.state = Member::State::dead;
       if (who.threads != nullptr) who.threads->stop();
       network_.kill(fault.rank, fault.noticed, kNoticeOfDeath);
+      if (who.lane != nullptr) lanes_.kill(fault.rank, 0, 0);
       break;
     case Fault::Kind::stop:
       who.state = Member::State::stopped;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executor/driver.hpp"
+#include "executor/virtual/lane.hpp"
 #include "executor/virtual/network.hpp"
 #include "executor/virtual/stream.hpp"
 #include "executor/virtual/threads.hpp"
@@ -48,7 +49,8 @@ struct VirtualScript {
   std::vector<Nanoseconds>
       leave_after;  ///< per rank: shuts down this long after its last step; negative or empty: never
   std::vector<bool>
-      on_stream{};  ///< per rank: what it allreduces is a device's, and computed on a stream; empty: on none
+      on_stream{};     ///< per rank: what it allreduces is a device's, and computed on a stream; empty: on none
+  double by_lane = 0;  ///< the share of what may go by the lane that a rank says so of; each rank draws for itself
 };
 
 struct VirtualOptions {
@@ -122,6 +124,7 @@ class VirtualWorld final : private Agenda::Actor {
   void start_threads(Rank rank);
   bool turn(Rank rank);
   void set_alarm(Rank rank);
+  bool may_go_by_lane(Rank rank, std::uint32_t tensor);
   void begin_step(Rank rank);
   void fault(const Fault& fault);
   void ended(Rank rank, Operation& operation);
@@ -137,6 +140,7 @@ class VirtualWorld final : private Agenda::Actor {
   VirtualProgram* program_;
   Agenda agenda_;
   VirtualNetwork network_;
+  VirtualNetwork lanes_;  // of devices
   std::vector<Definition> definitions_;
   std::vector<std::unique_ptr<EventLog>> logs_;  // outlive the ranks
   std::vector<std::unique_ptr<Member>> ranks_;
