@@ -22,22 +22,26 @@ using EventHandle = EventOpaque*;
 using ModuleHandle = ModuleOpaque*;
 using Function = FunctionOpaque*;
 using HostFunction = void (*)(void*);
+struct IpcHandle {  ///< CUipcMemHandle
+  char bytes[64];
+};
 struct Uuid {  ///< CUuuid
   char bytes[16];
 };
 
 inline constexpr Result kSuccess = 0;
-inline constexpr Result kOutOfMemory = 2;    ///< CUDA_ERROR_OUT_OF_MEMORY
-inline constexpr Result kNotReady = 600;     ///< CUDA_ERROR_NOT_READY
-inline constexpr unsigned kNonBlocking = 1;  ///< CU_STREAM_NON_BLOCKING
-inline constexpr unsigned kNoTiming = 2;     ///< CU_EVENT_DISABLE_TIMING
-inline constexpr unsigned kPortable = 1;     ///< CU_MEMHOSTALLOC_PORTABLE
-inline constexpr int kRelaxed = 2;           ///< CU_STREAM_CAPTURE_MODE_RELAXED
-inline constexpr int kProcessors = 16;       ///< CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-inline constexpr int kMajor = 75;            ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-inline constexpr int kMinor = 76;            ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
-inline constexpr int kPerformanceRank = 1;   ///< CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
-inline constexpr int kAccessSupported = 2;   ///< CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
+inline constexpr Result kOutOfMemory = 2;       ///< CUDA_ERROR_OUT_OF_MEMORY
+inline constexpr Result kNotReady = 600;        ///< CUDA_ERROR_NOT_READY
+inline constexpr unsigned kNonBlocking = 1;     ///< CU_STREAM_NON_BLOCKING
+inline constexpr unsigned kNoTiming = 2;        ///< CU_EVENT_DISABLE_TIMING
+inline constexpr unsigned kPortable = 1;        ///< CU_MEMHOSTALLOC_PORTABLE
+inline constexpr unsigned kLazyPeerAccess = 1;  ///< CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+inline constexpr int kRelaxed = 2;              ///< CU_STREAM_CAPTURE_MODE_RELAXED
+inline constexpr int kProcessors = 16;          ///< CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+inline constexpr int kMajor = 75;               ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+inline constexpr int kMinor = 76;               ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+inline constexpr int kPerformanceRank = 1;      ///< CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
+inline constexpr int kAccessSupported = 2;      ///< CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
 
 /// The functions that we call, by the names that the library exports; parameters as in cuda.h.
 // clang-format off
@@ -73,6 +77,10 @@ inline constexpr int kAccessSupported = 2;   ///< CU_DEVICE_P2P_ATTRIBUTE_ACCESS
   F(cuMemFreeHost, (void* memory))                                                                          \
   F(cuMemcpyDtoHAsync_v2, (void* to, DevicePointer from, std::size_t bytes, Stream stream))                 \
   F(cuMemcpyHtoDAsync_v2, (DevicePointer to, const void* from, std::size_t bytes, Stream stream))           \
+  F(cuMemcpyDtoDAsync_v2, (DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream))         \
+  F(cuIpcGetMemHandle, (IpcHandle* handle, DevicePointer memory))                                           \
+  F(cuIpcOpenMemHandle_v2, (DevicePointer* memory, IpcHandle handle, unsigned flags))                       \
+  F(cuIpcCloseMemHandle, (DevicePointer memory))                                                            \
   F(cuMemAlloc_v2, (DevicePointer* memory, std::size_t bytes))                                              \
   F(cuMemFree_v2, (DevicePointer memory))                                                                   \
   F(cuMemsetD8Async, (DevicePointer memory, unsigned char value, std::size_t bytes, Stream stream))         \

@@ -30,6 +30,7 @@ CASYNC_OURS(CUstreamCaptureMode, int)
 CASYNC_OURS(CUdevice_attribute, int)
 CASYNC_OURS(CUdevice_P2PAttribute, int)
 CASYNC_OURS(CUuuid, Uuid)
+CASYNC_OURS(CUipcMemHandle, IpcHandle)
 #undef CASYNC_OURS
 template <typename T>
 struct Plain<T*> {
@@ -57,6 +58,7 @@ static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == kMajor &&
               CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == kMinor);
 static_assert(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK == kPerformanceRank &&
               CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED == kAccessSupported);
+static_assert(sizeof(CUipcMemHandle) == sizeof(IpcHandle) && CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS == kLazyPeerAccess);
 static_assert(CU_MEMHOSTALLOC_PORTABLE == kPortable && CU_STREAM_CAPTURE_STATUS_NONE == 0);
 
 // Names in the header without their version are macros for those with it.

@@ -12,6 +12,7 @@
 #include "session/device_program.hpp"
 #include "session/world.hpp"
 #include "standin/standin.hpp"
+#include "transport/ipc/ipc_lane.hpp"
 
 namespace casync {
 namespace {
@@ -24,10 +25,11 @@ constexpr int kWatched = 3;  // steps: the first goes through the host, as its p
 
 std::string kernels_of(const std::string& codec) { return KERNELS + codec.substr(0, codec.find('(')) + ".so"; }
 
-Signature signature(const std::string& codec, const std::string& topology, MemoryKind memory) {
+Signature signature(const std::string& codec, const std::string& topology, MemoryKind memory,
+                    std::size_t count = kCount) {
   Signature signature;
   signature.op = ReduceOp::average;
-  signature.shape = {static_cast<std::int64_t>(kCount), 1};
+  signature.shape = {static_cast<std::int64_t>(count), 1};
   signature.compression = codec;
   signature.topology = topology;
   signature.memory = memory;
@@ -35,13 +37,20 @@ Signature signature(const std::string& codec, const std::string& topology, Memor
 }
 
 /// Of a rank in a step.
-std::vector<float> gradient(int rank, int step) {
-  std::vector<float> values(kCount);
-  for (std::size_t i = 0; i < kCount; ++i) {
+std::vector<float> gradient(int rank, int step, std::size_t count = kCount) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
     const auto wave = static_cast<float>((i * 2654435761U + static_cast<std::size_t>(rank * 977 + step * 131)) % 2001);
     values[i] = (wave - 1000.0F) * 1e-3F;
   }
   return values;
+}
+
+auto lane_of(int rank, int ranks) {
+  return [world = ipc::IpcLane::World{static_cast<Rank>(rank), static_cast<Rank>(ranks)}](
+             int device, std::function<void()> ring) -> std::unique_ptr<DeviceLane> {
+    return std::make_unique<ipc::IpcLane>(device, world, std::move(ring));
+  };
 }
 
 /// All that a job has shown: results, and residuals at the end, of each rank.
@@ -51,21 +60,31 @@ struct Shown {
   friend bool operator==(const Shown&, const Shown&) = default;
 };
 
-Shown run_job(int ranks, int steps, const std::string& codec, const std::string& topology, bool on_device,
-              std::uint32_t ranks_of_host = 1) {
+struct Job {
+  int ranks = 3;
+  int steps = 4;
+  std::string codec = "onebit";
+  std::string topology = "ps";
+  std::uint32_t ranks_of_host = 1;
+  std::size_t count = kCount;
+  bool has_lane = false;
+};
+
+Shown run_job(const Job& job, bool on_device) {
+  const auto& [ranks, steps, codec, topology, ranks_of_host, count, has_lane] = job;
   Shown shown;
   std::mutex mutex;
   spawn(
       ranks,
       [&](Session& session) {
         const Program program;
-        const Floats tensor(program, kCount);
-        std::vector<float> host(kCount);
+        const Floats tensor(program, count);
+        std::vector<float> host(count);
         if (on_device) session.add_device_code(0, kernels_of("common"), codec, kernels_of(codec));
         const MemoryKind memory = on_device ? MemoryKind::device : MemoryKind::host;
-        const std::uint32_t w = session.define("w", signature(codec, topology, memory), "stream_test.cc");
+        const std::uint32_t w = session.define("w", signature(codec, topology, memory, count), "stream_test.cc");
         for (int step = 0; step < steps; ++step) {
-          const std::vector<float> mine = gradient(session.rank(), step);
+          const std::vector<float> mine = gradient(session.rank(), step, count);
           if (on_device) {
             tensor.assign(mine);
             run_on(session, w, program, tensor.data(), tensor.data());
@@ -81,8 +100,9 @@ Shown run_job(int ranks, int steps, const std::string& codec, const std::string&
         const std::lock_guard lock(mutex);
         shown.residuals[session.rank()].assign(residual.begin(), residual.end());
       },
-      [&](int, SessionOptions& options) {
+      [&](int rank, SessionOptions& options) {
         for (std::uint32_t& host : options.host_of) host /= ranks_of_host;
+        if (has_lane) options.make_lane = lane_of(rank, ranks);
       });
   return shown;
 }
@@ -93,16 +113,32 @@ TEST(Stream, GivesTheBitsOfTheCpu) {
       if (codec[0] == 'g' && topology == "ps") continue;  // its payloads are gathered
       SCOPED_TRACE(codec + " by " + topology);
       const int launches = standin_launches();
-      const Shown device = run_job(3, 4, codec, topology, true);
+      const Shown device = run_job({.codec = codec, .topology = topology}, true);
       EXPECT_GT(standin_launches(), launches) << "no kernel was launched";
-      EXPECT_TRUE(device == run_job(3, 4, codec, topology, false));
+      EXPECT_TRUE(device == run_job({.codec = codec, .topology = topology}, false));
     }
   }
 }
 
 TEST(Stream, ARingAndHostsOfSeveralRanksGoThroughTheHostWhereTheyMust) {
-  EXPECT_TRUE(run_job(4, 3, "onebit", "ring", true) == run_job(4, 3, "onebit", "ring", false));
-  EXPECT_TRUE(run_job(4, 3, "onebit", "two_level", true, 2) == run_job(4, 3, "onebit", "two_level", false, 2));
+  for (const Job& job : {Job{.ranks = 4, .steps = 3, .topology = "ring"},
+                         Job{.ranks = 4, .steps = 3, .topology = "two_level", .ranks_of_host = 2}}) {
+    EXPECT_TRUE(run_job(job, true) == run_job(job, false)) << job.topology;
+  }
+}
+
+TEST(Stream, DevicesSendToEachOther) {
+  for (const std::string topology : {"ps", "direct", "ring", "two_level"}) {
+    for (const std::string codec : {"onebit", "graddrop(drop=0.9)"}) {
+      if (codec[0] == 'g' && topology != "direct") continue;  // its payloads are gathered
+      SCOPED_TRACE(codec + " by " + topology);
+      const int copies = standin_copies_between();
+      const Job job{4, 3, codec, topology, 2, 4 * kCount, true};
+      const Shown device = run_job(job, true);
+      EXPECT_GT(standin_copies_between(), copies) << "nothing went by the lane";
+      EXPECT_TRUE(device == run_job(job, false));
+    }
+  }
 }
 
 TEST(Stream, AGradientIsComputedWhenTheProgramsStreamHasComeToIt) {
@@ -146,7 +182,7 @@ TEST(Stream, EveryWaitAndRecordIsNeeded) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "what is lost here is what ThreadSanitizer finds";
 #endif
-  const Shown right = run_job(2, kWatched, "onebit", "ps", false);
+  const Shown right = run_job({.ranks = 2, .steps = kWatched}, false);
   standin_delay_kernels(1);  // of the codec
   standin_delay_copies(6, 6);
   standin_drop(0);

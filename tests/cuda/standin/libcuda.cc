@@ -27,6 +27,7 @@ using casync::cuda::Context;
 using casync::cuda::DeviceNumber;
 using casync::cuda::DevicePointer;
 using casync::cuda::HostFunction;
+using casync::cuda::IpcHandle;
 using casync::cuda::Result;
 using EventPointer = casync::cuda::EventHandle;
 using ModulePointer = casync::cuda::ModuleHandle;
@@ -51,10 +52,12 @@ struct Script {
   int drop = 0;
   std::atomic<int> to_host_ms{0};
   std::atomic<int> to_device_ms{0};
+  std::atomic<int> between_ms{0};
   std::atomic<int> kernel_ms{0};
   std::atomic<bool> is_lost{false};
   std::atomic<int> losses{0};
   std::atomic<int> launches{0};
+  std::atomic<int> copies_between{0};
 };
 Script& script() {
   static auto& made = *new Script;
@@ -409,6 +412,38 @@ EXPORT Result cuMemcpyHtoDAsync_v2(DevicePointer to, const void* from, std::size
   });
   return 0;
 }
+EXPORT Result cuMemcpyDtoDAsync_v2(DevicePointer to, DevicePointer from, std::size_t bytes, StreamPointer stream) {
+  BEGIN(cuMemcpyDtoDAsync_v2);
+  const auto of = stream_of(stream);
+  if (of == nullptr) return kInvalidHandle;
+  if (!memory::holds(to, bytes) || !memory::holds(from, bytes)) return kInvalidValue;
+  ++script().copies_between;
+  queue(*of, [=] {
+    sleep_ms(script().between_ms);
+    std::memcpy(memory::bytes_of(to), memory::bytes_of(from), bytes);
+  });
+  return 0;
+}
+
+EXPORT Result cuIpcGetMemHandle(IpcHandle* handle, DevicePointer address) {
+  BEGIN(cuIpcGetMemHandle);
+  const memory::Shared what = memory::share(address);
+  static_assert(sizeof what <= sizeof handle->bytes);
+  if (what.bytes == 0) return kInvalidValue;
+  std::memcpy(handle->bytes, &what, sizeof what);
+  return 0;
+}
+EXPORT Result cuIpcOpenMemHandle_v2(DevicePointer* address, IpcHandle handle, unsigned) {
+  BEGIN(cuIpcOpenMemHandle_v2);
+  memory::Shared what;
+  std::memcpy(&what, handle.bytes, sizeof what);
+  *address = memory::open(what);
+  return *address == 0 ? kInvalidValue : 0;
+}
+EXPORT Result cuIpcCloseMemHandle(DevicePointer) {
+  BEGIN(cuIpcCloseMemHandle);
+  return 0;
+}
 EXPORT Result cuLaunchHostFunc(StreamPointer stream, HostFunction function, void* argument) {
   BEGIN(cuLaunchHostFunc);
   const auto of = stream_of(stream);
@@ -508,6 +543,8 @@ EXPORT void standin_launch(void* stream, void (*body)(void*), void* argument, in
   });
 }
 
+EXPORT int standin_copies_between() { return script().copies_between; }
+EXPORT void standin_delay_copies_between(int milliseconds) { script().between_ms = milliseconds; }
 EXPORT void standin_delay_copies(int to_host_milliseconds, int to_device_milliseconds) {
   script().to_host_ms = to_host_milliseconds;
   script().to_device_ms = to_device_milliseconds;

@@ -1,5 +1,6 @@
 #include "memory.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -28,7 +29,10 @@ class Devices {
  public:
   Devices() {
     void* const both = mmap(nullptr, 2 * kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (both == MAP_FAILED || mprotect(static_cast<char*>(both) + kRoom, kRoom, PROT_READ | PROT_WRITE) != 0) {
+    file_ = memfd_create("stand-in for the memory of a device", MFD_CLOEXEC);
+    if (both == MAP_FAILED || file_ < 0 || ftruncate(file_, kRoom) != 0 ||
+        mmap(static_cast<char*>(both) + kRoom, kRoom, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+             file_, 0) == MAP_FAILED) {
       std::perror("stand-in for CUDA: no room for the memory of a device");
       std::abort();
     }
@@ -75,6 +79,34 @@ class Devices {
     return true;
   }
 
+  Shared share(std::uint64_t address) {
+    const std::lock_guard lock(mutex_);
+    const auto at = blocks_.find(address);
+    if (at == blocks_.end() || at->second.is_free) return {};
+    return {getpid(), file_, address - begin_, at->second.bytes};
+  }
+
+  std::uint64_t open(const Shared& what) {
+    constexpr std::uint64_t kPage = 4096;
+    if (what.owner == getpid()) return begin_ + what.offset;
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", what.owner, what.file);
+    const int theirs = ::open(path, O_RDWR | O_CLOEXEC);
+    if (theirs < 0) return 0;
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t before = what.offset % kPage;
+    const std::uint64_t size = (before + what.bytes + kPage - 1) / kPage * kPage;
+    const std::uint64_t address = (next_ + kPage - 1) / kPage * kPage;
+    const bool is_there = address + size <= begin_ + kRoom &&
+                          mmap(bytes_of(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, theirs,
+                               static_cast<off_t>(what.offset - before)) != MAP_FAILED;
+    close(theirs);
+    if (!is_there) return 0;
+    next_ = address + size;
+    blocks_[address + before] = {what.bytes, -1, false};
+    return address + before;
+  }
+
   bool holds(std::uint64_t address, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     auto at = blocks_.upper_bound(address);
@@ -110,6 +142,7 @@ class Devices {
   std::mutex mutex_;
   std::uint64_t begin_ = 0;
   std::uint64_t next_ = 0;
+  int file_ = -1;
   std::map<std::uint64_t, Block> blocks_;
   std::map<std::size_t, std::deque<std::uint64_t>> free_;  // by size
   std::deque<std::uint64_t> freed_;
@@ -151,6 +184,8 @@ std::int64_t distance() {
   devices();
   return static_cast<std::int64_t>(kRoom);
 }
+Shared share(std::uint64_t address) { return devices().share(address); }
+std::uint64_t open(const Shared& what) { return devices().open(what); }
 std::size_t in_use() { return devices().in_use(); }
 
 }  // namespace standin::memory

@@ -16,6 +16,8 @@ void standin_launch(void* stream, void (*body)(void*), void* argument, int milli
 
 /// Every copy to the host, or to the device, from now on takes so much longer.
 void standin_delay_copies(int to_host_milliseconds, int to_device_milliseconds);
+/// Likewise, from memory of a device to such memory.
+void standin_delay_copies_between(int milliseconds);
 
 /// The n-th call of the driver's function `name` from now on, the first being 1, returns `result`; 0: none does.
 void standin_fail(const char* name, int n, int result);
@@ -30,6 +32,9 @@ void standin_delay_kernels(int milliseconds);
 
 /// How many kernels were launched by the driver's functions.
 int standin_launches(void);
+
+/// How many copies from memory of a device to such memory were queued.
+int standin_copies_between(void);
 
 /// The stream is being captured into a graph, or no longer.
 void standin_capture(void* stream, int is_captured);
