@@ -119,6 +119,10 @@ class Config:
     coordinator: str = _setting(_constants.COORDINATORS[0], "CASYNC_COORDINATOR", str)
     """`CASYNC_COORDINATOR` (local): the policy that decides which messages go over the links now: local or global."""
 
+    device_lane: str = _setting(_constants.DEVICE_LANES[0], "CASYNC_DEVICE_LANE", str)
+    """`CASYNC_DEVICE_LANE` (auto): how GPUs send to each other: ipc, by CUDA's interprocess memory; host, through the
+    memory of the host; or auto, the best way that all ranks have."""
+
     explain: bool = _setting(False, "CASYNC_PLAN", _explain)
     """`CASYNC_PLAN=explain` (off): log the plan of each gradient with its reason and its predicted times, as
     `CASYNC_LOG_LEVEL=INFO` does."""

@@ -28,7 +28,7 @@ class DeviceLane {
   virtual void open(Tell tell) = 0;
   /// What the lane of `peer` told this one.
   virtual void hear(Rank peer, std::span<const std::byte> message) = 0;
-  /// Whether this lane and those of all peers are ready: bodies may go. Once it is, it stays so.
+  /// Whether bodies may go, as far as this rank knows. They may where all ranks say so.
   virtual bool ready() const = 0;
   /// Why it is not ready and never will be; empty: it is, or may yet be. What goes on without it.
   virtual const std::string& refusal() const = 0;

@@ -1,18 +1,19 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "casync/codec.hpp"
 #include "casync/codec_state.hpp"
 #include "casync/completion.hpp"
-#include "casync/device_lane.hpp"
 #include "casync/device_stream.hpp"
 #include "casync/log.hpp"
 #include "casync/metrics.hpp"
@@ -26,6 +27,9 @@ namespace casync {
 
 /// A handle's bits below these are the session's own; above them is the session's number.
 inline constexpr unsigned kHandleBits = 48;
+
+/// How devices send to each other: the best way that all ranks have; by the host; by CUDA's interprocess memory.
+inline constexpr std::array<std::string_view, 3> kDeviceLaneName{"auto", "host", "ipc"};
 
 struct SessionOptions {
   std::uint32_t session_tag = 0;       ///< tells the frames of two sessions apart; alike on all ranks
@@ -48,9 +52,8 @@ struct SessionOptions {
   /// Calls the work that a submit does on its own thread, network and small codec jobs: a binding lets go of its
   /// interpreter's lock meanwhile. Empty: it is called as it is.
   std::function<void(const std::function<void()>& work)> around_turn;
-  /// Makes the lane of the device that this process turns out to use, by which devices send to each other; `ring` tells
-  /// the session, from any thread, that something of it is over. Empty: the host carries what devices send.
-  std::function<std::unique_ptr<DeviceLane>(int device, std::function<void()> ring)> make_lane;
+  /// The lane by which devices send to each other: one of kDeviceLaneName. Alike on all ranks.
+  std::string device_lane = "auto";
 };
 
 /// What the session has cost so far.

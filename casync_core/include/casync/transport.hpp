@@ -37,6 +37,11 @@ struct TransportCounters {
   std::uint64_t received_bytes = 0;
   std::uint64_t sent_messages = 0;
   std::uint64_t received_messages = 0;
+
+  friend TransportCounters operator+(const TransportCounters& a, const TransportCounters& b) {
+    return {a.sent_bytes + b.sent_bytes, a.received_bytes + b.received_bytes, a.sent_messages + b.sent_messages,
+            a.received_messages + b.received_messages};
+  }
 };
 
 class Transport {

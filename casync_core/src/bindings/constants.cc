@@ -40,6 +40,7 @@ void put(std::ostream& out) {
   put_names(out, "FLOATING_DTYPES", floating);
   put_names(out, "TOPOLOGIES", kTopologyName);
   put_names(out, "COORDINATORS", kPolicyName);
+  put_names(out, "DEVICE_LANES", kDeviceLaneName);
   put_names(out, "LOG_LEVELS", kLogLevelName);
   const SessionOptions options;
   put_number(out, "HANDLE_BITS", kHandleBits);

@@ -64,6 +64,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.codec = shape.codec.get();
   job.device_failed = false;
   job.on_device = operation.on_stream && !operation.fetched;
+  job.by_lane = operation.by_lane;
   job.refused = Job::kNone;
   job.nonfinite.clear();
   job.settles = task.settles;

@@ -26,6 +26,7 @@ struct Job {
   std::vector<bool> is_users;  ///< of each source: it is the program's memory, and not a slot's
   Segment segment;
   bool on_device = false;              ///< its memory is a device's, which computes it
+  bool by_lane = false;                ///< so are its slots
   bool device_failed = false;          ///< which has failed
   std::size_t weight = 0;              ///< bytes of gradient it touches
   std::size_t refused = kNone;         ///< the source that the codec did not write, if that is what went wrong

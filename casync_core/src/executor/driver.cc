@@ -38,7 +38,7 @@ Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& pl
   CASYNC_CHECK(engine.inline_bytes() <= FrameWriter::room(transport.head_bytes()), "messages of ",
                engine.inline_bytes(), " bytes do not fit into heads of ", transport.head_bytes());
   for (Rank peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
-  tally_.look(engine_, memory_, transport_.counters());
+  tally_.look(engine_, memory_, framer_.counters());
   if (places_.stream != nullptr) add_stream(*places_.stream, places_.lane);
 }
 
@@ -237,7 +237,7 @@ bool Driver::turn(Nanoseconds now) {
     for (Observer* observer : options_.observers) observer->on_return();
   } while (settle());  // what has settled may have freed memory or a link
   framer_.flush();
-  tally_.look(engine_, memory_, transport_.counters());
+  tally_.look(engine_, memory_, framer_.counters());
   return busy;
 }
 

@@ -71,6 +71,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void plans_changed();
 
   Memory& memory() { return memory_; }
+  /// What this rank sent and received in all.
+  TransportCounters traffic() const { return framer_.counters(); }
   const Operations& operations() const { return operations_; }
   /// Any thread.
   const Tally& tally() const { return tally_; }

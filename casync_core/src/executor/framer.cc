@@ -41,6 +41,8 @@ void Framer::send_in_head(Rank peer, const MessageName& name, std::span<const st
 void Framer::send_body(Rank peer, const MessageName& name, MemoryRef data, bool encoded, std::uint64_t id) {
   if (data.on_device()) {
     append(peer, {.kind = EntryKind::device_body, .name = name, .size = data.bytes}, {});
+    ++by_lane_.sent_messages;
+    by_lane_.sent_bytes += data.bytes;
     lane_->send(peer, data, id);
     return;
   }
@@ -173,6 +175,8 @@ void Framer::accept_in_order(const Message& last, Receiver& receiver) {
     queue.pop_front();
     receiver.on_body_begun(peer);
     if (memory.on_device()) {
+      ++by_lane_.received_messages;
+      by_lane_.received_bytes += memory.bytes;
       lane_->accept(peer, memory, cookie);
     } else {
       transport_.accept(peer, memory.span(), cookie);

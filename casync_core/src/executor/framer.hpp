@@ -65,6 +65,9 @@ class Framer {
   /// The transport received the body accepted as `transport_id`.
   void received(std::uint64_t transport_id, Receiver& receiver);
 
+  /// What went over the transport and by the lane.
+  TransportCounters counters() const { return transport_.counters() + by_lane_; }
+
  private:
   enum class State : std::uint8_t { free, fresh, held, announced, placed, dropped };
   struct Message {  // one incoming message between its announcement and its completion
@@ -87,6 +90,7 @@ class Framer {
 
   Transport& transport_;
   DeviceLane* lane_ = nullptr;
+  TransportCounters by_lane_;  // bodies
   std::uint32_t session_tag_;
   bool checksums_;
   std::vector<FrameWriter> outgoing_;  // per peer

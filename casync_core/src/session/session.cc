@@ -21,6 +21,7 @@
 #include "planner/measured_planning.hpp"
 #include "record/event_log.hpp"
 #include "session/checks.hpp"
+#include "session/make_lane.hpp"
 #include "session/names.hpp"
 #include "session/nonfinite_log.hpp"
 #include "session/staging.hpp"
@@ -79,6 +80,7 @@ struct Session::Impl {
       : options(std::move(wanted)), transport(std::move(given)), log(std::move(to)) {
     if (transport == nullptr) transport = transport::connect_solo();
     if (options.host_of.empty()) options.host_of.assign(transport->size(), 0);
+    lane_kind = lane_of(options.device_lane, options.host_of);
     while (options.world.size() < options.host_of.size()) {
       options.world.push_back(static_cast<std::uint32_t>(options.world.size()));
     }
@@ -300,8 +302,8 @@ struct Session::Impl {
     if (there == nullptr) {
       auto made = std::make_unique<CudaStream>(device, common, [this] { executor->wake(); });
       there = made.get();
-      executor->add_stream(std::move(made),
-                           options.make_lane ? options.make_lane(device, [this] { executor->wake(); }) : nullptr);
+      executor->add_stream(std::move(made), make_lane(lane_kind, device, transport->rank(), transport->size(),
+                                                      [this] { executor->wake(); }));
     }
     there->add(spec, code);
     lock.lock();
@@ -346,7 +348,16 @@ struct Session::Impl {
   /// With the progress role.
   std::optional<Nanoseconds> look() {
     Staging* const device = device_in_use.load(std::memory_order_acquire);
-    return device == nullptr ? std::nullopt : device->look();
+    if (device == nullptr) return std::nullopt;
+    tell_of_lane();
+    return device->look();
+  }
+
+  /// With the progress role: that devices cannot send to each other, once.
+  void tell_of_lane() {
+    if (has_told_of_lane || executor->lane_refusal().empty()) return;
+    has_told_of_lane = true;
+    log({.level = LogLevel::info, .text = detail::concat("devices send through the host: ", executor->lane_refusal())});
   }
 
   /// At a shutdown: inputs that are under way come to the host, where they are ended, or the device is given up.
@@ -423,6 +434,8 @@ struct Session::Impl {
   std::atomic<Staging*> device_in_use{nullptr};  // the same, for who makes progress
   std::mutex adding;                             // of device code
   CudaStream* stream = nullptr;                  // the executor's; null: no device code was given
+  LaneKind lane_kind = LaneKind::host;
+  bool has_told_of_lane = false;  // with the progress role
   struct ByPlan {
     std::shared_ptr<const Template> shape;
     bool on_stream = false;
@@ -672,7 +685,7 @@ void Session::shutdown() {
 SessionCounters Session::counters() {
   SessionCounters counters;
   impl_->inspect([&](Driver& driver, const Engine& engine) {
-    counters.transport = impl_->transport->counters();
+    counters.transport = driver.traffic();
     counters.slot_bytes = driver.memory().slot_memory();
     counters.residual_bytes = driver.memory().store().bytes();
     counters.pool_peak = engine.admission().peak();

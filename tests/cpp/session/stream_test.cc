@@ -12,7 +12,6 @@
 #include "session/device_program.hpp"
 #include "session/world.hpp"
 #include "standin/standin.hpp"
-#include "transport/ipc/ipc_lane.hpp"
 
 namespace casync {
 namespace {
@@ -46,13 +45,6 @@ std::vector<float> gradient(int rank, int step, std::size_t count = kCount) {
   return values;
 }
 
-auto lane_of(int rank, int ranks) {
-  return [world = ipc::IpcLane::World{static_cast<Rank>(rank), static_cast<Rank>(ranks)}](
-             int device, std::function<void()> ring) -> std::unique_ptr<DeviceLane> {
-    return std::make_unique<ipc::IpcLane>(device, world, std::move(ring));
-  };
-}
-
 /// All that a job has shown: results, and residuals at the end, of each rank.
 struct Shown {
   std::map<int, std::vector<std::vector<float>>> results;
@@ -67,11 +59,11 @@ struct Job {
   std::string topology = "ps";
   std::uint32_t ranks_of_host = 1;
   std::size_t count = kCount;
-  bool has_lane = false;
+  std::string lane = "host";
 };
 
 Shown run_job(const Job& job, bool on_device) {
-  const auto& [ranks, steps, codec, topology, ranks_of_host, count, has_lane] = job;
+  const auto& [ranks, steps, codec, topology, ranks_of_host, count, lane] = job;
   Shown shown;
   std::mutex mutex;
   spawn(
@@ -100,9 +92,9 @@ Shown run_job(const Job& job, bool on_device) {
         const std::lock_guard lock(mutex);
         shown.residuals[session.rank()].assign(residual.begin(), residual.end());
       },
-      [&](int rank, SessionOptions& options) {
+      [&](int, SessionOptions& options) {
         for (std::uint32_t& host : options.host_of) host /= ranks_of_host;
-        if (has_lane) options.make_lane = lane_of(rank, ranks);
+        options.device_lane = lane;
       });
   return shown;
 }
@@ -133,7 +125,7 @@ TEST(Stream, DevicesSendToEachOther) {
       if (codec[0] == 'g' && topology != "direct") continue;  // its payloads are gathered
       SCOPED_TRACE(codec + " by " + topology);
       const int copies = standin_copies_between();
-      const Job job{4, 3, codec, topology, 2, 4 * kCount, true};
+      const Job job{4, 3, codec, topology, 2, 4 * kCount, "ipc"};
       const Shown device = run_job(job, true);
       EXPECT_GT(standin_copies_between(), copies) << "nothing went by the lane";
       EXPECT_TRUE(device == run_job(job, false));

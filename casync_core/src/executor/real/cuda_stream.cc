@@ -224,12 +224,13 @@ void CudaStream::run(std::vector<std::unique_ptr<Job>> jobs) {
   launched_.push_back(std::move(batch));
 }
 
-/// Which of several sources are not finite: the host looks at each, of which the program's are on the device.
+/// Which of several sources are not finite: the host looks at each, of which some are memory of the device.
 void CudaStream::blame(Job& job) {
   const std::vector<Source> there = job.sources;
   std::vector<std::vector<std::byte>> copies;
   for (std::size_t i = 0; i < there.size(); ++i) {
-    if (there.size() == 1 || !job.is_users[i] || there[i].data == job.segment.raw_out) continue;  // that one is no more
+    if (there.size() == 1 || there[i].data == job.segment.raw_out) continue;  // that one is no more
+    if (!job.is_users[i] && !job.by_lane) continue;                           // the host reads it where it is
     copies.emplace_back(there[i].bytes);
     copy(copies.back().data(), there[i].data, there[i].bytes, false);
     job.sources[i].data = copies.back().data();

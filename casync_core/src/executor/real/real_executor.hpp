@@ -86,6 +86,8 @@ class RealExecutor {
   std::shared_ptr<const Template> shape_of(std::uint32_t registration) const { return engine_->shape_of(registration); }
   /// With the progress role.
   bool has_lane() const { return lane_ != nullptr && lane_->ready(); }
+  /// Why there never will be; empty: there is, or may yet be. With the progress role.
+  std::string_view lane_refusal() const { return lane_ == nullptr ? std::string_view() : lane_->refusal(); }
   /// Whether the messages of such runs are worth the lane: they are none that would travel inside heads.
   bool is_for_lane(const Template& shape) const { return shape.smallest_message > small_bytes_; }
 

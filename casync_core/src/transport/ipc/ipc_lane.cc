@@ -58,8 +58,19 @@ void IpcLane::say(Rank peer, Word word, const Landing* landing, bool flag) {
   tell_(peer, message);
 }
 
+/// The first reason is told to all, who have no lane then either.
 void IpcLane::refuse(const std::string& why) {
-  if (refusal_.empty()) refusal_ = why;
+  if (!refusal_.empty()) return;
+  refusal_ = why;
+  std::vector<std::byte> message;
+  message.reserve(why.size() + 64);
+  ByteWriter writer(message);
+  writer.put(Word::refused);
+  writer.put(false);
+  writer.put_text(detail::concat("rank ", world_.rank, ": ", why));
+  for (Rank peer = 0; peer < world_.size; ++peer) {
+    if (peer != world_.rank) tell_(peer, message);
+  }
 }
 
 void IpcLane::open(Tell tell) {
@@ -87,7 +98,9 @@ void IpcLane::hear(Rank peer, std::span<const std::byte> message) {
       return greeted(peer, reader);
     case Word::answer:
       peers_[peer].theirs = flag ? Reach::yes : Reach::no;
-      if (!flag) refuse(detail::concat("rank ", peer, " does not reach the memory of this rank's device"));
+      return;
+    case Word::refused:
+      if (refusal_.empty()) refusal_ = reader.get_text();
       return;
     case Word::land:
       return granted(peer, reader);
@@ -116,7 +129,7 @@ void IpcLane::greeted(Rank peer, ByteReader& reader) {
       if (!reaches)
         refuse(detail::concat("what rank ", peer, " wrote on its device is not what this rank reads there"));
     } catch (const DeviceFailure& failure) {
-      refuse(detail::concat("the device of rank ", peer, " is out of reach: ", failure.what()));
+      refuse(detail::concat("the memory of rank ", peer, "'s device is out of reach: ", failure.what()));
     }
   }
   peers_[peer].mine = reaches ? Reach::yes : Reach::no;
@@ -124,8 +137,9 @@ void IpcLane::greeted(Rank peer, ByteReader& reader) {
 }
 
 bool IpcLane::ready() const {
-  return std::ranges::all_of(peers_,
-                             [](const Peer& peer) { return peer.mine == Reach::yes && peer.theirs == Reach::yes; });
+  return refusal_.empty() && std::ranges::all_of(peers_, [](const Peer& peer) {
+           return peer.mine == Reach::yes && peer.theirs == Reach::yes;
+         });
 }
 
 /// A landing of the peer, opened once. Its number comes next, and its handle if it is new.

@@ -46,7 +46,7 @@ class IpcLane final : public DeviceLane {
   void close(Nanoseconds patience) override;
 
  private:
-  enum class Word : std::uint8_t { hello, answer, land, leave, landed };
+  enum class Word : std::uint8_t { hello, answer, refused, land, leave, landed };
   enum class Reach : std::uint8_t { unknown, yes, no };
   struct Body {
     MemoryRef memory;
