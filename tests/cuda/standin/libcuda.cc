@@ -535,6 +535,7 @@ EXPORT Result cuLaunchCooperativeKernel(FunctionPointer function, unsigned block
 // --------------------------------------------------------------------------------------------------------
 
 EXPORT int64_t standin_distance(void) { return memory::distance(); }
+EXPORT int standin_holds(uint64_t address, size_t bytes) { return memory::holds(address, bytes) ? 1 : 0; }
 
 EXPORT void standin_launch(void* stream, void (*body)(void*), void* argument, int milliseconds) {
   stream_of(static_cast<StreamPointer>(stream))->queue([=] {

@@ -10,6 +10,8 @@ extern "C" {
 /// Where the host reads and writes the bytes of a device: at an address of the device plus this. For the bodies of
 /// kernels, which run in the order of a stream; who reads there otherwise waits for the stream first.
 int64_t standin_distance(void);
+/// Whether so many bytes at an address of a device are part of one allocation that was not freed.
+int standin_holds(uint64_t address, size_t bytes);
 
 /// A kernel: `body(argument)` in the order of `stream` (null: the default one), after `milliseconds` of work.
 void standin_launch(void* stream, void (*body)(void*), void* argument, int milliseconds);
