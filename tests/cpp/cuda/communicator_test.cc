@@ -13,24 +13,14 @@
 
 #include "casync/error.hpp"
 #include "common/clock.hpp"
+#include "cuda/standin_device.hpp"
 #include "standin/nccl/standin_nccl.hpp"
 #include "standin/standin.hpp"
 
 namespace casync::cuda {
 namespace {
 
-constexpr Nanoseconds kSecond = 1'000'000'000;
-
-void sleep_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
-
-const Driver& standin() {
-  setenv("CASYNC_CUDA_DRIVER", STANDIN_CUDA, 1);
-  return driver();
-}
-const Nccl& standin_nccl() {
-  setenv("CASYNC_NCCL", STANDIN_NCCL, 1);
-  return nccl();
-}
+using namespace test;
 
 NcclId new_id() {
   NcclId id;
@@ -38,32 +28,9 @@ NcclId new_id() {
   return id;
 }
 
-/// Memory of a device, and where the host sees it.
-class Buffer {
- public:
-  Buffer(const Device& device, std::size_t bytes, unsigned char first) : device_(device), bytes_(bytes) {
-    CASYNC_CUDA(device.driver(), cuMemAlloc_v2, &address_, bytes);
-    for (std::size_t i = 0; i < bytes; ++i) host()[i] = static_cast<unsigned char>(first + i * 7);
-  }
-  ~Buffer() { device_.driver().cuMemFree_v2(address_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  unsigned char* host() const { return reinterpret_cast<unsigned char*>(address_) + standin_distance(); }
-  Communicator::Part to(Rank peer) const { return {true, peer, reinterpret_cast<std::byte*>(address_), bytes_}; }
-  Communicator::Part from(Rank peer) const { return {false, peer, reinterpret_cast<std::byte*>(address_), bytes_}; }
-  bool equals(unsigned char first) const {
-    for (std::size_t i = 0; i < bytes_; ++i) {
-      if (host()[i] != static_cast<unsigned char>(first + i * 7)) return false;
-    }
-    return true;
-  }
-
- private:
-  const Device& device_;
-  DevicePointer address_ = 0;
-  std::size_t bytes_;
-};
+Communicator::Part part(bool is_send, Rank peer, const Buffer& buffer) {
+  return {is_send, peer, buffer.memory(), buffer.bytes()};
+}
 
 /// One rank, on its own thread.
 struct Member {
@@ -141,18 +108,17 @@ TEST(Communicator, MovesWhatAGroupHolds) {
         std::vector<std::unique_ptr<Buffer>> out, in;
         std::vector<Communicator::Part> parts;
         for (Rank peer = 0; peer < size; ++peer) {
-          out.push_back(
-              std::make_unique<Buffer>(self.device, bytes, static_cast<unsigned char>(self.rank * 16 + peer)));
-          in.push_back(std::make_unique<Buffer>(self.device, bytes, static_cast<unsigned char>(255)));
+          out.push_back(std::make_unique<Buffer>(self.device, bytes, self.rank * 16 + peer));
+          in.push_back(std::make_unique<Buffer>(self.device, bytes, 255));
           if (peer == self.rank) continue;
-          parts.push_back(out.back()->to(peer));
-          parts.push_back(in.back()->from(peer));
+          parts.push_back(part(true, peer, *out.back()));
+          parts.push_back(part(false, peer, *in.back()));
         }
         if (!parts.empty()) self.comm->launch(parts);
         ASSERT_TRUE(self.until_over());
         ASSERT_TRUE(self.until_ready());
         for (Rank peer = 0; peer < size; ++peer) {
-          EXPECT_TRUE(peer == self.rank || in[peer]->equals(static_cast<unsigned char>(peer * 16 + self.rank)));
+          EXPECT_TRUE(peer == self.rank || in[peer]->equals(peer * 16 + self.rank));
         }
       }
       self.comm->end(20 * kSecond);
@@ -168,7 +134,7 @@ TEST(Communicator, AGroupIsOverWhenItsBytesAreThereAndRings) {
     const Buffer in_first(self.device, 100, 3), in_second(self.device, 100, 4);
     const int before = self.rings;
     const auto launch = [&](const Buffer& out, const Buffer& in) {
-      const std::vector parts{self.rank == 0 ? out.to(1) : in.from(0)};
+      const std::vector parts{self.rank == 0 ? part(true, 1, out) : part(false, 0, in)};
       self.comm->launch(parts);
     };
     launch(first, in_first);
@@ -190,7 +156,7 @@ TEST(Communicator, CountsThatDifferAreAnErrorOnBothSides) {
   spawn(2, 20 * kSecond, [](Member& self) {
     ASSERT_TRUE(self.until_ready());
     const Buffer buffer(self.device, self.rank == 0 ? 100 : 101, 1);
-    const std::vector parts{self.rank == 0 ? buffer.to(1) : buffer.from(0)};
+    const std::vector parts{self.rank == 0 ? part(true, 1, buffer) : part(false, 0, buffer)};
     self.comm->launch(parts);
     EXPECT_NE(self.failure().find("(NCCL 2.28.9) failed: invalid usage (says the stand-in)"), std::string::npos);
     EXPECT_NE(self.failure().find("was aborted: invalid usage"), std::string::npos) << "it says so each time";
@@ -202,7 +168,7 @@ TEST(Communicator, AnErrorOfAGroupIsRaised) {
   spawn(2, 2 * kSecond, [](Member& self) {
     ASSERT_TRUE(self.until_ready());
     const Buffer buffer(self.device, 100, 1);
-    const std::vector parts{self.rank == 0 ? buffer.to(1) : buffer.from(0)};
+    const std::vector parts{self.rank == 0 ? part(true, 1, buffer) : part(false, 0, buffer)};
     self.comm->launch(parts);
     ASSERT_TRUE(self.until_over());
     ASSERT_TRUE(self.until_ready());
@@ -218,7 +184,7 @@ TEST(Communicator, AnErrorOfACallIsRaisedByIt) {
     spawn(2, kSecond, [](Member& self) {
       ASSERT_TRUE(self.until_ready());
       const Buffer out(self.device, 100, 1), in(self.device, 100, 2);
-      const std::vector parts{out.to(1 - self.rank), in.from(1 - self.rank)};
+      const std::vector parts{part(true, 1 - self.rank, out), part(false, 1 - self.rank, in)};
       if (self.rank == 0) {
         EXPECT_THROW(self.comm->launch(parts), DeviceFailure);
       } else {
@@ -255,7 +221,7 @@ TEST(Communicator, AnErrorOfTheDeviceEndsIt) {
   spawn(2, kSecond, [&](Member& self) {
     ASSERT_TRUE(self.until_ready());
     const Buffer buffer(self.device, 100, 1);
-    const std::vector parts{self.rank == 0 ? buffer.to(1) : buffer.from(0)};
+    const std::vector parts{self.rank == 0 ? part(true, 1, buffer) : part(false, 0, buffer)};
     self.comm->launch(parts);
     if (self.failure(3 * kSecond).find("cuEventRecord") == std::string::npos) return;
     ++failures;
@@ -268,7 +234,7 @@ TEST(Communicator, IsLeftAloneByItsWatchdogWhereNobodyAdvancesIt) {
   spawn(2, kSecond / 2, [](Member& self) {
     ASSERT_TRUE(self.until_ready());
     const Buffer buffer(self.device, 100, 1);
-    const std::vector parts{self.rank == 0 ? buffer.to(1) : buffer.from(0)};
+    const std::vector parts{self.rank == 0 ? part(true, 1, buffer) : part(false, 0, buffer)};
     self.comm->launch(parts);
     sleep_ms(1500);
     EXPECT_TRUE(self.until_over());
@@ -290,7 +256,7 @@ TEST(Communicator, ItsDestructorAbortsAGroupThatWaits) {
   spawn(2, 20 * kSecond, [](Member& self) {
     ASSERT_TRUE(self.until_ready());
     const Buffer buffer(self.device, 100, 1);
-    if (self.rank == 0) self.comm->launch(std::vector{buffer.to(1)});
+    if (self.rank == 0) self.comm->launch(std::vector{part(true, 1, buffer)});
     sleep_ms(50);
     self.comm.reset();
   });
