@@ -31,7 +31,8 @@ def add(core_session: Any, device: int, specs: Iterable[str]) -> None:
         architecture = f"sm_{major}{minor}"
         common = cubin_of(text_of(COMMON), architecture)
         for spec in specs:
-            code = cubin_of(text_of(spec.partition("(")[0]), architecture)
+            text = text_of(spec.partition("(")[0])
+            code = cubin_of(text, architecture) if text else b""
             core_session.add_device_code(device, common, spec, code)
     except (NotAvailableError, DeviceError) as error:
         _LOG.warning("gradients on the GPU are compressed by the CPU: %s", error)

@@ -21,10 +21,11 @@ COMMON = "common"
 
 
 def text_of(name: str) -> str:
-    """What NVRTC compiles for codec `name` of the library, or for `COMMON`."""
+    """What NVRTC compiles for codec `name` of the library, or for `COMMON`; nothing for one that needs no more."""
     if name == COMMON:
         return "".join(f'#include "codec/cuda/kernels/{header}.hpp"\n' for header in ("raw", "report"))
-    path = library_files()[name]
+    if (path := library_files().get(name)) is None:
+        return ""
     return emit(check_program(parse(read_source(path), path.name)), name)
 
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,17 +65,18 @@ struct CodecInfo {
   std::vector<Aggregation>
       rounds;  ///< one entry per round; round i's aggregated payload is `Segment::previous` of round i+1
   Feedback feedback = Feedback::none;
-  bool identity = false;   ///< `none`: the payload is the gradient's own bytes, sent and received in place
-  bool whole = false;      ///< encodes the gradient once; partitions may only cut the payload
-  bool fixed_size = true;  ///< payload bytes == bound(); otherwise bound() is an upper limit
-  bool prescaled = false;  ///< the mean's 1/N is applied before the first encode (R4), e.g. fp16
-  bool averages = false;   ///< merging takes the mean by itself and a decoded payload is the average: no 1/N from the
-                           ///< runtime (R4)
-  bool momentum = false;   ///< takes over the optimizer's momentum: lr, momentum and nesterov of a segment are told
+  bool identity = false;        ///< `none`: the payload is the gradient's own bytes, sent and received in place
+  bool whole = false;           ///< encodes the gradient once; partitions may only cut the payload
+  bool fixed_size = true;       ///< payload bytes == bound(); otherwise bound() is an upper limit
+  std::optional<DType> cast{};  ///< payloads are the gradient's elements, cast to this dtype
+  bool prescaled = false;       ///< the mean's 1/N is applied before the first encode (R4), e.g. fp16
+  bool averages = false;  ///< merging takes the mean by itself and a decoded payload is the average: no 1/N from the
+                          ///< runtime (R4)
+  bool momentum = false;  ///< takes over the optimizer's momentum: lr, momentum and nesterov of a segment are told
 };
 
 /// Whether Adasum goes with it: payloads are the elements themselves, in their own dtype or cast to another.
-inline bool takes_adasum(const CodecInfo& info) { return info.identity || info.prescaled; }
+inline bool takes_adasum(const CodecInfo& info) { return info.identity || info.cast; }
 
 /// One contribution to a segment.
 struct Source {

@@ -182,8 +182,8 @@ bool takes_momentum(std::string_view text);
 /// Whether a codec of this compression, or one that `auto` may choose, keeps something of a gradient between steps.
 bool keeps_state(std::string_view text);
 
-/// The codecs that a compression may become and for which there is device code, as canonical specs. Throws as
-/// `check_compression` does.
+/// The codecs that a compression may become and that a GPU computes, as canonical specs; `none` is not among them: it
+/// needs nothing but what one of them brings. Throws as `check_compression` does.
 std::vector<std::string> device_codecs(std::string_view text);
 
 /// One line for CASYNC_PLAN=explain: "conv1.weight (64, 3, 7, 7) float32: onebit, K=4, ps, 1.52 ms compressed, 9.04 ms

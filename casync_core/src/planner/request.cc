@@ -155,7 +155,7 @@ bool keeps_state(std::string_view text) {
 std::vector<std::string> device_codecs(std::string_view text) {
   std::vector<std::string> specs;
   for (const auto& codec : codecs_of(text)) {
-    if (codec->device_code() != nullptr) specs.push_back(codec->info().spec);
+    if (codec->device_code() != nullptr || codec->info().cast) specs.push_back(codec->info().spec);
   }
   return specs;
 }

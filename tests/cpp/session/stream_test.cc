@@ -22,7 +22,11 @@ using test::Program;
 constexpr std::size_t kCount = 50'000;
 constexpr int kWatched = 3;  // steps: the first goes through the host, as its plan is not known
 
-std::string kernels_of(const std::string& codec) { return KERNELS + codec.substr(0, codec.find('(')) + ".so"; }
+/// None for a codec that needs none of its own.
+std::string kernels_of(const std::string& codec) {
+  const bool needs_none = codec != "common" && make_codec(codec)->device_code() == nullptr;
+  return needs_none ? "" : KERNELS + codec.substr(0, codec.find('(')) + ".so";
+}
 
 Signature signature(const std::string& codec, const std::string& topology, MemoryKind memory,
                     std::size_t count = kCount) {
@@ -100,9 +104,9 @@ Shown run_job(const Job& job, bool on_device) {
 }
 
 TEST(Stream, GivesTheBitsOfTheCpu) {
-  for (const std::string codec : {"onebit", "terngrad(bits=4)", "threelc", "graddrop(drop=0.9)"}) {
-    for (const std::string topology : {"ps", "direct"}) {
-      if (codec[0] == 'g' && topology == "ps") continue;  // its payloads are gathered
+  for (const std::string codec : {"onebit", "terngrad(bits=4)", "threelc", "graddrop(drop=0.9)", "fp16", "bf16"}) {
+    for (const std::string topology : {"ps", "direct", "ring"}) {
+      if (codec[0] == 'g' && topology != "direct") continue;  // its payloads are gathered
       SCOPED_TRACE(codec + " by " + topology);
       const int launches = standin_launches();
       const Shown device = run_job({.codec = codec, .topology = topology}, true);
@@ -110,6 +114,13 @@ TEST(Stream, GivesTheBitsOfTheCpu) {
       EXPECT_TRUE(device == run_job({.codec = codec, .topology = topology}, false));
     }
   }
+}
+
+TEST(Stream, ARankThatIsAloneComputesThereToo) {
+  const int launches = standin_launches();
+  const Shown device = run_job({.ranks = 1, .steps = 3, .codec = "fp16"}, true);  // its plan is `none`
+  EXPECT_GT(standin_launches(), launches);
+  EXPECT_TRUE(device == run_job({.ranks = 1, .steps = 3, .codec = "fp16"}, false));
 }
 
 TEST(Stream, ARingAndHostsOfSeveralRanksGoThroughTheHostWhereTheyMust) {
@@ -121,7 +132,7 @@ TEST(Stream, ARingAndHostsOfSeveralRanksGoThroughTheHostWhereTheyMust) {
 
 TEST(Stream, DevicesSendToEachOther) {
   for (const std::string topology : {"ps", "direct", "ring", "two_level"}) {
-    for (const std::string codec : {"onebit", "graddrop(drop=0.9)"}) {
+    for (const std::string codec : {"onebit", "none", "fp16", "graddrop(drop=0.9)"}) {
       if (codec[0] == 'g' && topology != "direct") continue;  // its payloads are gathered
       SCOPED_TRACE(codec + " by " + topology);
       const int copies = standin_copies_between();
@@ -230,7 +241,7 @@ TEST(Stream, ADeviceThatIsLostEndsTheSessionWithItsError) {
 TEST(Stream, WhatHasNoDeviceCodeIsRefused) {
   spawn(1, [](Session& session) {
     const Program program;
-    EXPECT_THROW(session.add_device_code(0, kernels_of("common"), "none", kernels_of("onebit")), InvalidArgument);
+    EXPECT_THROW(session.add_device_code(0, kernels_of("common"), "test_topk(k=4)", ""), InvalidArgument);
     EXPECT_THROW(session.add_device_code(0, kernels_of("common"), "onebit", "/nowhere.so"), DeviceFailure);
   });
 }

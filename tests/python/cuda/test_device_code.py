@@ -35,6 +35,8 @@ hvd.shutdown()
         ("onebit", True),
         ("terngrad(bits=8)", True),
         ("always(onebit)", True),
+        ("fp16", True),
+        ("bf16", True),
         ("none", False),
         ("powersgd(rank=2)", False),
     ],
@@ -83,7 +85,8 @@ def test_each_codec_of_the_library_has_device_code() -> None:
     assert {spec.partition("(")[0] for name in library_files() for spec in _core.device_codecs(name)} == set(
         library_files()
     )
-    assert _core.device_codecs("none") == _core.device_codecs("fp16") == []
-    assert _core.device_codecs("always(auto(onebit, fp16, terngrad(bits=4)))") == ["onebit", "terngrad(bits=4)"]
+    assert _core.device_codecs("none") == []
+    assert _core.device_codecs("always(auto(onebit, fp16, terngrad(bits=4)))") == ["onebit", "fp16", "terngrad(bits=4)"]
+    assert text_of("fp16") == text_of("bf16") == "", "what all codecs have is enough for them"
     assert all("CASYNC_KERNEL" in text_of(name) for name in library_files())
     assert "report.hpp" in text_of(COMMON)

@@ -21,6 +21,10 @@ CommonKernels::CommonKernels(const casync::cuda::Device& device, const std::stri
     load_[dtype] = module_.function(kLoadRaw[dtype].name);
     store_[dtype] = module_.function(kStoreRaw[dtype].name);
   }
+  for (std::size_t dtype = 0; dtype < merge_.size(); ++dtype) {
+    divide_[dtype] = module_.function(kDivideRaw[dtype].name);
+    merge_[dtype] = module_.function(kMergeRaw[dtype].name);
+  }
   most_blocks_ = std::max(1, casync::cuda::most_blocks(device, load_[0], kThreads));
 }
 
@@ -39,6 +43,12 @@ void CommonKernels::load(DType dtype, RawLoad load, casync::cuda::Stream stream)
 }
 void CommonKernels::store(DType dtype, RawStore store, casync::cuda::Stream stream) const {
   launch(store_[index_of(dtype)], store, store.n, stream);
+}
+void CommonKernels::divide(DType dtype, RawStore store, casync::cuda::Stream stream) const {
+  launch(divide_[index_of(dtype)], store, store.n, stream);
+}
+void CommonKernels::merge(DType dtype, RawMerge merge, casync::cuda::Stream stream) const {
+  launch(merge_[index_of(dtype)], merge, merge.n, stream);
 }
 void CommonKernels::look(LookBatch batch, casync::cuda::Stream stream) const { launch(look_, batch, batch.n, stream); }
 void CommonKernels::report(EncodedBatch batch, casync::cuda::Stream stream) const {

@@ -20,6 +20,9 @@ class CommonKernels {
 
   void load(DType dtype, RawLoad load, casync::cuda::Stream stream) const;
   void store(DType dtype, RawStore store, casync::cuda::Stream stream) const;
+  /// Not of float64, which no payload is made of.
+  void divide(DType dtype, RawStore store, casync::cuda::Stream stream) const;
+  void merge(DType dtype, RawMerge merge, casync::cuda::Stream stream) const;
   void look(LookBatch batch, casync::cuda::Stream stream) const;
   void report(EncodedBatch batch, casync::cuda::Stream stream) const;
   void report(DecodedBatch batch, casync::cuda::Stream stream) const;
@@ -32,6 +35,7 @@ class CommonKernels {
   const casync::cuda::Driver& driver_;
   casync::cuda::Module module_;
   std::array<casync::cuda::Function, 4> load_{}, store_{};  // by DType
+  std::array<casync::cuda::Function, 3> divide_{}, merge_{};
   casync::cuda::Function look_, encoded_, decoded_;
   std::int64_t most_blocks_ = 1;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "casync/error.hpp"
+#include "codec/cuda/element_codec.hpp"
 #include "common/clock.hpp"
 #include "executor/sizes.hpp"
 
@@ -13,6 +14,7 @@ namespace casync {
 namespace {
 
 using codec::cuda::DeviceCodec;
+using codec::cuda::ElementCodec;
 using codec::cuda::SegmentReport;
 
 cuda::DevicePointer address(const void* of) { return reinterpret_cast<cuda::DevicePointer>(of); }
@@ -145,6 +147,7 @@ void CudaStream::quiesce() {
 
 void CudaStream::add(const std::string& spec, const std::string& code) {
   const std::shared_ptr<const Codec> codec = make_codec(spec);
+  if (ElementCodec::carries(*codec, DType::float32, ReduceOp::sum)) return;
   if (codec->device_code() == nullptr) throw InvalidArgument(detail::concat("codec ", spec, " has no device code"));
   const cuda::Device::Current current(device_);
   auto loaded = std::make_unique<DeviceCodec>(device_, codec, code);
@@ -159,8 +162,9 @@ DeviceCodec* CudaStream::codec_of(const Codec& codec) const {
 }
 
 bool CudaStream::carries(const Template& shape, const Signature& signature, bool by_lane) const {
-  return signature.kind == OpKind::allreduce && (by_lane || shape.sends_slots_only) &&
-         codec_of(*shape.codec) != nullptr &&
+  if (signature.kind != OpKind::allreduce || !(by_lane || shape.sends_slots_only)) return false;
+  if (ElementCodec::carries(*shape.codec, signature.dtype, signature.op)) return true;
+  return codec_of(*shape.codec) != nullptr &&
          DeviceCodec::carries(*shape.codec, signature.shape, signature.dtype, signature.op);
 }
 
@@ -181,6 +185,14 @@ std::size_t CudaStream::misfit(const Job& job) {
   return at == job.sources.end() ? Job::kNone : static_cast<std::size_t>(at - job.sources.begin());
 }
 
+void CudaStream::compute(Job& job, SegmentReport* report) {
+  if (DeviceCodec* const codec = codec_of(*job.codec)) {
+    codec->launch(job.segment, *arena_, stream_, *common_, report);
+  } else {
+    ElementCodec::launch(*job.codec, job.segment, *arena_, stream_, *common_, report);
+  }
+}
+
 /// What of it went wrong; empty: nothing did.
 std::string CudaStream::launch(Job& job, SegmentReport* report) {
   if (!lost_.empty()) {
@@ -190,7 +202,7 @@ std::string CudaStream::launch(Job& job, SegmentReport* report) {
   try {
     if (job.on_device) {
       arena_->rewind();  // jobs run one after the other
-      codec_of(*job.codec)->launch(job.segment, *arena_, stream_, *common_, report);
+      compute(job, report);
       return {};
     }
     CASYNC_CUDA(driver_, cuStreamSynchronize, stream_);  // it may read what a job before it writes

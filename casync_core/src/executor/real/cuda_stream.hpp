@@ -37,8 +37,8 @@ class CudaStream final : public Stream {
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
-  /// Any thread. `code`: the device code of the codec that `spec` names, compiled for the device. Throws DeviceFailure,
-  /// and InvalidArgument for a codec that has none.
+  /// Any thread. `code`: the device code of the codec that `spec` names, compiled for the device; empty for one that
+  /// needs none of its own. Throws DeviceFailure, and InvalidArgument for a codec that no device computes.
   void add(const std::string& spec, const std::string& code);
 
   void run(std::vector<std::unique_ptr<Job>> batch) override;
@@ -94,6 +94,7 @@ class CudaStream final : public Stream {
   };
 
   codec::cuda::DeviceCodec* codec_of(const Codec& codec) const;
+  void compute(Job& job, codec::cuda::SegmentReport* report);
   std::string launch(Job& job, codec::cuda::SegmentReport* report);
   void conclude(Job& job, std::string& error, const codec::cuda::SegmentReport& report);
   void blame(Job& job);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "casync/error.hpp"
+#include "codec/cuda/element_codec.hpp"
 #include "codec/support.hpp"
 #include "standin/standin.hpp"
 
@@ -21,9 +23,14 @@ namespace {
 namespace gpu = casync::cuda;
 using codec::cuda::CommonKernels;
 using codec::cuda::DeviceCodec;
+using codec::cuda::ElementCodec;
 using codec::cuda::SegmentReport;
 
 std::string kernels_of(const std::string& codec) { return KERNELS + codec.substr(0, codec.find('(')) + ".so"; }
+
+bool carried(const Codec& codec, Shape shape, DType dtype, ReduceOp op) {
+  return ElementCodec::carries(codec, dtype, op) || DeviceCodec::carries(codec, shape, dtype, op);
+}
 
 /// Floats in the memory of the device, or in pinned memory.
 class Memory {
@@ -130,7 +137,7 @@ class OnDevice : public testing::Test {
     segment.pre = given.pre;
     segment.mid = given.mid;
     segment.post = given.post;
-    EXPECT_TRUE(DeviceCodec::carries(codec, given.shape, segment.dtype, segment.op));
+    EXPECT_TRUE(carried(codec, given.shape, segment.dtype, segment.op));
     return segment;
   }
   /// Sources, with `raw_at(i)` and `encoded_at(i)` for their memory.
@@ -177,7 +184,8 @@ class OnDevice : public testing::Test {
 
   Found on_device(const Given& given) {
     const auto codec = make_codec(given.codec);
-    DeviceCodec runs(device_, codec, kernels_of(given.codec));
+    std::unique_ptr<DeviceCodec> runs;
+    if (codec->device_code() != nullptr) runs = std::make_unique<DeviceCodec>(device_, codec, kernels_of(given.codec));
     const gpu::Driver& driver = device_.driver();
     std::vector<std::unique_ptr<Memory>> raw;
     std::vector<std::unique_ptr<Pinned>> encoded;
@@ -210,7 +218,11 @@ class OnDevice : public testing::Test {
     Found found;
     arena_->rewind();
     try {
-      runs.launch(segment, *arena_, stream_, *common_, report);
+      if (runs == nullptr) {
+        ElementCodec::launch(*codec, segment, *arena_, stream_, *common_, report);
+      } else {
+        runs->launch(segment, *arena_, stream_, *common_, report);
+      }
     } catch (const CorruptPayload& error) {
       found.refused = error.what();
     }
@@ -250,8 +262,8 @@ class OnDevice : public testing::Test {
   std::unique_ptr<gpu::Arena> arena_;
 };
 
-const std::vector<std::string> kCodecs{"onebit", "terngrad(bits=2)", "terngrad(bits=8)", "graddrop(drop=0.9)",
-                                       "threelc"};
+const std::vector<std::string> kCodecs{
+    "onebit", "terngrad(bits=2)", "terngrad(bits=8)", "graddrop(drop=0.9)", "threelc", "none", "fp16", "bf16"};
 
 /// Whole gradients, and of long ones a part.
 std::vector<std::pair<Shape, Range>> places(const Codec& codec) {
@@ -265,9 +277,9 @@ std::vector<std::pair<Shape, Range>> places(const Codec& codec) {
 }
 
 /// The range of another rank's gradient, encoded.
-Bytes payload_of(const std::string& codec, Shape shape, Range range, std::uint64_t seed) {
-  Call call(make_codec(codec), shape, range);
-  call.raw(elements(gradient(shape.numel(), seed), DType::float32)).encode().run();
+Bytes payload_of(const std::string& codec, Shape shape, Range range, std::uint64_t seed, DType dtype = DType::float32) {
+  Call call(make_codec(codec), shape, range, dtype);
+  call.raw(elements(gradient(shape.numel(), seed), dtype)).encode().run();
   return call.payload;
 }
 
@@ -330,8 +342,9 @@ TEST_F(OnDevice, AResultMayTakeThePlaceOfASource) {
   for (const std::string& codec : kCodecs) {
     const Shape shape{40, 257};
     Given given{.codec = codec, .shape = shape, .range = {0, shape.numel()}, .raw = {gradient(shape.numel(), 1)}};
-    given.encoded = {payload_of(codec, shape, given.range, 2), payload_of(codec, shape, given.range, 3)};
     given.in_place = 0;
+    expect_same(given);
+    given.encoded = {payload_of(codec, shape, given.range, 2), payload_of(codec, shape, given.range, 3)};
     expect_same(given);
     given.raw_last = true;  // what it overwrites is read last
     expect_same(given);
@@ -340,13 +353,53 @@ TEST_F(OnDevice, AResultMayTakeThePlaceOfASource) {
   }
 }
 
+/// More than one launch takes. What is overwritten may be any of them.
+TEST_F(OnDevice, AddsElementsOfManyRanks) {
+  const Shape shape{17, 3};
+  for (const std::string codec : {"none", "fp16", "bf16"}) {
+    for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+      for (const int sources : {31, 32, 33, 63, 64, 70}) {
+        Given given{.codec = codec, .shape = shape, .range = {0, shape.numel()}, .dtype = dtype};
+        for (int i = 0; i < sources; ++i) given.raw.push_back(gradient(shape.numel(), static_cast<std::uint64_t>(i)));
+        given.delivers = true;
+        given.mid = 1.0F / static_cast<float>(sources);  // by which `none` divides
+        expect_same(given);
+        given.mid = 1.0F;
+        for (const std::size_t place : {0U, 1U, 30U}) {
+          given.in_place = place;
+          expect_same(given);
+        }
+        given.in_place = static_cast<std::size_t>(sources) - 1;
+        expect_same(given);
+        given.pre = 0.1F;
+        given.encoded = {payload_of(codec, shape, given.range, 5, dtype),
+                         payload_of(codec, shape, given.range, 6, dtype)};
+        expect_same(given);
+      }
+    }
+  }
+}
+
+TEST_F(OnDevice, ACastThatOverflowsIsNotFinite) {
+  const Shape shape{100, 1};
+  Given given{.codec = "fp16", .shape = shape, .range = {0, 100}, .raw = {gradient(100, 1)}};
+  given.raw[0][70] = 65520.0F;
+  given.encodes = true;
+  expect_same(given);
+  EXPECT_TRUE(on_device(given).nonfinite);
+  given.raw[0][70] = std::nextafter(65520.0F, 0.0F);
+  expect_same(given);
+  EXPECT_FALSE(on_device(given).nonfinite);
+}
+
 TEST_F(OnDevice, TakesEveryFloat) {
   for (const std::string& codec : kCodecs) {
     for (const DType dtype : {DType::float16, DType::bfloat16, DType::float64}) {
       const Shape shape{40, 257};
       Given given{.codec = codec, .shape = shape, .range = {0, shape.numel()}, .raw = {gradient(shape.numel(), 1)}};
       given.dtype = dtype;
-      given.encoded = {payload_of(codec, shape, given.range, 2)};
+      if (!carried(*make_codec(codec), shape, dtype, ReduceOp::sum)) continue;
+      given.encoded = {payload_of(codec, shape, given.range, 2, dtype)};
       given.delivers = true;
       expect_same(given);
       given.encodes = true;
@@ -404,14 +457,20 @@ TEST_F(OnDevice, NothingIsDoneForAnEmptyRange) {
 TEST_F(OnDevice, WhatItDoesNotDoIsSaid) {
   const Shape shape{5000, 1};
   const auto carries = [&](const char* codec, DType dtype = DType::float32, ReduceOp op = ReduceOp::sum) {
-    return DeviceCodec::carries(*make_codec(codec), shape, dtype, op);
+    return carried(*make_codec(codec), shape, dtype, op);
   };
   EXPECT_TRUE(carries("onebit"));
   EXPECT_TRUE(carries("onebit", DType::float32, ReduceOp::average));
   EXPECT_TRUE(carries("onebit", DType::float16));
   EXPECT_FALSE(carries("onebit", DType::int32));
   EXPECT_FALSE(carries("onebit", DType::float32, ReduceOp::adasum));
-  EXPECT_FALSE(carries("none")) << "no device code";
+  EXPECT_TRUE(carries("none", DType::bfloat16));
+  EXPECT_TRUE(carries("fp16", DType::float64));
+  EXPECT_FALSE(carries("fp16", DType::int32));
+  EXPECT_FALSE(carries("fp16", DType::float32, ReduceOp::adasum));
+  EXPECT_FALSE(carries("none", DType::int32));
+  EXPECT_FALSE(carries("none", DType::float64)) << "the CPU adds them in float64";
+  EXPECT_FALSE(carries("none", DType::float32, ReduceOp::max));
   EXPECT_FALSE(carries("dgc")) << "keeps a state";
   EXPECT_FALSE(carries("tbq")) << "settles a value";
   EXPECT_FALSE(carries("powersgd")) << "two rounds";

@@ -1,0 +1,152 @@
+#include "codec/cuda/element_codec.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+#include "casync/error.hpp"
+#include "codec/cpu/block_codec.hpp"
+#include "codec/cpu/mean.hpp"
+
+namespace casync::codec::cuda {
+namespace {
+
+namespace gpu = casync::cuda;
+
+/// What payloads are elements of.
+std::optional<DType> wire_of(const CodecInfo& info, DType dtype) { return info.identity ? dtype : info.cast; }
+
+/// One segment on its way to the stream, as BlockCodec takes a block.
+class Launch {
+ public:
+  Launch(const CodecInfo& info, const Segment& segment, gpu::Arena& arena, gpu::Stream stream,
+         const CommonKernels& common, SegmentReport* report)
+      : segment_(segment),
+        wire_(*wire_of(info, segment.dtype)),
+        identity_(info.identity),
+        arena_(arena),
+        stream_(stream),
+        common_(common),
+        report_(report) {}
+
+  void run() {
+    const float* values = accumulate();
+    if (!encodes()) return deliver(values, segment_.mid);
+    store(wire_, values, segment_.mid, 1.0F, segment_.payload.data());
+    report_->payload_bytes = n() * static_cast<std::int64_t>(size_of(wire_));  // known at once
+    if (segment_.raw_out == nullptr) return;
+    // Every rank decodes these very bytes.
+    sum_ = is_direct(1.0F) ? out() : take();
+    merge({.sources = {{.payload = segment_.payload.data()}}, .count = 1});
+    deliver(sum_, 1.0F);
+  }
+
+ private:
+  std::int64_t n() const { return segment_.range.size(); }
+  bool encodes() const { return !segment_.payload.empty(); }
+  bool single() const { return segment_.dtype == DType::float32; }
+  /// Of float32.
+  float* out() const { return static_cast<float*>(segment_.raw_out); }
+  float* take() { return reinterpret_cast<float*>(arena_.take(static_cast<std::size_t>(n()) * sizeof(float))); }
+
+  /// Whether float32 values are the result as they are, but for `factor`.
+  bool is_direct(float factor) const {
+    return single() && segment_.raw_out != nullptr && factor == 1.0F && segment_.post == 1.0F;
+  }
+  /// Whether a source is to be overwritten; only the first launch may do that, which reads it.
+  bool is_in_place() const {
+    return std::ranges::any_of(segment_.sources, [&](const Source& source) { return source.data == out(); });
+  }
+
+  /// Elements of the gradient are read as a payload's, where they are of that dtype.
+  bool is_read_as_payload(const Source& source) const {
+    return !source.raw || (segment_.dtype == wire_ && segment_.pre == 1.0F);
+  }
+
+  /// The sum over the sources, in order. Sources that the kernel for sums takes are collected for one launch.
+  const float* accumulate() {
+    const auto& sources = segment_.sources;
+    const bool direct = !encodes() && is_direct(segment_.mid);
+    if (single() && sources.size() == 1 && sources[0].raw && segment_.pre == 1.0F && !direct)
+      return static_cast<const float*>(sources[0].data);
+    sum_ = direct && !(sources.size() > RawMerge::kMost && is_in_place()) ? out() : take();
+    const float* before = nullptr;
+    RawMerge batch;
+    const auto flush = [&] {
+      if (batch.count > (before == nullptr ? 0 : 1)) {
+        merge(batch);
+        before = sum_;
+      }
+      batch = {.sources = {{.raw = before}}, .count = before == nullptr ? 0 : 1};
+    };
+    for (const Source& source : sources) {
+      if (batch.count == RawMerge::kMost) flush();
+      RawSource& next = batch.sources[batch.count];
+      if (is_read_as_payload(source)) {
+        next = {.payload = static_cast<const std::byte*>(source.data)};
+        ++batch.count;
+      } else if (single()) {
+        next = {.raw = static_cast<const float*>(source.data), .factor = segment_.pre};
+        ++batch.count;
+      } else {
+        flush();
+        common_.load(segment_.dtype, {source.data, segment_.pre, before, sum_, n(), nonfinite()}, stream_);
+        before = sum_;
+        flush();
+      }
+    }
+    flush();
+    return sum_;
+  }
+
+  void merge(RawMerge batch) {
+    batch.out = sum_;
+    batch.n = n();
+    batch.nonfinite = nonfinite();
+    common_.merge(wire_, batch, stream_);
+  }
+
+  void deliver(const float* values, float factor) {
+    if (!(values == out() && is_direct(factor))) store(segment_.dtype, values, factor, segment_.post, segment_.raw_out);
+  }
+
+  /// A mean of what is not compressed is divided (mean.hpp).
+  void store(DType dtype, const float* values, float factor, float post, void* to) {
+    const std::int64_t divisor = identity_ ? divisor_of(factor) : 0;
+    if (divisor > 1) {
+      common_.divide(dtype, {values, static_cast<float>(divisor), post, to, n(), nonfinite()}, stream_);
+    } else {
+      common_.store(dtype, {values, factor, post, to, n(), nonfinite()}, stream_);
+    }
+  }
+
+  std::int32_t* nonfinite() const { return &report_->nonfinite; }
+
+  const Segment& segment_;
+  DType wire_;
+  bool identity_;
+  gpu::Arena& arena_;
+  gpu::Stream stream_;
+  const CommonKernels& common_;
+  SegmentReport* report_;
+  float* sum_ = nullptr;
+};
+
+}  // namespace
+
+bool ElementCodec::carries(const Codec& codec, DType dtype, ReduceOp op) {
+  const std::optional<DType> wire = wire_of(codec.info(), dtype);
+  const bool sums = op == ReduceOp::sum || op == ReduceOp::average;
+  return wire && sums && is_floating(dtype) && *wire != DType::float64;
+}
+
+void ElementCodec::launch(const Codec& codec, const Segment& segment, gpu::Arena& arena, gpu::Stream stream,
+                          const CommonKernels& common, SegmentReport* report) {
+  *report = {};
+  check_segment(codec, segment);
+  CASYNC_CHECK(carries(codec, segment.dtype, segment.op) && segment.sources.size() > 0, codec.info().spec,
+               ": no device does this");
+  if (segment.range.size() > 0) Launch(codec.info(), segment, arena, stream, common, report).run();
+}
+
+}  // namespace casync::codec::cuda
