@@ -103,7 +103,7 @@ def _test(spec: str) -> int:
     subject = open_subject(spec)
     sys.stdout.write(f"{heading(subject.make().info)}\n")
     sys.stdout.flush()
-    cuda = Result("cuda", None, "the runtime does not run its code yet")
+    cuda = Result("cuda", None, "its code runs on a GPU, and no check does that yet")
     results = itertools.chain((isolated(check, subject) for check in CHECKS), [cuda])
     return 0 if report(Console(highlight=False), results) else 1
 

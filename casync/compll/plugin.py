@@ -18,19 +18,21 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from casync.compll.cache import cache_folder, keep, locked
 from casync.compll.check import check_program
 from casync.compll.cpu.emit import emit
 from casync.compll.cpu.library import ISAS, emit_plugin
+from casync.compll.cuda.emit import emit as emit_cuda
+from casync.compll.cuda.emit import emit_table
 from casync.compll.headers import header_folders
 from casync.compll.parser import parse
 from casync.compll.source import read_source
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 
-__all__ = ["ISA_FLAGS", "compile_file", "resolve"]
+__all__ = ["ISA_FLAGS", "compile_file", "device_text", "resolve"]
 
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-ffp-contract=off", "-fvisibility=hidden", "-w")
 ISA_FLAGS = {
@@ -41,6 +43,7 @@ ISA_FLAGS = {
 }  # fmt: skip
 _COMPILE_SECONDS = 300
 _loaded: dict[tuple[str, str], str] = {}  # name and text of a file -> the codec's name
+_files: dict[str, tuple[Path, str]] = {}  # the codec's name -> its file and that text
 
 
 def resolve(spec: str) -> str:
@@ -60,22 +63,39 @@ def resolve(spec: str) -> str:
         from casync import _core
 
         _loaded[key] = _core.load_codec(str(compile_file(path, text)))
+        _files[_loaded[key]] = path, text
     return _loaded[key] + bracket + rest
+
+
+def device_text(name: str) -> str | None:
+    """What NVRTC compiles for codec `name` of a file that was loaded; None if it is of no file."""
+    if name not in _files:
+        return None
+    path, text = _files[name]
+    return emit_cuda(check_program(parse(text, str(path))), _identifier(path))
+
+
+def _identifier(path: Path) -> str:
+    """No keyword, no digit first."""
+    return "own_" + _stem(path)
+
+
+def _stem(path: Path) -> str:
+    return re.sub(r"\W", "_", path.stem)
 
 
 def compile_file(path: Path, text: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The shared object of the file, compiled unless it is in the cache. Any number of processes may call at once."""
-    stem = re.sub(r"\W", "_", path.stem)
-    known_as = f"{stem}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    identifier = f"own_{stem}"  # no keyword, no digit first
+    identifier, known_as = _identifier(path), f"{_stem(path)}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     codec = check_program(parse(text, str(path)))
-    kernels, plugin = emit(codec, identifier), emit_plugin(codec, identifier, known_as)
+    kernels = emit(codec, identifier)
+    others = [emit_plugin(codec, identifier, known_as), emit_table(codec, identifier)]
     compiler = _compiler(environ)
     isas = ISAS if platform.machine() in ("x86_64", "AMD64") else ISAS[:1]
     defines = ("-DCASYNC_X86_KERNELS",) if len(isas) > 1 else ()
     includes = header_folders()
     options = [*_FLAGS, *defines, *(flag for isa in isas for flag in (isa, *ISA_FLAGS[isa]))]
-    key = hashlib.sha256("\0".join([kernels, plugin, *compiler, *options, _headers(includes)]).encode()).hexdigest()
+    key = hashlib.sha256("\0".join([kernels, *others, *compiler, *options, _headers(includes)]).encode()).hexdigest()
     cache = cache_folder(environ)
     target = cache / f"{identifier}-{key[:32]}.so"
     if target.exists():  # also where nothing can be written
@@ -84,20 +104,25 @@ def compile_file(path: Path, text: str, environ: Mapping[str, str] = os.environ)
     with locked(target, str(path)):
         if not target.exists():
             with tempfile.TemporaryDirectory(dir=cache) as folder:
-                keep(_build(Path(folder), path, common, isas, kernels, plugin), target)
+                keep(_build(Path(folder), path, common, isas, kernels, others), target)
     return target
 
 
-def _build(folder: Path, path: Path, common: list[str], isas: tuple[str, ...], kernels: str, plugin: str) -> Path:
+def _build(
+    folder: Path, path: Path, common: list[str], isas: tuple[str, ...], kernels: str, others: Sequence[str]
+) -> Path:
+    """`kernels` are compiled once per instruction set, `others` once."""
     (folder / "kernels.cc").write_text(kernels, encoding="utf-8")
-    (folder / "plugin.cc").write_text(plugin, encoding="utf-8")
+    sources = [folder / f"other_{number}.cc" for number in range(len(others))]
+    for source, text in zip(sources, others, strict=True):
+        source.write_text(text, encoding="utf-8")
     objects = []
     for isa in isas:
         objects.append(str(folder / f"{isa}.o"))
         extra = [*ISA_FLAGS[isa], f"-DCASYNC_KERNEL_ISA={isa}"]
         _run(path, [*common, *extra, "-c", str(folder / "kernels.cc"), "-o", objects[-1]])
     built = folder / "codec.so"
-    _run(path, [*common, "-shared", str(folder / "plugin.cc"), *objects, "-o", str(built)])
+    _run(path, [*common, "-shared", *map(str, sources), *objects, "-o", str(built)])
     return built
 
 

@@ -1,4 +1,4 @@
-"""Device code by name: of the library's codecs, and what all of them need.
+"""Device code by name: of codecs of the library and of one's own, and what all of them need.
 
 `python -m casync.compll.cuda.texts OUT NAME` writes a text, for tests that compile it with another compiler.
 """
@@ -12,6 +12,7 @@ from casync.compll.check import check_program
 from casync.compll.cuda.emit import emit
 from casync.compll.library import library_files
 from casync.compll.parser import parse
+from casync.compll.plugin import device_text
 from casync.compll.source import read_source
 
 __all__ = ["COMMON", "text_of"]
@@ -21,11 +22,11 @@ COMMON = "common"
 
 
 def text_of(name: str) -> str:
-    """What NVRTC compiles for codec `name` of the library, or for `COMMON`; nothing for one that needs no more."""
+    """What NVRTC compiles for codec `name`, or for `COMMON`; nothing for one that needs no more."""
     if name == COMMON:
         return "".join(f'#include "codec/cuda/kernels/{header}.hpp"\n' for header in ("raw", "report"))
     if (path := library_files().get(name)) is None:
-        return ""
+        return device_text(name) or ""
     return emit(check_program(parse(read_source(path), path.name)), name)
 
 

@@ -14,6 +14,9 @@ from casync.compll.library import library_files
 from casync.errors import NotAvailableError
 from support.standin.programs import BEGIN, run
 
+UNITS = Path(__file__).parents[2] / "compll" / "units"
+ABSMAX = Path(__file__).parents[2] / "compll" / "quantisers" / "absmax.cll"
+
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler on PATH")
 
 TRAIN = """
@@ -25,6 +28,13 @@ for step in range(4):
     launched = script.standin_launches() - before
     print(hvd.rank(), step, launched > 0, tensors.to_host(gradient).sum(), flush=True)
 hvd.shutdown()
+"""
+
+WITHOUT_COMPILER = """
+from casync import device_code
+def cubin_of(text, architecture):
+    raise errors.NotAvailableError('no NVRTC: pip install "casync[cuda]"')
+device_code.cubin_of = cubin_of
 """
 
 
@@ -54,16 +64,18 @@ def test_from_its_second_step_on_a_gradient_is_compressed_where_it_is(
 
 
 @needs_compiler
+@pytest.mark.parametrize("file", [ABSMAX, UNITS / "filters.cll", UNITS / "draws.cll"], ids=lambda path: path.stem)
+def test_a_file_of_ones_own_is_computed_there_too(file: Path, tmp_path: Path) -> None:
+    on_device = run(2, f"{BEGIN}CODEC = {str(file)!r}\n{TRAIN}", tmp_path)
+    assert [line.split()[2] for line in on_device] == ["False", "True", "True", "True"] * 2
+    on_cpu = run(2, f"{BEGIN}{WITHOUT_COMPILER}CODEC = {str(file)!r}\n{TRAIN}", tmp_path)
+    assert [line.split()[3] for line in on_cpu] == [line.split()[3] for line in on_device]
+
+
+@needs_compiler
 def test_without_a_compiler_the_cpu_gives_the_same_and_a_warning_says_why(tmp_path: Path) -> None:
-    without = """
-from casync import device_code
-def cubin_of(text, architecture):
-    raise errors.NotAvailableError('no NVRTC: pip install "casync[cuda]"')
-device_code.cubin_of = cubin_of
-CODEC = "onebit"
-"""
     on_device = run(2, f"{BEGIN}CODEC = 'onebit'\n{TRAIN}", tmp_path)
-    on_cpu = run(2, f"{BEGIN}{without}{TRAIN}", tmp_path)
+    on_cpu = run(2, f"{BEGIN}{WITHOUT_COMPILER}CODEC = 'onebit'\n{TRAIN}", tmp_path)
     assert [line.split()[3] for line in on_cpu] == [line.split()[3] for line in on_device]
     assert {line.split()[2] for line in on_cpu} == {"False"}
 

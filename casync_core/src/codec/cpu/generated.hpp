@@ -58,7 +58,7 @@ class Generated : public Base, private cuda::DeviceCode {
     facts.step = static_cast<std::int32_t>(sequence);
     return instance_.kernels().applies(facts);
   }
-  const cuda::DeviceCode* device_code() const final { return instance_.codec.device == nullptr ? nullptr : this; }
+  const cuda::DeviceCode* device_code() const final { return this; }
 
  private:
   const cuda::DeviceKernels& table() const final { return instance_.codec.device[instance_.choice]; }

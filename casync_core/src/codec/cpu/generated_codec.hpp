@@ -52,7 +52,7 @@ struct GeneratedCodec {
   std::span<const GeneratedState> states;
   int choices = 1;
   std::array<const UnitKernels*, 3> kernels;    ///< by Isa, one for each choice of widths
-  const cuda::DeviceKernels* device = nullptr;  ///< one for each choice of widths; null: there is no device code
+  const cuda::DeviceKernels* device = nullptr;  ///< one for each choice of widths
 };
 
 /// The files of the library that were translated when this was built. Defined in generated code.
