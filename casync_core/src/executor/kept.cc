@@ -26,9 +26,57 @@ std::vector<float*> pointers_to(std::vector<FloatArray>& values) {
 }  // namespace
 
 void Kept::set_state(CodecState state) {
+  come_home();
   state_ = std::move(state);
   started_ = false;
   pointers_.clear();
+}
+
+void Kept::set_residual(std::span<const float> values) {
+  come_home();
+  residual.assign(values.begin(), values.end());
+}
+
+bool Kept::go_far(const std::function<std::unique_ptr<FarFloats>(std::span<const float>)>& send) {
+  std::unique_ptr<FarFloats> far_residual;
+  if (!residual.empty() && (far_residual = send(residual)) == nullptr) return false;
+  std::vector<std::unique_ptr<FarFloats>> far_values;
+  for (const FloatArray& values : state_.values) {
+    far_values.push_back(send(values));
+    if (far_values.back() == nullptr) return false;
+  }
+  far_residual_ = std::move(far_residual);
+  far_values_ = std::move(far_values);
+  residual = {};
+  for (std::size_t i = 0; i < far_values_.size(); ++i) {
+    state_.values[i] = {};
+    pointers_[i] = far_values_[i]->data();
+  }
+  is_far_ = true;
+  return true;
+}
+
+void Kept::come_home() {
+  if (!is_far_) return;
+  residual = residual_copy();
+  state_ = state_copy();
+  const auto is_there = [](const FloatArray& values, const auto& far) { return values.size() == far->size(); };
+  if (!std::ranges::equal(state_.values, far_values_, is_there)) {
+    CodecState forgotten;
+    forgotten.steps = state_.steps;
+    state_ = std::move(forgotten);
+    started_ = false;
+  }
+  pointers_ = pointers_to(state_.values);
+  far_residual_ = nullptr;
+  far_values_.clear();
+  is_far_ = false;
+}
+
+CodecState Kept::state_copy() const {
+  CodecState copy = state_;
+  for (std::size_t i = 0; i < far_values_.size(); ++i) copy.values[i] = far_values_[i]->copy();
+  return copy;
 }
 
 bool Kept::fits(const Codec& codec, const Shape& shape) const {
@@ -65,8 +113,9 @@ float* Kept::pending_array() {
 }
 
 std::size_t Kept::bytes() const {
-  std::size_t elements = far != nullptr ? far->size() : residual.size();
+  std::size_t elements = residual.size() + (far_residual_ != nullptr ? far_residual_->size() : 0);
   for (const auto& array : state_.values) elements += array.size();
+  for (const auto& array : far_values_) elements += array->size();
   return elements * sizeof(float);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,12 +13,13 @@
 
 namespace casync {
 
-/// What is kept of a gradient between its runs: its residual, and the state of its codec.
+/// What is kept of a gradient between its runs: its residual, and the state of its codec. While a stream computes for
+/// the gradient they are far, where its device reaches them, and the host does not.
 class Kept {
  public:
-  FloatArray residual;             ///< one float32 per element; empty: there is none, or it is far
-  std::unique_ptr<FarFloats> far;  ///< the residual, where a stream computes for the gradient; null: it is not far
+  FloatArray residual;  ///< one float32 per element; empty: there is none, or it is far
 
+  /// As it is known here: its values are empty while they are far.
   const CodecState& state() const { return state_; }
   /// The state of a checkpoint: what it holds is taken over when its codec starts, the rest starts anew.
   void set_state(CodecState state);
@@ -25,16 +27,18 @@ class Kept {
   bool fits(const Codec& codec, const Shape& shape) const;
   /// Whether start() would take over what was set.
   bool restores(const Codec& codec) const { return !started_ && state_.codec == codec.info().spec; }
-  /// The residual is the host's again, if it was far. Nothing computes for the gradient.
-  void come_home() {
-    if (far == nullptr) return;
-    residual = far->copy();
-    far = nullptr;
-  }
-  bool has_residual() const { return far != nullptr || !residual.empty(); }
-  FloatArray residual_copy() const { return far != nullptr ? far->copy() : residual; }
-  /// Of any place.
-  float* residual_data() { return far != nullptr ? far->data() : residual.data(); }
+  bool is_far() const { return is_far_; }
+  /// All of it goes to where `send` copies floats. False, and it stays, if that gives null: there is no memory.
+  bool go_far(const std::function<std::unique_ptr<FarFloats>(std::span<const float>)>& send);
+  /// It is the host's again, if it was far; what a device that is lost had is forgotten. Nothing computes for the
+  /// gradient.
+  void come_home();
+  void set_residual(std::span<const float> values);
+  bool has_residual() const { return far_residual_ != nullptr || !residual.empty(); }
+  // Of any place.
+  FloatArray residual_copy() const { return far_residual_ != nullptr ? far_residual_->copy() : residual; }
+  float* residual_data() { return far_residual_ != nullptr ? far_residual_->data() : residual.data(); }
+  CodecState state_copy() const;
 
   /// Begins the state of `codec`. Throws InvalidArgument, naming the tensor, if what was set does not fit.
   void start(const Codec& codec, const Shape& shape, const std::string& name, std::uint64_t name_hash);
@@ -42,11 +46,11 @@ class Kept {
   void agree() { state_.agreed = true; }
   /// Whether it holds agreed values for a gradient of `shape`.
   bool agreed(const Shape& shape) const { return state_.agreed && (!started_ || shape_ == shape); }
-  /// What its codec holds back of the gradient: the arrays that are `pending`, added.
+  /// What its codec holds back of the gradient: the arrays that are `pending`, added. At home.
   FloatArray pending() const;
-  /// The first array that is `pending`, null if there is none.
+  /// The first array that is `pending`, null if there is none. At home.
   float* pending_array();
-  /// As a segment takes them.
+  /// As a segment takes them. Of any place.
   std::span<float* const> arrays() const { return pointers_; }
 
   std::size_t bytes() const;
@@ -54,8 +58,11 @@ class Kept {
  private:
   CodecState state_;
   bool started_ = false;
+  bool is_far_ = false;
   Shape shape_;
   std::vector<float*> pointers_;
+  std::unique_ptr<FarFloats> far_residual_;               // null: there is none, or it is not far
+  std::vector<std::unique_ptr<FarFloats>> far_values_{};  // of the state arrays, while they are far
 };
 
 /// State arrays that nobody keeps: a copy of those of `segment`, or such as `codec` starts with.

@@ -97,8 +97,8 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   Kept& kept = memory.store()[definition.name];
   kept.count(context.step);
   if (shape.provisional) return;
-  const bool is_far = context.stream != nullptr && info.feedback == Feedback::wrapper;
-  if (is_far && kept.far != nullptr && kept.fits(*shape.codec, signature.shape)) {  // as in the step before
+  if (context.stream != nullptr && kept.is_far() &&
+      kept.fits(*shape.codec, signature.shape)) {  // as in the step before
     memory.kept_of(instance) = &kept;
     return;
   }
@@ -132,11 +132,9 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
     join(operation, left);
     memory.carried(instance) = std::move(left);
   }
-  if (is_far) {
-    kept.far = context.stream->send(kept.residual);
-    if (kept.far == nullptr) return context.stream->fetch(operation);  // no room: the host computes it
-    kept.residual = {};
-  }
+  if (context.stream == nullptr || operation.fetched) return;
+  const bool goes = kept.go_far([&](std::span<const float> values) { return context.stream->send(values); });
+  if (!goes) context.stream->fetch(operation);  // no room: the host computes it
 }
 
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {

@@ -782,11 +782,7 @@ void Session::set_residual(const std::string& name, std::span<const float> value
     const std::lock_guard lock(impl_->mutex);
     impl_->check_kept_is_free(name);
   }
-  impl_->inspect([&](Driver& driver, const Engine&) {
-    Kept& kept = driver.memory().store()[name];
-    kept.far = nullptr;
-    kept.residual.assign(values.begin(), values.end());
-  });
+  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().store()[name].set_residual(values); });
 }
 
 std::vector<std::string> Session::state_names() {
@@ -802,7 +798,7 @@ std::vector<std::string> Session::state_names() {
 CodecState Session::state(const std::string& name) {
   CodecState state;
   impl_->inspect([&](Driver& driver, const Engine&) {
-    if (const Kept* const kept = driver.memory().store().find(name)) state = kept->state();
+    if (const Kept* const kept = driver.memory().store().find(name)) state = kept->state_copy();
   });
   return state;
 }

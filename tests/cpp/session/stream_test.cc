@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -49,39 +50,58 @@ std::vector<float> gradient(int rank, int step, std::size_t count = kCount) {
   return values;
 }
 
-/// All that a job has shown: results, and residuals at the end, of each rank.
+/// What a checkpoint has of a rank.
+struct Saved {
+  CodecState state;
+  FloatArray residual;
+  friend bool operator==(const Saved& a, const Saved& b) {
+    return a.residual == b.residual && a.state.codec == b.state.codec && a.state.agreed == b.state.agreed &&
+           a.state.steps == b.state.steps && a.state.values == b.state.values;
+  }
+};
+
+/// All that a job has shown, of each rank: results, and what it kept at the end.
 struct Shown {
   std::map<int, std::vector<std::vector<float>>> results;
-  std::map<int, std::vector<float>> residuals;
+  std::map<int, Saved> kept;
   friend bool operator==(const Shown&, const Shown&) = default;
 };
 
 struct Job {
-  int ranks = 3;
-  int steps = 4;
-  std::string codec = "onebit";
+  std::string codec;
   std::string topology = "ps";
+  bool on_device = false;
+  int ranks = 3;
+  int first = 0;  ///< step
+  int steps = 4;
+  int bad = -1;  ///< the step in which rank 0's gradient is not finite
   std::uint32_t ranks_of_host = 1;
   std::size_t count = kCount;
   std::string lane = "host";
+  std::map<int, Saved> from{};  ///< what each rank begins with
 };
 
-Shown run_job(const Job& job, bool on_device) {
-  const auto& [ranks, steps, codec, topology, ranks_of_host, count, lane] = job;
+Shown run_job(const Job& job) {
   Shown shown;
   std::mutex mutex;
   spawn(
-      ranks,
+      job.ranks,
       [&](Session& session) {
         const Program program;
-        const Floats tensor(program, count);
-        std::vector<float> host(count);
-        if (on_device) session.add_device_code(0, kernels_of("common"), codec, kernels_of(codec));
-        const MemoryKind memory = on_device ? MemoryKind::device : MemoryKind::host;
-        const std::uint32_t w = session.define("w", signature(codec, topology, memory, count), "stream_test.cc");
-        for (int step = 0; step < steps; ++step) {
-          const std::vector<float> mine = gradient(session.rank(), step, count);
-          if (on_device) {
+        const Floats tensor(program, job.count);
+        std::vector<float> host(job.count);
+        if (job.on_device) session.add_device_code(0, kernels_of("common"), job.codec, kernels_of(job.codec));
+        const MemoryKind memory = job.on_device ? MemoryKind::device : MemoryKind::host;
+        const std::uint32_t w =
+            session.define("w", signature(job.codec, job.topology, memory, job.count), "stream_test.cc");
+        if (const auto from = job.from.find(session.rank()); from != job.from.end()) {
+          session.set_residual("w", from->second.residual);
+          session.set_state("w", from->second.state);
+        }
+        for (int step = job.first; step < job.first + job.steps; ++step) {
+          std::vector<float> mine = gradient(session.rank(), step, job.count);
+          if (step == job.bad && session.rank() == 0) mine[7] = std::numeric_limits<float>::infinity();
+          if (job.on_device) {
             tensor.assign(mine);
             run_on(session, w, program, tensor.data(), tensor.data());
             host = tensor.read();
@@ -89,57 +109,95 @@ Shown run_job(const Job& job, bool on_device) {
             host = mine;
             run(session, w, host.data(), host.data());
           }
+          for (float& value : host)
+            if (value != value) value = 1e9F;  // NaN is equal to nothing
           const std::lock_guard lock(mutex);
           shown.results[session.rank()].push_back(host);
         }
-        const FloatArray residual = session.residual("w");
+        Saved kept{session.state("w"), session.residual("w")};
         const std::lock_guard lock(mutex);
-        shown.residuals[session.rank()].assign(residual.begin(), residual.end());
+        shown.kept[session.rank()] = std::move(kept);
       },
       [&](int, SessionOptions& options) {
-        for (std::uint32_t& host : options.host_of) host /= ranks_of_host;
-        options.device_lane = lane;
+        for (std::uint32_t& host : options.host_of) host /= job.ranks_of_host;
+        options.device_lane = job.lane;
       });
   return shown;
 }
 
+/// The job on a device, where kernels are launched, and on the CPU.
+void expect_same(Job job) {
+  SCOPED_TRACE(job.codec + " by " + job.topology);
+  job.on_device = true;
+  const int launches = standin_launches();
+  const Shown device = run_job(job);
+  EXPECT_GT(standin_launches(), launches) << "no kernel was launched";
+  job.on_device = false;
+  EXPECT_TRUE(device == run_job(job));
+}
+
+bool gathers(const std::string& codec) { return make_codec(codec)->info().rounds[0] == Aggregation::gather; }
+
+const std::vector<std::string> kCodecs{"onebit",          "terngrad(bits=4)", "threelc", "tbq", "graddrop(drop=0.9)",
+                                       "dgc(ratio=0.01)", "adacomp",          "fp16",    "bf16"};
+
 TEST(Stream, GivesTheBitsOfTheCpu) {
-  for (const std::string codec : {"onebit", "terngrad(bits=4)", "threelc", "graddrop(drop=0.9)", "fp16", "bf16"}) {
+  for (const std::string& codec : kCodecs) {
     for (const std::string topology : {"ps", "direct", "ring"}) {
-      if (codec[0] == 'g' && topology != "direct") continue;  // its payloads are gathered
-      SCOPED_TRACE(codec + " by " + topology);
-      const int launches = standin_launches();
-      const Shown device = run_job({.codec = codec, .topology = topology}, true);
-      EXPECT_GT(standin_launches(), launches) << "no kernel was launched";
-      EXPECT_TRUE(device == run_job({.codec = codec, .topology = topology}, false));
+      if (gathers(codec) && topology != "direct") continue;
+      expect_same({.codec = codec, .topology = topology});
     }
   }
 }
 
 TEST(Stream, ARankThatIsAloneComputesThereToo) {
-  const int launches = standin_launches();
-  const Shown device = run_job({.ranks = 1, .steps = 3, .codec = "fp16"}, true);  // its plan is `none`
-  EXPECT_GT(standin_launches(), launches);
-  EXPECT_TRUE(device == run_job({.ranks = 1, .steps = 3, .codec = "fp16"}, false));
+  expect_same({.codec = "fp16", .ranks = 1, .steps = 3});  // its plan is `none`
 }
 
 TEST(Stream, ARingAndHostsOfSeveralRanksGoThroughTheHostWhereTheyMust) {
-  for (const Job& job : {Job{.ranks = 4, .steps = 3, .topology = "ring"},
-                         Job{.ranks = 4, .steps = 3, .topology = "two_level", .ranks_of_host = 2}}) {
-    EXPECT_TRUE(run_job(job, true) == run_job(job, false)) << job.topology;
-  }
+  expect_same({.codec = "onebit", .topology = "ring", .ranks = 4, .steps = 3});
+  expect_same({.codec = "onebit", .topology = "two_level", .ranks = 4, .steps = 3, .ranks_of_host = 2});
 }
 
 TEST(Stream, DevicesSendToEachOther) {
   for (const std::string topology : {"ps", "direct", "ring", "two_level"}) {
-    for (const std::string codec : {"onebit", "none", "fp16", "graddrop(drop=0.9)"}) {
-      if (codec[0] == 'g' && topology != "direct") continue;  // its payloads are gathered
-      SCOPED_TRACE(codec + " by " + topology);
+    for (const std::string codec : {"onebit", "none", "fp16", "tbq", "graddrop(drop=0.9)", "dgc(ratio=0.01)"}) {
+      if (gathers(codec) && topology != "direct") continue;
       const int copies = standin_copies_between();
-      const Job job{4, 3, codec, topology, 2, 4 * kCount, "ipc"};
-      const Shown device = run_job(job, true);
+      expect_same({.codec = codec,
+                   .topology = topology,
+                   .ranks = 4,
+                   .steps = 3,
+                   .ranks_of_host = 2,
+                   .count = 4 * kCount,
+                   .lane = "ipc"});
       EXPECT_GT(standin_copies_between(), copies) << "nothing went by the lane";
-      EXPECT_TRUE(device == run_job(job, false));
+    }
+  }
+}
+
+/// In the first step, so that the next one settles on the device, and in one that is computed there.
+TEST(Stream, AGradientThatIsNotFiniteLeavesWhatIsKeptAsOnTheCpu) {
+  for (const std::string& codec : kCodecs) {
+    const std::string topology = gathers(codec) ? "direct" : "ps";
+    expect_same({.codec = codec, .topology = topology, .steps = 3, .bad = 0});
+    expect_same({.codec = codec, .topology = topology, .steps = 3, .bad = 1});
+  }
+}
+
+TEST(Stream, WhatIsSavedOfADeviceIsResumedOnTheCpuAndBack) {
+  for (const std::string& codec : kCodecs) {
+    const std::string topology = gathers(codec) ? "direct" : "ps";
+    SCOPED_TRACE(codec);
+    const Shown uninterrupted = run_job({.codec = codec, .topology = topology, .steps = 6});
+    for (const bool on_device : {true, false}) {
+      Shown shown = run_job({.codec = codec, .topology = topology, .on_device = on_device, .steps = 3});
+      const Shown rest = run_job(
+          {.codec = codec, .topology = topology, .on_device = !on_device, .first = 3, .steps = 3, .from = shown.kept});
+      for (const auto& [rank, results] : rest.results)
+        shown.results[rank].insert(shown.results[rank].end(), results.begin(), results.end());
+      EXPECT_TRUE(shown.results == uninterrupted.results);
+      EXPECT_TRUE(rest.kept == uninterrupted.kept);
     }
   }
 }
@@ -185,7 +243,7 @@ TEST(Stream, EveryWaitAndRecordIsNeeded) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "what is lost here is what ThreadSanitizer finds";
 #endif
-  const Shown right = run_job({.ranks = 2, .steps = kWatched}, false);
+  const Shown right = run_job({.codec = "onebit", .ranks = 2, .steps = kWatched});
   standin_delay_kernels(1);  // of the codec
   standin_delay_copies(6, 6);
   standin_drop(0);

@@ -47,8 +47,17 @@ void CommonKernels::store(DType dtype, RawStore store, casync::cuda::Stream stre
 void CommonKernels::divide(DType dtype, RawStore store, casync::cuda::Stream stream) const {
   launch(divide_[index_of(dtype)], store, store.n, stream);
 }
-void CommonKernels::merge(DType dtype, RawMerge merge, casync::cuda::Stream stream) const {
-  launch(merge_[index_of(dtype)], merge, merge.n, stream);
+void CommonKernels::merge(DType dtype, std::span<const RawSource> sources, RawMerge to,
+                          casync::cuda::Stream stream) const {
+  while (!sources.empty()) {
+    const std::size_t taken = std::min(sources.size(), static_cast<std::size_t>(RawMerge::kMost - to.count));
+    std::ranges::copy(sources.first(taken), to.sources + to.count);
+    to.count += static_cast<std::int32_t>(taken);
+    launch(merge_[index_of(dtype)], to, to.n, stream);
+    to.sources[0] = {.raw = to.out};
+    to.count = 1;
+    sources = sources.subspan(taken);
+  }
 }
 void CommonKernels::look(LookBatch batch, casync::cuda::Stream stream) const { launch(look_, batch, batch.n, stream); }
 void CommonKernels::report(EncodedBatch batch, casync::cuda::Stream stream) const {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "casync/types.hpp"
@@ -22,7 +23,8 @@ class CommonKernels {
   void store(DType dtype, RawStore store, casync::cuda::Stream stream) const;
   /// Not of float64, which no payload is made of.
   void divide(DType dtype, RawStore store, casync::cuda::Stream stream) const;
-  void merge(DType dtype, RawMerge merge, casync::cuda::Stream stream) const;
+  /// Of any number of sources; `to` has none of them. `to.out` may be one of the first RawMerge::kMost.
+  void merge(DType dtype, std::span<const RawSource> sources, RawMerge to, casync::cuda::Stream stream) const;
   void look(LookBatch batch, casync::cuda::Stream stream) const;
   void report(EncodedBatch batch, casync::cuda::Stream stream) const;
   void report(DecodedBatch batch, casync::cuda::Stream stream) const;

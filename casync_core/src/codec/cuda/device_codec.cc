@@ -16,6 +16,7 @@ template <typename T>
 T* pointer_to(gpu::DevicePointer address) {
   return reinterpret_cast<T*>(address);
 }
+gpu::DevicePointer address_of(void* pointer) { return reinterpret_cast<gpu::DevicePointer>(pointer); }
 
 }  // namespace
 
@@ -28,13 +29,35 @@ class DeviceCodec::Launch {
 
   void run() {
     if (segment_.range.size() == 0) return;
-    layout_ = &of_.layout_of(segment_, stream_);
-    fill_units();
+    fill_units(false);
     const bool encodes = !segment_.payload.empty();
     const float* const values =
         encodes && is_as_it_is() ? static_cast<const float*>(segment_.sources[0].data) : accumulate();
     if (encodes) encode(values);
     if (segment_.raw_out != nullptr) deliver(encodes ? nullptr : values);
+  }
+
+  void propose() {
+    fill_units(true);
+    const float* const values = is_as_it_is() ? static_cast<const float*>(segment_.sources[0].data) : accumulate();
+    auto* const proposed = reinterpret_cast<float*>(segment_.payload.data());
+    ProposeBatch batch{.encode = {.units = units_, .accumulated = values}, .proposed = proposed};
+    launch(of_.propose_, batch);
+    report_->payload_bytes = sizeof(float);
+  }
+
+  void agree() {
+    fill_units(true);
+    auto* const mean = take<float>(1);
+    CASYNC_CUDA(of_.device_.driver(), cuMemsetD8Async, address_of(mean), 0, sizeof(float), stream_);
+    std::vector<RawSource> proposals{{.raw = mean}};
+    for (const Source& proposal : segment_.sources)
+      proposals.push_back({.payload = static_cast<const std::byte*>(proposal.data)});
+    common_.merge(DType::float32, proposals, {.out = mean, .n = 1, .nonfinite = &report_->nonfinite}, stream_);
+    const auto ranks = static_cast<float>(segment_.sources.size());
+    common_.divide(DType::float32, {mean, ranks, 1.0F, mean, 1, &report_->nonfinite}, stream_);
+    AgreeBatch batch{.units = units_, .received = mean};
+    launch(of_.agree_, batch);
   }
 
  private:
@@ -47,8 +70,12 @@ class DeviceCodec::Launch {
     return reinterpret_cast<T*>(arena_.take(static_cast<std::size_t>(count) * sizeof(T)));
   }
 
-  void fill_units() {
+  /// `whole`: there is but one, the gradient.
+  void fill_units(bool whole) {
+    layout_ = &of_.layout_of(segment_, whole, stream_);
     units_ = of_.code_.units(segment_);
+    CASYNC_CHECK(segment_.state.size() <= std::size(units_.state), of_.codec_->info().spec, " has too many states");
+    std::ranges::copy(segment_.state, units_.state);
     units_.begin = pointer_to<std::int64_t>(layout_->begins);
     units_.count = layout_->count;
     units_.longest = layout_->longest;
@@ -56,7 +83,7 @@ class DeviceCodec::Launch {
     units_.scratch_each = of_.code_.table().scratch_each(units_);
     const std::int64_t bytes = of_.code_.table().scratch_bytes(units_);
     units_.scratch = arena_.take(static_cast<std::size_t>(bytes));
-    CASYNC_CUDA(of_.device_.driver(), cuMemsetD8Async, reinterpret_cast<gpu::DevicePointer>(units_.scratch), 0,
+    CASYNC_CUDA(of_.device_.driver(), cuMemsetD8Async, address_of(units_.scratch), 0,
                 static_cast<std::size_t>(kGridBytes), stream_);
   }
 
@@ -176,6 +203,8 @@ class DeviceCodec::Launch {
   static std::byte*& batch_scratch(DecodeBatch& batch) { return batch.units.scratch; }
   static std::byte*& batch_scratch(GatherBatch& batch) { return batch.encode.units.scratch; }
   static std::byte*& batch_scratch(LocateBatch& batch) { return batch.decode.units.scratch; }
+  static std::byte*& batch_scratch(ProposeBatch& batch) { return batch.encode.units.scratch; }
+  static std::byte*& batch_scratch(AgreeBatch& batch) { return batch.units.scratch; }
 
   DeviceCodec& of_;
   const Segment& segment_;
@@ -197,7 +226,11 @@ DeviceCodec::DeviceCodec(const gpu::Device& device, std::shared_ptr<const Codec>
       decode_(load(code_.table().decode)),
       place_(load(code_.table().place)),
       move_(load(code_.table().move)),
-      locate_(load(code_.table().locate)) {}
+      locate_(load(code_.table().locate)) {
+  if (codec_->agreed() == 0) return;
+  propose_ = load(code_.table().propose);
+  agree_ = load(code_.table().agree);
+}
 
 DeviceCodec::~DeviceCodec() {
   for (const auto& [key, layout] : layouts_) {
@@ -206,10 +239,9 @@ DeviceCodec::~DeviceCodec() {
   }
 }
 
-bool DeviceCodec::carries(const Codec& codec, const Shape& shape, DType dtype, ReduceOp op) {
+bool DeviceCodec::carries(const Codec& codec, DType dtype, ReduceOp op) {
   const bool sums = op == ReduceOp::sum || op == ReduceOp::average;
-  return codec.device_code() != nullptr && sums && is_floating(dtype) && codec.agreed() == 0 &&
-         codec.info().rounds.size() == 1 && codec.state(shape).empty();
+  return codec.device_code() != nullptr && sums && is_floating(dtype) && !codec.info().averages;
 }
 
 DeviceCodec::Kernel DeviceCodec::load(const DeviceKernel& kernel) const {
@@ -231,12 +263,14 @@ gpu::DevicePointer DeviceCodec::upload(const std::vector<std::int64_t>& values, 
 }
 
 /// A gradient has the same partitions in each step, so this is made once.
-const DeviceCodec::Layout& DeviceCodec::layout_of(const Segment& segment, gpu::Stream stream) {
+const DeviceCodec::Layout& DeviceCodec::layout_of(const Segment& segment, bool whole, gpu::Stream stream) {
+  const Range& range = segment.range;
   const auto [at, is_new] =
-      layouts_.try_emplace({segment.shape.rows, segment.shape.cols, segment.range.begin, segment.range.end});
+      layouts_.try_emplace({segment.shape.rows, segment.shape.cols, range.begin, range.end, whole});
   Layout& layout = at->second;
   if (!is_new) return layout;
-  const std::vector<std::int64_t> begins = code_.begins(segment.shape, segment.range);
+  const std::vector<std::int64_t> begins =
+      whole ? std::vector{range.begin, range.end} : code_.begins(segment.shape, range);
   std::vector<std::int64_t> payload_begins{0};
   layout.count = static_cast<std::int64_t>(begins.size()) - 1;
   for (std::size_t u = 0; u + 1 < begins.size(); ++u) {
@@ -259,9 +293,17 @@ void DeviceCodec::launch(const Segment& segment, gpu::Arena& arena, gpu::Stream 
                          SegmentReport* report) {
   *report = {};
   check_segment(*codec_, segment);
-  CASYNC_CHECK(carries(*codec_, segment.shape, segment.dtype, segment.op) && segment.sources.size() > 0,
-               codec_->info().spec, ": no device does this");
+  CASYNC_CHECK(carries(*codec_, segment.dtype, segment.op) && segment.sources.size() > 0, codec_->info().spec,
+               ": no device does this");
   Launch(*this, segment, arena, stream, common, report).run();
+}
+
+void DeviceCodec::settle(const Segment& segment, gpu::Arena& arena, gpu::Stream stream, const CommonKernels& common,
+                         SegmentReport* report) {
+  *report = {};
+  CASYNC_CHECK(codec_->agreed() == 1 && segment.sources.size() > 0, codec_->info().spec, " settles nothing");
+  Launch launch(*this, segment, arena, stream, common, report);
+  segment.payload.empty() ? launch.agree() : launch.propose();
 }
 
 }  // namespace casync::codec::cuda

@@ -28,14 +28,20 @@ class DeviceCodec {
   DeviceCodec(const DeviceCodec&) = delete;
   DeviceCodec& operator=(const DeviceCodec&) = delete;
 
-  /// Whether a device can compute for a gradient that goes by `codec`: sums of floats, by a codec that has device
-  /// code, keeps no state and settles nothing with the other ranks.
-  static bool carries(const Codec& codec, const Shape& shape, DType dtype, ReduceOp op);
+  /// Whether a device can compute for a gradient that goes by `codec`: sums of floats, by a codec of one round that has
+  /// device code.
+  static bool carries(const Codec& codec, DType dtype, ReduceOp op);
 
   /// Queues the segment on `stream`, with scratch memory of `arena`, which belongs to that stream; the outputs of
   /// Segment are in `report`, which is pinned. Throws DeviceFailure, and CorruptPayload as Codec::run does for what can
   /// be seen at once.
   void launch(const Segment& segment, casync::cuda::Arena& arena, casync::cuda::Stream stream,
+              const CommonKernels& common, SegmentReport* report);
+
+  /// The same of what the ranks settle before a gradient is first encoded. With a payload this rank's proposal goes
+  /// there, from the whole gradient; else the sources are all proposals, and the state follows from their mean, unless
+  /// that is not finite, as the report says.
+  void settle(const Segment& segment, casync::cuda::Arena& arena, casync::cuda::Stream stream,
               const CommonKernels& common, SegmentReport* report);
 
  private:
@@ -44,7 +50,7 @@ class DeviceCodec {
     casync::cuda::Function function = nullptr;
     int most_blocks = 1;
   };
-  /// The units of a range, where kernels can read them.
+  /// The units of a range, or the whole gradient as one, where kernels can read them.
   struct Layout {
     std::int64_t count = 0;
     std::int64_t longest = 0;
@@ -54,15 +60,16 @@ class DeviceCodec {
   class Launch;
 
   Kernel load(const DeviceKernel& kernel) const;
-  const Layout& layout_of(const Segment& segment, casync::cuda::Stream stream);
+  const Layout& layout_of(const Segment& segment, bool whole, casync::cuda::Stream stream);
   casync::cuda::DevicePointer upload(const std::vector<std::int64_t>& values, casync::cuda::Stream stream);
 
   const casync::cuda::Device& device_;
   std::shared_ptr<const Codec> codec_;
   const DeviceCode& code_;
   casync::cuda::Module module_;
-  Kernel encode_, decode_, place_, move_, locate_;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, Layout> layouts_;  // by shape and range
+  Kernel encode_, decode_, place_, move_, locate_, propose_, agree_;
+  /// By shape and range, and whether it is of the whole gradient.
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>, Layout> layouts_;
 };
 
 }  // namespace casync::codec::cuda

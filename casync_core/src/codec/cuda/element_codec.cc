@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "casync/error.hpp"
 #include "codec/cpu/block_codec.hpp"
@@ -37,7 +39,8 @@ class Launch {
     if (segment_.raw_out == nullptr) return;
     // Every rank decodes these very bytes.
     sum_ = is_direct(1.0F) ? out() : take();
-    merge({.sources = {{.payload = segment_.payload.data()}}, .count = 1});
+    const RawSource written{.payload = segment_.payload.data()};
+    merge({&written, 1});
     deliver(sum_, 1.0F);
   }
 
@@ -70,40 +73,33 @@ class Launch {
     if (single() && sources.size() == 1 && sources[0].raw && segment_.pre == 1.0F && !direct)
       return static_cast<const float*>(sources[0].data);
     sum_ = direct && !(sources.size() > RawMerge::kMost && is_in_place()) ? out() : take();
-    const float* before = nullptr;
-    RawMerge batch;
-    const auto flush = [&] {
-      if (batch.count > (before == nullptr ? 0 : 1)) {
-        merge(batch);
-        before = sum_;
-      }
-      batch = {.sources = {{.raw = before}}, .count = before == nullptr ? 0 : 1};
+    std::vector<RawSource> next;
+    bool begun = false;
+    const auto merge_next = [&] {
+      if (next.empty()) return;
+      if (begun) next.insert(next.begin(), {.raw = sum_});
+      merge(next);
+      next.clear();
+      begun = true;
     };
     for (const Source& source : sources) {
-      if (batch.count == RawMerge::kMost) flush();
-      RawSource& next = batch.sources[batch.count];
       if (is_read_as_payload(source)) {
-        next = {.payload = static_cast<const std::byte*>(source.data)};
-        ++batch.count;
+        next.push_back({.payload = static_cast<const std::byte*>(source.data)});
       } else if (single()) {
-        next = {.raw = static_cast<const float*>(source.data), .factor = segment_.pre};
-        ++batch.count;
+        next.push_back({.raw = static_cast<const float*>(source.data), .factor = segment_.pre});
       } else {
-        flush();
-        common_.load(segment_.dtype, {source.data, segment_.pre, before, sum_, n(), nonfinite()}, stream_);
-        before = sum_;
-        flush();
+        merge_next();
+        common_.load(segment_.dtype, {source.data, segment_.pre, begun ? sum_ : nullptr, sum_, n(), nonfinite()},
+                     stream_);
+        begun = true;
       }
     }
-    flush();
+    merge_next();
     return sum_;
   }
 
-  void merge(RawMerge batch) {
-    batch.out = sum_;
-    batch.n = n();
-    batch.nonfinite = nonfinite();
-    common_.merge(wire_, batch, stream_);
+  void merge(std::span<const RawSource> sources) {
+    common_.merge(wire_, sources, {.out = sum_, .n = n(), .nonfinite = nonfinite()}, stream_);
   }
 
   void deliver(const float* values, float factor) {

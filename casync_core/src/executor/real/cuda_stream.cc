@@ -164,8 +164,7 @@ DeviceCodec* CudaStream::codec_of(const Codec& codec) const {
 bool CudaStream::carries(const Template& shape, const Signature& signature, bool by_lane) const {
   if (signature.kind != OpKind::allreduce || !(by_lane || shape.sends_slots_only)) return false;
   if (ElementCodec::carries(*shape.codec, signature.dtype, signature.op)) return true;
-  return codec_of(*shape.codec) != nullptr &&
-         DeviceCodec::carries(*shape.codec, signature.shape, signature.dtype, signature.op);
+  return codec_of(*shape.codec) != nullptr && DeviceCodec::carries(*shape.codec, signature.dtype, signature.op);
 }
 
 std::string CudaStream::lose(const std::string& why) {
@@ -187,7 +186,8 @@ std::size_t CudaStream::misfit(const Job& job) {
 
 void CudaStream::compute(Job& job, SegmentReport* report) {
   if (DeviceCodec* const codec = codec_of(*job.codec)) {
-    codec->launch(job.segment, *arena_, stream_, *common_, report);
+    const auto what = job.settles ? &DeviceCodec::settle : &DeviceCodec::launch;
+    (codec->*what)(job.segment, *arena_, stream_, *common_, report);
   } else {
     ElementCodec::launch(*job.codec, job.segment, *arena_, stream_, *common_, report);
   }
@@ -236,9 +236,19 @@ void CudaStream::run(std::vector<std::unique_ptr<Job>> jobs) {
   launched_.push_back(std::move(batch));
 }
 
-/// Which of several sources are not finite: the host looks at each, of which some are memory of the device.
+/// Which of several sources are not finite: the host looks at each, of which some are memory of the device. So is the
+/// state that they are decoded by.
 void CudaStream::blame(Job& job) {
   const std::vector<Source> there = job.sources;
+  std::vector<FloatArray> state;
+  std::vector<float*> state_here;
+  const std::span<float* const> state_there = std::exchange(job.segment.state, {});
+  for (std::size_t i = 0; i < state_there.size() && there.size() > 1; ++i) {
+    state.emplace_back(static_cast<std::size_t>(job.codec->state(job.segment.shape)[i].elements));
+    copy(state.back().data(), state_there[i], state.back().size() * sizeof(float), false);
+    state_here.push_back(state.back().data());
+  }
+  job.segment.state = state_here;
   std::vector<std::vector<std::byte>> copies;
   for (std::size_t i = 0; i < there.size(); ++i) {
     if (there.size() == 1 || there[i].data == job.segment.raw_out) continue;  // that one is no more
@@ -249,12 +259,17 @@ void CudaStream::blame(Job& job) {
   }
   job.find_nonfinite();
   job.sources = there;
+  job.segment.state = state_there;
 }
 
 /// What the device says of a job that it has computed.
 void CudaStream::conclude(Job& job, std::string& error, const SegmentReport& report) {
   if (!error.empty() || !job.on_device) return;
   job.segment.payload_bytes = static_cast<std::size_t>(report.payload_bytes);
+  if (job.settles) {
+    job.settled = job.segment.payload.empty() && report.nonfinite == 0;
+    return;
+  }
   job.segment.nonfinite = report.nonfinite != 0;
   if (report.overflow != 0) {
     error = detail::concat(job.codec->info().spec, ": a unit needs more than its bound: correct `bound` in the file");

@@ -28,8 +28,16 @@ using codec::cuda::SegmentReport;
 
 std::string kernels_of(const std::string& codec) { return KERNELS + codec.substr(0, codec.find('(')) + ".so"; }
 
-bool carried(const Codec& codec, Shape shape, DType dtype, ReduceOp op) {
-  return ElementCodec::carries(codec, dtype, op) || DeviceCodec::carries(codec, shape, dtype, op);
+bool carried(const Codec& codec, DType dtype, ReduceOp op) {
+  return ElementCodec::carries(codec, dtype, op) || DeviceCodec::carries(codec, dtype, op);
+}
+
+/// A state as it is after some steps.
+State state_of(const Codec& codec, Shape shape) {
+  State state(codec, shape);
+  for (std::size_t i = 0; i < state.arrays.size(); ++i)
+    if (state.arrays[i].per_element) std::ranges::copy(gradient(shape.numel(), 20 + i), state.values[i].begin());
+  return state;
 }
 
 /// Floats in the memory of the device, or in pinned memory.
@@ -102,6 +110,7 @@ struct Given {
 struct Found {
   Bytes payload;
   std::vector<float> residual;
+  std::vector<std::vector<float>> state;
   Bytes out;
   bool nonfinite = false;
   std::string refused;  ///< what CorruptPayload said, or the number of the source
@@ -134,10 +143,11 @@ class OnDevice : public testing::Test {
     segment.sequence = 3;
     segment.rank = 1;
     segment.world = 3;
+    segment.momentum = 0.9F;
     segment.pre = given.pre;
     segment.mid = given.mid;
     segment.post = given.post;
-    EXPECT_TRUE(carried(codec, given.shape, segment.dtype, segment.op));
+    EXPECT_TRUE(carried(codec, segment.dtype, segment.op));
     return segment;
   }
   /// Sources, with `raw_at(i)` and `encoded_at(i)` for their memory.
@@ -166,6 +176,8 @@ class OnDevice : public testing::Test {
         given, [&](std::size_t i) { return raw[i].data(); }, [&](std::size_t i) { return given.encoded[i].data(); });
     segment.sources = sources;
     if (given.residual) segment.residual = found.residual.data() + given.range.begin;
+    State state = state_of(*codec, given.shape);
+    segment.state = state.pointers();
     found.payload.resize(codec->bound(given.shape, segment.dtype, given.range, 0));
     if (given.encodes) segment.payload = found.payload;
     found.out.resize(given.bytes());
@@ -178,6 +190,7 @@ class OnDevice : public testing::Test {
     }
     found.payload.resize(segment.payload_bytes);
     found.nonfinite = segment.nonfinite;
+    found.state = state.values;
     if (given.in_place) std::memcpy(found.out.data(), segment.raw_out, found.out.size());
     return found;
   }
@@ -212,6 +225,13 @@ class OnDevice : public testing::Test {
         [&](std::size_t i) { return encoded[i]->bytes(); });
     segment.sources = sources;
     if (given.residual) segment.residual = residual.as<float>() + given.range.begin;
+    std::vector<std::unique_ptr<Memory>> state;
+    std::vector<float*> state_pointers;
+    for (const auto& values : state_of(*codec, given.shape).values) {
+      state.push_back(std::make_unique<Memory>(driver, values.data(), values.size() * sizeof(float)));
+      state_pointers.push_back(state.back()->as<float>());
+    }
+    segment.state = state_pointers;
     if (given.encodes) segment.payload = {payload.bytes(), bound};
     if (given.delivers) segment.raw_out = out.as<std::byte>();
     if (given.in_place) segment.raw_out = raw[*given.in_place]->as<std::byte>() + given.begin();
@@ -228,6 +248,7 @@ class OnDevice : public testing::Test {
     }
     CASYNC_CUDA(driver, cuStreamSynchronize, stream_);
     found.residual = residual.copy<float>();
+    for (const auto& values : state) found.state.push_back(values->copy<float>());
     found.out = out.copy<std::byte>();
     if (given.in_place) {
       const Bytes all = raw[*given.in_place]->copy<std::byte>();
@@ -247,6 +268,7 @@ class OnDevice : public testing::Test {
     const Found device = on_device(given);
     EXPECT_EQ(cpu.payload, device.payload);
     EXPECT_TRUE(same_bits(cpu.residual, device.residual));
+    EXPECT_TRUE(std::ranges::equal(cpu.state, device.state, same_bits));
     if (given.delivers || given.in_place) {
       EXPECT_TRUE(same_bits(values(cpu.out, given.dtype), values(device.out, given.dtype)));
     }
@@ -262,8 +284,17 @@ class OnDevice : public testing::Test {
   std::unique_ptr<gpu::Arena> arena_;
 };
 
-const std::vector<std::string> kCodecs{
-    "onebit", "terngrad(bits=2)", "terngrad(bits=8)", "graddrop(drop=0.9)", "threelc", "none", "fp16", "bf16"};
+const std::vector<std::string> kCodecs{"onebit",
+                                       "terngrad(bits=2)",
+                                       "terngrad(bits=8)",
+                                       "graddrop(drop=0.9)",
+                                       "threelc",
+                                       "tbq",
+                                       "dgc(ratio=0.01)",
+                                       "adacomp(bin=50)",
+                                       "none",
+                                       "fp16",
+                                       "bf16"};
 
 /// Whole gradients, and of long ones a part.
 std::vector<std::pair<Shape, Range>> places(const Codec& codec) {
@@ -353,6 +384,60 @@ TEST_F(OnDevice, AResultMayTakeThePlaceOfASource) {
   }
 }
 
+TEST_F(OnDevice, SettlesAsTheCpu) {
+  const Shape shape{40, 257};
+  const auto codec = make_codec("tbq");
+  const gpu::Driver& driver = device_.driver();
+  DeviceCodec runs(device_, codec, kernels_of("tbq"));
+  const Pinned report_memory(driver, sizeof(SegmentReport));
+  auto* const report = reinterpret_cast<SegmentReport*>(report_memory.bytes());
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const std::vector<float>& others : {std::vector<float>{}, {0.1F, 0.3F}, std::vector(40, 0.7F), {nan, 0.1F}}) {
+      const Bytes raw = elements(gradient(shape.numel(), 1), dtype);
+      Segment segment = segment_of(*codec, {.codec = "tbq", .shape = shape, .range = {0, shape.numel()}});
+      segment.dtype = dtype;
+      segment.pre = 0.5F;
+      Source source{raw.data(), raw.size(), true};
+      segment.sources = {&source, 1};
+      std::vector<float> proposed(1);
+      codec->propose(segment, proposed);
+
+      const Memory there(driver, raw.data(), raw.size());
+      const Pinned values(driver, (1 + others.size()) * sizeof(float));
+      source.data = there.as<void>();
+      segment.payload = {values.bytes(), sizeof(float)};
+      arena_->rewind();
+      runs.settle(segment, *arena_, stream_, *common_, report);
+      CASYNC_CUDA(driver, cuStreamSynchronize, stream_);
+      EXPECT_EQ(report->payload_bytes, 4);
+      EXPECT_EQ(*reinterpret_cast<const float*>(values.bytes()), proposed[0]);
+
+      std::ranges::copy(others, reinterpret_cast<float*>(values.bytes()) + 1);
+      float mean = 0;
+      std::vector<Source> proposals;
+      for (std::size_t i = 0; i <= others.size(); ++i) {
+        proposals.push_back({values.bytes() + i * sizeof(float), sizeof(float), true});
+        mean += i == 0 ? proposed[0] : others[i - 1];
+      }
+      mean /= static_cast<float>(proposals.size());
+      State state(*codec, shape);
+      const Memory tau(driver, state.values[0].data(), sizeof(float));
+      float* const tau_there = tau.as<float>();
+      segment.state = state.pointers();
+      if (std::isfinite(mean)) codec->agree(segment, {&mean, 1});
+      segment.state = {&tau_there, 1};
+      segment.sources = proposals;
+      segment.payload = {};
+      arena_->rewind();
+      runs.settle(segment, *arena_, stream_, *common_, report);
+      CASYNC_CUDA(driver, cuStreamSynchronize, stream_);
+      EXPECT_EQ(report->nonfinite != 0, !std::isfinite(mean));
+      EXPECT_EQ(tau.copy<float>(), state.values[0]);
+    }
+  }
+}
+
 /// More than one launch takes. What is overwritten may be any of them.
 TEST_F(OnDevice, AddsElementsOfManyRanks) {
   const Shape shape{17, 3};
@@ -398,7 +483,7 @@ TEST_F(OnDevice, TakesEveryFloat) {
       const Shape shape{40, 257};
       Given given{.codec = codec, .shape = shape, .range = {0, shape.numel()}, .raw = {gradient(shape.numel(), 1)}};
       given.dtype = dtype;
-      if (!carried(*make_codec(codec), shape, dtype, ReduceOp::sum)) continue;
+      if (!carried(*make_codec(codec), dtype, ReduceOp::sum)) continue;
       given.encoded = {payload_of(codec, shape, given.range, 2, dtype)};
       given.delivers = true;
       expect_same(given);
@@ -455,9 +540,8 @@ TEST_F(OnDevice, NothingIsDoneForAnEmptyRange) {
 }
 
 TEST_F(OnDevice, WhatItDoesNotDoIsSaid) {
-  const Shape shape{5000, 1};
   const auto carries = [&](const char* codec, DType dtype = DType::float32, ReduceOp op = ReduceOp::sum) {
-    return carried(*make_codec(codec), shape, dtype, op);
+    return carried(*make_codec(codec), dtype, op);
   };
   EXPECT_TRUE(carries("onebit"));
   EXPECT_TRUE(carries("onebit", DType::float32, ReduceOp::average));
@@ -471,8 +555,6 @@ TEST_F(OnDevice, WhatItDoesNotDoIsSaid) {
   EXPECT_FALSE(carries("none", DType::int32));
   EXPECT_FALSE(carries("none", DType::float64)) << "the CPU adds them in float64";
   EXPECT_FALSE(carries("none", DType::float32, ReduceOp::max));
-  EXPECT_FALSE(carries("dgc")) << "keeps a state";
-  EXPECT_FALSE(carries("tbq")) << "settles a value";
   EXPECT_FALSE(carries("powersgd")) << "two rounds";
 }
 

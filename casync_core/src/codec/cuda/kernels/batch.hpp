@@ -88,8 +88,10 @@ CASYNC_DEVICE void propose_unit(const Team& team, const ProposeBatch& batch) {
   if (team.rank() == 0) *batch.proposed = value;
 }
 
+/// Nothing follows from a value that is not finite.
 template <typename Codec, typename Team>
 CASYNC_DEVICE void agree_on(const Team& team, const AgreeBatch& batch) {
+  if (!finite(*batch.received)) return;
   Share<Codec, Team> share(team, batch.units);
   const Facts facts = share.facts(0);
   if (team.rank() == 0) Codec::agree(facts, *batch.received);

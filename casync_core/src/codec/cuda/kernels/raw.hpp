@@ -116,7 +116,10 @@ CASYNC_DEVICE void merge_raw(const Team& team, const RawMerge& merge) {
       team, merge.n, merge.nonfinite, [&](std::int64_t i, float value) { merge.out[i] = value; },
       [&](std::int64_t i) {
         float sum = of(merge.sources[0], i);
-        for (int s = 1; s < merge.count; ++s) sum = sum + of(merge.sources[s], i);
+        for (int s = 1; s < merge.count; ++s) {
+          const float next = of(merge.sources[s], i);
+          sum = !merge.largest ? sum + next : next > sum || next != next ? next : sum;
+        }
         return sum;
       });
 }

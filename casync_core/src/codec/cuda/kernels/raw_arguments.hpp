@@ -50,13 +50,14 @@ struct RawSource {
   const std::byte* payload = nullptr;
 };
 
-/// out = the sum of the sources, in order. More of them take several launches, where `out` is the first source of the
-/// next.
+/// out = the sum of the sources, in order, or the largest of them, where NaN wins. More of them take several launches,
+/// where `out` is the first source of the next.
 struct RawMerge {
   static constexpr int kMost = 32;
 
   RawSource sources[kMost]{};
   std::int32_t count = 0;
+  bool largest = false;
   float* out = nullptr;  ///< may be a source's `raw`
   std::int64_t n = 0;
   std::int32_t* nonfinite = nullptr;
