@@ -3,6 +3,7 @@
 //
 //   raw_test ORDER       as for compare
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -188,6 +189,30 @@ void merges(int dtype, const std::vector<T>& values) {
   }
 }
 
+/// The largest of two sources, of which either may be NaN.
+void take_the_largest(const std::vector<float>& values) {
+  const std::vector<float> backwards(values.rbegin(), values.rend());
+  std::vector<float> out;
+  bool lost = false;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool one_is_nan = std::isnan(values[i]) || std::isnan(backwards[i]);
+    out.push_back(one_is_nan ? std::numeric_limits<float>::quiet_NaN() : std::max(values[i], backwards[i]));
+    lost |= !std::isfinite(out.back());
+  }
+  const DeviceArray<float> gpu_values(values);
+  const DeviceArray<float> gpu_backwards(backwards);
+  const DeviceArray<float> gpu_out(values.size());
+  const DeviceArray<std::int32_t> nonfinite(std::vector<std::int32_t>{0});
+  const gpu::RawMerge merge{.sources = {{.raw = gpu_values.data()}, {.raw = gpu_backwards.data()}},
+                            .count = 2,
+                            .largest = true,
+                            .out = gpu_out.data(),
+                            .n = static_cast<std::int64_t>(values.size()),
+                            .nonfinite = nonfinite.data()};
+  device::run(gpu::kMergeRaw[0], merge, kBlocks, nullptr);
+  expect_same("the largest of two", out, lost, gpu_out, nonfinite);
+}
+
 /// Values that stay finite, up to the largest that a dtype rounds to a number and the first that it does not.
 void store_near_the_limit(int dtype, float largest, float first_lost) {
   for (const std::vector<float>& src : {std::vector<float>{1.0F, -largest}, std::vector<float>{-first_lost, 2.0F}}) {
@@ -221,6 +246,8 @@ int main(int, char** arguments) {
   store_near_the_limit(2, 0x1.fefffep127F, 0x1.ffp127F);
   store_near_the_limit(3, 0x1.fffffep127F, std::numeric_limits<float>::infinity());
   merges<float>(0, values);
+  take_the_largest(values);
+  take_the_largest({1.0F, -2.0F, 3.0F, 0.5F});
   merges<Half>(1, all_of<Half>());
   merges<Brain>(2, all_of<Brain>());
   std::puts("done");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,11 @@ class Generated : public Base, private cuda::DeviceCode {
     units.facts.state = nullptr;
     std::ranges::copy(instance_.parameters, units.parameters);
     return units;
+  }
+  std::optional<Reduction> reduction(int round) const final {
+    const auto& reductions = instance_.codec.reductions;
+    if (reductions.empty()) return std::nullopt;
+    return reductions[static_cast<std::size_t>(round)];
   }
 
  protected:

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "casync/codec.hpp"
+#include "codec/cpu/generated_codec.hpp"
 #include "codec/cuda/device_kernels.hpp"
 
 namespace casync::codec::cuda {
@@ -21,6 +23,8 @@ class DeviceCode {
   virtual std::vector<std::int64_t> begins(const Shape& shape, const Range& range) const = 0;
   /// Room for the payload of a unit of `elements`, in bytes.
   virtual std::int64_t slot_bytes(const Shape& shape, std::int64_t elements, int round) const = 0;
+  /// How a round's payloads become one, if that is done without decoding them.
+  virtual std::optional<Reduction> reduction(int round) const = 0;
 };
 
 }  // namespace casync::codec::cuda

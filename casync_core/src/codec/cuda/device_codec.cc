@@ -16,7 +16,6 @@ template <typename T>
 T* pointer_to(gpu::DevicePointer address) {
   return reinterpret_cast<T*>(address);
 }
-gpu::DevicePointer address_of(void* pointer) { return reinterpret_cast<gpu::DevicePointer>(pointer); }
 
 }  // namespace
 
@@ -29,12 +28,48 @@ class DeviceCodec::Launch {
 
   void run() {
     if (segment_.range.size() == 0) return;
+    const auto reduction = of_.code_.reduction(segment_.round);
+    if (reduction && !segment_.sources[0].raw) return reduce(*reduction);
     fill_units(false);
     const bool encodes = !segment_.payload.empty();
     const float* const values =
         encodes && is_as_it_is() ? static_cast<const float*>(segment_.sources[0].data) : accumulate();
     if (encodes) encode(values);
     if (segment_.raw_out != nullptr) deliver(encodes ? nullptr : values);
+  }
+
+  /// Payloads of floats become one, which goes on or is decoded. Nothing is kept of one that is not finite.
+  void reduce(Reduction reduction) {
+    const std::size_t bytes = segment_.sources[0].bytes;
+    const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
+    auto* const sent = reinterpret_cast<float*>(segment_.payload.data());
+    float* const one = sent != nullptr ? sent : take<float>(count);
+    std::vector<RawSource> payloads;
+    for (const Source& source : segment_.sources) {
+      CASYNC_CHECK(!source.raw && source.bytes == bytes, of_.codec_->info().spec, ": payloads of one length");
+      payloads.push_back({.payload = static_cast<const std::byte*>(source.data)});
+    }
+    const RawMerge merge{
+        .largest = reduction == Reduction::max, .out = one, .n = count, .nonfinite = &report_->nonfinite};
+    common_.merge(DType::float32, payloads, merge, stream_);
+    if (reduction == Reduction::mean && payloads.size() > 1)
+      common_.divide(DType::float32, {one, static_cast<float>(payloads.size()), 1.0F, one, count, &report_->nonfinite},
+                     stream_);
+    report_->payload_bytes = sent != nullptr ? static_cast<std::int64_t>(bytes) : 0;
+    if (segment_.raw_out == nullptr) return;
+    fill_units(false);
+    auto* const lost = take<SegmentReport>(1);
+    zero(lost, sizeof *lost);
+    common_.look({one, count, lost}, stream_);
+    common_.look({received(), static_cast<std::int64_t>(segment_.previous.size() / sizeof(float)), lost}, stream_);
+    float* const to = single() && segment_.mid == 1.0F && segment_.post == 1.0F ? out() : take<float>(n());
+    decode({.units = units_,
+            .payload = reinterpret_cast<const std::byte*>(one),
+            .out = to,
+            .keep = true,
+            .lost = &lost->nonfinite},
+           bytes, 0);
+    deliver(to);
   }
 
   void propose() {
@@ -49,7 +84,7 @@ class DeviceCodec::Launch {
   void agree() {
     fill_units(true);
     auto* const mean = take<float>(1);
-    CASYNC_CUDA(of_.device_.driver(), cuMemsetD8Async, address_of(mean), 0, sizeof(float), stream_);
+    zero(mean, sizeof(float));
     std::vector<RawSource> proposals{{.raw = mean}};
     for (const Source& proposal : segment_.sources)
       proposals.push_back({.payload = static_cast<const std::byte*>(proposal.data)});
@@ -70,6 +105,11 @@ class DeviceCodec::Launch {
     return reinterpret_cast<T*>(arena_.take(static_cast<std::size_t>(count) * sizeof(T)));
   }
 
+  void zero(void* memory, std::size_t bytes) const {
+    const auto address = reinterpret_cast<gpu::DevicePointer>(memory);
+    CASYNC_CUDA(of_.device_.driver(), cuMemsetD8Async, address, 0, bytes, stream_);
+  }
+
   /// `whole`: there is but one, the gradient.
   void fill_units(bool whole) {
     layout_ = &of_.layout_of(segment_, whole, stream_);
@@ -83,8 +123,7 @@ class DeviceCodec::Launch {
     units_.scratch_each = of_.code_.table().scratch_each(units_);
     const std::int64_t bytes = of_.code_.table().scratch_bytes(units_);
     units_.scratch = arena_.take(static_cast<std::size_t>(bytes));
-    CASYNC_CUDA(of_.device_.driver(), cuMemsetD8Async, address_of(units_.scratch), 0,
-                static_cast<std::size_t>(kGridBytes), stream_);
+    zero(units_.scratch, static_cast<std::size_t>(kGridBytes));
   }
 
   /// Whether the sum is one float32 source, which needs no factor.
@@ -104,21 +143,21 @@ class DeviceCodec::Launch {
         const float* const addend = i == 0 ? nullptr : sum;
         common_.load(segment_.dtype, {source.data, segment_.pre, addend, sum, n(), &report_->nonfinite}, stream_);
       } else {
-        decode(static_cast<const std::byte*>(source.data), source.bytes, static_cast<std::int32_t>(i), sum,
-               i == 0 ? Into::set : Into::add, segment_.payload.empty());
+        decode({.units = units_,
+                .into = i == 0 ? Into::set : Into::add,
+                .payload = static_cast<const std::byte*>(source.data),
+                .out = sum,
+                .keep = segment_.payload.empty()},
+               source.bytes, static_cast<std::int32_t>(i));
       }
     }
     return sum;
   }
 
-  void decode(const std::byte* payload, std::size_t bytes, std::int32_t source, float* to, Into into, bool keep) {
-    DecodeBatch batch{.units = units_,
-                      .into = into,
-                      .payload = payload,
-                      .received = received(),
-                      .out = to,
-                      .keep = keep,
-                      .used = take<std::int64_t>(layout_->count)};
+  /// `batch` says what, and where to; it is `bytes` long, and source number `source`.
+  void decode(DecodeBatch batch, std::size_t bytes, std::int32_t source) {
+    batch.received = received();
+    batch.used = take<std::int64_t>(layout_->count);
     if (layout_->payload_begins != 0) {
       batch.at = pointer_to<std::int64_t>(layout_->payload_begins);
     } else {
@@ -241,7 +280,7 @@ DeviceCodec::~DeviceCodec() {
 
 bool DeviceCodec::carries(const Codec& codec, DType dtype, ReduceOp op) {
   const bool sums = op == ReduceOp::sum || op == ReduceOp::average;
-  return codec.device_code() != nullptr && sums && is_floating(dtype) && !codec.info().averages;
+  return codec.device_code() != nullptr && sums && is_floating(dtype);
 }
 
 DeviceCodec::Kernel DeviceCodec::load(const DeviceKernel& kernel) const {
@@ -266,7 +305,7 @@ gpu::DevicePointer DeviceCodec::upload(const std::vector<std::int64_t>& values, 
 const DeviceCodec::Layout& DeviceCodec::layout_of(const Segment& segment, bool whole, gpu::Stream stream) {
   const Range& range = segment.range;
   const auto [at, is_new] =
-      layouts_.try_emplace({segment.shape.rows, segment.shape.cols, range.begin, range.end, whole});
+      layouts_.try_emplace({segment.shape.rows, segment.shape.cols, range.begin, range.end, segment.round, whole});
   Layout& layout = at->second;
   if (!is_new) return layout;
   const std::vector<std::int64_t> begins =
@@ -295,6 +334,10 @@ void DeviceCodec::launch(const Segment& segment, gpu::Arena& arena, gpu::Stream 
   check_segment(*codec_, segment);
   CASYNC_CHECK(carries(*codec_, segment.dtype, segment.op) && segment.sources.size() > 0, codec_->info().spec,
                ": no device does this");
+  if (segment.round > 0 && segment.range.size() > 0) {
+    const std::size_t expected = codec_->bound(segment.shape, segment.dtype, segment.range, segment.round - 1);
+    if (segment.previous.size() != expected) throw_corrupt(codec_->info(), segment, segment.previous.size(), expected);
+  }
   Launch(*this, segment, arena, stream, common, report).run();
 }
 

@@ -28,8 +28,7 @@ class DeviceCodec {
   DeviceCodec(const DeviceCodec&) = delete;
   DeviceCodec& operator=(const DeviceCodec&) = delete;
 
-  /// Whether a device can compute for a gradient that goes by `codec`: sums of floats, by a codec of one round that has
-  /// device code.
+  /// Whether a device can compute for a gradient that goes by `codec`: sums of floats, by a codec that has device code.
   static bool carries(const Codec& codec, DType dtype, ReduceOp op);
 
   /// Queues the segment on `stream`, with scratch memory of `arena`, which belongs to that stream; the outputs of
@@ -68,8 +67,8 @@ class DeviceCodec {
   const DeviceCode& code_;
   casync::cuda::Module module_;
   Kernel encode_, decode_, place_, move_, locate_, propose_, agree_;
-  /// By shape and range, and whether it is of the whole gradient.
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>, Layout> layouts_;
+  /// By shape, range and round, and whether it is of the whole gradient.
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, int, bool>, Layout> layouts_;
 };
 
 }  // namespace casync::codec::cuda

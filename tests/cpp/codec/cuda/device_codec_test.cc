@@ -101,6 +101,8 @@ struct Given {
   float mid = 1.0F;
   float post = 1.0F;
   DType dtype = DType::float32;
+  std::uint8_t round = 0;
+  Bytes previous{};
 
   std::size_t element() const { return size_of(dtype); }
   std::size_t begin() const { return static_cast<std::size_t>(range.begin) * element(); }
@@ -144,6 +146,7 @@ class OnDevice : public testing::Test {
     segment.rank = 1;
     segment.world = 3;
     segment.momentum = 0.9F;
+    segment.round = given.round;
     segment.pre = given.pre;
     segment.mid = given.mid;
     segment.post = given.post;
@@ -176,9 +179,10 @@ class OnDevice : public testing::Test {
         given, [&](std::size_t i) { return raw[i].data(); }, [&](std::size_t i) { return given.encoded[i].data(); });
     segment.sources = sources;
     if (given.residual) segment.residual = found.residual.data() + given.range.begin;
+    segment.previous = given.previous;
     State state = state_of(*codec, given.shape);
     segment.state = state.pointers();
-    found.payload.resize(codec->bound(given.shape, segment.dtype, given.range, 0));
+    found.payload.resize(codec->bound(given.shape, segment.dtype, given.range, given.round));
     if (given.encodes) segment.payload = found.payload;
     found.out.resize(given.bytes());
     if (given.delivers) segment.raw_out = found.out.data();
@@ -214,7 +218,7 @@ class OnDevice : public testing::Test {
     const Memory residual(driver, kept.data(), kept.size() * sizeof(float));
     const Bytes rubbish(given.bytes(), std::byte{77});
     const Memory out(driver, rubbish.data(), rubbish.size());
-    const std::size_t bound = codec->bound(given.shape, given.dtype, given.range, 0);
+    const std::size_t bound = codec->bound(given.shape, given.dtype, given.range, given.round);
     const Pinned payload(driver, bound);
     const Pinned report_memory(driver, sizeof(SegmentReport));
     auto* const report = reinterpret_cast<SegmentReport*>(report_memory.bytes());
@@ -224,6 +228,9 @@ class OnDevice : public testing::Test {
         given, [&](std::size_t i) { return raw[i]->as<std::byte>(); },
         [&](std::size_t i) { return encoded[i]->bytes(); });
     segment.sources = sources;
+    const Pinned previous(driver, given.previous.size());
+    std::ranges::copy(given.previous, previous.bytes());
+    segment.previous = {previous.bytes(), given.previous.size()};
     if (given.residual) segment.residual = residual.as<float>() + given.range.begin;
     std::vector<std::unique_ptr<Memory>> state;
     std::vector<float*> state_pointers;
@@ -382,6 +389,56 @@ TEST_F(OnDevice, AResultMayTakeThePlaceOfASource) {
     given.encodes = true;
     expect_same(given);
   }
+}
+
+TEST_F(OnDevice, DoesBothRoundsAsTheCpu) {
+  const std::string codec = "powersgd(rank=3)";
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const DType dtype : {DType::float32, DType::float16}) {
+    for (const Shape shape : {Shape{40, 57}, Shape{3, 200}, Shape{1, 1}}) {
+      for (const bool finite : {true, false}) {
+        Given given{.codec = codec, .shape = shape, .range = {0, shape.numel()}, .mid = 0.5F, .dtype = dtype};
+        const std::vector<float> of_this = gradient(shape.numel(), 1);
+        for (std::uint8_t round = 0; round < 2; ++round) {
+          given.round = round;
+          given.raw = {of_this};
+          given.encoded = {};
+          given.residual = gradient(shape.numel(), 2);
+          given.encodes = true;
+          given.delivers = false;
+          expect_same(given);
+          Bytes mine = on_cpu(given).payload;
+          if (!finite && round == 1) std::memcpy(mine.data(), &nan, sizeof nan);
+          given.raw = {};
+          given.residual.reset();
+          for (const std::size_t ranks : {1U, 3U, 33U}) {
+            given.encoded.assign(ranks, mine);
+            expect_same(given);
+            given.encodes = false;
+            given.delivers = true;
+            if (round == 1) expect_same(given);
+            given.post = 3.0F;
+            if (round == 1) expect_same(given);
+            given.post = 1.0F;
+            given.encodes = true;
+            given.delivers = false;
+          }
+          given.previous = on_cpu(given).payload;
+          if (!finite) std::memcpy(given.previous.data(), &nan, sizeof nan);
+        }
+      }
+    }
+  }
+}
+
+/// A payload of the round before that cannot be is seen at once.
+TEST_F(OnDevice, RefusesAnotherLengthOfTheRoundBefore) {
+  Given given{.codec = "powersgd(rank=3)", .shape = {40, 57}, .range = {0, 40 * 57}, .raw = {gradient(40 * 57, 1)}};
+  given.round = 1;
+  given.previous = Bytes(12);
+  given.encodes = true;
+  EXPECT_NE(on_cpu(given).refused, "");
+  EXPECT_EQ(on_device(given).refused, on_cpu(given).refused);
 }
 
 TEST_F(OnDevice, SettlesAsTheCpu) {
@@ -555,7 +612,8 @@ TEST_F(OnDevice, WhatItDoesNotDoIsSaid) {
   EXPECT_FALSE(carries("none", DType::int32));
   EXPECT_FALSE(carries("none", DType::float64)) << "the CPU adds them in float64";
   EXPECT_FALSE(carries("none", DType::float32, ReduceOp::max));
-  EXPECT_FALSE(carries("powersgd")) << "two rounds";
+  EXPECT_TRUE(carries("powersgd"));
+  EXPECT_FALSE(carries("test_tworound")) << "no device code";
 }
 
 }  // namespace

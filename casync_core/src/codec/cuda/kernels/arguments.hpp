@@ -60,7 +60,8 @@ struct DecodeBatch {
   const float* accumulated = nullptr;  ///< where D is taken off
   float divisor = 1.0F;
   bool keep = false;
-  std::int64_t* used = nullptr;  ///< bytes of each unit, -1 if they cannot be this codec's
+  const std::int32_t* lost = nullptr;  ///< if it is not zero then, nothing is kept; may be null
+  std::int64_t* used = nullptr;        ///< bytes of each unit, -1 if they cannot be this codec's
 };
 template <typename F>
 void visit_pointers(DecodeBatch& batch, const F& f) {
@@ -70,9 +71,10 @@ void visit_pointers(DecodeBatch& batch, const F& f) {
   f(batch.received);
   f(batch.out);
   f(batch.accumulated);
+  f(batch.lost);
   f(batch.used);
 }
-static_assert(sizeof(DecodeBatch) == 336, "visit_pointers lists each pointer");
+static_assert(sizeof(DecodeBatch) == 344, "visit_pointers lists each pointer");
 
 /// Takes payloads out of their slots.
 struct GatherBatch {
@@ -100,7 +102,7 @@ void visit_pointers(LocateBatch& batch, const F& f) {
   visit_pointers(batch.decode, f);
   f(batch.at);
 }
-static_assert(sizeof(LocateBatch) == 352, "visit_pointers lists each pointer");
+static_assert(sizeof(LocateBatch) == 360, "visit_pointers lists each pointer");
 
 /// A rank's part of what all agree on, of the whole gradient as the batch's only unit.
 struct ProposeBatch {

@@ -69,7 +69,7 @@ CASYNC_DEVICE void decode_units(const Team& team, const DecodeBatch& batch) {
                         .out = batch.out + share.offset(unit),
                         .accumulated = batch.accumulated == nullptr ? nullptr : batch.accumulated + share.offset(unit),
                         .divisor = batch.divisor,
-                        .keep = batch.keep};
+                        .keep = batch.keep && (batch.lost == nullptr || *batch.lost == 0)};
     const std::int64_t used = Codec::decode(team, job, batch.into);
     if (team.rank() == 0) batch.used[unit] = used;
     team.barrier();
