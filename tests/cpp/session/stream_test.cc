@@ -30,10 +30,10 @@ std::string kernels_of(const std::string& codec) {
 }
 
 Signature signature(const std::string& codec, const std::string& topology, MemoryKind memory,
-                    std::size_t count = kCount) {
+                    std::size_t count = kCount, std::size_t columns = 100) {
   Signature signature;
   signature.op = ReduceOp::average;
-  signature.shape = {static_cast<std::int64_t>(count) / 100, 100};
+  signature.shape = {static_cast<std::int64_t>(count / columns), static_cast<std::int64_t>(columns)};
   signature.compression = codec;
   signature.topology = topology;
   signature.memory = memory;
@@ -77,6 +77,7 @@ struct Job {
   int bad = -1;  ///< the step in which rank 0's gradient is not finite
   std::uint32_t ranks_of_host = 1;
   std::size_t count = kCount;
+  std::size_t columns = 100;
   std::string lane = "host";
   std::map<int, Saved> from{};  ///< what each rank begins with
 };
@@ -93,7 +94,7 @@ Shown run_job(const Job& job) {
         if (job.on_device) session.add_device_code(0, kernels_of("common"), job.codec, kernels_of(job.codec));
         const MemoryKind memory = job.on_device ? MemoryKind::device : MemoryKind::host;
         const std::uint32_t w =
-            session.define("w", signature(job.codec, job.topology, memory, job.count), "stream_test.cc");
+            session.define("w", signature(job.codec, job.topology, memory, job.count, job.columns), "stream_test.cc");
         if (const auto from = job.from.find(session.rank()); from != job.from.end()) {
           session.set_residual("w", from->second.residual);
           session.set_state("w", from->second.state);
@@ -181,8 +182,25 @@ TEST(Stream, DevicesSendToEachOther) {
                    .ranks_of_host = 2,
                    .count = 4 * kCount,
                    .lane = "ipc"});
-      EXPECT_GT(standin_copies_between(), copies) << "nothing went by the lane";
+      EXPECT_GT(standin_copies_between(), copies) << codec << " by " << topology << ": nothing went by the lane";
     }
+  }
+}
+
+/// The host looks for the source that is to blame, and all memory is the device's.
+TEST(Stream, DevicesThatSendToEachOtherNameWhatIsNotFinite) {
+  for (const std::string codec : {"none", "onebit", "dgc(ratio=0.01)", "powersgd(rank=8, start_step=0)"}) {
+    const std::string topology = gathers(codec) ? "direct" : "ps";
+    const int copies = standin_copies_between();
+    expect_same({.codec = codec,
+                 .topology = topology,
+                 .ranks = 2,
+                 .steps = 3,
+                 .bad = 2,
+                 .count = 4 * kCount,
+                 .columns = 500,
+                 .lane = "ipc"});
+    EXPECT_GT(standin_copies_between(), copies) << codec << " by " << topology << ": nothing went by the lane";
   }
 }
 
