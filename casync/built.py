@@ -46,7 +46,7 @@ def gloo_enabled() -> bool:
 
 
 def nccl_built() -> int:
-    """0: tensors are synchronised on the CPU."""
+    """0: NCCL is not used."""
     return 0
 
 
@@ -61,10 +61,10 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """False: tensors are synchronised on the CPU."""
-    return False
+    """True: one build serves machines with and without a GPU. `casync.cuda.require()` says whether there is one."""
+    return True
 
 
 def rocm_built() -> bool:
-    """False: tensors are synchronised on the CPU."""
+    """False: of GPUs, NVIDIA's are served."""
     return False

@@ -20,7 +20,9 @@ NO_TORUS = "there is no torus; CASYNC_TOPOLOGY names one of the topologies that 
 NO_FUSION = "nothing is copied into a fusion buffer: small tensors that are ready share a message"
 NO_CYCLE = "there are no cycles: a tensor goes when it is ready"
 NO_CACHE = "what ranks agreed on about a tensor is kept for the whole session, without a limit"
-NO_CUDA = "this version computes and sends on the CPU"
+NO_NCCL = "NCCL is not used"
+STREAMS_WAIT = "the program's stream waits for a result on a GPU, and the program's thread does not"
+NO_NVTX = "there are no NVTX ranges; CASYNC_TIMELINE shows what happens to each tensor"
 NO_TENSORFLOW = "it concerns TensorFlow, for which there is no adaptor yet"
 NO_GLOO = "ranks reach each other over MPI; CASYNC_PEER_TIMEOUT_SECONDS is how long one may be silent"
 INTERFACES = "ranks reach each other over MPI; casyncrun --network-interface names the interfaces that they may use"
@@ -51,10 +53,10 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "HOROVOD_GLOO_TIMEOUT_SECONDS": NO_GLOO,
     "HOROVOD_MPI_THREADS_DISABLE": THREADS,
     "HOROVOD_THREAD_AFFINITY": AFFINITY,
-    "HOROVOD_BATCH_D2D_MEMCOPIES": NO_CUDA,
-    "HOROVOD_NUM_NCCL_STREAMS": NO_CUDA,
-    "HOROVOD_ENABLE_ASYNC_COMPLETION": NO_CUDA,
-    "HOROVOD_DISABLE_NVTX_RANGES": NO_CUDA,
+    "HOROVOD_BATCH_D2D_MEMCOPIES": NO_FUSION,
+    "HOROVOD_NUM_NCCL_STREAMS": NO_NCCL,
+    "HOROVOD_ENABLE_ASYNC_COMPLETION": STREAMS_WAIT,
+    "HOROVOD_DISABLE_NVTX_RANGES": NO_NVTX,
     "HOROVOD_ENABLE_XLA_OPS": NO_TENSORFLOW,
     "HOROVOD_LOG_HIDE_TIME": TIMESTAMPS,
 }

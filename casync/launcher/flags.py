@@ -106,7 +106,6 @@ def _list(metavar: str, **more: Any) -> Mapping[str, Any]:
 
 
 _NOTHING_TO_TUNE = Nothing(why.NOTHING_TO_TUNE)
-_NO_CUDA = Nothing(why.NO_CUDA)
 _ELASTIC = Refused("jobs have a fixed number of ranks; save with casync.save_state and start again with another -np")
 _TIMESTAMPS = Nothing(why.TIMESTAMPS)
 
@@ -345,7 +344,7 @@ FLAGS: tuple[Flag, ...] = (
         "tuning",
         "autotune.gaussian_process_noise",
     ),
-    Flag(("--num-nccl-streams",), _NO_CUDA, "", _takes("N", int), "tuning", "library_options.num_nccl_streams"),
+    Flag(("--num-nccl-streams",), Nothing(why.NO_NCCL), "", _takes("N", int), "tuning", "library_options.num_nccl_streams"),
     Flag(
         ("--thread-affinity",),
         Nothing(why.AFFINITY),

@@ -124,7 +124,8 @@ class DdpState:
         """At the first bucket of a backward."""
         self._check()
         self._failure = None
-        self._terms = OptimizerTerms(loss_scale=self._loss_scale.now())
+        if self._loss_scale.is_told:  # on a GPU the question waits for the device
+            self._terms = OptimizerTerms(loss_scale=self._loss_scale.now())
         if not self._has_looked:
             self._loss_scale.look_for_another("ddp_state")
             self._has_looked = True

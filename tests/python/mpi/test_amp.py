@@ -86,6 +86,34 @@ def test_a_scale_that_changes_changes_nothing(codec, autocast, rank, size):
 
 
 @pytest.mark.interplay(
+    "gradient accumulation", "DistributedOptimizer", "supported", "with a GradScaler, whose scale holds for all passes"
+)
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("codec", ["onebit", "none"])
+def test_passes_that_accumulate_under_a_scale_that_changes(codec, autocast, rank, size):
+    trained = []
+    for scaler in (scaler_of(), scaler_of(enabled=False)):
+        new_session()
+        model = make_model()
+        optimizer = wrap(model, compression=codec, grad_scaler=scaler, backward_passes_per_step=3)
+        for step in range(6):
+            optimizer.zero_grad()
+            for number in range(3):
+                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                    loss = loss_of(model, 3 * step + number, rank, poisoned=step == 3 and number == rank == 0) / 3
+                scaler.scale(loss).backward()
+            optimizer.synchronize()
+            scaler.unscale_(optimizer)
+            with optimizer.skip_synchronize():
+                if scaler.is_enabled() or step != 3:  # which the scaler skips
+                    scaler.step(optimizer)
+            scaler.update()
+        assert_replicas_identical(model)
+        trained.append(model)
+    assert_same_bits(*trained)
+
+
+@pytest.mark.interplay(
     "GradScaler",
     "DistributedOptimizer",
     "supported",
@@ -229,6 +257,15 @@ def test_ddp_with_a_scale_that_changes(codec, rank, size, gloo):
     off = scaler_of(enabled=False)
     assert str(kept) == str(train_ddp(plain, rank, off, compression=codec, grad_scaler=off).state_dict())
     assert_same_bits(scaled, plain)
+
+
+@pytest.mark.parametrize(("codec", "asked"), [("always(onebit)", 8), ("fp16", 0), ("none", 0)])
+def test_ddp_asks_a_scaler_once_a_step_if_its_scale_matters(codec, asked, rank, size, gloo):
+    scaler, told = scaler_of(), []
+    ask = scaler.get_scale
+    scaler.get_scale = lambda: told.append(ask()) or told[-1]
+    train_ddp(make_model(), rank, scaler, compression=codec, grad_scaler=scaler)
+    assert len(told) == asked
 
 
 @pytest.mark.interplay(
