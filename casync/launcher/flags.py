@@ -344,7 +344,14 @@ FLAGS: tuple[Flag, ...] = (
         "tuning",
         "autotune.gaussian_process_noise",
     ),
-    Flag(("--num-nccl-streams",), Nothing(why.NO_NCCL), "", _takes("N", int), "tuning", "library_options.num_nccl_streams"),
+    Flag(
+        ("--num-nccl-streams",),
+        Nothing(why.NO_NCCL),
+        "",
+        _takes("N", int),
+        "tuning",
+        "library_options.num_nccl_streams",
+    ),
     Flag(
         ("--thread-affinity",),
         Nothing(why.AFFINITY),

@@ -73,7 +73,11 @@ Bytes control_from(Input& input) {
       break;
     case 7:
       put(message, Costs{{}});
-      put(message, MeasuredCosts{input.get<double>(), input.get<double>(), {{tensor.compression, {0, 1e-9, 0, 1e-9}}}});
+      put(message, MeasuredCosts{input.get<double>(),
+                                 input.get<double>(),
+                                 input.get<double>(),
+                                 {{tensor.compression, {0, 1e-9, 0, 1e-9}}},
+                                 {{tensor.compression, {0, 1e-9, 0, 1e-9}}}});
       break;
     case 8:
       put(message, Abort{static_cast<Status>(1 + input.below(6)), text_from(input), input.flag()});

@@ -51,11 +51,24 @@ struct CostTable {
   LinkCost inter{120e-6, 0.8e-9, 5e-6};                  ///< between hosts, per NIC
   LinkCost intra{50e-6, 0.25e-9, 5e-6};                  ///< between ranks of one host
   std::map<std::string, CodecCost, std::less<>> codecs;  ///< by canonical spec ("terngrad(bits=2)")
+  /// Likewise, of those that the devices of all ranks compute.
+  std::map<std::string, CodecCost, std::less<>> device_codecs;
+  double copy_s_per_byte = 0.08e-9;  ///< between a device and pinned memory of its host, one way: PCIe 3
 
   /// What is known of `spec`: its own entry, else its family's prior (the name before the bracket), else a cautious
   /// prior. `none` costs nothing.
   CodecCost of(std::string_view spec) const;
 };
+
+/// What a gradient's codec costs, and what brings the gradient to where it is computed.
+struct ComputeCost {
+  CodecCost codec;
+  double copies_s = 0;
+};
+/// On a device, a gradient of `raw` bytes is copied to the host and back, unless its device computes the codec. What
+/// goes by two levels, or uncompressed, goes through the host.
+ComputeCost compute_cost(const CostTable& costs, std::string_view spec, bool identity, MemoryKind memory,
+                         Topology topology, double raw);
 
 /// One measurement.
 struct Sample {

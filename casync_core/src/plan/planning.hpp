@@ -14,10 +14,13 @@ namespace casync {
 
 /// What a measured time is the cost of. Numbers are in event logs and on the wire: append only.
 enum class CostKind : std::uint8_t {
-  encode = 0,  ///< of a codec, per raw byte
-  decode = 1,  ///< of a codec, per raw byte
-  inter = 2,   ///< a link between hosts
-  intra = 3,   ///< a link between ranks of one host
+  encode = 0,         ///< of a codec, per raw byte
+  decode = 1,         ///< of a codec, per raw byte
+  inter = 2,          ///< a link between hosts
+  intra = 3,          ///< a link between ranks of one host
+  device_encode = 4,  ///< of a codec on a device, per raw byte
+  device_decode = 5,  ///< likewise
+  copy = 6,           ///< between memory of a device and of its host, one way
 };
 
 /// One cost that was measured on this rank.

@@ -32,4 +32,12 @@ CodecCost CostTable::of(std::string_view spec) const {
   return kCautious;
 }
 
+ComputeCost compute_cost(const CostTable& costs, std::string_view spec, bool identity, MemoryKind memory,
+                         Topology topology, double raw) {
+  if (memory != MemoryKind::device) return {costs.of(spec)};
+  const auto there = costs.device_codecs.find(spec);
+  if (!identity && topology != Topology::two_level && there != costs.device_codecs.end()) return {there->second};
+  return {costs.of(spec), 2 * raw * costs.copy_s_per_byte};
+}
+
 }  // namespace casync

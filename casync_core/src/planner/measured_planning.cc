@@ -23,10 +23,14 @@ std::string describe(const CostTable& costs) {
   const auto in_ns = [](double s_per_byte) { return std::round(s_per_byte * 1e12) / 1e3; };
   std::string text = detail::concat(in_ns(costs.inter.seconds_per_byte), " ns/B between hosts, ",
                                     in_ns(costs.intra.seconds_per_byte), " ns/B on a host");
-  for (const auto& [codec, cost] : costs.codecs) {
-    text += detail::concat(", ", codec, " ", in_ns(cost.encode_s_per_byte), " + ", in_ns(cost.decode_s_per_byte),
-                           " ns/B to encode and decode");
-  }
+  const auto add = [&](const auto& codecs, std::string_view where) {
+    for (const auto& [codec, cost] : codecs) {
+      text += detail::concat(", ", codec, " ", in_ns(cost.encode_s_per_byte), " + ", in_ns(cost.decode_s_per_byte),
+                             " ns/B to encode and decode", where);
+    }
+  };
+  add(costs.codecs, "");
+  add(costs.device_codecs, " on the device");
   return text;
 }
 
@@ -74,6 +78,18 @@ void check_topology(const MeasuredPlanning::Options& options, const GradientPlan
                                        "\"auto\"; to follow the program, take the plan out"));
 }
 
+/// The codecs that compete with `none` for an automatic gradient: canonical specs.
+std::vector<std::string> candidates(const MeasuredPlanning::Options& options, const std::string& name,
+                                    const Signature& signature) {
+  const CostTable priors;
+  const OwnerLoad none;
+  std::vector<std::string> specs;
+  for (const auto& codec : parse_request({name, signature, options.host_of, priors, options.planner, none}).codecs) {
+    if (!codec->info().identity) specs.push_back(codec->info().spec);
+  }
+  return specs;
+}
+
 }  // namespace
 
 MeasuredPlanning::MeasuredPlanning(Options options, Log log) : options_(std::move(options)), log_(std::move(log)) {}
@@ -112,13 +128,18 @@ std::vector<std::string> MeasuredPlanning::define(const std::string& name, const
   const bool open = is_automatic(signature) && fixed_for(name, signature) == nullptr;
   const bool left_out = signature.shape.numel() < options_.planner.min_numel && !parse_always(signature.compression);
   if (!open || left_out || told_ || options_.host_of.size() <= 1) return {};
-  const CostTable priors;
-  const OwnerLoad none;
   std::vector<std::string> wanted;
-  for (const auto& codec : parse_request({name, signature, options_.host_of, priors, options_.planner, none}).codecs) {
-    if (!codec->info().identity && timed_.insert(codec->info().spec).second) wanted.push_back(codec->info().spec);
+  for (std::string& codec : candidates(options_, name, signature)) {
+    if (timed_.insert(codec).second) wanted.push_back(std::move(codec));
   }
   return wanted;
+}
+
+bool MeasuredPlanning::weighs(const Options& options, const std::string& name, const Signature& signature,
+                              std::string_view codec) {
+  if (!is_automatic(signature) || signature.memory != MemoryKind::device || options.host_of.size() <= 1) return false;
+  const std::vector<std::string> candidates_of = candidates(options, name, signature);
+  return std::ranges::find(candidates_of, make_codec(codec)->info().spec) != candidates_of.end();
 }
 
 std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& signature, std::uint64_t submits) {
@@ -144,18 +165,18 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
     }
   }
   load_ = decision.load;
-  if (decision.plan.epoch == kMeasuredEpoch) note_measured(decision.plan);
+  if (decision.plan.epoch == kMeasuredEpoch) note_measured(decision.plan, signature);
   return decision;
 }
 
-void MeasuredPlanning::note_measured(GradientPlan& plan) const {
+void MeasuredPlanning::note_measured(GradientPlan& plan, const Signature& signature) const {
   plan.reason = "measured, " + plan.reason;
   plan.measured_inter_s_per_byte = measured_.inter.value_or(0);
   plan.measured_intra_s_per_byte = measured_.intra.value_or(0);
-  if (const auto at = measured_.codecs.find(plan.codec); at != measured_.codecs.end()) {
-    plan.measured_encode_s_per_byte = at->second.encode_s_per_byte;
-    plan.measured_decode_s_per_byte = at->second.decode_s_per_byte;
-  }
+  if (!measured_.codecs.contains(plan.codec)) return;
+  const auto [cost, copies_s] = compute_cost(costs_, plan.codec, false, signature.memory, plan.topology, 0);
+  plan.measured_encode_s_per_byte = cost.encode_s_per_byte;
+  plan.measured_decode_s_per_byte = cost.decode_s_per_byte;
 }
 
 GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& signature, std::uint32_t sequence) {

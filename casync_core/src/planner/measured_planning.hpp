@@ -50,11 +50,14 @@ class MeasuredPlanning final : public Planning {
 
   /// Throws InvalidArgument, as plan_gradient does, for a tensor that no plan or not its fixed plan can carry.
   static void check(const Options& options, const std::string& name, const Signature& signature);
+  /// Whether `codec` competes for a gradient on a device, so that its costs there are wanted.
+  static bool weighs(const Options& options, const std::string& name, const Signature& signature,
+                     std::string_view codec);
 
  private:
   void tell(const std::string& name, const Signature& signature, const Decision& decision) const;
   const GradientPlan* fixed_for(const std::string& name, const Signature& signature) const;
-  void note_measured(GradientPlan& plan) const;
+  void note_measured(GradientPlan& plan, const Signature& signature) const;
   Decision decide(const std::string& name, const Signature& signature, std::uint32_t sequence);
 
   Options options_;

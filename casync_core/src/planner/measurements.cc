@@ -44,26 +44,64 @@ std::optional<double> get_link(ByteReader& reader) {
   return cost < 0 ? std::nullopt : std::optional(cost);
 }
 
+using CodecCosts = std::map<std::string, CodecCost, std::less<>>;
+
+void put_codecs(ByteWriter& writer, const CodecCosts& codecs) {
+  writer.put(static_cast<std::uint32_t>(codecs.size()));
+  for (const auto& [codec, cost] : codecs) {
+    writer.put_text(codec);
+    for (const Field field : kFields) writer.put(cost.*field);
+  }
+}
+
+CodecCosts get_codecs(ByteReader& reader) {
+  CodecCosts costs;
+  const auto codecs = reader.get<std::uint32_t>();
+  for (std::uint32_t i = 0; i < codecs; ++i) {
+    CodecCost& cost = costs[reader.get_text()];
+    for (const Field field : kFields) cost.*field = get_cost(reader, 0);
+  }
+  return costs;
+}
+
+bool same(const CodecCosts& a, const CodecCosts& b) {
+  return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
+    return x.first == y.first && std::ranges::all_of(kFields, [&](Field f) { return x.second.*f == y.second.*f; });
+  });
+}
+
+/// Of each codec that at least `least` ranks have, the median.
+CodecCosts medians(std::span<const MeasuredCosts> ranks, CodecCosts MeasuredCosts::* of, std::size_t least) {
+  std::map<std::string, std::vector<CodecCost>> told;
+  for (const MeasuredCosts& rank : ranks) {
+    for (const auto& [codec, cost] : rank.*of) told[codec].push_back(cost);
+  }
+  CodecCosts reduced;
+  for (const auto& [codec, costs] : told) {
+    if (costs.size() < least) continue;
+    for (const Field field : kFields) {
+      std::vector<double> values;
+      for (const CodecCost& cost : costs) values.push_back(cost.*field);
+      reduced[codec].*field = median(std::move(values));
+    }
+  }
+  return reduced;
+}
+
 }  // namespace
 
 bool operator==(const MeasuredCosts& a, const MeasuredCosts& b) {
-  const auto same = [](const auto& x, const auto& y) {
-    return x.first == y.first &&
-           std::all_of(kFields.begin(), kFields.end(), [&](Field f) { return x.second.*f == y.second.*f; });
-  };
-  return a.inter == b.inter && a.intra == b.intra &&
-         std::equal(a.codecs.begin(), a.codecs.end(), b.codecs.begin(), b.codecs.end(), same);
+  return a.inter == b.inter && a.intra == b.intra && a.copy == b.copy && same(a.codecs, b.codecs) &&
+         same(a.device_codecs, b.device_codecs);
 }
 
 void put(std::vector<std::byte>& out, const MeasuredCosts& costs) {
   ByteWriter writer(out);
   put_link(writer, costs.inter);
   put_link(writer, costs.intra);
-  writer.put(static_cast<std::uint32_t>(costs.codecs.size()));
-  for (const auto& [codec, cost] : costs.codecs) {
-    writer.put_text(codec);
-    for (const Field field : kFields) writer.put(cost.*field);
-  }
+  put_link(writer, costs.copy);
+  put_codecs(writer, costs.codecs);
+  put_codecs(writer, costs.device_codecs);
 }
 
 MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
@@ -71,29 +109,21 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
   MeasuredCosts costs;
   costs.inter = get_link(reader);
   costs.intra = get_link(reader);
-  const auto codecs = reader.get<std::uint32_t>();
-  for (std::uint32_t i = 0; i < codecs; ++i) {
-    CodecCost& cost = costs.codecs[reader.get_text()];
-    for (const Field field : kFields) cost.*field = get_cost(reader, 0);
-  }
+  costs.copy = get_link(reader);
+  costs.codecs = get_codecs(reader);
+  costs.device_codecs = get_codecs(reader);
   return costs;
 }
 
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks) {
   MeasuredCosts reduced;
-  std::map<std::string, std::vector<CodecCost>> codecs;
   for (const MeasuredCosts& rank : ranks) {
     reduced.inter = std::max(reduced.inter, rank.inter);  // nothing is less than any number
     reduced.intra = std::max(reduced.intra, rank.intra);
-    for (const auto& [codec, cost] : rank.codecs) codecs[codec].push_back(cost);
+    reduced.copy = std::max(reduced.copy, rank.copy);
   }
-  for (const auto& [codec, costs] : codecs) {
-    for (const Field field : kFields) {
-      std::vector<double> values;
-      for (const CodecCost& cost : costs) values.push_back(cost.*field);
-      reduced.codecs[codec].*field = median(std::move(values));
-    }
-  }
+  reduced.codecs = medians(ranks, &MeasuredCosts::codecs, 1);
+  reduced.device_codecs = medians(ranks, &MeasuredCosts::device_codecs, ranks.size());
   return reduced;
 }
 
@@ -101,7 +131,9 @@ CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
   CostTable table = prior;
   table.inter.seconds_per_byte = measured.inter.value_or(prior.inter.seconds_per_byte);
   table.intra.seconds_per_byte = measured.intra.value_or(prior.intra.seconds_per_byte);
+  table.copy_s_per_byte = measured.copy.value_or(prior.copy_s_per_byte);
   for (const auto& [codec, cost] : measured.codecs) table.codecs[codec] = cost;
+  for (const auto& [codec, cost] : measured.device_codecs) table.device_codecs[codec] = cost;
   return table;
 }
 
@@ -122,6 +154,15 @@ void Measurements::add(const Measurement& measurement) {
     case CostKind::intra:
       keep(intra_);
       break;
+    case CostKind::device_encode:
+      keep(device_codecs_[std::string(measurement.codec)].encode);
+      break;
+    case CostKind::device_decode:
+      keep(device_codecs_[std::string(measurement.codec)].decode);
+      break;
+    case CostKind::copy:
+      keep(copies_);
+      break;
   }
 }
 
@@ -131,14 +172,18 @@ bool Measurements::has(std::string_view codec) const {
 }
 
 MeasuredCosts Measurements::costs() const {
-  MeasuredCosts costs{seconds_per_byte(inter_), seconds_per_byte(intra_), {}};
-  for (const auto& [codec, samples] : codecs_) {
-    if (samples.encode.empty() || samples.decode.empty()) continue;
-    const Line encode = fit_line(samples.encode);
-    const Line decode = fit_line(samples.decode);
-    costs.codecs[codec] = {encode.fixed_s, encode.s_per_byte, decode.fixed_s, decode.s_per_byte};
-  }
-  return costs;
+  const auto lines = [](const auto& of) {
+    std::map<std::string, CodecCost, std::less<>> costs;
+    for (const auto& [codec, samples] : of) {
+      if (samples.encode.empty() || samples.decode.empty()) continue;
+      const Line encode = fit_line(samples.encode);
+      const Line decode = fit_line(samples.decode);
+      costs[codec] = {encode.fixed_s, encode.s_per_byte, decode.fixed_s, decode.s_per_byte};
+    }
+    return costs;
+  };
+  return {seconds_per_byte(inter_), seconds_per_byte(intra_), seconds_per_byte(copies_), lines(codecs_),
+          lines(device_codecs_)};
 }
 
 }  // namespace casync

@@ -17,7 +17,9 @@ namespace casync {
 struct MeasuredCosts {
   std::optional<double> inter;  ///< seconds per byte
   std::optional<double> intra;
+  std::optional<double> copy;
   std::map<std::string, CodecCost, std::less<>> codecs;
+  std::map<std::string, CodecCost, std::less<>> device_codecs;
   friend bool operator==(const MeasuredCosts& a, const MeasuredCosts& b);
 };
 
@@ -26,7 +28,8 @@ void put(std::vector<std::byte>& out, const MeasuredCosts& costs);
 MeasuredCosts get_measured_costs(std::span<const std::byte> bytes);
 
 /// The costs of a job from those of its ranks: of each link the slowest rank's, because every route passes it; of each
-/// codec the median.
+/// codec the median. A codec that some rank has not measured on its device goes through the host there, and counts as
+/// one that does.
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks);
 /// `prior`, but for what was measured.
 CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior);
@@ -39,8 +42,9 @@ class Measurements {
   void add(const Measurement& measurement);
   /// Whether both encode and decode of a codec were timed.
   bool has(std::string_view codec) const;
-  /// Lines through the codecs' samples. Of a link the median cost per byte over its largest transfers, those of half
-  /// the largest one and more: in them latency and the pause between two looks at the network weigh least.
+  /// Lines through the codecs' samples. Of a link, or of copies, the median cost per byte over its largest transfers,
+  /// those of half the largest one and more: in them latency and the pause between two looks at the network weigh
+  /// least.
   MeasuredCosts costs() const;
 
  private:
@@ -50,7 +54,9 @@ class Measurements {
   };
   std::vector<Sample> inter_;
   std::vector<Sample> intra_;
+  std::vector<Sample> copies_;
   std::map<std::string, CodecSamples, std::less<>> codecs_;
+  std::map<std::string, CodecSamples, std::less<>> device_codecs_;
 };
 
 }  // namespace casync

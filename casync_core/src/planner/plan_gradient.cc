@@ -68,17 +68,18 @@ Alternative price(const Gradient& gradient, const Codec& codec) {
   const double payload = payload_of(gradient, codec);
   const Topology topology = route_for(gradient, codec, payload);
   const bool mergeable = info.rounds.front() == Aggregation::reduce;
-  const CodecCost cost = request.costs.of(info.spec);
+  const ComputeCost compute =
+      compute_cost(request.costs, info.spec, info.identity, request.signature.memory, topology, gradient.raw);
   const PartitionRange range = partition_range(request.options, gradient.world.members, gradient.raw, payload,
                                                info.whole || is_adasum(gradient));
   const auto seconds_of = [&](std::uint32_t partitions) {
     const Route route{topology, request.host_of, partitions};
     return info.identity ? predict_original(route, request.costs, gradient.raw)
-                         : predict_compressed(route, request.costs, cost, mergeable, gradient.raw, payload);
+                         : predict_compressed(route, request.costs, compute.codec, mergeable, gradient.raw, payload);
   };
   const std::uint32_t partitions =
       feasible_partitions(codec, request.signature.shape, best_partitions(range, seconds_of).partitions);
-  return {info.spec, topology, partitions, seconds_of(partitions)};
+  return {info.spec, topology, partitions, seconds_of(partitions) + compute.copies_s};
 }
 
 /// "16 partitions of 1.2 MiB"; sizes are those of the raw gradient.

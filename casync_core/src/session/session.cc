@@ -15,6 +15,7 @@
 #include "coordinator/make_policy.hpp"
 #include "executor/frame.hpp"
 #include "executor/real/completing.hpp"
+#include "executor/real/device_trial.hpp"
 #include "executor/real/real_executor.hpp"
 #include "executor/sizes.hpp"
 #include "executor/trace.hpp"
@@ -298,7 +299,16 @@ struct Session::Impl {
     std::unique_lock lock(mutex);
     staging_for(device);
     CudaStream* there = stream;
+    const bool is_weighed = std::ranges::any_of(definitions, [&](const Definition& of) {
+      return MeasuredPlanning::weighs(planning, of.name, of.signature, spec);
+    });
     lock.unlock();  // the executor's role comes before the mutex
+    if (is_weighed) {
+      const DeviceTrial trial(device, common, spec, code);
+      executor->inspect([&](Driver&, const Engine&) {
+        for (const Measurement& cost : trial.results()) planner->measured(cost);
+      });
+    }
     if (there == nullptr) {
       auto made = std::make_unique<CudaStream>(device, common, [this] { executor->wake(); });
       there = made.get();

@@ -48,9 +48,40 @@ TEST(Measurements, CostsOfAJobAreTheSlowestLinksAndTheMedianCodecs) {
   EXPECT_EQ(table.of("fp16").encode_s_per_byte, prior.of("fp16").encode_s_per_byte);
 }
 
+TEST(Measurements, ACodecOnADeviceIsAnotherThanOnTheHost) {
+  Measurements measurements;
+  for (const double bytes : {1e6, 2e6}) {
+    measurements.add({CostKind::device_encode, "onebit", bytes, 9e-6 + bytes * 0.02e-9});
+    measurements.add({CostKind::device_decode, "onebit", bytes, 7e-6 + bytes * 0.01e-9});
+    measurements.add({CostKind::copy, {}, bytes, bytes * 0.1e-9});
+  }
+  EXPECT_FALSE(measurements.has("onebit")) << "on the host";
+  const MeasuredCosts costs = measurements.costs();
+  EXPECT_TRUE(costs.codecs.empty());
+  EXPECT_NEAR(costs.device_codecs.at("onebit").encode_fixed_s, 9e-6, 1e-9);
+  EXPECT_NEAR(costs.device_codecs.at("onebit").decode_s_per_byte, 0.01e-9, 1e-13);
+  EXPECT_DOUBLE_EQ(costs.copy.value(), 0.1e-9);
+  EXPECT_FALSE(costs.inter.has_value());
+}
+
+TEST(Measurements, WhatTheDeviceOfOneRankDoesNotComputeIsNotComputedOnDevices) {
+  std::vector<MeasuredCosts> ranks(3);
+  for (std::size_t m = 0; m < 3; ++m) {
+    ranks[m].copy = 1e-9 * static_cast<double>(m + 1);
+    ranks[m].device_codecs["onebit"].encode_s_per_byte = 1e-9 * static_cast<double>(m + 1);
+    if (m != 1) ranks[m].device_codecs["threelc"] = {};
+  }
+  const CostTable table = measured_over(reduce(ranks), CostTable());
+  ASSERT_EQ(table.device_codecs.size(), 1U);
+  EXPECT_DOUBLE_EQ(table.device_codecs.at("onebit").encode_s_per_byte, 2e-9);
+  EXPECT_DOUBLE_EQ(table.copy_s_per_byte, 3e-9);
+}
+
 TEST(Measurements, TravelAsBytesAndForeignBytesAreRefused) {
   MeasuredCosts costs;
   costs.intra = 0.25e-9;
+  costs.copy = 0.5e-9;
+  costs.device_codecs["onebit"] = {5, 6, 7, 8};
   costs.codecs["terngrad(bits=2)"] = {1, 2, 3, 4};
   std::vector<std::byte> bytes;
   put(bytes, costs);
@@ -99,6 +130,43 @@ TEST_F(MeasuredPlanningTest, TimesEachCandidateOnceAndTellsAfterTheWarmUp) {
   EXPECT_TRUE(planning.costs(open, 4).has_value());
   EXPECT_FALSE(planning.measuring());
   EXPECT_FALSE(planning.costs(open, 5).has_value());
+}
+
+TEST_F(MeasuredPlanningTest, AGradientOnADeviceHasTheCostsThatCodecsHaveThere) {
+  MeasuredPlanning planning = make();
+  const Signature host = gradient_of(1 << 20, "auto(onebit, terngrad)");
+  Signature device = host;
+  device.memory = MemoryKind::device;
+  MeasuredCosts costs;
+  costs.inter = 1e-9;
+  costs.copy = 0.1e-9;
+  for (const char* spec : {"onebit", "terngrad(bits=2)"}) costs.codecs[spec] = {0, 20e-9, 0, 20e-9};
+  costs.device_codecs["onebit"] = {0, 0.02e-9, 0, 0.01e-9};
+  std::vector<std::byte> bytes;
+  put(bytes, costs);
+  for (const std::uint32_t rank : {0U, 1U}) planning.costs_of(rank, bytes);
+  EXPECT_EQ(planning.plan("on the host", host, 0).codec, "none");
+  const GradientPlan plan = planning.plan("on the device", device, 0);
+  EXPECT_EQ(plan.codec, "onebit");
+  EXPECT_EQ(plan.measured_encode_s_per_byte, 0.02e-9);
+  EXPECT_EQ(plan.measured_decode_s_per_byte, 0.01e-9);
+}
+
+TEST_F(MeasuredPlanningTest, OnADeviceTheCodecsAreTimedThatCompete) {
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(2);
+  Signature open = gradient_of(1 << 20, "auto(onebit, terngrad)");
+  EXPECT_FALSE(MeasuredPlanning::weighs(options, "w", open, "onebit")) << "it is on the host";
+  open.memory = MemoryKind::device;
+  EXPECT_TRUE(MeasuredPlanning::weighs(options, "w", open, "onebit"));
+  EXPECT_TRUE(MeasuredPlanning::weighs(options, "w", open, "terngrad"));
+  EXPECT_FALSE(MeasuredPlanning::weighs(options, "w", open, "threelc"));
+  open.compression = "onebit";
+  EXPECT_FALSE(MeasuredPlanning::weighs(options, "w", open, "onebit")) << "there is nothing to decide";
+  open.compression = "always(auto)";
+  EXPECT_TRUE(MeasuredPlanning::weighs(options, "w", open, "onebit"));
+  options.host_of = separate_hosts(1);
+  EXPECT_FALSE(MeasuredPlanning::weighs(options, "w", open, "onebit"));
 }
 
 TEST_F(MeasuredPlanningTest, AlwaysOpensSmallGradientsToo) {

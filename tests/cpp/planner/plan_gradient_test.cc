@@ -189,6 +189,26 @@ TEST_F(PlanTest, AutoDropsCodecsThatCostMoreThanTheySave) {
   EXPECT_EQ(plan(gradient_of(kLarge, "auto(onebit, terngrad(bits=4))")).plan.codec, "none");
 }
 
+TEST_F(PlanTest, AGradientOnADeviceIsCopiedToTheHostUnlessItsCodecIsThere) {
+  costs.copy_s_per_byte = 0.1e-9;
+  const double copies = 2 * 4 * static_cast<double>(kLarge) * costs.copy_s_per_byte;
+  for (const char* codec : {"none", "onebit"}) {
+    Signature signature = gradient_of(kLarge, codec);
+    const double on_host = plan(signature).seconds;
+    signature.memory = MemoryKind::device;
+    EXPECT_NEAR(plan(signature).seconds, on_host + copies, 1e-9) << codec;
+  }
+  costs.device_codecs["onebit"] = costs.of("onebit");
+  Signature signature = gradient_of(kLarge, "onebit");
+  const double on_host = plan(signature).seconds;
+  signature.memory = MemoryKind::device;
+  EXPECT_EQ(plan(signature).seconds, on_host);
+  EXPECT_GT(plan(signature).original_s, plan(gradient_of(kLarge)).seconds) << "uncompressed it is copied";
+  host_of = shared_hosts(2, 2);
+  EXPECT_NEAR(plan(signature).seconds, plan(gradient_of(kLarge, "onebit")).seconds + copies, 1e-9)
+      << "two levels go through the host";
+}
+
 TEST_F(PlanTest, AutoOnAFastLinkLeavesSmallGradientsAndCompressesLargeOnes) {
   costs.inter = {5e-6, 0.1e-9, 0};  // 80 Gbit/s
   costs.codecs["onebit"] = {20e-6, 0.005e-9, 20e-6, 0.005e-9};

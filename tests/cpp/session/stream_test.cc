@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "casync/error.hpp"
+#include "planner/measured_planning.hpp"
 #include "session/device_program.hpp"
 #include "session/world.hpp"
 #include "standin/standin.hpp"
@@ -163,6 +164,36 @@ TEST(Stream, GivesTheBitsOfTheCpu) {
 
 TEST(Stream, ARankThatIsAloneComputesThereToo) {
   expect_same({.codec = "fp16", .ranks = 1, .steps = 3});  // its plan is `none`
+}
+
+TEST(Stream, CostsOnTheDeviceDecideWhereTheCodecIsOpen) {
+  std::atomic<int> measured{0};
+  std::map<int, GradientPlan> plans;
+  std::map<int, std::vector<float>> results;
+  std::mutex mutex;
+  const auto log = [&](const LogRecord& record) {
+    measured += record.text.starts_with("measured: ") && record.text.find("onebit") != std::string::npos &&
+                record.text.find("ns/B to encode and decode on the device") != std::string::npos;
+  };
+  const auto body = [&](Session& session) {
+    const Program program;
+    const Floats tensor(program, kCount);
+    const std::uint32_t w = session.define("w", signature("auto(onebit)", "ps", MemoryKind::device), "stream_test.cc");
+    session.add_device_code(0, kernels_of("common"), "onebit", kernels_of("onebit"));
+    for (int step = 0; step < 4 || session.plan(w)->epoch == 0; ++step) {
+      ASSERT_LT(step, 40) << "it was never planned again";
+      tensor.assign(gradient(session.rank(), step));
+      run_on(session, w, program, tensor.data(), tensor.data());
+    }
+    const std::lock_guard lock(mutex);
+    plans[session.rank()] = *session.plan(w);
+    results[session.rank()] = tensor.read();
+  };
+  spawn(2, body, [](int, SessionOptions& options) { options.log_level = LogLevel::info; }, {}, log);
+  EXPECT_EQ(measured, 1);
+  EXPECT_EQ(plans[0], plans[1]);
+  EXPECT_EQ(plans[0].epoch, MeasuredPlanning::kMeasuredEpoch);
+  EXPECT_EQ(results[0], results[1]);
 }
 
 TEST(Stream, ARingAndHostsOfSeveralRanksGoThroughTheHostWhereTheyMust) {

@@ -1,0 +1,152 @@
+#include "executor/real/device_trial.hpp"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "codec/cuda/device_codec.hpp"
+#include "common/clock.hpp"
+#include "cuda/arena.hpp"
+#include "cuda/device.hpp"
+
+namespace casync {
+namespace {
+
+using codec::cuda::SegmentReport;
+
+/// Two sizes tell the fixed cost of a launch from the rest.
+constexpr std::array<std::int64_t, 2> kElements{64 << 10, 512 << 10};
+constexpr int kRepeats = 3;
+
+/// As long as the device is current.
+class Memory {
+ public:
+  enum class Kind { device, pinned };
+  Memory(const cuda::Driver& driver, Kind kind, std::size_t bytes) : driver_(driver), kind_(kind) {
+    if (kind == Kind::pinned) {
+      CASYNC_CUDA(driver, cuMemHostAlloc, &pinned_, bytes, cuda::kPortable);
+    } else {
+      CASYNC_CUDA(driver, cuMemAlloc_v2, &there_, bytes);
+    }
+  }
+  ~Memory() {
+    if (kind_ == Kind::pinned) {
+      driver_.cuMemFreeHost(pinned_);
+    } else {
+      driver_.cuMemFree_v2(there_);
+    }
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  cuda::DevicePointer there() const { return there_; }
+  template <typename T>
+  T* as() const {
+    return kind_ == Kind::pinned ? static_cast<T*>(pinned_) : reinterpret_cast<T*>(there_);
+  }
+
+ private:
+  const cuda::Driver& driver_;
+  Kind kind_;
+  void* pinned_ = nullptr;
+  cuda::DevicePointer there_ = 0;
+};
+
+/// A stream beside those of the framework, while the device is current.
+class Timed {
+ public:
+  explicit Timed(const cuda::Device& device) : driver_(device.driver()), stream_(device.make_stream()) {
+    arena_.emplace(device, stream_);
+  }
+  ~Timed() {
+    arena_.reset();
+    driver_.cuStreamDestroy_v2(stream_);
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+  /// How long what `launch` gives to the stream takes, from the call until the host knows of the end.
+  template <typename Launch>
+  double seconds_of(const Launch& launch) {
+    arena_->rewind();
+    const Nanoseconds begun = steady_now();
+    launch(stream_, *arena_);
+    CASYNC_CUDA(driver_, cuStreamSynchronize, stream_);
+    return static_cast<double>(steady_now() - begun) * 1e-9;
+  }
+
+ private:
+  const cuda::Driver& driver_;
+  cuda::Stream stream_;
+  std::optional<cuda::Arena> arena_;
+};
+
+void fill(float* values, std::int64_t count) {
+  std::uint32_t random = 1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    random = random * 1664525U + 1013904223U;
+    values[i] = static_cast<float>(static_cast<std::int32_t>(random)) * 0x1p-31F;
+  }
+}
+
+}  // namespace
+
+DeviceTrial::DeviceTrial(int device, const std::string& common, const std::string& spec, const std::string& code)
+    : codec_(make_codec(spec)) {
+  const Shape largest{kElements.back(), 1};
+  if (!codec::cuda::DeviceCodec::carries(*codec_, DType::float32, ReduceOp::sum)) return;
+  const cuda::Device there(cuda::driver(), device);
+  const cuda::Device::Current current(there);
+  const codec::cuda::CommonKernels kernels(there, common);
+  codec::cuda::DeviceCodec of(there, codec_, code);
+  Timed timed(there);
+
+  const std::size_t room = static_cast<std::size_t>(largest.numel()) * sizeof(float);
+  const Memory values(there.driver(), Memory::Kind::pinned, room);
+  const Memory payload(there.driver(), Memory::Kind::pinned,
+                       codec_->bound(largest, DType::float32, {0, largest.numel()}, 0));
+  const Memory report(there.driver(), Memory::Kind::pinned, sizeof(SegmentReport));
+  const Memory gradient(there.driver(), Memory::Kind::device, room);
+  const Memory residual(there.driver(), Memory::Kind::device, room);
+  fill(values.as<float>(), largest.numel());
+  timed.seconds_of([&](cuda::Stream stream, cuda::Arena&) {
+    CASYNC_CUDA(there.driver(), cuMemsetD8Async, residual.there(), 0, room, stream);
+  });
+
+  for (const std::int64_t numel : kElements) {
+    const std::size_t bytes = static_cast<std::size_t>(numel) * sizeof(float);
+    const Source raw{gradient.as<std::byte>(), bytes, true};
+    Segment encode;
+    encode.shape = {numel, 1};
+    encode.range = {0, numel};
+    encode.sources = {&raw, 1};
+    if (codec_->info().feedback == Feedback::wrapper) encode.residual = residual.as<float>();
+    encode.payload = {payload.as<std::byte>(), codec_->bound(encode.shape, DType::float32, encode.range, 0)};
+    const auto launch = [&](const Segment& segment) {
+      return timed.seconds_of([&](cuda::Stream stream, cuda::Arena& arena) {
+        of.launch(segment, arena, stream, kernels, report.as<SegmentReport>());
+      });
+    };
+    for (int repeat = 0; repeat <= kRepeats; ++repeat) {
+      const double copy = timed.seconds_of([&](cuda::Stream stream, cuda::Arena&) {
+        CASYNC_CUDA(there.driver(), cuMemcpyHtoDAsync_v2, gradient.there(), values.as<void>(), bytes, stream);
+      });
+      const double encoding = launch(encode);
+      const Source encoded{payload.as<std::byte>(), static_cast<std::size_t>(report.as<SegmentReport>()->payload_bytes),
+                           false};
+      Segment decode = encode;
+      decode.sources = {&encoded, 1};
+      decode.residual = nullptr;
+      decode.payload = {};
+      decode.raw_out = gradient.as<float>();
+      const double decoding = launch(decode);
+      if (repeat == 0) continue;  // the range is new, and memory is asked for
+      const auto size = static_cast<double>(bytes);
+      results_.push_back({CostKind::copy, {}, size, copy});
+      results_.push_back({CostKind::device_encode, codec_->info().spec, size, encoding});
+      results_.push_back({CostKind::device_decode, codec_->info().spec, size, decoding});
+    }
+  }
+}
+
+}  // namespace casync
