@@ -71,6 +71,18 @@ TEST(Completion, IsCalledOnceForEachSmallOperation) {
   every_operation_once(2, 100);
   every_operation_once(3, 100);
 }
+TEST(Completion, IsCalledAfterALookThatFailed) {
+  spawn(2, [](Session& session) {
+    EXPECT_THROW(session.start_timeline("/nowhere/timeline.json", false), InvalidArgument);
+    const auto w = session.define("w", signature(20'000), "completion_test.cc");
+    std::vector<float> values(20'000, 1.0F);
+    std::atomic<bool> called{false};
+    session.submit(w, values.data(), values.data(), [&](Outcome&&) { called = true; });
+    for (int i = 0; i < 5000 && !called; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(called) << "the background thread leaves progress to somebody who waits, and nobody does";
+    if (!called) session.wait(called, 5'000'000'000);
+  });
+}
 TEST(Completion, IsCalledOnceForEachLargeOperation) {
   every_operation_once(1, 20'000);
   every_operation_once(2, 20'000);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <functional>
 #include <limits>
 #include <map>
@@ -353,6 +354,33 @@ TEST(Stream, AFailedLaunchEndsTheSessionWithItsError) {
 TEST(Stream, ADeviceThatIsLostEndsTheSessionWithItsError) {
   EXPECT_GE(errors_of_device([] { standin_lose_device(1); }), 1);
   standin_lose_device(0);
+}
+
+TEST(Stream, ADeviceThatHangsDoesNotHangAShutdown) {
+  std::atomic<int> named{0};
+  std::barrier both(2);
+  spawn(2, [&](Session& session) {
+    const Program program;
+    auto* const tensor = new Floats(program, kCount);  // which the device may touch yet
+    const std::uint32_t w = session.define("w", signature("onebit", "ps", MemoryKind::device), "stream_test.cc");
+    session.add_device_code(0, kernels_of("common"), "onebit", kernels_of("onebit"));
+    for (int step = 0; step < 3; ++step) run_on(session, w, program, tensor->data(), tensor->data());
+    both.arrive_and_wait();
+    standin_delay_kernels(60'000);
+    const int launches = standin_launches();
+    const Session::Handle handle = session.submit(w, tensor->data(), tensor->data(), 0, true, {}, program.here());
+    while (standin_launches() == launches) session.poll(handle);
+    session.shutdown();
+    standin_delay_kernels(0);
+    try {
+      session.collect(handle);
+    } catch (const Aborted& error) {
+      named +=
+          error.facts.kind == ErrorKind::device &&
+          std::string(error.what()).find("device 0 failed: what was launched does not end in 5 s") != std::string::npos;
+    }
+  });
+  EXPECT_GE(named, 1) << "of a rank whose device it was, or that heard of it";
 }
 
 TEST(Stream, WhatHasNoDeviceCodeIsRefused) {

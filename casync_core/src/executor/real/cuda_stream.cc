@@ -1,8 +1,10 @@
 #include "executor/real/cuda_stream.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "casync/error.hpp"
@@ -38,6 +40,7 @@ void CudaStream::Pinned::free(std::byte* memory) {
     delete[] memory;
     return;
   }
+  if (of_.is_stuck_) return;
   try {
     const cuda::Device::Current current(of_.device_);
     of_.driver_.cuMemFreeHost(memory);
@@ -58,6 +61,7 @@ std::byte* CudaStream::Own::allocate(std::size_t bytes) {
 }
 
 void CudaStream::Own::free(std::byte* memory) {
+  if (of_.is_stuck_) return;
   try {
     const cuda::Device::Current current(of_.device_);
     of_.driver_.cuMemFree_v2(address(memory));
@@ -80,7 +84,7 @@ class CudaStream::Floats final : public FarFloats {
     }
   }
   ~Floats() override {
-    if (size_ == 0) return;
+    if (size_ == 0 || of_.is_stuck_) return;
     try {
       const cuda::Device::Current current(of_.device_);
       of_.driver_.cuMemFree_v2(memory_);
@@ -123,6 +127,15 @@ CudaStream::CudaStream(int device, const std::string& common, std::function<void
 CudaStream::~CudaStream() {
   quiesce();
   if (has_failed_to_end_) bell_.abandon();
+  if (is_stuck_) {
+    for (auto& [spec, codec] : codecs_) [[maybe_unused]]
+      const auto* const kept = codec.release();
+    [[maybe_unused]] const auto* const common = common_.release();
+    [[maybe_unused]] const auto* const arena = arena_.release();
+    [[maybe_unused]] const auto* const pool = pool_.release();
+    [[maybe_unused]] const auto* const events = events_.release();
+    return;
+  }
   try {
     const cuda::Device::Current current(device_);
     codecs_.clear();
@@ -135,14 +148,29 @@ CudaStream::~CudaStream() {
   }
 }
 
+bool CudaStream::ends_in_time() {
+  const cuda::Device::Current current(device_);
+  const cuda::EventHandle end = events_->take();
+  CASYNC_CUDA(driver_, cuEventRecord, end, stream_);
+  const Nanoseconds deadline = steady_now() + kEndTime;
+  while (!events_->is_over(end)) {
+    if (steady_now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  events_->give(end);
+  return true;
+}
+
 void CudaStream::quiesce() {
+  if (is_stuck_) return;
   bell_.silence();
   try {
-    const cuda::Device::Current current(device_);
-    CASYNC_CUDA(driver_, cuStreamSynchronize, stream_);
+    if (ends_in_time()) return;
+    is_stuck_ = true;
+    lose(detail::concat("what was launched does not end in ", kEndTime / 1'000'000'000, " s"));
   } catch (const DeviceFailure&) {
-    has_failed_to_end_ = true;  // and may ring yet
   }
+  has_failed_to_end_ = true;  // and may ring yet
 }
 
 void CudaStream::add(const std::string& spec, const std::string& code) {
@@ -294,7 +322,7 @@ std::optional<Nanoseconds> CudaStream::collect(Workers::Finished& finished) {
     bool is_over = !lost_.empty();
     try {
       const cuda::Device::Current current(device_);
-      if (is_over) driver_.cuStreamSynchronize(stream_);  // what was launched before may still write
+      if (is_over && !is_stuck_) driver_.cuStreamSynchronize(stream_);  // what was launched before may still write
       if (!is_over) is_over = events_->is_over(launched_.front().over);
     } catch (const DeviceFailure& failure) {
       lose(failure.what());
@@ -331,6 +359,7 @@ std::unique_ptr<FarFloats> CudaStream::send(std::span<const float> values) {
 /// Through pinned memory and on this stream: a copy on the legacy default stream waits for the program's streams, and
 /// this one does not wait for that.
 void CudaStream::copy(void* to, const void* from, std::size_t bytes, bool to_device) {
+  if (is_stuck_) throw DeviceFailure(lost_);
   const cuda::Device::Current current(device_);
   std::byte* const pinned = pool_->take(bytes);
   if (to_device && bytes > 0) {

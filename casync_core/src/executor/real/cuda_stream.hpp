@@ -29,7 +29,8 @@ namespace casync {
 /// With the progress role, but for `add`.
 class CudaStream final : public Stream {
  public:
-  static constexpr Nanoseconds kLook = 1'000'000;  ///< after an error nothing rings
+  static constexpr Nanoseconds kLook = 1'000'000;         ///< after an error nothing rings
+  static constexpr Nanoseconds kEndTime = 5'000'000'000;  ///< for what is launched at a shutdown
 
   /// `common`: what CommonKernels takes. `ring` is called on any thread. Throws DeviceFailure.
   CudaStream(int device, const std::string& common, std::function<void()> ring);
@@ -52,7 +53,8 @@ class CudaStream final : public Stream {
 
   /// Moves what is over to the end of `finished`. In how long it is to be called again at the latest.
   std::optional<Nanoseconds> collect(Workers::Finished& finished);
-  /// Waits until nothing runs any more.
+  /// Waits until nothing runs any more. What does not end in time loses the device: nobody waits for that again, and
+  /// what it may touch is never freed.
   void quiesce();
 
  private:
@@ -99,6 +101,7 @@ class CudaStream final : public Stream {
   void conclude(Job& job, std::string& error, const codec::cuda::SegmentReport& report);
   void blame(Job& job);
   static std::size_t misfit(const Job& job);
+  bool ends_in_time();
   std::string lose(const std::string& why);
   void copy(void* to, const void* from, std::size_t bytes, bool to_device);
 
@@ -118,6 +121,7 @@ class CudaStream final : public Stream {
   std::map<const Operation*, Fetched> fetched_;
   std::vector<Fetched> interrupted_;
   bool has_failed_to_end_ = false;
+  bool is_stuck_ = false;
   std::string lost_;  // why; empty: the device is well
 };
 

@@ -280,10 +280,16 @@ void RealExecutor::background() {
 }
 
 void RealExecutor::inspect(const std::function<void(Driver&, const Engine&)>& read) {
+  struct Leaving {
+    RealExecutor& of;
+    ~Leaving() { of.hand_back(of.now()); }
+  };
   waiters_.fetch_add(1);
   std::unique_lock role(role_);
-  read(driver_, *engine_);
-  hand_back(now());
+  {
+    const Leaving leaving{*this};
+    read(driver_, *engine_);
+  }
   tell_and_leave(role);
 }
 
@@ -306,13 +312,16 @@ void RealExecutor::shutdown() {
     }
     if (!turn()) transport_->wait(nap(now()));
   }
+  if (stream_ != nullptr) {
+    stream_->quiesce();
+    if (!stream_->failure().empty()) turn();  // the session ends with that, and not with the shutdown
+  }
   const bool failed = engine_->failed();
   driver_.shutdown();
   turn();
   // A job may still write the user's memory, and wakes the transport when it ends: neither outlives this call. Its
   // operation ends with it.
   workers_.stop();
-  if (stream_ != nullptr) stream_->quiesce();
   turn();
   if (lane_ != nullptr) lane_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
   transport_->flush(kFlushTime);
