@@ -10,7 +10,17 @@
 namespace casync::cuda {
 namespace {
 
-constexpr std::chrono::seconds kCallPatience{1};  // with a call of NCCL that does not return
+constexpr int kCallPatienceMs = 1000;  // with a call of NCCL that does not return
+
+/// Not owned if whoever has it keeps it for too long.
+std::unique_lock<std::mutex> lock_in_time(std::mutex& mutex) {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  for (int i = 0; i < kCallPatienceMs && !lock; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    [[maybe_unused]] const bool is_ours = lock.try_lock();
+  }
+  return lock;
+}
 
 }  // namespace
 
@@ -128,7 +138,7 @@ void Communicator::launch(std::span<const Part> parts) {
 
 /// On the watchdog's thread. Whoever makes progress may have been elsewhere for long.
 bool Communicator::look_again() {
-  const std::unique_lock lock(mutex_, kCallPatience);
+  const auto lock = lock_in_time(mutex_);
   if (!lock || watchdog_.is_condemned()) return true;
   const Device::Current current(device_);
   const std::uint64_t before = over_;
@@ -143,9 +153,7 @@ bool Communicator::look_again() {
 
 /// On a thread of its own. Nothing else is called from now on, but what has not returned yet.
 void Communicator::release() {
-  {
-    const std::unique_lock lock(mutex_, kCallPatience);
-  }
+  lock_in_time(mutex_);  // who was in a call is out of it then, and sees that it is condemned
   if (comm_ == nullptr) return;
   const Device::Current current(device_);
   if (state_ == State::finalized) {

@@ -82,7 +82,7 @@ class Communicator {
   Stream stream_ = nullptr;
   Bell bell_;
   Events events_;
-  std::timed_mutex mutex_;  // of what follows, and of the calls of NCCL but its last one
+  std::mutex mutex_;  // of what follows, and of the calls of NCCL but its last one
   std::atomic<State> state_{State::starting};
   std::deque<EventHandle> pending_;  // an event for each group that is on the stream and not over
   std::uint64_t launched_ = 0;

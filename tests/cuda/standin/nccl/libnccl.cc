@@ -33,6 +33,7 @@ struct Script {
   std::atomic<int> delay_ms{0};
   std::atomic<bool> abort_hangs{false};
   std::atomic<int> comms{0};
+  std::atomic<int> groups{0};
 };
 Script& script() {
   static auto& made = *new Script;
@@ -140,6 +141,7 @@ void NcclCommOpaque::begin() {
 void NcclCommOpaque::launch(std::vector<Part> parts) {
   for (Part& part : parts) part.message = part.is_send ? ++sent[part.peer] : ++received[part.peer];
   be_busy();
+  ++standin::script().groups;
   ++running;
   host.queue([this, parts = std::move(parts)] {
     if (!connect(parts)) {
@@ -375,4 +377,5 @@ EXPORT void standin_nccl_fail(int rank, const char* name, int n, int result) {
 }
 EXPORT void standin_nccl_delay(int milliseconds) { script().delay_ms = milliseconds; }
 EXPORT void standin_nccl_hang_abort(int does_hang) { script().abort_hangs = does_hang != 0; }
+EXPORT int standin_nccl_groups(void) { return script().groups; }
 EXPORT int standin_nccl_comms(void) { return script().comms; }

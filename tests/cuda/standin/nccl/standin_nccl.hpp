@@ -15,6 +15,9 @@ void standin_nccl_delay(int milliseconds);
 /// From now on ncclCommAbort does not return, and ends nothing.
 void standin_nccl_hang_abort(int does_hang);
 
+/// How many groups this process has launched.
+int standin_nccl_groups(void);
+
 /// Communicators of this process that were neither destroyed nor aborted.
 int standin_nccl_comms(void);
 
