@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "cuda/device.hpp"
+#include "standin/nccl/standin_nccl.hpp"
 #include "standin/standin.hpp"
 #include "transport/ipc/ipc_lane.hpp"
+#include "transport/nccl/nccl_lane.hpp"
 
 namespace casync {
 namespace {
@@ -83,8 +85,10 @@ class Mesh {
       });
     }
   }
-  ~Mesh() {
-    for (const auto& lane : lanes) lane->close(1'000'000'000);
+  ~Mesh() {  // at a time, as ranks do: one may wait for the others
+    std::vector<std::thread> threads;
+    for (const auto& lane : lanes) threads.emplace_back([&lane] { lane->close(1'000'000'000); });
+    for (std::thread& thread : threads) thread.join();
   }
 
   /// Each rank hears one word of each peer and polls.
@@ -219,6 +223,7 @@ TEST_P(LaneConformance, ABodyIsThereWhenItIsReportedAndNotBefore) {
   Mesh mesh(2, GetParam().make);
   ASSERT_TRUE(mesh.until([&] { return mesh.ready(); }));
   standin_delay_copies_between(30);
+  standin_nccl_delay(30);
   const Memory source(5000), target(5000);
   for (std::uint64_t id = 1; id <= 3; ++id) {
     source.write(pattern(id, 5000));
@@ -229,6 +234,7 @@ TEST_P(LaneConformance, ABodyIsThereWhenItIsReportedAndNotBefore) {
     EXPECT_TRUE(mesh.until([&] { return mesh.told[0].sent.size() == id; }));
   }
   standin_delay_copies_between(0);
+  standin_nccl_delay(0);
 }
 
 TEST_P(LaneConformance, ALostDeviceIsAFailureAndNoException) {
@@ -246,9 +252,15 @@ const Way kIpc{"Ipc", [](Rank rank, Rank size) -> std::unique_ptr<DeviceLane> {
                  return std::make_unique<ipc::IpcLane>(0, ipc::IpcLane::World{rank, size}, [] {});
                }};
 
+const Way kNccl{"Nccl", [](Rank rank, Rank size) -> std::unique_ptr<DeviceLane> {
+                  setenv("CASYNC_NCCL", STANDIN_NCCL, 1);
+                  return std::make_unique<nccl::NcclLane>(0, nccl::NcclLane::World{rank, size},
+                                                          nccl::NcclLane::Options{}, [] {});
+                }};
+
 std::string name_of_way(const testing::TestParamInfo<Way>& way) { return way.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Lanes, LaneConformance, testing::Values(kIpc), name_of_way);
+INSTANTIATE_TEST_SUITE_P(Lanes, LaneConformance, testing::Values(kIpc, kNccl), name_of_way);
 
 TEST(IpcLane, WhereOneDeviceIsOutOfReachNobodyHasIt) {
   standin_fail("cuIpcOpenMemHandle_v2", 3, 217);
