@@ -28,10 +28,7 @@ std::string text_of_version(int version) {
 void* open_library(const std::string& wheel) {
   if (const char* const named = std::getenv("CASYNC_NCCL")) return dlopen(named, RTLD_NOW | RTLD_LOCAL);
   if (void* const loaded = dlopen(kName, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) return loaded;
-  if (!wheel.empty()) {
-    if (void* const found = dlopen(wheel.c_str(), RTLD_NOW | RTLD_LOCAL)) return found;
-  }
-  return dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+  return dlopen(wheel.empty() ? kName : wheel.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
 /// Why there is no NCCL to work with; nothing: `table` is filled.

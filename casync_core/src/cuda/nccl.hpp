@@ -72,9 +72,9 @@ struct Nccl {
 };
 
 /// NCCL of this process, loaded by the first call: the copy that the framework has loaded, else `wheel` (the path of
-/// the one in a Python package; empty: none), else the system's. Throws DeviceFailure, each time, if there is none, or
-/// if it is older than 2.18: with the reason, and what to do. Any thread. CASYNC_NCCL names another library than all
-/// these, for tests.
+/// the one in a Python package; empty: there is none), else the system's. Throws DeviceFailure, each time, if there is
+/// none, or if it is older than 2.18: with the reason, and what to do. Any thread. CASYNC_NCCL names another library
+/// than all these, for tests.
 const Nccl& nccl(const std::string& wheel = {});
 
 }  // namespace casync::cuda

@@ -51,6 +51,13 @@ TEST(Nccl, OfAWheelIsFoundByItsPath) {
   };
   EXPECT_SAYS(by_path(), "is NCCL 2.28.9");
 }
+TEST(Nccl, OfAWheelThatDoesNotLoadIsNamed) {
+  const auto by_path = [] {
+    unsetenv("CASYNC_NCCL");
+    return found("/nowhere/libnccl.so.2");
+  };
+  EXPECT_SAYS(by_path(), "NCCL is not there .*/nowhere/libnccl.so.2.*install NCCL 2.18");
+}
 TEST(Nccl, ThatTheProcessHasLoadedIsTakenBeforeTheWheels) {
   const auto beside = [] {
     unsetenv("CASYNC_NCCL");
