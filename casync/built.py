@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 
 from casync import default
+from casync.cuda import nccl_library
+from casync.errors import DeviceError
 
 __all__ = [
     "ccl_built",
@@ -46,8 +48,13 @@ def gloo_enabled() -> bool:
 
 
 def nccl_built() -> int:
-    """0: NCCL is not used."""
-    return 0
+    """The number of the NCCL by which GPUs may send to each other, 22809 for 2.28.9; 0 if there is none. Loads it."""
+    from casync import _core
+
+    try:
+        return _core.nccl_facts(nccl_library())[0]
+    except DeviceError:
+        return 0
 
 
 def ddl_built() -> bool:

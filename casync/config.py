@@ -120,8 +120,8 @@ class Config:
     """`CASYNC_COORDINATOR` (local): the policy that decides which messages go over the links now: local or global."""
 
     device_lane: str = _setting(_constants.DEVICE_LANES[0], "CASYNC_DEVICE_LANE", str)
-    """`CASYNC_DEVICE_LANE` (auto): how GPUs send to each other: ipc, by CUDA's interprocess memory; host, through the
-    memory of the host; or auto, the best way that all ranks have."""
+    """`CASYNC_DEVICE_LANE` (auto): how GPUs send to each other: ipc, by CUDA's interprocess memory; nccl; host, through
+    the memory of the host; or auto, the best way that all ranks have: ipc on one host, nccl between several."""
 
     explain: bool = _setting(False, "CASYNC_PLAN", _explain)
     """`CASYNC_PLAN=explain` (off): log the plan of each gradient with its reason and its predicted times, as

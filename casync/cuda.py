@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["devices", "require"]
+import importlib.util
+from pathlib import Path
+
+__all__ = ["devices", "nccl_library", "nccl_version", "require"]
 
 
 def devices() -> list[str]:
@@ -18,3 +21,22 @@ def devices() -> list[str]:
 def require() -> None:
     """Raise what `devices` raises, if it does: for the first lines of a program that cannot do without a GPU."""
     devices()
+
+
+def nccl_library() -> str:
+    """Where a package of NVIDIA's has NCCL, in a folder that the loader does not look at; empty: there is none."""
+    packages = importlib.util.find_spec("nvidia")
+    folders = [] if packages is None else packages.submodule_search_locations or ()
+    found = [path for folder in folders for path in Path(folder).glob("nccl/lib/libnccl.so.2")]
+    return str(found[0]) if found else ""
+
+
+def nccl_version() -> str:
+    """The version of the NCCL by which GPUs send to each other: the framework's own, a package's, or the system's.
+
+    Loads it. Raises `DeviceError` if there is none, or if it is older than 2.18: with the reason and the remedy.
+    """
+    from casync import _core
+
+    number, _ = _core.nccl_facts(nccl_library())
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"

@@ -54,24 +54,22 @@ try:
 except errors.DeviceError as error:
     print(json.dumps({"missing": str(error)}))
 """
-_VERSION = """
-import ctypes, sys
-library, kind = ctypes.CDLL(sys.argv[1]), sys.argv[2]
-first, second = ctypes.c_int(), ctypes.c_int()
-if kind == "NCCL":
-    library.ncclGetVersion(ctypes.byref(first))
-    print(f"{first.value // 10000}.{first.value // 100 % 100}.{first.value % 100}")
-else:
-    library.nvrtcVersion(ctypes.byref(first), ctypes.byref(second))
-    print(f"{first.value}.{second.value}")
+_NCCL = """
+import json
+from casync import _core, cuda, errors
+try:
+    print(json.dumps({"found": f"{cuda.nccl_version()}, {_core.nccl_facts('')[1]}"}))
+except errors.DeviceError as error:
+    print(json.dumps({"missing": str(error)}))
 """
-_LIBRARIES = {
-    "NCCL": (
-        ("libnccl.so.2",),
-        "pip install nvidia-nccl-cu13, or the package of CUDA's version; CaSync does not use it yet",
-    ),
-    "NVRTC": (("libnvrtc.so.13", "libnvrtc.so.12"), 'pip install "casync[cuda]": without it the CPU compresses'),
-}
+_NVRTC = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+major, minor = ctypes.c_int(), ctypes.c_int()
+library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+print(f"{major.value}.{minor.value}")
+"""
+_NVRTC_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 
 # State of a finding.
 OK = "ok"
@@ -142,7 +140,7 @@ def _gpus() -> list[Finding]:
         return [Finding("CUDA", PROBLEM, f"its driver crashes or hangs: {error}", "`nvidia-smi` shows what it sees")]
     if "missing" in said:
         return [Finding("CUDA", ABSENT, "no GPU that CaSync can use", said["missing"])]
-    return [*gpus(said), *(_library(name) for name in _LIBRARIES)]
+    return [*gpus(said), _nccl(), _nvrtc()]
 
 
 def gpus(facts: Mapping[str, Any]) -> list[Finding]:
@@ -162,17 +160,29 @@ def gpus(facts: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
-def _library(what: str) -> Finding:
-    """One of NVIDIA's libraries: the loader's own, else one that came with a package."""
-    names, advice = _LIBRARIES[what]
+def _nccl() -> Finding:
+    """The one that the core takes where no framework has loaded its own."""
+    try:
+        said = json.loads(_said(_NCCL))
+    except (subprocess.SubprocessError, ValueError) as error:
+        return Finding("NCCL", PROBLEM, f"it crashes or hangs: {error}", "reinstall nvidia-nccl-cu13")
+    if "missing" in said:
+        return Finding("NCCL", ABSENT, "no NCCL that CaSync can use", said["missing"])
+    return Finding("NCCL", OK, said["found"])
+
+
+def _nvrtc() -> Finding:
+    """The loader's own, else one that came with a package."""
     packages = importlib.util.find_spec("nvidia")
     folders = [] if packages is None else [Path(folder) for folder in packages.submodule_search_locations or ()]
-    for path in [*names, *(str(path) for folder in folders for name in names for path in folder.rglob(name))]:
+    found = (str(path) for folder in folders for name in _NVRTC_NAMES for path in folder.rglob(name))
+    for path in [*_NVRTC_NAMES, *found]:
         try:
-            return Finding(what, OK, f"{_said(_VERSION, path, what).strip()}, {path}")
+            return Finding("NVRTC", OK, f"{_said(_NVRTC, path).strip()}, {path}")
         except subprocess.SubprocessError:
             continue
-    return Finding(what, ABSENT, f"no {' or '.join(names)}", advice)
+    advice = 'pip install "casync[cuda]": without it the CPU compresses'
+    return Finding("NVRTC", ABSENT, f"no {' or '.join(_NVRTC_NAMES)}", advice)
 
 
 def _said(program: str, *arguments: str) -> str:

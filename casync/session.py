@@ -25,6 +25,7 @@ from casync import arrival, forks, horovod_variables
 from casync.call_site import call_site, describe_exception
 from casync.codec_states import CodecStates
 from casync.config import Config
+from casync.cuda import nccl_library
 from casync.device import Device
 from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError
 from casync.given_plans import GivenPlans
@@ -144,7 +145,7 @@ class Session:
 
         options = self.config.core_options(self.world.rank, self.world.size)
         options |= {"session_tag": tag, "number": number, "host_of": list(self.world.host_of)}
-        options["fixed_plans"] = self._given_plans.as_options()
+        options |= {"fixed_plans": self._given_plans.as_options(), "nccl_library": nccl_library()}
         self.peers = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
         """By rank, the number that MPI's world has for it."""
         options |= {"world": self.peers, "log_level": threshold()}

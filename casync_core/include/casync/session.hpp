@@ -28,8 +28,9 @@ namespace casync {
 /// A handle's bits below these are the session's own; above them is the session's number.
 inline constexpr unsigned kHandleBits = 48;
 
-/// How devices send to each other: the best way that all ranks have; by the host; by CUDA's interprocess memory.
-inline constexpr std::array<std::string_view, 3> kDeviceLaneName{"auto", "host", "ipc"};
+/// How devices send to each other: the best way that all ranks have; by the host; by CUDA's interprocess memory; by
+/// NCCL.
+inline constexpr std::array<std::string_view, 4> kDeviceLaneName{"auto", "host", "ipc", "nccl"};
 
 struct SessionOptions {
   std::uint32_t session_tag = 0;       ///< tells the frames of two sessions apart; alike on all ranks
@@ -54,6 +55,8 @@ struct SessionOptions {
   std::function<void(const std::function<void()>& work)> around_turn;
   /// The lane by which devices send to each other: one of kDeviceLaneName. Alike on all ranks.
   std::string device_lane = "auto";
+  std::string
+      nccl_library;  ///< NCCL of a Python package, which the loader does not find by itself; empty: there is none
 };
 
 /// What the session has cost so far.

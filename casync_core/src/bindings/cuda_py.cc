@@ -3,6 +3,7 @@
 
 #include "bindings/bindings.hpp"
 #include "cuda/facts.hpp"
+#include "cuda/nccl.hpp"
 
 namespace py = pybind11;
 
@@ -28,11 +29,18 @@ py::dict cuda_facts() {
   return py::dict("version"_a = facts.version, "devices"_a = devices, "links"_a = links);
 }
 
+py::tuple nccl_facts(const std::string& library) {
+  const cuda::Nccl& nccl = cuda::nccl(library);
+  return py::make_tuple(nccl.version, nccl.path);
+}
+
 }  // namespace
 
 void bind_cuda(py::module_& module) {
   using namespace py::literals;
   module.def("cuda_facts", &cuda_facts, "What CUDA's driver says of its devices and of the ways between them.");
+  module.def("nccl_facts", &nccl_facts, "library"_a,
+             "The version and the file of the NCCL that this process has or loads now. `library`: that of a package.");
   module.def("cuda_uuid", &cuda::uuid_of, "number"_a, py::call_guard<py::gil_scoped_release>(),
              "Which GPU has this number in this process.");
 }

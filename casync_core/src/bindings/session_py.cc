@@ -117,6 +117,7 @@ SessionOptions options_of(const py::dict& dict) {
   take("peer_timeout_s", options.peer_timeout_s);
   take("event_log", options.event_log);
   take("device_lane", options.device_lane);
+  take("nccl_library", options.nccl_library);
   if (dict.contains("fixed_plans")) options.fixed_plans = plans_of(dict["fixed_plans"]);
   options.around_turn = [](const std::function<void()>& work) {
     if (PyGILState_Check() == 0) return work();  // it was submitted from C

@@ -6,6 +6,7 @@
 #include "casync/error.hpp"
 #include "casync/session.hpp"
 #include "transport/ipc/ipc_lane.hpp"
+#include "transport/nccl/nccl_lane.hpp"
 
 namespace casync {
 
@@ -16,16 +17,20 @@ LaneKind lane_of(std::string_view setting, std::span<const std::uint32_t> host_o
     throw InvalidArgument(detail::concat("there is no device lane '", setting, "'; there are ", names));
   }
   const bool on_one_host = std::ranges::all_of(host_of, [&](std::uint32_t host) { return host == host_of.front(); });
-  if (host_of.size() < 2 || setting == "host" || (setting == "auto" && !on_one_host)) return LaneKind::host;
-  return LaneKind::ipc;
+  if (host_of.size() < 2 || setting == "host") return LaneKind::host;
+  return setting == "nccl" || (setting == "auto" && !on_one_host) ? LaneKind::nccl : LaneKind::ipc;
 }
 
-std::unique_ptr<DeviceLane> make_lane(LaneKind kind, int device, Rank rank, Rank size, std::function<void()> ring) {
+std::unique_ptr<DeviceLane> make_lane(LaneKind kind, int device, Rank rank, Rank size, const std::string& nccl,
+                                      std::function<void()> ring) {
   switch (kind) {
     case LaneKind::host:
       return nullptr;
     case LaneKind::ipc:
       return std::make_unique<ipc::IpcLane>(device, ipc::IpcLane::World{rank, size}, std::move(ring));
+    case LaneKind::nccl:
+      return std::make_unique<nccl::NcclLane>(device, nccl::NcclLane::World{rank, size},
+                                              nccl::NcclLane::Options{.library = nccl}, std::move(ring));
   }
   throw InternalError("a lane of no kind");
 }

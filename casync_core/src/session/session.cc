@@ -313,7 +313,7 @@ struct Session::Impl {
       auto made = std::make_unique<CudaStream>(device, common, [this] { executor->wake(); });
       there = made.get();
       executor->add_stream(std::move(made), make_lane(lane_kind, device, transport->rank(), transport->size(),
-                                                      [this] { executor->wake(); }));
+                                                      options.nccl_library, [this] { executor->wake(); }));
     }
     there->add(spec, code);
     lock.lock();

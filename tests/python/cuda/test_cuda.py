@@ -3,7 +3,6 @@ stays.
 """
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,15 +62,24 @@ def test_the_doctor_has_one_line_where_there_is_no_driver(tmp_path: Path) -> Non
     assert "install NVIDIA's driver 525" in text and "\n" not in text
 
 
-def test_the_doctor_finds_the_libraries_of_packages(standin: str, tmp_path: Path) -> None:
-    """A library of NVIDIA's packages lies in a folder that the loader does not look at."""
-    source = tmp_path / "nccl.c"
-    source.write_text("int ncclGetVersion(int* version) { *version = 22809; return 0; }", encoding="utf-8")
-    library = tmp_path / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
-    library.parent.mkdir(parents=True)
-    subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
-    lines = said(DOCTOR, CASYNC_CUDA_DRIVER=standin, PYTHONPATH=str(tmp_path)).splitlines()
-    assert f"NCCL; ok; 2.28.9, {library}; " in lines
+def test_the_doctor_says_which_nccl_the_core_takes(standin: str, tmp_path: Path) -> None:
+    """That of NVIDIA's package lies in a folder that the loader does not look at."""
+    package = tmp_path / "nvidia" / "nccl" / "lib"
+    package.mkdir(parents=True)
+    (package / "libnccl.so.2").symlink_to(driver.nccl_library())
+    found = said(DOCTOR, CASYNC_CUDA_DRIVER=standin, PYTHONPATH=str(tmp_path)).splitlines()
+    assert f"NCCL; ok; 2.28.9, {package / 'libnccl.so.2'}; " in found
+    old = {"PYTHONPATH": str(tmp_path), "STANDIN_NCCL_VERSION": "21703"}
+    found = said(DOCTOR, CASYNC_CUDA_DRIVER=standin, **old).splitlines()
+    line = next(line for line in found if line.startswith("NCCL"))
+    assert line.startswith("NCCL; absent; no NCCL that CaSync can use; ")
+    assert "is NCCL 2.17.3, which is too old: install NCCL 2.18 or newer" in line
+
+
+def test_nccl_built_is_the_version_of_what_is_there(tmp_path: Path) -> None:
+    program = "from casync import built; print(built.nccl_built())"
+    assert said(program, CASYNC_NCCL=str(driver.nccl_library())) == "22809"
+    assert said(program, CASYNC_NCCL=str(tmp_path / "libnone.so")) == "0"
 
 
 def test_an_import_looks_for_no_driver() -> None:

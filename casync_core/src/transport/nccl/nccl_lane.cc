@@ -36,7 +36,7 @@ void NcclLane::open(Tell tell) {
     return;
   }
   guarded([&] {
-    nccl_ = &cuda::nccl(options_.wheel);
+    nccl_ = &cuda::nccl(options_.library);
     if (world_.rank != 0) return;
     cuda::NcclId id;
     const cuda::NcclResult result = nccl_->ncclGetUniqueId(&id);

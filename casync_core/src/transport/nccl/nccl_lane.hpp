@@ -30,7 +30,7 @@ class NcclLane final : public DeviceLane {
     Rank size = 1;
   };
   struct Options {
-    std::string wheel;                      ///< where NCCL may be, as cuda::nccl has it
+    std::string library;                    ///< where NCCL may be, as cuda::nccl has it
     Nanoseconds patience = 60'000'000'000;  ///< with a communicator that does not go on
   };
   /// `ring`: as SessionOptions::make_lane has it. Throws DeviceFailure.

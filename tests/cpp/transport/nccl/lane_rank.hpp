@@ -32,7 +32,7 @@ class LaneRank {
   LaneRank(Mail& mail, NcclLane::World of, Nanoseconds patience)
       : world(of), device(casync::cuda::test::standin(), static_cast<int>(of.rank % 2)), current(device), mail_(mail) {
     casync::cuda::test::standin_nccl();
-    lane = std::make_unique<NcclLane>(device.ordinal(), world, NcclLane::Options{.wheel = {}, .patience = patience},
+    lane = std::make_unique<NcclLane>(device.ordinal(), world, NcclLane::Options{.library = {}, .patience = patience},
                                       [this] { ++rings; });
   }
 

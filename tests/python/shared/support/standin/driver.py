@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[5]
 _SOURCES = sorted((ROOT / "tests/cuda/standin").glob("*.cc"))
 _LOCKSTEP = ROOT / "tests/compll/cuda/lockstep"
-_READ = [*_SOURCES, *(ROOT / "tests/cuda/standin").glob("*.h*"), ROOT / "casync_core/src/cuda/driver.hpp",
+_READ = [*(ROOT / "tests/cuda/standin").rglob("*.cc"), *(ROOT / "tests/cuda/standin").rglob("*.h*"),
+         ROOT / "casync_core/src/cuda/driver.hpp", ROOT / "casync_core/src/cuda/nccl.hpp",
          _LOCKSTEP / "lockstep_kernel.hpp"]  # fmt: skip
 
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -28,14 +29,26 @@ _numbers = itertools.count(1)
 @functools.cache
 def library() -> Path:
     """Where it is, compiled once for all processes."""
+    return _compiled("libcuda.so", _SOURCES, f"-I{_LOCKSTEP}", "-ldl")
+
+
+@functools.cache
+def nccl_library() -> Path:
+    """The stand-in for NCCL, likewise. It works on the one above."""
+    sources = sorted((ROOT / "tests/cuda/standin/nccl").glob("*.cc"))
+    includes = [f"-I{ROOT / 'casync_core/include'}", f"-I{ROOT / 'tests/cuda'}"]
+    beside = [f"-L{library().parent}", "-l:libcuda.so", f"-Wl,-rpath,{library().parent}", "-lrt"]
+    return _compiled("libnccl.so.2", sources, *includes, *beside)
+
+
+def _compiled(name: str, sources: list[Path], *arguments: str) -> Path:
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_READ))).hexdigest()[:16]
-    path = Path(tempfile.gettempdir()) / f"casync-standin-{os.getuid()}-{digest}" / "libcuda.so"
+    path = Path(tempfile.gettempdir()) / f"casync-standin-{os.getuid()}-{digest}" / name
     if not path.exists():
         path.parent.mkdir(mode=0o700, exist_ok=True)
         mine = path.with_suffix(f".{os.getpid()}")
         command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Wshadow", "-shared", "-fPIC", "-pthread",
-                   f"-I{ROOT / 'casync_core/src'}", f"-I{_LOCKSTEP}", *map(str, _SOURCES), "-ldl",
-                   "-o", str(mine)]  # fmt: skip
+                   f"-I{ROOT / 'casync_core/src'}", *map(str, sources), *arguments, "-o", str(mine)]  # fmt: skip
         subprocess.run(command, check=True)
         mine.rename(path)
     return path
