@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <map>
@@ -14,6 +15,7 @@
 #include "planner/measured_planning.hpp"
 #include "session/device_program.hpp"
 #include "session/world.hpp"
+#include "standin/nccl/standin_nccl.hpp"
 #include "standin/standin.hpp"
 
 namespace casync {
@@ -215,6 +217,17 @@ TEST(Stream, DevicesSendToEachOther) {
                    .count = 4 * kCount,
                    .lane = "ipc"});
       EXPECT_GT(standin_copies_between(), copies) << codec << " by " << topology << ": nothing went by the lane";
+    }
+  }
+}
+
+TEST(Stream, DevicesSendToEachOtherByNccl) {
+  setenv("CASYNC_NCCL", STANDIN_NCCL, 1);
+  for (const std::string topology : {"direct", "ring"}) {
+    for (const std::string codec : {"onebit", "none"}) {
+      const int groups = standin_nccl_groups();
+      expect_same({.codec = codec, .topology = topology, .ranks = 4, .steps = 3, .count = 4 * kCount, .lane = "nccl"});
+      EXPECT_GT(standin_nccl_groups(), groups) << codec << " by " << topology << ": nothing went by the lane";
     }
   }
 }

@@ -76,7 +76,7 @@ def test_flags_without_effect_say_why_in_one_line_per_reason() -> None:
     ).remarks
     assert set(remarks) == {
         "--mpi, --gloo: no effect: there is no other controller than MPI",
-        "--num-nccl-streams: no effect: NCCL is not used",
+        "--num-nccl-streams: no effect: there is one stream for NCCL",
         "--cycle-time-ms: no effect: there are no cycles: a tensor goes when it is ready",
         "--tcp: no effect: between hosts there is only TCP",
     }
