@@ -66,6 +66,7 @@ inline constexpr int kAccessSupported = 2;      ///< CU_DEVICE_P2P_ATTRIBUTE_ACC
   F(cuStreamCreateWithPriority, (Stream* stream, unsigned flags, int priority))                             \
   F(cuStreamDestroy_v2, (Stream stream))                                                                    \
   F(cuStreamSynchronize, (Stream stream))                                                                   \
+  F(cuStreamQuery, (Stream stream))                                                                         \
   F(cuStreamIsCapturing, (Stream stream, int* status))                                                      \
   F(cuThreadExchangeStreamCaptureMode, (int* mode))                                                         \
   F(cuStreamWaitEvent, (Stream stream, EventHandle event, unsigned flags))                                  \

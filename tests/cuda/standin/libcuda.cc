@@ -300,6 +300,12 @@ EXPORT Result cuStreamSynchronize(StreamPointer stream) {
   of->synchronize();
   return script().is_lost ? kUncorrectable : 0;
 }
+EXPORT Result cuStreamQuery(StreamPointer stream) {
+  BEGIN(cuStreamQuery);
+  const auto of = stream_of(stream);
+  if (of == nullptr) return kInvalidHandle;
+  return of->is_idle() ? 0 : casync::cuda::kNotReady;
+}
 EXPORT Result cuStreamIsCapturing(StreamPointer stream, int* status) {
   BEGIN(cuStreamIsCapturing);
   const auto of = stream_of(stream);

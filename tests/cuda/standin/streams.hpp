@@ -75,6 +75,11 @@ class Stream {
     end.wait(point);
   }
 
+  bool is_idle() {
+    const std::lock_guard lock(mutex_);
+    return jobs_.empty() && !is_at_work_;
+  }
+
   bool is_captured = false;
 
  private:
@@ -85,15 +90,18 @@ class Stream {
       if (jobs_.empty()) return;
       const std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
+      is_at_work_ = true;
       lock.unlock();
       job();
       lock.lock();
+      is_at_work_ = false;
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
+  bool is_at_work_ = false;
   bool ends_ = false;
   std::thread thread_;
 };
