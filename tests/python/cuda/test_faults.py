@@ -90,6 +90,64 @@ for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter):
     assert alone(program) == ["cuMemAlloc_v2 returned 2", "[1.0, 1.0, 1.0, 1.0]"] * 3
 
 
+def test_one_name_on_a_gpu_and_on_a_cpu_is_a_mismatch_on_every_rank_and_training_goes_on(tmp_path: Path) -> None:
+    program = """
+import casync.numpy
+
+if hvd.rank() == 0:
+    refused(lambda: hvd.allreduce_(w, name="w"))
+else:
+    refused(lambda: casync.numpy.allreduce_(numpy.ones(4, "float32"), name="w"))
+print(hvd.rank(), hvd.allreduce_(w, op=hvd.Sum, name="again").tolist(), flush=True)
+"""
+    lines = run(2, BEGIN + program, tmp_path)
+    assert [line.split()[1] for line in lines if "Error" in line] == ["MismatchError"] * 2
+    assert all("Mismatched CPU/GPU device selection" in line for line in lines if "Error" in line)
+    assert [line for line in lines if "2.0" in line] == [f" {rank} [2.0, 2.0, 2.0, 2.0]" for rank in range(2)]
+
+
+def train_without_memory(call: str, n: int) -> str:
+    """Steps of a gradient that is compressed on the GPU; in the second one a call of rank 1 finds no memory."""
+    return f"""
+def train(steps, fails_at=None):
+    for number in range(steps):
+        gradient = tensors.from_host(numpy.ones(1 << 16, "float32"))
+        driver.synchronize()
+        if number == fails_at and hvd.rank() == 1:
+            script.standin_fail(b"{call}", {n}, 2)
+        hvd.allreduce_(gradient, name="w", compression="onebit")
+    return sorted(set(tensors.to_host(gradient).tolist()))
+
+
+"""
+
+
+@pytest.mark.parametrize("call", ["cuMemHostAlloc", "cuMemAlloc_v2"])
+def test_no_memory_for_a_residual_has_the_cpu_compute_the_step(call: str, tmp_path: Path) -> None:
+    program = "print(hvd.rank(), train(3, fails_at=1), flush=True)"
+    assert run(2, BEGIN + train_without_memory(call, 1) + program, tmp_path) == [" 0 [1.0]", " 1 [1.0]"]
+
+
+@pytest.mark.parametrize("call", ["cuMemHostAlloc", "cuMemAlloc_v2"])
+def test_no_memory_for_a_codec_ends_the_step_on_every_rank_and_a_new_session_trains_on(
+    call: str, tmp_path: Path
+) -> None:
+    program = f"""
+refused(lambda: train(3, fails_at=1))
+script.standin_fail(b"{call}", 0, 0)
+hvd.shutdown()
+hvd.init()
+print(hvd.rank(), train(3), flush=True)
+hvd.shutdown()
+"""
+    lines = run(2, BEGIN + train_without_memory(call, 2) + program, tmp_path)
+    errors = [line for line in lines if "Error" in line]
+    assert [line.split()[:2] for line in errors] == [["0", "AbortedError"], ["1", "AbortedError"]]
+    assert errors[1].split()[2] == "device"
+    assert all("device 0 failed: " in line and "CUDA_ERROR_OUT_OF_MEMORY" in line for line in errors), errors
+    assert [line for line in lines if "Error" not in line] == [" 0 [1.0]", " 1 [1.0]"]
+
+
 def test_a_tensor_that_the_program_drops_before_synchronize_is_kept_until_then() -> None:
     program = """
 import gc
