@@ -19,10 +19,15 @@ namespace casync {
 /// The Engine bounds the slots (Admission); here they are only held. Used by the progress thread alone.
 class Memory {
  public:
+  /// Bytes of spare slots.
+  static constexpr std::size_t kKeep = 32 << 20;
+  /// Likewise, of pinned memory and of a device's: to ask for either takes longer than to copy.
+  static constexpr std::size_t kKeepOfDevice = 512 << 20;
+
   /// From now on there is memory for what runs on a stream, and for what goes by the lane of its device.
   void add(Allocator& shared, Allocator& devices) {
-    shared_.emplace(shared);
-    devices_.emplace(devices);
+    shared_.emplace(shared, kKeepOfDevice);
+    devices_.emplace(devices, kKeepOfDevice);
   }
 
   void begin(const action::Begin& run, Operation& operation);
@@ -84,7 +89,7 @@ class Memory {
   };
 
   std::vector<Running> instances_;
-  SlotPool slots_{host_memory()};
+  SlotPool slots_{host_memory(), kKeep};
   std::optional<SlotPool> shared_;   // what a device reaches, too
   std::optional<SlotPool> devices_;  // what it alone reaches
   StateStore store_;

@@ -5,8 +5,6 @@
 namespace casync {
 namespace {
 
-constexpr std::size_t kKeep = 32 << 20;  // spare slots kept for the next step
-
 /// Sizes are rounded up so that partitions of nearly one size share their spare slots.
 std::size_t capacity_for(std::size_t bytes) {
   const std::size_t step = bytes <= 4096 ? 256 : bytes <= (256 << 10) ? 16 << 10 : 128 << 10;
@@ -41,7 +39,7 @@ SlotPool::Slot SlotPool::take(std::size_t bytes) {
 
 void SlotPool::give_back(Slot& slot) {
   if (slot.memory == nullptr) return;
-  if (spare_bytes_ + slot.capacity <= kKeep) {
+  if (spare_bytes_ + slot.capacity <= keep_) {
     spare_bytes_ += slot.capacity;
     spare_[slot.capacity].push_back(std::move(slot.memory));
   } else {

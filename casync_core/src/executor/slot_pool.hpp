@@ -23,8 +23,8 @@ class SlotPool {
     std::size_t capacity = 0;
   };
 
-  /// `allocator` outlives it and what was taken.
-  explicit SlotPool(Allocator& allocator) : allocator_(allocator) {}
+  /// `allocator` outlives it and what was taken. At most `keep` bytes are kept for the next step.
+  SlotPool(Allocator& allocator, std::size_t keep) : allocator_(allocator), keep_(keep) {}
 
   /// At least `bytes`, with whatever was in them.
   Slot take(std::size_t bytes);
@@ -35,6 +35,7 @@ class SlotPool {
 
  private:
   Allocator& allocator_;
+  std::size_t keep_;
   std::unordered_map<std::size_t, std::vector<Bytes>> spare_;  // by capacity
   std::size_t spare_bytes_ = 0;
   std::size_t held_ = 0;
