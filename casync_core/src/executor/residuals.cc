@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,6 +59,27 @@ std::vector<float> values_of(const Codec& codec, const Segment& gradient, Source
   }
   return values;
 }
+
+/// What lies in slots, for the host to read: of a run whose slots are a device's, copies.
+class AtHome {
+ public:
+  /// `stream`: the device's; null where slots are the host's.
+  explicit AtHome(Stream* stream) : stream_(stream) {}
+
+  std::span<const std::byte> operator()(const void* data, std::size_t bytes) {
+    if (stream_ == nullptr) return {static_cast<const std::byte*>(data), bytes};
+    copies_.push_back(stream_->look(data, bytes));
+    is_lost_ |= copies_.back().size() != bytes;
+    return copies_.back();
+  }
+  /// Something was not there any more, because the device is lost.
+  bool is_lost() const { return is_lost_; }
+
+ private:
+  Stream* stream_;
+  bool is_lost_ = false;
+  std::deque<std::vector<std::byte>> copies_;
+};
 
 /// Where the codec of `segment` holds back what it did not send, over the segment's range; null: nowhere.
 float* place_of(Memory& memory, std::uint32_t instance, const Segment& segment) {
@@ -130,9 +152,10 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   } else if (carries) {
     if (context.stream != nullptr) context.stream->fetch(operation);
     join(operation, left);
+    if (context.stream != nullptr) context.stream->restore(operation);
     memory.carried(instance) = std::move(left);
   }
-  if (context.stream == nullptr || operation.fetched) return;
+  if (context.stream == nullptr) return;
   const bool goes = kept.go_far([&](std::span<const float> values) { return context.stream->send(values); });
   if (!goes) context.stream->fetch(operation);  // no room: the host computes it
 }
@@ -151,12 +174,20 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
   Job job;
   for (const std::uint32_t index : run.taken()) {
     prepare(job, memory, run.shape(), instance, index, context);
-    const Segment& segment = job.segment;
+    Segment& segment = job.segment;
     const Task& task = workflow.tasks[index];
-    const Source payload{segment.payload.data(), memory.slot_bytes(instance, task.encode_to.slot), false};
     float* const held_back = place_of(memory, instance, segment);
     if (held_back == nullptr) continue;
-    const std::vector<float> sent = values_of(*job.codec, segment, payload);
+    AtHome at_home(memory.operation(instance).by_lane ? context.stream : nullptr);
+    const auto payload = at_home(segment.payload.data(), memory.slot_bytes(instance, task.encode_to.slot));
+    segment.previous = at_home(segment.previous.data(), segment.previous.size());
+    for (std::uint32_t s = 0; s < task.source_count; ++s) {
+      Source& source = job.sources[s];
+      if (workflow.sources[task.first_source + s].place == Place::slot)
+        source.data = at_home(source.data, source.bytes).data();
+    }
+    if (at_home.is_lost()) return;
+    const std::vector<float> sent = values_of(*job.codec, segment, {payload.data(), payload.size(), false});
     for (std::size_t i = 0; i < sent.size(); ++i) {
       if (std::isfinite(sent[i])) held_back[i] += sent[i] / segment.mid;
     }

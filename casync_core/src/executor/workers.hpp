@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,10 +35,13 @@ class Stream : public Workers {
   virtual Allocator& own() = 0;
   /// A copy of `values` where the device reaches them; null: there is no memory for it.
   virtual std::unique_ptr<FarFloats> send(std::span<const float> values) = 0;
+  /// What lies there, when all that was launched before is over, for which it waits. None, of a device that is lost.
+  virtual std::vector<std::byte> look(const void* data, std::size_t bytes) = 0;
   /// The operation's memory is the device's, and the host is to work on it: copies its input to memory of the host,
   /// where it works from now on. Waits for the device.
   virtual void fetch(Operation& operation) = 0;
-  /// What was fetched is over: its result, if it is well, is copied to the device. Waits for it.
+  /// What was fetched is over: its result, if it is well, is copied to the device, where the operation works again.
+  /// Waits for it.
   virtual void restore(Operation& operation) = 0;
   /// Why the device is lost; empty: it is well. Nothing above throws: what it is asked for then fails later, by name.
   virtual const std::string& failure() const = 0;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -78,7 +79,8 @@ struct Job {
   int ranks = 3;
   int first = 0;  ///< step
   int steps = 4;
-  int bad = -1;  ///< the step in which rank 0's gradient is not finite
+  int loads = -1;  ///< before which step a residual is put in
+  int bad = -1;    ///< the step in which rank 0's gradient is not finite
   std::uint32_t ranks_of_host = 1;
   std::size_t count = kCount;
   std::size_t columns = 100;
@@ -105,6 +107,7 @@ Shown run_job(const Job& job) {
         }
         for (int step = job.first; step < job.first + job.steps; ++step) {
           std::vector<float> mine = gradient(session.rank(), step, job.count);
+          if (step == job.loads) session.set_residual("w", std::vector<float>(job.count, 0.25F));
           if (step == job.bad && session.rank() == 0) mine[7] = std::numeric_limits<float>::infinity();
           if (job.on_device) {
             tensor.assign(mine);
@@ -249,6 +252,18 @@ TEST(Stream, DevicesThatSendToEachOtherNameWhatIsNotFinite) {
   }
 }
 
+/// With the gradient, where it is not kept.
+TEST(Stream, AResidualThatIsPutInIsSent) {
+  for (const std::string codec : {"onebit", "fp16", "none"}) {
+    expect_same({.codec = codec,
+                 .ranks = 2,
+                 .loads = 2,
+                 .ranks_of_host = 2,
+                 .count = 4 * kCount,
+                 .lane = codec == "none" ? "ipc" : "host"});
+  }
+}
+
 /// In the first step, so that the next one settles on the device, and in one that is computed there.
 TEST(Stream, AGradientThatIsNotFiniteLeavesWhatIsKeptAsOnTheCpu) {
   for (const std::string& codec : kCodecs) {
@@ -362,6 +377,57 @@ int errors_of_device(const std::function<void()>& fault) {
 TEST(Stream, AFailedLaunchEndsTheSessionWithItsError) {
   EXPECT_GE(errors_of_device([] { standin_fail("cuLaunchKernel", 1, 214); }), 1);
   standin_fail("cuLaunchKernel", 0, 0);
+}
+
+/// Of two ranks, in whose third step launch number `n` of either fails: how many elements of a residual, or of what a
+/// codec calls pending, are what they were plus the gradient.
+int given_back(const std::string& codec, const std::string& lane, int n) {
+  constexpr std::size_t kMany = 4 * kCount;
+  std::atomic<int> found{0};
+  const auto held_back = [](Session& session) {
+    FloatArray values = session.residual("w");
+    if (values.empty()) values = session.state("w").values.back();  // the pending one is the last of each codec
+    return values;
+  };
+  const auto body = [&](Session& session) {
+    const Program program;
+    const Floats tensor(program, kMany);
+    session.add_device_code(0, kernels_of("common"), codec, kernels_of(codec));
+    const std::string topology = gathers(codec) ? "direct" : "ps";
+    const std::uint32_t w =
+        session.define("w", signature(codec, topology, MemoryKind::device, kMany), "stream_test.cc");
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<float> mine = gradient(session.rank(), step, kMany);
+      const FloatArray before = step < 2 ? FloatArray{} : held_back(session);
+      tensor.assign(mine);
+      if (step == 2 && session.rank() == 0) standin_fail("cuLaunchKernel", n, 214);
+      try {
+        run_on(session, w, program, tensor.data(), tensor.data());
+      } catch (const Aborted&) {
+        if (before.empty()) throw;  // the other one is ahead
+        const FloatArray after = held_back(session);
+        EXPECT_EQ(after.size(), kMany);
+        for (std::size_t i = 0; i < after.size(); ++i) found += std::abs(after[i] - before[i] - mine[i]) < 1e-5F;
+        throw;
+      }
+    }
+  };
+  EXPECT_ANY_THROW(spawn(2, body, [&](int, SessionOptions& options) {
+    options.host_of = {0, 0};
+    options.device_lane = lane;
+  }));
+  standin_fail("cuLaunchKernel", 0, 0);
+  return found;
+}
+
+TEST(Stream, WhatIsInterruptedIsGivenBack) {
+  for (const std::string lane : {"host", "ipc"}) {
+    for (const std::string codec : {"onebit", "tbq", "dgc(ratio=0.01)", "adacomp", "powersgd(rank=2, start_step=0)"}) {
+      int found = 0;
+      for (const int n : {2, 5, 7}) found += given_back(codec, lane, n);
+      EXPECT_GT(found, 0) << codec << " by the " << lane;
+    }
+  }
 }
 
 TEST(Stream, ADeviceThatIsLostEndsTheSessionWithItsError) {

@@ -372,6 +372,17 @@ void CudaStream::copy(void* to, const void* from, std::size_t bytes, bool to_dev
   pool_->give(pinned, bytes, nullptr);
 }
 
+std::vector<std::byte> CudaStream::look(const void* data, std::size_t bytes) {
+  std::vector<std::byte> found(bytes);
+  try {
+    copy(found.data(), data, bytes, false);
+  } catch (const DeviceFailure& failure) {
+    lose(failure.what());
+    return {};
+  }
+  return found;
+}
+
 void CudaStream::fetch(Operation& operation) {
   const std::size_t bytes = raw_bytes_of(operation);
   const bool in_place = operation.output == operation.input;
@@ -400,9 +411,11 @@ void CudaStream::restore(Operation& operation) {
   const std::size_t bytes = raw_bytes_of(operation);
   Fetched fetched = std::move(at->second);
   fetched_.erase(at);
+  operation.input = operation.output = fetched.result;
+  operation.fetched = false;
   if (operation.status == Status::ok && lost_.empty()) {
     try {
-      copy(fetched.result, operation.output, bytes, true);
+      copy(fetched.result, fetched.output, bytes, true);
       const cuda::Device::Current current(device_);
       if (fetched.output != fetched.input) pool_->give(fetched.output, bytes, nullptr);
       pool_->give(fetched.input, bytes, nullptr);

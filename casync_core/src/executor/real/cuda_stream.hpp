@@ -48,6 +48,7 @@ class CudaStream final : public Stream {
   Allocator& own() override { return memory_; }
   std::unique_ptr<FarFloats> send(std::span<const float> values) override;
   const std::string& failure() const override { return lost_; }
+  std::vector<std::byte> look(const void* data, std::size_t bytes) override;
   void fetch(Operation& operation) override;
   void restore(Operation& operation) override;
 

@@ -37,6 +37,11 @@ std::unique_ptr<FarFloats> VirtualStream::send(std::span<const float> values) {
   return std::make_unique<Floats>(values);
 }
 
+std::vector<std::byte> VirtualStream::look(const void* data, std::size_t bytes) {
+  const auto* const from = static_cast<const std::byte*>(data);
+  return {from, from + bytes};
+}
+
 void VirtualStream::fetch(Operation& operation) {
   const std::size_t bytes = raw_bytes_of(operation);
   Fetched& fetched = fetched_[&operation];
@@ -51,8 +56,11 @@ void VirtualStream::fetch(Operation& operation) {
 
 void VirtualStream::restore(Operation& operation) {
   const auto at = fetched_.find(&operation);
+  const void* const output = operation.output;
+  operation.input = operation.output = at->second.result;
+  operation.fetched = false;
   if (operation.status == Status::ok) {
-    std::memcpy(at->second.result, operation.output, raw_bytes_of(operation));
+    std::memcpy(operation.output, output, raw_bytes_of(operation));
   } else {
     interrupted_.push_back(std::move(at->second));
   }

@@ -22,6 +22,7 @@ class VirtualStream final : public Stream {
   Allocator& shared() override { return host_memory(); }
   Allocator& own() override { return host_memory(); }
   std::unique_ptr<FarFloats> send(std::span<const float> values) override;
+  std::vector<std::byte> look(const void* data, std::size_t bytes) override;
   void fetch(Operation& operation) override;
   void restore(Operation& operation) override;
   const std::string& failure() const override { return well_; }
