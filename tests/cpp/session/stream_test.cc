@@ -202,6 +202,24 @@ TEST(Stream, CostsOnTheDeviceDecideWhereTheCodecIsOpen) {
   EXPECT_EQ(results[0], results[1]);
 }
 
+TEST(Stream, ACodecThatKeepsAStateIsTimedAndOneThatIsNotIsPlannedToo) {
+  for (const std::string codec : {"tbq", "dgc(ratio=0.01)", "powersgd(rank=2, start_step=0)", "fp16"}) {
+    SCOPED_TRACE(codec);
+    spawn(2, [&](Session& session) {
+      const Program program;
+      const Floats tensor(program, kCount);
+      const std::uint32_t w =
+          session.define("w", signature("auto(" + codec + ")", "direct", MemoryKind::device), "stream_test.cc");
+      session.add_device_code(0, kernels_of("common"), codec, kernels_of(codec));
+      for (int step = 0; step < 4 || session.plan(w)->epoch == 0; ++step) {
+        ASSERT_LT(step, 60) << "it was never planned again";
+        tensor.assign(gradient(session.rank(), step));
+        run_on(session, w, program, tensor.data(), tensor.data());
+      }
+    });
+  }
+}
+
 TEST(Stream, ARingAndHostsOfSeveralRanksGoThroughTheHostWhereTheyMust) {
   expect_same({.codec = "onebit", .topology = "ring", .ranks = 4, .steps = 3});
   expect_same({.codec = "onebit", .topology = "two_level", .ranks = 4, .steps = 3, .ranks_of_host = 2});

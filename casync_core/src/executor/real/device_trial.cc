@@ -2,7 +2,10 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "codec/cuda/device_codec.hpp"
 #include "common/clock.hpp"
@@ -95,6 +98,7 @@ DeviceTrial::DeviceTrial(int device, const std::string& common, const std::strin
     : codec_(make_codec(spec)) {
   const Shape largest{kElements.back(), 1};
   if (!codec::cuda::DeviceCodec::carries(*codec_, DType::float32, ReduceOp::sum)) return;
+  if (codec_->info().rounds.size() > 1) return;
   const cuda::Device there(cuda::driver(), device);
   const cuda::Device::Current current(there);
   const codec::cuda::CommonKernels kernels(there, common);
@@ -108,6 +112,20 @@ DeviceTrial::DeviceTrial(int device, const std::string& common, const std::strin
   const Memory report(there.driver(), Memory::Kind::pinned, sizeof(SegmentReport));
   const Memory gradient(there.driver(), Memory::Kind::device, room);
   const Memory residual(there.driver(), Memory::Kind::device, room);
+  const std::vector<StateArray> arrays = codec_->state(largest);
+  std::vector<std::unique_ptr<Memory>> state;
+  std::vector<float*> state_pointers;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const std::size_t bytes = static_cast<std::size_t>(arrays[i].elements) * sizeof(float);
+    const Memory begun(there.driver(), Memory::Kind::pinned, bytes);
+    std::memset(begun.as<float>(), 0, bytes);
+    codec_->start(largest, 0, i, {begun.as<float>(), static_cast<std::size_t>(arrays[i].elements)});
+    state.push_back(std::make_unique<Memory>(there.driver(), Memory::Kind::device, bytes));
+    state_pointers.push_back(state.back()->as<float>());
+    timed.seconds_of([&](cuda::Stream stream, cuda::Arena&) {
+      CASYNC_CUDA(there.driver(), cuMemcpyHtoDAsync_v2, state.back()->there(), begun.as<void>(), bytes, stream);
+    });
+  }
   fill(values.as<float>(), largest.numel());
   timed.seconds_of([&](cuda::Stream stream, cuda::Arena&) {
     CASYNC_CUDA(there.driver(), cuMemsetD8Async, residual.there(), 0, room, stream);
@@ -120,6 +138,7 @@ DeviceTrial::DeviceTrial(int device, const std::string& common, const std::strin
     encode.shape = {numel, 1};
     encode.range = {0, numel};
     encode.sources = {&raw, 1};
+    encode.state = state_pointers;
     if (codec_->info().feedback == Feedback::wrapper) encode.residual = residual.as<float>();
     encode.payload = {payload.as<std::byte>(), codec_->bound(encode.shape, DType::float32, encode.range, 0)};
     const auto launch = [&](const Segment& segment) {

@@ -10,13 +10,15 @@
 namespace casync {
 
 /// Times a codec on scratch data of a device, for the planner, as Trial does on the host: on a stream of its own, which
-/// it waits for. A few milliseconds, and 4 MB of the device and 2 of pinned memory while it lasts.
+/// it waits for. A few milliseconds, and 4 MB of the device and 2 of pinned memory while it lasts, besides the codec's
+/// state.
 class DeviceTrial {
  public:
   /// `common`, `code`: as CudaStream takes them. Throws DeviceFailure.
   DeviceTrial(int device, const std::string& common, const std::string& spec, const std::string& code);
 
-  /// With that of copies to the device. None of a codec that no device computes. Their texts live as long as the trial.
+  /// With that of copies to the device. None of a codec that no device computes, or that
+  /// takes several rounds. Their texts live as long as the trial.
   const std::vector<Measurement>& results() const { return results_; }
 
  private:
