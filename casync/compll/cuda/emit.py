@@ -78,9 +78,9 @@ class _Kernel:
     """Its definition in the device code, and its entry in the host's table. `grid`: of C++'s `Grid`."""
 
     def __init__(self, unit: str, entry: str, arguments: str, program: str, threads: int, grid: str) -> None:
-        team = f"{'GridTeam' if grid == 'whole' else 'BlockTeam'}<{threads}>"
+        team = f"{'WideTeam' if grid == 'wide' else 'BlockTeam'}<{threads}>"
         self.definition = f"CASYNC_KERNEL({unit}_{entry}, {team}, {arguments}, {program})"
-        self.entry = f'.{entry} = {{"{unit}_{entry}", {threads}, Grid::{grid}, sizeof({arguments})}}'
+        self.entry = f'.{entry} = {{"{unit}_{entry}", {threads}, Grid::{grid}, sizeof(Many<{arguments}>)}}'
 
 
 class _Unit:
@@ -91,20 +91,20 @@ class _Unit:
         self.code: UnitCode = emit_units(codec, lowered)
         team = _team(codec, is_quantiser(codec, lowered))
         self.kernels = [
-            _Kernel(name, "encode", "EncodeBatch", f"encode_units<{name}>", *team),
-            _Kernel(name, "decode", "DecodeBatch", f"decode_units<{name}>", *team),
-            _Kernel(name, "place", "GatherBatch", "place_units", 512, "one"),
-            _Kernel(name, "move", "GatherBatch", "move_units", 512, "teams"),
-            _Kernel(name, "locate", "LocateBatch", f"locate_units<{name}>", 32, "one"),
+            _Kernel(name, "encode", "EncodeBatch", f"encode_unit<{name}>", *team),
+            _Kernel(name, "decode", "DecodeBatch", f"decode_unit<{name}>", *team),
+            _Kernel(name, "place", "GatherBatch", "place_units", 512, "teams"),
+            _Kernel(name, "move", "GatherBatch", "move_unit", *team),
+            _Kernel(name, "locate", "LocateBatch", f"locate_units<{name}>", 32, "teams"),
         ]
         if codec.init is not None:
             self.kernels += [
-                _Kernel(name, "propose", "ProposeBatch", f"propose_unit<{name}>", *_WHOLE_GRID),
-                _Kernel(name, "agree", "AgreeBatch", f"agree_on<{name}>", 32, "one"),
+                _Kernel(name, "propose", "ProposeBatch", f"propose_unit<{name}>", *_WHOLE_GRADIENT),
+                _Kernel(name, "agree", "AgreeBatch", f"agree_on<{name}>", 32, "teams"),
             ]
 
 
-_WHOLE_GRID = (256, "whole")
+_WHOLE_GRADIENT = (256, "wide")
 
 
 def _units(codec: typed.Codec, name: str) -> list[_Unit]:
@@ -117,10 +117,10 @@ def _units(codec: typed.Codec, name: str) -> list[_Unit]:
 def _team(codec: typed.Codec, short: bool) -> tuple[int, str]:
     """The threads of a block, and the grid, of those that work on units."""
     if codec.properties.unit is None and codec.properties.unit_rows is None:
-        return _WHOLE_GRID
+        return _WHOLE_GRADIENT
     if codec.properties.unit_rows is not None and not short:
         raise NotAvailableError(f"{codec.path}: no code can be generated for units of rows but of quantisers yet")
-    return (64 if short else 512), "teams"
+    return (64, "teams") if short else (512, "wide")
 
 
 def _includes(headers: Sequence[str]) -> str:

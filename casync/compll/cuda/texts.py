@@ -24,7 +24,7 @@ COMMON = "common"
 def text_of(name: str) -> str:
     """What NVRTC compiles for codec `name`, or for `COMMON`; nothing for one that needs no more."""
     if name == COMMON:
-        return "".join(f'#include "codec/cuda/kernels/{header}.hpp"\n' for header in ("raw", "report"))
+        return "".join(f'#include "codec/cuda/kernels/{header}.hpp"\n' for header in ("copy", "raw", "report"))
     if (path := library_files().get(name)) is None:
         return device_text(name) or ""
     return emit(check_program(parse(read_source(path), path.name)), name)

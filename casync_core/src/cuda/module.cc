@@ -25,11 +25,12 @@ int most_blocks(const Device& device, Function function, int threads) {
 
 void launch(const Driver& driver, Function function, const Grid& grid, void** arguments, Stream stream) {
   const auto blocks = static_cast<unsigned>(grid.blocks);
+  const auto teams = static_cast<unsigned>(grid.teams);
   const auto threads = static_cast<unsigned>(grid.threads);
   if (grid.cooperative) {
-    CASYNC_CUDA(driver, cuLaunchCooperativeKernel, function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments);
+    CASYNC_CUDA(driver, cuLaunchCooperativeKernel, function, blocks, teams, 1, threads, 1, 1, 0, stream, arguments);
   } else {
-    CASYNC_CUDA(driver, cuLaunchKernel, function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr);
+    CASYNC_CUDA(driver, cuLaunchKernel, function, blocks, teams, 1, threads, 1, 1, 0, stream, arguments, nullptr);
   }
 }
 

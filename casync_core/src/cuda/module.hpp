@@ -24,9 +24,10 @@ class Module {
   ModuleHandle module_ = nullptr;
 };
 
-/// How a kernel is launched: blocks of threads, each dimension of which is one.
+/// How a kernel is launched: teams of blocks of threads.
 struct Grid {
-  int blocks = 1;
+  int blocks = 1;  ///< of a team: the width of the grid
+  int teams = 1;   ///< its height
   int threads = 1;
   bool cooperative = false;  ///< all blocks run at a time, and may wait for each other
 };

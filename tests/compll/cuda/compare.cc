@@ -226,7 +226,7 @@ class Comparison {
     const DeviceArray<std::byte> gathered(static_cast<std::size_t>(slot * case_.units));
     const DeviceArray<std::int64_t> places(static_cast<std::size_t>(case_.units + 1));
     const gpu::GatherBatch gather{.encode = batch, .at = places.data(), .payload = gathered.data()};
-    launch(gpu_.place, batch.units, gather);
+    launch(gpu_.place, batch.units, gather, true);
     launch(gpu_.move, batch.units, gather);
 
     std::vector<std::byte> all;
@@ -307,7 +307,8 @@ class Comparison {
                                    .keep = keep,
                                    .used = gpu_used.data()};
       const auto bytes = static_cast<std::int64_t>(payload.size());
-      launch(gpu_.locate, batch.units, gpu::LocateBatch{.decode = batch, .bytes = bytes, .at = gpu_places.data()});
+      launch(gpu_.locate, batch.units, gpu::LocateBatch{.decode = batch, .bytes = bytes, .at = gpu_places.data()},
+             true);
       launch(gpu_.decode, batch.units, batch);
       const std::string what = at + "decoded " + std::to_string(static_cast<int>(into));
       const std::vector<std::int64_t> located = gpu_places.copy();

@@ -65,19 +65,20 @@ inline void copy_from(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) CALL(cuMemcpyDtoH, to, reinterpret_cast<CUdeviceptr>(from), bytes);
 }
 template <typename Arguments>
-void run(const casync::codec::cuda::DeviceKernel& kernel, Arguments arguments, int teams, std::byte* scratch) {
+void run(const casync::codec::cuda::DeviceKernel& kernel, const Arguments& arguments, std::int64_t longest, int teams,
+         std::byte* scratch) {
   CUfunction function = nullptr;
   CALL(cuModuleGetFunction, &function, module, kernel.name);
-  void* given[]{&arguments, &scratch};
+  void* given[]{const_cast<Arguments*>(&arguments), &scratch};
   const auto threads = static_cast<unsigned>(kernel.threads);
-  if (kernel.grid == casync::codec::cuda::Grid::whole) {
+  if (kernel.grid == casync::codec::cuda::Grid::wide) {
     int processors = 0;
     int blocks = 0;
     CALL(cuDeviceGetAttribute, &processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number);
     CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, function, kernel.threads, 0);
-    const int most = casync::codec::cuda::kMostBlocks;
-    const auto all = static_cast<unsigned>(blocks * processors < most ? blocks * processors : most);
-    CALL(cuLaunchCooperativeKernel, function, all, 1, 1, threads, 1, 1, 0, nullptr, given);
+    const auto grid = casync::codec::cuda::divide(kernel, teams, longest, blocks * processors);
+    CALL(cuLaunchCooperativeKernel, function, static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.teams), 1,
+         threads, 1, 1, 0, nullptr, given);
   } else {
     CALL(cuLaunchKernel, function, static_cast<unsigned>(teams), 1, 1, threads, 1, 1, 0, nullptr, given, nullptr);
   }
@@ -106,31 +107,21 @@ inline void copy_to(void* to, const void* from, std::size_t bytes) {
 inline void copy_from(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, without_bit(from), bytes);
 }
+inline void take_bit(void* /*context*/, void** pointer) { *pointer = without_bit(*pointer); }
 /// Kernels are found under their names, since the program exports its symbols.
 template <typename Arguments>
-void run(const casync::codec::cuda::DeviceKernel& kernel, Arguments arguments, int teams, std::byte* /*scratch*/) {
+void run(const casync::codec::cuda::DeviceKernel& kernel, Arguments arguments, std::int64_t /*longest*/, int teams,
+         std::byte* /*scratch*/) {
   const auto* const entry = static_cast<const casync::codec::cuda::LockstepKernel*>(dlsym(RTLD_DEFAULT, kernel.name));
   if (entry == nullptr || entry->threads != kernel.threads || entry->argument_bytes != kernel.argument_bytes ||
-      entry->whole_grid != (kernel.grid == casync::codec::cuda::Grid::whole)) {
+      entry->wide != (kernel.grid == casync::codec::cuda::Grid::wide)) {
     std::fprintf(stderr, "kernel %s is not as the table has it\n", kernel.name);
     std::exit(2);
   }
-  visit_pointers(arguments, [](auto*& pointer) { pointer = without_bit(pointer); });
-  entry->run(&arguments, teams);
+  entry->visit(&arguments, nullptr, take_bit);
+  entry->run(&arguments, teams, nullptr, take_bit);
 }
 #endif
-
-/// Runs a kernel over `units`, whose scratch memory it takes.
-template <typename Arguments>
-void launch(const casync::codec::cuda::DeviceKernel& kernel, const casync::codec::cuda::Units& units,
-            const Arguments& arguments) {
-  if (kernel.name == nullptr || kernel.argument_bytes != static_cast<std::int64_t>(sizeof(Arguments))) {
-    std::fprintf(stderr, "the table has no kernel for these arguments\n");
-    std::exit(2);
-  }
-  const auto teams = static_cast<int>(kernel.grid == casync::codec::cuda::Grid::teams ? teams_of(units) : 1);
-  if (teams > 0) run(kernel, arguments, teams, units.scratch);
-}
 
 template <typename T>
 class DeviceArray {
@@ -158,5 +149,32 @@ class DeviceArray {
   std::size_t size_;
   T* data_;
 };
+
+/// Runs a kernel over so many items of one gradient. Each second time its arguments lie in the device's memory, behind
+/// those of a gradient that has none.
+template <typename Arguments>
+void launch(const casync::codec::cuda::DeviceKernel& kernel, std::int64_t items, const Arguments& arguments,
+            std::int64_t longest, int teams, std::byte* scratch) {
+  using casync::codec::cuda::Many;
+  if (kernel.name == nullptr || kernel.argument_bytes != static_cast<std::int64_t>(sizeof(Many<Arguments>))) {
+    std::fprintf(stderr, "the table has no kernel for these arguments\n");
+    std::exit(2);
+  }
+  if (items == 0) return;
+  static bool alone = false;
+  alone = !alone;
+  if (alone) return run(kernel, Many<Arguments>{.items = items, .only = arguments}, longest, teams, scratch);
+  const DeviceArray<Arguments> each(std::vector<Arguments>{arguments, arguments});
+  const DeviceArray<std::int64_t> first(std::vector<std::int64_t>{0, 0, items});
+  run(kernel, Many<Arguments>{.each = each.data(), .first = first.data(), .count = 2, .items = items}, longest, teams,
+      scratch);
+}
+/// Over `units`, whose scratch memory it takes; of some kernels all of them are one item.
+template <typename Arguments>
+void launch(const casync::codec::cuda::DeviceKernel& kernel, const casync::codec::cuda::Units& units,
+            const Arguments& arguments, bool one_item = false) {
+  const auto teams = static_cast<int>(teams_of(units));
+  launch(kernel, one_item && units.count > 0 ? 1 : units.count, arguments, units.longest, teams, units.scratch);
+}
 
 }  // namespace device

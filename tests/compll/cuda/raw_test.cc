@@ -31,6 +31,8 @@ enum class Brain : std::uint16_t {};
 const Kernels& cpu = baseline::kKernels;
 constexpr int kBlocks = 3;
 
+constexpr std::int64_t pieces(std::int64_t n) { return (n + gpu::kPiece - 1) / gpu::kPiece; }
+
 std::uint32_t random_word() {
   static std::uint32_t state = 1;
   state = state * 1664525U + 1013904223U;
@@ -126,7 +128,7 @@ void loads(int dtype, const std::vector<T>& src) {
                               .out = gpu_out.data(),
                               .n = n,
                               .nonfinite = nonfinite.data()};
-      device::run(gpu::kLoadRaw[dtype], load, kBlocks, nullptr);
+      device::launch(gpu::kLoadRaw[dtype], pieces(n), load, n, kBlocks, nullptr);
       expect_same(std::string(gpu::kLoadRaw[dtype].name) + " times " + std::to_string(factor), out, lost, gpu_out,
                   nonfinite);
     }
@@ -148,7 +150,7 @@ void stores(const gpu::DeviceKernel& kernel, StoreRaw of_cpu, const std::vector<
                                 .dst = gpu_dst.data(),
                                 .n = n,
                                 .nonfinite = nonfinite.data()};
-      device::run(kernel, store, kBlocks, nullptr);
+      device::launch(kernel, pieces(n), store, n, kBlocks, nullptr);
       expect_same(std::string(kernel.name) + " by " + std::to_string(first) + " and " + std::to_string(second), dst,
                   lost, gpu_dst, nonfinite);
     }
@@ -183,7 +185,7 @@ void merges(int dtype, const std::vector<T>& values) {
                               .out = gpu_out.data(),
                               .n = n,
                               .nonfinite = nonfinite.data()};
-    device::run(gpu::kMergeRaw[dtype], merge, kBlocks, nullptr);
+    device::launch(gpu::kMergeRaw[dtype], pieces(n), merge, n, kBlocks, nullptr);
     expect_same(std::string(gpu::kMergeRaw[dtype].name) + " of " + std::to_string(count), out, lost, gpu_out,
                 nonfinite);
   }

@@ -11,20 +11,20 @@
 namespace {
 
 using namespace casync::codec::cuda;
-using WholeGrid = GridTeam<256>;
+using Wide = WideTeam<256>;
 
 /// The scratch memory's front, which several launches share, as on a device.
 std::vector<std::int64_t> front(kGridBytes / 8);
 
 template <typename Team, typename Work>
-void launch(unsigned blocks, const Work& work) {
-  words::blocks = blocks;
+void launch(words::Place grid, const Work& work) {
+  words::grid = grid;
   std::vector<std::thread> all;
-  for (unsigned block = 0; block < blocks; ++block)
+  for (unsigned block = 0; block < grid.x * grid.y; ++block)
     all.emplace_back([&, block] {
       Turns turns(Team::kBlock);
       words::turns = &turns;
-      words::block = block;
+      words::block = {block % grid.x, block / grid.x};
       turns.run([&](int) { work(Team(front.data())); });
     });
   for (std::thread& one : all) one.join();
@@ -44,11 +44,11 @@ struct Seen {
 
 /// Twice in a row and without a barrier between, so that what one scan works with must be free for the next.
 template <typename Team>
-void scans(const char* name, unsigned blocks, int rounds) {
-  const int size = Team::kWholeGrid ? static_cast<int>(blocks) * Team::kBlock : Team::kBlock;
-  const int teams = Team::kWholeGrid ? 1 : static_cast<int>(blocks);
+void scans(const char* name, words::Place grid, int rounds) {
+  const int size = Team::kWide ? static_cast<int>(grid.x) * Team::kBlock : Team::kBlock;
+  const int teams = static_cast<int>(Team::kWide ? grid.y : grid.x);
   std::vector<Seen> seen(static_cast<std::size_t>(size) * teams * rounds);
-  launch<Team>(blocks, [&](const Team& team) {
+  launch<Team>(grid, [&](const Team& team) {
     for (int round = 0; round < rounds; ++round) {
       Seen& mine = seen[(static_cast<std::size_t>(team.index()) * rounds + round) * size + team.rank()];
       const std::int64_t value = value_of(team.index(), team.rank(), round);
@@ -81,33 +81,38 @@ void scans(const char* name, unsigned blocks, int rounds) {
     }
 }
 
-/// Nobody passes a barrier of the grid before all have come, many times over.
-void barriers(unsigned blocks, int rounds) {
-  const int size = static_cast<int>(blocks) * WholeGrid::kBlock;
-  std::vector<int> at(static_cast<std::size_t>(size), 0);
-  std::vector<char> early(static_cast<std::size_t>(size), 0);
-  launch<WholeGrid>(blocks, [&](const WholeGrid& team) {
-    for (int round = 1; round <= rounds; ++round) {
-      at[team.rank()] = round;
+/// Nobody passes a team's barrier before all of it have come, many times over; teams do not wait for each other.
+void barriers(words::Place grid, int rounds) {
+  const int size = static_cast<int>(grid.x) * Wide::kBlock;
+  const int threads = size * static_cast<int>(grid.y);
+  std::vector<int> at(static_cast<std::size_t>(threads), 0);
+  std::vector<char> early(static_cast<std::size_t>(threads), 0);
+  launch<Wide>(grid, [&](const Wide& team) {
+    const int first = team.index() * size;
+    for (int round = 1; round <= rounds * (1 + team.index()); ++round) {
+      at[first + team.rank()] = round;
       team.barrier();
-      for (int other = team.rank() % 61; other < size; other += 61) early[team.rank()] |= at[other] != round;
+      for (int other = team.rank() % 61; other < size; other += 61)
+        early[first + team.rank()] |= at[first + other] != round;
       team.barrier();
     }
   });
-  for (int rank = 0; rank < size; ++rank)
-    if (early[rank] != 0) std::printf("grid of %u blocks: thread %d passed a barrier too early\n", blocks, rank);
+  for (int rank = 0; rank < threads; ++rank)
+    if (early[rank] != 0)
+      std::printf("%u teams of %u blocks: thread %d passed a barrier too early\n", grid.y, grid.x, rank);
 }
 
 }  // namespace
 
 int main() {
-  scans<BlockTeam<32>>("block of 32", 2, 3);
-  scans<BlockTeam<64>>("block of 64", 2, 3);
-  scans<BlockTeam<512>>("block of 512", 2, 3);
-  for (const unsigned blocks : {3U, 1U, 4U}) {  // one after the other on the same front
-    scans<WholeGrid>("grid", blocks, 3);
-    barriers(blocks, 50);
+  scans<BlockTeam<32>>("block of 32", {2, 1}, 3);
+  scans<BlockTeam<64>>("block of 64", {2, 1}, 3);
+  scans<BlockTeam<512>>("block of 512", {2, 1}, 3);
+  for (const words::Place grid : {words::Place{3, 1}, {1, 3}, {4, 1}, {2, 3}}) {  // one after the other on one front
+    scans<Wide>("wide", grid, 3);
+    barriers(grid, 30);
   }
+  scans<WideTeam<32>>("more blocks than a block has threads", {35, 1}, 2);
   std::puts("done");
   return 0;
 }

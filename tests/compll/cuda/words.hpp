@@ -9,11 +9,11 @@
 namespace words {
 
 struct Place {
-  unsigned x;
+  unsigned x, y;
 };
 inline thread_local casync::codec::cuda::Turns* turns = nullptr;
-inline thread_local unsigned block = 0;
-inline unsigned blocks = 0;
+inline thread_local Place block{};
+inline Place grid{};
 
 inline int rank() { return turns->current(); }
 
@@ -33,9 +33,9 @@ T shuffled(T value, int size, const Of& of) {
 
 #define __device__
 #define __shared__ static thread_local
-#define threadIdx (words::Place{static_cast<unsigned>(words::rank())})
-#define blockIdx (words::Place{words::block})
-#define gridDim (words::Place{words::blocks})
+#define threadIdx (words::Place{static_cast<unsigned>(words::rank()), 0})
+#define blockIdx (words::block)
+#define gridDim (words::grid)
 
 inline void __syncthreads() { words::turns->wait(words::rank()); }
 inline int __syncthreads_or(int value) {

@@ -308,6 +308,65 @@ TEST(Stream, WhatIsSavedOfADeviceIsResumedOnTheCpuAndBack) {
   }
 }
 
+/// What a gradient of several has in a step.
+std::vector<float> part_of(const std::vector<float>& all, std::size_t tensor) {
+  return {all.begin(),
+          all.begin() + static_cast<std::ptrdiff_t>(tensor % 10 == 9 ? 4097 + 13 * tensor : 1 + 7 * tensor)};
+}
+
+/// Steps of two ranks, in which all gradients are outstanding at once. `launches`: how many kernels the last one took.
+std::map<int, std::vector<std::vector<float>>> run_many(std::size_t tensors, bool on_device, int& launches) {
+  std::map<int, std::vector<std::vector<float>>> results;
+  std::mutex mutex;
+  spawn(2, [&](Session& session) {
+    const Program program;
+    std::vector<std::unique_ptr<Floats>> there;
+    std::vector<std::vector<float>> here(tensors);
+    std::vector<std::uint32_t> registrations;
+    if (on_device) session.add_device_code(0, kernels_of("common"), "onebit", kernels_of("onebit"));
+    for (std::size_t i = 0; i < tensors; ++i) {
+      here[i] = part_of(gradient(session.rank(), 0), i);
+      there.push_back(std::make_unique<Floats>(program, here[i].size()));
+      Signature of = signature("onebit", "ps", on_device ? MemoryKind::device : MemoryKind::host);
+      of.shape = {static_cast<std::int64_t>(here[i].size()), 1};
+      registrations.push_back(session.define("w" + std::to_string(i), of, "stream_test.cc"));
+    }
+    for (int step = 0; step < 3; ++step) {
+      if (step == 2 && session.rank() == 0) launches = standin_launches();
+      std::vector<Session::Handle> handles;
+      for (std::size_t i = 0; i < tensors; ++i) {
+        here[i] = part_of(gradient(session.rank(), step), i);
+        if (on_device) there[i]->assign(here[i]);
+      }
+      if (on_device) there[0]->assign_slowly(here[0]);  // until then all are submitted
+      for (std::size_t i = 0; i < tensors; ++i) {
+        void* const data = on_device ? there[i]->data() : here[i].data();
+        const DeviceStream stream = on_device ? program.here() : DeviceStream{};
+        handles.push_back(session.submit(registrations[i], data, data, 0, true, {}, stream));
+      }
+      for (std::size_t i = 0; i < tensors; ++i) {
+        while (!session.wait(handles[i], 1'000'000'000)) {
+        }
+        if (on_device) session.order_after(handles[i], program.here().stream);
+        session.collect(handles[i]);
+        const std::lock_guard lock(mutex);
+        results[session.rank()].push_back(on_device ? there[i]->read() : here[i]);
+      }
+    }
+    if (session.rank() == 0) launches = standin_launches() - launches;
+  });
+  return results;
+}
+
+TEST(Stream, ManyGradientsAreComputedByFewLaunches) {
+  for (const std::size_t tensors : {38U, 399U}) {
+    int launches = 0;
+    int none = 0;
+    EXPECT_TRUE(run_many(tensors, true, launches) == run_many(tensors, false, none));
+    EXPECT_LT(launches, static_cast<int>(2 * tensors)) << "one after the other they take some 7 of each rank";
+  }
+}
+
 TEST(Stream, AGradientIsComputedWhenTheProgramsStreamHasComeToIt) {
   spawn(2, [](Session& session) {
     const Program program;

@@ -41,8 +41,11 @@ constexpr Result kInvalidImage = 200;
 constexpr Result kUncorrectable = 214;
 constexpr Result kInvalidHandle = 400;
 constexpr Result kNotFound = 500;
+constexpr Result kTooLarge = 720;
 
 constexpr int kDevices = 2;
+constexpr int kProcessors = 3;
+constexpr unsigned kBlocks = 12;  // that run at a time
 
 /// What tests have said.
 struct Script {
@@ -58,6 +61,7 @@ struct Script {
   std::atomic<int> losses{0};
   std::atomic<int> launches{0};
   std::atomic<int> copies_between{0};
+  std::atomic<int> copies{0};
 };
 Script& script() {
   static auto& made = *new Script;
@@ -191,7 +195,8 @@ EXPORT Result cuGetErrorName(Result result, const char** name) {
                                                    {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
                                                    {kNotFound, "CUDA_ERROR_NOT_FOUND"},
                                                    {kUncorrectable, "CUDA_ERROR_ECC_UNCORRECTABLE"},
-                                                   {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"}};
+                                                   {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
+                                                   {kTooLarge, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"}};
   const auto at = names.find(result);
   if (at == names.end()) return kInvalidValue;
   *name = at->second;
@@ -232,7 +237,7 @@ EXPORT Result cuDeviceGetPCIBusId(char* address, int room, DeviceNumber device) 
 }
 EXPORT Result cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
   static const std::map<int, int> values{
-      {casync::cuda::kMajor, 9}, {casync::cuda::kMinor, 0}, {casync::cuda::kProcessors, 3}};
+      {casync::cuda::kMajor, 9}, {casync::cuda::kMinor, 0}, {casync::cuda::kProcessors, kProcessors}};
   const auto at = values.find(attribute);
   if (at == values.end()) return kInvalidValue;
   *value = at->second;
@@ -401,6 +406,7 @@ EXPORT Result cuMemcpyDtoHAsync_v2(void* to, DevicePointer from, std::size_t byt
   const auto of = stream_of(stream);
   if (of == nullptr) return kInvalidHandle;
   if (!memory::holds(from, bytes) || !is_pinned(to, bytes)) return kInvalidValue;
+  ++script().copies;
   queue(*of, [=] {
     sleep_ms(script().to_host_ms);
     std::memcpy(to, memory::bytes_of(from), bytes);
@@ -412,6 +418,7 @@ EXPORT Result cuMemcpyHtoDAsync_v2(DevicePointer to, const void* from, std::size
   const auto of = stream_of(stream);
   if (of == nullptr) return kInvalidHandle;
   if (!memory::holds(to, bytes) || !is_pinned(from, bytes)) return kInvalidValue;
+  ++script().copies;
   queue(*of, [=] {
     sleep_ms(script().to_device_ms);
     std::memcpy(memory::bytes_of(to), from, bytes);
@@ -498,14 +505,14 @@ EXPORT Result cuModuleGetFunction(FunctionPointer* function, ModulePointer modul
 }
 EXPORT Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, FunctionPointer, int, std::size_t) {
   BEGIN(cuOccupancyMaxActiveBlocksPerMultiprocessor);
-  *blocks = 1;
+  *blocks = kBlocks / kProcessors;
   return 0;
 }
 
 namespace {
 
-Result start(FunctionPointer function, unsigned blocks, unsigned threads, bool cooperative, StreamPointer stream,
-             void** arguments) {
+Result start(FunctionPointer function, unsigned blocks, unsigned teams, unsigned threads, bool cooperative,
+             StreamPointer stream, void** arguments) {
   const auto of = stream_of(stream);
   std::shared_ptr<modules::Function> found;
   {
@@ -514,8 +521,10 @@ Result start(FunctionPointer function, unsigned blocks, unsigned threads, bool c
     if (at != objects().functions.end()) found = at->second;
   }
   if (of == nullptr || found == nullptr) return kInvalidHandle;
-  auto job = modules::bind(found, static_cast<int>(blocks), static_cast<int>(threads), cooperative, arguments);
+  auto job = modules::bind(found, static_cast<int>(blocks), static_cast<int>(teams), static_cast<int>(threads),
+                           cooperative, arguments);
   if (!job) return kInvalidValue;
+  if (cooperative && blocks * teams > kBlocks) return kTooLarge;
   ++script().launches;
   queue(*of, [job = std::move(job)] {
     sleep_ms(script().kernel_ms);
@@ -526,15 +535,16 @@ Result start(FunctionPointer function, unsigned blocks, unsigned threads, bool c
 
 }  // namespace
 
-EXPORT Result cuLaunchKernel(FunctionPointer function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned,
-                             unsigned, unsigned, StreamPointer stream, void** arguments, void**) {
+EXPORT Result cuLaunchKernel(FunctionPointer function, unsigned blocks, unsigned teams, unsigned, unsigned threads,
+                             unsigned, unsigned, unsigned, StreamPointer stream, void** arguments, void**) {
   BEGIN(cuLaunchKernel);
-  return start(function, blocks, threads, false, stream, arguments);
+  return start(function, blocks, teams, threads, false, stream, arguments);
 }
-EXPORT Result cuLaunchCooperativeKernel(FunctionPointer function, unsigned blocks, unsigned, unsigned, unsigned threads,
-                                        unsigned, unsigned, unsigned, StreamPointer stream, void** arguments) {
+EXPORT Result cuLaunchCooperativeKernel(FunctionPointer function, unsigned blocks, unsigned teams, unsigned,
+                                        unsigned threads, unsigned, unsigned, unsigned, StreamPointer stream,
+                                        void** arguments) {
   BEGIN(cuLaunchCooperativeKernel);
-  return start(function, blocks, threads, true, stream, arguments);
+  return start(function, blocks, teams, threads, true, stream, arguments);
 }
 
 // --- for tests
@@ -576,6 +586,7 @@ EXPORT void standin_drop(int n) {
 EXPORT void standin_delay_kernels(int milliseconds) { script().kernel_ms = milliseconds; }
 
 EXPORT int standin_launches(void) { return script().launches; }
+EXPORT int standin_copies(void) { return script().copies; }
 
 EXPORT void standin_capture(void* stream, int is_captured) {
   stream_of(static_cast<StreamPointer>(stream))->is_captured = is_captured != 0;

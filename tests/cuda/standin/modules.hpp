@@ -18,8 +18,9 @@ std::shared_ptr<Module> load(const std::string& path);
 std::shared_ptr<Function> find(const std::shared_ptr<Module>& module, const char* name);
 
 /// A launch with the arguments that it was given, for a stream to run. Empty if a pointer among them is to memory of a
-/// device that is not allocated, or if blocks or threads are not what the kernel was made for.
-std::function<void()> bind(const std::shared_ptr<Function>& function, int blocks, int threads, bool cooperative,
-                           void** arguments);
+/// device that is not allocated, or if the grid is not what the kernel was made for: teams of several blocks wait for
+/// each other.
+std::function<void()> bind(const std::shared_ptr<Function>& function, int blocks, int teams, int threads,
+                           bool cooperative, void** arguments);
 
 }  // namespace standin::modules

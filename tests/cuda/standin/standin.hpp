@@ -34,6 +34,8 @@ void standin_delay_kernels(int milliseconds);
 
 /// How many kernels were launched by the driver's functions.
 int standin_launches(void);
+/// And how many asynchronous copies between the host and a device.
+int standin_copies(void);
 
 /// How many copies from memory of a device to such memory were queued.
 int standin_copies_between(void);

@@ -4,41 +4,45 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "casync/types.hpp"
+#include "codec/cuda/kernels/copy_arguments.hpp"
 #include "codec/cuda/kernels/report_arguments.hpp"
+#include "codec/cuda/launches.hpp"
 #include "codec/cuda/raw_kernels.hpp"
 #include "cuda/module.hpp"
 
 namespace casync::codec::cuda {
 
-/// Launches of what no codec generates, kernels/raw.hpp and kernels/report.hpp, on one device. Any thread, while the
-/// device is current. All throw DeviceFailure.
+/// Launches of what no codec generates, kernels/raw.hpp, kernels/report.hpp and kernels/copy.hpp, on one device: of
+/// several gradients at a time. Any thread, while the device is current.
 class CommonKernels {
  public:
-  /// `code`: both, compiled for the device.
+  /// `code`: all of them, compiled for the device. Throws DeviceFailure.
   CommonKernels(const casync::cuda::Device& device, const std::string& code);
 
-  void load(DType dtype, RawLoad load, casync::cuda::Stream stream) const;
-  void store(DType dtype, RawStore store, casync::cuda::Stream stream) const;
+  void load(DType dtype, const std::vector<RawLoad>& loads, Launches& launches) const;
+  void store(DType dtype, const std::vector<RawStore>& stores, Launches& launches) const;
   /// Not of float64, which no payload is made of.
-  void divide(DType dtype, RawStore store, casync::cuda::Stream stream) const;
-  /// Of any number of sources; `to` has none of them. `to.out` may be one of the first RawMerge::kMost.
-  void merge(DType dtype, std::span<const RawSource> sources, RawMerge to, casync::cuda::Stream stream) const;
-  void look(LookBatch batch, casync::cuda::Stream stream) const;
-  void report(EncodedBatch batch, casync::cuda::Stream stream) const;
-  void report(DecodedBatch batch, casync::cuda::Stream stream) const;
+  void divide(DType dtype, const std::vector<RawStore>& stores, Launches& launches) const;
+  /// The sources of one gradient, any number of them; `to` says what becomes of them.
+  void merge(DType dtype, std::span<const RawSource> sources, RawMerge to, Launches& launches) const;
+  void look(const std::vector<LookBatch>& looks, Launches& launches) const;
+  void report(const std::vector<EncodedBatch>& reports, Launches& launches) const;
+  void report(const std::vector<DecodedBatch>& reports, Launches& launches) const;
+  /// Payloads to or from pinned memory: long ones whose length the host knows by copies, all others by a kernel.
+  void carry(const std::vector<CopyBatch>& payloads, bool to_device, Launches& launches) const;
 
  private:
-  template <typename Arguments>
-  void launch(casync::cuda::Function function, Arguments& arguments, std::int64_t elements,
-              casync::cuda::Stream stream) const;
+  template <typename Arguments, typename Items>
+  void add(casync::cuda::Function function, const std::vector<Arguments>& arguments, const Items& items_of,
+           Launches& launches) const;
 
-  const casync::cuda::Driver& driver_;
   casync::cuda::Module module_;
   std::array<casync::cuda::Function, 4> load_{}, store_{};  // by DType
   std::array<casync::cuda::Function, 3> divide_{}, merge_{};
-  casync::cuda::Function look_, encoded_, decoded_;
+  casync::cuda::Function look_, encoded_, decoded_, copy_;
   std::int64_t most_blocks_ = 1;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "casync/error.hpp"
@@ -17,243 +18,386 @@ T* pointer_to(gpu::DevicePointer address) {
   return reinterpret_cast<T*>(address);
 }
 
+bool is_single(const Segment& segment) { return segment.dtype == DType::float32; }
+
+/// Whether the sum is one float32 source, which needs no factor.
+bool is_as_it_is(const Segment& segment) {
+  return is_single(segment) && segment.sources.size() == 1 && segment.sources[0].raw && segment.pre == 1.0F;
+}
+
+/// Whether the sum is added up where the result goes. A source that is to be overwritten must be the first one read.
+bool is_in_place(const Segment& segment) {
+  bool in_place = is_single(segment) && segment.payload.empty() && segment.mid == 1.0F && segment.post == 1.0F;
+  for (std::size_t i = 1; i < segment.sources.size(); ++i) in_place &= segment.sources[i].data != segment.raw_out;
+  return in_place;
+}
+
+/// Whether the sum begins with what is there already.
+bool is_begun(const Segment& segment) {
+  const Source& first = segment.sources[0];
+  return is_in_place(segment) && first.raw && first.data == segment.raw_out && segment.pre == 1.0F;
+}
+
+/// Whether what was encoded is decoded where the result goes.
+bool is_decoded_in_place(const Segment& segment) { return is_single(segment) && segment.post == 1.0F; }
+
+/// Segments of one form take the same steps.
+auto form_of(const Segment& segment) {
+  std::vector<bool> is_raw;
+  for (const Source& source : segment.sources) is_raw.push_back(source.raw);
+  return std::tuple(segment.dtype, segment.round, is_raw, !segment.payload.empty(), segment.raw_out != nullptr,
+                    is_as_it_is(segment), is_in_place(segment), is_begun(segment), is_decoded_in_place(segment));
+}
+
 }  // namespace
 
-/// One segment on its way to the stream.
-class DeviceCodec::Launch {
+/// Segments of one form on their way to the stream.
+class DeviceCodec::Group {
  public:
-  Launch(DeviceCodec& of, const Segment& segment, gpu::Arena& arena, gpu::Stream stream, const CommonKernels& common,
-         SegmentReport* report)
-      : of_(of), segment_(segment), arena_(arena), stream_(stream), common_(common), report_(report) {}
-
-  void run() {
-    if (segment_.range.size() == 0) return;
-    const auto reduction = of_.code_.reduction(segment_.round);
-    if (reduction && !segment_.sources[0].raw) return reduce(*reduction);
-    fill_units(false);
-    const bool encodes = !segment_.payload.empty();
-    const float* const values =
-        encodes && is_as_it_is() ? static_cast<const float*>(segment_.sources[0].data) : accumulate();
-    if (encodes) encode(values);
-    if (segment_.raw_out != nullptr) deliver(encodes ? nullptr : values);
-  }
-
-  /// Payloads of floats become one, which goes on or is decoded. Nothing is kept of one that is not finite.
-  void reduce(Reduction reduction) {
-    const std::size_t bytes = segment_.sources[0].bytes;
-    const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
-    auto* const sent = reinterpret_cast<float*>(segment_.payload.data());
-    float* const one = sent != nullptr ? sent : take<float>(count);
-    std::vector<RawSource> payloads;
-    for (const Source& source : segment_.sources) {
-      CASYNC_CHECK(!source.raw && source.bytes == bytes, of_.codec_->info().spec, ": payloads of one length");
-      payloads.push_back({.payload = static_cast<const std::byte*>(source.data)});
+  /// `whole`: there is but one unit, the gradient.
+  Group(DeviceCodec& of, std::span<const DeviceJob> jobs, bool whole, gpu::Arena& arena, gpu::Stream stream,
+        const CommonKernels& common)
+      : of_(of), arena_(arena), common_(common), form_(*jobs[0].segment), launches_(of.device_.driver()) {
+    for (const DeviceJob& job : jobs) {
+      members_.push_back({.segment = *job.segment,
+                          .report = job.report,
+                          .by_lane = job.by_lane,
+                          .layout = of.layout_of(*job.segment, whole, stream)});
+      units_.push_back(members_.back().layout.count);
     }
-    const RawMerge merge{
-        .largest = reduction == Reduction::max, .out = one, .n = count, .nonfinite = &report_->nonfinite};
-    common_.merge(DType::float32, payloads, merge, stream_);
-    if (reduction == Reduction::mean && payloads.size() > 1)
-      common_.divide(DType::float32, {one, static_cast<float>(payloads.size()), 1.0F, one, count, &report_->nonfinite},
-                     stream_);
-    report_->payload_bytes = sent != nullptr ? static_cast<std::int64_t>(bytes) : 0;
-    if (segment_.raw_out == nullptr) return;
-    fill_units(false);
-    auto* const lost = take<SegmentReport>(1);
-    zero(lost, sizeof *lost);
-    common_.look({one, count, lost}, stream_);
-    common_.look({received(), static_cast<std::int64_t>(segment_.previous.size() / sizeof(float)), lost}, stream_);
-    float* const to = single() && segment_.mid == 1.0F && segment_.post == 1.0F ? out() : take<float>(n());
-    decode({.units = units_,
-            .payload = reinterpret_cast<const std::byte*>(one),
-            .out = to,
-            .keep = true,
-            .lost = &lost->nonfinite},
-           bytes, 0);
-    deliver(to);
   }
 
-  void propose() {
-    fill_units(true);
-    const float* const values = is_as_it_is() ? static_cast<const float*>(segment_.sources[0].data) : accumulate();
-    auto* const proposed = reinterpret_cast<float*>(segment_.payload.data());
-    ProposeBatch batch{.encode = {.units = units_, .accumulated = values}, .proposed = proposed};
-    launch(of_.propose_, batch);
-    report_->payload_bytes = sizeof(float);
+  Launches prepare() {
+    divide_units();
+    if (const auto reduction = of_.code_.reduction(form_.round); reduction && !form_.sources[0].raw) {
+      reduce(*reduction, members_[0]);
+      return std::move(launches_);
+    }
+    const bool encodes = !form_.payload.empty();
+    accumulate(encodes);
+    if (encodes) encode();
+    if (form_.raw_out != nullptr) deliver(encodes);
+    return std::move(launches_);
   }
 
-  void agree() {
-    fill_units(true);
+  Launches propose() {
+    divide_units();
+    accumulate(true);
+    auto* const proposed = reinterpret_cast<float*>(form_.payload.data());
+    const EncodeBatch encode{.units = members_[0].units, .accumulated = members_[0].values};
+    launch(of_.propose_, std::vector{ProposeBatch{.encode = encode, .proposed = proposed}}, units_);
+    members_[0].report->payload_bytes = sizeof(float);
+    return std::move(launches_);
+  }
+
+  Launches agree() {
+    divide_units();
+    const Member& one = members_[0];
     auto* const mean = take<float>(1);
-    zero(mean, sizeof(float));
+    launches_.zero(reinterpret_cast<std::byte*>(mean), sizeof(float));
     std::vector<RawSource> proposals{{.raw = mean}};
-    for (const Source& proposal : segment_.sources)
+    for (const Source& proposal : form_.sources)
       proposals.push_back({.payload = static_cast<const std::byte*>(proposal.data)});
-    common_.merge(DType::float32, proposals, {.out = mean, .n = 1, .nonfinite = &report_->nonfinite}, stream_);
-    const auto ranks = static_cast<float>(segment_.sources.size());
-    common_.divide(DType::float32, {mean, ranks, 1.0F, mean, 1, &report_->nonfinite}, stream_);
-    AgreeBatch batch{.units = units_, .received = mean};
-    launch(of_.agree_, batch);
+    std::int32_t* const nonfinite = &one.report->nonfinite;
+    common_.merge(DType::float32, proposals, {.out = mean, .n = 1, .nonfinite = nonfinite}, launches_);
+    const auto ranks = static_cast<float>(form_.sources.size());
+    common_.divide(DType::float32, {{mean, ranks, 1.0F, mean, 1, nonfinite}}, launches_);
+    launch(of_.agree_, std::vector{AgreeBatch{.units = one.units, .received = mean}}, units_);
+    return std::move(launches_);
   }
 
  private:
-  bool single() const { return segment_.dtype == DType::float32; }
-  /// Of float32.
-  float* out() const { return static_cast<float*>(segment_.raw_out); }
-  std::int64_t n() const { return segment_.range.size(); }
+  struct Member {
+    const Segment& segment;
+    SegmentReport* report;
+    bool by_lane;
+    const Layout& layout;
+    Units units{};
+    std::vector<const std::byte*> sources{};  ///< where kernels read them
+    const float* values = nullptr;            ///< what was accumulated, and then what was decoded
+
+    std::int64_t n() const { return segment.range.size(); }
+    float* out() const { return static_cast<float*>(segment.raw_out); }  ///< of float32
+    const float* received() const { return reinterpret_cast<const float*>(segment.previous.data()); }
+  };
+
   template <typename T>
   T* take(std::int64_t count) {
     return reinterpret_cast<T*>(arena_.take(static_cast<std::size_t>(count) * sizeof(T)));
   }
-
-  void zero(void* memory, std::size_t bytes) const {
-    const auto address = reinterpret_cast<gpu::DevicePointer>(memory);
-    CASYNC_CUDA(of_.device_.driver(), cuMemsetD8Async, address, 0, bytes, stream_);
+  /// What `make` gives for each member.
+  template <typename Make>
+  auto each(const Make& make) {
+    std::vector<decltype(make(members_[0]))> made;
+    for (Member& member : members_) made.push_back(make(member));
+    return made;
   }
 
-  /// `whole`: there is but one, the gradient.
-  void fill_units(bool whole) {
-    layout_ = &of_.layout_of(segment_, whole, stream_);
-    units_ = of_.code_.units(segment_);
-    CASYNC_CHECK(segment_.state.size() <= std::size(units_.state), of_.codec_->info().spec, " has too many states");
-    std::ranges::copy(segment_.state, units_.state);
-    units_.begin = pointer_to<std::int64_t>(layout_->begins);
-    units_.count = layout_->count;
-    units_.longest = layout_->longest;
-    units_.teams = std::max(1, std::min(of_.encode_.most_blocks, of_.decode_.most_blocks));
-    units_.scratch_each = of_.code_.table().scratch_each(units_);
-    const std::int64_t bytes = of_.code_.table().scratch_bytes(units_);
-    units_.scratch = arena_.take(static_cast<std::size_t>(bytes));
-    zero(units_.scratch, static_cast<std::size_t>(kGridBytes));
+  /// All units have one row of teams, and one scratch memory, each team's part of which has room for the longest.
+  void divide_units() {
+    Units all = of_.code_.units(form_);
+    all.count = 0;
+    for (const Member& member : members_) {
+      all.count += member.layout.count;
+      all.longest = std::max(all.longest, member.layout.longest);
+    }
+    all.teams = divide(*of_.encode_.description, all.count, all.longest, of_.encode_.most_blocks).teams;
+    longest_ = all.longest;
+    for (Member& member : members_) {
+      member.units = of_.code_.units(member.segment);
+      member.units.longest = all.longest;
+      all.scratch_each = std::max(all.scratch_each, of_.code_.table().scratch_each(member.units));
+    }
+    Units room = members_[0].units;  // for a proposal, too
+    room.teams = all.teams;
+    room.scratch_each = all.scratch_each;
+    const std::int64_t bytes =
+        std::max(kGridBytes + all.teams * all.scratch_each, of_.code_.table().scratch_bytes(room));
+    scratch_ = arena_.take(static_cast<std::size_t>(bytes));
+    launches_.zero(scratch_, static_cast<std::size_t>(kGridBytes));
+    for (Member& member : members_) {
+      CASYNC_CHECK(member.segment.state.size() <= std::size(member.units.state), of_.codec_->info().spec,
+                   " has too many states");
+      std::ranges::copy(member.segment.state, member.units.state);
+      member.units.begin = pointer_to<std::int64_t>(member.layout.begins);
+      member.units.count = member.layout.count;
+      member.units.teams = all.teams;
+      member.units.scratch = scratch_;
+      member.units.scratch_each = all.scratch_each;
+    }
   }
 
-  /// Whether the sum is one float32 source, which needs no factor.
-  bool is_as_it_is() const {
-    return single() && segment_.sources.size() == 1 && segment_.sources[0].raw && segment_.pre == 1.0F;
-  }
-
-  /// The sum over the sources, in order: where it goes if it goes there as it is, else in scratch memory. A source that
-  /// is to be overwritten must be the first one read.
-  float* accumulate() {
-    bool in_place = single() && segment_.payload.empty() && segment_.mid == 1.0F && segment_.post == 1.0F;
-    for (std::size_t i = 1; i < segment_.sources.size(); ++i) in_place &= segment_.sources[i].data != segment_.raw_out;
-    float* const sum = in_place ? out() : take<float>(n());
-    for (std::size_t i = 0; i < segment_.sources.size(); ++i) {
-      const Source& source = segment_.sources[i];
-      if (source.raw) {
-        const float* const addend = i == 0 ? nullptr : sum;
-        common_.load(segment_.dtype, {source.data, segment_.pre, addend, sum, n(), &report_->nonfinite}, stream_);
+  /// The sums over the sources, in order: where they go if they go there as they are, else in scratch memory.
+  void accumulate(bool encodes) {
+    if (encodes && is_as_it_is(form_)) {
+      for (Member& member : members_) member.values = static_cast<const float*>(member.segment.sources[0].data);
+      return;
+    }
+    fetch_payloads();
+    const auto sums = each([&](Member& one) { return is_in_place(form_) ? one.out() : take<float>(one.n()); });
+    for (std::size_t m = 0; m < members_.size(); ++m) members_[m].values = sums[m];
+    for (std::size_t i = is_begun(form_) ? 1 : 0; i < form_.sources.size(); ++i) {
+      if (form_.sources[i].raw) {
+        std::size_t m = 0;
+        common_.load(form_.dtype, each([&](Member& one) {
+                       float* const sum = sums[m++];
+                       const float* const addend = i == 0 ? nullptr : sum;
+                       return RawLoad{one.segment.sources[i].data, one.segment.pre, addend, sum, one.n(),
+                                      &one.report->nonfinite};
+                     }),
+                     launches_);
       } else {
-        decode({.units = units_,
-                .into = i == 0 ? Into::set : Into::add,
-                .payload = static_cast<const std::byte*>(source.data),
-                .out = sum,
-                .keep = segment_.payload.empty()},
-               source.bytes, static_cast<std::int32_t>(i));
+        std::size_t m = 0;
+        decode(each([&](Member& one) {
+                 return DecodeBatch{.units = one.units,
+                                    .into = i == 0 ? Into::set : Into::add,
+                                    .payload = one.sources[i],
+                                    .received = one.received(),
+                                    .out = sums[m++],
+                                    .keep = !encodes};
+               }),
+               i);
       }
     }
-    return sum;
   }
 
-  /// `batch` says what, and where to; it is `bytes` long, and source number `source`.
-  void decode(DecodeBatch batch, std::size_t bytes, std::int32_t source) {
-    batch.received = received();
-    batch.used = take<std::int64_t>(layout_->count);
-    if (layout_->payload_begins != 0) {
-      batch.at = pointer_to<std::int64_t>(layout_->payload_begins);
-    } else {
-      auto* const at = take<std::int64_t>(layout_->count + 1);
-      batch.at = at;
-      LocateBatch locate{.decode = batch, .bytes = static_cast<std::int64_t>(bytes), .at = at};
-      launch(of_.locate_, locate);
+  /// Payloads of floats become one, which goes on or is decoded. Nothing is kept of one that is not finite.
+  void reduce(Reduction reduction, Member& of) {
+    const std::size_t bytes = form_.sources[0].bytes;
+    const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
+    fetch_payloads();
+    std::vector<RawSource> payloads;
+    for (std::size_t i = 0; i < form_.sources.size(); ++i) {
+      const Source& source = form_.sources[i];
+      CASYNC_CHECK(!source.raw && source.bytes == bytes, of_.codec_->info().spec, ": payloads of one length");
+      payloads.push_back({.payload = of.sources[i]});
     }
-    launch(of_.decode_, batch);
-    common_.report(DecodedBatch{.used = batch.used,
-                                .at = batch.at,
-                                .count = layout_->count,
-                                .bytes = static_cast<std::int64_t>(bytes),
-                                .source = source,
-                                .report = report_},
-                   stream_);
-  }
-
-  void encode(const float* values) {
-    const std::int64_t slot = of_.code_.slot_bytes(segment_.shape, layout_->longest, segment_.round);
-    GatherBatch gather{.encode = {.units = units_,
-                                  .round = segment_.round,
-                                  .accumulated = values,
-                                  .residual = segment_.residual,
-                                  .mid = segment_.mid,
-                                  .received = received(),
-                                  .slots = take<std::byte>(slot * layout_->count),
-                                  .slot_bytes = slot,
-                                  .encoded = take<EncodedUnit>(layout_->count)},
-                       .at = take<std::int64_t>(layout_->count + 1),
-                       .payload = segment_.payload.data()};
-    EncodeBatch encode = gather.encode;
-    launch(of_.encode_, encode);
-    launch(of_.place_, gather);
-    launch(of_.move_, gather);
-    common_.report(EncodedBatch{gather.encode.encoded, gather.at, layout_->count, report_}, stream_);
-    if (segment_.raw_out == nullptr) return;
-    // Every rank decodes these very bytes.
-    float* const to = single() && segment_.post == 1.0F ? out() : take<float>(n());
-    DecodeBatch decode{.units = units_,
-                       .payload = gather.payload,
-                       .at = gather.at,
-                       .received = received(),
-                       .out = to,
-                       .keep = true,
-                       .used = take<std::int64_t>(layout_->count)};
-    launch(of_.decode_, decode);
-    decoded_ = to;
-  }
-
-  /// `sum`: what was accumulated; null: what was encoded is delivered.
-  void deliver(const float* sum) {
-    const float* const from = sum == nullptr ? decoded_ : sum;
-    if (single() && from == out()) {
-      common_.look({from, n(), report_}, stream_);
+    auto* const one = take<float>(count);
+    std::int32_t* const nonfinite = &of.report->nonfinite;
+    const RawMerge merge{.largest = reduction == Reduction::max, .out = one, .n = count, .nonfinite = nonfinite};
+    common_.merge(DType::float32, payloads, merge, launches_);
+    const auto ranks = static_cast<float>(payloads.size());
+    if (reduction == Reduction::mean && payloads.size() > 1)
+      common_.divide(DType::float32, {{one, ranks, 1.0F, one, count, nonfinite}}, launches_);
+    if (!form_.payload.empty()) {
+      const CopyBatch copy{.from = reinterpret_cast<const std::byte*>(one),
+                           .to = form_.payload.data(),
+                           .bytes = static_cast<std::int64_t>(bytes)};
+      common_.carry({copy}, false, launches_);
+      of.report->payload_bytes = copy.bytes;
+    }
+    if (form_.raw_out == nullptr) return;
+    auto* const lost = take<SegmentReport>(1);
+    launches_.zero(reinterpret_cast<std::byte*>(lost), sizeof *lost);
+    const auto previous = static_cast<std::int64_t>(form_.previous.size() / sizeof(float));
+    common_.look({{one, count, lost}}, launches_);
+    if (previous > 0) common_.look({{of.received(), previous, lost}}, launches_);
+    float* const to = is_single(form_) && form_.mid == 1.0F && form_.post == 1.0F ? of.out() : take<float>(of.n());
+    of.values = to;
+    decode({{.units = of.units,
+             .payload = reinterpret_cast<const std::byte*>(one),
+             .received = of.received(),
+             .out = to,
+             .keep = true,
+             .lost = &lost->nonfinite}},
+           0);
+    if (to == of.out()) {
+      common_.look({{to, of.n(), of.report}}, launches_);
     } else {
-      const float factor = sum == nullptr ? 1.0F : segment_.mid;
-      common_.store(segment_.dtype, {from, factor, segment_.post, segment_.raw_out, n(), &report_->nonfinite}, stream_);
+      common_.store(form_.dtype, {{to, form_.mid, form_.post, form_.raw_out, of.n(), nonfinite}}, launches_);
     }
   }
 
-  const float* received() const { return reinterpret_cast<const float*>(segment_.previous.data()); }
+  /// Brings what is encoded to the device.
+  void fetch_payloads() {
+    std::vector<CopyBatch> copies;
+    for (Member& member : members_)
+      for (const Source& source : member.segment.sources) {
+        const auto* const from = static_cast<const std::byte*>(source.data);
+        const bool stays = source.raw || member.by_lane || source.bytes == 0;
+        std::byte* const to = stays ? nullptr : arena_.take(source.bytes);
+        member.sources.push_back(stays ? from : to);
+        if (!stays) copies.push_back({.from = from, .to = to, .bytes = static_cast<std::int64_t>(source.bytes)});
+      }
+    common_.carry(copies, true, launches_);
+  }
+
+  /// Source i of each; `batches` say what and where to.
+  void decode(std::vector<DecodeBatch> batches, std::size_t i) {
+    for (std::size_t m = 0; m < batches.size(); ++m) {
+      batches[m].at = pointer_to<std::int64_t>(members_[m].layout.payload_begins);
+      batches[m].used = take<std::int64_t>(members_[m].layout.count);
+    }
+    const auto bytes_of = [&](std::size_t m) {
+      return static_cast<std::int64_t>(members_[m].segment.sources[i].bytes);
+    };
+    if (!is_fixed()) {
+      std::vector<LocateBatch> locates;
+      for (std::size_t m = 0; m < batches.size(); ++m) {
+        auto* const at = take<std::int64_t>(members_[m].layout.count + 1);
+        batches[m].at = at;
+        locates.push_back({.decode = batches[m], .bytes = bytes_of(m), .at = at});
+      }
+      launch(of_.locate_, locates, ones());
+    }
+    launch(of_.decode_, batches, units_);
+    std::vector<DecodedBatch> reports;
+    for (std::size_t m = 0; m < batches.size(); ++m)
+      reports.push_back({.used = batches[m].used,
+                         .at = batches[m].at,
+                         .count = members_[m].layout.count,
+                         .bytes = bytes_of(m),
+                         .source = static_cast<std::int32_t>(i),
+                         .report = members_[m].report});
+    common_.report(reports, launches_);
+  }
+
+  /// Memory of the device for what is sent.
+  std::byte* payload_of(const Member& one, std::int64_t most) {
+    return one.by_lane ? one.segment.payload.data() : take<std::byte>(most);
+  }
+
+  /// Where units have a length of their own they are encoded into slots first.
+  void encode() {
+    const auto encodes = each([&](Member& one) {
+      const std::int64_t slot = of_.code_.slot_bytes(one.segment.shape, one.layout.longest, one.segment.round);
+      return EncodeBatch{
+          .units = one.units,
+          .round = one.segment.round,
+          .accumulated = one.values,
+          .residual = one.segment.residual,
+          .mid = one.segment.mid,
+          .received = one.received(),
+          .slots = is_fixed() ? payload_of(one, one.layout.payload_bytes) : take<std::byte>(slot * one.layout.count),
+          .at = pointer_to<std::int64_t>(one.layout.payload_begins),
+          .slot_bytes = slot,
+          .encoded = take<EncodedUnit>(one.layout.count)};
+    });
+    launch(of_.encode_, encodes, units_);
+    std::vector<GatherBatch> gathers;
+    std::vector<DecodeBatch> decodes;
+    std::vector<EncodedBatch> reports;
+    std::vector<CopyBatch> copies;
+    for (std::size_t m = 0; m < members_.size(); ++m) {
+      Member& one = members_[m];
+      const EncodeBatch& encode = encodes[m];
+      const std::byte* payload = encode.slots;
+      const std::int64_t* at = encode.at;
+      std::int64_t most = one.layout.payload_bytes;
+      if (!is_fixed()) {
+        most = encode.slot_bytes * one.layout.count;
+        gathers.push_back(
+            {.encode = encode, .at = take<std::int64_t>(one.layout.count + 1), .payload = payload_of(one, most)});
+        payload = gathers.back().payload;
+        at = gathers.back().at;
+      }
+      if (!one.by_lane)
+        copies.push_back({.from = payload,
+                          .to = one.segment.payload.data(),
+                          .length = is_fixed() ? nullptr : at + one.layout.count,
+                          .bytes = most});
+      reports.push_back({encode.encoded, at, one.layout.count, one.report});
+      if (form_.raw_out == nullptr) continue;
+      decodes.push_back({.units = one.units,
+                         .payload = payload,
+                         .at = at,
+                         .received = one.received(),
+                         .out = is_decoded_in_place(form_) ? one.out() : take<float>(one.n()),
+                         .keep = true,
+                         .used = take<std::int64_t>(one.layout.count)});
+      one.values = decodes.back().out;
+    }
+    if (!is_fixed()) {
+      launch(of_.place_, gathers, ones());
+      launch(of_.move_, gathers, units_);
+    }
+    common_.carry(copies, false, launches_);
+    common_.report(reports, launches_);
+    if (!decodes.empty()) launch(of_.decode_, decodes, units_);  // every rank decodes these very bytes
+  }
+
+  void deliver(bool encoded) {
+    if (encoded ? is_decoded_in_place(form_) : is_in_place(form_)) {
+      common_.look(each([](Member& one) { return LookBatch{one.values, one.n(), one.report}; }), launches_);
+      return;
+    }
+    common_.store(form_.dtype, each([&](Member& one) {
+                    const float factor = encoded ? 1.0F : one.segment.mid;
+                    return RawStore{one.values,          factor,  one.segment.post,
+                                    one.segment.raw_out, one.n(), &one.report->nonfinite};
+                  }),
+                  launches_);
+  }
+
+  bool is_fixed() const { return of_.codec_->info().fixed_size; }
+  std::vector<std::int64_t> ones() const { return std::vector<std::int64_t>(members_.size(), 1); }
 
   template <typename Batch>
-  void launch(const Kernel& kernel, Batch& batch) const {
+  void launch(const Kernel& kernel, const std::vector<Batch>& batches, const std::vector<std::int64_t>& items) {
+    const int teams = members_[0].units.teams;
     gpu::Grid grid{.threads = kernel.description->threads};
     switch (kernel.description->grid) {
-      case Grid::one:
-        break;
       case Grid::teams:
-        grid.blocks = static_cast<int>(teams_of(units_));
+        grid.blocks = teams;
         break;
-      case Grid::whole:
-        grid.blocks = std::min(kernel.most_blocks, kMostBlocks);
-        grid.cooperative = true;
+      case Grid::wide:
+        grid.teams = teams;
+        grid.blocks = divide(*kernel.description, teams, longest_, kernel.most_blocks).blocks;
+        grid.cooperative = grid.blocks > 1;
         break;
     }
-    void* arguments[]{&batch, &batch_scratch(batch)};
-    gpu::launch(of_.device_.driver(), kernel.function, grid, arguments, stream_);
+    launches_.add(kernel.function, grid, scratch_, batches, items);
   }
-  static std::byte*& batch_scratch(EncodeBatch& batch) { return batch.units.scratch; }
-  static std::byte*& batch_scratch(DecodeBatch& batch) { return batch.units.scratch; }
-  static std::byte*& batch_scratch(GatherBatch& batch) { return batch.encode.units.scratch; }
-  static std::byte*& batch_scratch(LocateBatch& batch) { return batch.decode.units.scratch; }
-  static std::byte*& batch_scratch(ProposeBatch& batch) { return batch.encode.units.scratch; }
-  static std::byte*& batch_scratch(AgreeBatch& batch) { return batch.units.scratch; }
 
   DeviceCodec& of_;
-  const Segment& segment_;
   gpu::Arena& arena_;
-  gpu::Stream stream_;
   const CommonKernels& common_;
-  SegmentReport* report_;
-  const Layout* layout_ = nullptr;
-  Units units_;
-  const float* decoded_ = nullptr;
+  const Segment& form_;  // the first one, which the others are like
+  std::vector<Member> members_;
+  std::vector<std::int64_t> units_;  // of each
+  std::int64_t longest_ = 0;
+  std::byte* scratch_ = nullptr;
+  Launches launches_;
 };
 
 DeviceCodec::DeviceCodec(const gpu::Device& device, std::shared_ptr<const Codec> codec, const std::string& code)
@@ -319,7 +463,10 @@ const DeviceCodec::Layout& DeviceCodec::layout_of(const Segment& segment, bool w
   }
   try {
     layout.begins = upload(begins, stream);
-    if (codec_->info().fixed_size) layout.payload_begins = upload(payload_begins, stream);
+    if (codec_->info().fixed_size) {
+      layout.payload_begins = upload(payload_begins, stream);
+      layout.payload_bytes = payload_begins.back();
+    }
   } catch (...) {
     if (layout.begins != 0) device_.driver().cuMemFree_v2(layout.begins);
     layouts_.erase(at);
@@ -328,9 +475,7 @@ const DeviceCodec::Layout& DeviceCodec::layout_of(const Segment& segment, bool w
   return layout;
 }
 
-void DeviceCodec::launch(const Segment& segment, gpu::Arena& arena, gpu::Stream stream, const CommonKernels& common,
-                         SegmentReport* report) {
-  *report = {};
+void DeviceCodec::check(const Segment& segment) const {
   check_segment(*codec_, segment);
   CASYNC_CHECK(carries(*codec_, segment.dtype, segment.op) && segment.sources.size() > 0, codec_->info().spec,
                ": no device does this");
@@ -338,15 +483,40 @@ void DeviceCodec::launch(const Segment& segment, gpu::Arena& arena, gpu::Stream 
     const std::size_t expected = codec_->bound(segment.shape, segment.dtype, segment.range, segment.round - 1);
     if (segment.previous.size() != expected) throw_corrupt(codec_->info(), segment, segment.previous.size(), expected);
   }
-  Launch(*this, segment, arena, stream, common, report).run();
 }
 
-void DeviceCodec::settle(const Segment& segment, gpu::Arena& arena, gpu::Stream stream, const CommonKernels& common,
-                         SegmentReport* report) {
-  *report = {};
-  CASYNC_CHECK(codec_->agreed() == 1 && segment.sources.size() > 0, codec_->info().spec, " settles nothing");
-  Launch launch(*this, segment, arena, stream, common, report);
-  segment.payload.empty() ? launch.agree() : launch.propose();
+std::vector<std::vector<DeviceJob>> DeviceCodec::groups(std::span<const DeviceJob> jobs) const {
+  struct Open {
+    std::size_t group;
+    std::int64_t elements;
+  };
+  std::map<decltype(form_of(*jobs[0].segment)), Open> open;
+  std::vector<std::vector<DeviceJob>> groups;
+  for (const DeviceJob& job : jobs) {
+    const std::int64_t elements = job.segment->range.size();
+    if (elements == 0) continue;
+    if (code_.reduction(job.segment->round) && !job.segment->sources[0].raw) {
+      groups.push_back({job});
+      continue;
+    }
+    const auto [at, is_new] = open.try_emplace(form_of(*job.segment), Open{groups.size(), 0});
+    if (!is_new && at->second.elements + elements > kMostTogether) at->second = {groups.size(), 0};
+    if (at->second.group == groups.size()) groups.emplace_back();
+    groups[at->second.group].push_back(job);
+    at->second.elements += elements;
+  }
+  return groups;
+}
+
+Launches DeviceCodec::prepare(std::span<const DeviceJob> group, gpu::Arena& arena, gpu::Stream stream,
+                              const CommonKernels& common) {
+  return Group(*this, group, false, arena, stream, common).prepare();
+}
+
+Launches DeviceCodec::settle(const DeviceJob& job, gpu::Arena& arena, gpu::Stream stream, const CommonKernels& common) {
+  CASYNC_CHECK(codec_->agreed() == 1 && job.segment->sources.size() > 0, codec_->info().spec, " settles nothing");
+  Group one(*this, {&job, 1}, true, arena, stream, common);
+  return job.segment->payload.empty() ? one.agree() : one.propose();
 }
 
 }  // namespace casync::codec::cuda

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "casync/codec.hpp"
 #include "codec/cuda/common_kernels.hpp"
 #include "codec/cuda/device_code.hpp"
+#include "codec/cuda/device_job.hpp"
+#include "codec/cuda/launches.hpp"
 #include "cuda/arena.hpp"
 #include "cuda/module.hpp"
 
@@ -17,11 +20,14 @@ namespace casync::codec::cuda {
 
 /// Computes segments of one codec on a stream of a device: the bytes of `Codec::run`.
 ///
-/// Sources, residual, state and results may be memory of the device or pinned memory of the host; payloads are pinned,
-/// so that a transport of the host can send them. The device is waited for when a range is new. One thread at a time,
-/// while the device is current.
+/// Sources, residual, state and results may be memory of the device or pinned memory of the host. Payloads are pinned,
+/// so that a transport of the host can send them, unless a job says otherwise: kernels work on copies of them in the
+/// device's memory. The device is waited for when a range is new. One thread at a time, while the device is current.
 class DeviceCodec {
  public:
+  /// The most elements of several gradients that are launched together, since each needs memory of its own meanwhile.
+  static constexpr std::int64_t kMostTogether = std::int64_t{1} << 24;
+
   /// `code`: of Codec::device_code(), compiled for this device. Throws DeviceFailure.
   DeviceCodec(const casync::cuda::Device& device, std::shared_ptr<const Codec> codec, const std::string& code);
   ~DeviceCodec();
@@ -31,17 +37,19 @@ class DeviceCodec {
   /// Whether a device can compute for a gradient that goes by `codec`: sums of floats, by a codec that has device code.
   static bool carries(const Codec& codec, DType dtype, ReduceOp op);
 
-  /// Queues the segment on `stream`, with scratch memory of `arena`, which belongs to that stream; the outputs of
-  /// Segment are in `report`, which is pinned. Throws DeviceFailure, and CorruptPayload as Codec::run does for what can
-  /// be seen at once.
-  void launch(const Segment& segment, casync::cuda::Arena& arena, casync::cuda::Stream stream,
-              const CommonKernels& common, SegmentReport* report);
-
+  /// Throws CorruptPayload as Codec::run does for what can be seen at once.
+  void check(const Segment& segment) const;
+  /// Jobs that were checked and do not depend on each other, by what is launched together: those that take the same
+  /// steps. Those of empty ranges are in none.
+  std::vector<std::vector<DeviceJob>> groups(std::span<const DeviceJob> jobs) const;
+  /// What computes a group, with scratch memory of `arena`, which belongs to `stream`. Throws DeviceFailure.
+  Launches prepare(std::span<const DeviceJob> group, casync::cuda::Arena& arena, casync::cuda::Stream stream,
+                   const CommonKernels& common);
   /// The same of what the ranks settle before a gradient is first encoded. With a payload this rank's proposal goes
   /// there, from the whole gradient; else the sources are all proposals, and the state follows from their mean, unless
   /// that is not finite, as the report says.
-  void settle(const Segment& segment, casync::cuda::Arena& arena, casync::cuda::Stream stream,
-              const CommonKernels& common, SegmentReport* report);
+  Launches settle(const DeviceJob& job, casync::cuda::Arena& arena, casync::cuda::Stream stream,
+                  const CommonKernels& common);
 
  private:
   struct Kernel {
@@ -54,9 +62,11 @@ class DeviceCodec {
     std::int64_t count = 0;
     std::int64_t longest = 0;
     casync::cuda::DevicePointer begins = 0;
-    casync::cuda::DevicePointer payload_begins = 0;  ///< of a codec of fixed size
+    // Of a codec of fixed size:
+    casync::cuda::DevicePointer payload_begins = 0;
+    std::int64_t payload_bytes = 0;
   };
-  class Launch;
+  class Group;
 
   Kernel load(const DeviceKernel& kernel) const;
   const Layout& layout_of(const Segment& segment, bool whole, casync::cuda::Stream stream);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "casync/error.hpp"
@@ -21,27 +22,25 @@ std::optional<DType> wire_of(const CodecInfo& info, DType dtype) { return info.i
 /// One segment on its way to the stream, as BlockCodec takes a block.
 class Launch {
  public:
-  Launch(const CodecInfo& info, const Segment& segment, gpu::Arena& arena, gpu::Stream stream,
-         const CommonKernels& common, SegmentReport* report)
-      : segment_(segment),
-        wire_(*wire_of(info, segment.dtype)),
+  Launch(const CodecInfo& info, const DeviceJob& job, const gpu::Driver& driver, gpu::Arena& arena,
+         const CommonKernels& common)
+      : segment_(*job.segment),
+        wire_(*wire_of(info, segment_.dtype)),
         identity_(info.identity),
+        by_lane_(job.by_lane),
         arena_(arena),
-        stream_(stream),
         common_(common),
-        report_(report) {}
+        report_(job.report),
+        launches_(driver) {}
 
-  void run() {
+  Launches prepare() {
+    fetch_payloads();
     const float* values = accumulate();
-    if (!encodes()) return deliver(values, segment_.mid);
-    store(wire_, values, segment_.mid, 1.0F, segment_.payload.data());
-    report_->payload_bytes = n() * static_cast<std::int64_t>(size_of(wire_));  // known at once
-    if (segment_.raw_out == nullptr) return;
-    // Every rank decodes these very bytes.
-    sum_ = is_direct(1.0F) ? out() : take();
-    const RawSource written{.payload = segment_.payload.data()};
-    merge({&written, 1});
-    deliver(sum_, 1.0F);
+    if (encodes())
+      encode(values);
+    else
+      deliver(values, segment_.mid);
+    return std::move(launches_);
   }
 
  private:
@@ -59,6 +58,32 @@ class Launch {
   /// Whether a source is to be overwritten; only the first launch may do that, which reads it.
   bool is_in_place() const {
     return std::ranges::any_of(segment_.sources, [&](const Source& source) { return source.data == out(); });
+  }
+
+  /// Brings what is encoded to the device.
+  void fetch_payloads() {
+    std::vector<CopyBatch> copies;
+    for (const Source& source : segment_.sources) {
+      const auto* const from = static_cast<const std::byte*>(source.data);
+      std::byte* const to = source.raw || by_lane_ ? nullptr : arena_.take(source.bytes);
+      payloads_.push_back(to == nullptr ? from : to);
+      if (to != nullptr) copies.push_back({.from = from, .to = to, .bytes = static_cast<std::int64_t>(source.bytes)});
+    }
+    common_.carry(copies, true, launches_);
+  }
+
+  void encode(const float* values) {
+    const std::int64_t bytes = n() * static_cast<std::int64_t>(size_of(wire_));
+    std::byte* const payload = by_lane_ ? segment_.payload.data() : arena_.take(static_cast<std::size_t>(bytes));
+    store(wire_, values, segment_.mid, 1.0F, payload);
+    if (!by_lane_) common_.carry({{.from = payload, .to = segment_.payload.data(), .bytes = bytes}}, false, launches_);
+    report_->payload_bytes = bytes;  // known at once
+    if (segment_.raw_out == nullptr) return;
+    // Every rank decodes these very bytes.
+    sum_ = is_direct(1.0F) ? out() : take();
+    const RawSource written{.payload = payload};
+    merge({&written, 1});
+    deliver(sum_, 1.0F);
   }
 
   /// Elements of the gradient are read as a payload's, where they are of that dtype.
@@ -82,15 +107,16 @@ class Launch {
       next.clear();
       begun = true;
     };
-    for (const Source& source : sources) {
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const Source& source = sources[i];
       if (is_read_as_payload(source)) {
-        next.push_back({.payload = static_cast<const std::byte*>(source.data)});
+        next.push_back({.payload = payloads_[i]});
       } else if (single()) {
         next.push_back({.raw = static_cast<const float*>(source.data), .factor = segment_.pre});
       } else {
         merge_next();
-        common_.load(segment_.dtype, {source.data, segment_.pre, begun ? sum_ : nullptr, sum_, n(), nonfinite()},
-                     stream_);
+        common_.load(segment_.dtype, {{source.data, segment_.pre, begun ? sum_ : nullptr, sum_, n(), nonfinite()}},
+                     launches_);
         begun = true;
       }
     }
@@ -99,7 +125,7 @@ class Launch {
   }
 
   void merge(std::span<const RawSource> sources) {
-    common_.merge(wire_, sources, {.out = sum_, .n = n(), .nonfinite = nonfinite()}, stream_);
+    common_.merge(wire_, sources, {.out = sum_, .n = n(), .nonfinite = nonfinite()}, launches_);
   }
 
   void deliver(const float* values, float factor) {
@@ -110,9 +136,9 @@ class Launch {
   void store(DType dtype, const float* values, float factor, float post, void* to) {
     const std::int64_t divisor = identity_ ? divisor_of(factor) : 0;
     if (divisor > 1) {
-      common_.divide(dtype, {values, static_cast<float>(divisor), post, to, n(), nonfinite()}, stream_);
+      common_.divide(dtype, {{values, static_cast<float>(divisor), post, to, n(), nonfinite()}}, launches_);
     } else {
-      common_.store(dtype, {values, factor, post, to, n(), nonfinite()}, stream_);
+      common_.store(dtype, {{values, factor, post, to, n(), nonfinite()}}, launches_);
     }
   }
 
@@ -121,10 +147,12 @@ class Launch {
   const Segment& segment_;
   DType wire_;
   bool identity_;
+  bool by_lane_;
   gpu::Arena& arena_;
-  gpu::Stream stream_;
   const CommonKernels& common_;
   SegmentReport* report_;
+  Launches launches_;
+  std::vector<const std::byte*> payloads_;  // where kernels read the sources
   float* sum_ = nullptr;
 };
 
@@ -136,13 +164,15 @@ bool ElementCodec::carries(const Codec& codec, DType dtype, ReduceOp op) {
   return wire && sums && is_floating(dtype) && *wire != DType::float64;
 }
 
-void ElementCodec::launch(const Codec& codec, const Segment& segment, gpu::Arena& arena, gpu::Stream stream,
-                          const CommonKernels& common, SegmentReport* report) {
-  *report = {};
+void ElementCodec::check(const Codec& codec, const Segment& segment) {
   check_segment(codec, segment);
   CASYNC_CHECK(carries(codec, segment.dtype, segment.op) && segment.sources.size() > 0, codec.info().spec,
                ": no device does this");
-  if (segment.range.size() > 0) Launch(codec.info(), segment, arena, stream, common, report).run();
+}
+
+Launches ElementCodec::prepare(const Codec& codec, const DeviceJob& job, const gpu::Driver& driver, gpu::Arena& arena,
+                               const CommonKernels& common) {
+  return Launch(codec.info(), job, driver, arena, common).prepare();
 }
 
 }  // namespace casync::codec::cuda

@@ -2,6 +2,7 @@
 
 #include "casync/codec.hpp"
 #include "codec/cuda/common_kernels.hpp"
+#include "codec/cuda/device_job.hpp"
 #include "cuda/arena.hpp"
 
 namespace casync::codec::cuda {
@@ -15,9 +16,11 @@ class ElementCodec {
   /// which the CPU adds in float64.
   static bool carries(const Codec& codec, DType dtype, ReduceOp op);
 
-  /// As DeviceCodec::launch.
-  static void launch(const Codec& codec, const Segment& segment, casync::cuda::Arena& arena,
-                     casync::cuda::Stream stream, const CommonKernels& common, SegmentReport* report);
+  /// Throws CorruptPayload as Codec::run does for what can be seen at once.
+  static void check(const Codec& codec, const Segment& segment);
+  /// What computes a job that was checked, with scratch memory of `arena`. Throws DeviceFailure.
+  static Launches prepare(const Codec& codec, const DeviceJob& job, const casync::cuda::Driver& driver,
+                          casync::cuda::Arena& arena, const CommonKernels& common);
 };
 
 }  // namespace casync::codec::cuda

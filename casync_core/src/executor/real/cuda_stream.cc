@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <new>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -16,6 +16,7 @@ namespace casync {
 namespace {
 
 using codec::cuda::DeviceCodec;
+using codec::cuda::DeviceJob;
 using codec::cuda::ElementCodec;
 using codec::cuda::SegmentReport;
 
@@ -211,55 +212,108 @@ std::size_t CudaStream::misfit(const Job& job) {
   return at == job.sources.end() ? Job::kNone : static_cast<std::size_t>(at - job.sources.begin());
 }
 
-void CudaStream::compute(Job& job, SegmentReport* report) {
-  if (DeviceCodec* const codec = codec_of(*job.codec)) {
-    const auto what = job.settles ? &DeviceCodec::settle : &DeviceCodec::launch;
-    (codec->*what)(job.segment, *arena_, stream_, *common_, report);
-  } else {
-    ElementCodec::launch(*job.codec, job.segment, *arena_, stream_, *common_, report);
-  }
-}
-
-/// What of it went wrong; empty: nothing did.
-std::string CudaStream::launch(Job& job, SegmentReport* report) {
-  if (!lost_.empty()) {
-    job.device_failed = true;
-    return lost_;
-  }
+/// What went wrong with `work` for the device; empty: nothing did.
+template <typename Work>
+std::string CudaStream::attempt(const Work& work) {
   try {
-    if (job.on_device) {
-      arena_->rewind();  // jobs run one after the other
-      compute(job, report);
-      return {};
-    }
-    CASYNC_CUDA(driver_, cuStreamSynchronize, stream_);  // it may read what a job before it writes
+    if (lost_.empty()) work();
   } catch (const DeviceFailure& failure) {
-    job.device_failed = true;
-    return lose(failure.what());
-  } catch (const CorruptPayload& error) {
-    job.refused = misfit(job);
-    return error.what();
+    lose(failure.what());
   } catch (const std::exception& error) {
     return error.what();
   }
-  return job.run();
+  return lost_;
+}
+
+DeviceJob CudaStream::device_job(const Batch& batch, std::size_t job) {
+  auto* const reports = reinterpret_cast<SegmentReport*>(batch.reports);
+  return {&batch.jobs[job]->segment, reports + job, batch.jobs[job]->by_lane};
+}
+
+void CudaStream::check(const Job& job) const {
+  if (job.settles) return;
+  if (const DeviceCodec* const codec = codec_of(*job.codec)) {
+    codec->check(job.segment);
+  } else {
+    ElementCodec::check(*job.codec, job.segment);
+  }
+}
+
+void CudaStream::start(Batch& batch, codec::cuda::Launches launches) {
+  std::byte* const arguments = pool_->take(launches.argument_bytes());
+  batch.arguments.emplace_back(arguments, launches.argument_bytes());
+  launches.run(arguments, *arena_, stream_);
+}
+
+/// Jobs of one codec, which are well so far. Groups run one after the other, in the same scratch memory.
+void CudaStream::launch_together(Batch& batch, DeviceCodec& codec, std::span<const std::size_t> jobs) {
+  std::vector<DeviceJob> given;
+  for (const std::size_t job : jobs) given.push_back(device_job(batch, job));
+  for (const auto& group : codec.groups(given)) {
+    arena_->rewind();
+    start(batch, codec.prepare(group, *arena_, stream_, *common_));
+  }
+}
+
+/// One that settles a codec's values, or whose codec needs no code of its own.
+void CudaStream::launch_alone(Batch& batch, std::size_t job) {
+  const Job& one = *batch.jobs[job];
+  if (one.segment.range.size() == 0 && !one.settles) return;
+  arena_->rewind();
+  if (one.settles) {
+    start(batch, codec_of(*one.codec)->settle(device_job(batch, job), *arena_, stream_, *common_));
+  } else {
+    start(batch, ElementCodec::prepare(*one.codec, device_job(batch, job), driver_, *arena_, *common_));
+  }
+}
+
+/// What the device computes is launched by codec, between what the host computes in its place.
+void CudaStream::launch(Batch& batch) {
+  std::map<DeviceCodec*, std::vector<std::size_t>> waiting;
+  const auto flush = [&] {
+    for (const auto& [codec, jobs] : waiting) {
+      const std::string error = attempt([&] { launch_together(batch, *codec, jobs); });
+      for (const std::size_t i : jobs) batch.errors[i] = error;
+    }
+    waiting.clear();
+  };
+  for (std::size_t i = 0; i < batch.jobs.size(); ++i) {
+    Job& job = *batch.jobs[i];
+    if (job.on_device) {
+      batch.errors[i] = attempt([&] { check(job); });
+      DeviceCodec* const codec = codec_of(*job.codec);
+      if (!batch.errors[i].empty()) {
+        if (lost_.empty()) job.refused = misfit(job);
+      } else if (codec != nullptr && !job.settles) {
+        waiting[codec].push_back(i);
+      } else {
+        batch.errors[i] = attempt([&] { launch_alone(batch, i); });
+      }
+      continue;
+    }
+    flush();
+    // It may read what a job before it writes.
+    batch.errors[i] = attempt([&] { CASYNC_CUDA(driver_, cuStreamSynchronize, stream_); });
+    if (batch.errors[i].empty()) batch.errors[i] = job.run();
+  }
+  flush();
 }
 
 void CudaStream::run(std::vector<std::unique_ptr<Job>> jobs) {
   Batch batch{.jobs = std::move(jobs)};
+  batch.errors.resize(batch.jobs.size());
   batch.launched = steady_now();
   try {
     const cuda::Device::Current current(device_);
     batch.reports = pool_->take(batch.jobs.size() * sizeof(SegmentReport));
-    auto* report = reinterpret_cast<SegmentReport*>(batch.reports);
-    for (const auto& job : batch.jobs) batch.errors.push_back(launch(*job, new (report++) SegmentReport));
+    std::uninitialized_value_construct_n(reinterpret_cast<SegmentReport*>(batch.reports), batch.jobs.size());
+    launch(batch);
     batch.over = events_->take();
     CASYNC_CUDA(driver_, cuEventRecord, batch.over, stream_);
     bell_.ring_after(driver_, stream_);
   } catch (const DeviceFailure& failure) {
     lose(failure.what());
   }
-  batch.errors.resize(batch.jobs.size());
   launched_.push_back(std::move(batch));
 }
 
@@ -342,7 +396,9 @@ std::optional<Nanoseconds> CudaStream::collect(Workers::Finished& finished) {
       }
       finished.emplace_back(std::move(batch.jobs[i]), std::move(batch.errors[i]));
     }
-    if (lost_.empty()) pool_->give(batch.reports, batch.jobs.size() * sizeof(SegmentReport), batch.over);
+    if (!lost_.empty()) continue;
+    for (const auto& [arguments, bytes] : batch.arguments) pool_->give(arguments, bytes, nullptr);
+    pool_->give(batch.reports, batch.jobs.size() * sizeof(SegmentReport), batch.over);
   }
   return std::nullopt;
 }

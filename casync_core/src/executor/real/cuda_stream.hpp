@@ -7,7 +7,9 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/cuda/device_codec.hpp"
@@ -21,10 +23,11 @@ namespace casync {
 
 /// A stream of a CUDA device beside those of the program, for the codecs whose device code it was given.
 ///
-/// Residuals are memory of the device, payloads are pinned memory of the host, which kernels write and read. Nobody
-/// waits for the stream in a step: what is over is found when `collect` looks, for which the stream rings. What is rare
-/// waits for it: a residual that comes or goes, what is fetched, and scratch memory that grows. The first error of the
-/// driver loses the device: every job that was launched fails, and so does every other one.
+/// Residuals are memory of the device, payloads are pinned memory of the host. Jobs of a batch do not depend on each
+/// other, so those of one codec that take the same steps are launched together. Nobody waits for the stream in a step:
+/// what is over is found when `collect` looks, for which the stream rings. What is rare waits for it: a residual that
+/// comes or goes, what is fetched, and scratch memory that grows. The first error of the driver loses the device: every
+/// job that was launched fails, and so does every other one.
 ///
 /// With the progress role, but for `add`.
 class CudaStream final : public Stream {
@@ -64,6 +67,7 @@ class CudaStream final : public Stream {
     std::vector<std::unique_ptr<Job>> jobs;
     std::vector<std::string> errors{};  ///< of jobs that were not launched
     std::byte* reports = nullptr;
+    std::vector<std::pair<std::byte*, std::size_t>> arguments{};  ///< of launches, in pinned memory
     cuda::EventHandle over = nullptr;
     Nanoseconds launched = 0;
   };
@@ -97,8 +101,14 @@ class CudaStream final : public Stream {
   };
 
   codec::cuda::DeviceCodec* codec_of(const Codec& codec) const;
-  void compute(Job& job, codec::cuda::SegmentReport* report);
-  std::string launch(Job& job, codec::cuda::SegmentReport* report);
+  template <typename Work>
+  std::string attempt(const Work& work);
+  static codec::cuda::DeviceJob device_job(const Batch& batch, std::size_t job);
+  void check(const Job& job) const;
+  void launch(Batch& batch);
+  void launch_together(Batch& batch, codec::cuda::DeviceCodec& codec, std::span<const std::size_t> jobs);
+  void launch_alone(Batch& batch, std::size_t job);
+  void start(Batch& batch, codec::cuda::Launches launches);
   void conclude(Job& job, std::string& error, const codec::cuda::SegmentReport& report);
   void blame(Job& job);
   static std::size_t misfit(const Job& job);

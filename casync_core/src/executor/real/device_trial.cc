@@ -143,7 +143,9 @@ DeviceTrial::DeviceTrial(int device, const std::string& common, const std::strin
     encode.payload = {payload.as<std::byte>(), codec_->bound(encode.shape, DType::float32, encode.range, 0)};
     const auto launch = [&](const Segment& segment) {
       return timed.seconds_of([&](cuda::Stream stream, cuda::Arena& arena) {
-        of.launch(segment, arena, stream, kernels, report.as<SegmentReport>());
+        *report.as<SegmentReport>() = {};
+        const codec::cuda::DeviceJob job{.segment = &segment, .report = report.as<SegmentReport>()};
+        of.prepare({&job, 1}, arena, stream, kernels).run(nullptr, arena, stream);
       });
     };
     for (int repeat = 0; repeat <= kRepeats; ++repeat) {

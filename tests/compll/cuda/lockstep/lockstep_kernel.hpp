@@ -4,14 +4,16 @@
 
 namespace casync::codec::cuda {
 
-/// A kernel on the CPU. `run` copies the struct of arguments first, as a launch does. `visit` calls `f` with `context`
-/// and the address of each pointer in the struct.
+/// A kernel on the CPU. `run` copies the arguments first, as a launch does. `visit` calls `visitor` with `context` and
+/// the address of each pointer in them; `run` does so with what lies in the memory of the device.
 struct LockstepKernel {
+  using Visitor = void (*)(void* context, void** pointer);
+
   int threads;
-  bool whole_grid;
+  bool wide;
   std::int64_t argument_bytes;
-  void (*run)(const void* arguments, int teams);
-  void (*visit)(void* arguments, void* context, void (*f)(void* context, void** pointer));
+  void (*run)(const void* arguments, int teams, void* context, Visitor visitor);
+  void (*visit)(void* arguments, void* context, Visitor visitor);
 };
 
 }  // namespace casync::codec::cuda

@@ -34,7 +34,8 @@ struct EncodeBatch {
   float* residual = nullptr;
   float mid = 1.0F;
   const float* received = nullptr;
-  std::byte* slots = nullptr;  ///< a payload for each unit
+  std::byte* slots = nullptr;        ///< a payload for each unit
+  const std::int64_t* at = nullptr;  ///< where each begins, and the end of the last; null: each at so many bytes:
   std::int64_t slot_bytes = 0;
   EncodedUnit* encoded = nullptr;  ///< of each unit
 };
@@ -45,9 +46,10 @@ void visit_pointers(EncodeBatch& batch, const F& f) {
   f(batch.residual);
   f(batch.received);
   f(batch.slots);
+  f(batch.at);
   f(batch.encoded);
 }
-static_assert(sizeof(EncodeBatch) == 336, "visit_pointers lists each pointer");
+static_assert(sizeof(EncodeBatch) == 344, "visit_pointers lists each pointer");
 
 /// The same, of arrays and payloads.
 struct DecodeBatch {
@@ -88,7 +90,7 @@ void visit_pointers(GatherBatch& batch, const F& f) {
   f(batch.at);
   f(batch.payload);
 }
-static_assert(sizeof(GatherBatch) == 352, "visit_pointers lists each pointer");
+static_assert(sizeof(GatherBatch) == 360, "visit_pointers lists each pointer");
 
 /// Finds where each unit's payload begins, where the batch's `at` is not known: units behind one that cannot be this
 /// codec's are empty.
@@ -114,7 +116,7 @@ void visit_pointers(ProposeBatch& batch, const F& f) {
   visit_pointers(batch.encode, f);
   f(batch.proposed);
 }
-static_assert(sizeof(ProposeBatch) == 344, "visit_pointers lists each pointer");
+static_assert(sizeof(ProposeBatch) == 352, "visit_pointers lists each pointer");
 
 /// What follows from the aggregated value.
 struct AgreeBatch {

@@ -4,7 +4,7 @@
 #include "codec/cuda/kernels/reduce.hpp"
 #include "codec/cuda/kernels/units.hpp"
 
-/// What kernels do with a batch of units of one gradient.
+/// What kernels do with a unit of a gradient, or with all of its units.
 ///
 /// `Codec` is what is generated for one choice of widths: encode(team, job, round), decode(team, job, into) and their
 /// like for one unit.
@@ -38,47 +38,43 @@ class Share {
 };
 
 template <typename Codec, typename Team>
-CASYNC_DEVICE void encode_units(const Team& team, const EncodeBatch& batch) {
+CASYNC_DEVICE void encode_unit(const Team& team, const EncodeBatch& batch, std::int64_t unit) {
   Share<Codec, Team> share(team, batch.units);
-  for (std::int64_t unit = team.index(); unit < batch.units.count; unit += team.count()) {
-    const std::int64_t offset = share.offset(unit);
-    std::byte* const slot = batch.slots + unit * batch.slot_bytes;
-    const UnitJob job{.facts = share.facts(unit),
-                      .accumulated = batch.accumulated + offset,
-                      .residual = batch.residual == nullptr ? nullptr : batch.residual + offset,
-                      .mid = batch.mid,
-                      .payload = slot,
-                      .payload_end = slot + batch.slot_bytes,
-                      .received = batch.received,
-                      .scratch = share.scratch()};
-    const EncodedUnit encoded = Codec::encode(team, job, batch.round);
-    if (team.rank() == 0) batch.encoded[unit] = encoded;
-    team.barrier();
-  }
+  const std::int64_t offset = share.offset(unit);
+  const bool placed = batch.at != nullptr;
+  const UnitJob job{.facts = share.facts(unit),
+                    .accumulated = batch.accumulated + offset,
+                    .residual = batch.residual == nullptr ? nullptr : batch.residual + offset,
+                    .mid = batch.mid,
+                    .payload = batch.slots + (placed ? batch.at[unit] : unit * batch.slot_bytes),
+                    .payload_end = batch.slots + (placed ? batch.at[unit + 1] : (unit + 1) * batch.slot_bytes),
+                    .received = batch.received,
+                    .scratch = share.scratch()};
+  const EncodedUnit encoded = Codec::encode(team, job, batch.round);
+  if (team.rank() == 0) batch.encoded[unit] = encoded;
+  team.barrier();
 }
 
 template <typename Codec, typename Team>
-CASYNC_DEVICE void decode_units(const Team& team, const DecodeBatch& batch) {
+CASYNC_DEVICE void decode_unit(const Team& team, const DecodeBatch& batch, std::int64_t unit) {
   Share<Codec, Team> share(team, batch.units);
-  for (std::int64_t unit = team.index(); unit < batch.units.count; unit += team.count()) {
-    const DecodeJob job{.facts = share.facts(unit),
-                        .payload = batch.payload + batch.at[unit],
-                        .payload_end = batch.payload + batch.at[unit + 1],
-                        .received = batch.received,
-                        .scratch = share.scratch(),
-                        .out = batch.out + share.offset(unit),
-                        .accumulated = batch.accumulated == nullptr ? nullptr : batch.accumulated + share.offset(unit),
-                        .divisor = batch.divisor,
-                        .keep = batch.keep && (batch.lost == nullptr || *batch.lost == 0)};
-    const std::int64_t used = Codec::decode(team, job, batch.into);
-    if (team.rank() == 0) batch.used[unit] = used;
-    team.barrier();
-  }
+  const DecodeJob job{.facts = share.facts(unit),
+                      .payload = batch.payload + batch.at[unit],
+                      .payload_end = batch.payload + batch.at[unit + 1],
+                      .received = batch.received,
+                      .scratch = share.scratch(),
+                      .out = batch.out + share.offset(unit),
+                      .accumulated = batch.accumulated == nullptr ? nullptr : batch.accumulated + share.offset(unit),
+                      .divisor = batch.divisor,
+                      .keep = batch.keep && (batch.lost == nullptr || *batch.lost == 0)};
+  const std::int64_t used = Codec::decode(team, job, batch.into);
+  if (team.rank() == 0) batch.used[unit] = used;
+  team.barrier();
 }
 
 /// What this rank proposes for the whole gradient, the batch's only unit.
 template <typename Codec, typename Team>
-CASYNC_DEVICE void propose_unit(const Team& team, const ProposeBatch& batch) {
+CASYNC_DEVICE void propose_unit(const Team& team, const ProposeBatch& batch, std::int64_t /*unit*/) {
   Share<Codec, Team> share(team, batch.encode.units);
   const UnitJob job{.facts = share.facts(0),
                     .accumulated = batch.encode.accumulated,
@@ -86,11 +82,12 @@ CASYNC_DEVICE void propose_unit(const Team& team, const ProposeBatch& batch) {
                     .scratch = share.scratch()};
   const float value = Codec::propose(team, job);
   if (team.rank() == 0) *batch.proposed = value;
+  team.barrier();
 }
 
 /// Nothing follows from a value that is not finite.
 template <typename Codec, typename Team>
-CASYNC_DEVICE void agree_on(const Team& team, const AgreeBatch& batch) {
+CASYNC_DEVICE void agree_on(const Team& team, const AgreeBatch& batch, std::int64_t /*item*/) {
   if (!finite(*batch.received)) return;
   Share<Codec, Team> share(team, batch.units);
   const Facts facts = share.facts(0);
@@ -100,7 +97,7 @@ CASYNC_DEVICE void agree_on(const Team& team, const AgreeBatch& batch) {
 /// Slots of any fill, one behind the other: where each unit's payload begins, and where the last one ends. A unit that
 /// did not fit its slot has none.
 template <typename Team>
-CASYNC_DEVICE void place_units(const Team& team, const GatherBatch& batch) {
+CASYNC_DEVICE void place_units(const Team& team, const GatherBatch& batch, std::int64_t /*item*/) {
   const std::int64_t count = batch.encode.units.count;
   std::int64_t begin = 0;
   for (std::int64_t tile = 0; tile < count; tile += team.size()) {
@@ -114,18 +111,16 @@ CASYNC_DEVICE void place_units(const Team& team, const GatherBatch& batch) {
   if (team.rank() == 0) batch.at[count] = begin;
 }
 template <typename Team>
-CASYNC_DEVICE void move_units(const Team& team, const GatherBatch& batch) {
-  for (std::int64_t unit = team.index(); unit < batch.encode.units.count; unit += team.count()) {
-    const std::byte* const slot = batch.encode.slots + unit * batch.encode.slot_bytes;
-    const std::int64_t begin = batch.at[unit];
-    for (std::int64_t i = team.rank(); i < batch.at[unit + 1] - begin; i += team.size())
-      batch.payload[begin + i] = slot[i];
-  }
+CASYNC_DEVICE void move_unit(const Team& team, const GatherBatch& batch, std::int64_t unit) {
+  const std::byte* const slot = batch.encode.slots + unit * batch.encode.slot_bytes;
+  const std::int64_t begin = batch.at[unit];
+  for (std::int64_t i = team.rank(); i < batch.at[unit + 1] - begin; i += team.size())
+    batch.payload[begin + i] = slot[i];
 }
 
 /// The same for payloads that came one behind the other; a size is known from what a unit begins with.
 template <typename Codec, typename Team>
-CASYNC_DEVICE void locate_units(const Team& team, const LocateBatch& batch) {
+CASYNC_DEVICE void locate_units(const Team& team, const LocateBatch& batch, std::int64_t /*item*/) {
   if (team.rank() != 0) return;
   Share<Codec, Team> share(team, batch.decode.units);
   const std::byte* const payload = batch.decode.payload;

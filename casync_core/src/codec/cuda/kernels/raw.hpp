@@ -64,13 +64,13 @@ struct BFloat16 {
   }
 };
 
-/// out = value(i) for each of n elements, which the blocks of a launch share.
+/// out = value(i) for each element of a piece of n.
 template <typename Format, typename Team, typename To, typename Value>
-CASYNC_DEVICE void produce(const Team& team, std::int64_t n, std::int32_t* nonfinite, const To& to,
+CASYNC_DEVICE void produce(const Team& team, std::int64_t piece, std::int64_t n, std::int32_t* nonfinite, const To& to,
                            const Value& value) {
   bool lost = false;
-  const std::int64_t stride = std::int64_t{team.count()} * team.size();
-  for (std::int64_t i = std::int64_t{team.index()} * team.size() + team.rank(); i < n; i += stride) {
+  const std::int64_t end = smaller((piece + 1) * kPiece, n);
+  for (std::int64_t i = piece * kPiece + team.rank(); i < end; i += team.size()) {
     const float made = value(i);
     lost |= (bit_pattern(made) & 0x7fffffff) >= Format::kOverflow;
     to(i, made);
@@ -79,10 +79,10 @@ CASYNC_DEVICE void produce(const Team& team, std::int64_t n, std::int32_t* nonfi
 }
 
 template <typename Format, typename Team>
-CASYNC_DEVICE void load_raw(const Team& team, const RawLoad& load) {
+CASYNC_DEVICE void load_raw(const Team& team, const RawLoad& load, std::int64_t piece) {
   const auto* const src = static_cast<const typename Format::Element*>(load.src);
   produce<Float32>(
-      team, load.n, load.nonfinite, [&](std::int64_t i, float value) { load.out[i] = value; },
+      team, piece, load.n, load.nonfinite, [&](std::int64_t i, float value) { load.out[i] = value; },
       [&](std::int64_t i) {
         const float value = Format::read(src[i]) * load.factor;
         return load.addend == nullptr ? value : load.addend[i] + value;
@@ -90,30 +90,30 @@ CASYNC_DEVICE void load_raw(const Team& team, const RawLoad& load) {
 }
 
 template <typename Format, typename Team, typename Change>
-CASYNC_DEVICE void store_changed(const Team& team, const RawStore& store, const Change& change) {
+CASYNC_DEVICE void store_changed(const Team& team, const RawStore& store, std::int64_t piece, const Change& change) {
   auto* const dst = static_cast<typename Format::Element*>(store.dst);
   produce<Format>(
-      team, store.n, store.nonfinite, [&](std::int64_t i, float value) { dst[i] = Format::write(value); },
+      team, piece, store.n, store.nonfinite, [&](std::int64_t i, float value) { dst[i] = Format::write(value); },
       [&](std::int64_t i) { return change(store.src[i]); });
 }
 template <typename Format, typename Team>
-CASYNC_DEVICE void store_raw(const Team& team, const RawStore& store) {
-  store_changed<Format>(team, store, [&](float value) { return value * store.first * store.second; });
+CASYNC_DEVICE void store_raw(const Team& team, const RawStore& store, std::int64_t piece) {
+  store_changed<Format>(team, store, piece, [&](float value) { return value * store.first * store.second; });
 }
 template <typename Format, typename Team>
-CASYNC_DEVICE void divide_raw(const Team& team, const RawStore& store) {
-  store_changed<Format>(team, store, [&](float value) { return value / store.first * store.second; });
+CASYNC_DEVICE void divide_raw(const Team& team, const RawStore& store, std::int64_t piece) {
+  store_changed<Format>(team, store, piece, [&](float value) { return value / store.first * store.second; });
 }
 
 template <typename Format, typename Team>
-CASYNC_DEVICE void merge_raw(const Team& team, const RawMerge& merge) {
+CASYNC_DEVICE void merge_raw(const Team& team, const RawMerge& merge, std::int64_t piece) {
   using Element = typename Format::Element;
   const auto of = [&](const RawSource& source, std::int64_t i) {
     if (source.raw != nullptr) return source.raw[i] * source.factor;
     return Format::read(load<Element>(source.payload + i * static_cast<std::int64_t>(sizeof(Element))));
   };
   produce<Float32>(
-      team, merge.n, merge.nonfinite, [&](std::int64_t i, float value) { merge.out[i] = value; },
+      team, piece, merge.n, merge.nonfinite, [&](std::int64_t i, float value) { merge.out[i] = value; },
       [&](std::int64_t i) {
         float sum = of(merge.sources[0], i);
         for (int s = 1; s < merge.count; ++s) {

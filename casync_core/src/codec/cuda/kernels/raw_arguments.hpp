@@ -8,6 +8,9 @@
 /// elements are aligned to an element; payloads need no alignment.
 namespace casync::codec::cuda {
 
+/// Elements of an item.
+constexpr std::int64_t kPiece = 1024;
+
 /// out = [addend +] factor * src, converted to float32.
 struct RawLoad {
   const void* src = nullptr;

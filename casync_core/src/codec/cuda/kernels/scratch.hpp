@@ -8,12 +8,12 @@
 /// How scratch memory is divided: first what the blocks of a grid share, then a part for each team.
 namespace casync::codec::cuda {
 
-/// The most blocks of a cooperative launch.
+/// The most blocks of a launch of teams of several blocks.
 constexpr int kMostBlocks = 1024;
 
-/// Bytes at the front: a total of each block, and the two counters of a barrier of the grid. They must be zero when the
+/// Bytes at the front: a total of each block, and the two counters of each team's barrier. They must be zero when the
 /// memory is first used; each kernel leaves them as the next one needs them.
-constexpr std::int64_t kGridBytes = (kMostBlocks + 8) * static_cast<std::int64_t>(sizeof(std::int64_t));
+constexpr std::int64_t kGridBytes = 2 * kMostBlocks * static_cast<std::int64_t>(sizeof(std::int64_t));
 
 /// Floats that a reduction needs to work with in a unit of n elements; arrays may have twice as many.
 CASYNC_DEVICE std::int64_t work_of(std::int64_t n) { return 16 * (2 * n / 1024 + 2) + 512; }

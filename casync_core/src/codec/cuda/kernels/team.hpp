@@ -1,5 +1,6 @@
 #pragma once
 
+#include "codec/cuda/kernels/many.hpp"
 #include "codec/cuda/kernels/scratch.hpp"
 
 /// The threads that work through the program of one unit together: each runs all of it, and a barrier stands between
@@ -19,7 +20,7 @@ template <int kThreads>
 class BlockTeam {
  public:
   static constexpr int kBlock = kThreads;
-  static constexpr bool kWholeGrid = false;
+  static constexpr bool kWide = false;
 
   __device__ explicit BlockTeam(std::int64_t* /*totals*/) {}
 
@@ -64,32 +65,35 @@ class BlockTeam {
   static constexpr unsigned kWholeWarp = 0xffffffffU;
 };
 
-/// All blocks of a cooperative launch. `totals` is the front of the scratch memory (scratch.hpp).
+/// Several blocks, which all run at a time: a grid has as many blocks for each team as it is wide, and as many teams as
+/// it is high. `totals` is the front of the scratch memory (scratch.hpp).
 template <int kThreads>
-class GridTeam {
+class WideTeam {
  public:
   static constexpr int kBlock = kThreads;
-  static constexpr bool kWholeGrid = true;
+  static constexpr bool kWide = true;
 
-  __device__ explicit GridTeam(std::int64_t* totals) : totals_(totals) {}
+  __device__ explicit WideTeam(std::int64_t* totals)
+      : totals_(totals + static_cast<std::int64_t>(blockIdx.y) * gridDim.x),
+        arrived_(reinterpret_cast<unsigned*>(totals + kMostBlocks + blockIdx.y)) {}
 
   __device__ int rank() const { return static_cast<int>(blockIdx.x) * kBlock + static_cast<int>(threadIdx.x); }
   __device__ int size() const { return static_cast<int>(gridDim.x) * kBlock; }
-  __device__ int index() const { return 0; }
-  __device__ int count() const { return 1; }
+  __device__ int index() const { return static_cast<int>(blockIdx.y); }
+  __device__ int count() const { return static_cast<int>(gridDim.y); }
   __device__ void count_one(std::int32_t* counter) const { atomicAdd(counter, 1); }
 
   /// The last block to arrive opens the barrier for the others. It leaves no arrivals behind, so a launch of another
   /// number of blocks may follow.
   __device__ void barrier() const {
     __syncthreads();
+    if (gridDim.x == 1) return;
     if (threadIdx.x == 0) {
-      auto* const arrived = reinterpret_cast<unsigned*>(totals_ + kMostBlocks);
-      volatile unsigned* const opened = arrived + 1;
+      volatile unsigned* const opened = arrived_ + 1;
       const unsigned before = *opened;
       __threadfence();  // what the block has read and written comes before its arrival
-      if (atomicAdd(arrived, 1U) == gridDim.x - 1) {
-        atomicExch(arrived, 0U);
+      if (atomicAdd(arrived_, 1U) == gridDim.x - 1) {
+        atomicExch(arrived_, 0U);
         __threadfence();
         *opened = before + 1;
       } else {
@@ -102,10 +106,12 @@ class GridTeam {
 
   __device__ bool any(bool value) const {
     const int here = __syncthreads_or(value ? 1 : 0);
+    if (gridDim.x == 1) return here != 0;
     if (threadIdx.x == 0) totals_[blockIdx.x] = here;
     barrier();
     bool found = false;
-    for (unsigned block = 0; block < gridDim.x; ++block) found |= totals_[block] != 0;
+    for (unsigned block = threadIdx.x; block < gridDim.x; block += kBlock) found |= totals_[block] != 0;
+    found = __syncthreads_or(found ? 1 : 0) != 0;
     barrier();
     return found;
   }
@@ -115,17 +121,27 @@ class GridTeam {
     return __shfl_down_sync(0xffffU << (threadIdx.x & 16U), value, distance, 16);
   }
 
+  /// Within each block, and then in each block over the totals of all.
   template <typename Operation, typename T>
   __device__ T scan(T value, T neutral, T& total) const {
+    const BlockTeam<kBlock> block(nullptr);
     T here = neutral;
-    const T inside = BlockTeam<kBlock>(nullptr).template scan<Operation>(value, neutral, here);
+    const T inside = block.template scan<Operation>(value, neutral, here);
+    if (gridDim.x == 1) {
+      total = here;
+      return inside;
+    }
     if (threadIdx.x == 0) totals_[blockIdx.x] = here;
     barrier();
-    T before = neutral;
+    __shared__ T before;
     total = neutral;
-    for (unsigned block = 0; block < gridDim.x; ++block) {
-      if (block == blockIdx.x) before = total;
-      total = Operation{}(total, static_cast<T>(totals_[block]));
+    for (unsigned tile = 0; tile < gridDim.x; tile += kBlock) {
+      const unsigned other = tile + threadIdx.x;
+      const T of_other = other < gridDim.x ? static_cast<T>(totals_[other]) : neutral;
+      T of_tile = neutral;
+      const T lower = block.template scan<Operation>(of_other, neutral, of_tile);
+      if (other == blockIdx.x) before = Operation{}(total, lower);
+      total = Operation{}(total, of_tile);
     }
     barrier();
     return Operation{}(before, inside);
@@ -133,13 +149,16 @@ class GridTeam {
 
  private:
   std::int64_t* totals_;
+  unsigned* arrived_;  // and next to it how often the barrier was opened
 };
 
 }  // namespace casync::codec::cuda
 
-/// A kernel, whose teams each run `program(team, arguments)`. `totals` is the front of the scratch memory.
-#define CASYNC_KERNEL(name, Team, Arguments, program)                           \
-  extern "C" __global__ void __launch_bounds__(Team::kBlock)                    \
-      name(const __grid_constant__ Arguments arguments, std::int64_t* totals) { \
-    program(Team(totals), arguments);                                           \
+/// A kernel, whose teams run `program(team, arguments, item)`. `totals` is the front of the scratch memory.
+#define CASYNC_KERNEL(name, Team, Arguments, program)                                                             \
+  extern "C" __global__ void __launch_bounds__(Team::kBlock)                                                      \
+      name(const __grid_constant__ casync::codec::cuda::Many<Arguments> many, std::int64_t* totals) {             \
+    casync::codec::cuda::work_off(                                                                                \
+        Team(totals), many,                                                                                       \
+        [](const Team& team, const Arguments& arguments, std::int64_t item) { program(team, arguments, item); }); \
   }

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
+#include "codec/cuda/kernels/many.hpp"
 #include "codec/cuda/kernels/scratch.hpp"
 #include "lockstep_kernel.hpp"
 #include "turns.hpp"
@@ -78,14 +80,14 @@ template <int kThreads>
 class BlockTeam : public LockstepTeam {
  public:
   static constexpr int kBlock = kThreads;
-  static constexpr bool kWholeGrid = false;
+  static constexpr bool kWide = false;
   using LockstepTeam::LockstepTeam;
 };
 template <int kThreads>
-class GridTeam : public LockstepTeam {
+class WideTeam : public LockstepTeam {
  public:
   static constexpr int kBlock = kThreads;
-  static constexpr bool kWholeGrid = true;
+  static constexpr bool kWide = true;
   using LockstepTeam::LockstepTeam;
 };
 
@@ -100,7 +102,7 @@ void run_teams(int count, const Work& work) {
 namespace casync::codec::cuda {
 
 template <typename Arguments>
-void visit_all(void* given, void* context, void (*f)(void* context, void** pointer)) {
+void visit_all(void* given, void* context, LockstepKernel::Visitor f) {
   visit_pointers(*static_cast<Arguments*>(given), [&](auto*& pointer) {
     void* plain = const_cast<void*>(static_cast<const void*>(pointer));
     f(context, &plain);
@@ -110,15 +112,23 @@ void visit_all(void* given, void* context, void (*f)(void* context, void** point
 
 }  // namespace casync::codec::cuda
 
-/// What is found under a kernel's name.
-#define CASYNC_KERNEL(kernel, Team, Arguments, program)                                               \
-  extern "C" {                                                                                        \
-  extern const LockstepKernel kernel;                                                                 \
-  }                                                                                                   \
-  const LockstepKernel kernel{Team::kBlock, Team::kWholeGrid, sizeof(Arguments),                      \
-                              [](const void* given, int teams) {                                      \
-                                const Arguments arguments = *static_cast<const Arguments*>(given);    \
-                                run_teams<Team>(Team::kWholeGrid ? 1 : teams,                         \
-                                                [&](const Team& team) { program(team, arguments); }); \
-                              },                                                                      \
-                              visit_all<Arguments>};
+/// What is found under a kernel's name. `program` runs when the kernel does, so what it has for each gradient in the
+/// memory of the device is read, and its pointers are visited, then.
+#define CASYNC_KERNEL(kernel, Team, Arguments, program)                                                              \
+  extern "C" {                                                                                                       \
+  extern const LockstepKernel kernel;                                                                                \
+  }                                                                                                                  \
+  const LockstepKernel kernel{Team::kBlock, Team::kWide, sizeof(Many<Arguments>),                                    \
+                              [](const void* given, int teams, void* context, LockstepKernel::Visitor visitor) {     \
+                                Many<Arguments> many = *static_cast<const Many<Arguments>*>(given);                  \
+                                std::vector<Arguments> each;                                                         \
+                                if (many.each != nullptr) each.assign(many.each, many.each + many.count);            \
+                                for (Arguments& one : each) visit_all<Arguments>(&one, context, visitor);            \
+                                if (many.each != nullptr) many.each = each.data();                                   \
+                                run_teams<Team>(teams, [&](const Team& team) {                                       \
+                                  work_off(team, many, [](const Team& of, const Arguments& its, std::int64_t item) { \
+                                    program(of, its, item);                                                          \
+                                  });                                                                                \
+                                });                                                                                  \
+                              },                                                                                     \
+                              visit_all<Many<Arguments>>};
