@@ -175,6 +175,9 @@ test-gpu: $(VENV)/.installed
 	@$(VENV)/bin/python tools/test_gpu.py
 
 bench-gpu: $(VENV)/.installed $(VENV)/.checkout
+	@cmake -S benchmarks/gpu -B build/gpu_codecs -GNinja -DCMAKE_BUILD_TYPE=Release --log-level=WARNING \
+	  -DPython_EXECUTABLE=$(VENV)/bin/python >/dev/null
+	@cmake --build build/gpu_codecs --target gpu_codecs
 	@PYTHONSAFEPATH=1 $(VENV)/bin/python -m benchmarks.gpu $(ARGS)
 
 # torch is the machine's own, and CMake's wheel is larger than all others together.
