@@ -156,8 +156,8 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
     memory.carried(instance) = std::move(left);
   }
   if (context.stream == nullptr) return;
-  const bool goes = kept.go_far([&](std::span<const float> values) { return context.stream->send(values); });
-  if (!goes) context.stream->fetch(operation);  // no room: the host computes it
+  const auto send = [&](std::span<const float> values) { return context.stream->send(values, operation.by_lane); };
+  if (!kept.go_far(send)) context.stream->fetch(operation);  // no room: the host computes it
 }
 
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {

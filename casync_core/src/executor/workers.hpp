@@ -33,8 +33,9 @@ class Stream : public Workers {
   virtual Allocator& shared() = 0;
   /// Memory of the device.
   virtual Allocator& own() = 0;
-  /// A copy of `values` where the device reaches them; null: there is no memory for it.
-  virtual std::unique_ptr<FarFloats> send(std::span<const float> values) = 0;
+  /// A copy of `values` where the device reaches them; null: there is no memory for it. With `must` the host cannot do
+  /// the work instead, so that loses the device.
+  virtual std::unique_ptr<FarFloats> send(std::span<const float> values, bool must) = 0;
   /// What lies there, when all that was launched before is over, for which it waits. None, of a device that is lost.
   virtual std::vector<std::byte> look(const void* data, std::size_t bytes) = 0;
   /// The operation's memory is the device's, and the host is to work on it: copies its input to memory of the host,

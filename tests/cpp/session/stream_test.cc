@@ -507,6 +507,37 @@ TEST(Stream, WhatIsInterruptedIsGivenBack) {
   }
 }
 
+/// Whatever it was asked for: the host does the work of a gradient, or the session ends with the device's error.
+TEST(Stream, ADeviceThatHasNoMemoryLeftIsNoFault) {
+  for (const std::string lane : {"host", "ipc"}) {
+    int well = 0;
+    for (int n = 1; n <= 8; ++n) {
+      const auto body = [&](Session& session) {
+        const Program program;
+        const Floats tensor(program, 4 * kCount);
+        session.add_device_code(0, kernels_of("common"), "onebit", kernels_of("onebit"));
+        const std::uint32_t w =
+            session.define("w", signature("onebit", "ps", MemoryKind::device, 4 * kCount), "stream_test.cc");
+        for (int step = 0; step < 4; ++step) {
+          if (step == 1 && session.rank() == 0) standin_fail("cuMemAlloc_v2", n, 2);
+          run_on(session, w, program, tensor.data(), tensor.data());
+        }
+      };
+      try {
+        spawn(2, body, [&](int, SessionOptions& options) {
+          options.host_of = {0, 0};
+          options.device_lane = lane;
+        });
+        ++well;
+      } catch (const Aborted& error) {
+        EXPECT_NE(std::string(error.what()).find("device 0 failed"), std::string::npos) << error.what();
+      }
+      standin_fail("cuMemAlloc_v2", 0, 0);
+    }
+    if (lane == "host") EXPECT_GT(well, 0);
+  }
+}
+
 TEST(Stream, ADeviceThatIsLostEndsTheSessionWithItsError) {
   EXPECT_GE(errors_of_device([] { standin_lose_device(1); }), 1);
   standin_lose_device(0);

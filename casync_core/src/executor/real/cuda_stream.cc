@@ -403,10 +403,11 @@ std::optional<Nanoseconds> CudaStream::collect(Workers::Finished& finished) {
   return std::nullopt;
 }
 
-std::unique_ptr<FarFloats> CudaStream::send(std::span<const float> values) {
+std::unique_ptr<FarFloats> CudaStream::send(std::span<const float> values, bool must) {
   try {
     return std::make_unique<Floats>(*this, values);
-  } catch (const DeviceFailure&) {
+  } catch (const DeviceFailure& failure) {
+    if (must) lose(failure.what());
     return nullptr;
   }
 }

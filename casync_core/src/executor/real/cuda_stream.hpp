@@ -49,7 +49,7 @@ class CudaStream final : public Stream {
   bool carries(const Template& shape, const Signature& signature, bool by_lane) const override;
   Allocator& shared() override { return slots_; }
   Allocator& own() override { return memory_; }
-  std::unique_ptr<FarFloats> send(std::span<const float> values) override;
+  std::unique_ptr<FarFloats> send(std::span<const float> values, bool must) override;
   const std::string& failure() const override { return lost_; }
   std::vector<std::byte> look(const void* data, std::size_t bytes) override;
   void fetch(Operation& operation) override;

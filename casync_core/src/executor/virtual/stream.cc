@@ -33,7 +33,7 @@ bool VirtualStream::carries(const Template& shape, const Signature& /*signature*
   return !shape.codec->info().identity && (by_lane || shape.sends_slots_only);
 }
 
-std::unique_ptr<FarFloats> VirtualStream::send(std::span<const float> values) {
+std::unique_ptr<FarFloats> VirtualStream::send(std::span<const float> values, bool /*must*/) {
   return std::make_unique<Floats>(values);
 }
 

@@ -21,7 +21,7 @@ class VirtualStream final : public Stream {
   bool carries(const Template& shape, const Signature& signature, bool by_lane) const override;
   Allocator& shared() override { return host_memory(); }
   Allocator& own() override { return host_memory(); }
-  std::unique_ptr<FarFloats> send(std::span<const float> values) override;
+  std::unique_ptr<FarFloats> send(std::span<const float> values, bool must) override;
   std::vector<std::byte> look(const void* data, std::size_t bytes) override;
   void fetch(Operation& operation) override;
   void restore(Operation& operation) override;
