@@ -409,7 +409,7 @@ TEST(Stream, EveryWaitAndRecordIsNeeded) {
   GTEST_SKIP() << "what is lost here is what ThreadSanitizer finds";
 #endif
   const Shown right = run_job({.codec = "onebit", .ranks = 2, .steps = kWatched});
-  standin_delay_kernels(1);  // of the codec
+  standin_delay_kernels(4);  // of the codec
   standin_delay_copies(6, 6);
   standin_drop(0);
   ASSERT_EQ(wrong_results(right), 0);
