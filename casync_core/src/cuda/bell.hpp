@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "cuda/device.hpp"
 
@@ -24,7 +25,12 @@ class Bell {
     state_->ring = nullptr;
   }
   /// What a stream may still come to is never freed.
-  void abandon() { [[maybe_unused]] const auto* const kept = state_.release(); }
+  void abandon() {
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<std::unique_ptr<State>>;  // where a leak checker sees them
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(state_));
+  }
 
  private:
   struct State {
