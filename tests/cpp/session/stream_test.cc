@@ -420,8 +420,13 @@ TEST(Stream, EveryWaitAndRecordIsNeeded) {
   ASSERT_EQ(ordered, 5 + step * (kWatched - 1));
   for (int n = 1; n <= ordered; ++n) {
     if (n > 5 && (n - 5) % step == 2) continue;  // without it the bell rings early, and nothing follows from that
-    standin_drop(n);
-    EXPECT_GT(wrong_results(right), 0) << "nobody noticed that number " << n << " of " << ordered << " was lost";
+    // Who is late shows what is lost, and a machine that is busy makes others late: one run of a few is enough.
+    bool is_noticed = false;
+    for (int attempt = 0; attempt < 4 && !is_noticed; ++attempt) {
+      standin_drop(n);
+      is_noticed = wrong_results(right) > 0;
+    }
+    EXPECT_TRUE(is_noticed) << "nobody noticed that number " << n << " of " << ordered << " was lost";
   }
   standin_delay_copies(0, 0);
   standin_delay_kernels(0);
