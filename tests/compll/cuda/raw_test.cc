@@ -211,7 +211,7 @@ void take_the_largest(const std::vector<float>& values) {
                             .out = gpu_out.data(),
                             .n = static_cast<std::int64_t>(values.size()),
                             .nonfinite = nonfinite.data()};
-  device::run(gpu::kMergeRaw[0], merge, kBlocks, nullptr);
+  device::launch(gpu::kMergeRaw[0], pieces(merge.n), merge, merge.n, kBlocks, nullptr);
   expect_same("the largest of two", out, lost, gpu_out, nonfinite);
 }
 
