@@ -16,8 +16,9 @@ namespace casync {
 /// to do for a body before its receiver has accepted it, so that a body which nobody awaits holds up nothing. Lanes of
 /// two ranks speak to each other by short messages, which arrive in order, beside all else that the ranks say.
 ///
-/// Threads: the one that holds the progress role calls everything here. Nothing blocks but `close`. Nothing throws:
-/// what fails is a peer that is down (TransportSink::on_peer_down), or a failure of this rank's own.
+/// Threads: the one that holds the progress role calls everything here. Nothing waits for a peer or for bodies but
+/// `close`. What fails is a peer that is down (TransportSink::on_peer_down), or a failure of this rank's own; nothing
+/// throws but `hear`, CorruptPayload for what no lane says.
 class DeviceLane {
  public:
   /// How a lane speaks to that of `peer`: it calls this, within the calls below.

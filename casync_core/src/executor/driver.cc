@@ -77,7 +77,7 @@ void Driver::add_stream(Stream& stream, DeviceLane* lane) {
   if (lane == nullptr) return;
   framer_.add_lane(*lane);
   lane->open([this](Rank peer, std::span<const std::byte> message) { framer_.lane(peer, message); });
-  for (const auto& [peer, message] : std::exchange(lane_heard_, {})) lane->hear(peer, message);
+  for (const auto& [peer, message] : std::exchange(lane_heard_, {})) on_lane(peer, message);
 }
 
 void Driver::shutdown() { apply(event::Shutdown{}); }
@@ -425,10 +425,14 @@ void Driver::on_peer_down(Rank peer, std::string_view why) { apply(event::PeerDo
 void Driver::on_control(Rank peer, std::span<const std::byte> message) { apply(event::Control{peer, message}); }
 
 void Driver::on_lane(Rank peer, std::span<const std::byte> message) {
-  if (places_.lane != nullptr) {
-    places_.lane->hear(peer, message);
-  } else {
+  if (places_.lane == nullptr) {
     lane_heard_.emplace_back(peer, Bytes(message.begin(), message.end()));
+    return;
+  }
+  try {
+    places_.lane->hear(peer, message);
+  } catch (const CorruptPayload& error) {
+    on_corrupt(peer, error.what(), {});
   }
 }
 

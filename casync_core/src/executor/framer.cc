@@ -175,8 +175,8 @@ void Framer::accept_in_order(const Message& last, Receiver& receiver) {
     queue.pop_front();
     receiver.on_body_begun(peer);
     if (memory.on_device()) {
-      ++by_lane_.received_messages;
-      by_lane_.received_bytes += memory.bytes;
+      by_lane_.received_messages += memory.data != nullptr ? 1 : 0;
+      by_lane_.received_bytes += memory.data != nullptr ? memory.bytes : 0;
       lane_->accept(peer, memory, cookie);
     } else {
       transport_.accept(peer, memory.span(), cookie);

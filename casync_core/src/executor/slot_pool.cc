@@ -28,7 +28,7 @@ SlotPool::Slot SlotPool::take(std::size_t bytes) {
   auto& spare = spare_[capacity];
   if (spare.empty()) {
     Slot slot{Bytes(allocator_.allocate(capacity), Free{&allocator_}), capacity};
-    held_ += capacity;
+    if (slot.memory != nullptr) held_ += capacity;
     return slot;
   }
   Slot slot{std::move(spare.back()), capacity};

@@ -539,7 +539,9 @@ TEST(Stream, ADeviceThatHasNoMemoryLeftIsNoFault) {
       }
       standin_fail("cuMemAlloc_v2", 0, 0);
     }
-    if (lane == "host") EXPECT_GT(well, 0);
+    if (lane == "host") {
+      EXPECT_GT(well, 0);
+    }
   }
 }
 

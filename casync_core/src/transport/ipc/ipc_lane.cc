@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "casync/error.hpp"
+#include "common/clock.hpp"
 
 namespace casync::ipc {
 namespace {
@@ -229,13 +232,17 @@ bool IpcLane::poll(TransportSink& sink) {
   guarded([&] {
     // Each of the two streams is in order, and so is each peer's part of it.
     std::array<bool, 2> waits{};
-    std::erase_if(copies_, [&](const Copy& copy) {
-      bool& stream_waits = waits[copy.comes ? 1 : 0];
-      if (!stream_waits) stream_waits = !events_->is_over(copy.over);
-      if (!stream_waits) over.push_back(copy);
-      return !stream_waits;
-    });
-    for (const Copy& copy : over) events_->give(copy.over);
+    for (auto at = copies_.begin(); at != copies_.end();) {
+      bool& stream_waits = waits[at->comes ? 1 : 0];
+      if (!stream_waits) stream_waits = !events_->is_over(at->over);
+      if (stream_waits) {
+        ++at;
+      } else {
+        events_->give(at->over);
+        over.push_back(*at);
+        at = copies_.erase(at);
+      }
+    }
   });
   for (const Copy& copy : over) {
     if (copy.comes) {
@@ -249,14 +256,27 @@ bool IpcLane::poll(TransportSink& sink) {
   return reported || !over.empty();
 }
 
-/// Landings that a peer may still write stay out for good.
-void IpcLane::close(Nanoseconds /*patience*/) {
+/// Whether nothing is copied any more, for which it waits.
+bool IpcLane::ends_by(Nanoseconds deadline) {
+  const auto is_idle = [&](cuda::Stream stream) { return driver_.cuStreamQuery(stream) != cuda::kNotReady; };
+  while (!is_idle(out_) || !is_idle(in_)) {
+    if (steady_now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
+}
+
+/// Landings that a peer may still write stay out for good, and so does what the device has not ended with.
+void IpcLane::close(Nanoseconds patience) {
   if (events_ == nullptr) return;
   bell_.silence();
-  bool is_over = true;
+  bool has_ended = false;
   guarded([&] {
-    for (const cuda::Stream stream : {out_, in_}) is_over &= driver_.cuStreamSynchronize(stream) == cuda::kSuccess;
-    for (const Copy& copy : copies_) events_->give(copy.over);
+    if (!ends_by(steady_now() + patience)) return;
+    for (const Copy& copy : copies_) {
+      events_->give(copy.over);
+      if (copy.landing != nullptr) landings_->give(*copy.landing);
+    }
     copies_.clear();
     for (Peer& peer : peers_) {
       for (const auto& [number, memory] : peer.opened) driver_.cuIpcCloseMemHandle(memory);
@@ -264,8 +284,11 @@ void IpcLane::close(Nanoseconds /*patience*/) {
     if (probe_ != nullptr) landings_->give(*probe_);
     events_.reset();
     for (const cuda::Stream stream : {out_, in_}) driver_.cuStreamDestroy_v2(stream);
+    has_ended = true;
   });
-  if (!is_over) bell_.abandon();
+  if (has_ended) return;
+  bell_.abandon();
+  [[maybe_unused]] const auto* const kept = events_.release();
 }
 
 }  // namespace casync::ipc

@@ -40,7 +40,7 @@ class IpcLane final : public DeviceLane {
   void send(Rank peer, MemoryRef body, std::uint64_t id) override;
   void accept(Rank peer, MemoryRef body, std::uint64_t id) override;
   bool poll(TransportSink& sink) override;
-  bool moving() const override { return !copies_.empty(); }
+  bool moving() const override { return !copies_.empty() || !unmoved_sent_.empty() || !unmoved_accepted_.empty(); }
   const std::string& failure() const override { return failure_; }
   const std::string& refusal() const override { return refusal_; }
   void close(Nanoseconds patience) override;
@@ -82,6 +82,7 @@ class IpcLane final : public DeviceLane {
   cuda::DevicePointer open_landing(Rank peer, ByteReader& reader);
   void copy(Copy what, cuda::DevicePointer to, cuda::DevicePointer from, std::size_t bytes);
   void refuse(const std::string& why);
+  bool ends_by(Nanoseconds deadline);
   template <typename Work>
   void guarded(const Work& work);
 

@@ -1,18 +1,24 @@
 #include "transport/ipc/landings.hpp"
 
 #include <bit>
+#include <tuple>
+#include <utility>
 
 namespace casync::ipc {
 
 Landings& Landings::of(const cuda::Device& device) {
   static std::mutex mutex;
-  static auto& all = *new std::map<int, Landings>;  // other processes may write it until the very end of this one
+  // Other processes may write them until the very end of this one, and so long the device has its context.
+  static auto& all = *new std::map<int, std::pair<cuda::Device, Landings>>;
   const std::lock_guard lock(mutex);
-  return all[device.ordinal()];
+  const auto made = all.try_emplace(device.ordinal(), std::piecewise_construct,
+                                    std::forward_as_tuple(device.driver(), device.ordinal()), std::tuple<>());
+  return made.first->second.second;
 }
 
 const Landing& Landings::take(std::size_t bytes) {
-  constexpr std::size_t kLeast = 64 << 10;
+  constexpr std::size_t kLeast =
+      2 << 20;  // less may lie in one block with memory of others, which is shared as a whole
   const std::size_t size = std::bit_ceil(std::max(bytes, kLeast));
   const std::lock_guard lock(mutex_);
   auto& spare = free_[size];

@@ -70,6 +70,7 @@ class LaunchOrder {
   std::vector<Message> messages() { return std::exchange(messages_, {}); }
   /// What is over without having been moved, since the last call.
   std::vector<Exchange> unmoved() { return std::exchange(unmoved_, {}); }
+  bool has_unmoved() const { return !unmoved_.empty(); }
   /// What the device is to be given next, as one group; empty: nothing yet.
   std::vector<Exchange> next_group();
 

@@ -43,7 +43,7 @@ class NcclLane final : public DeviceLane {
   void send(Rank peer, MemoryRef body, std::uint64_t id) override;
   void accept(Rank peer, MemoryRef body, std::uint64_t id) override;
   bool poll(TransportSink& sink) override;
-  bool moving() const override { return failure_.empty() && !groups_.empty(); }
+  bool moving() const override { return failure_.empty() && (!groups_.empty() || order_.has_unmoved()); }
   const std::string& failure() const override { return failure_; }
   const std::string& refusal() const override { return refusal_; }
   void close(Nanoseconds patience) override;
