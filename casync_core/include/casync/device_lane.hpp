@@ -10,6 +10,12 @@
 
 namespace casync {
 
+/// Which of how many ranks has a lane.
+struct LaneWorld {
+  Rank rank = 0;
+  Rank size = 1;
+};
+
 /// Moves bodies between the memory of this rank's device and that of its peers' devices: what a Transport does not see.
 ///
 /// The n-th body sent to a peer meets the n-th accepted there. A lane is a true rendezvous: it gives the device nothing

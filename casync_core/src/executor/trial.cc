@@ -31,11 +31,7 @@ class Data {
     const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(numel)));
     gradient_.shape = codec.applies(vector, kLastStep) ? vector : Shape{side, numel / side};
     gradient_.range = {0, numel};
-    std::uint32_t random = 1;
-    for (float& value : values_) {
-      random = random * 1664525U + 1013904223U;
-      value = static_cast<float>(static_cast<std::int32_t>(random)) * 0x1p-31F;
-    }
+    fill_for_trial(values_);
     raw_ = {values_.data(), values_.size() * sizeof(float), true};
     if (codec.info().feedback == Feedback::wrapper) residual_.resize(values_.size());
     for (int round = 0; round < std::ssize(codec.info().rounds); ++round) {
@@ -90,6 +86,14 @@ class Data {
 };
 
 }  // namespace
+
+void fill_for_trial(std::span<float> values) {
+  std::uint32_t random = 1;
+  for (float& value : values) {
+    random = random * 1664525U + 1013904223U;
+    value = static_cast<float>(static_cast<std::int32_t>(random)) * 0x1p-31F;
+  }
+}
 
 void Trial::run() {
   const auto codec = make_codec(codec_);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,5 +23,8 @@ class Trial {
   std::string codec_;
   std::vector<Measurement> results_;
 };
+
+/// The gradient that codecs are timed on: the same numbers, evenly within [-1, 1), for each of them.
+void fill_for_trial(std::span<float> values);
 
 }  // namespace casync

@@ -21,16 +21,15 @@ LaneKind lane_of(std::string_view setting, std::span<const std::uint32_t> host_o
   return setting == "nccl" || (setting == "auto" && !on_one_host) ? LaneKind::nccl : LaneKind::ipc;
 }
 
-std::unique_ptr<DeviceLane> make_lane(LaneKind kind, int device, Rank rank, Rank size, const std::string& nccl,
+std::unique_ptr<DeviceLane> make_lane(LaneKind kind, int device, LaneWorld world, const std::string& nccl,
                                       std::function<void()> ring) {
   switch (kind) {
     case LaneKind::host:
       return nullptr;
     case LaneKind::ipc:
-      return std::make_unique<ipc::IpcLane>(device, ipc::IpcLane::World{rank, size}, std::move(ring));
+      return std::make_unique<ipc::IpcLane>(device, world, std::move(ring));
     case LaneKind::nccl:
-      return std::make_unique<nccl::NcclLane>(device, nccl::NcclLane::World{rank, size},
-                                              nccl::NcclLane::Options{.library = nccl}, std::move(ring));
+      return std::make_unique<nccl::NcclLane>(device, world, nccl::NcclLane::Options{.library = nccl}, std::move(ring));
   }
   throw InternalError("a lane of no kind");
 }

@@ -19,7 +19,7 @@ LaneKind lane_of(std::string_view setting, std::span<const std::uint32_t> host_o
 
 /// The lane of `device`; null: the host carries what devices send. `nccl`: as SessionOptions has it. `ring`, on any
 /// thread: something of it is over. Throws DeviceFailure.
-std::unique_ptr<DeviceLane> make_lane(LaneKind kind, int device, Rank rank, Rank size, const std::string& nccl,
+std::unique_ptr<DeviceLane> make_lane(LaneKind kind, int device, LaneWorld world, const std::string& nccl,
                                       std::function<void()> ring);
 
 }  // namespace casync

@@ -312,7 +312,7 @@ struct Session::Impl {
     if (there == nullptr) {
       auto made = std::make_unique<CudaStream>(device, common, [this] { executor->wake(); });
       there = made.get();
-      executor->add_stream(std::move(made), make_lane(lane_kind, device, transport->rank(), transport->size(),
+      executor->add_stream(std::move(made), make_lane(lane_kind, device, {transport->rank(), transport->size()},
                                                       options.nccl_library, [this] { executor->wake(); }));
     }
     there->add(spec, code);

@@ -248,14 +248,26 @@ TEST_P(LaneConformance, ALostDeviceIsAFailureAndNoException) {
   standin_lose_device(0);
 }
 
+TEST_P(LaneConformance, WhatNobodyWantsIsReportedThoughNothingRings) {
+  Mesh mesh(2, GetParam().make);
+  ASSERT_TRUE(mesh.until([&] { return mesh.ready(); }));
+  const Memory source(100);
+  mesh.lanes[0]->send(1, source.ref(), 1);
+  mesh.rest();
+  mesh.lanes[1]->accept(0, {nullptr, 100, MemoryKind::device}, 2);
+  EXPECT_TRUE(mesh.lanes[1]->moving()) << "whoever makes progress sleeps before it asks";
+  mesh.lanes[1]->poll(mesh.told[1]);
+  EXPECT_EQ(mesh.told[1].bodies, std::vector<std::uint64_t>{2});
+  EXPECT_FALSE(mesh.lanes[1]->moving());
+}
+
 const Way kIpc{"Ipc", [](Rank rank, Rank size) -> std::unique_ptr<DeviceLane> {
-                 return std::make_unique<ipc::IpcLane>(0, ipc::IpcLane::World{rank, size}, [] {});
+                 return std::make_unique<ipc::IpcLane>(0, LaneWorld{rank, size}, [] {});
                }};
 
 const Way kNccl{"Nccl", [](Rank rank, Rank size) -> std::unique_ptr<DeviceLane> {
                   setenv("CASYNC_NCCL", STANDIN_NCCL, 1);
-                  return std::make_unique<nccl::NcclLane>(0, nccl::NcclLane::World{rank, size},
-                                                          nccl::NcclLane::Options{}, [] {});
+                  return std::make_unique<nccl::NcclLane>(0, LaneWorld{rank, size}, nccl::NcclLane::Options{}, [] {});
                 }};
 
 std::string name_of_way(const testing::TestParamInfo<Way>& way) { return way.param.name; }
@@ -275,6 +287,23 @@ TEST(IpcLane, WhereOneDeviceIsOutOfReachNobodyHasIt) {
     refusals += !lane->refusal().empty();
   }
   EXPECT_EQ(refusals, 3) << "each rank can say why";
+}
+
+TEST(IpcLane, ACloseWaitsNoLongerThanItsPatience) {
+  const Memory source(100), target(100);
+  standin_delay_copies_between(2000);
+  {
+    Mesh mesh(2, kIpc.make);
+    ASSERT_TRUE(mesh.until([&] { return mesh.ready(); }));
+    mesh.lanes[1]->accept(0, target.ref(), 1);
+    mesh.lanes[0]->send(1, source.ref(), 2);
+    ASSERT_TRUE(mesh.until([&] { return mesh.lanes[0]->moving(); }));
+    const auto begun = std::chrono::steady_clock::now();
+    mesh.lanes[0]->close(20'000'000);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(1500));
+  }
+  standin_delay_copies_between(0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // the copy ends while its memory is there
 }
 
 TEST(IpcLane, TheNextLaneHasTheLandingsOfTheLast) {

@@ -11,6 +11,7 @@
 #include "common/clock.hpp"
 #include "cuda/arena.hpp"
 #include "cuda/device.hpp"
+#include "executor/trial.hpp"
 
 namespace casync {
 namespace {
@@ -84,14 +85,6 @@ class Timed {
   std::optional<cuda::Arena> arena_;
 };
 
-void fill(float* values, std::int64_t count) {
-  std::uint32_t random = 1;
-  for (std::int64_t i = 0; i < count; ++i) {
-    random = random * 1664525U + 1013904223U;
-    values[i] = static_cast<float>(static_cast<std::int32_t>(random)) * 0x1p-31F;
-  }
-}
-
 }  // namespace
 
 DeviceTrial::DeviceTrial(int device, const std::string& common, const std::string& spec, const std::string& code)
@@ -126,7 +119,7 @@ DeviceTrial::DeviceTrial(int device, const std::string& common, const std::strin
       CASYNC_CUDA(there.driver(), cuMemcpyHtoDAsync_v2, state.back()->there(), begun.as<void>(), bytes, stream);
     });
   }
-  fill(values.as<float>(), largest.numel());
+  fill_for_trial({values.as<float>(), static_cast<std::size_t>(largest.numel())});
   timed.seconds_of([&](cuda::Stream stream, cuda::Arena&) {
     CASYNC_CUDA(there.driver(), cuMemsetD8Async, residual.there(), 0, room, stream);
   });

@@ -19,7 +19,7 @@ cuda::DevicePointer address(const std::byte* of) { return reinterpret_cast<cuda:
 
 }  // namespace
 
-IpcLane::IpcLane(int device, World world, std::function<void()> ring)
+IpcLane::IpcLane(int device, LaneWorld world, std::function<void()> ring)
     : driver_(cuda::driver()),
       device_(driver_, device),
       world_(world),
@@ -53,7 +53,7 @@ void IpcLane::say(Rank peer, Word word, const Landing* landing, bool flag) {
   writer.put(word);
   writer.put(flag);
   if (landing != nullptr) {
-    const bool is_new = peers_[peer].shown.try_emplace(landing->number, true).second;
+    const bool is_new = peers_[peer].shown.insert(landing->number).second;
     writer.put(landing->number);
     writer.put(is_new);
     if (is_new) writer.put(landing->handle);
@@ -188,12 +188,12 @@ void IpcLane::granted(Rank peer, ByteReader& reader) {
 
 /// What is sent and what is granted meet in order.
 void IpcLane::go(Rank peer) {
-  auto& [mine, theirs, opened, shown, sent, grants, accepted] = peers_[peer];
-  while (!sent.empty() && !grants.empty()) {
-    const Body body = sent.front();
-    const Grant grant = grants.front();
-    sent.pop_front();
-    grants.pop_front();
+  auto& there = peers_[peer];
+  while (!there.sent.empty() && !there.granted.empty()) {
+    const Body body = there.sent.front();
+    const Grant grant = there.granted.front();
+    there.sent.pop_front();
+    there.granted.pop_front();
     if (grant.is_wanted) {
       guarded([&] { copy({.peer = peer, .id = body.id}, grant.memory, address(body.memory.data), body.memory.bytes); });
     } else {

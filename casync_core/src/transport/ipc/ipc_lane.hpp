@@ -3,7 +3,7 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,12 +26,8 @@ namespace casync::ipc {
 /// that forbid it or between devices without a way, no rank of the world has the lane.
 class IpcLane final : public DeviceLane {
  public:
-  struct World {
-    Rank rank = 0;
-    Rank size = 1;
-  };
   /// `ring`: as SessionOptions::make_lane has it. Throws DeviceFailure.
-  IpcLane(int device, World world, std::function<void()> ring);
+  IpcLane(int device, LaneWorld world, std::function<void()> ring);
   ~IpcLane() override;
 
   void open(Tell tell) override;
@@ -61,7 +57,7 @@ class IpcLane final : public DeviceLane {
     Reach mine = Reach::unknown;                          // whether this rank reaches its memory
     Reach theirs = Reach::unknown;                        // and it this rank's
     std::map<std::uint32_t, cuda::DevicePointer> opened;  // its landings, here
-    std::map<std::uint32_t, bool> shown;                  // this rank's landings that it has opened
+    std::set<std::uint32_t> shown;                        // this rank's landings that it has opened
     std::deque<Body> sent;                                // that wait for a grant
     std::deque<Grant> granted;                            // that wait for a send
     std::deque<Body> accepted;                            // that have not landed
@@ -88,7 +84,7 @@ class IpcLane final : public DeviceLane {
 
   const cuda::Driver& driver_;
   cuda::Device device_;
-  World world_;
+  LaneWorld world_;
   cuda::Bell bell_;
   std::unique_ptr<cuda::Events> events_;
   cuda::Stream out_ = nullptr;

@@ -7,7 +7,7 @@
 
 namespace casync::nccl {
 
-NcclLane::NcclLane(int device, World world, Options options, std::function<void()> ring)
+NcclLane::NcclLane(int device, LaneWorld world, Options options, std::function<void()> ring)
     : device_(cuda::driver(), device),
       world_(world),
       options_(std::move(options)),

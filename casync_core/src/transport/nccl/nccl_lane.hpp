@@ -25,16 +25,12 @@ namespace casync::nccl {
 /// `patience` (Communicator).
 class NcclLane final : public DeviceLane {
  public:
-  struct World {
-    Rank rank = 0;
-    Rank size = 1;
-  };
   struct Options {
     std::string library;                    ///< where NCCL may be, as cuda::nccl has it
     Nanoseconds patience = 60'000'000'000;  ///< with a communicator that does not go on
   };
   /// `ring`: as SessionOptions::make_lane has it. Throws DeviceFailure.
-  NcclLane(int device, World world, Options options, std::function<void()> ring);
+  NcclLane(int device, LaneWorld world, Options options, std::function<void()> ring);
   ~NcclLane() override;
 
   void open(Tell tell) override;
@@ -63,7 +59,7 @@ class NcclLane final : public DeviceLane {
   void launch();
 
   cuda::Device device_;
-  const World world_;
+  const LaneWorld world_;
   const Options options_;
   const std::function<void()> ring_;
   Tell tell_;

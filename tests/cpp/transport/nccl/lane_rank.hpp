@@ -29,7 +29,7 @@ class Mail {
 /// A lane, what it reported, and the loop that every test needs.
 class LaneRank {
  public:
-  LaneRank(Mail& mail, NcclLane::World of, Nanoseconds patience)
+  LaneRank(Mail& mail, LaneWorld of, Nanoseconds patience)
       : world(of), device(casync::cuda::test::standin(), static_cast<int>(of.rank % 2)), current(device), mail_(mail) {
     casync::cuda::test::standin_nccl();
     lane = std::make_unique<NcclLane>(device.ordinal(), world, NcclLane::Options{.library = {}, .patience = patience},
@@ -60,7 +60,7 @@ class LaneRank {
   void send(Rank peer, const Buffer& buffer, std::uint64_t id) { lane->send(peer, ref(buffer), id); }
   void accept(Rank peer, const Buffer& buffer, std::uint64_t id) { lane->accept(peer, ref(buffer), id); }
 
-  const NcclLane::World world;
+  const LaneWorld world;
   std::atomic<int> rings{0};
   casync::cuda::Device device;
   casync::cuda::Device::Current current;
