@@ -256,6 +256,7 @@ class ProcessSets:
         self._sets[self._next] = one
         if session is not None:
             self.sessions[self._next] = session
+            session.publish(self._next)
         self._next += 1
 
     def _end(self, number: int) -> None:

@@ -154,6 +154,7 @@ class Session:
         """For a hot path: what names were last used with, as the user gives both."""
         self.codec_states = CodecStates(self._core_session)
         """What codecs keep of tensors between steps."""
+        self._published_as: int | None = None
         self._is_open = True
         if self.config.timeline not in ("", "DYNAMIC"):
             self.start_timeline(self.config.timeline, self.config.timeline_mark_cycles)
@@ -363,6 +364,13 @@ class Session:
 
         return _core.c_session(self._core_session)
 
+    def publish(self, process_set: int) -> None:
+        """Have glue in C find this session by the number of its process set until `shutdown()`."""
+        from casync import _core
+
+        _core.publish(self._core_session, process_set)
+        self._published_as = process_set
+
     def keep(self, handle: int, what: Any) -> None:
         """Keep `what` for an outstanding operation, in place of what `submit` was given: a group of operations has the
         handle of the last one.
@@ -527,10 +535,17 @@ class Session:
             if self._given_plans and self.rank == 0 and not self._has_failed:
                 self._given_plans.report_unused(self.plans())
             self._core_session.shutdown()
+            self._withdraw()
             self.shortcuts.clear()
         self._pending.clear()
         self._devices.clear()
         self._interrupted.clear()
+
+    def _withdraw(self) -> None:
+        if self._published_as is not None:
+            from casync import _core
+
+            _core.withdraw(self._published_as)
 
     def __enter__(self) -> Session:
         return self

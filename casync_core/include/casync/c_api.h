@@ -21,7 +21,7 @@ extern "C" {
 #define CASYNC_SESSION_CAPSULE "casync.Session"
 /* Another number: another layout, not to be used with this header. What is added at the end of the table leaves the
  * number as it is; `size` says whether an entry is there. */
-#define CASYNC_C_API_VERSION 1
+#define CASYNC_C_API_VERSION 2
 
 typedef struct casync_session casync_session;
 
@@ -72,28 +72,30 @@ typedef struct casync_tensor {
   int32_t root;            /* of a broadcast */
   const int64_t* shape;    /* of an allgather and an alltoall without the first extent, which is each rank's own */
   size_t dimensions;       /* of the shape; 0: a number */
+  double prescale;         /* what the caller multiplies its input and the result by, which CaSync does not do: ranks */
+  double postscale;        /* must only agree on both. 0 stands for 1 */
 } casync_tensor;
 
 /* One operation. Memory stays alive, and its input untouched, until the completion is called. */
 typedef struct casync_operation {
-  uint32_t tensor;        /* what `define` gave */
-  int32_t more;           /* not 0: another submit follows at once, and this one may wait for it */
+  uint32_t tensor; /* what `define` gave */
+  int32_t more;    /* not 0: another submit follows at once, and this one may wait for it */
   const void* input;
-  void* output;           /* may be the input, but for a reducescatter; null for an allgather and an alltoall */
-  int64_t rows;           /* of an allgather: this rank's own */
-  const int64_t* splits;  /* of an alltoall: this rank's rows for each rank; else null */
-  size_t ranks;           /* how many splits there are */
+  void* output;          /* may be the input, but for a reducescatter; null for an allgather and an alltoall */
+  int64_t rows;          /* of an allgather: this rank's own */
+  const int64_t* splits; /* of an alltoall: this rank's rows for each rank; else null */
+  size_t ranks;          /* how many splits there are */
 } casync_operation;
 
 /* How an operation ended; all of it lives as long as the call. */
 typedef struct casync_outcome {
-  casync_error error;   /* CASYNC_OK: it is done */
-  const char* text;     /* of the error; "" if it is done */
-  const char* tensor;   /* that the error is about; "" if none */
-  int64_t peer;         /* the rank to blame; -1: none */
-  const void* data;     /* the result of an allgather or an alltoall */
+  casync_error error; /* CASYNC_OK: it is done */
+  const char* text;   /* of the error; "" if it is done */
+  const char* tensor; /* that the error is about; "" if none */
+  int64_t peer;       /* the rank to blame; -1: none */
+  const void* data;   /* the result of an allgather or an alltoall */
   size_t bytes;
-  const int64_t* rows;  /* and how many rows of it each rank gave; of a join, one number: the last rank */
+  const int64_t* rows; /* and how many rows of it each rank gave; of a join, one number: the last rank */
   size_t ranks;
 } casync_outcome;
 
@@ -114,6 +116,14 @@ typedef struct casync_c_api {
                          void* user);
   /* The text of the last error that a call of this thread returned. It lives until the thread's next error. */
   const char* (*error_text)(void);
+  /* The session over the process set with this number, 0 for all ranks, so that glue needs no capsule. Null where there
+   * is none: before init, after shutdown, for an unknown number, and on a rank that is not in the set. Each one that is
+   * held is released, soon: the end of the set waits for it. To hold it again meanwhile is allowed. */
+  casync_session* (*hold)(int32_t process_set);
+  void (*release)(casync_session* session);
+  /* How the optimizer will use a gradient: see casync.session.Session.set_optimizer. */
+  casync_error (*set_optimizer)(casync_session* session, uint32_t tensor, float lr, float momentum, int32_t nesterov,
+                                float loss_scale);
 } casync_c_api;
 
 #ifdef __cplusplus

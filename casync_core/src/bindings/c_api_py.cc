@@ -1,6 +1,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/bound_session.hpp"
 #include "session/c_api.hpp"
+#include "session/published.hpp"
 
 namespace py = pybind11;
 
@@ -18,6 +19,12 @@ void bind_c_api(py::module_& module) {
         return capsule;
       },
       "session"_a, "The session for casync/c_api.h, as a capsule that keeps it alive.");
+  module.def(
+      "publish", [](BoundSession& session, std::int32_t process_set) { published().put(process_set, session); },
+      "session"_a, "process_set"_a, "Have glue find the session by this number: `hold` of casync/c_api.h.");
+  module.def(
+      "withdraw", [](std::int32_t process_set) { published().take(process_set); }, "process_set"_a,
+      py::call_guard<py::gil_scoped_release>(), "The opposite; returns when no glue holds the session.");
 }
 
 }  // namespace casync

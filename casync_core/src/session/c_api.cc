@@ -6,6 +6,7 @@
 #include <string>
 
 #include "casync/error.hpp"
+#include "session/published.hpp"
 
 namespace casync {
 namespace {
@@ -56,6 +57,8 @@ Enum checked(const char* what, std::int32_t number, std::size_t count) {
   return static_cast<Enum>(number);
 }
 
+float scale(double told) { return told == 0 ? 1.0F : static_cast<float>(told); }
+
 /// As casync/terms.py, so that ranks may meet whose glue is another one.
 void set_shape(Signature& signature, std::span<const std::int64_t> shape) {
   const bool own_rows = signature.kind == OpKind::allgather || signature.kind == OpKind::alltoall;
@@ -83,6 +86,8 @@ casync_error define(casync_session* session, const casync_tensor* tensor, std::u
     signature.op = checked<ReduceOp>("op", tensor->op, kReduceOpName.size());
     signature.root = tensor->root;
     set_shape(signature, {tensor->shape, tensor->dimensions});
+    signature.prescale = scale(tensor->prescale);
+    signature.postscale = scale(tensor->postscale);
     signature.compression = tensor->compression == nullptr ? "none" : tensor->compression;
     signature.topology = tensor->topology == nullptr ? "auto" : tensor->topology;
     *number = session_of(session).define(tensor->name, signature, tensor->site == nullptr ? "" : tensor->site);
@@ -122,10 +127,23 @@ casync_error submit(casync_session* session, const casync_operation* operation, 
 
 const char* error_text() { return last_error.c_str(); }
 
+casync_session* hold(std::int32_t process_set) {
+  Session* const session = published().hold(process_set);
+  return session == nullptr ? nullptr : c_session(*session);
+}
+
+void release(casync_session* session) { published().release(session_of(session)); }
+
+casync_error set_optimizer(casync_session* session, std::uint32_t tensor, float lr, float momentum,
+                           std::int32_t nesterov, float loss_scale) {
+  return guarded([&] { session_of(session).set_optimizer(tensor, lr, momentum, nesterov != 0, loss_scale); });
+}
+
 }  // namespace
 
 const casync_c_api& c_api() {
-  static constexpr casync_c_api kTable{sizeof(casync_c_api), CASYNC_C_API_VERSION, define, submit, error_text};
+  static constexpr casync_c_api kTable{
+      sizeof(casync_c_api), CASYNC_C_API_VERSION, define, submit, error_text, hold, release, set_optimizer};
   return kTable;
 }
 

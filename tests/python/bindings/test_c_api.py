@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import casync
-from casync import _core
+import casync.numpy as hvd
+from casync import _core, default
 from casync.config import Config
 from casync.session import Session
 from support.glue import Glue, address, compile_c
@@ -62,6 +63,27 @@ def test_a_capsule_keeps_its_session_alive(tmp_path):
     glue.start(0, 1)  # and what is submitted is refused
     counts = glue.finish()
     assert counts.accepted == 0 and counts.refused == 1 and counts.called == 0 and counts.wrong == 0
+
+
+def test_a_session_is_found_by_the_number_of_its_process_set(glue):
+    class Table(ctypes.Structure):
+        _fields_ = [
+            ("size", ctypes.c_size_t),
+            ("version", ctypes.c_uint32),
+            *((name, ctypes.c_void_p) for name in ("define", "submit", "error_text")),
+            ("hold", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int32)),
+            ("release", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+        ]
+
+    table = Table.from_address(glue.table.value)
+    assert table.hold(0) is None
+    hvd.init()
+    held = table.hold(0)
+    assert held == address(default.session().c_session(), "casync.Session").value
+    assert table.hold(1) is None
+    table.release(held)
+    hvd.shutdown()
+    assert table.hold(0) is None
 
 
 def test_the_capsules_have_the_names_of_the_header():
