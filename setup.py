@@ -21,6 +21,8 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 WITH_MPI = os.environ.get("CASYNC_WITH_MPI", "1") not in ("0", "OFF", "off", "no", "false")
 FRAMEWORKS = sorted(path.parent.name for path in (ROOT / "frameworks").glob("*/__init__.py"))
+GLUE = sorted(path.parts[-3] for path in (ROOT / "frameworks").glob("*/native/glue.cc"))
+"""Frameworks that call C functions of ours: the library of `acme` is `casync/acme/_glue.so`, which is no Python module."""
 
 
 def openmpi_prefix():
@@ -66,7 +68,12 @@ class CMakeBuild(build_ext):
             target = Path(self.get_ext_fullpath(extension.name))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(built[0], target)
-        shutil.copy2(modules / "_constants.py", Path(self.get_ext_fullpath("casync._constants")).parent)
+        package = Path(self.get_ext_fullpath("casync._constants")).parent
+        shutil.copy2(modules / "_constants.py", package)
+        for framework in GLUE:
+            target = package / framework / "_glue.so"
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy2(modules / f"casync_{framework}.so", target)
         self._headers()
 
     def _headers(self):
@@ -97,6 +104,7 @@ class CMakeBuild(build_ext):
         configure += shlex.split(os.environ.get("CASYNC_CMAKE_ARGS", ""))
         run(*configure)
         targets = [extension.name.rpartition(".")[2] for extension in self.extensions]
+        targets += [f"casync_{framework}" for framework in GLUE]
         jobs = str(self.parallel or os.cpu_count() or 1)
         run("cmake", "--build", str(binary), "-j", jobs, "--target", *targets)
 

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import casync.numpy as hvd
 import pytest
 
 import casync
-import casync.numpy as hvd
 from casync import _core, default
 from casync.config import Config
 from casync.session import Session
