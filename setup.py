@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent
 WITH_MPI = os.environ.get("CASYNC_WITH_MPI", "1") not in ("0", "OFF", "off", "no", "false")
 FRAMEWORKS = sorted(path.parent.name for path in (ROOT / "frameworks").glob("*/__init__.py"))
 GLUE = sorted(path.parts[-3] for path in (ROOT / "frameworks").glob("*/native/glue.cc"))
-"""Frameworks that call C functions of ours: the library of `acme` is `casync/acme/_glue.so`, which is no Python module."""
+"""Frameworks that call C functions of ours: for `acme` casync/acme/_glue.so, which is no Python module."""
 
 
 def openmpi_prefix():
@@ -121,6 +121,7 @@ setup(
     long_description_content_type="text/markdown",
     packages=packages,
     package_dir=package_dir,
+    include_package_data=False,
     package_data={"": ["py.typed", "*.pyi", "*.cll", "*.lark"]},
     ext_modules=[Extension("casync._core", []), *([Extension("casync._mpi", [])] if WITH_MPI else [])],
     cmdclass={"build": Build, "build_ext": CMakeBuild},

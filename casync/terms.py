@@ -27,6 +27,7 @@ __all__ = [
     "Product",
     "Sum",
     "Terms",
+    "codec_for_dtype",
     "resolve_op",
     "tensor_name",
     "user_name",
@@ -84,7 +85,7 @@ def resolve_op(op: int | None, average: bool | None) -> int:
     return Average
 
 
-def _codec_for_dtype(spec: str, dtype: str) -> str:
+def codec_for_dtype(spec: str, dtype: str) -> str:
     """`spec`, or "none" where a 16-bit cast has nothing to do: integers pass through it, as in Horovod.
 
     Every other codec is left for the core to accept or to refuse by name.
@@ -150,7 +151,7 @@ class Terms(NamedTuple):
             "prescale": self.prescale,
             "postscale": self.postscale,
             "dims": dims,
-            "compression": _codec_for_dtype(self.compression, self.dtype),
+            "compression": codec_for_dtype(self.compression, self.dtype),
             "topology": self.topology,
             "on_device": self.on_device,
         }

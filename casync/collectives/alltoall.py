@@ -71,7 +71,11 @@ def _counts(splits: Any, rows: int, owner: Session, name: str) -> list[int]:
 
 
 def _numbers(splits: Any, refuse: Callable[[str], InvalidArgumentError]) -> list[int]:
-    """The entries of `splits`: a list of int, or what has a shape, a dtype and `tolist`, as tensors do."""
+    """The entries of `splits`: a list of int, or what has a shape, a dtype and `tolist`, as tensors do, or makes an
+    array of itself that has.
+    """
+    if not hasattr(splits, "tolist") and hasattr(splits, "numpy"):
+        splits = splits.numpy()
     if not hasattr(splits, "tolist"):
         if not isinstance(splits, Sequence) or not all(type(entry) is int for entry in splits):
             raise refuse("alltoall expects splits to contain 32-bit integer elements, or a list of int")

@@ -1,4 +1,4 @@
-"""What an adaptor whose framework differentiates gives `Collectives`: the blocking operations in a form that does."""
+"""The blocking operations in another form than a submit and a wait: differentiable, or as parts of a graph."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import Any, Protocol
 
 from casync.tensors import T
 
-__all__ = ["Autograd"]
+__all__ = ["Autograd", "Blocking"]
 
 
-class Autograd(Protocol[T]):
+class Blocking(Protocol[T]):
     """Arguments are those of `Collectives`, with `op` resolved and both factors in `scales`."""
-
-    def wants(self, tensor: Any) -> bool:
-        """Whether the framework must see what becomes of `tensor`, which may be no tensor at all."""
 
     def allreduce(
         self, tensor: T, name: str | None, op: int, scales: tuple[float, float], process_set: Any, compression: Any,
@@ -42,3 +39,10 @@ class Autograd(Protocol[T]):
         self, tensors: Sequence[T], name: str | None, op: int, scales: tuple[float, float], process_set: Any,
         compression: Any,
     ) -> list[T]: ...  # fmt: skip
+
+
+class Autograd(Blocking[T], Protocol[T]):
+    """What an adaptor whose framework differentiates gives `Collectives`."""
+
+    def wants(self, tensor: Any) -> bool:
+        """Whether the framework must see what becomes of `tensor`, which may be no tensor at all."""

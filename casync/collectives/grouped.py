@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from casync.collectives import allgather, allreduce, reducescatter
-from casync.collectives.autograd import Autograd
+from casync.collectives.autograd import Autograd, Blocking
 from casync.collectives.waiting import PendingGroup, synchronize
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
@@ -21,13 +21,21 @@ __all__ = ["GroupedCollectives"]
 class GroupedCollectives(Generic[T]):
     """The part of `Collectives` that takes several tensors."""
 
-    def __init__(self, tensors: Tensors[T], autograd: Autograd[T] | None = None) -> None:
+    def __init__(
+        self, tensors: Tensors[T], autograd: Autograd[T] | None = None, graph: Blocking[T] | None = None
+    ) -> None:
+        """`graph`: what makes the blocking operations parts of a graph, of tensors that have no values yet; None for
+        tensors that have some.
+        """
         self._tensors = tensors
         self._autograd = autograd
+        self._graph = graph
 
-    def _differentiable(self, *tensors: Any) -> Autograd[T] | None:
-        """What to go by, if one of these wants a gradient."""
-        return self._autograd if self._autograd is not None and any(map(self._autograd.wants, tensors)) else None
+    def _instead(self, *tensors: Any) -> Blocking[T] | None:
+        """What does the blocking operations on these in place of a submit here and a wait."""
+        if self._autograd is not None and any(map(self._autograd.wants, tensors)):
+            return self._autograd
+        return self._graph
 
     def _submit(
         self,
@@ -89,8 +97,8 @@ class GroupedCollectives(Generic[T]):
         """
         op = resolve_op(op, average)
         scales = (prescale_factor, postscale_factor)
-        if autograd := self._differentiable(*tensors):
-            return autograd.grouped_allreduce(tensors, name, op, scales, process_set, compression)
+        if instead := self._instead(*tensors):
+            return instead.grouped_allreduce(tensors, name, op, scales, process_set, compression)
         result: list[T] = synchronize(self._submit_allreduce(tensors, name, op, scales, process_set, compression))
         return result
 
@@ -154,8 +162,8 @@ class GroupedCollectives(Generic[T]):
         """`allgather` of several tensors together, with its other arguments; new tensors in the order given. Blocks.
         Differentiable.
         """
-        if autograd := self._differentiable(*tensors):
-            return autograd.grouped_allgather(tensors, name, process_set)
+        if instead := self._instead(*tensors):
+            return instead.grouped_allgather(tensors, name, process_set)
         result: list[T] = synchronize(self.grouped_allgather_async(tensors, name, process_set))
         return result
 
@@ -185,8 +193,8 @@ class GroupedCollectives(Generic[T]):
         in the order given. Blocks. Differentiable.
         """
         scales = (prescale_factor, postscale_factor)
-        if autograd := self._differentiable(*tensors):
-            return autograd.grouped_reducescatter(tensors, name, op, scales, process_set, compression)
+        if instead := self._instead(*tensors):
+            return instead.grouped_reducescatter(tensors, name, op, scales, process_set, compression)
         result: list[T] = synchronize(
             self.grouped_reducescatter_async(tensors, name, op, process_set, *scales, compression=compression)
         )

@@ -66,8 +66,8 @@ class Collectives(GroupedCollectives[T]):
         """
         op = resolve_op(op, average)
         scales = (prescale_factor, postscale_factor)
-        if autograd := self._differentiable(tensor):
-            return autograd.allreduce(tensor, name, op, scales, process_set, compression, topology)
+        if instead := self._instead(tensor):
+            return instead.allreduce(tensor, name, op, scales, process_set, compression, topology)
         handle = allreduce.submit(
             self._tensors, tensor, name, op, scales, process_set, compression, topology, in_place=False, wake=False
         )
@@ -153,8 +153,8 @@ class Collectives(GroupedCollectives[T]):
             name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
             process_set: the ranks that take part; all by default.
         """
-        if autograd := self._differentiable(tensor):
-            return autograd.allgather(tensor, name, process_set)
+        if instead := self._instead(tensor):
+            return instead.allgather(tensor, name, process_set)
         result: T = synchronize(allgather.submit(self._tensors, tensor, name, process_set, wake=False))
         return result
 
@@ -175,8 +175,8 @@ class Collectives(GroupedCollectives[T]):
             name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
             process_set: the ranks that take part; all by default.
         """
-        if autograd := self._differentiable(tensor):
-            return autograd.broadcast(tensor, root_rank, name, process_set)
+        if instead := self._instead(tensor):
+            return instead.broadcast(tensor, root_rank, name, process_set)
         handle = broadcast.submit(self._tensors, tensor, root_rank, name, process_set, in_place=False, wake=False)
         result: T = synchronize(handle)
         return result
@@ -221,8 +221,8 @@ class Collectives(GroupedCollectives[T]):
 
         Returns the tensor, and, if `splits` is given, how many of its rows came from each rank, as a tensor of int32.
         """
-        if autograd := self._differentiable(tensor):
-            output, counts = autograd.alltoall(tensor, splits, name, process_set)
+        if instead := self._instead(tensor):
+            output, counts = instead.alltoall(tensor, splits, name, process_set)
         else:
             handle = alltoall.submit(self._tensors, tensor, splits, name, process_set, wake=False)
             output, counts = synchronize(handle)
@@ -264,8 +264,8 @@ class Collectives(GroupedCollectives[T]):
             postscale_factor: multiplies the result.
         """
         scales = (prescale_factor, postscale_factor)
-        if autograd := self._differentiable(tensor):
-            return autograd.reducescatter(tensor, name, op, scales, process_set, compression)
+        if instead := self._instead(tensor):
+            return instead.reducescatter(tensor, name, op, scales, process_set, compression)
         handle = reducescatter.submit(self._tensors, tensor, name, op, scales, process_set, compression, wake=False)
         result: T = synchronize(handle)
         return result

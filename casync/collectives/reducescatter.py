@@ -11,7 +11,7 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.tensors import T, Tensors
 from casync.terms import Average, OpKind, Sum, Terms, resolve_op, tensor_name
 
-__all__ = ["check", "gradient_factor", "submit"]
+__all__ = ["check", "check_op", "gradient_factor", "submit"]
 
 
 def check(tensors: Tensors[T], tensor: Any, op: int) -> T:
@@ -21,9 +21,14 @@ def check(tensors: Tensors[T], tensor: Any, op: int) -> T:
         raise InvalidArgumentError("bool cannot be reduced: use uint8")
     if not tensors.shape(admitted):
         raise InvalidArgumentError("tried to reducescatter a rank-zero tensor, which has no rows: reshape it to (1,)")
+    check_op(op)
+    return admitted
+
+
+def check_op(op: int) -> None:
+    """Raise for a reduction that it does not do."""
     if resolve_op(op, None) not in (Average, Sum):
         raise NotAvailableError("reducescatter takes op Sum or Average; for the others allreduce, and take your rows")
-    return admitted
 
 
 def gradient_factor(op: int, scales: tuple[float, float], process_set: Any) -> float:

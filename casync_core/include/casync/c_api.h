@@ -121,6 +121,9 @@ typedef struct casync_c_api {
    * held is released, soon: the end of the set waits for it. To hold it again meanwhile is allowed. */
   casync_session* (*hold)(int32_t process_set);
   void (*release)(casync_session* session);
+  /* This process's number in the session, and how many ranks it has. */
+  int32_t (*rank)(casync_session* session);
+  int32_t (*ranks)(casync_session* session);
   /* How the optimizer will use a gradient: see casync.session.Session.set_optimizer. */
   casync_error (*set_optimizer)(casync_session* session, uint32_t tensor, float lr, float momentum, int32_t nesterov,
                                 float loss_scale);

@@ -134,6 +134,9 @@ casync_session* hold(std::int32_t process_set) {
 
 void release(casync_session* session) { published().release(session_of(session)); }
 
+std::int32_t rank(casync_session* session) { return session_of(session).rank(); }
+std::int32_t ranks(casync_session* session) { return session_of(session).size(); }
+
 casync_error set_optimizer(casync_session* session, std::uint32_t tensor, float lr, float momentum,
                            std::int32_t nesterov, float loss_scale) {
   return guarded([&] { session_of(session).set_optimizer(tensor, lr, momentum, nesterov != 0, loss_scale); });
@@ -143,7 +146,8 @@ casync_error set_optimizer(casync_session* session, std::uint32_t tensor, float 
 
 const casync_c_api& c_api() {
   static constexpr casync_c_api kTable{
-      sizeof(casync_c_api), CASYNC_C_API_VERSION, define, submit, error_text, hold, release, set_optimizer};
+      sizeof(casync_c_api), CASYNC_C_API_VERSION, define, submit, error_text, hold, release, rank, ranks,
+      set_optimizer};
   return kTable;
 }
 

@@ -39,7 +39,7 @@ def test_every_rank_of_every_rank(adaptor, hvd, rank, size):
         own = np.concatenate([full((count, 3), 100 * rank + to) for to, count in enumerate(splits)])
         output, counts = hvd.alltoall(adaptor.tensor(own), splits, name="matrix")
         expected = [(giver + 1) * rank + step * (rank % 2) for giver in range(size)]
-        assert counts.tolist() == expected
+        assert adaptor.array(counts).tolist() == expected
         wanted = np.concatenate([full((count, 3), 100 * giver + rank) for giver, count in enumerate(expected)])
         adaptor.assert_equal(output, wanted)
 
@@ -48,21 +48,21 @@ def test_every_rank_of_every_rank(adaptor, hvd, rank, size):
 def test_nothing_is_sent(adaptor, hvd, shape, size):
     output, counts = hvd.alltoall(adaptor.ones(shape), adaptor.full(size, 0, "int32"))
     adaptor.assert_filled(output, (0, *shape[1:]), 0)
-    assert counts.tolist() == [0] * size
+    assert adaptor.array(counts).tolist() == [0] * size
     output, counts = hvd.alltoall(adaptor.ones((size, 0)), [1] * size)
     adaptor.assert_filled(output, (size, 0), 0)
-    assert counts.tolist() == [1] * size
+    assert adaptor.array(counts).tolist() == [1] * size
 
 
 def test_one_rank_gives_and_one_receives_nothing(adaptor, hvd, rank, size):
     splits = [0] * size if rank == 0 else [2] * size
     output, counts = hvd.alltoall(adaptor.full((sum(splits), 4), rank), splits)
-    assert counts.tolist() == [0] + [2] * (size - 1)
+    assert adaptor.array(counts).tolist() == [0] + [2] * (size - 1)
     adaptor.assert_equal(output, np.concatenate([full((2 * (r > 0), 4), r) for r in range(size)]))
     splits = [3 if to else 0 for to in range(size)]
     output, counts = hvd.alltoall(adaptor.full((sum(splits), 4), rank), splits)
     rows = 0 if rank == 0 else 3
-    assert counts.tolist() == [rows] * size
+    assert adaptor.array(counts).tolist() == [rows] * size
     adaptor.assert_equal(output, np.concatenate([full((rows, 4), r) for r in range(size)]))
 
 

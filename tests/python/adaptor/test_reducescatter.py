@@ -105,7 +105,7 @@ def test_mass_is_conserved(adaptor, hvd, codec, rng, rank, size):
     for _ in range(steps):
         arrays = [rng.random(shape, dtype=np.float32) - np.float32(0.5) for _ in range(size)]
         given += sum(array.astype(np.float64) for array in arrays)
-        result = hvd.reducescatter(adaptor.tensor(arrays[rank]), f"mass.{codec}", codec, hvd.Sum)
+        result = hvd.reducescatter(adaptor.tensor(arrays[rank]), name=f"mass.{codec}", compression=codec, op=hvd.Sum)
         got = got + adaptor.array(result).astype(np.float64)
     wanted = own_rows(given, rank, size)
     error = np.linalg.norm(got - wanted) / np.linalg.norm(wanted)
@@ -116,29 +116,29 @@ def test_mass_is_conserved(adaptor, hvd, codec, rng, rank, size):
 def test_what_a_codec_held_back_waits_for_the_next_that_does(adaptor, hvd, rng, rank, size):
     arrays = [array / np.float32(4) for array in draw(rng, (size * 3000, 2), "float32", size)]
     tensor = adaptor.tensor(arrays[rank])
-    hvd.reducescatter(tensor, "change", "onebit")
+    hvd.reducescatter(tensor, name="change", compression="onebit")
     total = sum(array.astype(np.float64) for array in arrays)
-    exact = hvd.reducescatter(tensor, "change", "none", hvd.Sum)
+    exact = hvd.reducescatter(tensor, name="change", compression="none", op=hvd.Sum)
     adaptor.assert_close(exact, own_rows(total, rank, size), rtol=1.3e-6, atol=1e-5)
-    late = hvd.reducescatter(adaptor.full((size * 3000, 2), 0), "change", "onebit")
+    late = hvd.reducescatter(adaptor.full((size * 3000, 2), 0), name="change", compression="onebit")
     assert np.abs(adaptor.array(late)).sum() > 0
 
 
 @pytest.mark.usefixtures("several")
 def test_a_codec_shortens_what_is_sent(adaptor, hvd, rng, size):
     tensor = adaptor.tensor(rng.random(size * 100_000, dtype=np.float32))
-    hvd.reducescatter(tensor, "short", "onebit")
+    hvd.reducescatter(tensor, name="short", compression="onebit")
     hvd.barrier()
     before = hvd.counters()["sent_bytes"]
-    hvd.reducescatter(tensor, "short", "onebit")
+    hvd.reducescatter(tensor, name="short", compression="onebit")
     assert hvd.counters()["sent_bytes"] - before < 400_000 * (size - 1) / 20
 
 
 def test_rules(adaptor, hvd, size):
     third = full(5000, 1 / 3)
     tensor = adaptor.full(size * 5000, 1 / 3)
-    exact = hvd.reducescatter(tensor, "layer.bias", {"*.bias": "none", "*": "fp16"})
-    rounded = hvd.reducescatter(tensor, "layer.weight", {"*.bias": "none", "*": "fp16"})
+    exact = hvd.reducescatter(tensor, name="layer.bias", compression={"*.bias": "none", "*": "fp16"})
+    rounded = hvd.reducescatter(tensor, name="layer.weight", compression={"*.bias": "none", "*": "fp16"})
     adaptor.assert_close(exact, third, rtol=1.3e-6, atol=1e-5)
     assert size == 1 or not np.array_equal(adaptor.array(rounded), adaptor.array(exact))
     adaptor.assert_close(rounded, adaptor.array(exact), rtol=1e-3)
@@ -147,7 +147,7 @@ def test_rules(adaptor, hvd, size):
 @pytest.mark.parametrize("codec", ["dgc(ratio=0.01)", "powersgd(rank=2)"])
 def test_codecs_that_it_does_not_carry(adaptor, hvd, codec):
     with pytest.raises(ValueError, match=rf"reducescatter\.refused: codec {codec[:3]}.* a reducescatter does not"):
-        hvd.reducescatter(adaptor.ones((100, 100)), "refused", codec)
+        hvd.reducescatter(adaptor.ones((100, 100)), name="refused", compression=codec)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -183,6 +183,6 @@ def test_ranks_that_disagree(adaptor, hvd, mine, text, rank, size):
 @pytest.mark.usefixtures("several")
 def test_ops_and_factors_that_disagree(adaptor, hvd, rank):
     with pytest.raises(hvd.MismatchError, match="Mismatched reduction operation"):
-        hvd.reducescatter(adaptor.ones(9), "x", op=hvd.Sum if rank == 0 else hvd.Average)
+        hvd.reducescatter(adaptor.ones(9), name="x", op=hvd.Sum if rank == 0 else hvd.Average)
     with pytest.raises(hvd.MismatchError, match="prescale"):
-        hvd.reducescatter(adaptor.ones(9), "x", op=hvd.Sum, prescale_factor=1.0 + rank)
+        hvd.reducescatter(adaptor.ones(9), name="x", op=hvd.Sum, prescale_factor=1.0 + rank)

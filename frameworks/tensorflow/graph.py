@@ -1,0 +1,166 @@
+"""Collective operations in a graph: what they will do when it runs, for tensors that have no values yet.
+
+When a graph is made, all that ranks must agree on but the shape is decided: name, codec, reduction. So all ranks must
+make graphs with the same operations; they need not run these in one order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from casync._constants import OP_KINDS
+from casync.call_site import call_site
+from casync.collectives.allreduce import codec_of
+from casync.collectives.reducescatter import check_op
+from casync.default import session_of
+from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.terms import OpKind, Sum, codec_for_dtype, tensor_name
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from .library import operations
+from .tensors import TENSORS, scaled
+
+__all__ = ["Graph"]
+
+Scales = tuple[float, float]
+
+_JIT = (
+    "XLA cannot compile {}, which talks to other ranks: use tf.function(jit_compile=False), and with Keras "
+    "model.compile(jit_compile=False)"
+)
+
+
+class Graph:
+    """See `casync.collectives.autograd.Blocking`: here nothing blocks, all are made at once."""
+
+    def allreduce(
+        self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any,
+        topology: str | None, terms: Any = None,
+    ) -> Any:  # fmt: skip
+        """`terms`: a float32 vector of learning rate, momentum, whether it is Nesterov's, and the loss scale, for
+        codecs that ask for them.
+        """
+        if tensor.dtype == tf.bool:
+            raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
+        output = self._run(
+            OpKind.ALLREDUCE, _scaled(tensor, scales[0]), name, process_set, tensor.shape, compression=compression,
+            topology=topology, reduce_op=op, scales=scales, terms=tf.zeros([0]) if terms is None else terms,
+        )  # fmt: skip
+        return _scaled(output, scales[1])
+
+    def allgather(self, tensor: Any, name: str | None, process_set: Any) -> Any:
+        return self._run(OpKind.ALLGATHER, tensor, name, process_set, _any_rows(tensor))
+
+    def broadcast(self, tensor: Any, root_rank: int, name: str | None, process_set: Any) -> Any:
+        session_of(process_set)
+        root = process_set.root(root_rank)
+        return self._run(OpKind.BROADCAST, tensor, name, process_set, tensor.shape, root=root)
+
+    def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: Any) -> tuple[Any, Any]:
+        given = tf.zeros([0], tf.int64) if splits is None else tf.cast(_checked_splits(splits), tf.int64)
+        output, received = self._run(OpKind.ALLTOALL, tensor, name, process_set, _any_rows(tensor), splits=given)
+        received.set_shape([session_of(process_set).size])
+        return output, tf.cast(received, tf.int32)
+
+    def reducescatter(
+        self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+    ) -> Any:
+        check_op(op)
+        output = self._run(
+            OpKind.REDUCESCATTER, _scaled(tensor, scales[0]), name, process_set, _any_rows(tensor),
+            compression=compression, reduce_op=op, scales=scales,
+        )  # fmt: skip
+        return _scaled(output, scales[1])
+
+    def grouped_allreduce(
+        self, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+    ) -> list[Any]:
+        shared = (op, scales, process_set, compression, None)
+        return [self.allreduce(tensor, _member(name, i), *shared) for i, tensor in enumerate(tensors)]
+
+    def grouped_allgather(self, tensors: Sequence[Any], name: str | None, process_set: Any) -> list[Any]:
+        return [self.allgather(tensor, _member(name, i), process_set) for i, tensor in enumerate(tensors)]
+
+    def grouped_reducescatter(
+        self, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+    ) -> list[Any]:
+        shared = (op, scales, process_set, compression)
+        return [self.reducescatter(tensor, _member(name, i), *shared) for i, tensor in enumerate(tensors)]
+
+    def _run(
+        self,
+        kind: int,
+        tensor: Any,
+        name: str | None,
+        process_set: Any,
+        shape: Any,
+        *,
+        compression: Any = None,
+        topology: str | None = None,
+        reduce_op: int = Sum,
+        root: int = 0,
+        scales: tuple[float, float] = (1.0, 1.0),
+        **inputs: Any,
+    ) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        if GraphOrParentsInXlaContext(graph):
+            raise NotAvailableError(_JIT.format(OP_KINDS[kind]))
+        owner = session_of(process_set)
+        dtype = TENSORS.dtype(tensor)
+        full = tensor_name(owner, kind, _unnamed(graph, tensor, kind) if name is None else name)
+        made = getattr(operations(), f"casync_{OP_KINDS[kind]}")(
+            tensor,
+            **inputs,
+            tensor_name=full,
+            site=call_site(),
+            compression=codec_for_dtype(codec_of(compression, full), dtype),
+            topology=owner.config.topology if topology is None else topology,
+            process_set=process_set.process_set_id,
+            reduce_op=reduce_op,
+            root=root,
+            prescale=scales[0],
+            postscale=scales[1],
+        )
+        output = made[0] if isinstance(made, tuple) else made
+        output.set_shape(shape)
+        # Each depends on its inputs alone. TensorFlow would put operations that do something in the order of the
+        # program, and so each after the one before.
+        if (dependencies := getattr(graph, "experimental_acd_manager", None)) is not None:
+            dependencies.run_independently(output.op)
+        return made
+
+
+def _unnamed(graph: Any, tensor: Any, kind: int) -> str:
+    """A name that is the same on all ranks that make this graph, and is there once in it."""
+    function = re.sub(r"(_\d+)+$", "", getattr(graph, "name", "graph"))
+    return f"{function}.{graph.unique_name(f'{OP_KINDS[kind]}.{tensor.op.name}')}"
+
+
+def _member(name: str | None, index: int) -> str | None:
+    return None if name is None else f"{name}.{index}"
+
+
+def _scaled(tensor: Any, factor: float) -> Any:
+    return tensor if factor == 1.0 else scaled(tensor, factor)
+
+
+def _any_rows(tensor: Any) -> Any:
+    if tensor.shape.rank == 0:
+        raise InvalidArgumentError("a tensor of rank zero has no rows: give it one dimension, of 1")
+    return tf.TensorShape(None) if tensor.shape.rank is None else tf.TensorShape([None, *tensor.shape[1:]])
+
+
+def _checked_splits(splits: Any) -> Any:
+    given = tf.convert_to_tensor(splits)
+    if given.shape.rank != 1:
+        raise InvalidArgumentError(
+            f"alltoall expects a 1D splits tensor, and this one has {given.shape.rank} dimensions"
+        )
+    if given.dtype != tf.int32:
+        raise InvalidArgumentError(
+            f"alltoall expects splits to contain 32-bit integer elements, and these are {given.dtype.name}"
+        )
+    return given

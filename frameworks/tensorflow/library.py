@@ -1,0 +1,42 @@
+"""TensorFlow, and our operations in it: a library that it loads (native/), whose kernels wait for nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+from casync import _core
+from casync.errors import CasyncError, NotAvailableError
+
+try:
+    import tensorflow as tf
+except ImportError as error:
+    raise NotAvailableError(
+        f"casync.tensorflow needs TensorFlow, which cannot be imported here ({error}): pip install 'casync[tensorflow]'"
+    ) from error
+
+__all__ = ["operations"]
+
+_TESTED = "2.21"
+
+
+@functools.cache
+def operations() -> Any:
+    """The functions that make operations, `casync_allreduce` and so on. Raises `NotAvailableError` if the release of
+    TensorFlow has no place for them.
+    """
+    path = str(Path(__file__).with_name("_glue.so"))
+    made = tf.load_op_library(path)
+    library = ctypes.CDLL(path)
+    library.casync_tensorflow_failure.restype = ctypes.c_char_p
+    if failure := library.casync_tensorflow_failure().decode():
+        raise NotAvailableError(
+            f"TensorFlow {tf.__version__} does not take our operations ({failure}): CaSync is tested with {_TESTED}"
+        )
+    table = ctypes.pythonapi.PyCapsule_GetPointer
+    table.restype, table.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    if library.casync_tensorflow_start(ctypes.c_void_p(table(_core.c_api, b"casync._core.c_api"))):
+        raise CasyncError(f"{path} is of another version than casync._core: install CaSync again")
+    return made
