@@ -67,6 +67,8 @@ PYTHON_LAYERS = (
 NARROW_MODULES = {"compll": {"_constants", "errors", "_core"}}
 # Packages that only a folder of frameworks/ of the same name imports, as well as what is installed from that folder.
 FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet", "jax")
+# But for Keras, which runs on others, and which TensorFlow has in it.
+TIED = {"keras": {"tensorflow", "torch"}, "tensorflow": {"keras"}}
 # Hosts that a file may link to. Anything else, a package registry above all, is named by what it is.
 LINKED_HOSTS = {"www.apache.org", "arxiv.org", "doi.org", "www.open-mpi.org", "www.mpi-forum.org", "localhost"}
 
@@ -221,7 +223,8 @@ def check_python_layers(tree: Tree) -> Iterator[Finding]:
         for number, module, at_top in imports(path, text):
             names = module.split(".")
             ours = names[1] if names[0] == "casync" and len(names) > 1 else None
-            if foreign := {names[0], ours}.intersection(FRAMEWORKS) - {own if parts[0] == "frameworks" else None}:
+            tied = {own, *TIED.get(own, ())} if parts[0] == "frameworks" else set()
+            if foreign := {names[0], ours}.intersection(FRAMEWORKS) - tied:
                 yield Finding(path, number, f"imports {module}: only frameworks/{foreign.pop()}/ may")
             elif parts[0] == "frameworks" or ours not in floor or ours == own:
                 continue

@@ -1,0 +1,223 @@
+"""Callbacks for `model.fit`, under Horovod's names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import keras
+from casync import basics
+from casync import numpy as hvd
+from casync.errors import InvalidArgumentError
+
+from .values import broadcast_variables
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]
+
+_LOG = logging.getLogger("casync")
+
+
+def _variables_of(model: Any) -> list[Any]:
+    """The model's, and its optimizer's if that was built."""
+    optimizer = model.optimizer
+    return [*model.variables, *(optimizer.variables if optimizer is not None and optimizer.built else ())]
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """All ranks train from the weights and the optimizer's state of the rank `root_rank`: of a model that is built from
+    the first batch on, of another one after it.
+
+    Args:
+        root_rank: its number in the world.
+        device: accepted and not needed.
+        local_variables: variables that stay each rank's own; `register_local_var` adds one.
+    """
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Sequence[Any] | None = None) -> None:
+        super().__init__()
+        self._root_rank = root_rank
+        self._local = {id(variable) for variable in local_variables or ()}
+        self._is_done = False
+
+    def register_local_var(self, var: Any) -> None:
+        """Leave this variable as it is."""
+        self._local.add(id(var))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self.model.built and not self._is_done:
+            optimizer = self.model.optimizer
+            if optimizer is not None and not optimizer.built:
+                optimizer.build(self.model.trainable_variables)
+            self._broadcast()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if not self._is_done:
+            self._broadcast()
+
+    def _broadcast(self) -> None:
+        self._is_done = True
+        broadcast_variables([one for one in _variables_of(self.model) if id(one) not in self._local], self._root_rank)
+
+
+class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """At the end of each epoch every metric becomes its mean over the ranks. Put it before callbacks that read metrics,
+    as ReduceLROnPlateau does. `device` is accepted and not needed.
+    """
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        for name in sorted(logs or ()):
+            assert logs is not None
+            value = np.asarray(logs[name], np.float64)
+            logs[name] = float(hvd.allreduce(value, name=f"metric.{name}"))
+
+
+class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """The learning rate is `initial_lr * multiplier(epoch)` between two epochs.
+
+    Args:
+        initial_lr: the rate before any multiplier.
+        multiplier: a function of the epoch, or a number.
+        start_epoch: the first epoch in which it holds.
+        end_epoch: the first in which it does not any more; None: to the end.
+        staircase: whether it changes at the begin of epochs alone; else with every batch, and the epoch is a fraction.
+        momentum_correction: when the rate changes, the momentum of SGD is multiplied by the same for one batch. On
+            TensorFlow Keras compiles the momentum into the step, unless the model runs eagerly: then nothing is
+            corrected, with a warning.
+        steps_per_epoch: None: what `fit` found.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        if initial_lr is None:
+            raise InvalidArgumentError("Parameter `initial_lr` is required")
+        self.initial_lr = initial_lr
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase or not callable(multiplier)
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
+        self.current_epoch = 0
+        self._restore: float | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not self.staircase and not self.steps_per_epoch:
+            self.steps_per_epoch = self.params.get("steps")
+            if not self.steps_per_epoch:
+                raise InvalidArgumentError(
+                    "Could not autodetect the number of steps per epoch. Please specify the steps_per_epoch parameter "
+                    f"to the {type(self).__name__}() or upgrade to the latest version of Keras."
+                )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.current_epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        is_over = self.end_epoch is not None and self.current_epoch >= self.end_epoch
+        if self.current_epoch < self.start_epoch or is_over:
+            return
+        if self.staircase and batch == 0:
+            self._adjust(self.current_epoch)
+        elif not self.staircase:
+            self._adjust(self.current_epoch + float(batch) / float(self.steps_per_epoch or 1))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._restore is not None:
+            self._of_sgd().momentum, self._restore = self._restore, None
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            logs["lr"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+
+    def _of_sgd(self) -> Any:
+        return getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+
+    def _adjust(self, epoch: float) -> None:
+        optimizer = self.model.optimizer
+        old = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        new = self.initial_lr * self.multiplier(epoch)
+        optimizer.learning_rate = new
+        momentum = getattr(self._of_sgd(), "momentum", None)
+        if not self.momentum_correction or not momentum or not old or old == new:
+            return
+        if not self.model.run_eagerly and keras.backend.backend() == "tensorflow":
+            _LOG.warning(
+                "momentum_correction does nothing: Keras has compiled the momentum into the step. Say "
+                "momentum_correction=False, or compile(run_eagerly=True)"
+            )
+            self.momentum_correction = False
+            return
+        self._restore = momentum
+        self._of_sgd().momentum = momentum * new / old
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """The learning rate rises over the first `warmup_epochs` from `initial_lr / size` to `initial_lr`, which is the one
+    for all ranks together (Goyal et al. 2017, section 2.2).
+
+    Other arguments are those of `LearningRateScheduleCallback`; `verbose` 1 prints the rate at the end.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        def multiplier(epoch: float) -> float:
+            size = basics.size()
+            at = epoch + 1.0 / (self.steps_per_epoch or 1)  # so that a multiple of an epoch is reached at its end
+            return 1 / size * (at * (size - 1) / warmup_epochs + 1)
+
+        super().__init__(
+            initial_lr, multiplier, start_epoch=0, end_epoch=warmup_epochs, staircase=False,
+            momentum_correction=momentum_correction, steps_per_epoch=steps_per_epoch,
+        )  # fmt: skip
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        if self.end_epoch is not None and epoch == self.end_epoch - 1 and self.verbose > 0:
+            rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")
+
+
+class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """Keras's `ModelCheckpoint` of the best model so far. `filepath` is set before training, on the ranks that save."""
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+        filepath: str = "best.keras",
+    ) -> None:
+        super().__init__(
+            filepath, monitor=monitor, verbose=verbose, save_best_only=True, save_weights_only=save_weights_only,
+            mode=mode, save_freq=save_freq,
+        )  # fmt: skip

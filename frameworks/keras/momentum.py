@@ -1,0 +1,76 @@
+"""Momentum that a codec takes over (DGC: momentum correction, Lin et al. 2018, section 3.2).
+
+The codec keeps the velocity of what it has not sent, so the optimizer must not add one of its own for the same
+variable. Others keep Keras's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from casync import codecs, default
+from casync.collectives.settings import Settings
+from casync.errors import InvalidArgumentError
+
+__all__ = ["Momentum"]
+
+
+class _WithoutMomentum:
+    """What is put in front of SGD: variables whose velocity a codec keeps step without one."""
+
+    momentum: float
+    nesterov: bool
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        (state,) = self._casync  # type: ignore[attr-defined]
+        own = self.momentum, self.nesterov
+        if state.momentum.takes(variable):
+            self.momentum, self.nesterov = 0.0, False
+        try:
+            super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
+        finally:
+            self.momentum, self.nesterov = own
+
+
+class Momentum:
+    """That of SGD, or the one that was given in its place."""
+
+    def __init__(self, optimizer: Any, settings: Settings, given: float | None) -> None:
+        """Raises `InvalidArgumentError` for an optimizer whose momentum is none that a codec can take over."""
+        if given is None and not isinstance(optimizer, keras.optimizers.SGD):
+            raise InvalidArgumentError(
+                f"the codec takes over the optimizer's momentum, and {type(optimizer).__name__} is no "
+                "keras.optimizers.SGD: use SGD, or say momentum=0 if there is none to take over"
+            )
+        self._given = given
+        self._settings = settings
+        self.bases = () if given is not None else (_WithoutMomentum,)
+        self._taken: dict[int, bool] = {}
+
+    def takes(self, variable: Any) -> bool:
+        """Whether the codec of this variable's gradient keeps its velocity. Keras steps with the backend's variable."""
+        return self._taken.get(id(variable), False)
+
+    def terms(self, optimizer: Any, variables: Sequence[Any]) -> Callable[[str], Any]:
+        """What the core must know of each gradient, by the path of its variable; None where its codec does not ask."""
+        lr = keras.ops.cast(optimizer.learning_rate, "float32")
+        own = (optimizer.momentum, float(optimizer.nesterov)) if self._given is None else (self._given, 0.0)
+        asked: dict[str, Any] = {}
+        for variable in variables:
+            is_taken = self._is_taken(variable)
+            self._taken[id(variable)] = self._taken[id(variable.value)] = is_taken
+            if is_taken:
+                asked[variable.path] = [lr, *own, 1.0]
+        if keras.backend.backend() == "tensorflow":
+            return lambda path: keras.ops.stack(asked[path]) if path in asked else None
+        return lambda path: [float(number) for number in asked[path]] if path in asked else None
+
+    def _is_taken(self, variable: Any) -> bool:
+        codec = codecs.codec_by_name(self._settings.rules, variable.path)
+        if not codecs.takes_momentum(codec):
+            return False
+        config = default.session_of(self._settings.process_set).config
+        return codec.startswith("always(") or math.prod(variable.shape) >= config.min_numel

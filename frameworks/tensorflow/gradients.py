@@ -1,0 +1,129 @@
+"""The gradients of one tape or optimizer, reduced as parts of a graph: each as soon as backward has made it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from casync import codecs
+from casync.collectives.gradient_submits import Gradient, GradientSubmits
+from casync.collectives.settings import Settings
+
+from .graph import Graph
+from .ops import allreduce_slices
+from .tensors import TENSORS, scaled
+
+__all__ = ["GraphGradients", "averaged", "names_of"]
+
+
+def names_of(variables: Sequence[Any]) -> list[str]:
+    """Under which ranks meet: a Keras variable's path, or the name of another one. Of two that have the same name the
+    second is numbered, so all ranks must have them in one order.
+    """
+    names: list[str] = []
+    seen: Counter[str] = Counter()
+    for index, variable in enumerate(variables):
+        name = str(getattr(variable, "path", None) or _name_of(variable) or f"source.{index}").removesuffix(":0")
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}.{seen[name] - 1}")
+    return names
+
+
+def _name_of(variable: Any) -> str | None:
+    """None for a tensor without a name, as eager ones are."""
+    try:
+        return str(variable.name)
+    except AttributeError:
+        return None
+
+
+class GraphGradients:
+    """`reduce` may be called eagerly: then it makes a graph at the first call, and runs it at each.
+
+    Args:
+        settings: how the gradients are reduced.
+        claims: whether what codecs keep of them is this object's alone; False where a new one is made at every step.
+    """
+
+    def __init__(self, settings: Settings, *, claims: bool) -> None:
+        self._settings = settings
+        self._submits = GradientSubmits(TENSORS, settings)
+        self._claims = claims
+        self._known: dict[str, Gradient] = {}
+        self._compiled = tf.function(self._in_graph, reduce_retracing=False, autograph=False)
+
+    @property
+    def size(self) -> int:
+        """How many ranks reduce them together."""
+        return self._submits.session().size
+
+    def reduce(
+        self, names: Sequence[str], gradients: Sequence[Any], terms: Callable[[str], Any] | None = None
+    ) -> list[Any]:
+        """The reduced gradients in the order given; None where there is none, which must be so on all ranks.
+
+        Args:
+            names: of the parameters, all different.
+            gradients: tensors, `tf.IndexedSlices`, or None.
+            terms: of a name, what `Graph.allreduce` takes as such, or None; for codecs that take over momentum.
+        """
+        self._take(names)
+        told = [None if terms is None else terms(name) for name in names]
+        if not tf.executing_eagerly():
+            return self._in_graph(tuple(names), list(gradients), told)
+        result: list[Any] = self._compiled(tuple(names), list(gradients), told)
+        return result
+
+    def _take(self, names: Sequence[str]) -> None:
+        if self._claims:
+            new = [Gradient(name) for name in names if name not in self._known]
+            self._submits.take(new)
+            self._known.update((gradient.name, gradient) for gradient in new)
+            self._submits.check()
+
+    def _in_graph(self, names: Sequence[str], gradients: Sequence[Any], terms: Sequence[Any]) -> list[Any]:
+        settings = self._settings
+        grouped = self._groups(names, gradients)
+        scales = (1.0 / settings.predivide, settings.predivide)
+        reduced: list[Any] = []
+        for name, gradient, told in zip(names, grouped, terms, strict=True):
+            codec = codecs.codec_by_name(settings.rules, name)
+            if isinstance(gradient, tf.IndexedSlices) and settings.sparse_as_dense:
+                gradient = tf.convert_to_tensor(gradient)
+            if gradient is None:
+                reduced.append(None)
+            elif isinstance(gradient, tf.IndexedSlices):
+                reduced.append(allreduce_slices(gradient, name, settings.op, settings.process_set, codec))
+            else:
+                reduced.append(
+                    Graph().allreduce(
+                        gradient, name, settings.op, scales, settings.process_set, codec, settings.topology, told
+                    )
+                )
+        return reduced
+
+    def _groups(self, names: Sequence[str], gradients: Sequence[Any]) -> list[Any]:
+        """Those of one group are submitted when the last of them is there."""
+        wanted = self._settings.groups
+        if isinstance(wanted, int):
+            ends = [len(names) * (i + 1) // wanted for i in range(wanted)] if wanted else []
+            members = [range(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+        else:
+            places = {name: index for index, name in enumerate(names)}
+            members = [[places[name] for name in names_of(group) if name in places] for group in wanted]  # type: ignore
+        result = list(gradients)
+        for group in members:
+            there = [i for i in group if isinstance(gradients[i], tf.Tensor)]
+            with tf.control_dependencies([gradients[i] for i in there]):
+                for i in there:
+                    result[i] = tf.identity(gradients[i])
+        return result
+
+
+def averaged(gradient: Any, number: int) -> Any:
+    """A gradient that only this rank has, as part of a mean over so many."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(scaled(gradient.values, 1 / number), gradient.indices, gradient.dense_shape)
+    return None if gradient is None else scaled(gradient, 1 / number)
