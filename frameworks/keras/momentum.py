@@ -6,8 +6,9 @@ variable. Others keep Keras's.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -25,12 +26,30 @@ class _WithoutMomentum:
     nesterov: bool
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        with self._of(variable):
+            super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
+
+    def _parallel_update_step(self, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
+        """With torch Keras steps with all variables at once."""
+        for one in (True, False):
+            pairs = [pair for pair in zip(grads, variables, strict=True) if self._takes(pair[1]) == one]
+            if pairs:
+                gradients, of = zip(*pairs, strict=True)
+                with self._of(of[0]):
+                    super()._parallel_update_step(gradients, of, learning_rate)  # type: ignore[misc]
+
+    def _takes(self, variable: Any) -> bool:
         (state,) = self._casync  # type: ignore[attr-defined]
+        taken: bool = state.momentum.takes(variable)
+        return taken
+
+    @contextlib.contextmanager
+    def _of(self, variable: Any) -> Iterator[None]:
         own = self.momentum, self.nesterov
-        if state.momentum.takes(variable):
+        if self._takes(variable):
             self.momentum, self.nesterov = 0.0, False
         try:
-            super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
+            yield
         finally:
             self.momentum, self.nesterov = own
 
