@@ -28,6 +28,7 @@ __all__ = [
     "Sum",
     "Terms",
     "codec_for_dtype",
+    "no_rows",
     "resolve_op",
     "tensor_name",
     "user_name",
@@ -102,6 +103,11 @@ def tensor_name(owner: Session, kind: int, name: str | None) -> str:
     if name is None:
         return f"{prefix}.noname.{owner.next_number(prefix) % _NAMES_PER_KIND}"
     return name if name.startswith(f"{prefix}.") else f"{prefix}.{name}"
+
+
+def no_rows(kind: int) -> InvalidArgumentError:
+    """What is raised for a number where rows are meant."""
+    return InvalidArgumentError(f"tried to {OP_KINDS[kind]} a rank-zero tensor, which has no rows: reshape it to (1,)")
 
 
 def user_name(name: str) -> str:

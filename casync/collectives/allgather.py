@@ -6,9 +6,8 @@ from typing import Any
 
 from casync.collectives.waiting import PendingRows
 from casync.default import session_of
-from casync.errors import InvalidArgumentError
 from casync.tensors import T, Tensors
-from casync.terms import OpKind, Terms, tensor_name
+from casync.terms import OpKind, Terms, no_rows, tensor_name
 
 __all__ = ["submit"]
 
@@ -19,7 +18,7 @@ def submit(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any,
     tensor = tensors.admit(tensor)
     dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
     if not shape:
-        raise InvalidArgumentError("tried to allgather a rank-zero tensor, which has no rows: reshape it to (1,)")
+        raise no_rows(OpKind.ALLGATHER)
     source = tensors.contiguous(tensor)
     device = tensors.device(source)
     full = tensor_name(owner, OpKind.ALLGATHER, name)

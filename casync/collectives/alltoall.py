@@ -10,7 +10,7 @@ from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session
 from casync.tensors import T, Tensors
-from casync.terms import OpKind, Terms, tensor_name
+from casync.terms import OpKind, Terms, no_rows, tensor_name
 
 __all__ = ["submit"]
 
@@ -37,7 +37,7 @@ def submit(
     tensor = tensors.admit(tensor)
     dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
     if not shape:
-        raise InvalidArgumentError("tried to alltoall a rank-zero tensor, which has no rows: reshape it to (1,)")
+        raise no_rows(OpKind.ALLTOALL)
     full = tensor_name(owner, OpKind.ALLTOALL, name)
     counts = _counts(splits, shape[0], owner, full)
     source = tensors.contiguous(tensor)

@@ -33,6 +33,7 @@ class GroupedCollectives(Generic[T]):
 
     def _instead(self, *tensors: Any) -> Blocking[T] | None:
         """What does the blocking operations on these in place of a submit here and a wait."""
+        _check_group(tensors)
         if self._autograd is not None and any(map(self._autograd.wants, tensors)):
             return self._autograd
         return self._graph
@@ -47,8 +48,7 @@ class GroupedCollectives(Generic[T]):
     ) -> int:
         """Submit all, with `submit`, under names of the group; the last one wakes the runtime."""
         owner = session_of(process_set)
-        if len(tensors) == 0:
-            raise InvalidArgumentError("a group of no tensors")
+        _check_group(tensors)
         base = tensor_name(owner, kind, name)
         for tensor in tensors:
             self._tensors.dtype(self._tensors.admit(tensor))  # a bad one is found before the first is submitted
@@ -222,3 +222,8 @@ class GroupedCollectives(Generic[T]):
             return reducescatter.submit(self._tensors, tensor, each, op, scales, process_set, compression, wake=wake)
 
         return self._submit(tensors, OpKind.REDUCESCATTER, name, process_set, submit)
+
+
+def _check_group(tensors: Sequence[Any]) -> None:
+    if len(tensors) == 0:
+        raise InvalidArgumentError("a group of no tensors")

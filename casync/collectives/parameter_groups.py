@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 from casync.errors import InvalidArgumentError
 
-__all__ = ["Group", "Groups", "wanted_groups"]
+__all__ = ["Group", "Groups", "by_name", "wanted_groups"]
 
 Wanted = int | list[list[Any]]
 """How many groups, 0 for none; or the groups."""
@@ -37,12 +37,19 @@ def wanted_groups(num_groups: int, groups: Any, is_parameter: type[Any]) -> Want
             if not isinstance(parameter, is_parameter):
                 raise InvalidArgumentError(f"groups must consist of {_of(is_parameter)}, and holds {_brief(parameter)}")
             if parameter in seen:
+                which = repr(parameter) if isinstance(parameter, str) else f"One of shape {tuple(parameter.shape)}"
                 raise InvalidArgumentError(
-                    "A parameter can only appear once in groups. One of shape "
-                    f"{tuple(parameter.shape)} appears more than once"
+                    f"A parameter can only appear once in groups. {which} appears more than once"
                 )
             seen.add(parameter)
     return [list(group) for group in groups]
+
+
+def by_name(groups: Any, name_of: Callable[[Any], str]) -> Any:
+    """`groups=` with the names of parameters in the place of those, for frameworks whose parameters are no keys."""
+    if not isinstance(groups, list):
+        return groups
+    return [[name_of(one) for one in group] if isinstance(group, list | tuple) else group for group in groups]
 
 
 def _of(kind: type[Any]) -> str:

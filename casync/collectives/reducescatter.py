@@ -9,7 +9,7 @@ from casync.collectives.waiting import PendingResult
 from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.tensors import T, Tensors
-from casync.terms import Average, OpKind, Sum, Terms, resolve_op, tensor_name
+from casync.terms import Average, OpKind, Sum, Terms, no_rows, resolve_op, tensor_name
 
 __all__ = ["check", "check_op", "gradient_factor", "submit"]
 
@@ -20,7 +20,7 @@ def check(tensors: Tensors[T], tensor: Any, op: int) -> T:
     if tensors.dtype(admitted) == "bool":
         raise InvalidArgumentError("bool cannot be reduced: use uint8")
     if not tensors.shape(admitted):
-        raise InvalidArgumentError("tried to reducescatter a rank-zero tensor, which has no rows: reshape it to (1,)")
+        raise no_rows(OpKind.REDUCESCATTER)
     check_op(op)
     return admitted
 

@@ -16,7 +16,7 @@ from casync.terms import Average, Sum, resolve_op
 
 __all__ = ["SparsePending", "submit", "wire_dtype"]
 
-_CASTS = {"fp16": "float16", "bf16": "bfloat16"}
+_CASTS = {"fp16": "float16", "bf16": "bfloat16", "always(fp16)": "float16", "always(bf16)": "bfloat16"}
 
 
 class SparsePending(Generic[T]):

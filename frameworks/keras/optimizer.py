@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 from casync import codecs, default
+from casync.collectives.parameter_groups import by_name
 from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
@@ -173,8 +174,8 @@ def DistributedOptimizer(
         )
     settings = Settings.of(
         compression=compression, topology=topology, process_set=process_set, op=op,
-        predivide=gradient_predivide_factor, passes=backward_passes_per_step, num_groups=num_groups, groups=groups,
-        is_parameter=keras.Variable, sparse_as_dense=sparse_as_dense,
+        predivide=gradient_predivide_factor, passes=backward_passes_per_step, num_groups=num_groups,
+        groups=by_name(groups, _path_of), is_parameter=str, sparse_as_dense=sparse_as_dense,
     )  # fmt: skip
     taken = Momentum(optimizer, settings, momentum) if settings.is_distributed and settings.takes_momentum else None
     original = type(optimizer)
@@ -187,6 +188,11 @@ def DistributedOptimizer(
     )
     loss_scale.watch()
     return optimizer
+
+
+def _path_of(variable: Any) -> str:
+    path: str = variable.path
+    return path
 
 
 def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:

@@ -39,6 +39,12 @@ _THEIRS = {
 }
 
 
+def _init(self: Any, node_def: Any, op: Any, message: str, *args: Any) -> None:
+    """With arguments as TensorFlow's errors have them: AutoGraph makes one again, with its own notes in the text."""
+    CasyncError.__init__(self, message)
+    self.__dict__.update(_message=message, _node_def=node_def, _op=op, _error_code=0, _experimental_payloads={})
+
+
 def _reduce(error: CasyncError) -> Any:
     """It is pickled as ours alone, which needs no TensorFlow to be read."""
     ours = type(error).__bases__[0]
@@ -48,7 +54,8 @@ def _reduce(error: CasyncError) -> Any:
 
 # `op` of ours is what kind of operation failed, and no node of a graph.
 _BOTH: dict[type[CasyncError], Any] = {
-    ours: type(ours.__name__, (ours, theirs), {"op": None, "__reduce__": _reduce}) for ours, theirs in _THEIRS.items()
+    ours: type(ours.__name__, (ours, theirs), {"op": None, "__init__": _init, "__reduce__": _reduce})
+    for ours, theirs in _THEIRS.items()
 }
 
 
@@ -56,8 +63,8 @@ def _as_theirs(error: CasyncError) -> CasyncError:
     both = _BOTH.get(type(error))
     if both is None:
         return error
-    made: CasyncError = both(*error.args)
-    made.__dict__.update(error.__dict__, _message=str(error), _node_def=None, _op=None, _experimental_payloads={})
+    made: CasyncError = both(None, None, str(error))
+    made.__dict__.update(error.__dict__)
     made.__traceback__ = error.__traceback__
     return made
 

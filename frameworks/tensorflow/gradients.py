@@ -15,7 +15,7 @@ from .graph import Graph
 from .ops import allreduce_slices
 from .tensors import TENSORS, scaled
 
-__all__ = ["GraphGradients", "averaged", "names_of"]
+__all__ = ["GraphGradients", "averaged", "name_of", "names_of"]
 
 
 def names_of(variables: Sequence[Any]) -> list[str]:
@@ -25,18 +25,18 @@ def names_of(variables: Sequence[Any]) -> list[str]:
     names: list[str] = []
     seen: Counter[str] = Counter()
     for index, variable in enumerate(variables):
-        name = str(getattr(variable, "path", None) or _name_of(variable) or f"source.{index}").removesuffix(":0")
+        name = name_of(variable) or f"source.{index}"
         seen[name] += 1
         names.append(name if seen[name] == 1 else f"{name}.{seen[name] - 1}")
     return names
 
 
-def _name_of(variable: Any) -> str | None:
-    """None for a tensor without a name, as eager ones are."""
+def name_of(variable: Any) -> str:
+    """The name of one; "" for a tensor that has none, as eager ones have."""
     try:
-        return str(variable.name)
+        return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
     except AttributeError:
-        return None
+        return ""
 
 
 class GraphGradients:
@@ -109,10 +109,10 @@ class GraphGradients:
         wanted = self._settings.groups
         if isinstance(wanted, int):
             ends = [len(names) * (i + 1) // wanted for i in range(wanted)] if wanted else []
-            members = [range(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+            members = [list(range(begin, end)) for begin, end in zip([0, *ends], ends, strict=False)]
         else:
             places = {name: index for index, name in enumerate(names)}
-            members = [[places[name] for name in names_of(group) if name in places] for group in wanted]  # type: ignore
+            members = [[places[name] for name in group if name in places] for group in wanted]
         result = list(gradients)
         for group in members:
             there = [i for i in group if isinstance(gradients[i], tf.Tensor)]

@@ -17,7 +17,7 @@ from casync.collectives.allreduce import codec_of
 from casync.collectives.reducescatter import check_op
 from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.terms import OpKind, Sum, codec_for_dtype, tensor_name
+from casync.terms import OpKind, Sum, codec_for_dtype, no_rows, tensor_name
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from .library import operations
@@ -43,8 +43,7 @@ class Graph:
         """`terms`: a float32 vector of learning rate, momentum, whether it is Nesterov's, and the loss scale, for
         codecs that ask for them.
         """
-        if tensor.dtype == tf.bool:
-            raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
+        _check_reducible(tensor)
         output = self._run(
             OpKind.ALLREDUCE, _scaled(tensor, scales[0]), name, process_set, tensor.shape, compression=compression,
             topology=topology, reduce_op=op, scales=scales, terms=tf.zeros([0]) if terms is None else terms,
@@ -52,7 +51,7 @@ class Graph:
         return _scaled(output, scales[1])
 
     def allgather(self, tensor: Any, name: str | None, process_set: Any) -> Any:
-        return self._run(OpKind.ALLGATHER, tensor, name, process_set, _any_rows(tensor))
+        return self._run(OpKind.ALLGATHER, tensor, name, process_set, _any_rows(tensor, OpKind.ALLGATHER))
 
     def broadcast(self, tensor: Any, root_rank: int, name: str | None, process_set: Any) -> Any:
         session_of(process_set)
@@ -60,8 +59,10 @@ class Graph:
         return self._run(OpKind.BROADCAST, tensor, name, process_set, tensor.shape, root=root)
 
     def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: Any) -> tuple[Any, Any]:
-        given = tf.zeros([0], tf.int64) if splits is None else tf.cast(_checked_splits(splits), tf.int64)
-        output, received = self._run(OpKind.ALLTOALL, tensor, name, process_set, _any_rows(tensor), splits=given)
+        given = tf.zeros([0], tf.int64) if splits is None else tf.cast(_checked_splits(splits, name), tf.int64)
+        output, received = self._run(
+            OpKind.ALLTOALL, tensor, name, process_set, _any_rows(tensor, OpKind.ALLTOALL), splits=given
+        )
         received.set_shape([session_of(process_set).size])
         return output, tf.cast(received, tf.int32)
 
@@ -69,9 +70,10 @@ class Graph:
         self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
     ) -> Any:
         check_op(op)
+        _check_reducible(tensor)
         output = self._run(
-            OpKind.REDUCESCATTER, _scaled(tensor, scales[0]), name, process_set, _any_rows(tensor),
-            compression=compression, reduce_op=op, scales=scales,
+            OpKind.REDUCESCATTER, _scaled(tensor, scales[0]), name, process_set,
+            _any_rows(tensor, OpKind.REDUCESCATTER), compression=compression, reduce_op=op, scales=scales,
         )  # fmt: skip
         return _scaled(output, scales[1])
 
@@ -136,7 +138,12 @@ class Graph:
 def _unnamed(graph: Any, tensor: Any, kind: int) -> str:
     """A name that is the same on all ranks that make this graph, and is there once in it."""
     function = re.sub(r"(_\d+)+$", "", getattr(graph, "name", "graph"))
-    return f"{function}.{graph.unique_name(f'{OP_KINDS[kind]}.{tensor.op.name}')}"
+    return f"noname.{function}.{graph.unique_name(f'{OP_KINDS[kind]}.{tensor.op.name}')}"
+
+
+def _check_reducible(tensor: Any) -> None:
+    if tensor.dtype == tf.bool:
+        raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
 
 
 def _member(name: str | None, index: int) -> str | None:
@@ -147,20 +154,21 @@ def _scaled(tensor: Any, factor: float) -> Any:
     return tensor if factor == 1.0 else scaled(tensor, factor)
 
 
-def _any_rows(tensor: Any) -> Any:
+def _any_rows(tensor: Any, kind: int) -> Any:
     if tensor.shape.rank == 0:
-        raise InvalidArgumentError("a tensor of rank zero has no rows: give it one dimension, of 1")
+        raise no_rows(kind)
     return tf.TensorShape(None) if tensor.shape.rank is None else tf.TensorShape([None, *tensor.shape[1:]])
 
 
-def _checked_splits(splits: Any) -> Any:
+def _checked_splits(splits: Any, name: str | None) -> Any:
+    about = "" if name is None else f" (tensor alltoall.{name})"
     given = tf.convert_to_tensor(splits)
     if given.shape.rank != 1:
         raise InvalidArgumentError(
-            f"alltoall expects a 1D splits tensor, and this one has {given.shape.rank} dimensions"
+            f"alltoall expects a 1D splits tensor, and this one has {given.shape.rank} dimensions{about}"
         )
     if given.dtype != tf.int32:
         raise InvalidArgumentError(
-            f"alltoall expects splits to contain 32-bit integer elements, and these are {given.dtype.name}"
+            f"alltoall expects splits to contain 32-bit integer elements, and these are {given.dtype.name}{about}"
         )
     return given

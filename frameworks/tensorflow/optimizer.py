@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from casync.collectives.parameter_groups import by_name
 from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import NotAvailableError
 from casync.terms import Average
 
-from .gradients import GraphGradients, names_of
+from .gradients import GraphGradients, name_of, names_of
 
 __all__ = ["DistributedOptimizer"]
 
@@ -53,8 +54,8 @@ def DistributedOptimizer(
     if backward_passes_per_step != 1 or momentum is not None:
         raise NotAvailableError("backward_passes_per_step and momentum: use an optimizer of keras.optimizers")
     settings = Settings.of(
-        compression=compression, topology=topology, process_set=process_set, op=op,
-        predivide=gradient_predivide_factor, num_groups=num_groups, groups=groups, sparse_as_dense=sparse_as_dense,
+        compression=compression, topology=topology, process_set=process_set, op=op, predivide=gradient_predivide_factor,
+        num_groups=num_groups, groups=by_name(groups, name_of), sparse_as_dense=sparse_as_dense,
     )  # fmt: skip
     original = type(optimizer)
     optimizer.__class__ = type(original.__name__, (_Distributed, original), {"__module__": original.__module__})

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 from casync import codecs, default
+from casync.collectives.parameter_groups import by_name
 from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
@@ -14,7 +15,7 @@ from casync.errors import InvalidArgumentError
 from casync.terms import Average
 
 from .errors import public
-from .gradients import GraphGradients, averaged, names_of
+from .gradients import GraphGradients, averaged, name_of, names_of
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 
@@ -111,8 +112,8 @@ def DistributedGradientTape(
     `register_local_source(variable)` leaves the gradient of a variable to its rank.
     """
     settings = Settings.of(
-        compression=compression, topology=topology, process_set=process_set, op=op,
-        predivide=gradient_predivide_factor, num_groups=num_groups, groups=groups, sparse_as_dense=sparse_as_dense,
+        compression=compression, topology=topology, process_set=process_set, op=op, predivide=gradient_predivide_factor,
+        num_groups=num_groups, groups=by_name(groups, name_of), sparse_as_dense=sparse_as_dense,
     )  # fmt: skip
     return _Tape(gradtape, settings, scale_local_gradients)
 

@@ -68,7 +68,7 @@ def test_a_topology_that_the_script_names_is_the_plans_or_an_error(adaptor, hvd,
     if size > 1:
         with pytest.raises(hvd.InvalidArgumentError) as caught:
             hvd.allreduce(tensor, name="other", compression="auto", topology="ps")
-        for text in ("allreduce.other", "ring", "ps", "leave the topology out", path):
+        for text in ("allreduce.other", "ring", "ps", "leave the topology out", *(() if adaptor.in_graph else (path,))):
             assert text in str(caught.value)
     hvd.allreduce(tensor, name="other", compression="auto")  # as the error says; the session stays usable
     hvd.allreduce(tensor, name="same", compression="auto", topology="ring")

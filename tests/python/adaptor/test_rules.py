@@ -28,4 +28,5 @@ def test_operations_take_tables_too(adaptor, hvd, size):
     if size > 1:
         codecs = {name: plan.codec for name, plan in hvd.plans().items()}
         assert codecs["allreduce.g.0"] == "onebit" and codecs["allreduce.g.1"] == "terngrad(bits=8)"
-        assert codecs["allreduce.counts"] == "none" and codecs["allreduce.noname.0"] == "bf16"
+        assert codecs["allreduce.counts"] == "none"
+        assert {codec for name, codec in codecs.items() if name.startswith("allreduce.noname.")} == {"bf16"}

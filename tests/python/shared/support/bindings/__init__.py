@@ -20,7 +20,7 @@ import numpy as np
 from casync import default
 from support.arrays import Array, dtype_of, full
 
-FRAMEWORKS = ("numpy", "standin", "tensorflow", "torch")
+FRAMEWORKS = ("numpy", "standin", "tensorflow", "tensorflow_graph", "torch")
 """In the order in which they are tested. `standin` is a GPU without one (support/standin)."""
 ON_DEVICE = "cuda"
 """torch on a GPU, tested only where CASYNC_TEST_FRAMEWORK names it: a process has one driver, the stand-in or a real
@@ -34,6 +34,8 @@ class Binding(ABC):
     name: str
     in_place = True
     """Whether a tensor's values can change, and so whether there are `allreduce_` and the like."""
+    in_graph = False
+    """Whether operations run in graphs: then errors say where the binding made them, and no thread waits in CaSync."""
     cycles = 100
     """How often a test opens and closes a world to see whether something stays behind."""
 
@@ -110,14 +112,19 @@ def tested() -> list[str]:
     """
     if named := os.environ.get("CASYNC_TEST_FRAMEWORK"):
         return [named]
-    return [name for name in FRAMEWORKS if name == "standin" or find_spec(f"casync.{name}") is not None]
+    return [name for name in FRAMEWORKS if name == "standin" or find_spec(f"casync.{_package(name)}") is not None]
 
 
 def is_there(name: str) -> bool:
     """Whether the framework itself is; of the stand-in, what compiles it."""
     if name == "standin":
         return shutil.which("g++") is not None
-    return find_spec("torch" if name == ON_DEVICE else name) is not None
+    return find_spec("torch" if name == ON_DEVICE else _package(name)) is not None
+
+
+def _package(name: str) -> str:
+    """TensorFlow has two ways to run."""
+    return name.removesuffix("_graph")
 
 
 def binding_of(name: str) -> Binding:

@@ -1,0 +1,329 @@
+"""Gradients through operations, and those of tapes, against references in float64."""
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+import casync.tensorflow as hvd  # noqa: E402
+
+from casync import default  # noqa: E402
+
+MODES = {"eager": lambda function: function, "graph": lambda function: tf.function(function, autograph=False)}
+CODECS = [
+    "none", "fp16", "bf16", "onebit", "terngrad(bits=2)", "tbq(tau=0.5)", "dgc(ratio=0.1)", "graddrop(drop=0.9)",
+    "adacomp", "threelc", "powersgd(rank=2, start_step=1)", "auto",
+]  # fmt: skip
+
+
+@pytest.fixture(params=list(MODES.values()), ids=list(MODES))
+def mode(request):
+    return request.param
+
+
+def gradient_of(mode, operation, tensor, weights):
+    """Of the sum of the result, each element times a weight that depends on nothing but its place."""
+
+    def run(given):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            result = operation(given)
+            loss = tf.reduce_sum(tf.cast(result, tf.float32) * weights(result))
+        return tape.gradient(loss, given)
+
+    return mode(run)(tensor)
+
+
+def ranks_weights(result):
+    return float(hvd.rank() + 1) * tf.ones_like(result)
+
+
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Sum])
+def test_allreduce(mode, op, rank, size):
+    tensor = tf.fill([3, 2], float(rank))
+    gradient = gradient_of(
+        mode, lambda x: hvd.allreduce(x, op=op, prescale_factor=2.0, postscale_factor=3.0), tensor, ranks_weights
+    )
+    total = sum(range(1, size + 1)) * 6.0 / (size if op == hvd.Average else 1)
+    np.testing.assert_allclose(gradient.numpy(), np.full((3, 2), total), rtol=1e-6)
+
+
+def test_allgather(mode, rank, size):
+    tensor = tf.ones([rank + 1, 2])
+    gradient = gradient_of(mode, lambda x: hvd.allgather(x), tensor, ranks_weights)
+    np.testing.assert_allclose(gradient.numpy(), np.full((rank + 1, 2), (size + 1) / 2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("root", [0, -1])
+def test_broadcast(mode, root, rank, size):
+    root %= size
+    gradient = gradient_of(mode, lambda x: hvd.broadcast(x, root), tf.ones([4]), ranks_weights)
+    np.testing.assert_allclose(gradient.numpy(), np.full(4, (size + 1) / 2 if rank == root else 0.0), rtol=1e-6)
+
+
+def test_alltoall(mode, rank, size):
+    def scattered(given):
+        output, _ = hvd.alltoall(given, tf.constant([1] * size))
+        return output
+
+    gradient = gradient_of(mode, scattered, tf.ones([size + 2, 2]), ranks_weights)
+    expected = [[r + 1.0] * 2 for r in range(size)] + [[0.0] * 2] * 2  # rows beyond the splits went nowhere
+    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Sum])
+def test_reducescatter(mode, op, rank, size):
+    gradient = gradient_of(mode, lambda x: hvd.reducescatter(x, op=op), tf.ones([2 * size, 3]), ranks_weights)
+    factor = size if op == hvd.Sum else 1
+    expected = np.repeat(np.arange(1, size + 1, dtype=np.float64) * factor, 2)[:, None] * np.ones((1, 3))
+    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-6)
+
+
+def test_groups_of_floats_and_integers(mode, rank, size):
+    def run(first, second):
+        with tf.GradientTape() as tape:
+            tape.watch(first)
+            one, two = hvd.grouped_allreduce([first, second], op=hvd.Sum)
+            gathered, _ = hvd.grouped_allgather([first, second])
+            (scattered,) = hvd.grouped_reducescatter([first], op=hvd.Sum)
+            loss = tf.reduce_sum(one) + tf.reduce_sum(gathered) + tf.reduce_sum(scattered)
+        return tape.gradient(loss, first), two
+
+    gradient, two = mode(run)(tf.ones([size, 2]), tf.ones([size], tf.int32))
+    np.testing.assert_allclose(gradient.numpy(), np.full((size, 2), size + 1 + size), rtol=1e-6)
+    assert two.numpy().tolist() == [size] * size
+
+
+def test_an_op_without_a_gradient_is_named(mode):
+    with pytest.raises(NotImplementedError, match="stop_gradient"):
+        gradient_of(mode, lambda x: hvd.allreduce(x, op=hvd.Max), tf.ones([2]), ranks_weights)
+
+
+# --- tapes ------------------------------------------------------------------------------------------------------------
+
+
+def losses_of(rank):
+    """Two variables, and a loss whose gradients differ between ranks."""
+    first = tf.Variable(np.full((60, 100), 0.5, np.float32), name="first")
+    second = tf.Variable(np.ones(7, np.float32), name="second")
+
+    def loss(factor):
+        return tf.reduce_sum(first * factor) + 2.0 * tf.reduce_sum(second * second) * factor
+
+    return first, second, loss
+
+
+def test_gradients_of_a_tape_are_means(mode, rank, size):
+    first, second, loss = losses_of(rank)
+
+    def step(factor):
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            value = loss(factor)
+        return tape.gradient(value, [first, second])
+
+    step = mode(step)
+    for turn in range(3):
+        one, two = step(tf.constant(float(rank + turn)))
+        mean = (size - 1) / 2 + turn
+        np.testing.assert_allclose(one.numpy(), np.full((60, 100), mean), rtol=1e-6)
+        np.testing.assert_allclose(two.numpy(), np.full(7, 4 * mean), rtol=1e-6)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec(mode, codec, rank, size):
+    """What a gradient loses in one step comes in a later one: the means of many steps tend to the mean."""
+    weights = tf.Variable(np.zeros((60, 100), np.float32), name=f"weights.{codec}")
+    exact = np.random.default_rng(0).standard_normal((size, 60, 100)).astype(np.float32)
+    mine = tf.constant(exact[rank])
+
+    def step():
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(weights * mine)
+        return hvd.DistributedGradientTape(tape, compression=codec).gradient(value, weights)
+
+    step = mode(step)
+    total, steps = np.zeros((60, 100)), 30
+    for _ in range(steps):
+        gradient = step().numpy()
+        for other in hvd.allgather_object(gradient.tobytes()):
+            assert other == gradient.tobytes()
+        total += gradient
+    mean = exact.astype(np.float64).mean(0)
+    if codec not in ("none", "fp16", "bf16", "auto") and size > 1:
+        assert default.session().plans()[f"allreduce.weights.{codec}"].codec.startswith(codec.partition("(")[0])
+    similar = (total * mean).sum() / np.linalg.norm(total) / np.linalg.norm(mean)
+    assert similar > (0.999 if codec in ("none", "fp16", "bf16") else 0.8)
+
+
+def test_slices_stay_slices_unless_they_go_as_dense_ones(mode, rank, size):
+    table = tf.Variable(np.zeros((10, 4), np.float32), name="table")
+
+    def step(dense, rows):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(tf.gather(table, rows) * float(rank + 1))
+        tape = hvd.DistributedGradientTape(tape, sparse_as_dense=dense, compression={"table": "fp16", "*": "none"})
+        return tape.gradient(value, table)
+
+    expected = np.zeros((10, 4))
+    for r in range(size):
+        expected[[r, r, 9]] += 0.0
+        np.add.at(expected, [r, r, 9], (r + 1) / size)
+    rows = tf.constant([rank, rank, 9])
+    slices = mode(lambda given: step(False, given))(rows)
+    assert isinstance(slices, tf.IndexedSlices)
+    np.testing.assert_allclose(tf.convert_to_tensor(slices).numpy(), expected, rtol=1e-3)
+    dense = mode(lambda given: step(True, given))(rows)
+    assert isinstance(dense, tf.Tensor)
+    np.testing.assert_allclose(dense.numpy(), expected, rtol=1e-3)
+
+
+def test_slices_are_refused_by_name_where_they_cannot_go(mode, rank):
+    def slices(values):
+        return tf.IndexedSlices(values, tf.constant([0, 2]), tf.constant([5, 3], tf.int64))
+
+    with pytest.raises(NotImplementedError, match="prescale_factor"):
+        mode(lambda v: hvd.allreduce(slices(v), prescale_factor=2.0))(tf.ones([2, 3]))
+    with pytest.raises(NotImplementedError, match="op Sum or Average"):
+        mode(lambda v: hvd.allreduce(slices(v), op=hvd.Max))(tf.ones([2, 3]))
+    with pytest.raises(NotImplementedError, match="onebit"):
+        mode(lambda v: hvd.allreduce(slices(v), name="s", compression="onebit"))(tf.ones([2, 3]))
+    with pytest.raises(NotImplementedError, match="dense"):
+        mode(lambda v: hvd.reducescatter(slices(v)))(tf.ones([2, 3]))
+
+
+def test_a_variable_that_has_no_gradient_stays_without(mode):
+    used, unused = tf.Variable([1.0, 2.0], name="used"), tf.Variable([3.0], name="unused")
+
+    def step():
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            value = tf.reduce_sum(used * 3.0)
+        return tape.gradient(value, {"a": used, "b": unused})
+
+    gradients = mode(step)()
+    assert gradients["a"].numpy().tolist() == [3.0, 3.0] and gradients["b"] is None
+
+
+def test_local_sources_stay_with_their_rank(mode, rank, size):
+    shared, local = tf.Variable([1.0], name="shared"), tf.Variable([1.0], name="local")
+
+    def gradients(scales):
+        with tf.GradientTape() as tape:
+            value = (shared + local) * float(rank + 1)
+        tape = hvd.DistributedGradientTape(tape, scale_local_gradients=scales)
+        tape.register_local_source(local)
+        return tape.gradient(value, [shared, local])
+
+    for scales in (True, False):
+        one, two = mode(lambda scales=scales: gradients(scales))()
+        assert one.numpy().tolist() == pytest.approx([(size + 1) / 2])
+        assert two.numpy().tolist() == pytest.approx([(rank + 1) / (size if scales else 1)])
+
+
+def test_predivide_groups_and_ops(mode, rank, size):
+    first, second, loss = losses_of(rank)
+    total = sum(range(size))
+    for arguments, factor in (
+        ({"gradient_predivide_factor": 4.0}, 1 / size),
+        ({"op": hvd.Sum}, 1.0),
+        ({"groups": [[first, second]]}, 1 / size),
+        ({"groups": 2}, 1 / size),
+    ):
+
+        def step(factor, arguments=arguments):
+            with tf.GradientTape() as tape:
+                value = loss(factor)
+            return hvd.DistributedGradientTape(tape, **arguments).gradient(value, [first, second])
+
+        one, two = mode(step)(tf.constant(float(rank)))
+        np.testing.assert_allclose(one.numpy(), np.full((60, 100), total * factor), rtol=1e-6)
+        np.testing.assert_allclose(two.numpy(), np.full(7, 4 * total * factor), rtol=1e-6)
+
+
+def test_two_variables_of_one_name(mode, rank, size):
+    pair = [tf.Variable(tf.ones([2]), name="same"), tf.Variable(tf.ones([3]), name="same")]
+
+    def step():
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(pair[0]) * float(rank) + tf.reduce_sum(pair[1]) * 10.0
+        return hvd.DistributedGradientTape(tape).gradient(value, pair)
+
+    one, two = mode(step)()
+    assert one.numpy().tolist() == pytest.approx([(size - 1) / 2] * 2) and two.numpy().tolist() == [10.0] * 3
+
+
+def test_rules_and_their_mistakes(rank):
+    variable = tf.Variable(np.ones(5000, np.float32), name="kernel")
+    with tf.GradientTape(persistent=True) as tape:
+        value = tf.reduce_sum(variable)
+    with pytest.raises(ValueError, match="matches no rule"):
+        hvd.DistributedGradientTape(tape, compression={"bias": "onebit"}).gradient(value, [variable])
+    with pytest.raises(ValueError, match="twobit"):
+        hvd.DistributedGradientTape(tape, compression="twobit")
+    with pytest.raises(ValueError, match="gradient_predivide_factor not supported"):
+        hvd.DistributedGradientTape(tape, op=hvd.Sum, gradient_predivide_factor=2.0)
+
+
+def test_variables_of_the_root(rank, size):
+    variables = [tf.Variable(tf.fill([3], float(rank))), tf.Variable(rank, dtype=tf.int64)]
+    hvd.broadcast_variables(variables, root_rank=size - 1)
+    assert [np.asarray(one).tolist() for one in variables] == [[size - 1.0] * 3, size - 1]
+    variables[0].assign(tf.fill([3], float(rank)))
+    tf.function(lambda: hvd.broadcast_variables(variables, root_rank=0) and None)()
+    assert variables[0].numpy().tolist() == [0.0] * 3
+
+
+def test_checkpoint_and_resume(tmp_path, rank, size):
+    """Residuals are put back: what comes out goes on bit for bit."""
+    import casync
+
+    folder = hvd.broadcast_object(str(tmp_path / "state"))
+    weights = tf.Variable(np.zeros(5000, np.float32), name="weights")
+    draws = np.random.default_rng(rank).standard_normal((6, 5000)).astype(np.float32)
+
+    @tf.function
+    def step(mine):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(weights * mine)
+        return hvd.DistributedGradientTape(tape, compression="onebit").gradient(value, weights)
+
+    for turn in range(3):
+        step(draws[turn])
+    casync.save_state(folder)
+    expected = [step(draws[turn]).numpy() for turn in range(3, 6)]
+    hvd.shutdown()
+    hvd.init(timeout_s=20.0)
+    casync.load_state(folder)
+    for turn in range(3, 6):
+        np.testing.assert_array_equal(step(draws[turn]).numpy(), expected[turn - 3])
+
+
+def test_batch_normalisation_over_all_ranks(mode, rank, size):
+    import keras
+
+    sizes = [3 + r for r in range(size)]
+    batches = [np.random.default_rng(r).normal(r, 2.0, (n, 5, 4)).astype(np.float32) for r, n in enumerate(sizes)]
+    whole = np.concatenate(batches).astype(np.float64)
+    layer = hvd.SyncBatchNormalization(momentum=0.9)
+    layer.build((None, 5, 4))
+    plain = keras.layers.BatchNormalization(momentum=0.9, dtype="float64")
+    plain.build((None, 5, 4))
+
+    def outputs(layer, batch, weights):
+        with tf.GradientTape() as tape:
+            tape.watch(batch)
+            result = layer(batch, training=True)
+            value = tf.reduce_sum(result * weights)
+        return result, tape.gradient(value, [batch, layer.gamma.value])
+
+    weights = [np.random.default_rng(100 + r).normal(size=batch.shape) for r, batch in enumerate(batches)]
+    expected, (of_batch, _) = outputs(plain, tf.constant(whole), tf.constant(np.concatenate(weights)))
+    result, (gradient, _) = mode(lambda batch, w: outputs(layer, batch, w))(
+        tf.constant(batches[rank]), tf.constant(weights[rank].astype(np.float32))
+    )
+    begin = sum(sizes[:rank])
+    mine = slice(begin, begin + sizes[rank])
+    np.testing.assert_allclose(result.numpy(), expected.numpy()[mine], rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(gradient.numpy(), of_batch.numpy()[mine], rtol=2e-2, atol=2e-4)
+    np.testing.assert_allclose(layer.moving_mean.numpy(), plain.moving_mean.numpy(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="fused=True"):
+        hvd.SyncBatchNormalization(fused=True)
