@@ -20,7 +20,7 @@ import numpy as np
 from casync import default
 from support.arrays import Array, dtype_of, full
 
-FRAMEWORKS = ("numpy", "standin", "tensorflow", "tensorflow_graph", "torch")
+FRAMEWORKS = ("jax", "numpy", "standin", "tensorflow", "tensorflow_graph", "torch")
 """In the order in which they are tested. `standin` is a GPU without one (support/standin)."""
 ON_DEVICE = "cuda"
 """torch on a GPU, tested only where CASYNC_TEST_FRAMEWORK names it: a process has one driver, the stand-in or a real
