@@ -25,6 +25,8 @@ html_title = f"CaSync {release}"
 
 myst_heading_anchors = 3
 autosummary_generate = True
+# Where a framework is not installed, its adaptor is read all the same.
+autodoc_mock_imports = ["jax"]
 # What a module imports is documented where it is defined.
 autosummary_imported_members = False
 autodoc_typehints = "signature"
@@ -44,7 +46,7 @@ def backticks_to_literals(_app, _what, _name, _object, _options, lines):
 def check_public_names(_app, environment):
     """Every public name has an entry: where users import it from, or, of constants, where they are defined."""
     entries = {name.lower() for name in environment.domains["py"].objects}
-    for module in ("casync", "casync.numpy", "casync.torch"):
+    for module in ("casync", "casync.jax", "casync.numpy", "casync.torch"):
         names = [name for name in importlib.import_module(module).__all__ if not name.startswith("__")]
         places = (module, "casync.terms", "casync.default")
         missing = [name for name in names if entries.isdisjoint(f"{place}.{name}".lower() for place in places)]
@@ -53,6 +55,12 @@ def check_public_names(_app, environment):
             logging.getLogger(__name__).warning(text, module, ", ".join(missing))
 
 
+def read_definitions_first(_app, _environment, documents):
+    """Every adaptor has ProcessSet. Two entries are a mistake to Sphinx unless it read first where it is defined."""
+    documents.sort(key=lambda name: (name != "api/casync.process_sets", name))
+
+
 def setup(app):
+    app.connect("env-before-read-docs", read_definitions_first)
     app.connect("autodoc-process-docstring", backticks_to_literals)
     app.connect("env-check-consistency", check_public_names)
