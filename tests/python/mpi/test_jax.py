@@ -10,7 +10,6 @@ import casync.jax as hvd  # noqa: E402
 import jax  # noqa: E402
 
 
-@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 def test_an_array_that_is_donated_while_an_operation_reads_it(several, rank, size):
     array = jax.device_put(np.full(1 << 20, rank + 1, np.float32)) + 0
     overwrite = jax.jit(lambda x: x * 0 - 7, donate_argnums=0)
