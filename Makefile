@@ -97,6 +97,14 @@ $(VENV)/.installed: $(VENV)/.dependencies build/sources.txt $(SOURCES) $(PACKAGI
 	@$(PIP) --no-build-isolation --no-deps --force-reinstall .
 	@touch $@
 
+# Frameworks that not every test needs, each in a layer of its own over .venv: MXNet wants NumPy 1, and JAX NumPy 2.
+build/frameworks/.made build/jax/.made: build/%/.made: $(VENV)/.dependencies
+	@echo "== build/$*: $$(echo $$($(VENV)/bin/python tools/requirements.py test-$*))"
+	@$(VENV)/bin/python tools/overlay.py build/$*
+	@build/$*/bin/python -m pip install --quiet --quiet --disable-pip-version-check \
+	  $$($(VENV)/bin/python tools/requirements.py test-$*)
+	@touch $@
+
 # The checkout after everything installed: `benchmarks` is importable, and casync stays the installed one.
 $(VENV)/.checkout: $(VENV)/.dependencies
 	@$(VENV)/bin/python -c 'import sysconfig as s; open(s.get_path("purelib") + "/casync-checkout.pth", "w").write("$(CURDIR)\n")'
@@ -122,7 +130,7 @@ test: suite
 
 test-all: suite
 
-suite: need-tests $(VENV)/.installed $(VENV)/.docs
+suite: need-tests $(VENV)/.installed $(VENV)/.docs build/frameworks/.made build/jax/.made
 	@echo "== C++ tests: build"
 	@$(CONFIGURE) -B $(BUILD) >/dev/null
 	@cmake --build $(BUILD)

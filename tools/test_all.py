@@ -25,9 +25,26 @@ from watch import run_watched
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "results"
-WORLD_SIZES = (1, 2, 3, 5)
-OF_SEVERAL_RANKS = ("tests/python/adaptor", "tests/python/mpi")
-"""Folders of tests that all ranks of a job run together, at each world size: one job for both."""
+OF_SEVERAL_RANKS = ("tests/python/adaptor", "tests/python/frameworks", "tests/python/mpi")
+"""Folders of tests that all ranks of a job run together."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Tests that all ranks run together, in one environment."""
+
+    name: str
+    environment: str
+    frameworks: str  # that the suite of all adaptors is run for
+    own: str  # the folder of the other tests
+    sizes: tuple[int, ...]
+
+
+JOBS = (
+    Job("mpi", ".venv", "numpy,standin,torch", "tests/python/mpi", (1, 2, 3, 5)),
+    Job("frameworks", "build/frameworks", "tensorflow,tensorflow_graph", "tests/python/frameworks", (1, 2, 3)),
+    Job("jax", "build/jax", "jax", "tests/python/frameworks", (2,)),
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +53,7 @@ class Section:
     title: str
     command: tuple[str, ...]
     everyday: bool  # a part of `make test`; `make test-all` runs every section
+    frameworks: str = ""  # that the suite of all adaptors is run for; "": all that are there
 
 
 @dataclass(frozen=True)
@@ -59,12 +77,16 @@ def sections(build: Path, everyday: bool) -> list[Section]:
         Section("cpp", "C++ tests", (*ctest, *labels, "--output-junit", str(RESULTS / "cpp.xml")), True),
         Section("python", "Python tests, one process", (*one_process, f"--junitxml={RESULTS / 'python.xml'}"), True),
     ]
-    for size in WORLD_SIZES:
-        name = f"mpi-{size}"
-        run = ("casyncrun", "-np", str(size), python, "tools/mpi_pytest.py", name, *OF_SEVERAL_RANKS)
-        title = f"Python tests, {size} rank{'s' * (size > 1)} under mpirun"
-        found.append(Section(name, title, run, size == 2))
+    for job in JOBS:
+        for size in job.sizes:
+            name = f"{job.name}-{size}"
+            of_job = python if job.environment == ".venv" else str(ROOT / job.environment / "bin" / "python")
+            run = ("casyncrun", "-np", str(size), of_job, "tools/mpi_pytest.py", name, "tests/python/adaptor", job.own)
+            title = f"{job.frameworks.replace(',', ', ')}: {size} rank{'s' * (size > 1)} under mpirun"
+            found.append(Section(name, title, run, size == 2, job.frameworks))
+    jax = (str(ROOT / "build/jax/bin/python"), "-P", "-m", "pytest", "-q", "tests/python/jax")
     found += [
+        Section("arrays", "JAX's arrays, one process", (*jax, f"--junitxml={RESULTS / 'arrays.xml'}"), False),
         Section("docs", "the manual, without warnings", ("make", "--no-print-directory", "docs"), False),
         Section("install", "sdist, wheel, two ranks in a bare place", (python, "tools/check_install.py"), True),
         Section("readme", "the README's commands, word for word", (python, "tools/check_readme.py"), False),
@@ -91,6 +113,7 @@ def run(section: Section) -> Outcome:
     print(f"\n=== {section.title}", flush=True)
     begin = time.monotonic()
     os.environ["CASYNC_TEST_RUNNING"] = str(RESULTS / section.name)
+    os.environ["CASYNC_TEST_FRAMEWORK"] = section.frameworks
     status = run_watched(section.name, section.command, ROOT, RESULTS)
     reports = sorted([*RESULTS.glob(f"{section.name}.xml"), *RESULTS.glob(f"{section.name}-rank*.xml")])
     found = count(reports) if reports else Outcome(int(status == 0), 0, 0)

@@ -59,12 +59,12 @@ class _Tape:
         not needed.
         """
         gradients = self._tape.gradient(target, sources, output_gradients, unconnected_gradients)
-        if not self._settings.is_distributed:
-            return gradients
         flat, variables = tf.nest.flatten(gradients), tf.nest.flatten(sources)
         names = names_of(variables)
         shared = [i for i, variable in enumerate(variables) if id(variable) not in self._local]
         codecs.check_rules(default.session(), self._settings.rules, [names[i] for i in shared])
+        if not self._settings.is_distributed:
+            return gradients
         reduced = self._gradients.reduce([names[i] for i in shared], [flat[i] for i in shared])
         size = self._gradients.size if self._scales_local else 1
         result = [averaged(gradient, size) for gradient in flat]

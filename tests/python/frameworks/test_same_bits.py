@@ -10,7 +10,7 @@ import pytest
 from casync import default
 from support.bindings import binding_of, is_there
 
-FRAMEWORKS = ("numpy", "torch", "tensorflow", "tensorflow_graph", "mxnet")
+FRAMEWORKS = ("numpy", "torch", "tensorflow", "tensorflow_graph", "mxnet", "jax")
 CODECS = [
     "none", "fp16", "bf16", "onebit", "terngrad(bits=2)", "tbq(tau=0.5)", "dgc(ratio=0.1)", "graddrop(drop=0.9)",
     "adacomp", "threelc", "powersgd(rank=2, start_step=1)",

@@ -155,6 +155,7 @@ def test_every_codec(mode, codec, rank, size):
     assert similar > (0.999 if codec in ("none", "fp16", "bf16") else 0.8)
 
 
+@pytest.mark.usefixtures("several")
 def test_slices_stay_slices_unless_they_go_as_dense_ones(mode, rank, size):
     table = tf.Variable(np.zeros((10, 4), np.float32), name="table")
 

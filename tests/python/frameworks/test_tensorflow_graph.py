@@ -212,6 +212,7 @@ def test_a_graph_that_runs_before_init_or_after_shutdown():
     step(tf.zeros([3]))
 
 
+@pytest.mark.usefixtures("several")
 def test_a_graph_of_a_process_set(rank, size):
     hvd.shutdown()
     even = hvd.ProcessSet(range(0, size, 2))

@@ -107,11 +107,11 @@ class Binding(ABC):
 
 
 def tested() -> list[str]:
-    """The one that CASYNC_TEST_FRAMEWORK names; else those whose adaptor is installed, wherever they are themselves.
-    Imports none.
+    """Those that CASYNC_TEST_FRAMEWORK names, with commas between them; else those whose adaptor is installed, wherever
+    they are themselves. Imports none.
     """
     if named := os.environ.get("CASYNC_TEST_FRAMEWORK"):
-        return [named]
+        return named.split(",")
     return [name for name in FRAMEWORKS if name == "standin" or find_spec(f"casync.{_package(name)}") is not None]
 
 
