@@ -23,7 +23,7 @@ NO_CACHE = "what ranks agreed on about a tensor is kept for the whole session, w
 NO_NCCL = "there is one stream for NCCL"
 STREAMS_WAIT = "the program's stream waits for a result on a GPU, and the program's thread does not"
 NO_NVTX = "there are no NVTX ranges; CASYNC_TIMELINE shows what happens to each tensor"
-NO_TENSORFLOW = "it concerns TensorFlow, for which there is no adaptor yet"
+NO_XLA = "it concerns operations that XLA compiles, which are not there yet"
 NO_GLOO = "ranks reach each other over MPI; CASYNC_PEER_TIMEOUT_SECONDS is how long one may be silent"
 INTERFACES = "ranks reach each other over MPI; casyncrun --network-interface names the interfaces that they may use"
 ONLY_MPI = "there is no other controller than MPI"
@@ -57,7 +57,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "HOROVOD_NUM_NCCL_STREAMS": NO_NCCL,
     "HOROVOD_ENABLE_ASYNC_COMPLETION": STREAMS_WAIT,
     "HOROVOD_DISABLE_NVTX_RANGES": NO_NVTX,
-    "HOROVOD_ENABLE_XLA_OPS": NO_TENSORFLOW,
+    "HOROVOD_ENABLE_XLA_OPS": NO_XLA,
     "HOROVOD_LOG_HIDE_TIME": TIMESTAMPS,
 }
 """Variable -> why it has no effect. Those with which Horovod is built are not among them: it does not read them at run

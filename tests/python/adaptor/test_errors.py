@@ -180,6 +180,8 @@ def test_a_mismatch_says_in_fields_what_it_is_about(adaptor, hvd, rank):
 
 
 def test_inside_a_process_set_ranks_are_the_worlds(adaptor, hvd, rank, size):
+    if adaptor.in_graph:
+        pytest.skip("TensorFlow's errors have no fields")
     if size < 3:
         pytest.skip("a smaller set with two ranks in it needs three")
     hvd.shutdown()

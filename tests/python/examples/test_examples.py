@@ -19,6 +19,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 DIGITS, COMPRESSED, SYNTHETIC = (
     str(EXAMPLES / "03_from_horovod" / name) for name in ("digits.py", "compressed.py", "synthetic_benchmark.py")
 )
+NUMPY = str(EXAMPLES / "numpy" / "digits.py")
 DDP = str(EXAMPLES / "from_ddp" / "digits.py")
 FEW = ("--num-warmup-batches=2", "--num-batches-per-iter=2", "--num-iters=3")
 Start = Callable[..., str]
@@ -107,3 +108,8 @@ def test_tutorial_3_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 def test_ddp_learns(start: Start) -> None:
     assert last_accuracy(start(DDP, "--epochs=5", "--accumulate=2")) > 85
+
+
+@pytest.mark.parametrize("codec", ["none", "onebit"])
+def test_numpy_learns(tmp_path: Path, codec: str) -> None:
+    assert last_accuracy(on_this_host(tmp_path, NUMPY, f"--compression={codec}")) > 95
