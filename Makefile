@@ -160,10 +160,10 @@ bench-%: $(VENV)/.installed $(VENV)/.bench
 	@echo "== benchmarks/$*"
 	@PYTHONSAFEPATH=1 $(VENV)/bin/python -m benchmarks.$* $(ARGS)
 
-docs: $(VENV)/.installed $(VENV)/.docs
+docs: $(VENV)/.installed $(VENV)/.docs build/frameworks/.made
 	@echo "== docs/_build/index.html"
 	@rm -rf docs/api
-	@$(VENV)/bin/sphinx-build --quiet -W -E --keep-going -b html docs docs/_build
+	@build/frameworks/bin/python $(VENV)/bin/sphinx-build --quiet -W -E --keep-going -b html docs docs/_build
 
 sanitize: $(VENV)/.dependencies
 	@tools/need.sh libgtest-dev

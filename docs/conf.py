@@ -6,6 +6,9 @@ from pathlib import Path
 
 from sphinx.util import logging
 
+import casync.keras
+import casync.tensorflow  # noqa: F401  # they load what they need of the core, of which autodoc reads the stub alone
+
 project = "CaSync"
 author = "the CaSync authors"
 release = (Path(__file__).resolve().parent.parent / "VERSION").read_text(encoding="utf-8").strip()
@@ -25,7 +28,7 @@ html_title = f"CaSync {release}"
 
 myst_heading_anchors = 3
 autosummary_generate = True
-# Where a framework is not installed, its adaptor is read all the same.
+# It is not in the environment of the other frameworks; its adaptor is read all the same.
 autodoc_mock_imports = ["jax"]
 # What a module imports is documented where it is defined.
 autosummary_imported_members = False
@@ -46,9 +49,9 @@ def backticks_to_literals(_app, _what, _name, _object, _options, lines):
 def check_public_names(_app, environment):
     """Every public name has an entry: where users import it from, or, of constants, where they are defined."""
     entries = {name.lower() for name in environment.domains["py"].objects}
-    for module in ("casync", "casync.jax", "casync.numpy", "casync.torch"):
+    for module in ("casync", "casync.jax", "casync.keras", "casync.numpy", "casync.tensorflow", "casync.torch"):
         names = [name for name in importlib.import_module(module).__all__ if not name.startswith("__")]
-        places = (module, "casync.terms", "casync.default")
+        places = (module, f"{module}.sync_batch_norm", "casync.terms", "casync.default")
         missing = [name for name in names if entries.isdisjoint(f"{place}.{name}".lower() for place in places)]
         if missing:
             text = "%s: no docstring, so no entry in the reference: %s"
