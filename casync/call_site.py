@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 __all__ = ["call_site", "describe_exception"]
 
 # Frames of these packages are never where a user's program submitted something.
-_NOT_THE_USER = frozenset({"casync", "keras", "tensorflow", "torch"})
+_NOT_THE_USER = frozenset({"casync", "keras", "mxnet", "tensorflow", "torch"})
 
 
 def _place(frame: FrameType, line: int) -> str:

@@ -29,6 +29,7 @@ __all__ = [
     "NotAvailableError",
     "PeerFailureError",
     "StallError",
+    "error_of",
 ]
 
 
@@ -163,6 +164,30 @@ class CorruptPayloadError(HorovodInternalError):
 
 SESSION_IS_OVER = (PeerFailureError, AbortedError, CorruptPayloadError)
 """After one of these the session is over, on all ranks."""
+
+
+_CLASSES: dict[str, type[CasyncError]] = {
+    "invalid_argument": InvalidArgumentError,
+    "unfit_plan": InvalidArgumentError,
+    "unloaded_codec": InvalidArgumentError,
+    "not_available": NotAvailableError,
+    "job": JobError,
+    "mismatch": MismatchError,
+    "joined": MismatchError,
+    "peer_gone": PeerFailureError,
+    "peer_silent": PeerFailureError,
+    "aborted": AbortedError,
+    "shut_down": AbortedError,
+    "fault": AbortedError,
+    "stalled": StallError,
+    "corrupt_payload": CorruptPayloadError,
+    "device": AbortedError,
+}
+
+
+def error_of(kind: str, text: str, **fields: Any) -> CasyncError:
+    """What the core raises with this kind where an operation ends, for glue in C, which is told its number and text."""
+    return _CLASSES.get(kind, CasyncError)(text, kind=kind, **fields)
 
 
 def __getattr__(name: str) -> Any:

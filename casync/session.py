@@ -432,6 +432,10 @@ class Session:
         self._devices.pop(handle, None)
         return data, rows, self._pending.pop(handle)
 
+    def failed(self, error: CasyncError) -> None:
+        """The program hears of what ended an operation that glue in C had submitted."""
+        self._failed((), error)
+
     def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
         if isinstance(error, InvalidArgumentError):
             return  # nobody waited, as in a completion: what is outstanding still needs its memory

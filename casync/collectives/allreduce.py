@@ -14,7 +14,7 @@ from casync.session import Session
 from casync.tensors import T, Tensors
 from casync.terms import OpKind, Terms, tensor_name
 
-__all__ = ["UNSCALED", "codec_of", "submit", "submit_registered"]
+__all__ = ["UNSCALED", "codec_of", "submit", "submit_registered", "terms_of"]
 
 UNSCALED = (1.0, 1.0)
 """No prescale and no postscale."""
@@ -46,18 +46,31 @@ def submit(
     given = tensor
     tensor = tensors.admit(tensor)
     if registration is None:
-        dtype = tensors.dtype(tensor)
-        if dtype == "bool":
-            raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
-        full = tensor_name(owner, OpKind.ALLREDUCE, name)
-        route = owner.config.topology if topology is None else topology
-        codec = codec_of(compression, full)
-        on_device = tensors.device(tensor) is not None
-        terms = Terms(full, OpKind.ALLREDUCE, dtype, tensors.shape(tensor), op, 0, *scales, codec, route, on_device)
-        registration = terms.register(owner)
+        registration = terms_of(tensors, owner, tensor, name, op, scales, compression, topology).register(owner)
         if name is not None and type(given) is tensors.kind:
             owner.shortcuts.remember(registration, name, given, op, scales, compression, topology)
     return submit_registered(tensors, owner, registration, tensor, scales, in_place=in_place, wake=wake)
+
+
+def terms_of(
+    tensors: Tensors[T],
+    owner: Session,
+    tensor: T,
+    name: str | None,
+    op: int,
+    scales: tuple[float, float],
+    compression: Any,
+    topology: str | None,
+) -> Terms:
+    """What the ranks must agree on; `tensor` is admitted."""
+    dtype = tensors.dtype(tensor)
+    if dtype == "bool":
+        raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
+    full = tensor_name(owner, OpKind.ALLREDUCE, name)
+    route = owner.config.topology if topology is None else topology
+    on_device = tensors.device(tensor) is not None
+    codec = codec_of(compression, full)
+    return Terms(full, OpKind.ALLREDUCE, dtype, tensors.shape(tensor), op, 0, *scales, codec, route, on_device)
 
 
 def codec_of(compression: Any, name: str) -> str:

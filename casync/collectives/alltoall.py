@@ -12,7 +12,7 @@ from casync.session import Session
 from casync.tensors import T, Tensors
 from casync.terms import OpKind, Terms, no_rows, tensor_name
 
-__all__ = ["submit"]
+__all__ = ["submit", "terms_of"]
 
 
 class _Pending(PendingRows[T], Generic[T]):
@@ -35,16 +35,21 @@ def submit(
     """The handle of an alltoall; arguments as `Collectives.alltoall` has them."""
     owner = session_of(process_set)
     tensor = tensors.admit(tensor)
+    terms, counts = terms_of(tensors, owner, tensor, splits, name)
+    source = tensors.contiguous(tensor)
+    device, address = tensors.device(source), tensors.address(source)
+    keep = _Pending(tensors, source, splits)
+    return owner.submit(terms.register(owner), address, 0, keep, wake=wake, splits=counts, device=device)
+
+
+def terms_of(tensors: Tensors[T], owner: Session, tensor: T, splits: Any, name: str | None) -> tuple[Terms, list[int]]:
+    """What the ranks must agree on, and how many rows go to each; `tensor` is admitted."""
     dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
     if not shape:
         raise no_rows(OpKind.ALLTOALL)
-    full = tensor_name(owner, OpKind.ALLTOALL, name)
+    full, on_device = tensor_name(owner, OpKind.ALLTOALL, name), tensors.device(tensor) is not None
     counts = _counts(splits, shape[0], owner, full)
-    source = tensors.contiguous(tensor)
-    device = tensors.device(source)
-    registration = Terms(full, OpKind.ALLTOALL, dtype, shape[1:], on_device=device is not None).register(owner)
-    keep = _Pending(tensors, source, splits)
-    return owner.submit(registration, tensors.address(source), 0, keep, wake=wake, splits=counts, device=device)
+    return Terms(full, OpKind.ALLTOALL, dtype, shape[1:], on_device=on_device), counts
 
 
 def _counts(splits: Any, rows: int, owner: Session, name: str) -> list[int]:

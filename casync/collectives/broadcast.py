@@ -7,10 +7,11 @@ from typing import Any
 from casync.collectives.allreduce import UNSCALED, submit_registered
 from casync.collectives.waiting import PendingResult
 from casync.default import session_of
+from casync.session import Session
 from casync.tensors import T, Tensors
 from casync.terms import OpKind, Sum, Terms, tensor_name
 
-__all__ = ["submit"]
+__all__ = ["submit", "terms_of"]
 
 
 def submit(
@@ -26,14 +27,19 @@ def submit(
     """The handle of a broadcast; arguments as `Collectives.broadcast` has them."""
     owner = session_of(process_set)
     tensor = tensors.admit(tensor)
-    full = tensor_name(owner, OpKind.BROADCAST, name)
-    root = process_set.root(root_rank)
-    dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
-    on_device = tensors.device(tensor) is not None
-    registration = Terms(full, OpKind.BROADCAST, dtype, shape, Sum, root, on_device=on_device).register(owner)
+    registration = terms_of(tensors, owner, tensor, root_rank, name, process_set).register(owner)
     if in_place:
         return submit_registered(tensors, owner, registration, tensor, UNSCALED, in_place=True, wake=wake)
     copy = tensors.copy(tensor)  # on which it works in place
     address = tensors.address(copy)
     keep = PendingResult(tensors, copy, copy, None)
     return owner.submit(registration, address, address, keep, wake=wake, device=tensors.device(copy))
+
+
+def terms_of(
+    tensors: Tensors[T], owner: Session, tensor: T, root_rank: int, name: str | None, process_set: Any
+) -> Terms:
+    """What the ranks must agree on; `tensor` is admitted."""
+    full, root = tensor_name(owner, OpKind.BROADCAST, name), process_set.root(root_rank)
+    dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
+    return Terms(full, OpKind.BROADCAST, dtype, shape, Sum, root, on_device=tensors.device(tensor) is not None)

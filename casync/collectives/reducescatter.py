@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from casync.collectives.allreduce import codec_of
 from casync.collectives.waiting import PendingResult
 from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.session import Session
 from casync.tensors import T, Tensors
 from casync.terms import Average, OpKind, Sum, Terms, no_rows, resolve_op, tensor_name
 
-__all__ = ["check", "check_op", "gradient_factor", "submit"]
+__all__ = ["check", "check_op", "gradient_factor", "shape_of_share", "submit", "terms_of"]
 
 
 def check(tensors: Tensors[T], tensor: Any, op: int) -> T:
@@ -52,15 +54,31 @@ def submit(
     """The handle of a reducescatter; arguments as `Collectives.reducescatter` has them."""
     owner = session_of(process_set)
     tensor = check(tensors, tensor, op)
-    full = tensor_name(owner, OpKind.REDUCESCATTER, name)
-    shape, codec = tensors.shape(tensor), codec_of(compression, full)
+    registration = terms_of(tensors, owner, tensor, name, op, scales, compression).register(owner)
     source = tensors.contiguous(tensor) if scales[0] == 1.0 else tensors.scaled(tensor, scales[0])
-    rows, longer = divmod(shape[0], owner.size)
-    result = tensors.empty((rows + (owner.rank < longer), *shape[1:]), source)
+    result = tensors.empty(shape_of_share(owner, tensors.shape(tensor)), source)
     keep = PendingResult(tensors, source, result, None, scales[1])
     device = tensors.device(source, result)
-    terms = Terms(
-        full, OpKind.REDUCESCATTER, tensors.dtype(tensor), shape, op, 0, *scales, codec, on_device=device is not None
-    )
     addresses = tensors.address(source), tensors.address(result)
-    return owner.submit(terms.register(owner), *addresses, keep, wake=wake, device=device)
+    return owner.submit(registration, *addresses, keep, wake=wake, device=device)
+
+
+def shape_of_share(owner: Session, shape: Sequence[int]) -> tuple[int, ...]:
+    """That of what this rank keeps of a tensor of this shape."""
+    rows, longer = divmod(shape[0], owner.size)
+    return (rows + (owner.rank < longer), *shape[1:])
+
+
+def terms_of(
+    tensors: Tensors[T],
+    owner: Session,
+    tensor: T,
+    name: str | None,
+    op: int,
+    scales: tuple[float, float],
+    compression: Any,
+) -> Terms:
+    """What the ranks must agree on; `tensor` has passed `check`."""
+    full, on_device = tensor_name(owner, OpKind.REDUCESCATTER, name), tensors.device(tensor) is not None
+    dtype, shape, codec = tensors.dtype(tensor), tensors.shape(tensor), codec_of(compression, full)
+    return Terms(full, OpKind.REDUCESCATTER, dtype, shape, op, 0, *scales, codec, on_device=on_device)

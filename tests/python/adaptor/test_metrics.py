@@ -120,7 +120,7 @@ def test_a_thread_looks_while_another_waits(adaptor, hvd, rank, size):
         assert time.monotonic() - began < 0.1
         assert waiter.is_alive() and all(one.queues.operations == 1 for one in looks)
     waiter.join()
-    if rank != size - 1 and not adaptor.in_graph:
+    if rank != size - 1 and adaptor.blocks and not adaptor.in_graph:
         assert hvd.metrics().waited_seconds > 0.3
 
 

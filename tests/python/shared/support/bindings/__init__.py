@@ -20,7 +20,7 @@ import numpy as np
 from casync import default
 from support.arrays import Array, dtype_of, full
 
-FRAMEWORKS = ("jax", "numpy", "standin", "tensorflow", "tensorflow_graph", "torch")
+FRAMEWORKS = ("jax", "mxnet", "numpy", "standin", "tensorflow", "tensorflow_graph", "torch")
 """In the order in which they are tested. `standin` is a GPU without one (support/standin)."""
 ON_DEVICE = "cuda"
 """torch on a GPU, tested only where CASYNC_TEST_FRAMEWORK names it: a process has one driver, the stand-in or a real
@@ -36,6 +36,8 @@ class Binding(ABC):
     """Whether a tensor's values can change, and so whether there are `allreduce_` and the like."""
     in_graph = False
     """Whether operations run in graphs: then errors say where the binding made them, and no thread waits in CaSync."""
+    blocks = True
+    """Whether what blocks waits in CaSync, and not in the framework."""
     cycles = 100
     """How often a test opens and closes a world to see whether something stays behind."""
 
