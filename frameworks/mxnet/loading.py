@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["mx"]
 
-_REMEDY = "MXNet 1.9.1 runs with Python 3.10 and 3.11 and with NumPy 1: pip install 'casync[mxnet]' 'numpy<2'"
+_REMEDY = "MXNet 1.9.1 runs with Python 3.10 to 3.12 and with NumPy 1: pip install 'casync[mxnet]' 'numpy<2'"
 
 
 @contextlib.contextmanager
@@ -51,7 +51,8 @@ def _check() -> None:
         raise ImportError(f"MXNet cannot be imported with NumPy {np.__version__}. {_REMEDY}", name="mxnet")
     if find_spec("distutils") is None:
         version = ".".join(map(str, sys.version_info[:2]))
-        raise ImportError(f"MXNet imports distutils, which Python {version} has not. {_REMEDY}", name="mxnet")
+        remedy = "pip install setuptools, which has it" if version == "3.12" else _REMEDY
+        raise ImportError(f"MXNet imports distutils, which Python {version} has not: {remedy}", name="distutils")
 
 
 if "mxnet" not in sys.modules:

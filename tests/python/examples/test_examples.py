@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ DIGITS, COMPRESSED, SYNTHETIC = (
     str(EXAMPLES / "03_from_horovod" / name) for name in ("digits.py", "compressed.py", "synthetic_benchmark.py")
 )
 NUMPY = str(EXAMPLES / "numpy" / "digits.py")
+MXNET = str(EXAMPLES / "from_horovod_mxnet" / "digits.py")
 DDP = str(EXAMPLES / "from_ddp" / "digits.py")
 FEW = ("--num-warmup-batches=2", "--num-batches-per-iter=2", "--num-iters=3")
 Start = Callable[..., str]
@@ -113,3 +115,6 @@ def test_ddp_learns(start: Start) -> None:
 @pytest.mark.parametrize("codec", ["none", "onebit"])
 def test_numpy_learns(tmp_path: Path, codec: str) -> None:
     assert last_accuracy(on_this_host(tmp_path, NUMPY, f"--compression={codec}")) > 95
+@pytest.mark.skipif(find_spec("mxnet") is None, reason="mxnet is not installed")
+def test_mxnet_learns(tmp_path: Path) -> None:
+    assert last_accuracy(on_this_host(tmp_path, MXNET, "--epochs=12")) > 90
