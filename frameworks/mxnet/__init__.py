@@ -16,14 +16,14 @@ from casync.collectives import exports
 from casync.collectives.exports import *
 
 from . import failures, ops
-from .functions import broadcast_parameters
+from .functions import broadcast_parameters, shutdown
 from .kvstore import CaSync
 from .ops import *
 from .optimizer import DistributedOptimizer
 from .trainer import DistributedTrainer
 
-__all__ = ["CaSync", "DistributedOptimizer", "DistributedTrainer", "broadcast_parameters"]
-__all__ += exports.__all__
+__all__ = ["CaSync", "DistributedOptimizer", "DistributedTrainer", "broadcast_parameters", "shutdown"]
+__all__ += [name for name in exports.__all__ if name not in __all__]
 __all__ += ops.__all__
 
 failures.register()

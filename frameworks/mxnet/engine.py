@@ -6,6 +6,7 @@ submits it, and CaSync's thread says when it is over.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import weakref
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from casync.session import Session
 
 from .loading import mx
 
-__all__ = ["Operation", "push"]
+__all__ = ["Operation", "push", "settle"]
 
 
 class _Operation(ctypes.Structure):
@@ -95,6 +96,13 @@ _capsules: weakref.WeakKeyDictionary[Session, Any] = weakref.WeakKeyDictionary()
 """What keeps the core's session at its address, so that the glue can tell it from a later one."""
 
 
+def settle() -> None:
+    """Wait until the engine has nothing left, because other ranks may wait for it. Raises what ended an operation, if
+    nobody has been told.
+    """
+    mx.nd.waitall()
+
+
 def push(owner: Session, process_set: Any, operations: Sequence[Operation], priority: int, name: str) -> None:
     """Have the engine start `operations` together. Does not wait; what goes wrong is raised where an output, or what
     was computed from it, is waited for.
@@ -107,6 +115,8 @@ def push(owner: Session, process_set: Any, operations: Sequence[Operation], prio
     capsule = _capsules.get(owner)
     if capsule is None:
         capsule = _capsules[owner] = owner.c_session()
+        atexit.unregister(settle)
+        atexit.register(settle)  # so that it is called before the session, which has registered its end, ends
     in_c = (_Operation * len(operations))(*(operation.in_c() for operation in operations))
     session = _pointer(capsule, b"casync.Session")
     result = _glue.casync_mxnet_push(

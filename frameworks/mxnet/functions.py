@@ -1,4 +1,4 @@
-"""Parameters, given to every rank."""
+"""What is not about one array: parameters, given to every rank, and the end."""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ from casync import default
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
 
+from .engine import settle
 from .loading import mx
 from .ops import broadcast_
 
-__all__ = ["broadcast_parameters"]
+__all__ = ["broadcast_parameters", "shutdown"]
+
+
+def shutdown() -> None:
+    """Wait for what MXNet's engine was given, and close the default session. `init()` may be called again afterwards.
+    Raises, when that is done, what ended an operation whose result nobody has read.
+    """
+    try:
+        settle()
+    finally:
+        default.shutdown()
 
 
 def broadcast_parameters(

@@ -12,7 +12,7 @@ import pytest
 
 from casync import _constants, _core
 from casync.config import Config
-from casync.errors import ERROR_KINDS, CasyncError
+from casync.errors import ERROR_KINDS, CasyncError, error_of
 from casync.plan import GradientPlan
 from casync.terms import OpKind, Sum
 
@@ -77,3 +77,12 @@ def test_a_plan_has_the_fields_of_the_core(session):
     address = ctypes.addressof(memory)
     session.synchronize(session.submit(registration, address, address, 0, False))
     assert list(session.plans()["w"]) == [field.name for field in fields(GradientPlan)]
+
+
+def test_every_kind_of_error_has_its_class():
+    """Glue in C is told the number; each class is one whose usual kind, or whose base, says so."""
+    made = {kind: error_of(kind, "text", tensor="t", peer=1) for kind in ERROR_KINDS}
+    assert {kind for kind, error in made.items() if type(error) is CasyncError} == {"internal"}
+    for kind, error in made.items():
+        assert (str(error), error.kind, error.tensor, error.peer) == ("text", kind, "t", 1)
+    assert {type(error).USUAL_KIND for error in made.values()} >= {"mismatch", "peer_gone", "aborted", "stalled"}
