@@ -42,7 +42,7 @@ class Job:
 
 JOBS = (
     Job("mpi", ".venv", "numpy,standin,torch", "tests/python/mpi", (1, 2, 3, 5)),
-    Job("frameworks", "build/frameworks", "tensorflow,tensorflow_graph", "tests/python/frameworks", (1, 2, 3)),
+    Job("frameworks", "build/frameworks", "mxnet,tensorflow,tensorflow_graph", "tests/python/frameworks", (1, 2, 3)),
     Job("jax", "build/jax", "jax", "tests/python/frameworks", (2,)),
 )
 

@@ -115,6 +115,8 @@ def test_ddp_learns(start: Start) -> None:
 @pytest.mark.parametrize("codec", ["none", "onebit"])
 def test_numpy_learns(tmp_path: Path, codec: str) -> None:
     assert last_accuracy(on_this_host(tmp_path, NUMPY, f"--compression={codec}")) > 95
+
+
 @pytest.mark.skipif(find_spec("mxnet") is None, reason="mxnet is not installed")
 def test_mxnet_learns(tmp_path: Path) -> None:
     assert last_accuracy(on_this_host(tmp_path, MXNET, "--epochs=12")) > 90

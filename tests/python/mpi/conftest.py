@@ -1,8 +1,6 @@
 """What only PyTorch has: every rank runs the same tests (support/ranks.py)."""
 
-import contextlib
 import random
-import sys
 from collections.abc import Iterator
 
 import casync.torch as hvd
@@ -11,24 +9,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from casync.errors import CasyncError
 from support.ranks import pytest_runtest_call, rank, several, size, world
 
 __all__ = ["pytest_runtest_call", "rank", "several", "size", "world"]
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def mxnet_as_a_program_has_it(world: None) -> Iterator[None]:
-    """Without the arrays without elements that the suite of all adaptors has, and with nothing left of another test."""
-    mxnet = sys.modules.get("mxnet")
-    if mxnet is not None:
-        mxnet.util.set_np_shape(False)
-    yield
-    if mxnet is not None:
-        with contextlib.suppress(mxnet.MXNetError, CasyncError):
-            mxnet.nd.waitall()
 
 
 @pytest.fixture
