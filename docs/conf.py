@@ -6,8 +6,9 @@ from pathlib import Path
 
 from sphinx.util import logging
 
-import casync.keras
-import casync.tensorflow  # noqa: F401  # they load what they need of the core, of which autodoc reads the stub alone
+ADAPTORS = ("casync.keras", "casync.mxnet", "casync.numpy", "casync.tensorflow", "casync.torch")
+for adaptor in ADAPTORS:  # which load what they need of the core: autodoc reads the stub alone
+    importlib.import_module(adaptor)
 
 project = "CaSync"
 author = "the CaSync authors"
@@ -49,7 +50,7 @@ def backticks_to_literals(_app, _what, _name, _object, _options, lines):
 def check_public_names(_app, environment):
     """Every public name has an entry: where users import it from, or, of constants, where they are defined."""
     entries = {name.lower() for name in environment.domains["py"].objects}
-    for module in ("casync", "casync.jax", "casync.keras", "casync.numpy", "casync.tensorflow", "casync.torch"):
+    for module in ("casync", "casync.jax", *ADAPTORS):
         names = [name for name in importlib.import_module(module).__all__ if not name.startswith("__")]
         places = (module, f"{module}.sync_batch_norm", "casync.terms", "casync.default")
         missing = [name for name in names if entries.isdisjoint(f"{place}.{name}".lower() for place in places)]

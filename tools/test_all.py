@@ -84,9 +84,12 @@ def sections(build: Path, everyday: bool) -> list[Section]:
             run = ("casyncrun", "-np", str(size), of_job, "tools/mpi_pytest.py", name, "tests/python/adaptor", job.own)
             title = f"{job.frameworks.replace(',', ', ')}: {size} rank{'s' * (size > 1)} under mpirun"
             found.append(Section(name, title, run, size == 2, job.frameworks))
-    jax = (str(ROOT / "build/jax/bin/python"), "-P", "-m", "pytest", "-q", "tests/python/jax")
+    own = ("tests/python/mxnet", "tests/python/keras_backends", "tests/python/examples", "-k", "mxnet or keras")
+    with_frameworks = (str(ROOT / "build/frameworks/bin/python"), *pytest, *own)
+    with_jax = (str(ROOT / "build/jax/bin/python"), *pytest, "tests/python/jax")
     found += [
-        Section("arrays", "JAX's arrays, one process", (*jax, f"--junitxml={RESULTS / 'arrays.xml'}"), False),
+        Section("own", "MXNet, Keras: one process", (*with_frameworks, f"--junitxml={RESULTS / 'own.xml'}"), False),
+        Section("arrays", "JAX's arrays, one process", (*with_jax, f"--junitxml={RESULTS / 'arrays.xml'}"), False),
         Section("docs", "the manual, without warnings", ("make", "--no-print-directory", "docs"), False),
         Section("install", "sdist, wheel, two ranks in a bare place", (python, "tools/check_install.py"), True),
         Section("readme", "the README's commands, word for word", (python, "tools/check_readme.py"), False),

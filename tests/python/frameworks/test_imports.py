@@ -10,6 +10,7 @@ from support.bindings import binding_of, is_there
 
 PACKAGES = ("jax", "keras", "mxnet", "tensorflow", "torch")
 BRINGS = {"numpy": set(), "torch": {"torch"}, "tensorflow": {"tensorflow"}, "mxnet": {"mxnet"}, "jax": {"jax"}}
+BRINGS["tensorflow"].add("keras")  # TensorFlow imports it by itself
 
 
 @pytest.mark.parametrize("name", BRINGS)
