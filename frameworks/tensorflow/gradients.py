@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from casync import codecs
 from casync.collectives.gradient_submits import Gradient, GradientSubmits
+from casync.collectives.numbered import numbered
 from casync.collectives.settings import Settings
 
 from .graph import Graph
@@ -22,13 +22,7 @@ def names_of(variables: Sequence[Any]) -> list[str]:
     """Under which ranks meet: a Keras variable's path, or the name of another one. Of two that have the same name the
     second is numbered, so all ranks must have them in one order.
     """
-    names: list[str] = []
-    seen: Counter[str] = Counter()
-    for index, variable in enumerate(variables):
-        name = name_of(variable) or f"source.{index}"
-        seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name}.{seen[name] - 1}")
-    return names
+    return numbered(name_of(variable) or f"source.{index}" for index, variable in enumerate(variables))
 
 
 def name_of(variable: Any) -> str:
