@@ -73,22 +73,22 @@ class Momentum:
         """Whether the codec of this variable's gradient keeps its velocity. Keras steps with the backend's variable."""
         return self._taken.get(id(variable), False)
 
-    def terms(self, optimizer: Any, variables: Sequence[Any]) -> Callable[[str], Any]:
-        """What the core must know of each gradient, by the path of its variable; None where its codec does not ask."""
+    def terms(self, optimizer: Any, names: Sequence[str], variables: Sequence[Any]) -> Callable[[str], Any]:
+        """What the core must know of each gradient, by its name; None where its codec does not ask."""
         lr = keras.ops.cast(optimizer.learning_rate, "float32")
         own = (optimizer.momentum, float(optimizer.nesterov)) if self._given is None else (self._given, 0.0)
         asked: dict[str, Any] = {}
-        for variable in variables:
-            is_taken = self._is_taken(variable)
+        for name, variable in zip(names, variables, strict=True):
+            is_taken = self._is_taken(name, variable)
             self._taken[id(variable)] = self._taken[id(variable.value)] = is_taken
             if is_taken:
-                asked[variable.path] = [lr, *own, 1.0]
+                asked[name] = [lr, *own, 1.0]
         if keras.backend.backend() == "tensorflow":
-            return lambda path: keras.ops.stack(asked[path]) if path in asked else None
-        return lambda path: [float(number) for number in asked[path]] if path in asked else None
+            return lambda name: keras.ops.stack(asked[name]) if name in asked else None
+        return lambda name: [float(number) for number in asked[name]] if name in asked else None
 
-    def _is_taken(self, variable: Any) -> bool:
-        codec = codecs.codec_by_name(self._settings.rules, variable.path)
+    def _is_taken(self, name: str, variable: Any) -> bool:
+        codec = codecs.codec_by_name(self._settings.rules, name)
         if not codecs.takes_momentum(codec):
             return False
         config = default.session_of(self._settings.process_set).config

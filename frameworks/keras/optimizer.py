@@ -17,6 +17,7 @@ from casync.terms import Average
 from . import loss_scale
 from .backends import Reducer, check_backend, reducer_of
 from .momentum import Momentum
+from .names import names_of
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer"]
 
@@ -24,16 +25,34 @@ __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer"]
 class _State:
     """What a distributed optimizer has beside Keras's: held where Keras does not look for variables to save."""
 
-    def __init__(self, settings: Settings, momentum: Momentum | None, averages: bool, scales_local: bool) -> None:
+    def __init__(
+        self, settings: Settings, prefix: str | None, momentum: Momentum | None, averages: bool, scales_local: bool
+    ) -> None:
         self.settings = settings
+        self.prefix = prefix
         self.momentum = momentum
         self.averages = averages
         self.scales_local = scales_local
         self.local: list[Any] = []
         self.reducer: Reducer | None = None
+        self.names: dict[int, str] = {}
+        """Of the variables, by their id: under these their gradients meet."""
         self.passes_made: Any = None
-        self.sums: dict[str, Any] = {}
-        """Of gradients that wait for further passes, by the path of their variable."""
+        self.sums: dict[int, Any] = {}
+        """Of gradients that wait for further passes, by the id of their variable."""
+
+    def prepare(self, variables: Sequence[Any]) -> None:
+        """Make what is kept of these, which are all that the optimizer has."""
+        if not self.settings.is_distributed:
+            return
+        self.names = dict(zip(map(id, variables), names_of(variables, self.prefix), strict=True))
+        codecs.check_rules(default.session(), self.settings.rules, list(self.names.values()))
+        if self.settings.passes > 1:
+            self.passes_made = keras.Variable(0, dtype="int32", trainable=False, name="casync_passes")
+            self.sums = {
+                id(one): keras.Variable(keras.ops.zeros(one.shape, one.dtype), trainable=False, name="casync_sum")
+                for one in variables
+            }
 
 
 class _Distributed:
@@ -47,15 +66,7 @@ class _Distributed:
 
     def build(self, variables: Sequence[Any]) -> None:
         super().build(variables)  # type: ignore[misc]
-        (state,) = self._casync
-        if state.settings.is_distributed and state.settings.passes > 1:
-            state.passes_made = keras.Variable(0, dtype="int32", trainable=False, name="casync_passes")
-            state.sums = {
-                variable.path: keras.Variable(
-                    keras.ops.zeros(variable.shape, variable.dtype), trainable=False, name="casync_sum"
-                )
-                for variable in variables
-            }
+        self._casync[0].prepare(variables)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Keras's, with the gradients of all ranks."""
@@ -67,19 +78,20 @@ class _Distributed:
         if trainable_variables is None:
             trainable_variables = self._trainable_variables  # type: ignore[attr-defined]
         variables = list(trainable_variables)
+        if not self.built:  # type: ignore[has-type]
+            with keras.name_scope(self.name, caller=self):  # type: ignore[attr-defined]
+                self.build(variables)
+            self.built = True
         if state.settings.passes == 1:
             super().apply(self._reduced(gradients, variables), variables)  # type: ignore[misc]
-            return
-        if not self.built:  # type: ignore[has-type]
-            self.build(variables)
-            self.built = True
-        self._apply_every_so_often(gradients, variables)
+        else:
+            self._apply_every_so_often(gradients, variables)
 
     def _apply_every_so_often(self, gradients: list[Any], variables: list[Any]) -> None:
         (state,) = self._casync
         ops, passes = keras.ops, state.settings.passes
         sums = [
-            None if gradient is None else state.sums[variable.path] + ops.convert_to_tensor(gradient)
+            None if gradient is None else state.sums[id(variable)] + ops.convert_to_tensor(gradient)
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
         state.passes_made.assign((state.passes_made + 1) % passes)
@@ -87,7 +99,7 @@ class _Distributed:
         def keep(values: list[Any]) -> None:
             for variable, value in zip(variables, values, strict=True):
                 if value is not None:
-                    state.sums[variable.path].assign(value)
+                    state.sums[id(variable)].assign(value)
 
         def step() -> None:
             divisor = passes if state.averages else 1
@@ -101,11 +113,10 @@ class _Distributed:
         (state,) = self._casync
         if state.reducer is None:
             state.reducer = reducer_of(state.settings)
-            codecs.check_rules(default.session(), state.settings.rules, [variable.path for variable in variables])
         local = {id(variable) for variable in state.local}
         shared = [i for i, variable in enumerate(variables) if id(variable) not in local]
-        names = [variables[i].path for i in shared]
-        terms = None if state.momentum is None else state.momentum.terms(self, [variables[i] for i in shared])
+        names = [state.names[id(variables[i])] for i in shared]
+        terms = None if state.momentum is None else state.momentum.terms(self, names, [variables[i] for i in shared])
         reduced = state.reducer.reduce(names, [gradients[i] for i in shared], terms)
         share = default.session_of(state.settings.process_set).size if state.scales_local else 1
         result = [None if gradient is None else gradient / share for gradient in gradients] if local else gradients
@@ -139,16 +150,17 @@ def DistributedOptimizer(
     Args:
         optimizer: any optimizer of Keras 3 that was not built yet, or was. Of a `LossScaleOptimizer` the inner one is
             wrapped; `compile` puts one around this by itself for mixed precision.
-        name: accepted and not needed.
+        name: put before the names of gradients, to tell models apart whose layers have the same names.
         device_dense, device_sparse: accepted and not needed.
-        compression: a codec (`Compression.onebit()`, "onebit"), or codecs by the path of the variable, as in
-            `casync.torch.DistributedOptimizer`: `{"*/bias": "none", "*": "onebit"}`. `Compression.none` takes
-            `Config.compression`.
+        compression: a codec (`Compression.onebit()`, "onebit"), or codecs by the path of the variable without the name
+            of the model, as in `casync.torch.DistributedOptimizer`: `{"*/bias": "none", "hidden/*": "onebit"}`.
+            `Compression.none` takes `Config.compression`.
         sparse_as_dense: with TensorFlow, `tf.IndexedSlices` travel as dense tensors.
         gradient_predivide_factor: gradients are divided by it before they are summed and multiplied by it after: with
             Average.
         op: Average, Sum, Min, Max, Product or Adasum.
-        backward_passes_per_step: how many batches add up locally before gradients are reduced and applied.
+        backward_passes_per_step: how many batches add up locally before gradients are reduced and applied. What has
+            added up is not saved with a model.
         average_aggregated_gradients: whether what has added up is divided by that number.
         num_groups, groups: which gradients are submitted together, with TensorFlow.
         process_set: the ranks whose gradients are reduced together.
@@ -183,9 +195,10 @@ def DistributedOptimizer(
         bases = (_Distributed, *(() if taken is None else taken.bases), original)
         optimizer.__class__ = type(original.__name__, bases, {"__module__": original.__module__})
     # Past Keras's own attributes, which it looks through for variables.
-    object.__setattr__(
-        optimizer, "_casync", (_State(settings, taken, average_aggregated_gradients, scale_local_gradients),)
-    )
+    state = _State(settings, name, taken, average_aggregated_gradients, scale_local_gradients)
+    object.__setattr__(optimizer, "_casync", (state,))
+    if optimizer.built:
+        state.prepare(optimizer._trainable_variables)
     loss_scale.watch()
     return optimizer
 

@@ -7,3 +7,4 @@ from casync.keras import *  # its `callbacks` are those that the module here has
 from casync import keras as _keras
 
 __all__ = list(_keras.__all__)
+__getattr__ = _keras.__getattr__
