@@ -23,6 +23,7 @@ DIGITS, COMPRESSED, SYNTHETIC = (
 NUMPY = str(EXAMPLES / "numpy" / "digits.py")
 MXNET = str(EXAMPLES / "from_horovod_mxnet" / "digits.py")
 DDP = str(EXAMPLES / "from_ddp" / "digits.py")
+KERAS = str(EXAMPLES / "from_horovod_keras" / "digits.py")
 FEW = ("--num-warmup-batches=2", "--num-batches-per-iter=2", "--num-iters=3")
 Start = Callable[..., str]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -120,3 +121,12 @@ def test_numpy_learns(tmp_path: Path, codec: str) -> None:
 @pytest.mark.skipif(find_spec("mxnet") is None, reason="mxnet is not installed")
 def test_mxnet_learns(tmp_path: Path) -> None:
     assert last_accuracy(on_this_host(tmp_path, MXNET, "--epochs=12")) > 90
+
+
+@pytest.mark.skipif(find_spec("keras") is None, reason="keras is not installed")
+@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
+def test_keras_learns(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    checkpoint = f"--checkpoint={tmp_path / 'best.keras'}"
+    output = on_this_host(tmp_path, KERAS, "--epochs=5", "--compression=onebit", checkpoint, ranks=2)
+    assert last_accuracy(output) > 85 and (tmp_path / "best.keras").exists()
