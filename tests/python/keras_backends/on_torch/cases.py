@@ -2,8 +2,8 @@
 
 import sys
 
-import casync.torch
 import casync.keras as hvd
+import casync.torch
 import keras
 import numpy as np
 import pytest
