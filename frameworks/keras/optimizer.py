@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -47,6 +48,9 @@ class _State:
             return
         self.names = dict(zip(map(id, variables), names_of(variables, self.prefix), strict=True))
         codecs.check_rules(default.session(), self.settings.rules, list(self.names.values()))
+        by_path = {variable.path: self.names[id(variable)] for variable in variables}
+        groups = by_name(self.settings.groups, lambda path: by_path.get(path, path))
+        self.settings = replace(self.settings, groups=groups)
         if self.settings.passes > 1:
             self.passes_made = keras.Variable(0, dtype="int32", trainable=False, name="casync_passes")
             self.sums = {

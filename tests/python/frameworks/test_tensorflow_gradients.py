@@ -328,3 +328,23 @@ def test_batch_normalisation_over_all_ranks(mode, rank, size):
     np.testing.assert_allclose(layer.moving_mean.numpy(), plain.moving_mean.numpy(), rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="fused=True"):
         hvd.SyncBatchNormalization(fused=True)
+
+
+@pytest.mark.usefixtures("several")
+def test_groups_of_a_keras_optimizer_are_submitted_together(size):
+    """Under the names that its gradients have: each waits for the others of its group."""
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)])
+    variables = model.trainable_variables
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), groups=[variables[:2], variables[2:]])
+    optimizer.build(variables)
+
+    @tf.function
+    def step(*gradients):
+        optimizer.apply(gradients, variables)
+
+    given = [tf.ones(variable.shape) for variable in variables]
+    operations = step.get_concrete_function(*given).graph.get_operations()
+    inputs = [one.inputs[0].op for one in operations if one.type == "CasyncAllreduce"]
+    assert [len(one.control_inputs) for one in inputs] == [1] * 4  # beside its own gradient
