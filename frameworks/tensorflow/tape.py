@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -26,7 +26,7 @@ class _Tape:
     def __init__(self, tape: Any, settings: Settings, scale_local_gradients: bool) -> None:
         self._tape = tape
         self._settings = settings
-        self._gradients = GraphGradients(settings, claims=False)
+        self._gradients = _gradients_of(settings)
         self._scales_local = scale_local_gradients
         self._local: dict[int, Any] = {}
 
@@ -71,6 +71,20 @@ class _Tape:
         for i, gradient in zip(shared, reduced, strict=True):
             result[i] = gradient
         return tf.nest.pack_sequence_as(gradients, result)
+
+
+_made: dict[Hashable, GraphGradients] = {}
+
+
+def _gradients_of(settings: Settings) -> GraphGradients:
+    """The same for tapes of the same settings: an eager program makes a tape at each step, and the graph once."""
+    key = (
+        settings.rules.pairs, settings.topology, settings.op, settings.predivide, str(settings.groups),
+        settings.sparse_as_dense, id(settings.process_set), settings.process_set.process_set_id,
+    )  # fmt: skip
+    if key not in _made:
+        _made[key] = GraphGradients(settings, claims=False)
+    return _made[key]
 
 
 def DistributedGradientTape(

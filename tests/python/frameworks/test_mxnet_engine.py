@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import functools
-import json
 import os
 import threading
 import time
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from support.mxnet import hvd, make_net, mx, step
+from support.timelines import intervals
 
 
 def test_a_call_returns_before_the_other_ranks_are_there(several, rank):
@@ -82,18 +82,6 @@ def in_engine(act, arrays, *, prioritized=False):
         )  # fmt: skip
     )
     return function  # to be kept until it has been called
-
-
-def intervals(path, rank, name):
-    """By tensor, when a phase of it began and ended."""
-    with open(path if rank == 0 else f"{path}.{rank}") as file:
-        events = json.loads(file.read().rstrip().rstrip(",").removesuffix("]") + "]")
-    tensors = {event["tid"]: event["args"]["name"] for event in events if event.get("name") == "thread_name"}
-    return {
-        tensors[event["tid"]].removeprefix("allreduce."): (event["ts"], event["ts"] + event["dur"])
-        for event in events
-        if event.get("ph") == "X" and event["name"] == name
-    }
 
 
 def test_priorities_reach_the_engine(rank, size, tmp_path):

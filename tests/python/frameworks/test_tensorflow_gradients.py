@@ -129,6 +129,20 @@ def test_gradients_of_a_tape_are_means(mode, rank, size):
         np.testing.assert_allclose(two.numpy(), np.full(7, 4 * mean), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("several")
+def test_an_eager_program_makes_its_graph_once():
+    from casync.tensorflow.tape import _gradients_of
+
+    variable = tf.Variable(tf.ones([3]), name="once")
+    for turn in range(4):
+        with tf.GradientTape() as plain:
+            value = tf.reduce_sum(variable * float(turn))
+        tape = hvd.DistributedGradientTape(plain, compression={"once": "none", "*": "fp16"})
+        tape.gradient(value, [variable])
+    assert tape._gradients is _gradients_of(tape._settings)
+    assert tape._gradients._compiled.experimental_get_tracing_count() == 1
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec(mode, codec, rank, size):
     """What a gradient loses in one step comes in a later one: the means of many steps tend to the mean."""
