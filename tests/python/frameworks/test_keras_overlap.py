@@ -14,7 +14,7 @@ import casync.keras as hvd  # noqa: E402
 LAYERS, WIDTH = 24, 500
 
 
-class Timeline(keras.callbacks.Callback):
+class Timeline(keras.callbacks.Callback):  # type: ignore[name-defined]
     """Of the second epoch."""
 
     def __init__(self, path):
