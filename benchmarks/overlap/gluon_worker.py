@@ -11,12 +11,13 @@ import casync.mxnet as hvd  # noqa: E402
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
-from benchmarks.overlap.timing import BATCH, LAYERS, WIDTH, measure  # noqa: E402
+from benchmarks.overlap.timing import LAYERS, WIDTH, measure  # noqa: E402
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--compression", default="none")
+    parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     hvd.init()
@@ -28,7 +29,7 @@ def main() -> None:
     parameters = net.collect_params()
     plain = mx.gluon.Trainer(parameters, "sgd", {"learning_rate": 1e-3}, kvstore=None)
     distributed = hvd.DistributedTrainer(parameters, "sgd", {"learning_rate": 1e-3}, compression=options.compression)
-    samples = mx.nd.array(np.random.default_rng(hvd.rank()).standard_normal((BATCH, WIDTH), np.float32))
+    samples = mx.nd.array(np.random.default_rng(hvd.rank()).standard_normal((options.batch, WIDTH), np.float32))
 
     def forward() -> None:
         with mx.autograd.train_mode():

@@ -13,12 +13,13 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from benchmarks.overlap.timing import BATCH, LAYERS, WIDTH, measure  # noqa: E402
+from benchmarks.overlap.timing import LAYERS, WIDTH, measure  # noqa: E402
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--compression", default="none")
+    parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--timeline", default="")
     options = parser.parse_args()
@@ -33,7 +34,7 @@ def main() -> None:
     for optimizer in (plain, distributed):
         optimizer.build(variables)
     rng = np.random.default_rng(hvd.rank())
-    samples = tf.constant(rng.standard_normal((BATCH, WIDTH), np.float32))
+    samples = tf.constant(rng.standard_normal((options.batch, WIDTH), np.float32))
 
     def loss() -> tf.Tensor:
         return tf.reduce_mean(tf.square(model(samples, training=True) - samples))
