@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -63,6 +64,13 @@ class _Distributed:
     """What is put in front of the class of an optimizer. In a world of one it does nothing."""
 
     _casync: tuple[_State]  # in a tuple, of which Keras tracks nothing
+    _original: type[Any]
+    _again: Callable[[Any], Any]
+
+    @classmethod
+    def from_config(cls, *args: Any, **kwargs: Any) -> Any:
+        """One with this configuration, wrapped as this one is, but for groups and local variables."""
+        return cls._again(cls._original.from_config(*args, **kwargs))
 
     def register_local_var(self, var: Any) -> None:
         """Have the gradient of this variable stay this rank's own, divided by the number of ranks."""
@@ -194,10 +202,16 @@ def DistributedOptimizer(
         groups=by_name(groups, _path_of), is_parameter=str, sparse_as_dense=sparse_as_dense,
     )  # fmt: skip
     taken = Momentum(optimizer, settings, momentum) if settings.is_distributed and settings.takes_momentum else None
-    original = type(optimizer)
-    if not issubclass(original, _Distributed):
-        bases = (_Distributed, *(() if taken is None else taken.bases), original)
-        optimizer.__class__ = type(original.__name__, bases, {"__module__": original.__module__})
+    again = partial(
+        DistributedOptimizer, name=name, compression=compression, sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor, op=op, backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients, process_set=process_set,
+        scale_local_gradients=scale_local_gradients, topology=topology, momentum=momentum,
+    )  # fmt: skip
+    original = getattr(optimizer, "_original", type(optimizer))
+    bases = (_Distributed, *(() if taken is None else taken.bases), original)
+    own = {"__module__": original.__module__, "_original": original, "_again": staticmethod(again)}
+    optimizer.__class__ = type(original.__name__, bases, own)
     # Past Keras's own attributes, which it looks through for variables.
     state = _State(settings, name, taken, average_aggregated_gradients, scale_local_gradients)
     object.__setattr__(optimizer, "_casync", (state,))

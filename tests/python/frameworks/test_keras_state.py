@@ -58,6 +58,12 @@ def test_a_saved_model_is_keras_own(make, passes, rank, size, folder):
             np.testing.assert_array_equal(np.array(mine), saved)
     again = type(distributed).from_config(distributed.get_config())
     assert again.get_config() == distributed.get_config()
+    assert isinstance(again, type(make())) and again._casync[0].settings == distributed._casync[0].settings
+    weight = keras.Variable(np.zeros(3, np.float32), name="again")
+    for _ in range(passes):
+        again.apply([np.full(3, rank + 1.0, np.float32)], [weight])
+    for other in hvd.allgather_object(np.array(weight).tobytes()):
+        assert other == np.array(weight).tobytes() != bytes(12)
 
 
 @pytest.mark.parametrize("codec", ["none", "onebit", "dgc(ratio=0.05)"])
