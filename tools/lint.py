@@ -50,7 +50,7 @@ PYTHON_LAYERS = (
     ("doctor", "launcher"),  # these and all below are there where the compiled modules do not load
     ("arrival",),
     ("_core", "_mpi"),
-    ("compll", "cuda", "forks", "mpi"),
+    ("compll", "cuda", "forks", "glue", "mpi"),
     ("codec_states", "device_code", "exposition", "given_plans", "world"),
     ("session",),
     ("terms",),

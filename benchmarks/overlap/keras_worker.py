@@ -21,7 +21,6 @@ def main() -> None:
     parser.add_argument("--compression", default="none")
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--timeline", default="")
     options = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
@@ -53,10 +52,6 @@ def main() -> None:
         "step": tf.function(lambda: step_with(distributed)),
     }
     measure(parts, options.rounds)
-    if options.timeline:
-        hvd.start_timeline(options.timeline)
-        parts["step"]()
-        hvd.stop_timeline()
     hvd.shutdown()
 
 

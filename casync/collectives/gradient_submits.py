@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
 from casync import codecs, state
@@ -48,6 +48,8 @@ class GradientSubmits(Generic[T]):
     def __init__(self, tensors: Tensors[T], settings: Settings, always_claims: bool = False) -> None:
         self.tensors = tensors
         self.settings = settings
+        self.by_name: dict[str, Gradient] = {}
+        """Those that `know` was told of."""
         self._claim = Claim() if always_claims or settings.keeps_something else None
 
     def session(self) -> Session:
@@ -61,6 +63,12 @@ class GradientSubmits(Generic[T]):
             gradient.tensor = tensor_name(owner, OpKind.ALLREDUCE, gradient.name)
         if gradients and self._claim is not None:
             owner.codec_states.give_to(self._claim, [gradient.tensor for gradient in gradients])
+
+    def know(self, names: Iterable[str]) -> None:
+        """Have the gradients of these names, those that are new, from now on."""
+        new = [Gradient(name) for name in dict.fromkeys(names) if name not in self.by_name]
+        self.take(new)
+        self.by_name.update((gradient.name, gradient) for gradient in new)
 
     def check(self) -> None:
         """Raise `InvalidArgumentError` if another optimizer or hook has taken one of the names."""

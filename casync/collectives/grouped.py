@@ -15,7 +15,7 @@ from casync.errors import InvalidArgumentError
 from casync.tensors import T, Tensors
 from casync.terms import Average, OpKind, resolve_op, tensor_name
 
-__all__ = ["GroupedCollectives"]
+__all__ = ["GroupedCollectives", "check_group"]
 
 
 class GroupedCollectives(Generic[T]):
@@ -33,7 +33,7 @@ class GroupedCollectives(Generic[T]):
 
     def _instead(self, *tensors: Any) -> Blocking[T] | None:
         """What does the blocking operations on these in place of a submit here and a wait."""
-        _check_group(tensors)
+        check_group(tensors)
         if self._autograd is not None and any(map(self._autograd.wants, tensors)):
             return self._autograd
         return self._graph
@@ -48,7 +48,7 @@ class GroupedCollectives(Generic[T]):
     ) -> int:
         """Submit all, with `submit`, under names of the group; the last one wakes the runtime."""
         owner = session_of(process_set)
-        _check_group(tensors)
+        check_group(tensors)
         base = tensor_name(owner, kind, name)
         for tensor in tensors:
             self._tensors.dtype(self._tensors.admit(tensor))  # a bad one is found before the first is submitted
@@ -224,6 +224,7 @@ class GroupedCollectives(Generic[T]):
         return self._submit(tensors, OpKind.REDUCESCATTER, name, process_set, submit)
 
 
-def _check_group(tensors: Sequence[Any]) -> None:
+def check_group(tensors: Sequence[Any]) -> None:
+    """Raise `InvalidArgumentError` for a group of nothing."""
     if len(tensors) == 0:
         raise InvalidArgumentError("a group of no tensors")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import keras
-from casync.collectives.gradient_submits import Gradient, GradientSubmits, OptimizerTerms
+from casync.collectives.gradient_submits import GradientSubmits, OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.errors import NotAvailableError
 
@@ -35,7 +35,6 @@ def check_backend() -> None:
 
 def reducer_of(settings: Settings) -> Reducer:
     """What reduces the gradients of one optimizer with the backend that Keras has."""
-    check_backend()
     if keras.backend.backend() == "torch":
         return TorchReducer(settings)
     from casync.tensorflow.gradients import GraphGradients
@@ -51,22 +50,19 @@ class TorchReducer:
 
         self._tensors = TENSORS
         self._submits = GradientSubmits(TENSORS, settings)
-        self._known: dict[str, Gradient] = {}
 
     def reduce(
         self, names: Sequence[str], gradients: Sequence[Any], terms: Callable[[str], Any] | None = None
     ) -> list[Any]:
         submits, owner = self._submits, self._submits.session()
-        new = [Gradient(name) for name in names if name not in self._known]
-        submits.take(new)
-        self._known.update((gradient.name, gradient) for gradient in new)
+        submits.know(names)
         submits.check()
         predivide = submits.settings.predivide
         result = [self._own(gradient, 1.0 / predivide) for gradient in gradients]
         handles = []
         try:
             for name, values in zip(names, result, strict=True):
-                gradient = self._known[name]
+                gradient = submits.by_name[name]
                 if values is None:
                     continue
                 if not submits.is_registered(owner, gradient, values.dtype, values.shape, values.device):

@@ -212,8 +212,8 @@ def DistributedOptimizer(
     bases = (_Distributed, *(() if taken is None else taken.bases), original)
     own = {"__module__": original.__module__, "_original": original, "_again": staticmethod(again)}
     optimizer.__class__ = type(original.__name__, bases, own)
-    # Past Keras's own attributes, which it looks through for variables.
     state = _State(settings, name, taken, average_aggregated_gradients, scale_local_gradients)
+    # Past Keras's own attributes, which it looks through for variables.
     object.__setattr__(optimizer, "_casync", (state,))
     if optimizer.built:
         state.prepare(optimizer._trainable_variables)

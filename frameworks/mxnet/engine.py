@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from casync import _core
+from casync import glue
 from casync.collectives.gradient_submits import OptimizerTerms
 from casync.session import Session
 
@@ -74,24 +74,20 @@ class Operation:
         )  # fmt: skip
 
 
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-
-
 def _load() -> ctypes.CDLL:
-    glue = ctypes.CDLL(str(Path(__file__).with_name("_glue.so")))
-    glue.casync_mxnet_load.restype = ctypes.c_char_p
-    glue.casync_mxnet_load.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    glue.casync_mxnet_push.argtypes = (
+    library = ctypes.CDLL(str(Path(__file__).with_name("_glue.so")))
+    library.casync_mxnet_load.restype = ctypes.c_char_p
+    library.casync_mxnet_load.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    library.casync_mxnet_push.argtypes = (
         ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(_Operation), ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p,
     )  # fmt: skip
-    error = glue.casync_mxnet_load(_pointer(_core.c_api, b"casync._core.c_api"), mx.base._LIB._handle)
+    error = library.casync_mxnet_load(glue.table_pointer(), mx.base._LIB._handle)
     if error is not None:
         raise ImportError(error.decode())
-    return glue
+    return library
 
 
-_glue = _load()
+_library = _load()
 _capsules: weakref.WeakKeyDictionary[Session, Any] = weakref.WeakKeyDictionary()
 """What keeps the core's session at its address, so that the glue can tell it from a later one."""
 
@@ -118,8 +114,8 @@ def push(owner: Session, process_set: Any, operations: Sequence[Operation], prio
         atexit.unregister(settle)
         atexit.register(settle)  # so that it is called before the session, which has registered its end, ends
     in_c = (_Operation * len(operations))(*(operation.in_c() for operation in operations))
-    session = _pointer(capsule, b"casync.Session")
-    result = _glue.casync_mxnet_push(
+    session = glue.session_pointer(capsule)
+    result = _library.casync_mxnet_push(
         process_set.process_set_id, session, in_c, len(operations), priority, name.encode()
     )
     mx.base.check_call(result)

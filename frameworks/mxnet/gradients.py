@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from casync import codecs
-from casync.collectives.gradient_submits import Gradient, GradientSubmits, OptimizerTerms
+from casync.collectives.gradient_submits import GradientSubmits, OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.errors import NotAvailableError
 
@@ -24,15 +24,8 @@ class Gradients(GradientSubmits[NDArray]):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(LAZY, settings)
-        self.by_name: dict[str, Gradient] = {}
         self._arrays: dict[str, NDArray] = {}  # that were given last
         self._is_told = any(codecs.keeps_state(codec) for _, codec in settings.rules.pairs)
-
-    def know(self, names: Sequence[str]) -> None:
-        """Have the gradients of these from now on, if they are new."""
-        new = [Gradient(name) for name in names if name not in self.by_name]
-        self.take(new)
-        self.by_name.update((gradient.name, gradient) for gradient in new)
 
     def give(self, named: Sequence[tuple[str, NDArray]], priority: int, terms: OptimizerTerms) -> None:
         """Have the engine reduce these together, when all have been computed.

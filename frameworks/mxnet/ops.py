@@ -20,11 +20,11 @@ from casync.collectives import allreduce as _allreduce
 from casync.collectives import alltoall as _alltoall
 from casync.collectives import broadcast as _broadcast
 from casync.collectives import reducescatter as _reducescatter
+from casync.collectives.grouped import check_group
 from casync.collectives.interface import Collectives
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
-from casync.errors import InvalidArgumentError
 from casync.gather_bytes import gather_bytes
 from casync.session import Session
 from casync.terms import Average, OpKind, Terms, resolve_op, tensor_name
@@ -320,8 +320,7 @@ def _grouped(
     each: Callable[..., NDArray], kind: int, tensors: Sequence[NDArray], name: str | None, process_set: Any, **rest: Any
 ) -> list[NDArray]:
     """`each` of all, under names of the group. A bad one is found before the first is given to the engine."""
-    if len(tensors) == 0:
-        raise InvalidArgumentError("a group of no tensors")
+    check_group(tensors)
     base = tensor_name(session_of(process_set), kind, name)
     for tensor in tensors:
         LAZY.dtype(LAZY.admit(tensor))

@@ -56,7 +56,7 @@ class LazyTensors(Tensors[NDArray]):
         return tuple(tensor.shape)
 
     def address(self, tensor: NDArray) -> int:
-        raise NotImplementedError
+        raise NotAvailableError("an array that MXNet's engine has yet to compute has no address")
 
     def nbytes(self, tensor: NDArray) -> int:
         size: int = math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

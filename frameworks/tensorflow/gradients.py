@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from casync import codecs
-from casync.collectives.gradient_submits import Gradient, GradientSubmits
+from casync import codecs, default
+from casync.collectives.gradient_submits import GradientSubmits
 from casync.collectives.numbered import numbered
 from casync.collectives.settings import Settings
 
@@ -45,13 +45,21 @@ class GraphGradients:
         self._settings = settings
         self._submits = GradientSubmits(TENSORS, settings)
         self._claims = claims
-        self._known: dict[str, Gradient] = {}
+        self._checked: set[tuple[str, ...]] = set()
         self._compiled = tf.function(self._in_graph, reduce_retracing=False, autograph=False)
 
     @property
     def size(self) -> int:
         """How many ranks reduce them together."""
         return self._submits.session().size
+
+    def check_rules(self, names: Sequence[str]) -> None:
+        """Raise `InvalidArgumentError` if a name has no codec, and warn of rules without effect: once for these names,
+        whatever number of steps asks.
+        """
+        if tuple(names) not in self._checked:
+            codecs.check_rules(default.session(), self._settings.rules, names)
+            self._checked.add(tuple(names))
 
     def reduce(
         self, names: Sequence[str], gradients: Sequence[Any], terms: Callable[[str], Any] | None = None
@@ -72,9 +80,7 @@ class GraphGradients:
 
     def _take(self, names: Sequence[str]) -> None:
         if self._claims:
-            new = [Gradient(name) for name in names if name not in self._known]
-            self._submits.take(new)
-            self._known.update((gradient.name, gradient) for gradient in new)
+            self._submits.know(names)
             self._submits.check()
 
     def _in_graph(self, names: Sequence[str], gradients: Sequence[Any], terms: Sequence[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from casync import _core
+from casync import glue
 from casync.errors import CasyncError, NotAvailableError
 
 try:
@@ -35,8 +35,6 @@ def operations() -> Any:
         raise NotAvailableError(
             f"TensorFlow {tf.__version__} does not take our operations ({failure}): CaSync is tested with {_TESTED}"
         )
-    table = ctypes.pythonapi.PyCapsule_GetPointer
-    table.restype, table.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    if library.casync_tensorflow_start(ctypes.c_void_p(table(_core.c_api, b"casync._core.c_api"))):
+    if library.casync_tensorflow_start(glue.table_pointer()):
         raise CasyncError(f"{path} is of another version than casync._core: install CaSync again")
     return made

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 import tensorflow as tf
-from casync import codecs, default
 from casync.collectives.parameter_groups import by_name
 from casync.collectives.settings import Settings
 from casync.compression import Compression
@@ -62,15 +61,16 @@ class _Tape:
         flat, variables = tf.nest.flatten(gradients), tf.nest.flatten(sources)
         names = names_of(variables)
         shared = [i for i, variable in enumerate(variables) if id(variable) not in self._local]
-        codecs.check_rules(default.session(), self._settings.rules, [names[i] for i in shared])
+        self._gradients.check_rules([names[i] for i in shared])
         if not self._settings.is_distributed:
             return gradients
         reduced = self._gradients.reduce([names[i] for i in shared], [flat[i] for i in shared])
-        size = self._gradients.size if self._scales_local else 1
-        result = [averaged(gradient, size) for gradient in flat]
         for i, gradient in zip(shared, reduced, strict=True):
-            result[i] = gradient
-        return tf.nest.pack_sequence_as(gradients, result)
+            flat[i] = gradient
+        if self._scales_local:
+            for i in set(range(len(flat))).difference(shared):
+                flat[i] = averaged(flat[i], self._gradients.size)
+        return tf.nest.pack_sequence_as(gradients, flat)
 
 
 _made: dict[Hashable, GraphGradients] = {}
@@ -81,6 +81,7 @@ def _gradients_of(settings: Settings) -> GraphGradients:
     key = (
         settings.rules.pairs, settings.topology, settings.op, settings.predivide, str(settings.groups),
         settings.sparse_as_dense, id(settings.process_set), settings.process_set.process_set_id,
+        settings.process_set.size(),  # by which the graph divides slices
     )  # fmt: skip
     if key not in _made:
         _made[key] = GraphGradients(settings, claims=False)

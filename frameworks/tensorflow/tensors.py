@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
-from casync.errors import InvalidArgumentError
+from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.tensors import Tensors, no_such_dtype, register
 from casync.terms import DTYPES
 
@@ -24,6 +24,10 @@ class TensorflowTensors(Tensors[Any]):
     def admit(self, value: Any) -> Any:
         if not isinstance(value, tf.Tensor | tf.Variable):
             raise InvalidArgumentError(f"a {type(value).__name__} is not a tensor: give tf.convert_to_tensor() of it")
+        if not tf.executing_eagerly():
+            raise NotAvailableError(
+                "a tensor of a graph has no values yet: take the operation without a handle, hvd.allreduce and the like"
+            )
         with tf.device("CPU:0"):  # an operation there brings what is on a GPU to the host
             return tf.identity(value) if "CPU" not in value.device else tf.convert_to_tensor(value)
 

@@ -55,7 +55,6 @@ class DdpState:
         if self._names:
             codecs.check_rules(owner, settings.rules, self._names.values())
         self._numbers = not self._names
-        self._gradients: dict[str, Gradient] = {}  # of the parameters that are claimed, by their names
         self._outstanding = 0
         self._under_way: list[Together] = []  # of this backward
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # until the next: on a GPU they are read later
@@ -66,14 +65,14 @@ class DdpState:
         rank."""
         if self._outstanding:
             raise AssertionError("state_dict() of a DDP hook was called while backward was running")
-        return self._submits.state_dict(self._gradients.values(), torch.from_numpy)
+        return self._submits.state_dict(self._submits.by_name.values(), torch.from_numpy)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict()` gave; before the first backward, or between steps. State of another rank starts
         anew, with a warning.
         """
-        self._take([*state_dict["residuals"], *state_dict.get("states", {})])
-        self._submits.load_state_dict(self._gradients.values(), state_dict, torch.Tensor.numpy)
+        self._submits.know([*state_dict["residuals"], *state_dict.get("states", {})])
+        self._submits.load_state_dict(self._submits.by_name.values(), state_dict, torch.Tensor.numpy)
 
     def submit(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """See `ddp_hook`."""
@@ -85,7 +84,7 @@ class DdpState:
                 f"the gradient of {names[0]} is sparse, which DDP's hook does not carry: use "
                 "casync.torch.DistributedOptimizer, or Embedding(sparse=False)"
             )
-        self._take(names)
+        self._submits.know(names)
         buffer = bucket.buffer()
         devices: list[int | str | torch.device] | None = None if buffer.is_cpu else [buffer.device]
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
@@ -107,7 +106,7 @@ class DdpState:
                 contiguous = values.contiguous()
                 if contiguous is not values:
                     copies.append((values, contiguous))
-                self._submit(self._gradients[name], contiguous, together, is_last=i == len(gradients))
+                self._submit(self._submits.by_name[name], contiguous, together, is_last=i == len(gradients))
         self._under_way.append(together)
         self._copies += copies
         return future
@@ -157,11 +156,6 @@ class DdpState:
             # By first appearance: DDP's first buckets follow the parameters' order, which all ranks share.
             name = self._names[parameter] = f"{self._prefix}.{len(self._names)}"
         return name
-
-    def _take(self, names: Iterable[str]) -> None:
-        new = [Gradient(name) for name in dict.fromkeys(names) if name not in self._gradients]
-        self._submits.take(new)
-        self._gradients.update((gradient.name, gradient) for gradient in new)
 
     def _check(self) -> None:
         self._submits.check()

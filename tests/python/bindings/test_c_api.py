@@ -95,3 +95,16 @@ def test_the_capsules_have_the_names_of_the_header():
     with pytest.raises(RuntimeError):
         _core.c_session(3)
     assert ctypes.c_size_t.from_address(address(_core.c_api, "casync._core.c_api").value or 0).value >= 40
+
+
+def test_glue_for_tensorflow_loads_where_that_is_not():
+    """In a process of its own, as another test may have loaded it."""
+    library = Path(casync.__file__).with_name("tensorflow") / "_glue.so"
+    code = f"""
+import ctypes
+library = ctypes.CDLL({str(library)!r})
+library.casync_tensorflow_failure.restype = ctypes.c_char_p
+print(library.casync_tensorflow_failure().decode())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "libtensorflow_framework.so.2 is not loaded\n"

@@ -143,6 +143,15 @@ def test_an_eager_program_makes_its_graph_once():
     assert tape._gradients._compiled.experimental_get_tracing_count() == 1
 
 
+def test_a_rule_without_effect_is_told_once(caplog, rank):
+    variable = tf.Variable(tf.ones([3]), name="told")
+    for _ in range(3):
+        with tf.GradientTape() as plain:
+            value = tf.reduce_sum(variable)
+        hvd.DistributedGradientTape(plain, compression={"idle": "fp16", "*": "none"}).gradient(value, [variable])
+    assert len([record for record in caplog.records if "'idle'" in record.getMessage()]) == (rank == 0)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec(mode, codec, rank, size):
     """What a gradient loses in one step comes in a later one: the means of many steps tend to the mean."""

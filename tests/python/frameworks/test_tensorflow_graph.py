@@ -284,3 +284,19 @@ def test_a_hook_of_tensorflow_1(rank, size):
             assert session.run(variable).tolist() == [5.0] * 3
     with pytest.raises(NotImplementedError, match="does not support eager execution"):
         hvd.broadcast_global_variables(0)
+
+
+def test_a_release_that_takes_no_kernels_is_refused_by_name(monkeypatch):
+    from types import SimpleNamespace
+
+    from casync.tensorflow import library
+
+    missing = SimpleNamespace(casync_tensorflow_failure=lambda: b"TF_NewAsyncKernelBuilder")
+    monkeypatch.setattr(library.ctypes, "CDLL", lambda path: missing)
+    with pytest.raises(NotImplementedError, match=r"TF_NewAsyncKernelBuilder\): CaSync is tested with 2\.21"):
+        library.operations.__wrapped__()
+
+
+def test_operations_with_handles_are_for_tensors_with_values():
+    with pytest.raises(NotImplementedError, match="has no values yet"):
+        tf.function(lambda tensor: hvd.allreduce_async(tensor), autograph=False)(tf.ones([2]))
