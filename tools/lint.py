@@ -27,9 +27,9 @@ CONTRACTS = "casync_core/include/casync/"
 LONG_FILE = 450
 
 # Rooms that may see less than everything above them: a planner that saw the coordinator could not be asked beforehand.
-NARROW = {"planner": {"common", "codec", "workflow", "topology", "plan"}}
+NARROW = {"planner": {"common", "codec", "workflow", "routes", "collectives", "plan"}}
 # Rooms that decide: time is passed to them, and nothing in them waits, locks or reads a file.
-PURE = ("engine", "task", "coordinator", "planner", "topology", "workflow", "progress")
+PURE = ("engine", "task", "coordinator", "planner", "routes", "collectives", "workflow", "progress")
 IMPURE_HEADERS = ("thread", "mutex", "atomic", "chrono", "fstream")
 # Headers of other projects, and the one folder that may include them. None: nowhere in the core.
 FOREIGN = {

@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 
+#include "casync/route.hpp"
 #include "common/crc32c.hpp"
 #include "common/hash.hpp"
 #include "common/wire.hpp"
@@ -27,7 +28,7 @@ std::vector<std::int64_t> rows_from(Input& input) {
 
 Verdict verdict_from(Input& input, const Tensor& tensor, std::uint32_t op, std::uint32_t sequence) {
   Verdict verdict{tensor.name, sequence, op, {}, {}};
-  verdict.plan.topology = static_cast<Topology>(input.below(4));
+  verdict.plan.topology = route_names()[input.below(4)];
   verdict.plan.codec = input.flag() ? tensor.compression : text_from(input);
   verdict.plan.partitions = input.flag() ? 1 + static_cast<std::uint32_t>(input.below(8)) : input.get<std::uint32_t>();
   verdict.plan.first_owner = input.get<std::uint8_t>();

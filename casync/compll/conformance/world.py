@@ -1,4 +1,4 @@
-"""Virtual ranks that aggregate a gradient as the topologies do (casync_core/src/topology), one call after the other.
+"""Virtual ranks that aggregate a gradient as the routes do (casync_core/src/routes), one call after the other.
 
 - direct: every rank encodes, every rank merges all payloads in rank order
 - parameter server: partition p is owned by rank p mod N: the others encode, the owner merges their payloads and its own

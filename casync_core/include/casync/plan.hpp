@@ -1,9 +1,7 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,34 +10,17 @@
 /// How one gradient is synchronised: data only. One rank decides (planner/), all ranks build the same workflow from it.
 namespace casync {
 
-/// The routes a gradient can take. Numbers are on the wire: append only.
-enum class Topology : std::uint8_t {
-  direct = 0,            ///< everyone to everyone; for small operations and `gather` codecs
-  parameter_server = 1,  ///< co-located: every rank owns some partitions, collects, merges and returns them
-  ring = 2,              ///< reduce-scatter and allgather around a ring, a hop per merge
-  two_level = 3,         ///< ranks of a host first, uncompressed; then parameter_server between the hosts
-};
-
-inline constexpr std::array<std::string_view, 4> kTopologyName{"direct", "ps", "ring", "two_level"};
-constexpr std::string_view name_of(Topology topology) { return kTopologyName[static_cast<std::size_t>(topology)]; }
-constexpr std::optional<Topology> topology_from(std::string_view name) {
-  for (std::size_t i = 0; i < kTopologyName.size(); ++i) {
-    if (kTopologyName[i] == name) return static_cast<Topology>(i);
-  }
-  return std::nullopt;
-}
-
 /// The largest K (GradientPlan::partitions); the least is 1. A workflow numbers its slots with 16 bits.
 inline constexpr std::uint32_t kPartitionLimit = 1U << 16U;
 
 /// The plan of one gradient.
 struct GradientPlan {
-  Topology topology = Topology::direct;
-  std::string codec = "none";     ///< a spec that make_codec accepts
-  std::uint32_t partitions = 1;   ///< K, cut on the codec's boundaries; fewer when the gradient has fewer units
-  std::uint32_t first_owner = 0;  ///< partition p is owned by member (first_owner + p) mod N
-  std::uint32_t epoch = 0;        ///< plans of one epoch hold together; a re-plan starts the next
-  std::string reason;             ///< why, in words, with the predicted times
+  std::string topology = "direct";  ///< the name of a route
+  std::string codec = "none";       ///< a spec that make_codec accepts
+  std::uint32_t partitions = 1;     ///< K, cut on the codec's boundaries; fewer when the gradient has fewer units
+  std::uint32_t first_owner = 0;    ///< partition p is owned by member (first_owner + p) mod N
+  std::uint32_t epoch = 0;          ///< plans of one epoch hold together; a re-plan starts the next
+  std::string reason;               ///< why, in words, with the predicted times
   std::uint32_t until = 0;  ///< holds for the gradient's steps below this one, in which a codec begins; 0: for good
   // What the planner went by; 0 where it had no such number.
   double predicted_s = 0;                 ///< of one synchronisation

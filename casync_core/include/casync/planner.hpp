@@ -68,7 +68,7 @@ struct ComputeCost {
 /// On a device, a gradient of `raw` bytes is copied to the host and back, unless its device computes the codec. What
 /// goes by two levels, or uncompressed, goes through the host.
 ComputeCost compute_cost(const CostTable& costs, std::string_view spec, bool identity, MemoryKind memory,
-                         Topology topology, double raw);
+                         std::string_view topology, double raw);
 
 /// One measurement.
 struct Sample {
@@ -94,27 +94,27 @@ struct Factors {
   double gamma = 0;
 };
 /// As table 3 prints it, for parameter_server and ring. K is at most N.
-Factors table3(Topology topology, std::uint32_t members, std::uint32_t partitions, bool mergeable);
+Factors table3(std::string_view topology, std::uint32_t members, std::uint32_t partitions, bool mergeable);
 /// As section 6.1 corrects it for aggregators that share the workers' machines, which is how CaSync runs them: PS saves
 /// the transfers, the encode and the decode between a worker and itself.
-Factors colocated(Topology topology, std::uint32_t members, std::uint32_t partitions, bool mergeable);
+Factors colocated(std::string_view topology, std::uint32_t members, std::uint32_t partitions, bool mergeable);
 
-/// A way to synchronise: over whom, by which topology, in how many partitions.
-struct Route {
-  Topology topology = Topology::parameter_server;
+/// A way to synchronise: over whom, by which route, in how many partitions.
+struct Way {
+  std::string_view topology;
   std::span<const std::uint32_t> host_of;  ///< per member: host index
   std::uint32_t partitions = 1;
 };
 
 /// Equation 1: seconds to synchronise `raw` bytes without compression. Merges are not counted, as in the paper.
-double predict_original(const Route& route, const CostTable& costs, double raw);
+double predict_original(const Way& way, const CostTable& costs, double raw);
 
 /// Equation 2: seconds to synchronise a gradient of `raw` bytes whose payloads have `payload` bytes in all.
 /// K beyond N goes in ceil(K/N) batches. Link and processor work on different batches at a time, so the first batch
 /// costs what the equation says and each further one the slower of the two; at K <= N it is the equation itself. direct
 /// and two_level, which the paper does not have, are priced from their steps by the same rule.
-double predict_compressed(const Route& route, const CostTable& costs, const CodecCost& codec, bool mergeable,
-                          double raw, double payload);
+double predict_compressed(const Way& way, const CostTable& costs, const CodecCost& codec, bool mergeable, double raw,
+                          double payload);
 
 // ---- Decisions ----
 
@@ -133,8 +133,8 @@ struct PlannerOptions {
   double partition_raw_bytes = 8 << 20;      ///< upper limit of a partition's raw bytes: bounds one encode task
   double least_partition_bytes = 16 << 10;   ///< lower limit of a partition's payload, where the two above allow it
   double ring_from_bytes = kRingFromBytes;
-  std::optional<Topology> topology;  ///< for gradients whose signature says "auto"
-  std::uint32_t epoch = 0;           ///< copied into the plan
+  std::optional<std::string> topology;  ///< for gradients whose signature says "auto"
+  std::uint32_t epoch = 0;              ///< copied into the plan
 };
 
 /// Payload bytes that each member owns so far. Empty means none.
@@ -155,7 +155,7 @@ struct PlanRequest {
 /// One way that was considered, with the partitions that suit it best.
 struct Alternative {
   std::string codec;  ///< canonical spec
-  Topology topology = Topology::direct;
+  std::string topology = "direct";
   std::uint32_t partitions = 1;
   double seconds = 0;
 };

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "casync/codec.hpp"
-#include "casync/plan.hpp"
+#include "casync/route.hpp"
 #include "casync/types.hpp"
 
 /// The workflow of one gradient on one rank: a graph of the five primitives (paper: section 3.1) over partitions.
@@ -95,14 +95,14 @@ struct Workflow {
   }
 };
 
-/// Everything a topology needs to know to lay out one member's part.
+/// Everything a route needs to know to lay out one member's part.
 struct WorkflowRequest {
   OpKind kind = OpKind::allreduce;
   Shape shape;  ///< of the gradient; of an allgather and an alltoall, of the output
   DType dtype = DType::float32;
   const Codec* codec = nullptr;
-  ReduceOp op = ReduceOp::sum;  ///< says only whether a part of the gradient can be reduced without the rest
-  Topology topology = Topology::direct;
+  ReduceOp op = ReduceOp::sum;   ///< says only whether a part of the gradient can be reduced without the rest
+  const Route* route = nullptr;  ///< allreduce
   std::uint32_t partitions = 1;
   std::uint32_t first_owner = 0;
   bool settles = false;                ///< the codec's values are settled first (Codec::agreed)
@@ -114,22 +114,7 @@ struct WorkflowRequest {
 };
 
 /// Builds and checks (acyclic, every buffer written before it is read). Throws InvalidArgument for a combination that
-/// no topology carries, naming it and the remedy.
+/// no route carries, naming it and the remedy.
 Workflow build_workflow(const WorkflowRequest& request);
-
-/// What a topology costs, stated beside its code and held against the built workflow by a test. Bytes are payload bytes
-/// of the whole gradient in one direction of the busiest rank's link.
-struct Statement {
-  std::uint32_t hops = 0;  ///< messages in a row on the critical path of one partition
-  double bytes =
-      0;  ///< per direction at the busiest rank; two_level: at the busiest host, plus what one rank hands over inside
-  std::uint32_t messages = 0;  ///< sent by the busiest rank, per gradient
-  std::uint32_t encodes = 0;   ///< on the critical path of one partition
-  std::uint32_t decodes = 0;
-};
-
-/// `payload` is the encoded size of the whole gradient, `raw` its size uncompressed, both in bytes.
-Statement state_costs(Topology topology, std::span<const std::uint32_t> host_of, std::uint32_t partitions,
-                      double payload, double raw, bool identity);
 
 }  // namespace casync

@@ -7,6 +7,7 @@
 #include "casync/error.hpp"
 #include "casync/log.hpp"
 #include "casync/plan.hpp"
+#include "casync/route.hpp"
 #include "casync/session.hpp"
 #include "casync/types.hpp"
 #include "coordinator/make_policy.hpp"
@@ -38,7 +39,7 @@ void put(std::ostream& out) {
     if (is_floating(static_cast<DType>(i))) floating.push_back(kDTypeName[i]);
   }
   put_names(out, "FLOATING_DTYPES", floating);
-  put_names(out, "TOPOLOGIES", kTopologyName);
+  put_names(out, "TOPOLOGIES", route_names());
   put_names(out, "COORDINATORS", kPolicyName);
   put_names(out, "DEVICE_LANES", kDeviceLaneName);
   put_names(out, "LOG_LEVELS", kLogLevelName);

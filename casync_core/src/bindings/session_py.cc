@@ -10,6 +10,7 @@
 #include "bindings/errors_py.hpp"
 #include "bindings/fast_method.hpp"
 #include "casync/error.hpp"
+#include "casync/route.hpp"
 
 namespace py = pybind11;
 
@@ -24,10 +25,10 @@ std::shared_ptr<Transport> transport_of(const py::object& capsule) {
 
 py::dict to_dict(const GradientPlan& plan) {
   using namespace py::literals;
-  return py::dict("topology"_a = std::string(name_of(plan.topology)), "codec"_a = plan.codec,
-                  "partitions"_a = plan.partitions, "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch,
-                  "reason"_a = plan.reason, "until"_a = plan.until, "predicted_s"_a = plan.predicted_s,
-                  "uncompressed_s"_a = plan.uncompressed_s, "payload_bytes"_a = plan.payload_bytes,
+  return py::dict("topology"_a = plan.topology, "codec"_a = plan.codec, "partitions"_a = plan.partitions,
+                  "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch, "reason"_a = plan.reason,
+                  "until"_a = plan.until, "predicted_s"_a = plan.predicted_s, "uncompressed_s"_a = plan.uncompressed_s,
+                  "payload_bytes"_a = plan.payload_bytes,
                   "measured_inter_s_per_byte"_a = plan.measured_inter_s_per_byte,
                   "measured_intra_s_per_byte"_a = plan.measured_intra_s_per_byte,
                   "measured_encode_s_per_byte"_a = plan.measured_encode_s_per_byte,
@@ -35,13 +36,13 @@ py::dict to_dict(const GradientPlan& plan) {
 }
 
 GradientPlan plan_of(const std::string& name, const py::dict& dict) {
-  const auto topology = topology_from(dict["topology"].cast<std::string>());
-  if (!topology) {
-    throw InvalidArgument(detail::concat("the plan of tensor ", name, " names the topology '",
-                                         dict["topology"].cast<std::string>(), "', which is not known"));
-  }
   GradientPlan plan;
-  plan.topology = *topology;
+  plan.topology = dict["topology"].cast<std::string>();
+  try {
+    make_route(plan.topology);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(detail::concat("the plan of tensor ", name, ": ", error.what()));
+  }
   plan.codec = dict["codec"].cast<std::string>();
   plan.partitions = dict["partitions"].cast<std::uint32_t>();
   plan.first_owner = dict["first_owner"].cast<std::uint32_t>();

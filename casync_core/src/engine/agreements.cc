@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "casync/error.hpp"
+#include "casync/route.hpp"
 
 namespace casync {
 namespace {
@@ -51,11 +52,9 @@ const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t na
   const Codec& codec = *op.shape->codec;
   op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, splits, true) : nullptr;
   op.settled = settled_by(codec.info().spec);
-  const bool from_all =
-      verdict.plan.topology == Topology::direct || verdict.plan.topology == Topology::parameter_server;
+  const bool from_all = signature.kind == OpKind::allreduce && make_route(verdict.plan.topology)->merges_at_once();
   const bool lasts = verdict.plan.until == 0;  // else every run waits for a start, which may bring the next plan
-  op.eager = lasts && signature.kind == OpKind::allreduce && from_all && op.shape->codec->info().identity &&
-             op.shape->largest_message <= inline_bytes_ &&
+  op.eager = lasts && from_all && op.shape->codec->info().identity && op.shape->largest_message <= inline_bytes_ &&
              op.shape->largest_message > 0;  // what sends nothing ends before the others have submitted it
   return op;
 }
@@ -116,7 +115,8 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   request.dtype = signature.dtype;
   request.codec = codec.get();
   request.op = signature.op;
-  request.topology = verdict.plan.topology;
+  const auto route = make_route(verdict.plan.topology);
+  request.route = route.get();
   request.partitions = verdict.plan.partitions;
   request.first_owner = verdict.plan.first_owner;
   request.settles = settles;
@@ -140,7 +140,7 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   if (!lasts(signature.kind)) return build();
   std::weak_ptr<const Template>& known =
       templates_[{request.kind, request.shape.rows, request.shape.cols, request.dtype, codec->info().spec, request.op,
-                  request.topology, request.partitions, request.first_owner, settles, request.root, provisional}];
+                  verdict.plan.topology, request.partitions, request.first_owner, settles, request.root, provisional}];
   std::shared_ptr<const Template> shape = known.lock();
   if (shape == nullptr) known = shape = build();
   return shape;

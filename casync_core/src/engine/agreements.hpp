@@ -73,7 +73,7 @@ class Agreements {
   std::unordered_map<std::uint32_t, Op> ops_;
   /// All that a template follows from in this world, of the kinds that last. Gradients that are alike share one:
   /// of many small ones it then stays in the cache.
-  using Terms = std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, Topology, std::uint32_t,
+  using Terms = std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, std::string, std::uint32_t,
                            std::uint32_t, bool, std::uint32_t, bool>;
   std::map<Terms, std::weak_ptr<const Template>> templates_;
 };

@@ -28,7 +28,7 @@ std::string describe(const Action& action) {
       Overloads{
           [](const action::Begin& a) {
             return concat("begin {instance ", a.instance, ", handle ", a.handle, ", op ", a.op, ", sequence ",
-                          a.sequence, ", step ", a.step, ", codec ", a.plan.codec, ", ", name_of(a.plan.topology),
+                          a.sequence, ", step ", a.step, ", codec ", a.plan.codec, ", ", a.plan.topology,
                           ", partitions ", a.plan.partitions, a.by_lane ? ", by the lane}" : "}");
           },
           [](const action::Reserve& a) {

@@ -127,7 +127,7 @@ void Trace::on(const action::Finish& action) {
       detail::concat("\"raw_bytes\":", raw_bytes_of(*run.operation), ",\"wire_bytes\":", run.sent_bytes,
                      ",\"codec\":", quoted(run.shape->codec->info().spec));
   if (signature.kind == OpKind::allreduce) {
-    arguments += detail::concat(",\"topology\":", quoted(name_of(run.topology)));
+    arguments += detail::concat(",\"topology\":", quoted(run.topology));
   }
   if (action.failure != nullptr) arguments += detail::concat(",\"error\":", quoted(action.failure->text));
   phase(upper(name_of(signature.kind)), thread_of(run.operation->definition->name), run.begun, arguments);

@@ -36,7 +36,7 @@ class Trace final : public Observer {
   struct Run {
     const Operation* operation = nullptr;
     std::shared_ptr<const Template> shape;
-    Topology topology = Topology::direct;
+    std::string topology = "direct";
     Nanoseconds begun = 0;
     std::uint64_t sent_bytes = 0;
   };

@@ -39,7 +39,7 @@ Shape get_shape(ByteReader& reader) {
 
 void put(std::vector<std::byte>& out, const GradientPlan& plan) {
   ByteWriter writer(out);
-  writer.put(plan.topology);
+  writer.put_text(plan.topology);
   writer.put_text(plan.codec);
   writer.put(plan.partitions);
   writer.put(plan.first_owner);
@@ -52,7 +52,7 @@ void put(std::vector<std::byte>& out, const GradientPlan& plan) {
 
 GradientPlan get_plan(ByteReader& reader) {
   GradientPlan plan;
-  plan.topology = get_enum(reader, Topology::two_level, "topology");
+  plan.topology = reader.get_text();
   plan.codec = reader.get_text();
   plan.partitions = reader.get<std::uint32_t>();
   if (plan.partitions == 0 || plan.partitions > kPartitionLimit)

@@ -10,9 +10,9 @@ namespace {
 
 /// The member that owns the partition at each position of one turn around all owners (plan.hpp, two_level.cc).
 /// On hosts of unequal size the true order repeats later than that; the turn is then an approximation.
-std::vector<std::uint32_t> turn_of_owners(Topology topology, std::span<const std::uint32_t> host_of) {
+std::vector<std::uint32_t> turn_of_owners(std::string_view topology, std::span<const std::uint32_t> host_of) {
   std::vector<std::uint32_t> owners;
-  if (topology != Topology::two_level) {
+  if (topology != "two_level") {
     for (std::uint32_t m = 0; m < host_of.size(); ++m) owners.push_back(m);
     return owners;
   }
@@ -27,12 +27,12 @@ std::vector<std::uint32_t> turn_of_owners(Topology topology, std::span<const std
 
 }  // namespace
 
-Balance deal(Topology topology, std::span<const std::uint32_t> host_of, std::uint32_t partitions,
+Balance deal(std::string_view topology, std::span<const std::uint32_t> host_of, std::uint32_t partitions,
              double partition_bytes, const OwnerLoad& load) {
   Balance best;
   best.load = load;
   best.load.bytes.resize(host_of.size(), 0.0);
-  if (topology == Topology::direct || host_of.empty()) return best;
+  if (topology == "direct" || host_of.empty()) return best;
 
   const std::vector<std::uint32_t> owners = turn_of_owners(topology, host_of);
   const auto positions = static_cast<std::uint32_t>(owners.size());

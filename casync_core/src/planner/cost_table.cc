@@ -33,10 +33,10 @@ CodecCost CostTable::of(std::string_view spec) const {
 }
 
 ComputeCost compute_cost(const CostTable& costs, std::string_view spec, bool identity, MemoryKind memory,
-                         Topology topology, double raw) {
+                         std::string_view topology, double raw) {
   if (memory != MemoryKind::device) return {costs.of(spec)};
   const auto there = costs.device_codecs.find(spec);
-  if (!identity && topology != Topology::two_level && there != costs.device_codecs.end()) return {there->second};
+  if (!identity && topology != "two_level" && there != costs.device_codecs.end()) return {there->second};
   return {costs.of(spec), 2 * raw * costs.copy_s_per_byte};
 }
 

@@ -12,7 +12,7 @@
 #include <algorithm>
 
 #include "casync/error.hpp"
-#include "casync/workflow.hpp"
+#include "planner/statement.hpp"
 #include "planner/world.hpp"
 
 namespace casync {
@@ -35,7 +35,7 @@ double compute_seconds(const CodecCost& codec, double beta, double gamma, double
 }
 
 /// PS and ring: the paper's equations. A batch is up to N partitions.
-double price_flat(const Route& route, const World& world, const CostTable& costs, const CodecCost& codec, bool identity,
+double price_flat(const Way& route, const World& world, const CostTable& costs, const CodecCost& codec, bool identity,
                   bool mergeable, double raw, double payload) {
   const std::uint32_t n = world.members;
   const std::uint32_t k = route.partitions;
@@ -52,8 +52,8 @@ double price_flat(const Route& route, const World& world, const CostTable& costs
 }
 
 /// direct: a batch is one partition. Each member sends it N-1 times, encodes it once and decodes all N payloads.
-double price_direct(const Route& route, const World& world, const CostTable& costs, const CodecCost& codec,
-                    bool identity, double raw, double payload) {
+double price_direct(const Way& route, const World& world, const CostTable& costs, const CodecCost& codec, bool identity,
+                    double raw, double payload) {
   const Statement statement = state_costs(route.topology, route.host_of, 1, payload, raw, identity);
   const LinkCost& link = world.flat_link(costs);
   const std::uint32_t k = route.partitions;
@@ -68,7 +68,7 @@ double price_direct(const Route& route, const World& world, const CostTable& cos
 /// two_level: equation 2 between the hosts, N being their number; the L ranks of a host lead different partitions, so
 /// they share the processor's part but not the NIC. Before and after it the raw partitions cross the host's memory to
 /// their leaders, and the results back.
-double price_two_level(const Route& route, const World& world, const CostTable& costs, const CodecCost& codec,
+double price_two_level(const Way& route, const World& world, const CostTable& costs, const CodecCost& codec,
                        bool identity, bool mergeable, double raw, double payload) {
   const std::uint32_t k = route.partitions;
   const std::uint32_t in_batch = std::min(k, world.members);
@@ -95,36 +95,29 @@ double price_two_level(const Route& route, const World& world, const CostTable& 
   return pipelined(batch, ceil_div(k, world.members));
 }
 
-double price(const Route& route, const CostTable& costs, const CodecCost& codec, bool identity, bool mergeable,
+double price(const Way& route, const CostTable& costs, const CodecCost& codec, bool identity, bool mergeable,
              double raw, double payload) {
   const World world(route.host_of);
   if (world.members <= 1 || raw <= 0) return 0;
   CASYNC_CHECK(route.partitions >= 1);
-  switch (route.topology) {
-    case Topology::direct:
-      return price_direct(route, world, costs, codec, identity, raw, payload);
-    case Topology::parameter_server:
-    case Topology::ring:
-      return price_flat(route, world, costs, codec, identity, mergeable, raw, payload);
-    case Topology::two_level:
-      return price_two_level(route, world, costs, codec, identity, mergeable, raw, payload);
-  }
-  return 0;
+  if (route.topology == "direct") return price_direct(route, world, costs, codec, identity, raw, payload);
+  if (route.topology == "two_level")
+    return price_two_level(route, world, costs, codec, identity, mergeable, raw, payload);
+  return price_flat(route, world, costs, codec, identity, mergeable, raw, payload);
 }
 
 }  // namespace
 
-Factors table3(Topology topology, std::uint32_t members, std::uint32_t partitions, bool mergeable) {
-  CASYNC_CHECK(topology == Topology::parameter_server || topology == Topology::ring, name_of(topology),
-               " is not in table 3");
+Factors table3(std::string_view topology, std::uint32_t members, std::uint32_t partitions, bool mergeable) {
+  CASYNC_CHECK(topology == "ps" || topology == "ring", topology, " is not in table 3");
   const double n = members;
-  if (topology == Topology::ring) return mergeable ? Factors{2 * (n - 1), 1, 1} : Factors{2 * (n - 1), n, n};
+  if (topology == "ring") return mergeable ? Factors{2 * (n - 1), 1, 1} : Factors{2 * (n - 1), n, n};
   return mergeable ? Factors{2 * n, 1, 1} : Factors{2 * n, static_cast<double>(partitions) + 1, n + 1};
 }
 
-Factors colocated(Topology topology, std::uint32_t members, std::uint32_t partitions, bool mergeable) {
+Factors colocated(std::string_view topology, std::uint32_t members, std::uint32_t partitions, bool mergeable) {
   Factors factors = table3(topology, members, partitions, mergeable);
-  if (topology == Topology::parameter_server) {
+  if (topology == "ps") {
     factors.alpha -= 2;
     if (!mergeable) {
       factors.beta -= 1;
@@ -134,12 +127,12 @@ Factors colocated(Topology topology, std::uint32_t members, std::uint32_t partit
   return factors;
 }
 
-double predict_original(const Route& route, const CostTable& costs, double raw) {
+double predict_original(const Way& route, const CostTable& costs, double raw) {
   return price(route, costs, {}, true, true, raw, raw);
 }
 
-double predict_compressed(const Route& route, const CostTable& costs, const CodecCost& codec, bool mergeable,
-                          double raw, double payload) {
+double predict_compressed(const Way& route, const CostTable& costs, const CodecCost& codec, bool mergeable, double raw,
+                          double payload) {
   return price(route, costs, codec, false, mergeable, raw, payload);
 }
 

@@ -50,7 +50,7 @@ LogRecord record_of(const std::string& name, const GradientPlan& plan, std::stri
           {{"event", "plan"},
            {"tensor", name},
            {"codec", plan.codec},
-           {"topology", std::string(name_of(plan.topology))},
+           {"topology", plan.topology},
            {"partitions", std::int64_t{plan.partitions}},
            {"first_owner", std::int64_t{plan.first_owner}},
            {"epoch", std::int64_t{plan.epoch}}}};
@@ -71,9 +71,9 @@ const GradientPlan* find_fixed(const MeasuredPlanning::Options& options, const s
 void check_topology(const MeasuredPlanning::Options& options, const GradientPlan& fixed, const Signature& signature) {
   if (options.host_of.size() <= 1 || signature.shape.numel() == 0) return;
   if (signature.topology.empty() || signature.topology == "auto") return;
-  if (signature.topology == name_of(fixed.topology)) return;
-  throw InvalidArgument(detail::concat("the plan has topology ", name_of(fixed.topology),
-                                       ", and the program names topology ", signature.topology,
+  if (signature.topology == fixed.topology) return;
+  throw InvalidArgument(detail::concat("the plan has topology ", fixed.topology, ", and the program names topology ",
+                                       signature.topology,
                                        " for it. To follow the plan, leave the topology out in the program, or name it "
                                        "\"auto\"; to follow the program, take the plan out"));
 }
@@ -116,7 +116,7 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
     check_topology(options, *fixed, signature);
     Signature as_fixed = signature;
     as_fixed.compression = fixed->codec;
-    as_fixed.topology = name_of(fixed->topology);
+    as_fixed.topology = fixed->topology;
     plan_gradient({name, as_fixed, options.host_of, priors, options.planner, {}});
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(detail::concat("the plan given for tensor ", name, " does not fit it: ", error.what()),
@@ -184,9 +184,9 @@ GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& si
   if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr && !is_over(*fixed, sequence)) {
     if (make_codec(fixed->codec)->applies(signature.shape, sequence)) {
       if (options_.explain) {
-        log_(record_of(name, *fixed,
-                       detail::concat(name, ": ", fixed->codec, ", K=", fixed->partitions, ", ",
-                                      name_of(fixed->topology), ", as given")));
+        log_(record_of(
+            name, *fixed,
+            detail::concat(name, ": ", fixed->codec, ", K=", fixed->partitions, ", ", fixed->topology, ", as given")));
       }
       return *fixed;
     }

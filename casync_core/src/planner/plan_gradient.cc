@@ -1,12 +1,12 @@
 #include <algorithm>
 
 #include "casync/error.hpp"
+#include "collectives/collectives.hpp"
 #include "planner/balance.hpp"
 #include "planner/partitions.hpp"
 #include "planner/request.hpp"
 #include "planner/text.hpp"
 #include "planner/world.hpp"
-#include "topology/topologies.hpp"
 
 namespace casync {
 namespace {
@@ -16,7 +16,7 @@ struct Gradient {
   const PlanRequest& request;
   World world;
   double raw;
-  std::optional<Topology> topology;  ///< as named
+  std::optional<std::string> topology;  ///< as named
 };
 
 /// Then every rank's whole gradient goes to one place (request.cc).
@@ -42,23 +42,23 @@ void check_scatters_of(const PlanRequest& request, const Codec& codec) {
   }
 }
 
-Topology route_for(const Gradient& gradient, const Codec& codec, double payload) {
+std::string route_for(const Gradient& gradient, const Codec& codec, double payload) {
   if (gradient.request.signature.kind == OpKind::reducescatter) {
     check_scatters_of(gradient.request, codec);
-    return Topology::parameter_server;
+    return "ps";
   }
   if (gradient.topology) {
-    check_route(gradient.request.name, *gradient.topology, codec);
+    check_route(gradient.request, *gradient.topology, codec);
     return *gradient.topology;
   }
   const CodecInfo& info = codec.info();
   const PlannerOptions& options = gradient.request.options;
-  if (info.rounds.front() == Aggregation::gather || payload <= options.direct_limit_bytes) return Topology::direct;
-  if (info.rounds.size() > 1 || info.averages || is_adasum(gradient)) return Topology::parameter_server;
+  if (info.rounds.front() == Aggregation::gather || payload <= options.direct_limit_bytes) return "direct";
+  if (info.rounds.size() > 1 || info.averages || is_adasum(gradient)) return "ps";
   const bool shared = gradient.world.hosts > 1 && gradient.world.most_ranks > 1;
-  if (shared && payload > options.flat_limit_bytes) return Topology::two_level;
+  if (shared && payload > options.flat_limit_bytes) return "two_level";
   const bool merges = info.rounds.front() == Aggregation::reduce;
-  return merges && gradient.raw >= options.ring_from_bytes ? Topology::ring : Topology::parameter_server;
+  return merges && gradient.raw >= options.ring_from_bytes ? "ring" : "ps";
 }
 
 /// The codec with the route and the K that suit it best.
@@ -66,14 +66,14 @@ Alternative price(const Gradient& gradient, const Codec& codec) {
   const CodecInfo& info = codec.info();
   const PlanRequest& request = gradient.request;
   const double payload = payload_of(gradient, codec);
-  const Topology topology = route_for(gradient, codec, payload);
+  const std::string topology = route_for(gradient, codec, payload);
   const bool mergeable = info.rounds.front() == Aggregation::reduce;
   const ComputeCost compute =
       compute_cost(request.costs, info.spec, info.identity, request.signature.memory, topology, gradient.raw);
   const PartitionRange range = partition_range(request.options, gradient.world.members, gradient.raw, payload,
                                                info.whole || is_adasum(gradient));
   const auto seconds_of = [&](std::uint32_t partitions) {
-    const Route route{topology, request.host_of, partitions};
+    const Way route{topology, request.host_of, partitions};
     return info.identity ? predict_original(route, request.costs, gradient.raw)
                          : predict_compressed(route, request.costs, compute.codec, mergeable, gradient.raw, payload);
   };
@@ -96,8 +96,8 @@ std::string describe(std::string_view rule, const Decision& decision, double raw
     others += detail::concat(i == 1 ? " (" : ", ", other.codec, " ", in_ms(other.seconds));
   }
   if (!others.empty()) others += ")";
-  return detail::concat(rule, ": ", chosen.codec, " ", in_ms(chosen.seconds), others, "; ", name_of(chosen.topology),
-                        ", ", describe_partitions(chosen.partitions, raw));
+  return detail::concat(rule, ": ", chosen.codec, " ", in_ms(chosen.seconds), others, "; ", chosen.topology, ", ",
+                        describe_partitions(chosen.partitions, raw));
 }
 
 /// A chain passes partitions on as they arrive, so K partitions take N-2+K steps (broadcast.cc).
@@ -111,7 +111,7 @@ Decision plan_broadcast(const Gradient& gradient) {
     return (n - 1) * link.latency_s + (n - 2 + k) * (link.message_s + gradient.raw / k * link.seconds_per_byte);
   });
   Decision decision;
-  decision.alternatives = {{"none", Topology::direct, best.partitions, best.seconds}};
+  decision.alternatives = {{"none", "direct", best.partitions, best.seconds}};
   decision.plan.partitions = best.partitions;
   decision.plan.payload_bytes = static_cast<std::uint64_t>(gradient.raw);
   decision.plan.reason = detail::concat("broadcast along a chain: ", in_ms(best.seconds), ", ",
@@ -210,7 +210,7 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
 
 Decision plan_trivially(std::string reason) {
   Decision decision;
-  decision.alternatives = {{"none", Topology::direct, 1, 0}};
+  decision.alternatives = {{"none", "direct", 1, 0}};
   decision.plan.reason = std::move(reason);
   return decision;
 }
@@ -224,7 +224,7 @@ Decision plan_gradient(const PlanRequest& request) {
   const Gradient gradient{request, World(request.host_of), numel * static_cast<double>(size_of(signature.dtype)),
                           asked.topology};
   if (signature.kind == OpKind::allreduce && asked.topology && !asked.automatic) {
-    check_route(request.name, *asked.topology, *asked.codecs.front());
+    check_route(request, *asked.topology, *asked.codecs.front());
   }
   if (signature.kind == OpKind::reducescatter && !asked.automatic) check_scatters_of(request, *asked.codecs.front());
   Decision decision;

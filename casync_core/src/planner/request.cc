@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "casync/error.hpp"
+#include "casync/route.hpp"
 
 namespace casync {
 namespace {
@@ -43,14 +44,15 @@ std::vector<std::string> usual_candidates(DType dtype) {
   return {"onebit"};
 }
 
-std::optional<Topology> parse_topology(const PlanRequest& request) {
+std::optional<std::string> parse_topology(const PlanRequest& request) {
   const std::string& text = request.signature.topology;
   if (text.empty() || text == "auto") return request.options.topology;
-  if (const auto topology = topology_from(text)) return topology;
-  std::string known = "auto";
-  for (const std::string_view name : kTopologyName) known += detail::concat(", ", name);
-  throw InvalidArgument(
-      detail::concat("tensor ", request.name, ": topology '", text, "' is not known; known: ", known));
+  try {
+    make_route(text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(detail::concat("tensor ", request.name, ": ", error.what()));
+  }
+  return text;
 }
 
 /// Why this gradient cannot be compressed with `codec`, or nothing.
@@ -72,18 +74,10 @@ std::optional<std::string> obstacle(const Signature& signature, const CodecInfo&
   return std::nullopt;
 }
 
-/// Adasum needs the dot products of whole gradients, so one rank must have all of them.
-void check_adasum(const PlanRequest& request, std::optional<Topology> topology) {
-  const Signature& signature = request.signature;
-  if (!is_floating(signature.dtype)) {
-    throw InvalidArgument(detail::concat("tensor ", request.name, ": op Adasum takes float32, float64, float16 and ",
-                                         "bfloat16, not ", name_of(signature.dtype), "; use Sum or Average"));
-  }
-  if (topology == Topology::ring || topology == Topology::two_level) {
-    throw InvalidArgument(detail::concat("tensor ", request.name, ": op Adasum takes the whole gradient of all ranks ",
-                                         "at one place, which topology ", name_of(*topology),
-                                         " does not bring there; use topology \"ps\" or \"auto\""));
-  }
+void check_adasum(const PlanRequest& request) {
+  if (is_floating(request.signature.dtype)) return;
+  throw InvalidArgument(detail::concat("tensor ", request.name, ": op Adasum takes float32, float64, float16 and ",
+                                       "bfloat16, not ", name_of(request.signature.dtype), "; use Sum or Average"));
 }
 
 }  // namespace
@@ -164,7 +158,7 @@ Asked parse_request(const PlanRequest& request) {
   const Signature& signature = request.signature;
   Asked asked;
   asked.topology = parse_topology(request);
-  if (signature.op == ReduceOp::adasum) check_adasum(request, asked.topology);
+  if (signature.op == ReduceOp::adasum) check_adasum(request);
   const auto none = make_codec("none");
   const auto always = parse_always(signature.compression);
   const std::string_view compression = always.value_or(signature.compression);
@@ -189,23 +183,11 @@ Asked parse_request(const PlanRequest& request) {
   return asked;
 }
 
-void check_route(std::string_view name, Topology topology, const Codec& codec) {
-  const CodecInfo& info = codec.info();
-  const bool gathers = info.rounds.front() == Aggregation::gather;
-  if (gathers && topology != Topology::direct) {
-    throw InvalidArgument(detail::concat("tensor ", name, ": codec ", info.spec, " gathers payloads, which topology ",
-                                         name_of(topology), " does not carry; use topology \"direct\" or \"auto\""));
-  }
-  const bool at_once = topology == Topology::direct || topology == Topology::parameter_server;
-  if (info.averages && !at_once) {
-    throw InvalidArgument(detail::concat("tensor ", name, ": codec ", info.spec,
-                                         " averages the payloads of all ranks at once, which topology ",
-                                         name_of(topology), " does not carry; use topology \"ps\" or \"auto\""));
-  }
-  if (info.rounds.size() > 1 && !at_once) {
-    throw InvalidArgument(detail::concat("tensor ", name, ": codec ", info.spec, " has ", info.rounds.size(),
-                                         " rounds, which topology ", name_of(topology),
-                                         " does not carry; use topology \"ps\" or \"auto\""));
+void check_route(const PlanRequest& request, std::string_view topology, const Codec& codec) {
+  try {
+    check_carries(*make_route(topology), {codec.info(), request.signature.op, request.host_of});
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(detail::concat("tensor ", request.name, ": ", error.what(), " or \"auto\""));
   }
 }
 

@@ -16,7 +16,7 @@ struct Asked {
   bool always = false;                               ///< "always(...)": whatever the gradient's size
   bool automatic = false;                            ///< "auto" or "auto(...)"
   std::vector<std::shared_ptr<const Codec>> codecs;  ///< the one named; or the candidates, `none` first
-  std::optional<Topology> topology;                  ///< the one named, by the signature or else by the options
+  std::optional<std::string> topology;               ///< the one named, by the signature or else by the options
 };
 
 /// What stands in "always(onebit)"; nothing if the text is not an always.
@@ -28,7 +28,7 @@ std::optional<std::vector<std::string>> parse_auto(std::string_view text);
 /// Throws InvalidArgument as plan_gradient says, except for topologies that cannot carry a codec.
 Asked parse_request(const PlanRequest& request);
 
-/// Throws InvalidArgument if `topology` cannot carry `codec`.
-void check_route(std::string_view name, Topology topology, const Codec& codec);
+/// Throws InvalidArgument if the route that is named so cannot carry `codec` for this request.
+void check_route(const PlanRequest& request, std::string_view topology, const Codec& codec);
 
 }  // namespace casync

@@ -197,7 +197,7 @@ double Timeline::two_level(const Gradient& g) {
 Timeline::Gradient Timeline::describe(const TimelineItem& item) const {
   const double raw = item.raw / item.partitions;
   const double payload = item.payload / item.partitions;
-  const bool flat = item.topology != Topology::two_level;
+  const bool flat = item.topology != "two_level";
   const LinkCost& link = world_.flat_link(costs_);
   const double crowd = flat ? world_.nic_share(item.topology) : 1;
 
@@ -214,14 +214,14 @@ Timeline::Gradient Timeline::describe(const TimelineItem& item) const {
   gradient.hop_inside_s = hop_seconds(costs_.intra, flat ? payload : raw);
   gradient.partitions = item.partitions;
 
-  const bool from_all = item.topology == Topology::direct || item.topology == Topology::parameter_server;
+  const bool from_all = item.topology == "direct" || item.topology == "ps";
   const bool at_once = from_all && item.identity && payload <= kInHeadBytes;
   const double hops = at_once ? 0 : item.identity ? kStartHops + kWindowHops : kStartHops;
   gradient.ready_s = item.ready_s + hops * link.latency_s;
 
   std::uint32_t per_piece = 1;  // partitions, so that every rank has its share of each piece
-  if (item.topology == Topology::ring) per_piece = world_.hosts;
-  if (item.topology == Topology::parameter_server || !flat) per_piece = world_.members;
+  if (item.topology == "ring") per_piece = world_.hosts;
+  if (item.topology == "ps" || !flat) per_piece = world_.members;
   gradient.pieces = std::clamp(ceil_div(item.partitions, per_piece), 1U, kPieces);
   return gradient;
 }
@@ -230,20 +230,10 @@ double Timeline::add(const TimelineItem& item) {
   double end = item.ready_s;
   if (world_.members > 1 && item.raw > 0) {
     const Gradient gradient = describe(item);
-    switch (item.topology) {
-      case Topology::direct:
-        end = direct(gradient);
-        break;
-      case Topology::parameter_server:
-        end = parameter_server(gradient);
-        break;
-      case Topology::ring:
-        end = ring(gradient);
-        break;
-      case Topology::two_level:
-        end = two_level(gradient);
-        break;
-    }
+    if (item.topology == "direct") end = direct(gradient);
+    if (item.topology == "ps") end = parameter_server(gradient);
+    if (item.topology == "ring") end = ring(gradient);
+    if (item.topology == "two_level") end = two_level(gradient);
   }
   finish_ = std::max(finish_, end);
   return end;

@@ -14,7 +14,7 @@ struct TimelineItem {
   double ready_s = 0;  ///< when backward has made it
   double raw = 0;      ///< bytes
   double payload = 0;  ///< bytes, encoded
-  Topology topology = Topology::parameter_server;
+  std::string topology = "ps";
   std::uint32_t partitions = 1;
   bool identity = false;  ///< codec `none`: nothing is encoded, and merging costs `codec`'s decode
   CodecCost codec{};

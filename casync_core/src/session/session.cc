@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "casync/error.hpp"
+#include "collectives/collectives.hpp"
 #include "common/hash.hpp"
 #include "coordinator/make_policy.hpp"
 #include "executor/frame.hpp"
@@ -28,7 +29,6 @@
 #include "session/staging.hpp"
 #include "session/stand_ins.hpp"
 #include "session/steps.hpp"
-#include "topology/topologies.hpp"
 #include "transport/local/local_transport.hpp"
 
 namespace casync {

@@ -1,5 +1,3 @@
-#include "workflow/builder.hpp"
-
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -7,6 +5,7 @@
 #include <tuple>
 
 #include "casync/error.hpp"
+#include "casync/workflow_builder.hpp"
 
 namespace casync {
 
@@ -25,6 +24,7 @@ std::vector<Range> cut_evenly(const Codec& codec, const Shape& gradient, std::ui
 }
 
 WorkflowBuilder::WorkflowBuilder(const WorkflowRequest& request) : request_(request) {
+  if (request.route != nullptr) owners_ = request.route->owners(request.host_of);
   std::vector<Range> partitions = cut_evenly(*request.codec, request.shape, request.partitions);
   std::vector<Layout> layout;
   for (const Range& range : partitions) layout.push_back({range, range, request.shape, 0});
@@ -37,6 +37,11 @@ void WorkflowBuilder::set_partitions(std::vector<Range> partitions, std::vector<
   workflow_.reserve.assign(workflow_.partitions.size(), 0);
   user_.assign(workflow_.partitions.size(), {});
   result_.assign(workflow_.partitions.size(), {});
+}
+
+std::uint32_t WorkflowBuilder::position(std::uint32_t partition) const {
+  if (owners_.empty()) return 0;
+  return static_cast<std::uint32_t>((std::uint64_t{request_.first_owner} + partition) % owners_.size());
 }
 
 std::size_t WorkflowBuilder::raw_bytes(std::uint32_t partition) const {

@@ -36,7 +36,7 @@ TEST(Agreements, BuildAnOperationOnceUntilItsPlanChanges) {
   const auto first = agreements.agree(verdict, kName, signature).shape;
   EXPECT_TRUE(agreements.find(kOp)->eager);
   EXPECT_EQ(agreements.agree(verdict, kName, signature).shape, first);
-  verdict.plan.topology = Topology::ring;
+  verdict.plan.topology = "ring";
   EXPECT_NE(agreements.agree(verdict, kName, signature).shape, first);
   EXPECT_FALSE(agreements.find(kOp)->eager);  // only a direct exchange is heard of by everybody
 }
@@ -57,7 +57,7 @@ TEST(Agreements, OperationsThatAreAlikeShareTheirTemplate) {
            [](Signature& s, GradientPlan&) { s.shape = {50, 2}; },
            [](Signature& s, GradientPlan&) { s.dtype = DType::float64; },
            [](Signature& s, GradientPlan&) { s.op = ReduceOp::max; },
-           [](Signature&, GradientPlan& p) { p.topology = Topology::ring; },
+           [](Signature&, GradientPlan& p) { p.topology = "ring"; },
            [](Signature&, GradientPlan& p) { p.codec = "fp16"; },
            [](Signature&, GradientPlan& p) { p.partitions = 3; },
            [](Signature&, GradientPlan& p) { p.first_owner = 1; },

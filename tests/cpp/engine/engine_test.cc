@@ -95,7 +95,7 @@ TEST(Engine, RefusesAnotherWordOnARunThatHasBegun) {
     member.hold();
     member.submit();
     GradientPlan ring;
-    ring.topology = Topology::ring;  // nobody begins it before he is told
+    ring.topology = "ring";  // nobody begins it before he is told
     member.control(0, Verdict{"w", 0, 0, ring, {}});
     ASSERT_EQ(member.count("begin"), 1U);
     if (verdict)

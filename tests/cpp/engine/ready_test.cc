@@ -19,7 +19,7 @@ class Agreed : public Played {
   Agreed(Rank member, Rank members) : Played(member, members, 0, OpKind::allreduce, kLarge) {
     const std::vector<std::string> names{"w", "b", "c", "d"};
     GradientPlan plan;
-    plan.topology = Topology::direct;
+    plan.topology = "direct";
     for (std::uint32_t t = 0; t < names.size(); ++t) {
       if (t > 0) define(names[t], OpKind::allreduce, kLarge);
       submit(0, t);

@@ -20,7 +20,7 @@ class Managed : public testing::Test, private ActionSink {
     WorkflowRequest request;
     request.shape = {8, 1};
     request.codec = codec.get();
-    request.topology = Topology::parameter_server;
+    request.route = make_route("ps").get();
     request.partitions = 2;
     request.host_of = {0, 1};
     auto shape = std::make_shared<Template>(request);
@@ -102,6 +102,7 @@ TEST_F(Managed, WhatACodecHasMadeShortTravelsInAHead) {
   WorkflowRequest request;
   request.shape = {4096, 1};
   request.codec = codec.get();
+  request.route = make_route("direct").get();
   request.host_of = {0, 1};
   auto shape = std::make_shared<Template>(request);
   shape->codec = codec;
@@ -166,7 +167,7 @@ class Batches : public Managed {
     WorkflowRequest request;
     request.codec = codec.get();
     request.shape = {40, 1};
-    request.topology = Topology::direct;
+    request.route = make_route("direct").get();
     request.partitions = 10;
     request.host_of = {0, 1};
     auto shape = std::make_shared<Template>(request);
@@ -210,6 +211,7 @@ TEST_F(Managed, WhatIsOnAStreamIsLaunchedTogetherWhateverItsSizeAndApartFromTheH
   WorkflowRequest request;
   request.shape = {64 * 4096, 1};
   request.codec = codec.get();
+  request.route = make_route("direct").get();
   request.partitions = 2;
   request.host_of = {0, 1};
   auto shape = std::make_shared<Template>(request);

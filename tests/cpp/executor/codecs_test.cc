@@ -15,13 +15,13 @@ constexpr int kSteps = 4;
 const std::vector<Shape> kShapes{{0, 1}, {1, 1}, {257, 15}, {500, 67}};
 
 /// All ranks submit all tensors at once, in each step. Two hosts of unequal size from three ranks on.
-Schedule schedule_of(const std::string& codec, Topology topology, int size, OpKind kind = OpKind::allreduce) {
+Schedule schedule_of(const std::string& codec, const std::string& topology, int size, OpKind kind = OpKind::allreduce) {
   Schedule schedule;
   schedule.seed = static_cast<std::uint64_t>(size);
   schedule.size = size;
   for (int rank = 0; rank < size; ++rank) {
     const auto own = static_cast<std::uint32_t>(rank);
-    schedule.options.network.host_of.push_back(topology == Topology::two_level ? own / 3 : own);
+    schedule.options.network.host_of.push_back(topology == "two_level" ? own / 3 : own);
   }
   const auto made = make_codec(codec);
   for (const Shape& shape : kShapes) {
@@ -44,11 +44,11 @@ Schedule schedule_of(const std::string& codec, Topology topology, int size, OpKi
 
 TEST(Codecs, AreTheReferencesOverEveryTopologyAndWorldSize) {
   for (const std::string& codec : codec_names()) {
-    for (const Topology topology : topologies_of(codec)) {
+    for (const std::string& topology : topologies_of(codec)) {
       for (const int size : {1, 2, 3, 5, 8}) {
         const Verification shown = verify(schedule_of(codec, topology, size));
         for (const std::string& failure : shown.failures) {
-          ADD_FAILURE() << codec << ", " << name_of(topology) << ", " << size << " ranks: " << failure;
+          ADD_FAILURE() << codec << ", " << topology << ", " << size << " ranks: " << failure;
         }
         EXPECT_EQ(shown.operations, kShapes.size() * kSteps * static_cast<std::size_t>(size)) << codec;
       }
@@ -62,7 +62,7 @@ TEST(Codecs, AreTheReferencesInAReducescatterOfEveryWorldSize) {
     if (!scatters(codec)) continue;
     ++carried;
     for (const int size : {1, 2, 3, 5, 8}) {
-      const Verification shown = verify(schedule_of(codec, Topology::parameter_server, size, OpKind::reducescatter));
+      const Verification shown = verify(schedule_of(codec, "ps", size, OpKind::reducescatter));
       for (const std::string& failure : shown.failures) {
         ADD_FAILURE() << codec << ", " << size << " ranks: " << failure;
       }

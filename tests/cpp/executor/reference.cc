@@ -75,7 +75,7 @@ void TensorReference::use(const GradientPlan& plan) {
     request.dtype = signature.dtype;
     request.codec = codec_.get();
     request.op = signature.op;
-    request.topology = plan.topology;
+    request.route = make_route(plan.topology).get();
     request.partitions = plan.partitions;
     request.first_owner = plan.first_owner;
     request.host_of = host_of_;
@@ -240,7 +240,7 @@ Blob TensorReference::reduce(const std::vector<Blob>& inputs) {
         out = allreduce_plain(inputs);
       } else if (inputs.size() == 1) {
         out = inputs[0];  // N = 1 is the identity (rule R9)
-      } else if (codec_->info().rounds.size() > 1 || tensor_.plan.topology == Topology::direct) {
+      } else if (codec_->info().rounds.size() > 1 || tensor_.plan.topology == "direct") {
         out = rounds(inputs);
       } else {
         out = parameter_server(inputs);
@@ -268,12 +268,12 @@ Blob TensorReference::allreduce_plain(const std::vector<Blob>& inputs) const {
         sum = first ? next : combine(sum, next, signature.op, dtype);
         first = false;
       };
-      if (tensor_.plan.topology == Topology::ring && n > 1) {
+      if (tensor_.plan.topology == "ring" && n > 1) {
         for (std::uint32_t hop = 1; hop <= n; ++hop) {
           add(value((position + hop) % n, i));
           if (hop < n) sum = stored(sum, dtype);
         }
-      } else if (tensor_.plan.topology == Topology::two_level && n > 1) {
+      } else if (tensor_.plan.topology == "two_level" && n > 1) {
         const std::size_t owner_host = position % hosts_.size();
         for (std::size_t h = 0; h < hosts_.size(); ++h) {
           if (h == owner_host) {
@@ -344,7 +344,9 @@ void TensorReference::two_level(const std::vector<Blob>& inputs, const Range& ra
                                 Blob& out) {
   const std::size_t element = size_of(tensor_.signature.dtype);
   const std::size_t owner_host = position % hosts_.size();
-  const std::size_t turn = position / hosts_.size();
+  std::size_t largest = 0;
+  for (const auto& members : hosts_) largest = std::max(largest, members.size());
+  const std::size_t turn = position / hosts_.size() % largest;
   const auto leader = [&](std::size_t h) { return hosts_[h][turn % hosts_[h].size()]; };
   std::vector<Blob> sums(hosts_.size());
   Part last{range, leader(owner_host), Role::owner};
@@ -369,7 +371,7 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
   const auto n = static_cast<std::uint32_t>(inputs.size());
   const Range whole{0, tensor_.signature.shape.numel()};
   std::vector<Blob> payloads(n);
-  if (tensor_.plan.topology == Topology::parameter_server && whole.size() > 0) {
+  if (tensor_.plan.topology == "ps" && whole.size() > 0) {
     // What a worker sends of the partitions it does not own is cut from one encoding of the whole gradient.
     const auto before = residuals_;
     const auto states_before = states_;
@@ -394,19 +396,10 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
   }
   for (std::size_t p = 0; p < partitions_.size(); ++p) {
     const auto position = static_cast<std::uint32_t>(tensor_.plan.first_owner + p);
-    switch (tensor_.plan.topology) {
-      case Topology::parameter_server:
-        owned(inputs, payloads, partitions_[p], position % n, out);
-        break;
-      case Topology::ring:
-        ring(inputs, partitions_[p], position % n, out);
-        break;
-      case Topology::two_level:
-        two_level(inputs, partitions_[p], position, out);
-        break;
-      case Topology::direct:
-        CASYNC_CHECK(false, "direct has its own way");
-    }
+    const std::string& topology = tensor_.plan.topology;
+    if (topology == "ps") owned(inputs, payloads, partitions_[p], position % n, out);
+    if (topology == "ring") ring(inputs, partitions_[p], position % n, out);
+    if (topology == "two_level") two_level(inputs, partitions_[p], position, out);
   }
   return out;
 }
@@ -475,7 +468,7 @@ Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
     merge.previous = previous;
     for (const Blob& payload : payloads) merge.sources.push_back({payload.data(), payload.size(), false});
     const bool last = round + 1 == count;
-    if (last && tensor_.plan.topology == Topology::direct) {
+    if (last && tensor_.plan.topology == "direct") {
       merge.role = Role::worker;
       merge.final = merge.deliver = true;
       for (merge.rank = 0; merge.rank < inputs.size(); ++merge.rank) compute(merge, out.data());

@@ -55,12 +55,12 @@ GradientPlan plan_of(Dice& dice, const Signature& signature, int size, const std
   const auto bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);
   if (dice.chance(30)) {  // as "auto" decides
     const bool small = bytes <= 4096 || info.rounds.front() == Aggregation::gather;
-    plan.topology = small ? Topology::direct : Topology::parameter_server;
+    plan.topology = small ? "direct" : "ps";
     if (small) plan.partitions = 1;
   }
   if (signature.op == ReduceOp::adasum) {
     plan.partitions = 1;
-    if (plan.topology != Topology::direct) plan.topology = Topology::parameter_server;
+    if (plan.topology != "direct") plan.topology = "ps";
   }
   return plan;
 }
@@ -97,7 +97,7 @@ VirtualTensor tensor_of(Dice& dice, const Distributions& from, int size, const s
   const bool sums = tensor.signature.op == ReduceOp::average || tensor.signature.op == ReduceOp::sum;
   if (sums && scatters(codec) && dice.chance(from.scattered)) {
     tensor.signature.kind = OpKind::reducescatter;
-    tensor.plan.topology = Topology::parameter_server;
+    tensor.plan.topology = "ps";
   }
   return tensor;
 }
@@ -286,11 +286,11 @@ std::uint64_t Dice::next() {
   return z ^ (z >> 31U);
 }
 
-std::vector<Topology> topologies_of(const std::string& codec) {
+std::vector<std::string> topologies_of(const std::string& codec) {
   const CodecInfo info = make_codec(codec)->info();
-  if (info.rounds.front() == Aggregation::gather) return {Topology::direct};
-  if (info.rounds.size() > 1) return {Topology::direct, Topology::parameter_server};
-  return {Topology::direct, Topology::parameter_server, Topology::ring, Topology::two_level};
+  if (info.rounds.front() == Aggregation::gather) return {"direct"};
+  if (info.rounds.size() > 1) return {"direct", "ps"};
+  return {"direct", "ps", "ring", "two_level"};
 }
 
 bool scatters(const std::string& codec) {
@@ -385,12 +385,11 @@ std::string Schedule::print() const {
     const VirtualTensor& tensor = script.tensors[t];
     out << "\n  " << tensor.name << ": " << name_of(tensor.signature.kind) << ' ' << name_of(tensor.signature.dtype)
         << ' ' << tensor.signature.shape.rows << " x " << tensor.signature.shape.cols << ' '
-        << name_of(tensor.signature.op) << ", " << tensor.plan.codec << ", " << name_of(tensor.plan.topology) << ", K "
+        << name_of(tensor.signature.op) << ", " << tensor.plan.codec << ", " << tensor.plan.topology << ", K "
         << tensor.plan.partitions << ", first owner " << tensor.plan.first_owner << (in_place[t] ? ", in place" : "");
     if (tensor.then) {
-      out << "; from step " << tensor.plan.until << " on " << tensor.then->codec << ", "
-          << name_of(tensor.then->topology) << ", K " << tensor.then->partitions << ", first owner "
-          << tensor.then->first_owner;
+      out << "; from step " << tensor.plan.until << " on " << tensor.then->codec << ", " << tensor.then->topology
+          << ", K " << tensor.then->partitions << ", first owner " << tensor.then->first_owner;
     }
     if (nonfinite_step[t] >= 0) out << ", not finite in step " << nonfinite_step[t];
   }

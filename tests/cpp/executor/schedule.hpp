@@ -105,7 +105,7 @@ bool scatters(const std::string& codec);
 Schedule draw(std::uint64_t seed, const Distributions& from);
 
 /// Those that a codec's rounds can take.
-std::vector<Topology> topologies_of(const std::string& codec);
+std::vector<std::string> topologies_of(const std::string& codec);
 
 /// Random numbers of a schedule: splitmix64.
 class Dice {

@@ -13,41 +13,41 @@ using Members = std::vector<double>;
 
 TEST(Balance, OnePartitionGoesToTheLeastLoaded) {
   const auto host_of = separate_hosts(4);
-  const Balance balance = deal(Topology::parameter_server, host_of, 1, 10, {{5, 3, 1, 2}});
+  const Balance balance = deal("ps", host_of, 1, 10, {{5, 3, 1, 2}});
   EXPECT_EQ(balance.first_owner, 2U);
   EXPECT_EQ(balance.load.bytes, (Members{5, 3, 11, 2}));
 }
 
 TEST(Balance, PartitionsGoToConsecutiveOwners) {
   const auto host_of = separate_hosts(4);
-  const Balance balance = deal(Topology::parameter_server, host_of, 2, 10, {{1, 9, 9, 0}});
+  const Balance balance = deal("ps", host_of, 2, 10, {{1, 9, 9, 0}});
   EXPECT_EQ(balance.first_owner, 3U) << "members 3 and 0";
   EXPECT_EQ(balance.load.bytes, (Members{11, 9, 9, 10}));
 }
 
 TEST(Balance, WholeTurnsStartAtZero) {
   const auto host_of = separate_hosts(3);
-  const Balance balance = deal(Topology::ring, host_of, 6, 10, {});
+  const Balance balance = deal("ring", host_of, 6, 10, {});
   EXPECT_EQ(balance.first_owner, 0U);
   EXPECT_EQ(balance.load.bytes, (Members{20, 20, 20}));
 }
 
 TEST(Balance, DirectHasNoOwners) {
   const auto host_of = separate_hosts(3);
-  const Balance balance = deal(Topology::direct, host_of, 1, 10, {{1, 2, 3}});
+  const Balance balance = deal("direct", host_of, 1, 10, {{1, 2, 3}});
   EXPECT_EQ(balance.load.bytes, (Members{1, 2, 3}));
 }
 
 TEST(Balance, TwoLevelOwnersAreTheLeadersInTurn) {
   const auto host_of = shared_hosts(2, 2);  // members 0, 1 on host 0; 2, 3 on host 1. Positions: 0, 2, 1, 3.
-  const Balance balance = deal(Topology::two_level, host_of, 2, 10, {{10, 0, 10, 0}});
+  const Balance balance = deal("two_level", host_of, 2, 10, {{10, 0, 10, 0}});
   EXPECT_EQ(balance.first_owner, 2U);
   EXPECT_EQ(balance.load.bytes, (Members{10, 10, 10, 10}));
 }
 
 TEST(Balance, UnequalHostsGiveEveryRankOfTheLargerATurn) {
   const std::vector<std::uint32_t> host_of{0, 0, 0, 1};
-  const Balance balance = deal(Topology::two_level, host_of, 6, 1, {});
+  const Balance balance = deal("two_level", host_of, 6, 1, {});
   EXPECT_EQ(balance.load.bytes, (Members{1, 1, 1, 3}));
 }
 

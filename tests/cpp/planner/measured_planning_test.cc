@@ -208,7 +208,7 @@ TEST_F(MeasuredPlanningTest, PlansAgainOnceWhenAllRanksHaveTold) {
 TEST_F(MeasuredPlanningTest, AFixedPlanHoldsUnlessTheUserNamesAnotherCodec) {
   GradientPlan saved;
   saved.codec = "fp16";
-  saved.topology = Topology::ring;
+  saved.topology = "ring";
   saved.partitions = 3;
   saved.epoch = 1;
   saved.reason = "saved";
@@ -257,7 +257,7 @@ TEST_F(MeasuredPlanningTest, APlanThatIsOverIsFollowedByTheNext) {
 
 TEST_F(MeasuredPlanningTest, AFixedPlanWaitsForItsCodec) {
   GradientPlan saved;
-  saved.topology = Topology::parameter_server;
+  saved.topology = "ps";
   saved.codec = "test_lowrank(start=7)";
   GradientPlan over;  // saved before its codec began
   over.until = 5;
@@ -277,7 +277,7 @@ TEST_F(MeasuredPlanningTest, AFixedPlanOfAnotherTopologyThanTheUserNamesIsRefuse
   MeasuredPlanning::Options options;
   options.host_of = separate_hosts(2);
   options.fixed["a"].codec = "fp16";
-  options.fixed["a"].topology = Topology::ring;
+  options.fixed["a"].topology = "ring";
   const auto said = [&](const Signature& signature) -> std::string {
     try {
       MeasuredPlanning::check(options, "a", signature);

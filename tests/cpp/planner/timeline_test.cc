@@ -53,15 +53,15 @@ TEST(Timeline, OneOwnerCostsALoneGradientMoreThanASet) {
 
 TEST(Timeline, RanksOfAHostDoNotSlowItsLink) {
   TimelineItem item = uncompressed(64 * kMiB, 64);
-  item.topology = Topology::two_level;
+  item.topology = "two_level";
   CostTable costs = plain_costs();
   costs.intra = {0, 1e-12, 0};
   Timeline two_level(costs, shared_hosts(4, 4));
   EXPECT_NEAR(two_level.add(item), 1.5 * 64 * kMiB * 1e-9 + meeting(kMiB), 64 * kMiB * 1e-11) << "per host";
-  item.topology = Topology::ring;
+  item.topology = "ring";
   Timeline ring(costs, shared_hosts(4, 4));
   EXPECT_NEAR(ring.add(item), 2.0 * 15 / 16 * 64 * kMiB * 1e-9, 4 * kMiB * 1e-9) << "one rank of a host crosses it";
-  item.topology = Topology::parameter_server;
+  item.topology = "ps";
   Timeline flat(costs, shared_hosts(4, 4));
   EXPECT_GT(flat.add(item), 3 * 2.0 * 15 / 16 * 64 * kMiB * 1e-9) << "all ranks of a host cross it";
 }
@@ -78,9 +78,9 @@ TEST(Timeline, LatencyIsHiddenByOtherGradients) {
   EXPECT_LT(many.finish(), 50 * each + meeting(kMiB / 4) + 7.1e-3);
   Timeline small(costs, separate_hosts(4));
   TimelineItem item = uncompressed(1024, 1);
-  item.topology = Topology::direct;
+  item.topology = "direct";
   EXPECT_LT(small.add(item), 1.1e-3) << "small ones leave at once";
-  item.topology = Topology::parameter_server;
+  item.topology = "ps";
   EXPECT_LT(small.add(item), 2.1e-3) << "to an owner, too";
 }
 
@@ -113,11 +113,11 @@ TEST(Timeline, MorePartitionsOverlapOneGradient) {
 }
 
 TEST(Timeline, EveryTopologyHasATime) {
-  for (const Topology topology : {Topology::direct, Topology::parameter_server, Topology::ring, Topology::two_level}) {
+  for (const char* topology : {"direct", "ps", "ring", "two_level"}) {
     TimelineItem item{
         .raw = kMiB, .payload = kMiB / 32, .topology = topology, .partitions = 8, .codec = {0, 1e-10, 0, 1e-10}};
     Timeline timeline(CostTable{}, shared_hosts(4, 2));
-    EXPECT_GT(timeline.add(item), 0) << name_of(topology);
+    EXPECT_GT(timeline.add(item), 0) << topology;
   }
 }
 

@@ -16,7 +16,8 @@ Workflow build(const Signature& signature, const GradientPlan& plan, const std::
   request.shape = signature.shape;
   request.dtype = signature.dtype;
   request.codec = codec.get();
-  request.topology = plan.topology;
+  const auto route = make_route(plan.topology);
+  request.route = route.get();
   request.partitions = plan.partitions;
   request.first_owner = plan.first_owner;
   request.member = member;
@@ -74,7 +75,7 @@ TEST_F(PlanTest, OwnersAreThoseOfTheWorkflow) {
 TEST_F(PlanTest, CodecsOfSeveralRoundsTakeTheParameterServer) {
   host_of = shared_hosts(2, 2);
   options.direct_limit_bytes = 0;
-  EXPECT_EQ(plan(gradient_of(1 << 20, "test_tworound")).plan.topology, Topology::parameter_server);
+  EXPECT_EQ(plan(gradient_of(1 << 20, "test_tworound")).plan.topology, "ps");
   const std::string text = refusal(gradient_of(1 << 20, "test_tworound", "two_level"));
   EXPECT_NE(text.find("rounds"), std::string::npos) << text;
   EXPECT_NE(text.find("\"ps\""), std::string::npos) << text;

@@ -315,7 +315,7 @@ TEST(RePlanSession, SixteenBitAndDoubleInputsTakeTheResidualToo) {
 TEST(RePlanSession, StartsFromSavedPlans) {
   GradientPlan saved;
   saved.codec = "fp16";
-  saved.topology = Topology::ring;
+  saved.topology = "ring";
   saved.partitions = 3;
   saved.epoch = 1;
   saved.reason = "saved";

@@ -1,7 +1,7 @@
+#include "planner/statement.hpp"
+
 #include <algorithm>
 #include <map>
-
-#include "casync/workflow.hpp"
 
 namespace casync {
 namespace {
@@ -13,7 +13,7 @@ double busiest_share(std::uint32_t partitions, std::uint32_t owners) {
 
 }  // namespace
 
-Statement state_costs(Topology topology, std::span<const std::uint32_t> host_of, std::uint32_t partitions,
+Statement state_costs(std::string_view topology, std::span<const std::uint32_t> host_of, std::uint32_t partitions,
                       double payload, double raw, bool identity) {
   const auto n = static_cast<std::uint32_t>(host_of.size());
   if (n <= 1) return {};
@@ -22,23 +22,24 @@ Statement state_costs(Topology topology, std::span<const std::uint32_t> host_of,
   std::map<std::uint32_t, std::uint32_t> ranks_of;
   for (const std::uint32_t host : host_of) ++ranks_of[host];
   const auto hosts = static_cast<std::uint32_t>(ranks_of.size());
-  switch (topology) {
-    case Topology::direct:
+  {
+    if (topology == "direct") {
       // A member decodes its own payload too.
       return {1, (n - 1) * payload, k * (n - 1), coded, coded * n};
-    case Topology::parameter_server: {
+    }
+    if (topology == "ps") {
       // The busiest member owns ceil(K/N) partitions: those it receives N-1 times, and the others it sends once.
       const double own = busiest_share(k, n);
       const std::uint32_t owned = (k + n - 1) / n;
       return {2, payload * (own * (n - 1) + (1 - own)), owned * (n - 1) + (k - owned), 2 * coded, coded * n};
     }
-    case Topology::ring: {
+    if (topology == "ring") {
       // A member passes every partition on twice, but once what it owns and once what its successor owns. The busiest
       // and its successor own the fewest: K/N each, unless only one member owns so few.
       const std::uint32_t spared = 2 * (k / n) + (k % n == n - 1 ? 1 : 0);
       return {2 * (n - 1), payload * (2.0 * k - spared) / k, 2 * k - spared, coded * n, coded * n};
     }
-    case Topology::two_level: {
+    if (topology == "two_level") {
       const double own = hosts > 1 ? busiest_share(k, hosts) : 0;
       const double between = hosts > 1 ? payload * (own * (hosts - 1) + (1 - own)) : 0;
       std::uint32_t most = 0;

@@ -1,6 +1,6 @@
 // Allgather: every member sends its rows to every other; partition m of the output is what member m gave. Counts may
 // differ and be 0. hops 1; bytes per direction N-1 times a member's own rows; messages of a member N-1.
-#include "topology/topologies.hpp"
+#include "collectives/collectives.hpp"
 
 namespace casync {
 

@@ -10,7 +10,7 @@
 // otherwise a unit of statistics that two owners share would go to both. The residual is one over all rows; that of a
 // member's own rows stays zero, because they are never encoded.
 #include "casync/error.hpp"
-#include "topology/topologies.hpp"
+#include "collectives/collectives.hpp"
 
 namespace casync {
 

@@ -2,7 +2,7 @@
 // partitions all links work at once. A send waits until the next member has opened the partition: a body that nobody
 // takes would hold back all others of the link. hops N-1; bytes per direction 1 times the tensor; messages of a member
 // K.
-#include "topology/topologies.hpp"
+#include "collectives/collectives.hpp"
 
 namespace casync {
 

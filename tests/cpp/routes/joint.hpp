@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "casync/workflow.hpp"
+#include "planner/statement.hpp"
 
 namespace casync::test {
 

@@ -1,12 +1,11 @@
 // Dependencies follow from buffers.
-#include "workflow/builder.hpp"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "casync/error.hpp"
 #include "casync/plan.hpp"
+#include "casync/workflow_builder.hpp"
 
 namespace casync {
 namespace {

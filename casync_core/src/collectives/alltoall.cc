@@ -3,7 +3,7 @@
 // differ and be 0.
 //
 // hops 1; bytes per direction what goes to others, or comes from them; messages of a member N-1 at most.
-#include "topology/topologies.hpp"
+#include "collectives/collectives.hpp"
 
 namespace casync {
 namespace {

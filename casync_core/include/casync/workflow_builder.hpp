@@ -43,8 +43,10 @@ class WorkflowBuilder {
   std::uint32_t members() const { return static_cast<std::uint32_t>(request_.host_of.size()); }
   std::uint32_t partitions() const { return static_cast<std::uint32_t>(workflow_.partitions.size()); }
   bool identity() const { return request_.codec->info().identity; }
-  /// Member that owns partition p in PS and two-level, and the last of its reduce hops in a ring.
-  std::uint32_t owner(std::uint32_t partition) const { return (request_.first_owner + partition) % members(); }
+  /// Where a partition stands in the turn of the route's owners; 0 where it has none.
+  std::uint32_t position(std::uint32_t partition) const;
+  /// The member that owns a partition; 0 where nobody does.
+  Rank owner(std::uint32_t partition) const { return owners_.empty() ? 0 : owners_[position(partition)]; }
 
   /// Replaces the even cut into partitions, of which each member has equally many.
   void set_partitions(std::vector<Range> partitions, std::vector<Layout> layout);
@@ -75,6 +77,7 @@ class WorkflowBuilder {
   void add(Task task, std::span<const std::pair<Buffer, bool>> accesses);
 
   WorkflowRequest request_;
+  std::vector<Rank> owners_;
   Workflow workflow_;
   std::vector<Access> user_;                           // per partition
   std::vector<Access> result_;                         // per partition: output where it is not the user's memory

@@ -1,4 +1,4 @@
-#include "topology/joint.hpp"
+#include "routes/joint.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "casync/codec.hpp"
+#include "casync/types.hpp"
+
+/// The route contract: what the author of a way to synchronise implements, and all that the runtime knows of one. A
+/// route is the synchronisation strategy of the paper (section 3.1): it says for a gradient which rank encodes, sends,
+/// merges and decodes what. It is one file: a subclass, and an object of it that is made known by `add_route`. What it
+/// costs is not stated but read from the workflows that it builds (workflow/cost.hpp).
+///
+/// Guarantees a route gives, which `tests/cpp/routes` holds every one to: each rank's contribution reaches the result
+/// exactly once, every rank gets the same bits, contributions are added in an order that follows from the request
+/// alone, and every send has its receive.
+namespace casync {
+
+class WorkflowBuilder;
+
+/// What a route is asked to carry.
+struct Cargo {
+  const CodecInfo& codec;
+  ReduceOp op = ReduceOp::sum;
+  std::span<const std::uint32_t> host_of;  ///< per member: host index
+};
+
+class Route {
+ public:
+  Route() = default;
+  virtual ~Route() = default;
+  Route(const Route&) = delete;
+  Route& operator=(const Route&) = delete;
+
+  /// What a plan calls it, for example "ring".
+  virtual std::string_view name() const = 0;
+
+  /// Why it does not carry `cargo`, as a clause: "codec dgc gathers payloads". Nothing if it does.
+  virtual std::optional<std::string> obstacle(const Cargo& cargo) const = 0;
+
+  /// Who owns the partitions, in turn: partition p of a plan belongs to owners[(first_owner + p) % owners.size()].
+  /// Empty where nobody does more for a partition than others.
+  virtual std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const = 0;
+
+  /// Whether every rank's contribution goes straight to where all of them are merged. Then a rank may send its own
+  /// before others have theirs, and a codec that needs all contributions at one place can go this way.
+  virtual bool merges_at_once() const = 0;
+
+  /// Lays out the part of one member. May be called by several threads at a time.
+  virtual void build(WorkflowBuilder& builder) const = 0;
+};
+
+/// The route that a plan or a user names so. Throws InvalidArgument that lists what is known.
+std::shared_ptr<const Route> make_route(std::string_view name);
+
+/// Names that make_route knows, those of CaSync first.
+std::vector<std::string_view> route_names();
+
+/// Makes a route known, which lives as long as the program. Called before the program has a second thread, as by the
+/// initialiser of a global in the route's file. Returns true.
+bool add_route(const Route& route);
+
+/// Throws InvalidArgument, naming what carries it, if `route` does not.
+void check_carries(const Route& route, const Cargo& cargo);
+
+}  // namespace casync

@@ -1,0 +1,57 @@
+#include "routes/flat.hpp"
+
+namespace casync {
+
+Group::Group(WorkflowBuilder& builder, std::uint32_t partition, std::vector<Member> members, std::uint32_t owner,
+             std::vector<Buffer> own)
+    : builder_(builder), partition_(partition), members_(std::move(members)), owner_(owner), own_(std::move(own)) {
+  while (members_[self_].rank != builder.request().member) ++self_;
+}
+
+std::uint32_t Group::tag(std::uint32_t way, std::uint32_t round) const {
+  return 2 * (round * builder_.partitions() + partition_) + way;
+}
+
+Buffer Group::payload_slot(std::uint32_t round) { return builder_.payload_slot(partition_, static_cast<int>(round)); }
+
+void Group::compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options) {
+  builder_.compute(primitive, partition_, sources, options);
+}
+
+Buffer Group::contribution(std::uint32_t round, Buffer previous) {
+  ComputeOptions options{.round = static_cast<std::uint8_t>(round), .feedback = true, .previous = previous};
+  if (identity()) {
+    if (own_.size() == 1) return own_.front();
+    options.write_to = WorkflowBuilder::output();
+    compute(Primitive::merge, own_, options);
+    return options.write_to;
+  }
+  options.encode_to = payload_slot(round);
+  compute(own_.size() == 1 ? Primitive::encode : Primitive::merge, own_, options);
+  return options.encode_to;
+}
+
+void Group::send(std::uint32_t to, std::uint32_t way, Buffer from, bool windowed, std::uint32_t round) {
+  builder_.send(partition_, members_[to].rank, tag(way, round), from, windowed);
+}
+
+void Group::recv(std::uint32_t from, std::uint32_t way, Buffer into, bool windowed, std::uint32_t round,
+                 bool combined) {
+  builder_.recv(partition_, members_[from].rank, tag(way, round), into, windowed, combined);
+}
+
+void Group::deliver(Buffer result) {
+  if (identity()) return;
+  compute(Primitive::decode, {result}, {.deliver = true, .write_to = WorkflowBuilder::output()});
+}
+
+void FlatRoute::build(WorkflowBuilder& builder) const {
+  std::vector<Group::Member> members;
+  for (Rank rank = 0; rank < builder.members(); ++rank) members.push_back({rank, false});
+  for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
+    Group group(builder, p, members, builder.owner(p), {WorkflowBuilder::input()});
+    lay(group);
+  }
+}
+
+}  // namespace casync

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "casync/route.hpp"
+#include "casync/workflow_builder.hpp"
+
+namespace casync {
+
+/// Those between whom one partition goes over a flat route: all members, or of each host the one that leads. They are
+/// numbered from 0, in the order in which their contributions are added.
+class Group {
+ public:
+  struct Member {
+    Rank rank = 0;
+    bool sums = false;  ///< what it contributes is a sum over several ranks
+  };
+
+  Group(WorkflowBuilder& builder, std::uint32_t partition, std::vector<Member> members, std::uint32_t owner,
+        std::vector<Buffer> own);
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(members_.size()); }
+  std::uint32_t self() const { return self_; }
+  std::uint32_t owner() const { return owner_; }
+  bool sums(std::uint32_t member) const { return members_[member].sums; }
+  bool identity() const { return builder_.identity(); }
+  std::uint32_t rounds() const { return static_cast<std::uint32_t>(builder_.request().codec->info().rounds.size()); }
+  /// Raw elements that add up to what this member contributes.
+  const std::vector<Buffer>& own() const { return own_; }
+
+  Buffer payload_slot(std::uint32_t round = 0);
+  void compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options);
+  /// Encodes what this member contributes in a round; without a codec adds it up. Returns where it is.
+  Buffer contribution(std::uint32_t round = 0, Buffer previous = {});
+  /// `way` tells two messages of a round between the same members apart: 0 or 1.
+  void send(std::uint32_t to, std::uint32_t way, Buffer from, bool windowed, std::uint32_t round = 0);
+  void recv(std::uint32_t from, std::uint32_t way, Buffer into, bool windowed, std::uint32_t round = 0,
+            bool combined = false);
+  /// Decodes a payload that all members have into the user's result. Without a codec it is there already.
+  void deliver(Buffer result);
+
+ private:
+  std::uint32_t tag(std::uint32_t way, std::uint32_t round) const;
+
+  WorkflowBuilder& builder_;
+  std::uint32_t partition_;
+  std::vector<Member> members_;
+  std::uint32_t self_ = 0;
+  std::uint32_t owner_;
+  std::vector<Buffer> own_;
+};
+
+/// A route on which all members do the same by turns, so that it can go between all ranks as well as between the
+/// leaders of hosts.
+class FlatRoute : public Route {
+ public:
+  /// Lays out one partition. Every member ends with the user's result, and with what this returns: the payload that all
+  /// of them decoded if `ends_encoded`, else the result itself.
+  virtual Buffer lay(Group& group) const = 0;
+  virtual bool ends_encoded(const CodecInfo& codec) const = 0;
+
+  void build(WorkflowBuilder& builder) const final;
+};
+
+}  // namespace casync

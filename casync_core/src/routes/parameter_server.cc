@@ -1,0 +1,108 @@
+// Co-located parameter server (paper: figure 1a, section 3.1). Every member is a worker; partition p is owned by one of
+// them.
+//
+//   step 1  each worker sends its contribution to p to the owner (windowed: it lands in the owner's memory)
+//   step 2  the owner merges all contributions in member order, its own unencoded, takes the mean, and encodes again
+//   step 3  the owner sends the result to every worker, and all, the owner included, decode the same bytes
+//
+// hops 2; bytes per direction 2(N-1)/N of the encoded gradient when K is a multiple of N; messages of a member
+// 2K(N-1)/N. With `none` nothing is encoded: contributions leave from the gradient itself and results arrive in it.
+//
+// A codec of several `reduce` rounds repeats the three steps per round, merging payloads; the owner encodes its own
+// contribution too, because what is merged are payloads.
+#include "routes/flat.hpp"
+#include "routes/routes.hpp"
+
+namespace casync {
+namespace {
+
+constexpr std::uint32_t kPush = 0;
+constexpr std::uint32_t kPull = 1;
+
+/// All contributions, in member order; `mine` are this member's own.
+std::vector<Buffer> collect(Group& group, const std::vector<Buffer>& mine, std::uint32_t round = 0) {
+  std::vector<Buffer> contributions;
+  for (std::uint32_t m = 0; m < group.size(); ++m) {
+    if (m == group.self()) {
+      contributions.insert(contributions.end(), mine.begin(), mine.end());
+    } else {
+      contributions.push_back(group.payload_slot(round));
+      group.recv(m, kPush, contributions.back(), true, round, group.sums(m));
+    }
+  }
+  return contributions;
+}
+
+void return_to_all(Group& group, Buffer result, std::uint32_t round = 0) {
+  for (std::uint32_t step = 1; step < group.size(); ++step)
+    group.send((group.self() + step) % group.size(), kPull, result, false, round);
+}
+
+Buffer worker(Group& group) {
+  group.send(group.owner(), kPush, group.contribution(), true);
+  const Buffer result = group.identity() ? WorkflowBuilder::output() : group.payload_slot();
+  group.recv(group.owner(), kPull, result, false);
+  group.deliver(result);
+  return result;
+}
+
+Buffer owner(Group& group) {
+  ComputeOptions options{.role = Role::owner, .feedback = true, .final = true, .deliver = true};
+  options.write_to = WorkflowBuilder::output();
+  const std::vector<Buffer> contributions = collect(group, group.own());
+  if (!group.identity()) options.encode_to = group.payload_slot();
+  group.compute(Primitive::merge, contributions, options);
+  const Buffer result = group.identity() ? options.write_to : options.encode_to;
+  return_to_all(group, result);
+  return result;
+}
+
+Buffer in_rounds(Group& group) {
+  Buffer previous;
+  for (std::uint32_t round = 0; round < group.rounds(); ++round) {
+    const auto number = static_cast<std::uint8_t>(round);
+    const Buffer mine = group.contribution(round, previous);
+    const Buffer result = group.payload_slot(round);
+    if (group.self() == group.owner()) {
+      group.compute(Primitive::merge, collect(group, {mine}, round),
+                    {.role = Role::owner, .round = number, .encode_to = result, .previous = previous});
+      return_to_all(group, result, round);
+    } else {
+      group.send(group.owner(), kPush, mine, true, round);
+      group.recv(group.owner(), kPull, result, false, round);
+    }
+    if (round + 1 == group.rounds()) {
+      group.compute(Primitive::decode, {result},
+                    {.round = number,
+                     .final = true,
+                     .deliver = true,
+                     .write_to = WorkflowBuilder::output(),
+                     .previous = previous});
+    }
+    previous = result;
+  }
+  return WorkflowBuilder::output();
+}
+
+class ParameterServer final : public FlatRoute {
+ public:
+  std::string_view name() const override { return "ps"; }
+  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_merging(cargo); }
+  std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override { return everybody(host_of); }
+  bool merges_at_once() const override { return true; }
+  bool ends_encoded(const CodecInfo& codec) const override { return !codec.identity && codec.rounds.size() == 1; }
+
+  Buffer lay(Group& group) const override {
+    if (group.rounds() > 1) return in_rounds(group);
+    return group.self() == group.owner() ? owner(group) : worker(group);
+  }
+};
+
+}  // namespace
+
+const FlatRoute& parameter_server_route() {
+  static const ParameterServer route;
+  return route;
+}
+
+}  // namespace casync

@@ -1,0 +1,77 @@
+#include "casync/route.hpp"
+
+#include <numeric>
+
+#include "casync/error.hpp"
+#include "routes/routes.hpp"
+
+namespace casync {
+namespace {
+
+std::vector<const Route*>& known() {
+  static std::vector<const Route*> routes{&direct_route(), &parameter_server_route(), &ring_route(),
+                                          &two_level_route()};
+  return routes;
+}
+
+/// "ps", or "ps" and what else `names` has, quoted.
+std::string any_of(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (const std::string_view name : names) text += detail::concat(text.empty() ? "\"" : " or \"", name, "\"");
+  return text;
+}
+
+}  // namespace
+
+std::vector<Rank> everybody(std::span<const std::uint32_t> host_of) {
+  std::vector<Rank> members(host_of.size());
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+std::optional<std::string> obstacle_to_merging(const Cargo& cargo) {
+  if (cargo.codec.rounds.front() != Aggregation::gather) return std::nullopt;
+  return detail::concat("codec ", cargo.codec.spec, " gathers payloads");
+}
+
+std::optional<std::string> obstacle_to_merging_apart(const Cargo& cargo) {
+  const CodecInfo& codec = cargo.codec;
+  if (auto why = obstacle_to_merging(cargo)) return why;
+  if (codec.averages) return detail::concat("codec ", codec.spec, " averages the payloads of all ranks at once");
+  if (codec.rounds.size() > 1) return detail::concat("codec ", codec.spec, " has ", codec.rounds.size(), " rounds");
+  if (cargo.op == ReduceOp::adasum) return "op Adasum takes the whole gradient of all ranks at one place";
+  return std::nullopt;
+}
+
+std::shared_ptr<const Route> make_route(std::string_view name) {
+  for (const Route* route : known()) {
+    if (route->name() == name) return {std::shared_ptr<const Route>{}, route};
+  }
+  std::string names = "auto";
+  for (const std::string_view one : route_names()) names += detail::concat(", ", one);
+  throw InvalidArgument(detail::concat("topology '", name, "' is not known; known: ", names));
+}
+
+std::vector<std::string_view> route_names() {
+  std::vector<std::string_view> names;
+  for (const Route* route : known()) names.push_back(route->name());
+  return names;
+}
+
+bool add_route(const Route& route) {
+  known().push_back(&route);
+  return true;
+}
+
+void check_carries(const Route& route, const Cargo& cargo) {
+  const auto why_not = route.obstacle(cargo);
+  if (!why_not) return;
+  std::vector<std::string_view> others;
+  for (const Route* other : known()) {
+    if (!other->obstacle(cargo)) others.push_back(other->name());
+  }
+  throw InvalidArgument(
+      detail::concat(*why_not, ", which topology ", route.name(), " does not carry; use topology ", any_of(others)));
+}
+
+}  // namespace casync

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "routes/flat.hpp"
+
+/// CaSync's own routes, each in its file, which explains its steps before its code.
+namespace casync {
+
+const FlatRoute& direct_route();
+const FlatRoute& parameter_server_route();
+const FlatRoute& ring_route();
+const Route& two_level_route();
+
+/// Owners where every member owns as many partitions.
+std::vector<Rank> everybody(std::span<const std::uint32_t> host_of);
+
+/// For a route on which not everybody gets every payload: a codec that needs that.
+std::optional<std::string> obstacle_to_merging(const Cargo& cargo);
+/// For a route that merges the contributions one after the other: what needs them all at one place.
+std::optional<std::string> obstacle_to_merging_apart(const Cargo& cargo);
+
+}  // namespace casync

@@ -1,0 +1,107 @@
+// Two levels: the ranks of one host first, uncompressed over shared memory; then the hosts, compressed over the network
+// (paper: section 5.1, local aggregation). Partition p is led on each host by one of its ranks, a different one for
+// neighbouring partitions, so no core and no network queue does the work of all; one host's leader owns p.
+//
+//   step 1  each rank sends its raw contribution to its host's leader of p (windowed)
+//   step 2  the leaders go the way of a flat route among themselves: a parameter server. What a leader contributes is
+//           the sum over its host, added in rank order; the owner adds host by host
+//   step 3  a leader passes the result on to its ranks, and all decode the same bytes
+//
+// hops 4; bytes per direction between hosts 2(H-1)/H of the encoded gradient per host when K is a multiple of H times
+// L. Hosts may have unequal numbers of ranks. With `none` the sums are the raw elements.
+#include <algorithm>
+#include <map>
+
+#include "routes/flat.hpp"
+#include "routes/routes.hpp"
+
+namespace casync {
+namespace {
+
+constexpr std::uint32_t kGather = 0;
+constexpr std::uint32_t kScatter = 1;
+
+using Hosts = std::vector<std::vector<Rank>>;  // the ranks of each
+
+Hosts ranks_by_host(std::span<const std::uint32_t> host_of) {
+  std::map<std::uint32_t, std::vector<Rank>> by_host;
+  for (Rank rank = 0; rank < host_of.size(); ++rank) by_host[host_of[rank]].push_back(rank);
+  Hosts hosts;
+  for (auto& [host, ranks] : by_host) hosts.push_back(std::move(ranks));
+  return hosts;
+}
+
+std::uint32_t ranks_of_largest(const Hosts& hosts) {
+  std::size_t most = 0;
+  for (const auto& ranks : hosts) most = std::max(most, ranks.size());
+  return static_cast<std::uint32_t>(most);
+}
+
+class TwoLevel final : public Route {
+ public:
+  std::string_view name() const override { return "two_level"; }
+  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_merging_apart(cargo); }
+  bool merges_at_once() const override { return false; }
+
+  std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override {
+    const Hosts hosts = ranks_by_host(host_of);
+    std::vector<Rank> owners;
+    for (std::uint32_t turn = 0; turn < ranks_of_largest(hosts); ++turn) {
+      for (const auto& ranks : hosts) owners.push_back(ranks[turn % ranks.size()]);
+    }
+    return owners;
+  }
+
+  void build(WorkflowBuilder& builder) const override {
+    const Hosts hosts = ranks_by_host(builder.request().host_of);
+    const auto count = static_cast<std::uint32_t>(hosts.size());
+    for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
+      const std::uint32_t position = builder.position(p);
+      lay(builder, hosts, p, position % count, position / count);
+    }
+  }
+
+ private:
+  /// Ranks of a host take turns at leading it, a turn for each round of owners.
+  static void lay(WorkflowBuilder& builder, const Hosts& hosts, std::uint32_t p, std::uint32_t owner,
+                  std::uint32_t turn) {
+    const Rank self = builder.request().member;
+    const FlatRoute& between = parameter_server_route();
+    const auto leader_of = [&](const std::vector<Rank>& ranks) { return ranks[turn % ranks.size()]; };
+    const auto& mates =
+        *std::ranges::find_if(hosts, [&](const auto& ranks) { return std::ranges::count(ranks, self); });
+    const std::uint32_t gather = 2 * p + kGather;
+    const std::uint32_t scatter = 2 * p + kScatter;
+    if (self != leader_of(mates)) {
+      const bool encoded = between.ends_encoded(builder.request().codec->info());
+      const Buffer result = encoded ? builder.payload_slot(p) : WorkflowBuilder::output();
+      builder.send(p, leader_of(mates), gather, WorkflowBuilder::input(), true);
+      builder.recv(p, leader_of(mates), scatter, result);
+      const Buffer received[] = {result};
+      const ComputeOptions delivers{.deliver = true, .write_to = WorkflowBuilder::output()};
+      if (encoded) builder.compute(Primitive::decode, p, received, delivers);
+      return;
+    }
+    std::vector<Buffer> own;
+    for (const Rank mate : mates) {
+      own.push_back(mate == self ? WorkflowBuilder::input() : builder.raw_slot(p));
+      if (mate != self) builder.recv(p, mate, gather, own.back(), true);
+    }
+    std::vector<Group::Member> leaders;
+    for (const auto& ranks : hosts) leaders.push_back({leader_of(ranks), ranks.size() > 1});
+    Group group(builder, p, std::move(leaders), owner, std::move(own));
+    const Buffer result = between.lay(group);
+    for (const Rank mate : mates) {
+      if (mate != self) builder.send(p, mate, scatter, result);
+    }
+  }
+};
+
+}  // namespace
+
+const Route& two_level_route() {
+  static const TwoLevel route;
+  return route;
+}
+
+}  // namespace casync
