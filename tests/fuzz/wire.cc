@@ -8,6 +8,7 @@
 #include "plan/plan_wire.hpp"
 #include "planner/measurements.hpp"
 #include "planner/request.hpp"
+#include "planner/world.hpp"
 #include "record/log_record.hpp"
 
 namespace casync::fuzz {
@@ -33,9 +34,9 @@ void read_text(const User& user) {
 }
 
 void read_signature_texts(const std::string& name, const Signature& signature) {
-  const std::vector<std::uint32_t> host_of{0, 0, 1};
+  const World world({0, 0, 1});
   const CostTable costs;
-  read_text([&] { static_cast<void>(parse_request({name, signature, host_of, costs, {}, {}})); });
+  read_text([&] { static_cast<void>(parse_request({name, signature, world, costs, {}, {}})); });
 }
 
 void read_control(std::span<const std::byte> message) {

@@ -17,9 +17,10 @@
 /// route (paper: section 3.3, "SeCoPa"). Pure: no clock, no I/O, no state; measured costs come in as numbers, so tests
 /// call it with literals. One rank plans and tells the others.
 ///
+///   const World world(host_of);
 ///   OwnerLoad load;
 ///   for (const auto& [name, signature] : gradients) {
-///     Decision d = plan_gradient({name, signature, host_of, costs, options, load});
+///     Decision d = plan_gradient({name, signature, world, costs, options, load});
 ///     load = d.load;              // d.plan.reason: "auto: onebit 1.52 ms (none 9.04 ms); ps, 4 partitions of 1 MiB"
 ///   }
 ///
@@ -66,9 +67,8 @@ struct ComputeCost {
   double copies_s = 0;
 };
 /// On a device, a gradient of `raw` bytes is copied to the host and back, unless its device computes the codec. What
-/// goes by two levels, or uncompressed, goes through the host.
-ComputeCost compute_cost(const CostTable& costs, std::string_view spec, bool identity, MemoryKind memory,
-                         std::string_view topology, double raw);
+/// sends elements as they are goes through the host.
+ComputeCost compute_cost(const CostTable& costs, std::string_view spec, MemoryKind memory, bool sends_raw, double raw);
 
 /// One measurement.
 struct Sample {
@@ -83,38 +83,6 @@ struct Line {
 /// median of what is left. Holds while less than 29 % of the samples are outliers. Both are at least 0. Samples of one
 /// size give a slope of seconds / bytes and no fixed part; no samples give zeros.
 Line fit_line(std::span<const Sample> samples);
-
-// ---- The cost model ----
-
-/// Table 3: how many transfers, encodes and decodes of one partition follow each other without overlap. `mergeable` is
-/// the row "low-rank": payloads that merge without decoding (Aggregation::reduce).
-struct Factors {
-  double alpha = 0;
-  double beta = 0;
-  double gamma = 0;
-};
-/// As table 3 prints it, for parameter_server and ring. K is at most N.
-Factors table3(std::string_view topology, std::uint32_t members, std::uint32_t partitions, bool mergeable);
-/// As section 6.1 corrects it for aggregators that share the workers' machines, which is how CaSync runs them: PS saves
-/// the transfers, the encode and the decode between a worker and itself.
-Factors colocated(std::string_view topology, std::uint32_t members, std::uint32_t partitions, bool mergeable);
-
-/// A way to synchronise: over whom, by which route, in how many partitions.
-struct Way {
-  std::string_view topology;
-  std::span<const std::uint32_t> host_of;  ///< per member: host index
-  std::uint32_t partitions = 1;
-};
-
-/// Equation 1: seconds to synchronise `raw` bytes without compression. Merges are not counted, as in the paper.
-double predict_original(const Way& way, const CostTable& costs, double raw);
-
-/// Equation 2: seconds to synchronise a gradient of `raw` bytes whose payloads have `payload` bytes in all.
-/// K beyond N goes in ceil(K/N) batches. Link and processor work on different batches at a time, so the first batch
-/// costs what the equation says and each further one the slower of the two; at K <= N it is the equation itself. direct
-/// and two_level, which the paper does not have, are priced from their steps by the same rule.
-double predict_compressed(const Way& way, const CostTable& costs, const CodecCost& codec, bool mergeable, double raw,
-                          double payload);
 
 // ---- Decisions ----
 
@@ -142,10 +110,13 @@ struct OwnerLoad {
   std::vector<double> bytes;
 };
 
+/// How the members lie on hosts (planner/world.hpp).
+class World;
+
 struct PlanRequest {
   std::string_view name;
   const Signature& signature;
-  std::span<const std::uint32_t> host_of;
+  const World& world;
   const CostTable& costs;
   const PlannerOptions& options;
   const OwnerLoad& load;
@@ -183,6 +154,9 @@ struct Decision {
 /// Product, for Adasum of integers, by ring or two_level, or with a codec that is no cast, for an unknown codec or
 /// topology, and for a topology that cannot carry the codec.
 Decision plan_gradient(const PlanRequest& request);
+
+/// Throws what plan_gradient would, and prices nothing.
+void check_gradient(const PlanRequest& request);
 
 /// Throws InvalidArgument, with what is known, unless `text` can be the compression of a signature: a codec's spec,
 /// "auto", "auto(spec, ...)", or one of these in "always(...)".

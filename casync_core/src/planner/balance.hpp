@@ -13,10 +13,10 @@ struct Balance {
   OwnerLoad load;
 };
 
-/// Deals `partitions` of `partition_bytes` each to consecutive owners, as the topology deals them, from the start that
+/// Deals `partitions` of `partition_bytes` each to consecutive owners of the turn (Route::owners), from the start that
 /// leaves the most loaded of those owners with least; among equals, the start whose owners have least in all, then the
-/// lowest. direct has no owners: the load stays as it was.
-Balance deal(std::string_view topology, std::span<const std::uint32_t> host_of, std::uint32_t partitions,
-             double partition_bytes, const OwnerLoad& load);
+/// lowest. Where nobody owns anything the load stays as it was.
+Balance deal(std::span<const Rank> owners, std::uint32_t members, std::uint32_t partitions, double partition_bytes,
+             const OwnerLoad& load);
 
 }  // namespace casync

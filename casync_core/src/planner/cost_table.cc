@@ -32,11 +32,10 @@ CodecCost CostTable::of(std::string_view spec) const {
   return kCautious;
 }
 
-ComputeCost compute_cost(const CostTable& costs, std::string_view spec, bool identity, MemoryKind memory,
-                         std::string_view topology, double raw) {
+ComputeCost compute_cost(const CostTable& costs, std::string_view spec, MemoryKind memory, bool sends_raw, double raw) {
   if (memory != MemoryKind::device) return {costs.of(spec)};
   const auto there = costs.device_codecs.find(spec);
-  if (!identity && topology != "two_level" && there != costs.device_codecs.end()) return {there->second};
+  if (!sends_raw && there != costs.device_codecs.end()) return {there->second};
   return {costs.of(spec), 2 * raw * costs.copy_s_per_byte};
 }
 

@@ -83,8 +83,9 @@ std::vector<std::string> candidates(const MeasuredPlanning::Options& options, co
                                     const Signature& signature) {
   const CostTable priors;
   const OwnerLoad none;
+  const World world(options.host_of);
   std::vector<std::string> specs;
-  for (const auto& codec : parse_request({name, signature, options.host_of, priors, options.planner, none}).codecs) {
+  for (const auto& codec : parse_request({name, signature, world, priors, options.planner, none}).codecs) {
     if (!codec->info().identity) specs.push_back(codec->info().spec);
   }
   return specs;
@@ -92,7 +93,8 @@ std::vector<std::string> candidates(const MeasuredPlanning::Options& options, co
 
 }  // namespace
 
-MeasuredPlanning::MeasuredPlanning(Options options, Log log) : options_(std::move(options)), log_(std::move(log)) {}
+MeasuredPlanning::MeasuredPlanning(Options options, Log log)
+    : options_(std::move(options)), world_(options_.host_of), log_(std::move(log)) {}
 
 const GradientPlan* MeasuredPlanning::fixed_for(const std::string& name, const Signature& signature) const {
   return find_fixed(options_, name, signature);
@@ -101,7 +103,8 @@ const GradientPlan* MeasuredPlanning::fixed_for(const std::string& name, const S
 void MeasuredPlanning::check(const Options& options, const std::string& name, const Signature& signature) {
   if (!reduces(signature.kind)) return;
   const CostTable priors;
-  plan_gradient({name, signature, options.host_of, priors, options.planner, {}});
+  const World world(options.host_of);
+  check_gradient({name, signature, world, priors, options.planner, {}});
   try {
     const GradientPlan* fixed = find_fixed(options, name, signature);
     if (fixed == nullptr) return;
@@ -117,7 +120,7 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
     Signature as_fixed = signature;
     as_fixed.compression = fixed->codec;
     as_fixed.topology = fixed->topology;
-    plan_gradient({name, as_fixed, options.host_of, priors, options.planner, {}});
+    check_gradient({name, as_fixed, world, priors, options.planner, {}});
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(detail::concat("the plan given for tensor ", name, " does not fit it: ", error.what()),
                           {.kind = ErrorKind::unfit_plan, .tensor = name, .op = signature.kind});
@@ -156,7 +159,7 @@ std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& s
 Decision MeasuredPlanning::decide(const std::string& name, const Signature& signature, std::uint32_t sequence) {
   PlannerOptions planner = options_.planner;
   planner.epoch = is_automatic(signature) ? epoch_ : 0;
-  Decision decision = plan_gradient({name, signature, options_.host_of, costs_, planner, load_, sequence});
+  Decision decision = plan_gradient({name, signature, world_, costs_, planner, load_, sequence});
   if (!is_automatic(signature)) {
     lasting_.bytes.resize(decision.load.bytes.size());
     load_.bytes.resize(decision.load.bytes.size());
@@ -174,7 +177,9 @@ void MeasuredPlanning::note_measured(GradientPlan& plan, const Signature& signat
   plan.measured_inter_s_per_byte = measured_.inter.value_or(0);
   plan.measured_intra_s_per_byte = measured_.intra.value_or(0);
   if (!measured_.codecs.contains(plan.codec)) return;
-  const auto [cost, copies_s] = compute_cost(costs_, plan.codec, false, signature.memory, plan.topology, 0);
+  const CodecInfo codec = make_codec(plan.codec)->info();
+  const bool sends_raw = world_.costs(plan.topology, codec, 1).sends_raw(codec);
+  const auto [cost, copies_s] = compute_cost(costs_, plan.codec, signature.memory, sends_raw, 0);
   plan.measured_encode_s_per_byte = cost.encode_s_per_byte;
   plan.measured_decode_s_per_byte = cost.decode_s_per_byte;
 }

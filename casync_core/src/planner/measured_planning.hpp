@@ -12,6 +12,7 @@
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
 #include "planner/measurements.hpp"
+#include "planner/world.hpp"
 
 namespace casync {
 
@@ -61,6 +62,7 @@ class MeasuredPlanning final : public Planning {
   Decision decide(const std::string& name, const Signature& signature, std::uint32_t sequence);
 
   Options options_;
+  World world_;
   Log log_;
   // Every rank.
   std::set<std::string> timed_;  // codecs

@@ -1,9 +1,11 @@
 #include <algorithm>
 
 #include "casync/error.hpp"
+#include "casync/route.hpp"
 #include "collectives/collectives.hpp"
 #include "planner/balance.hpp"
 #include "planner/partitions.hpp"
+#include "planner/price.hpp"
 #include "planner/request.hpp"
 #include "planner/text.hpp"
 #include "planner/world.hpp"
@@ -14,7 +16,7 @@ namespace {
 /// A gradient in numbers.
 struct Gradient {
   const PlanRequest& request;
-  World world;
+  const World& world;
   double raw;
   std::optional<std::string> topology;  ///< as named
 };
@@ -55,7 +57,7 @@ std::string route_for(const Gradient& gradient, const Codec& codec, double paylo
   const PlannerOptions& options = gradient.request.options;
   if (info.rounds.front() == Aggregation::gather || payload <= options.direct_limit_bytes) return "direct";
   if (info.rounds.size() > 1 || info.averages || is_adasum(gradient)) return "ps";
-  const bool shared = gradient.world.hosts > 1 && gradient.world.most_ranks > 1;
+  const bool shared = gradient.world.hosts() > 1 && gradient.world.most_ranks() > 1;
   if (shared && payload > options.flat_limit_bytes) return "two_level";
   const bool merges = info.rounds.front() == Aggregation::reduce;
   return merges && gradient.raw >= options.ring_from_bytes ? "ring" : "ps";
@@ -67,15 +69,12 @@ Alternative price(const Gradient& gradient, const Codec& codec) {
   const PlanRequest& request = gradient.request;
   const double payload = payload_of(gradient, codec);
   const std::string topology = route_for(gradient, codec, payload);
-  const bool mergeable = info.rounds.front() == Aggregation::reduce;
-  const ComputeCost compute =
-      compute_cost(request.costs, info.spec, info.identity, request.signature.memory, topology, gradient.raw);
-  const PartitionRange range = partition_range(request.options, gradient.world.members, gradient.raw, payload,
+  const bool sends_raw = gradient.world.costs(topology, info, 1).sends_raw(info);
+  const ComputeCost compute = compute_cost(request.costs, info.spec, request.signature.memory, sends_raw, gradient.raw);
+  const PartitionRange range = partition_range(request.options, gradient.world.members(), gradient.raw, payload,
                                                info.whole || is_adasum(gradient));
   const auto seconds_of = [&](std::uint32_t partitions) {
-    const Way route{topology, request.host_of, partitions};
-    return info.identity ? predict_original(route, request.costs, gradient.raw)
-                         : predict_compressed(route, request.costs, compute.codec, mergeable, gradient.raw, payload);
+    return predict(gradient.world, {topology, info, partitions, gradient.raw, payload}, request.costs, compute.codec);
   };
   const std::uint32_t partitions =
       feasible_partitions(codec, request.signature.shape, best_partitions(range, seconds_of).partitions);
@@ -104,9 +103,9 @@ std::string describe(std::string_view rule, const Decision& decision, double raw
 Decision plan_broadcast(const Gradient& gradient) {
   const PlanRequest& request = gradient.request;
   const LinkCost& link = gradient.world.flat_link(request.costs);
-  const double n = gradient.world.members;
+  const double n = gradient.world.members();
   const PartitionRange range =
-      partition_range(request.options, gradient.world.members, gradient.raw, gradient.raw, false);
+      partition_range(request.options, gradient.world.members(), gradient.raw, gradient.raw, false);
   const BestPartitions best = best_partitions(range, [&](std::uint32_t k) {
     return (n - 1) * link.latency_s + (n - 2 + k) * (link.message_s + gradient.raw / k * link.seconds_per_byte);
   });
@@ -199,8 +198,8 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
   decision.plan.topology = chosen.topology;
   decision.plan.partitions = chosen.partitions;
   const double payload = payload_of(gradient, *make_codec(chosen.codec));
-  Balance balance =
-      deal(chosen.topology, request.host_of, chosen.partitions, payload / chosen.partitions, request.load);
+  const std::vector<Rank> owners = make_route(chosen.topology)->owners(request.world.host_of());
+  Balance balance = deal(owners, request.world.members(), chosen.partitions, payload / chosen.partitions, request.load);
   decision.plan.first_owner = balance.first_owner;
   decision.load = std::move(balance.load);
   decision.plan.payload_bytes = static_cast<std::uint64_t>(payload);
@@ -217,18 +216,23 @@ Decision plan_trivially(std::string reason) {
 
 }  // namespace
 
+void check_gradient(const PlanRequest& request) {
+  const Asked asked = parse_request(request);
+  const Signature& signature = request.signature;
+  const Codec& codec = *asked.codecs.front();
+  if (signature.kind == OpKind::allreduce && asked.topology) check_route(request, *asked.topology, codec);
+  if (signature.kind == OpKind::reducescatter) check_scatters_of(request, codec);
+}
+
 Decision plan_gradient(const PlanRequest& request) {
+  check_gradient(request);
   const Asked asked = parse_request(request);
   const Signature& signature = request.signature;
   const auto numel = static_cast<double>(signature.shape.numel());
-  const Gradient gradient{request, World(request.host_of), numel * static_cast<double>(size_of(signature.dtype)),
+  const Gradient gradient{request, request.world, numel * static_cast<double>(size_of(signature.dtype)),
                           asked.topology};
-  if (signature.kind == OpKind::allreduce && asked.topology && !asked.automatic) {
-    check_route(request, *asked.topology, *asked.codecs.front());
-  }
-  if (signature.kind == OpKind::reducescatter && !asked.automatic) check_scatters_of(request, *asked.codecs.front());
   Decision decision;
-  if (gradient.world.members <= 1) {
+  if (gradient.world.members() <= 1) {
     decision = plan_trivially("a world of one: the result is the input");
   } else if (numel == 0) {
     decision = plan_trivially("the tensor is empty");

@@ -5,6 +5,7 @@
 
 #include "casync/error.hpp"
 #include "casync/route.hpp"
+#include "planner/world.hpp"
 
 namespace casync {
 namespace {
@@ -185,7 +186,7 @@ Asked parse_request(const PlanRequest& request) {
 
 void check_route(const PlanRequest& request, std::string_view topology, const Codec& codec) {
   try {
-    check_carries(*make_route(topology), {codec.info(), request.signature.op, request.host_of});
+    check_carries(*make_route(topology), {codec.info(), request.signature.op, request.world.host_of()});
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(detail::concat("tensor ", request.name, ": ", error.what(), " or \"auto\""));
   }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <vector>
 
+#include "casync/codec.hpp"
 #include "casync/planner.hpp"
 #include "planner/world.hpp"
 
@@ -16,14 +17,14 @@ struct TimelineItem {
   double payload = 0;  ///< bytes, encoded
   std::string topology = "ps";
   std::uint32_t partitions = 1;
-  bool identity = false;  ///< codec `none`: nothing is encoded, and merging costs `codec`'s decode
-  CodecCost codec{};
+  const CodecInfo* codec = nullptr;
+  CodecCost cost{};  ///< of the codec's calls
 };
 
 /// F(S): when a set S of gradients is synchronised, on one rank of a homogeneous world. Three resources, each of which
 /// does one thing at a time and fills its gaps: the processor, the host's NIC, and the rank's link inside the host (a
 /// rank sends as much as it receives, so both directions of a link are one). A gradient goes through them step by step,
-/// as the file of its topology says, in a few pieces, which overlap with each other and with other gradients.
+/// as the workflows of its route say, in a few pieces, which overlap with each other and with other gradients.
 ///
 /// A step takes of a resource what the mean rank does, because owners are dealt so that in the end all ranks do as
 /// much; but it lasts no less than it does on the busiest rank. So a hundred gradients with one owner each cost no more
@@ -32,14 +33,15 @@ struct TimelineItem {
 /// Left out, and seen in the virtual executor: a pool that is too small for all that could be under way (at most 6 %
 /// on BERT's shapes with 24 MiB), and that the senders of one lone gradient collide at a receiver.
 ///
-///   Timeline timeline(costs, host_of);
+///   Timeline timeline(costs, world);
 ///   for (const TimelineItem& item : items) timeline.add(item);   // in the order in which they are submitted
 ///   timeline.finish();
 ///
 /// Incremental: add() returns when that gradient ends and never moves an earlier one.
 class Timeline {
  public:
-  Timeline(const CostTable& costs, const std::vector<std::uint32_t>& host_of);
+  /// `world` outlives it.
+  Timeline(CostTable costs, const World& world);
 
   double add(const TimelineItem& item);
   double finish() const { return finish_; }
@@ -60,12 +62,6 @@ class Timeline {
     std::deque<Busy> busy_;  // sorted, disjoint
   };
 
-  /// Seconds of one step.
-  struct Share {
-    double mean = 0;     ///< of the mean rank
-    double busiest = 0;  ///< of the busiest rank
-    Share operator/(double parts) const { return {mean / parts, busiest / parts}; }
-  };
   struct Gradient;
 
   /// One step of a piece on one resource; returns when it ends.
@@ -74,17 +70,15 @@ class Timeline {
   /// What is done last takes `last` or more of the second.
   double relay(double from, Resource& first, const Share& first_share, Resource& second, const Share& second_share,
                std::uint32_t parts, double last = 0);
-  /// One route each; they return when the gradient ends.
-  double direct(const Gradient& gradient);
-  double parameter_server(const Gradient& gradient);
-  double ring(const Gradient& gradient);
-  double two_level(const Gradient& gradient);
+  /// Sends what a piece sends in a layer, beside computing what leads to it or what ends with it. Returns when the
+  /// last of it has arrived, or is computed.
+  double pass(const Gradient& gradient, const Layer& layer, double from, const Share& leading, const Share& ending,
+              std::uint32_t parts);
+  double synchronise(const Gradient& gradient);
   Gradient describe(const TimelineItem& item) const;
-  /// The link that bounds a flat topology.
-  Resource& flat_link() { return world_.hosts > 1 ? nic_ : inside_; }
 
   CostTable costs_;
-  World world_;
+  const World& world_;
   Resource processor_;
   Resource nic_;
   Resource inside_;

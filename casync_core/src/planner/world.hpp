@@ -3,34 +3,41 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "casync/planner.hpp"
+#include "planner/route_costs.hpp"
 
 namespace casync {
 
-/// How the members lie on hosts, as the cost model sees it.
-struct World {
-  explicit World(std::span<const std::uint32_t> host_of) : members(static_cast<std::uint32_t>(host_of.size())) {
-    std::map<std::uint32_t, std::uint32_t> ranks_of;
-    for (const std::uint32_t host : host_of) most_ranks = std::max(most_ranks, ++ranks_of[host]);
-    hosts = static_cast<std::uint32_t>(ranks_of.size());
-  }
+/// How the members lie on hosts, and what the routes between them cost, which is counted once. For one thread.
+class World {
+ public:
+  explicit World(std::vector<std::uint32_t> host_of);
 
-  /// The link that bounds a flat topology.
-  const LinkCost& flat_link(const CostTable& costs) const { return hosts > 1 ? costs.inter : costs.intra; }
+  const std::vector<std::uint32_t>& host_of() const { return host_of_; }
+  std::uint32_t members() const { return static_cast<std::uint32_t>(host_of_.size()); }
+  std::uint32_t hosts() const { return hosts_; }
+  std::uint32_t most_ranks() const { return most_ranks_; }  ///< on one host
 
-  /// Bytes at a host's NIC per byte that one of its ranks sends. In a ring only one rank of a host has a neighbour
-  /// elsewhere (ranks fill the hosts in order); in the other flat topologies all ranks send to all, and those on the
-  /// host need no NIC.
-  double nic_share(std::string_view topology) const {
-    if (hosts <= 1 || most_ranks <= 1 || topology == "ring") return 1;
-    return static_cast<double>(most_ranks) * (members - most_ranks) / (members - 1);
-  }
+  /// The link that bounds what goes from every rank to every other.
+  const LinkCost& flat_link(const CostTable& costs) const { return hosts_ > 1 ? costs.inter : costs.intra; }
 
-  std::uint32_t members = 0;
-  std::uint32_t hosts = 0;
-  std::uint32_t most_ranks = 0;  ///< on one host
+  /// Of a gradient in so many partitions. `topology` carries the codec.
+  const RouteCosts& costs(std::string_view topology, const CodecInfo& codec, std::uint32_t partitions) const;
+
+ private:
+  /// Codecs of one kind go one way.
+  using Kind = std::tuple<std::string, bool, bool, bool, std::vector<Aggregation>>;
+
+  std::vector<std::uint32_t> host_of_;
+  std::uint32_t hosts_ = 0;
+  std::uint32_t most_ranks_ = 0;
+  mutable std::map<Kind, RouteCounts> counts_;
+  mutable std::map<std::pair<Kind, std::uint32_t>, RouteCosts> costs_;
 };
 
 /// ceil(a / b)

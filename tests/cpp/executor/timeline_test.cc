@@ -78,7 +78,9 @@ double predicted(const Step& step) {
   costs.inter = link(request.between, 0);
   costs.intra = link(request.within, 0);
 
+  const World world(step.host_of);
   OwnerLoad load;
+  std::vector<std::shared_ptr<const Codec>> codecs;
   std::vector<TimelineItem> items;
   double all = 0;
   for (const std::int64_t numel : step.sizes) all += static_cast<double>(numel);
@@ -88,19 +90,19 @@ double predicted(const Step& step) {
     signature.shape = shape;
     signature.compression = step.codec;
     signature.topology = step.topology;
-    Decision decision = plan_gradient({"gradient", signature, step.host_of, planned, request.planner, load});
+    Decision decision = plan_gradient({"gradient", signature, world, planned, request.planner, load});
     load = std::move(decision.load);
-    const auto codec = make_codec(decision.plan.codec);
+    const auto& codec = codecs.emplace_back(make_codec(decision.plan.codec));
     items.push_back({.ready_s = step.backward_s * before / all,
                      .raw = static_cast<double>(shape.numel()) * 4,
                      .payload = static_cast<double>(codec->bound(shape, DType::float32, {0, shape.numel()}, 0)),
                      .topology = decision.plan.topology,
                      .partitions = decision.plan.partitions,
-                     .identity = codec->info().identity,
-                     .codec = costs.of(codec->info().spec)});
+                     .codec = &codec->info(),
+                     .cost = costs.of(codec->info().spec)});
     before -= static_cast<double>(shape.numel());
   }
-  Timeline timeline(costs, step.host_of);
+  Timeline timeline(costs, world);
   for (auto item = items.rbegin(); item != items.rend(); ++item) timeline.add(*item);  // the last is ready first
   return timeline.finish();
 }

@@ -4,12 +4,19 @@
 #include <numeric>
 #include <random>
 
+#include "casync/route.hpp"
 #include "planner/plan_fixture.hpp"
 
 namespace casync {
 namespace {
 
 using Members = std::vector<double>;
+
+Balance deal(const char* topology, const std::vector<std::uint32_t>& host_of, std::uint32_t partitions, double bytes,
+             const OwnerLoad& load) {
+  const std::vector<Rank> owners = make_route(topology)->owners(host_of);
+  return deal(owners, static_cast<std::uint32_t>(host_of.size()), partitions, bytes, load);
+}
 
 TEST(Balance, OnePartitionGoesToTheLeastLoaded) {
   const auto host_of = separate_hosts(4);

@@ -9,6 +9,7 @@
 
 #include "casync/error.hpp"
 #include "casync/planner.hpp"
+#include "planner/world.hpp"
 
 namespace casync {
 
@@ -39,7 +40,8 @@ class PlanTest : public ::testing::Test {
   PlanTest() { costs.inter.seconds_per_byte = 8e-9; }
 
   Decision plan(const Signature& signature, std::uint32_t sequence = 0) const {
-    return plan_gradient({"conv1.weight", signature, host_of, costs, options, load, sequence});
+    const World world(host_of);
+    return plan_gradient({"conv1.weight", signature, world, costs, options, load, sequence});
   }
 
   /// The message of the InvalidArgument that planning ends in; empty if it does not.

@@ -5,6 +5,7 @@
 #include "casync/codec.hpp"
 #include "casync/error.hpp"
 #include "planner/plan_fixture.hpp"
+#include "planner/price.hpp"
 
 namespace casync {
 
@@ -331,11 +332,13 @@ TEST_F(PlanTest, PartitionsMinimiseThePredictionAgainstBruteForce) {
     const std::int64_t numel = 4096 + static_cast<std::int64_t>(random() % (1 << 25));
     const Decision decision = plan(gradient_of(numel, "onebit"));
     const auto payload = static_cast<double>(make_codec("onebit")->bound({numel, 1}, DType::float32, {0, numel}, 0));
+    const World world(host_of);
+    const CodecInfo info = make_codec("onebit")->info();
     double least = std::numeric_limits<double>::infinity();
     std::uint32_t best = 0;
     for (std::uint32_t k = 1; k <= 4 * n; ++k) {
-      const double seconds = predict_compressed({"ps", host_of, k}, costs, costs.of("onebit"), false,
-                                                static_cast<double>(numel) * 4, payload);
+      const double seconds =
+          predict(world, {"ps", info, k, static_cast<double>(numel) * 4, payload}, costs, costs.of("onebit"));
       if (seconds < least) {
         least = seconds;
         best = k;

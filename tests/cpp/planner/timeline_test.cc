@@ -9,6 +9,10 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
+const std::shared_ptr<const Codec> kNone = make_codec("none");
+const std::shared_ptr<const Codec> kOnebit = make_codec("onebit");
+const World kFour(separate_hosts(4));
+
 CostTable plain_costs() {
   CostTable costs;
   costs.inter = {0, 1e-9, 0};
@@ -16,14 +20,15 @@ CostTable plain_costs() {
 }
 
 TimelineItem uncompressed(double raw, std::uint32_t partitions, double ready = 0) {
-  return {.ready_s = ready, .raw = raw, .payload = raw, .partitions = partitions, .identity = true};
+  return {.ready_s = ready, .raw = raw, .payload = raw, .partitions = partitions, .codec = &kNone->info()};
 }
 
 TEST(Timeline, NothingTakesNothing) {
-  Timeline timeline(plain_costs(), separate_hosts(4));
+  Timeline timeline(plain_costs(), kFour);
   EXPECT_EQ(timeline.finish(), 0);
   EXPECT_EQ(timeline.add(uncompressed(0, 1, 2.5)), 2.5) << "an empty gradient ends when it is ready";
-  Timeline alone(plain_costs(), {0});
+  const World single(std::vector<std::uint32_t>{0});
+  Timeline alone(plain_costs(), single);
   EXPECT_EQ(alone.add(uncompressed(kMiB, 1, 1)), 1);
 }
 
@@ -31,22 +36,22 @@ TEST(Timeline, NothingTakesNothing) {
 double meeting(double bytes) { return 1.5 * bytes * 1e-9; }
 
 TEST(Timeline, OneGradientTakesItsBytes) {
-  Timeline timeline(plain_costs(), separate_hosts(4));
+  Timeline timeline(plain_costs(), kFour);
   EXPECT_NEAR(timeline.add(uncompressed(64 * kMiB, 64)), 1.5 * 64 * kMiB * 1e-9 + meeting(kMiB), 1e-9)
       << "2(N-1)/N of it in each direction";
 }
 
 TEST(Timeline, GradientsOfAnIdleProcessorAddUpAtTheLink) {
-  Timeline timeline(plain_costs(), separate_hosts(4));
+  Timeline timeline(plain_costs(), kFour);
   for (int i = 0; i < 50; ++i) timeline.add(uncompressed(kMiB, 4));
   EXPECT_NEAR(timeline.finish(), 50 * 1.5 * kMiB * 1e-9 + meeting(kMiB / 4), 1e-9);
 }
 
 TEST(Timeline, OneOwnerCostsALoneGradientMoreThanASet) {
-  Timeline alone(plain_costs(), separate_hosts(4));
-  EXPECT_NEAR(alone.add(uncompressed(kMiB, 1)), 2 * 3 * kMiB * 1e-9 + meeting(kMiB), 1e-9)
+  Timeline alone(plain_costs(), kFour);
+  EXPECT_NEAR(alone.add(uncompressed(kMiB, 1)), 2 * 3 * kMiB * 1e-9, 1e-9)
       << "three contributions through the owner's link, and three results";
-  Timeline set(plain_costs(), separate_hosts(4));
+  Timeline set(plain_costs(), kFour);
   for (int i = 0; i < 50; ++i) set.add(uncompressed(kMiB, 1));
   EXPECT_NEAR(set.finish(), 50 * 1.5 * kMiB * 1e-9, 10 * kMiB * 1e-9) << "owners take turns";
 }
@@ -56,13 +61,14 @@ TEST(Timeline, RanksOfAHostDoNotSlowItsLink) {
   item.topology = "two_level";
   CostTable costs = plain_costs();
   costs.intra = {0, 1e-12, 0};
-  Timeline two_level(costs, shared_hosts(4, 4));
+  const World sixteen(shared_hosts(4, 4));
+  Timeline two_level(costs, sixteen);
   EXPECT_NEAR(two_level.add(item), 1.5 * 64 * kMiB * 1e-9 + meeting(kMiB), 64 * kMiB * 1e-11) << "per host";
   item.topology = "ring";
-  Timeline ring(costs, shared_hosts(4, 4));
+  Timeline ring(costs, sixteen);
   EXPECT_NEAR(ring.add(item), 2.0 * 15 / 16 * 64 * kMiB * 1e-9, 4 * kMiB * 1e-9) << "one rank of a host crosses it";
   item.topology = "ps";
-  Timeline flat(costs, shared_hosts(4, 4));
+  Timeline flat(costs, sixteen);
   EXPECT_GT(flat.add(item), 3 * 2.0 * 15 / 16 * 64 * kMiB * 1e-9) << "all ranks of a host cross it";
 }
 
@@ -70,13 +76,13 @@ TEST(Timeline, LatencyIsHiddenByOtherGradients) {
   CostTable costs = plain_costs();
   costs.inter.latency_s = 1e-3;
   const double each = 1.5 * kMiB * 1e-9;
-  Timeline one(costs, separate_hosts(4));
+  Timeline one(costs, kFour);
   EXPECT_NEAR(one.add(uncompressed(kMiB, 4)), each + meeting(kMiB / 4) + 7e-3, 1e-9)
       << "ready, start, window; an announcement and a body each way";
-  Timeline many(costs, separate_hosts(4));
+  Timeline many(costs, kFour);
   for (int i = 0; i < 50; ++i) many.add(uncompressed(kMiB, 4));
   EXPECT_LT(many.finish(), 50 * each + meeting(kMiB / 4) + 7.1e-3);
-  Timeline small(costs, separate_hosts(4));
+  Timeline small(costs, kFour);
   TimelineItem item = uncompressed(1024, 1);
   item.topology = "direct";
   EXPECT_LT(small.add(item), 1.1e-3) << "small ones leave at once";
@@ -85,7 +91,7 @@ TEST(Timeline, LatencyIsHiddenByOtherGradients) {
 }
 
 TEST(Timeline, ReadyTimesAreKept) {
-  Timeline timeline(plain_costs(), separate_hosts(4));
+  Timeline timeline(plain_costs(), kFour);
   EXPECT_GE(timeline.add(uncompressed(kMiB, 4, 7)), 7 + 1.5 * kMiB * 1e-9 - 1e-9);
   const double early = timeline.add(uncompressed(kMiB, 4, 0));
   EXPECT_LT(early, 1) << "fills the time before";
@@ -94,9 +100,10 @@ TEST(Timeline, ReadyTimesAreKept) {
 
 TEST(Timeline, CompressionIsBoundByTheSlowerOfLinkAndProcessor) {
   const double raw = 64 * kMiB;
-  TimelineItem item{.raw = raw, .payload = raw / 32, .partitions = 16, .codec = {0, 1e-9, 0, 0.5e-9}};
+  TimelineItem item{
+      .raw = raw, .payload = raw / 32, .partitions = 16, .codec = &kOnebit->info(), .cost = {0, 1e-9, 0, 0.5e-9}};
   const double compute = raw * 1e-9 + 1.5 * raw * 0.5e-9;  // one encode, 2(N-1)/N decodes
-  Timeline timeline(plain_costs(), separate_hosts(4));
+  Timeline timeline(plain_costs(), kFour);
   for (int i = 0; i < 20; ++i) timeline.add(item);
   EXPECT_GE(timeline.finish(), 20 * compute - 1e-9);
   EXPECT_LT(timeline.finish(), 20 * compute * 1.02);
@@ -105,8 +112,12 @@ TEST(Timeline, CompressionIsBoundByTheSlowerOfLinkAndProcessor) {
 TEST(Timeline, MorePartitionsOverlapOneGradient) {
   const double raw = 64 * kMiB;
   const auto finish = [&](std::uint32_t partitions) {
-    Timeline timeline(plain_costs(), separate_hosts(4));
-    return timeline.add({.raw = raw, .payload = raw / 2, .partitions = partitions, .codec = {0, 0.5e-9, 0, 0.5e-9}});
+    Timeline timeline(plain_costs(), kFour);
+    return timeline.add({.raw = raw,
+                         .payload = raw / 2,
+                         .partitions = partitions,
+                         .codec = &kOnebit->info(),
+                         .cost = {0, 0.5e-9, 0, 0.5e-9}});
   };
   EXPECT_LT(finish(16), finish(4));
   EXPECT_LT(finish(4), finish(1));
@@ -114,9 +125,14 @@ TEST(Timeline, MorePartitionsOverlapOneGradient) {
 
 TEST(Timeline, EveryTopologyHasATime) {
   for (const char* topology : {"direct", "ps", "ring", "two_level"}) {
-    TimelineItem item{
-        .raw = kMiB, .payload = kMiB / 32, .topology = topology, .partitions = 8, .codec = {0, 1e-10, 0, 1e-10}};
-    Timeline timeline(CostTable{}, shared_hosts(4, 2));
+    TimelineItem item{.raw = kMiB,
+                      .payload = kMiB / 32,
+                      .topology = topology,
+                      .partitions = 8,
+                      .codec = &kOnebit->info(),
+                      .cost = {0, 1e-10, 0, 1e-10}};
+    const World eight(shared_hosts(4, 2));
+    Timeline timeline(CostTable{}, eight);
     EXPECT_GT(timeline.add(item), 0) << topology;
   }
 }
@@ -124,7 +140,7 @@ TEST(Timeline, EveryTopologyHasATime) {
 TEST(Timeline, NeverFasterThanAResource) {
   std::mt19937 random(23);
   for (int round = 0; round < 50; ++round) {
-    Timeline timeline(plain_costs(), separate_hosts(4));
+    Timeline timeline(plain_costs(), kFour);
     double link = 0;
     double last_ready = 0;
     double finish = 0;

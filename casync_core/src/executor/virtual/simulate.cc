@@ -4,6 +4,7 @@
 
 #include "casync/error.hpp"
 #include "executor/virtual/world.hpp"
+#include "planner/world.hpp"
 
 namespace casync {
 namespace {
@@ -34,6 +35,7 @@ Simulation simulate(const SimulationRequest& request) {
   costs.intra = {static_cast<double>(request.within.latency) * 1e-9, 1 / request.within.bytes_per_second, 5e-6};
 
   VirtualScript script;
+  const World hosts(request.host_of);
   OwnerLoad load;
   double all = 0;
   for (const Shape& shape : request.gradients) all += static_cast<double>(shape.numel());
@@ -45,8 +47,7 @@ Simulation simulate(const SimulationRequest& request) {
     tensor.signature.shape = request.gradients[g];
     tensor.signature.compression = request.compression;
     tensor.signature.topology = request.topology;
-    Decision decision =
-        plan_gradient({tensor.name, tensor.signature, request.host_of, costs, request.planner, load, kLateStep});
+    Decision decision = plan_gradient({tensor.name, tensor.signature, hosts, costs, request.planner, load, kLateStep});
     load = std::move(decision.load);
     tensor.plan = std::move(decision.plan);
     submissions.push_back(

@@ -4,10 +4,10 @@
 #include <span>
 #include <string_view>
 
-namespace casync {
+namespace casync::test {
 
-/// What a topology costs, stated beside its code and held against the built workflow by a test. Bytes are payload bytes
-/// of the whole gradient in one direction of the busiest rank's link.
+/// What a route costs, worked out by hand: what the planner counts is held to it. Bytes are payload bytes of the whole
+/// gradient in one direction of the busiest rank's link.
 struct Statement {
   std::uint32_t hops = 0;  ///< messages in a row on the critical path of one partition
   double bytes =
@@ -21,4 +21,4 @@ struct Statement {
 Statement state_costs(std::string_view topology, std::span<const std::uint32_t> host_of, std::uint32_t partitions,
                       double payload, double raw, bool identity);
 
-}  // namespace casync
+}  // namespace casync::test

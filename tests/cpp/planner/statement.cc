@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace casync {
+namespace casync::test {
 namespace {
 
 /// Partitions that the busiest of `owners` owns when K are dealt in turn.
@@ -59,4 +59,4 @@ Statement state_costs(std::string_view topology, std::span<const std::uint32_t> 
   return {};
 }
 
-}  // namespace casync
+}  // namespace casync::test
