@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from casync import graph
 from casync._constants import TOPOLOGIES
 
 __all__ = ["TOPOLOGIES", "GradientPlan", "PlanError", "from_json", "read_plans", "to_json", "write_plans"]
@@ -37,7 +38,7 @@ class GradientPlan:
     """How one gradient is synchronised. Checked when made: a plan that exists can be carried to the core."""
 
     topology: str = "direct"
-    """One of `TOPOLOGIES`."""
+    """One of `TOPOLOGIES`, or the text of a graph; in a file a graph is an object (`casync.graph`)."""
     codec: str = "none"
     """A spec, for example `terngrad(bits=2)`."""
     partitions: int = 1
@@ -79,8 +80,8 @@ class GradientPlan:
         for name in ("topology", "codec", "reason"):
             if not isinstance(getattr(self, name), str):
                 raise PlanError(f"{name} must be text, not {getattr(self, name)!r}")
-        if self.topology not in TOPOLOGIES:
-            raise PlanError(f"topology {self.topology!r} is not known; known: {', '.join(TOPOLOGIES)}")
+        if self.topology not in TOPOLOGIES and not graph.is_graph(self.topology):
+            raise PlanError(f"topology {self.topology!r} is not known; known: {', '.join(TOPOLOGIES)}, or a graph")
         if not self.codec:
             raise PlanError('codec is empty; write "none" for no compression')
 
@@ -91,6 +92,9 @@ _TIMES = [field.name for field in fields(GradientPlan) if field.type == "float"]
 def to_json(plans: Mapping[str, GradientPlan]) -> str:
     """The text of a plan file, one gradient after another in the order of `plans`."""
     gradients = {name: asdict(plan) for name, plan in plans.items()}
+    for content in gradients.values():
+        if graph.is_graph(content["topology"]):
+            content["topology"] = graph.to_document(content["topology"])
     return json.dumps({"format": _FORMAT, "version": _VERSION, "gradients": gradients}, indent=2) + "\n"
 
 
@@ -117,8 +121,10 @@ def _gradient(name: str, content: object) -> GradientPlan:
     if unknown:
         raise PlanError(f"gradient {name!r}: unknown field {sorted(unknown)[0]!r}")
     try:
+        if isinstance(content.get("topology"), dict | list):
+            content = content | {"topology": graph.to_text(content["topology"])}
         return GradientPlan(**content)
-    except PlanError as error:
+    except (PlanError, graph.GraphError) as error:
         raise PlanError(f"gradient {name!r}: {error}") from None
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from casync import errors
 from casync._constants import COORDINATORS, TOPOLOGIES
 from casync.config import Config
+from casync.graph import topology_of
 from casync.models import MODELS
 
 if TYPE_CHECKING:
@@ -88,9 +89,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--codec", default="none", help="compression as a script names it (none)")
     parser.add_argument(
         "--topology",
-        choices=("auto", *TOPOLOGIES),
         action="append",
-        help="only this one; may be repeated (all but direct)",
+        help=f"only this one: auto, {', '.join(TOPOLOGIES)} or a JSON file; may be repeated (all but direct)",
     )
     parser.add_argument("--coordinator", choices=COORDINATORS, default=Config.coordinator)
     parser.add_argument(
@@ -133,7 +133,7 @@ def predict(
         rate=rate,
         latency_s=latency_s,
         compression=codec_text(compression),
-        topology=topology,
+        topology=topology_of(topology),
         coordinator=coordinator,
         backward_s=backward_s,
         partition_bytes=partition_bytes,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from casync import _constants
 from casync._constants import FLOATING_DTYPES, OP_KINDS, REDUCE_OPS
 from casync.errors import InvalidArgumentError
+from casync.graph import topology_of
 
 if TYPE_CHECKING:
     from casync.session import Session
@@ -158,7 +159,7 @@ class Terms(NamedTuple):
             "postscale": self.postscale,
             "dims": dims,
             "compression": codec_for_dtype(self.compression, self.dtype),
-            "topology": self.topology,
+            "topology": topology_of(self.topology),
             "on_device": self.on_device,
         }
         return owner.define(self, self.name, signature)

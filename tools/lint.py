@@ -44,7 +44,8 @@ IN_C = ("casync_core/include/casync/c_api.h", "tests/python/shared/support/glue.
 PYTHON_LAYERS = (
     ("_constants",),
     ("errors",),
-    ("call_site", "device", "logs", "models", "plan", "replicas", "rules", "snapshot", "trace"),
+    ("call_site", "device", "graph", "logs", "models", "replicas", "rules", "snapshot", "trace"),
+    ("plan",),
     ("config",),
     ("horovod_variables",),
     ("doctor", "launcher"),  # these and all below are there where the compiled modules do not load

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from casync.graph import shown
 from casync.plan import GradientPlan
 
 __all__ = ["explanations", "summary", "table"]
@@ -28,7 +29,7 @@ def table(plans: Mapping[str, GradientPlan]) -> list[str]:
     """One line per gradient, in the order of the plan, below a line of headings; columns as wide as they need."""
     rows = [_HEADINGS]
     for name, plan in plans.items():
-        choice = (name, plan.codec, str(plan.partitions), plan.topology, str(plan.first_owner), str(plan.epoch))
+        choice = (name, plan.codec, str(plan.partitions), shown(plan.topology), str(plan.first_owner), str(plan.epoch))
         rows.append((*choice, _bytes(plan.payload_bytes), _time(plan.predicted_s), _time(plan.uncompressed_s)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = []
@@ -45,7 +46,7 @@ def summary(plans: Mapping[str, GradientPlan]) -> str:
     """How many gradients go by which codec and topology, the most frequent first."""
     if not plans:
         return "no gradients"
-    counts = Counter(f"{plan.codec} over {plan.topology}" for plan in plans.values())
+    counts = Counter(f"{plan.codec} over {shown(plan.topology)}" for plan in plans.values())
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     return f"{len(plans)} gradient{'s' if len(plans) > 1 else ''}: {kinds}"
 
@@ -53,7 +54,7 @@ def summary(plans: Mapping[str, GradientPlan]) -> str:
 def explanations(plans: Mapping[str, GradientPlan]) -> list[str]:
     """One line per gradient: its choice, why in the planner's words, and what was measured by then."""
     return [
-        f"{name}: {plan.codec}, K={plan.partitions}, {plan.topology}; {plan.reason or 'no reason was recorded'}"
+        f"{name}: {plan.codec}, K={plan.partitions}, {shown(plan.topology)}; {plan.reason or 'no reason was recorded'}"
         f"{_measured(plan)}"
         for name, plan in plans.items()
     ]

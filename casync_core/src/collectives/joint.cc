@@ -83,7 +83,7 @@ void Joint::pair_up() {
 void Joint::walk() {
   std::vector<std::uint32_t> waits(member_.size(), 0);
   for (std::size_t i = 0; i < member_.size(); ++i) for_each_after(i, [&](std::size_t next) { ++waits[next]; });
-  std::vector<std::size_t> order;
+  std::vector<std::size_t>& order = order_;
   order.reserve(member_.size());
   for (std::size_t i = 0; i < waits.size(); ++i) {
     if (waits[i] == 0) order.push_back(i);

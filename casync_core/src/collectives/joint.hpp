@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "casync/workflow.hpp"
@@ -33,6 +34,13 @@ class Joint {
   };
   const Step& step(std::size_t member, std::size_t task) const { return steps_[first_[member] + task]; }
 
+  // By joint number: the members' tasks one after the other.
+  /// Every task after those that it waits for.
+  const std::vector<std::size_t>& order() const { return order_; }
+  std::pair<std::uint32_t, const Task*> at(std::size_t number) const { return {member_[number], &task(number)}; }
+  /// The receive of a send that somebody receives.
+  std::size_t receive_of(std::size_t number) const { return receive_[number]; }
+
   /// Bytes that a send or a recv moves.
   std::size_t bytes_of(const Workflow& workflow, const Task& task) const;
 
@@ -54,6 +62,7 @@ class Joint {
   std::vector<std::uint32_t> member_;  // per joint task
   std::vector<std::size_t> receive_;   // per joint task: of a send, the one that waits for it
   std::vector<Step> steps_;            // per joint task
+  std::vector<std::size_t> order_;
   std::string fault_;
 };
 

@@ -72,8 +72,8 @@ void check_topology(const MeasuredPlanning::Options& options, const GradientPlan
   if (options.host_of.size() <= 1 || signature.shape.numel() == 0) return;
   if (signature.topology.empty() || signature.topology == "auto") return;
   if (signature.topology == fixed.topology) return;
-  throw InvalidArgument(detail::concat("the plan has topology ", fixed.topology, ", and the program names topology ",
-                                       signature.topology,
+  throw InvalidArgument(detail::concat("the plan has topology ", make_route(fixed.topology)->name(),
+                                       ", and the program names topology ", make_route(signature.topology)->name(),
                                        " for it. To follow the plan, leave the topology out in the program, or name it "
                                        "\"auto\"; to follow the program, take the plan out"));
 }
@@ -189,9 +189,9 @@ GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& si
   if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr && !is_over(*fixed, sequence)) {
     if (make_codec(fixed->codec)->applies(signature.shape, sequence)) {
       if (options_.explain) {
-        log_(record_of(
-            name, *fixed,
-            detail::concat(name, ": ", fixed->codec, ", K=", fixed->partitions, ", ", fixed->topology, ", as given")));
+        log_(record_of(name, *fixed,
+                       detail::concat(name, ": ", fixed->codec, ", K=", fixed->partitions, ", ",
+                                      make_route(fixed->topology)->name(), ", as given")));
       }
       return *fixed;
     }

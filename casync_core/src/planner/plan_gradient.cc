@@ -95,8 +95,8 @@ std::string describe(std::string_view rule, const Decision& decision, double raw
     others += detail::concat(i == 1 ? " (" : ", ", other.codec, " ", in_ms(other.seconds));
   }
   if (!others.empty()) others += ")";
-  return detail::concat(rule, ": ", chosen.codec, " ", in_ms(chosen.seconds), others, "; ", chosen.topology, ", ",
-                        describe_partitions(chosen.partitions, raw));
+  return detail::concat(rule, ": ", chosen.codec, " ", in_ms(chosen.seconds), others, "; ",
+                        make_route(chosen.topology)->name(), ", ", describe_partitions(chosen.partitions, raw));
 }
 
 /// A chain passes partitions on as they arrive, so K partitions take N-2+K steps (broadcast.cc).

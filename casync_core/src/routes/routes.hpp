@@ -9,6 +9,8 @@ const FlatRoute& direct_route();
 const FlatRoute& parameter_server_route();
 const FlatRoute& ring_route();
 const Route& two_level_route();
+/// The route that a graph's text describes; null if the text is no graph's.
+std::shared_ptr<const Route> make_graph(std::string_view text);
 
 /// Owners where every member owns as many partitions.
 std::vector<Rank> everybody(std::span<const std::uint32_t> host_of);

@@ -1,10 +1,13 @@
 """Plans to and from JSON: a run with the file of another one uses those plans, and no others."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from casync.graph import to_text
 from casync.plan import GradientPlan, read_plans, write_plans
 
 SIZES = (1_000, 50_000, 300_000)
@@ -74,6 +77,43 @@ def test_a_topology_that_the_script_names_is_the_plans_or_an_error(adaptor, hvd,
     hvd.allreduce(tensor, name="same", compression="auto", topology="ring")
     hvd.allreduce(tensor, name="open", compression="fp16", topology="auto")
     assert set(hvd.plans().values()) == {plan} and len(hvd.plans()) == 3
+
+
+def chain(size):
+    """Sums go from the last rank down to rank 0, results back."""
+    down = [[rank + 1, rank, "reduce"] for rank in range(size - 1)]
+    up = [[rank, rank + 1, "broadcast"] for rank in range(size - 1)]
+    return {"nodes": list(range(size)), "edges": down + up}
+
+
+def test_a_graph_from_a_file_is_a_topology(adaptor, hvd, tmp_path, rank, size):
+    path = hvd.broadcast_object(str(tmp_path / "chain.json"))
+    if rank == 0:
+        Path(path).write_text(json.dumps(chain(size)))
+    hvd.barrier()
+    values = np.arange(50_000, dtype=np.float32) % 64 * np.float32(rank + 1)
+    for codec in ("none", "onebit"):
+        result = hvd.allreduce(adaptor.tensor(values), name=codec, op=hvd.Sum, compression=codec, topology=path)
+        adaptor.assert_same_bits_everywhere(result)
+        if codec == "none":
+            expected = np.arange(50_000) % 64 * (size * (size + 1) // 2)
+            np.testing.assert_array_equal(adaptor.array(result), expected)
+    if size > 1:
+        assert {to_text(chain(size))} == {plan.topology for plan in hvd.plans().values()}
+
+
+def test_a_graph_that_cannot_be_is_refused_by_name(adaptor, hvd, tmp_path, rank, size):
+    graph = chain(size)
+    wrong = chain(size + 1)
+    lost = {**graph, "edges": [edge for edge in graph["edges"] if edge[2] == "reduce"]}
+    for name, document, said in (("wrong", wrong, f"the world has {size} ranks"), ("lost", lost, "nobody sends")):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(document))
+        if size == 1:
+            continue
+        with pytest.raises(hvd.InvalidArgumentError, match=said):
+            hvd.allreduce(adaptor.ones(100_000), name=name, topology=str(path))
+    hvd.allreduce(adaptor.ones(10), name="goes on")
 
 
 def test_a_codec_that_the_script_names_comes_first(adaptor, hvd, tmp_path, rank, size):

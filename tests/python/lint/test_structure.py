@@ -12,7 +12,7 @@ def lint():
     return load("tools/lint.py")
 
 
-ROOMS = "foreach(room common codec transport plan workflow topology task coordinator planner engine session bindings)"
+ROOMS = "foreach(room common codec transport plan workflow routes task coordinator planner engine session bindings)"
 SRC = "casync_core/src"
 
 
@@ -59,7 +59,7 @@ def test_include_against_the_direction_is_found(lint, path, line):
         (f"{SRC}/task/template.hpp", '#include "task/instance.hpp"'),
         (f"{SRC}/task/template.hpp", '#include "casync/workflow.hpp"'),
         (f"{SRC}/task/template.hpp", "#include <vector>"),
-        (f"{SRC}/planner/cost.hpp", '#include "topology/topologies.hpp"'),
+        (f"{SRC}/planner/cost.hpp", '#include "routes/routes.hpp"'),
         ("casync_core/include/casync/codec.hpp", '#include "casync/types.hpp"'),
     ],
 )
