@@ -67,6 +67,7 @@ class Engine {
   const Admission& admission() const { return tasks_.admission(); }
   std::size_t sends_waiting() const { return tasks_.sends_waiting(); }
   /// Per member, on the root; empty elsewhere.
+  bool someone_joined() const { return negotiation_.someone_joined(); }
   std::span<const Lateness> lateness() const { return negotiation_.lateness(); }
   bool on_my_host(int peer) const {
     return options_.host_of[static_cast<std::size_t>(peer)] == options_.host_of[options_.member];

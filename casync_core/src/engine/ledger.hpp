@@ -58,6 +58,7 @@ class Ledger {
   /// Reports runs that wait longer than stall_warning (once each) and refuses those that wait longer than the timeout.
   const Decisions& check(Nanoseconds now);
   bool waiting() const { return open_ > 0; }
+  bool someone_joined() const { return joined_count_ > 0; }
   /// Per member. Joins do not count, which wait for as long as there is work elsewhere.
   const std::vector<Lateness>& lateness() const { return lateness_; }
 

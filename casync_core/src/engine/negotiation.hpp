@@ -57,6 +57,8 @@ class Negotiation {
   static Nanoseconds interval_for(std::uint32_t members);
   /// Asks for the plans for which runs wait since the last call.
   void want_plans();
+  /// On the root: whether ranks stand in for their programs now.
+  bool someone_joined() const { return is_root() && ledger_.someone_joined(); }
   /// Per member, on the root; empty elsewhere.
   std::span<const Lateness> lateness() const { return is_root() ? ledger_.lateness() : std::span<const Lateness>(); }
 

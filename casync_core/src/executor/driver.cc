@@ -54,6 +54,10 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
   tally_.submitted();
   CASYNC_CHECK(!operation->on_stream || places_.stream != nullptr, "an operation for a stream, and there is none");
   const Definition& definition = *operation->definition;
+  if (reduces(definition.signature.kind) && operation->step > step_) {
+    step_ = operation->step;
+    if (planning_.step_began(now_, !engine_.someone_joined())) plans_changed();
+  }
   if (planning_.measuring()) {
     // Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
     const auto costs = planning_.costs(definition.signature, operation->step);
@@ -80,7 +84,10 @@ void Driver::add_stream(Stream& stream, DeviceLane* lane) {
   for (const auto& [peer, message] : std::exchange(lane_heard_, {})) on_lane(peer, message);
 }
 
-void Driver::shutdown() { apply(event::Shutdown{}); }
+void Driver::shutdown() {
+  planning_.closing();
+  apply(event::Shutdown{});
+}
 
 void Driver::plans_changed() { apply(event::PlansChanged{}); }
 

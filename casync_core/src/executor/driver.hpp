@@ -135,6 +135,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Memory memory_;
   Tally tally_;
   Nanoseconds now_ = 0;
+  std::uint64_t step_ = 0;           // of the program, as session/steps.hpp counts
   std::vector<bool> on_my_host_;     // per rank
   std::array<LinkMeter, 2> meters_;  // to other hosts, on this host
   std::vector<Event> pending_;       // events that follow from actions of this turn

@@ -35,9 +35,9 @@ struct Measurement {
 /// was measured enters by calls, and equal calls give equal plans. Every rank has one; that of the root plans. One
 /// thread at a time.
 ///
-/// Plans are made twice: when a tensor is agreed on (`plan`), and, for those whose codec the user left open, once more
-/// when every rank has told what things cost there (`re_plan`). A plan that holds until a certain step is followed by
-/// another one in that step.
+/// Plans are made when a tensor is agreed on (`plan`), and, for those whose codec the user left open, once more when
+/// every rank has told what things cost there (`re_plan`), and again while ways to synchronise the model are compared
+/// (`step_began`). A plan that holds until a certain step is followed by another one in that step.
 class Planning {
  public:
   virtual ~Planning() = default;
@@ -52,6 +52,12 @@ class Planning {
   virtual std::optional<std::vector<std::byte>> costs(const Signature& /*signature*/, std::uint64_t /*submits*/) {
     return std::nullopt;
   }
+
+  /// A step begins: a tensor is submitted to be reduced that was submitted in the step before. `counts`: the one before
+  /// was like others, with all ranks at work. Returns whether plans have changed, for which operations then ask again.
+  virtual bool step_began(Nanoseconds /*now*/, bool /*counts*/) { return false; }
+  /// No more steps will come.
+  virtual void closing() {}
 
   /// Root: the plan of a newly agreed tensor from step `step` on.
   virtual GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t step) = 0;

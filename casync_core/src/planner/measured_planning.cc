@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "casync/codec.hpp"
 #include "casync/error.hpp"
@@ -156,7 +157,18 @@ std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& s
   return bytes;
 }
 
+/// Whether the planner chooses its codec.
+bool MeasuredPlanning::is_open(const std::string& name, const Signature& signature) const {
+  const bool left_out = signature.shape.numel() < options_.planner.min_numel && !parse_always(signature.compression);
+  return is_automatic(signature) && !left_out && options_.host_of.size() > 1 && fixed_for(name, signature) == nullptr;
+}
+
 Decision MeasuredPlanning::decide(const std::string& name, const Signature& signature, std::uint32_t sequence) {
+  if (contest_ && is_open(name, signature)) {
+    Decision decision = contest_->plan(name, signature, sequence);
+    note_measured(decision.plan, signature);
+    return decision;
+  }
   PlannerOptions planner = options_.planner;
   planner.epoch = is_automatic(signature) ? epoch_ : 0;
   Decision decision = plan_gradient({name, signature, world_, costs_, planner, load_, sequence});
@@ -169,6 +181,7 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
   }
   load_ = decision.load;
   if (decision.plan.epoch == kMeasuredEpoch) note_measured(decision.plan, signature);
+  if (is_open(name, signature)) open_.push_back({name, signature, sequence + 1});
   return decision;
 }
 
@@ -231,6 +244,9 @@ void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte>
   costs_ = measured_over(measured_, costs_);
   epoch_ = kMeasuredEpoch;
   load_ = lasting_;
+  PlannerOptions planner = options_.planner;
+  planner.epoch = epoch_;
+  if (!open_.empty()) contest_.emplace(world_, costs_, planner, lasting_, open_);
   if (!options_.explain) return;
   log_({LogLevel::info,
         "measured: " + describe(costs_),
@@ -247,10 +263,30 @@ std::optional<GradientPlan> MeasuredPlanning::re_plan(const std::string& name, c
     const bool changes = *fixed != current && current.until == 0 && !is_over(*fixed, sequence);
     return changes ? std::optional(plan(name, signature, sequence)) : std::nullopt;
   }
-  if (epoch_ < kMeasuredEpoch || current.epoch >= kMeasuredEpoch) return std::nullopt;
-  const Decision decision = decide(name, signature, sequence);
+  const bool compared = contest_ && is_open(name, signature);
+  if (epoch_ < kMeasuredEpoch || (current.epoch >= kMeasuredEpoch && !compared)) return std::nullopt;
+  Decision decision = decide(name, signature, sequence);
+  if (decision.plan == current) return std::nullopt;
   tell(name, signature, decision);
-  return decision.plan;
+  return std::move(decision.plan);
+}
+
+bool MeasuredPlanning::step_began(Nanoseconds now, bool counts) {
+  if (!contest_ || contest_->over()) return false;
+  const std::optional<Nanoseconds> before = std::exchange(began_, now);
+  if (!before) return false;
+  const double seconds = static_cast<double>(now - *before) * 1e-9;
+  const bool changed = contest_->ended(counts ? std::optional(seconds) : std::nullopt);
+  if (contest_->over()) log_({LogLevel::info, "auto: " + contest_->verdict(), {{"event", "compared"}}});
+  return changed;
+}
+
+void MeasuredPlanning::closing() {
+  if (!contest_ || contest_->over()) return;
+  log_({LogLevel::info,
+        "auto: training ended before the ways to synchronise were compared; " + contest_->verdict() +
+            ". The plan of the cost model is the best guess",
+        {{"event", "compared"}}});
 }
 
 }  // namespace casync

@@ -11,13 +11,15 @@
 #include "casync/log.hpp"
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
+#include "planner/contest.hpp"
 #include "planner/measurements.hpp"
 #include "planner/world.hpp"
 
 namespace casync {
 
-/// Plans by the cost model: from priors at first (epoch 0), from measured costs after the warm-up (epoch 1), then never
-/// again. Only gradients whose compression is "auto(...)" are planned again. A tensor with a plan in `fixed` has that
+/// Plans by the cost model: from priors at first (epoch 0), from measured costs after the warm-up (epoch 1). Then it
+/// compares what the model says with all gradients by one codec (Contest), and what takes least time stays. Only
+/// gradients whose compression is "auto(...)" are planned again. A tensor with a plan in `fixed` has that
 /// one as far as it holds and its codec applies, unless its user named another codec; a user who names another topology
 /// is refused.
 class MeasuredPlanning final : public Planning {
@@ -42,6 +44,8 @@ class MeasuredPlanning final : public Planning {
 
   GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) override;
   void costs_of(std::uint32_t member, std::span<const std::byte> costs) override;
+  bool step_began(Nanoseconds now, bool counts) override;
+  void closing() override;
   std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature, const GradientPlan& current,
                                       std::uint32_t sequence) override;
 
@@ -59,6 +63,7 @@ class MeasuredPlanning final : public Planning {
   void tell(const std::string& name, const Signature& signature, const Decision& decision) const;
   const GradientPlan* fixed_for(const std::string& name, const Signature& signature) const;
   void note_measured(GradientPlan& plan, const Signature& signature) const;
+  bool is_open(const std::string& name, const Signature& signature) const;
   Decision decide(const std::string& name, const Signature& signature, std::uint32_t sequence);
 
   Options options_;
@@ -75,6 +80,9 @@ class MeasuredPlanning final : public Planning {
   OwnerLoad load_;
   OwnerLoad lasting_;  // the part of load_ that a re-plan leaves as it is
   std::map<std::uint32_t, MeasuredCosts> told_by_;
+  std::vector<OpenGradient> open_;
+  std::optional<Contest> contest_;
+  std::optional<Nanoseconds> began_;  // the step under way, since there is a contest
 };
 
 }  // namespace casync

@@ -43,13 +43,10 @@ bool Referee::ended(std::optional<double> seconds) {
   ++steps_;
   ++in_window_;
   bool changed = false;
-  const bool far = seconds && turns_ == 0 && *seconds > kFar * least();
-  if (far && in_window_ <= kSettling + 1) {
+  if (in_window_ > kSettling && seconds) {
+    const bool far = turns_ == 0 && *seconds > kFar * least();
     ways_[current_].seconds.push_back(*seconds);
-    changed = next();
-  } else if (in_window_ > kSettling && seconds) {
-    ways_[current_].seconds.push_back(*seconds);
-    if (++counted_ == kCounted) changed = next();
+    if (++counted_ == kCounted || far) changed = next();
   }
   if (!over_ && steps_ == kMostSteps) {
     decide();
@@ -91,7 +88,9 @@ std::string Referee::verdict() const {
   std::string text;
   for (const Way& way : ways_) {
     text += detail::concat(text.empty() ? "" : ", ", way.name, " ");
-    text += way.seconds.empty() ? "not timed" : in_ms(median(way.seconds)) + (text.find(" a step") == std::string::npos ? " a step" : "");
+    text += way.seconds.empty()
+                ? "not timed"
+                : in_ms(median(way.seconds)) + (text.find(" a step") == std::string::npos ? " a step" : "");
   }
   if (!over_) return text;
   return detail::concat(text, ": ", ways_[current_].name, " stays");

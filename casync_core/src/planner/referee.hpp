@@ -17,8 +17,8 @@ namespace casync {
 ///     referee.ended(seconds);
 ///   }
 ///
-/// It takes at most kMostSteps steps. A way so slow that its first steps take kFar times as long as those of another is
-/// given up at once, so that comparing costs at most 60 steps' time unless the first way itself is as slow as that.
+/// It takes at most kMostSteps steps. A way of which the first step that counts takes kFar times as long as one of
+/// another is given up at once: the more bytes a codec saves, the longer is a step without it.
 class Referee {
  public:
   static constexpr std::uint32_t kSettling = 1;  ///< steps after a change that do not count: plans are told in them

@@ -205,6 +205,51 @@ TEST_F(MeasuredPlanningTest, PlansAgainOnceWhenAllRanksHaveTold) {
   EXPECT_EQ(planning.plan("late", open, 0).codec, "none") << "a later gradient is planned from what is known by then";
 }
 
+/// A step of onebit takes 80 ms, of none 100 ms; the cost model thinks that none is faster.
+TEST_F(MeasuredPlanningTest, WaysAreComparedByTheTimeOfStepsAndTheFastestStays) {
+  std::vector<std::string> said;
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(2);
+  MeasuredPlanning planning(options, [&](const LogRecord& record) { said.push_back(record.text); });
+  const Signature open = gradient_of(1 << 20, "auto(onebit)");
+  GradientPlan plan = planning.plan("a", open, 0);
+  EXPECT_FALSE(planning.step_began(0, true));
+  for (const std::uint32_t rank : {0U, 1U}) planning.costs_of(rank, costs(20e-9, 0.1e-9));
+  Nanoseconds now = 0;
+  std::uint32_t step = 4;
+  bool changed = true;
+  for (; said.empty(); ++step) {
+    if (changed) plan = planning.re_plan("a", open, plan, step).value_or(plan);
+    EXPECT_EQ(plan.reason.starts_with("measured, on trial, "), true) << plan.reason;
+    EXPECT_FALSE(planning.re_plan("a", open, plan, step).has_value()) << "nothing has changed since";
+    now += plan.codec == "onebit" ? 80'000'000 : 100'000'000;
+    changed = planning.step_began(now, true);
+  }
+  EXPECT_LE(step, 4U + 31);
+  EXPECT_EQ(said.front(), "auto: none 100 ms a step, onebit 80 ms: onebit stays");
+  plan = planning.re_plan("a", open, plan, step).value_or(plan);
+  EXPECT_EQ(plan.codec, "onebit");
+  EXPECT_NE(plan.reason.find("compared, none 100 ms a step, onebit 80 ms: onebit stays"), std::string::npos);
+  EXPECT_FALSE(planning.step_began(now + 1, true));
+  EXPECT_EQ(planning.plan("late", open, step).codec, "onebit");
+  planning.closing();
+  EXPECT_EQ(said.size(), 1U);
+}
+
+TEST_F(MeasuredPlanningTest, ACutComparisonSaysSo) {
+  std::vector<std::string> said;
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(2);
+  MeasuredPlanning planning(options, [&](const LogRecord& record) { said.push_back(record.text); });
+  planning.plan("a", gradient_of(1 << 20, "auto"), 0);
+  planning.closing();
+  EXPECT_TRUE(said.empty()) << "nothing was compared";
+  for (const std::uint32_t rank : {0U, 1U}) planning.costs_of(rank, costs(20e-9, 0.1e-9));
+  planning.closing();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said.front().find("training ended before"), std::string::npos);
+}
+
 TEST_F(MeasuredPlanningTest, AFixedPlanHoldsUnlessTheUserNamesAnotherCodec) {
   GradientPlan saved;
   saved.codec = "fp16";
