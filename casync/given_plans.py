@@ -41,7 +41,7 @@ class GivenPlans:
         """Warn of plans in the file that are not among those `used`. A plan file of another model would otherwise
         change nothing, without a word.
         """
-        unused = [name for name, plan in self._plans.items() if used.get(name) != plan]
+        unused = [name for name, plan in self._plans.items() if used.get(name) != plan and not plan.on_trial]
         if unused:
             _LOG.warning(
                 "%d of the %d plans in %s were not used, the first of them that of %s: no such tensor was allreduced, "
@@ -54,7 +54,7 @@ class GivenPlans:
 
 
 def _as_options(plans: Mapping[str, GradientPlan]) -> dict[str, dict[str, Any]]:
-    return {name: asdict(plan) for name, plan in plans.items()}
+    return {name: asdict(plan) for name, plan in plans.items() if not plan.on_trial}
 
 
 def _read(path: str) -> dict[str, GradientPlan]:

@@ -51,6 +51,8 @@ class GradientPlan:
     """Why, in words, with the predicted times."""
     until: int = 0
     """Holds for the gradient's steps below this one, in which a codec begins; 0: for good."""
+    on_trial: bool = False
+    """Ways to synchronise were still being compared when this was told: a session that is given it plans anew."""
     predicted_s: float = 0.0
     """Seconds that one synchronisation takes, as the planner predicted; 0 here and below: it had no such number."""
     uncompressed_s: float = 0.0
@@ -77,6 +79,8 @@ class GradientPlan:
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
                 raise PlanError(f"{name} must be a number of seconds, at least 0, not {value!r}")
+        if not isinstance(self.on_trial, bool):
+            raise PlanError(f"on_trial must be true or false, not {self.on_trial!r}")
         for name in ("topology", "codec", "reason"):
             if not isinstance(getattr(self, name), str):
                 raise PlanError(f"{name} must be text, not {getattr(self, name)!r}")

@@ -22,6 +22,7 @@ struct GradientPlan {
   std::uint32_t epoch = 0;          ///< plans of one epoch hold together; a re-plan starts the next
   std::string reason;               ///< why, in words, with the predicted times
   std::uint32_t until = 0;  ///< holds for the gradient's steps below this one, in which a codec begins; 0: for good
+  bool on_trial = false;    ///< ways to synchronise are still being compared, and another plan follows
   // What the planner went by; 0 where it had no such number.
   double predicted_s = 0;                 ///< of one synchronisation
   double uncompressed_s = 0;              ///< predicted for codec `none`, by the best route for that

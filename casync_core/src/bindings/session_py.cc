@@ -27,8 +27,8 @@ py::dict to_dict(const GradientPlan& plan) {
   using namespace py::literals;
   return py::dict("topology"_a = plan.topology, "codec"_a = plan.codec, "partitions"_a = plan.partitions,
                   "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch, "reason"_a = plan.reason,
-                  "until"_a = plan.until, "predicted_s"_a = plan.predicted_s, "uncompressed_s"_a = plan.uncompressed_s,
-                  "payload_bytes"_a = plan.payload_bytes,
+                  "until"_a = plan.until, "on_trial"_a = plan.on_trial, "predicted_s"_a = plan.predicted_s,
+                  "uncompressed_s"_a = plan.uncompressed_s, "payload_bytes"_a = plan.payload_bytes,
                   "measured_inter_s_per_byte"_a = plan.measured_inter_s_per_byte,
                   "measured_intra_s_per_byte"_a = plan.measured_intra_s_per_byte,
                   "measured_encode_s_per_byte"_a = plan.measured_encode_s_per_byte,
@@ -49,6 +49,7 @@ GradientPlan plan_of(const std::string& name, const py::dict& dict) {
   plan.epoch = dict["epoch"].cast<std::uint32_t>();
   plan.reason = dict["reason"].cast<std::string>();
   plan.until = dict["until"].cast<std::uint32_t>();
+  plan.on_trial = dict["on_trial"].cast<bool>();
   plan.predicted_s = dict["predicted_s"].cast<double>();
   plan.uncompressed_s = dict["uncompressed_s"].cast<double>();
   plan.payload_bytes = dict["payload_bytes"].cast<std::uint64_t>();

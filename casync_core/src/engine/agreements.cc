@@ -53,7 +53,8 @@ const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t na
   op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, splits, true) : nullptr;
   op.settled = settled_by(codec.info().spec);
   const bool from_all = signature.kind == OpKind::allreduce && make_route(verdict.plan.topology)->merges_at_once();
-  const bool lasts = verdict.plan.until == 0;  // else every run waits for a start, which may bring the next plan
+  // Else every run waits for a start, which may bring the next plan.
+  const bool lasts = verdict.plan.until == 0 && !verdict.plan.on_trial;
   op.eager = lasts && from_all && op.shape->codec->info().identity && op.shape->largest_message <= inline_bytes_ &&
              op.shape->largest_message > 0;  // what sends nothing ends before the others have submitted it
   return op;

@@ -14,6 +14,8 @@ constexpr std::array kNumbers{&GradientPlan::predicted_s,
                               &GradientPlan::measured_encode_s_per_byte,
                               &GradientPlan::measured_decode_s_per_byte};
 
+enum class OnTrial : std::uint8_t { no = 0, yes = 1 };
+
 /// An enum is on the wire as its one byte; `last` is the highest number that has a name.
 template <typename Enum>
 Enum get_enum(ByteReader& reader, Enum last, const char* field) {
@@ -46,6 +48,7 @@ void put(std::vector<std::byte>& out, const GradientPlan& plan) {
   writer.put(plan.epoch);
   writer.put_text(plan.reason);
   writer.put(plan.until);
+  writer.put(static_cast<std::uint8_t>(plan.on_trial ? 1 : 0));
   for (const auto number : kNumbers) writer.put(plan.*number);
   writer.put(plan.payload_bytes);
 }
@@ -61,6 +64,7 @@ GradientPlan get_plan(ByteReader& reader) {
   plan.epoch = reader.get<std::uint32_t>();
   plan.reason = reader.get_text();
   plan.until = reader.get<std::uint32_t>();
+  plan.on_trial = get_enum(reader, OnTrial::yes, "on trial") == OnTrial::yes;
   for (const auto number : kNumbers) {
     plan.*number = reader.get<double>();
     if (!std::isfinite(plan.*number) || plan.*number < 0) throw CorruptPayload("a plan with a time that cannot be");

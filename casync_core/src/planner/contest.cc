@@ -85,6 +85,7 @@ const Decision& Contest::decide(Way& way, const std::string& name, const Signatu
 Decision Contest::plan(const std::string& name, const Signature& signature, std::uint32_t step) {
   Decision decision = decide(ways_[referee_->current()], name, signature, step);
   if (!compares()) return decision;
+  decision.plan.on_trial = !over();
   const std::string& reason = decision.plan.reason;
   decision.plan.reason = over() ? detail::concat("compared, ", verdict(), "; ", reason) : "on trial, " + reason;
   return decision;

@@ -39,6 +39,10 @@ TEST(Agreements, BuildAnOperationOnceUntilItsPlanChanges) {
   verdict.plan.topology = "ring";
   EXPECT_NE(agreements.agree(verdict, kName, signature).shape, first);
   EXPECT_FALSE(agreements.find(kOp)->eager);  // only a direct exchange is heard of by everybody
+  verdict.plan.topology = "direct";
+  verdict.plan.on_trial = true;
+  agreements.agree(verdict, kName, signature);
+  EXPECT_FALSE(agreements.find(kOp)->eager);  // a start may bring the next plan
 }
 
 TEST(Agreements, OperationsThatAreAlikeShareTheirTemplate) {

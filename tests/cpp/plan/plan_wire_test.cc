@@ -12,13 +12,14 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 GradientPlan some_plan() {
-  return {"ring", "terngrad(bits=4)",
-          12,     3,
-          7,      "compressed 1.5 ms, not 9.0 ms",
-          40,     1.5e-3,
-          9e-3,   1 << 20,
-          1e-9,   2e-10,
-          3e-10,  4e-10};
+  return {"ring",  "terngrad(bits=4)",
+          12,      3,
+          7,       "compressed 1.5 ms, not 9.0 ms",
+          40,      true,
+          1.5e-3,  9e-3,
+          1 << 20, 1e-9,
+          2e-10,   3e-10,
+          4e-10};
 }
 
 Signature some_signature() {

@@ -185,7 +185,9 @@ def test_refusals(adaptor, hvd):
     with pytest.raises(ValueError, match="onebit: its op is Adasum, which goes with casts alone; use"):
         hvd.allreduce(adaptor.ones(5000), op=hvd.Adasum, compression="onebit")
     for topology in ("ring", "two_level"):
-        with pytest.raises(ValueError, match=f'topology {topology} does not bring there; use topology "ps" or "auto"'):
+        with pytest.raises(
+            ValueError, match=f'which topology {topology} does not carry; use topology "direct" or "ps"'
+        ):
             hvd.allreduce(adaptor.ones(5000), op=hvd.Adasum, topology=topology)
     for scatter in (hvd.reducescatter, hvd.reducescatter_async):
         with pytest.raises((RuntimeError, ValueError), match="Sum or Average"):
