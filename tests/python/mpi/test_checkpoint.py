@@ -102,7 +102,7 @@ def train_until(job, seen):
     """Train until some gradient has such a plan: when the codecs are timed depends on the machine."""
     for _ in range(200):
         job.train(1)
-        if any(map(seen, hvd.plans().values())):
+        if hvd.size() == 1 or any(map(seen, hvd.plans().values())):
             return
     raise AssertionError(f"no such plan: {hvd.plans()}")
 
@@ -110,7 +110,7 @@ def train_until(job, seen):
 def test_an_automatic_plan_is_kept(folder, size):
     compression = "always(auto(onebit, terngrad(bits=8)))"
     job = Job(compression)
-    train_until(job, lambda plan: "compared" in plan.reason or size == 1)
+    train_until(job, lambda plan: "compared" in plan.reason)
     saved = job.save(folder)
     plans = hvd.plans()
     job.train(4)
@@ -123,7 +123,7 @@ def test_an_automatic_plan_is_kept(folder, size):
 def test_a_plan_on_trial_is_not_kept(folder, size):
     compression = "always(auto(onebit, terngrad(bits=8)))"
     job = Job(compression)
-    train_until(job, lambda plan: plan.on_trial or size == 1)
+    train_until(job, lambda plan: plan.on_trial)
     job.save(folder)
     new_session()
     casync.load_state(folder)
