@@ -118,7 +118,7 @@ struct Segment {
   float* residual = nullptr;
   /// The arrays of Codec::state, in its order, each from ITS first element on, not the range's; empty if it has none.
   std::span<float* const> state;
-  std::uint32_t world = 1;  ///< ranks that contribute
+  std::uint32_t world = 1;  ///< contributions that are encoded apart: one of each rank, or of each host
   // Of the optimizer, for this parameter; 0 where nobody said.
   float lr = 0;
   float momentum = 0;

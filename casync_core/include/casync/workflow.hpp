@@ -87,6 +87,7 @@ struct Workflow {
   std::vector<std::uint32_t> successors;  ///< task indices
   std::vector<Slot> slots;
   std::vector<std::size_t> reserve;  ///< per partition: bytes of its slots on this rank
+  std::uint32_t contributions = 0;   ///< that are encoded apart and then merged: one of each member, or of each host
 
   /// The partition as codecs see it: elements of Layout::gradient.
   Range coded(std::uint32_t partition) const {

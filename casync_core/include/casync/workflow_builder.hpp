@@ -48,6 +48,9 @@ class WorkflowBuilder {
   /// The member that owns a partition; 0 where nobody does.
   Rank owner(std::uint32_t partition) const { return owners_.empty() ? 0 : owners_[position(partition)]; }
 
+  /// How many contributions are merged, where members add some of theirs up before they encode.
+  void set_contributions(std::uint32_t contributions) { workflow_.contributions = contributions; }
+
   /// Replaces the even cut into partitions, of which each member has equally many.
   void set_partitions(std::vector<Range> partitions, std::vector<Layout> layout);
 

@@ -20,11 +20,12 @@ struct Factors {
 };
 
 /// Where the mean's 1/N goes (R4): before the first encode for prescaled codecs, before the owner's encode for the
-/// others, and for uncompressed data into the final merge. A codec that averages by itself takes none; Adasum has no
-/// mean. A codec that keeps something of a gradient sees it without the loss scale (R5), which changes. The user's
-/// factors are the adaptor's business.
+/// others, and for uncompressed data into the final merge. A codec that averages by itself takes none, but its average
+/// is over `contributions`, each of which may be the sum of several members'. Adasum has no mean. A codec that keeps
+/// something of a gradient sees it without the loss scale (R5), which changes. The user's factors are the adaptor's
+/// business.
 Factors factors_of(const CodecInfo& codec, const Signature& signature, const Task& task, std::uint32_t members,
-                   float loss_scale) {
+                   std::uint32_t contributions, float loss_scale) {
   const bool average = signature.op == ReduceOp::average;
   const auto n = signature.op == ReduceOp::adasum ? 1.0F : static_cast<float>(members);  // it is no sum
   Factors factors;
@@ -35,7 +36,10 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
   }
   if (task.deliver) factors.post = (average ? 1.0F : n) * loss_scale;
   factors.pre = 1.0F / loss_scale;
-  if (codec.averages) return factors;
+  if (codec.averages) {
+    factors.post *= static_cast<float>(contributions) / n;
+    return factors;
+  }
   if (codec.prescaled) {
     factors.pre /= n;
   } else if (task.final) {
@@ -86,7 +90,8 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   Kept* const kept = memory.kept_of(instance);
   const bool keeps = shape.codec->info().feedback != Feedback::none || (kept != nullptr && !kept->arrays().empty());
   const float loss_scale = keeps ? operation.optimizer.loss_scale : 1.0F;
-  const Factors factors = factors_of(shape.codec->info(), signature, task, context.members, loss_scale);
+  const Factors factors =
+      factors_of(shape.codec->info(), signature, task, context.members, shape.workflow.contributions, loss_scale);
   Segment& segment = job.segment;
   segment = {};
   segment.shape = layout.gradient;
@@ -107,7 +112,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
     segment.previous = {memory.address(instance, task.partition, task.previous),
                         memory.slot_bytes(instance, task.previous.slot)};
   }
-  segment.world = context.members;
+  segment.world = shape.workflow.contributions;
   segment.lr = operation.optimizer.lr;
   segment.momentum = operation.optimizer.momentum;
   segment.nesterov = operation.optimizer.nesterov;

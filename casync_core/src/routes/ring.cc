@@ -26,7 +26,7 @@ class Ring final : public FlatRoute {
   bool merges_at_once() const override { return false; }
   bool ends_encoded(const CodecInfo& codec) const override { return !codec.identity; }
 
-  Buffer lay(Group& group) const override {
+  std::vector<Buffer> lay(Group& group) const override {
     const std::uint32_t n = group.size();
     const std::uint32_t next = (group.self() + 1) % n;
     const std::uint32_t before = (group.self() + n - 1) % n;
@@ -37,10 +37,10 @@ class Ring final : public FlatRoute {
       group.send(next, kReduce, carried, true);
       carried = group.identity() ? WorkflowBuilder::output() : group.payload_slot();
       group.recv(before, kBroadcast, carried, false);
-      group.deliver(carried);
+      group.deliver({carried});
     }
     if (next != group.owner()) group.send(next, kBroadcast, carried, false);
-    return carried;
+    return {carried};
   }
 
  private:

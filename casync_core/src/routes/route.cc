@@ -34,13 +34,17 @@ std::optional<std::string> obstacle_to_merging(const Cargo& cargo) {
   return detail::concat("codec ", cargo.codec.spec, " gathers payloads");
 }
 
+std::optional<std::string> obstacle_to_parts(const Cargo& cargo) {
+  if (cargo.op == ReduceOp::adasum) return "op Adasum takes the whole gradient of all ranks at one place";
+  return std::nullopt;
+}
+
 std::optional<std::string> obstacle_to_merging_apart(const Cargo& cargo) {
   const CodecInfo& codec = cargo.codec;
   if (auto why = obstacle_to_merging(cargo)) return why;
   if (codec.averages) return detail::concat("codec ", codec.spec, " averages the payloads of all ranks at once");
   if (codec.rounds.size() > 1) return detail::concat("codec ", codec.spec, " has ", codec.rounds.size(), " rounds");
-  if (cargo.op == ReduceOp::adasum) return "op Adasum takes the whole gradient of all ranks at one place";
-  return std::nullopt;
+  return obstacle_to_parts(cargo);
 }
 
 std::shared_ptr<const Route> make_route(std::string_view name) {

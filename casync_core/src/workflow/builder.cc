@@ -24,6 +24,7 @@ std::vector<Range> cut_evenly(const Codec& codec, const Shape& gradient, std::ui
 }
 
 WorkflowBuilder::WorkflowBuilder(const WorkflowRequest& request) : request_(request) {
+  workflow_.contributions = members();
   if (request.route != nullptr) owners_ = request.route->owners(request.host_of);
   std::vector<Range> partitions = cut_evenly(*request.codec, request.shape, request.partitions);
   std::vector<Layout> layout;

@@ -133,13 +133,14 @@ Blob TensorReference::compute(const Part& part, void* out) {
   segment.round = static_cast<std::uint8_t>(part.round);
   segment.sources = part.sources;
   if (adasum && part.final) segment.op = ReduceOp::adasum;
-  segment.world = static_cast<std::uint32_t>(host_of_.size());
+  segment.world = contributions();
   if (info.prescaled) {
     segment.pre = 1.0F / n;
   } else if (part.final && !info.averages) {
     segment.mid = 1.0F / n;
   }
   if (part.deliver) segment.post = average ? 1.0F : n;
+  if (part.deliver && info.averages) segment.post *= static_cast<float>(contributions()) / n;
   segment.previous = part.previous;
   if (part.feedback && keeps_residuals())
     segment.residual = residuals_[part.rank].data() + part.begin + part.range.begin;
@@ -339,15 +340,42 @@ void TensorReference::ring(const std::vector<Blob>& inputs, const Range& range, 
   }
 }
 
+/// Who leads host `h` in a partition.
+std::uint32_t TensorReference::leader(std::size_t h, std::uint32_t position) const {
+  std::size_t largest = 0;
+  for (const auto& members : hosts_) largest = std::max(largest, members.size());
+  const std::size_t turn = position / hosts_.size() % largest;
+  return hosts_[h][turn % hosts_[h].size()];
+}
+
+/// Each of them encodes a contribution of its own.
+std::uint32_t TensorReference::contributions() const {
+  const bool by_host = tensor_.plan.topology == "two_level" && host_of_.size() > 1;
+  return static_cast<std::uint32_t>(by_host ? hosts_.size() : host_of_.size());
+}
+
+/// Every host's leader adds its ranks raw and encodes; all leaders add the payloads host by host.
+void TensorReference::gathered_by_host(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position,
+                                       Blob& out) {
+  std::vector<Blob> payloads;
+  for (std::size_t h = 0; h < hosts_.size(); ++h) {
+    Part part{range, leader(h, position)};
+    part.feedback = part.encodes = true;
+    for (const std::uint32_t m : hosts_[h]) part.sources.push_back(raw(inputs[m], range));
+    payloads.push_back(compute(part, nullptr));
+  }
+  Part merge{range, leader(0, position)};
+  merge.final = merge.deliver = true;
+  for (const Blob& payload : payloads) merge.sources.push_back({payload.data(), payload.size(), false});
+  compute(merge, out.data() + static_cast<std::size_t>(range.begin) * size_of(tensor_.signature.dtype));
+}
+
 /// Every host's leader adds its ranks raw and encodes; the owner adds host by host, its own ranks raw.
 void TensorReference::two_level(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position,
                                 Blob& out) {
   const std::size_t element = size_of(tensor_.signature.dtype);
   const std::size_t owner_host = position % hosts_.size();
-  std::size_t largest = 0;
-  for (const auto& members : hosts_) largest = std::max(largest, members.size());
-  const std::size_t turn = position / hosts_.size() % largest;
-  const auto leader = [&](std::size_t h) { return hosts_[h][turn % hosts_[h].size()]; };
+  const auto leader = [&](std::size_t h) { return this->leader(h, position); };
   std::vector<Blob> sums(hosts_.size());
   Part last{range, leader(owner_host), Role::owner};
   last.feedback = last.final = last.deliver = last.encodes = true;
@@ -399,7 +427,10 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
     const std::string& topology = tensor_.plan.topology;
     if (topology == "ps") owned(inputs, payloads, partitions_[p], position % n, out);
     if (topology == "ring") ring(inputs, partitions_[p], position % n, out);
-    if (topology == "two_level") two_level(inputs, partitions_[p], position, out);
+    if (topology == "two_level" && codec_->info().rounds.front() == Aggregation::gather)
+      gathered_by_host(inputs, partitions_[p], position, out);
+    else if (topology == "two_level")
+      two_level(inputs, partitions_[p], position, out);
   }
   return out;
 }
@@ -446,21 +477,38 @@ Blob TensorReference::scatter(const std::vector<Blob>& inputs) {
 
 /// direct with a codec, and codecs of several rounds: every member encodes, payloads are merged in member order, and
 /// the result of a round is what the next one starts from. In the last round direct decodes each payload, PS the merged
-/// one.
+/// one. By two levels a host's leader encodes the sum over its ranks.
 Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
   Blob out(inputs[0].size());
-  const Range whole{0, tensor_.signature.shape.numel()};
-  if (whole.size() == 0) return out;
+  const std::size_t element = size_of(tensor_.signature.dtype);
+  if (tensor_.plan.topology != "two_level") {
+    std::vector<Encoder> all;
+    for (std::uint32_t m = 0; m < inputs.size(); ++m) all.push_back({m, {m}});
+    rounds_of(inputs, {0, tensor_.signature.shape.numel()}, all, out.data());
+    return out;
+  }
+  for (std::size_t p = 0; p < partitions_.size(); ++p) {
+    std::vector<Encoder> leaders;
+    for (std::size_t h = 0; h < hosts_.size(); ++h)
+      leaders.push_back({leader(h, tensor_.plan.first_owner + static_cast<std::uint32_t>(p)), hosts_[h]});
+    rounds_of(inputs, partitions_[p], leaders, out.data() + static_cast<std::size_t>(partitions_[p].begin) * element);
+  }
+  return out;
+}
+
+void TensorReference::rounds_of(const std::vector<Blob>& inputs, const Range& whole,
+                                const std::vector<Encoder>& encoders, std::byte* out) {
+  if (whole.size() == 0) return;
   const auto count = static_cast<int>(codec_->info().rounds.size());
   Blob previous;
   for (int round = 0; round < count; ++round) {
     std::vector<Blob> payloads;
-    for (std::uint32_t m = 0; m < inputs.size(); ++m) {
-      Part part{whole, m};
+    for (const Encoder& encoder : encoders) {
+      Part part{whole, encoder.rank};
       part.round = round;
       part.feedback = part.encodes = true;
       part.previous = previous;
-      part.sources.push_back(raw(inputs[m], whole));
+      for (const std::uint32_t m : encoder.adds) part.sources.push_back(raw(inputs[m], whole));
       payloads.push_back(compute(part, nullptr));
     }
     Part merge{whole, 0, Role::owner};
@@ -471,7 +519,7 @@ Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
     if (last && tensor_.plan.topology == "direct") {
       merge.role = Role::worker;
       merge.final = merge.deliver = true;
-      for (merge.rank = 0; merge.rank < inputs.size(); ++merge.rank) compute(merge, out.data());
+      for (merge.rank = 0; merge.rank < inputs.size(); ++merge.rank) compute(merge, out);
       break;
     }
     merge.encodes = true;
@@ -482,12 +530,11 @@ Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
       decode.previous = previous;
       decode.final = decode.deliver = true;
       decode.sources.push_back({merged.data(), merged.size(), false});
-      for (decode.rank = 0; decode.rank < inputs.size(); ++decode.rank) compute(decode, out.data());
+      for (decode.rank = 0; decode.rank < inputs.size(); ++decode.rank) compute(decode, out);
       break;
     }
     previous = std::move(merged);
   }
-  return out;
 }
 
 }  // namespace casync::test

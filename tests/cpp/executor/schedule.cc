@@ -288,8 +288,8 @@ std::uint64_t Dice::next() {
 
 std::vector<std::string> topologies_of(const std::string& codec) {
   const CodecInfo info = make_codec(codec)->info();
-  if (info.rounds.front() == Aggregation::gather) return {"direct"};
-  if (info.rounds.size() > 1) return {"direct", "ps"};
+  if (info.rounds.front() == Aggregation::gather) return {"direct", "two_level"};
+  if (info.rounds.size() > 1) return {"direct", "ps", "two_level"};
   return {"direct", "ps", "ring", "two_level"};
 }
 

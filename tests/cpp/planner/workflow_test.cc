@@ -76,7 +76,7 @@ TEST_F(PlanTest, CodecsOfSeveralRoundsTakeTheParameterServer) {
   host_of = shared_hosts(2, 2);
   options.direct_limit_bytes = 0;
   EXPECT_EQ(plan(gradient_of(1 << 20, "test_tworound")).plan.topology, "ps");
-  const std::string text = refusal(gradient_of(1 << 20, "test_tworound", "two_level"));
+  const std::string text = refusal(gradient_of(1 << 20, "test_tworound", "ring"));
   EXPECT_NE(text.find("rounds"), std::string::npos) << text;
   EXPECT_NE(text.find("\"ps\""), std::string::npos) << text;
 }

@@ -109,8 +109,12 @@ class TestLowRank final : public Codec {
     const auto rows = static_cast<std::size_t>(segment.shape.rows);
     const auto cols = static_cast<std::size_t>(segment.shape.cols);
     Vector m(rows * cols);
-    kernels().load_raw[static_cast<std::size_t>(segment.dtype)](segment.sources[0].data, 1.0F, segment.residual,
-                                                                m.data(), segment.shape.numel());
+    const float* sum = segment.residual;
+    for (const Source& source : segment.sources) {
+      kernels().load_raw[static_cast<std::size_t>(segment.dtype)](source.data, 1.0F, sum, m.data(),
+                                                                  segment.shape.numel());
+      sum = m.data();
+    }
     if (segment.round == 0) {
       Vector p(rows);
       for (std::size_t i = 0; i < m.size(); ++i) p[i / cols] += m[i] * segment.state[0][i % cols];
