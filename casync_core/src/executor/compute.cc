@@ -35,6 +35,10 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
     return factors;
   }
   if (task.deliver) factors.post = (average ? 1.0F : n) * loss_scale;
+  if (task.form != Form::payload) {  // what it is made of has its factors
+    const bool mean = codec.averages && task.final;
+    return {.mid = mean ? 1.0F / static_cast<float>(contributions) : 1.0F};
+  }
   factors.pre = 1.0F / loss_scale;
   if (codec.averages) {
     factors.post *= static_cast<float>(contributions) / n;
@@ -46,6 +50,25 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
     factors.mid = 1.0F / n;
   }
   return factors;
+}
+
+/// The segment is one over the float32 of a payload. Where a slot has them all, the task's are some of them.
+void take_part(Job& job, Memory& memory, const Template& shape, std::uint32_t instance, const Task& task) {
+  const auto place_of = [&](Buffer buffer) {
+    const bool has_all = shape.workflow.slots[buffer.slot].form == Form::payload;
+    return memory.address(instance, task.partition, buffer) +
+           (has_all ? static_cast<std::size_t>(task.floats.begin) * sizeof(float) : 0);
+  };
+  for (std::size_t s = 0; s < job.sources.size(); ++s) {
+    job.sources[s] = {place_of(shape.workflow.sources[task.first_source + s]),
+                      static_cast<std::size_t>(task.floats.size()) * sizeof(float), true};
+  }
+  Segment& segment = job.segment;
+  segment.shape = {task.floats.end, 1};
+  segment.dtype = DType::float32;
+  segment.range = task.floats;
+  segment.round = 0;
+  segment.raw_out = place_of(task.write_to);
 }
 
 }  // namespace
@@ -65,7 +88,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.task = task_index;
   job.primitive = task.primitive;
   job.time = 0;
-  job.codec = shape.codec.get();
+  job.codec = &shape.codec_of(task);
   job.device_failed = false;
   job.on_device = operation.on_stream && !operation.fetched;
   job.by_lane = operation.by_lane;
@@ -116,7 +139,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   segment.lr = operation.optimizer.lr;
   segment.momentum = operation.optimizer.momentum;
   segment.nesterov = operation.optimizer.nesterov;
-  if (kept != nullptr) {
+  if (kept != nullptr && task.form == Form::payload) {
     const ScratchState* const forgotten = memory.stand_in_state(instance).get();
     segment.state = forgotten != nullptr ? forgotten->arrays() : kept->arrays();
     if (task.feedback && !operation.stands_in && kept->has_residual())
@@ -127,6 +150,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
                        shape.workflow.slots[task.encode_to.slot].bytes};
   }
   if (task.write_to.place == Place::output) segment.raw_out = memory.address(instance, task.partition, task.write_to);
+  if (task.form == Form::part) take_part(job, memory, shape, instance, task);
 }
 
 void run_all(std::span<const std::unique_ptr<Job>> jobs, std::vector<std::string>& errors) {
@@ -221,16 +245,19 @@ void Job::find_nonfinite() {
   }
   const auto is_raw = [](const Source& source) { return source.raw; };
   if (!codec->info().identity && std::ranges::none_of(sources, is_raw)) return;
+  static const std::shared_ptr<const Codec> elements = make_codec("none");
   const ScratchState state(*codec, segment);
   std::vector<std::byte> nowhere(static_cast<std::size_t>(segment.range.size()) * size_of(segment.dtype));
   std::size_t replaced = kNone;
+  // A codec of several rounds does not decode raw elements.
   for (std::size_t s = 0; s < sources.size(); ++s) {
     if (sources[s].raw && sources[s].data == segment.raw_out) {
       replaced = s;
       continue;
     }
     Segment one = alone(sources[s], state.arrays(), nowhere.data());
-    codec->run(std::span(&one, 1));
+    if (sources[s].raw) one.round = 0;
+    (sources[s].raw ? *elements : *codec).run(std::span(&one, 1));
     if (one.nonfinite) nonfinite.push_back(s);
   }
   if (nonfinite.empty() && replaced != kNone) nonfinite.push_back(replaced);

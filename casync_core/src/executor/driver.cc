@@ -341,8 +341,7 @@ void Driver::on(const action::Accept& action) {
   const Template& shape = memory_.shape(action.instance);
   const Task& task = shape.workflow.tasks[action.task];
   const MemoryRef memory = memory_.message(action.instance, task.partition, task.data, shape.message_bytes(task));
-  const bool fills = shape.raw(task.data) || shape.codec->info().fixed_size;
-  framer_.place(action.cookie, memory, fills, id_of(action.instance, action.task), *this);
+  framer_.place(action.cookie, memory, shape.fills(task.data), id_of(action.instance, action.task), *this);
 }
 
 void Driver::on(const action::Drop& action) { framer_.drop(action.cookie, *this); }

@@ -10,6 +10,14 @@ Group::Group(WorkflowBuilder& builder, std::uint32_t partition, std::vector<Memb
 
 Buffer Group::payload_slot(std::uint32_t round) { return builder_.payload_slot(partition_, static_cast<int>(round)); }
 
+Buffer Group::part_slot(std::uint32_t round, const Range& floats) {
+  return builder_.part_slot(partition_, static_cast<int>(round), floats.size());
+}
+
+std::int64_t Group::floats_of(Buffer payload) const {
+  return static_cast<std::int64_t>(builder_.slot_bytes(payload) / sizeof(float));
+}
+
 void Group::compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options) {
   builder_.compute(primitive, partition_, sources, options);
 }
@@ -44,10 +52,11 @@ std::uint32_t tag_of(const WorkflowBuilder& builder, std::uint32_t partition, st
   return 2 * (round * builder.partitions() + partition) + way;
 }
 
-/// Of one round the owner takes the mean before it encodes again; factors of several rounds go on as sums.
+/// Who encodes again takes the mean before; factors of several rounds and gathered payloads go on as sums.
 void deliver(WorkflowBuilder& builder, std::uint32_t partition, const std::vector<Buffer>& payloads) {
   const auto last = static_cast<std::uint8_t>(payloads.size() - 1);
-  ComputeOptions options{.round = last, .final = last > 0, .deliver = true, .write_to = WorkflowBuilder::output()};
+  const bool sums = last > 0 || builder.request().codec->info().rounds.front() == Aggregation::gather;
+  ComputeOptions options{.round = last, .final = sums, .deliver = true, .write_to = WorkflowBuilder::output()};
   if (last > 0) options.previous = payloads[last - 1];
   const Buffer received[] = {payloads[last]};
   builder.compute(Primitive::decode, partition, received, options);

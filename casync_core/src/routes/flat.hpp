@@ -25,11 +25,17 @@ class Group {
   std::uint32_t owner() const { return owner_; }
   bool sums(std::uint32_t member) const { return members_[member].sums; }
   bool identity() const { return builder_.identity(); }
+  bool gathers() const { return builder_.request().codec->info().rounds.front() == Aggregation::gather; }
+  /// Whether payloads are merged as they are, and what comes of them goes on: several rounds, or an average.
+  bool merges_payloads() const { return rounds() > 1 || builder_.request().codec->info().averages; }
   std::uint32_t rounds() const { return static_cast<std::uint32_t>(builder_.request().codec->info().rounds.size()); }
   /// Raw elements that add up to what this member contributes.
   const std::vector<Buffer>& own() const { return own_; }
 
   Buffer payload_slot(std::uint32_t round = 0);
+  Buffer nonzeros_slot() { return builder_.nonzeros_slot(partition_); }
+  Buffer part_slot(std::uint32_t round, const Range& floats);
+  std::int64_t floats_of(Buffer payload) const;
   void compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options);
   /// Encodes what this member contributes in a round; without a codec adds it up. Returns where it is.
   Buffer contribution(std::uint32_t round = 0, Buffer previous = {});

@@ -323,6 +323,7 @@ void TensorReference::owned(const std::vector<Blob>& inputs, const std::vector<B
   compute(part, out.data() + static_cast<std::size_t>(range.begin) * element);
 }
 
+/// Of a codec that gathers nobody takes the mean before all have decoded what came round.
 void TensorReference::ring(const std::vector<Blob>& inputs, const Range& range, std::uint32_t owner, Blob& out) {
   const auto n = static_cast<std::uint32_t>(inputs.size());
   const std::size_t element = size_of(tensor_.signature.dtype);
@@ -331,13 +332,18 @@ void TensorReference::ring(const std::vector<Blob>& inputs, const Range& range, 
     const std::uint32_t member = (owner + 1 + hop) % n;
     Part part{range, member, hop == 0 ? Role::worker : Role::owner};
     part.feedback = part.encodes = true;
-    part.final = part.deliver = hop + 1 == n;
+    part.final = part.deliver = hop + 1 == n && !gathers();
     const Source sum{carried.data(), carried.size(), false};
     part.sources.assign(hop > 0 ? 1 : 0, sum);
     part.sources.push_back(raw(inputs[member], range));
     Blob next = compute(part, part.deliver ? out.data() + static_cast<std::size_t>(range.begin) * element : nullptr);
     carried = std::move(next);
   }
+  if (!gathers()) return;
+  Part decode{range};
+  decode.final = decode.deliver = true;
+  decode.sources.push_back({carried.data(), carried.size(), false});
+  compute(decode, out.data() + static_cast<std::size_t>(range.begin) * element);
 }
 
 /// Who leads host `h` in a partition.
@@ -354,17 +360,28 @@ std::uint32_t TensorReference::contributions() const {
   return static_cast<std::uint32_t>(by_host ? hosts_.size() : host_of_.size());
 }
 
-/// Every host's leader adds its ranks raw and encodes; all leaders add the payloads host by host.
-void TensorReference::gathered_by_host(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position,
-                                       Blob& out) {
+/// Those who encode in a partition, in the order in which their payloads are added.
+std::vector<TensorReference::Encoder> TensorReference::encoders(std::uint32_t position) const {
+  std::vector<Encoder> list;
+  if (tensor_.plan.topology == "two_level") {
+    for (std::size_t h = 0; h < hosts_.size(); ++h) list.push_back({leader(h, position), hosts_[h]});
+  } else {
+    for (std::uint32_t m = 0; m < host_of_.size(); ++m) list.push_back({m, {m}});
+  }
+  return list;
+}
+
+/// PS and two-level with a codec whose payloads are gathered: they are added, and never encoded again.
+void TensorReference::gathered(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position, Blob& out) {
   std::vector<Blob> payloads;
-  for (std::size_t h = 0; h < hosts_.size(); ++h) {
-    Part part{range, leader(h, position)};
+  Part merge{range};
+  for (const Encoder& encoder : encoders(position)) {
+    Part part{range, encoder.rank};
+    merge.rank = encoder.rank;
     part.feedback = part.encodes = true;
-    for (const std::uint32_t m : hosts_[h]) part.sources.push_back(raw(inputs[m], range));
+    for (const std::uint32_t m : encoder.adds) part.sources.push_back(raw(inputs[m], range));
     payloads.push_back(compute(part, nullptr));
   }
-  Part merge{range, leader(0, position)};
   merge.final = merge.deliver = true;
   for (const Blob& payload : payloads) merge.sources.push_back({payload.data(), payload.size(), false});
   compute(merge, out.data() + static_cast<std::size_t>(range.begin) * size_of(tensor_.signature.dtype));
@@ -399,7 +416,7 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
   const auto n = static_cast<std::uint32_t>(inputs.size());
   const Range whole{0, tensor_.signature.shape.numel()};
   std::vector<Blob> payloads(n);
-  if (tensor_.plan.topology == "ps" && whole.size() > 0) {
+  if (tensor_.plan.topology == "ps" && !gathers() && whole.size() > 0) {
     // What a worker sends of the partitions it does not own is cut from one encoding of the whole gradient.
     const auto before = residuals_;
     const auto states_before = states_;
@@ -425,12 +442,15 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
   for (std::size_t p = 0; p < partitions_.size(); ++p) {
     const auto position = static_cast<std::uint32_t>(tensor_.plan.first_owner + p);
     const std::string& topology = tensor_.plan.topology;
-    if (topology == "ps") owned(inputs, payloads, partitions_[p], position % n, out);
-    if (topology == "ring") ring(inputs, partitions_[p], position % n, out);
-    if (topology == "two_level" && codec_->info().rounds.front() == Aggregation::gather)
-      gathered_by_host(inputs, partitions_[p], position, out);
-    else if (topology == "two_level")
+    if (topology == "ring") {
+      ring(inputs, partitions_[p], position % n, out);
+    } else if (gathers()) {
+      gathered(inputs, partitions_[p], position, out);
+    } else if (topology == "ps") {
+      owned(inputs, payloads, partitions_[p], position % n, out);
+    } else {
       two_level(inputs, partitions_[p], position, out);
+    }
   }
   return out;
 }
@@ -477,23 +497,39 @@ Blob TensorReference::scatter(const std::vector<Blob>& inputs) {
 
 /// direct with a codec, and codecs of several rounds: every member encodes, payloads are merged in member order, and
 /// the result of a round is what the next one starts from. In the last round direct decodes each payload, PS the merged
-/// one. By two levels a host's leader encodes the sum over its ranks.
+/// one. By two levels a host's leader encodes the sum over its ranks; a ring adds payloads up in parts.
 Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
   Blob out(inputs[0].size());
   const std::size_t element = size_of(tensor_.signature.dtype);
-  if (tensor_.plan.topology != "two_level") {
-    std::vector<Encoder> all;
-    for (std::uint32_t m = 0; m < inputs.size(); ++m) all.push_back({m, {m}});
-    rounds_of(inputs, {0, tensor_.signature.shape.numel()}, all, out.data());
+  if (tensor_.plan.topology == "direct" || tensor_.plan.topology == "ps") {
+    rounds_of(inputs, {0, tensor_.signature.shape.numel()}, encoders(0), out.data());
     return out;
   }
   for (std::size_t p = 0; p < partitions_.size(); ++p) {
-    std::vector<Encoder> leaders;
-    for (std::size_t h = 0; h < hosts_.size(); ++h)
-      leaders.push_back({leader(h, tensor_.plan.first_owner + static_cast<std::uint32_t>(p)), hosts_[h]});
+    const auto leaders = encoders(tensor_.plan.first_owner + static_cast<std::uint32_t>(p));
     rounds_of(inputs, partitions_[p], leaders, out.data() + static_cast<std::size_t>(partitions_[p].begin) * element);
   }
   return out;
+}
+
+/// The floats of all payloads added up in N parts. Part i is added from rank i + 1 on, round to rank i.
+Blob TensorReference::added_in_parts(const std::vector<Blob>& payloads) const {
+  const std::size_t n = payloads.size();
+  Blob sum(payloads[0].size());
+  const std::size_t floats = sum.size() / sizeof(float);
+  for (std::size_t part = 0; part < n; ++part) {
+    for (std::size_t i = floats * part / n; i < floats * (part + 1) / n; ++i) {
+      float total = 0;
+      for (std::size_t hop = 0; hop < n; ++hop) {
+        float value = 0;
+        std::memcpy(&value, payloads[(part + 1 + hop) % n].data() + i * sizeof value, sizeof value);
+        total = hop == 0 ? value : total + value;
+      }
+      if (codec_->info().averages) total /= static_cast<float>(n);
+      std::memcpy(sum.data() + i * sizeof total, &total, sizeof total);
+    }
+  }
+  return sum;
 }
 
 void TensorReference::rounds_of(const std::vector<Blob>& inputs, const Range& whole,
@@ -523,7 +559,7 @@ void TensorReference::rounds_of(const std::vector<Blob>& inputs, const Range& wh
       break;
     }
     merge.encodes = true;
-    Blob merged = compute(merge, nullptr);
+    Blob merged = tensor_.plan.topology == "ring" ? added_in_parts(payloads) : compute(merge, nullptr);
     if (last) {
       Part decode{whole, 0};
       decode.round = round;

@@ -42,6 +42,7 @@ class TestLowRank final : public Codec {
     info_.spec = detail::concat("test_lowrank(start=", start, ")");
     info_.rounds = {Aggregation::reduce, Aggregation::reduce};
     info_.feedback = Feedback::wrapper;
+    info_.adds_up = true;
     info_.whole = true;
     info_.averages = true;
   }
