@@ -138,11 +138,11 @@ Abort Driver::failure_of(const Job& job, std::string error) {
   return why;
 }
 
-/// Whose contribution it was. A sum that came is its sender's to tell, as is the result that a decode delivers; after a
-/// codec's first round everybody has what one rank began with.
+/// Whose contribution it was. A sum that came is its sender's to tell, as is the result that a decode delivers and what
+/// is not encoded from a gradient; after a codec's first round everybody has what one rank began with.
 void Driver::note_nonfinite(const Template& shape, const Job& job) {
   const Task& task = shape.workflow.tasks[job.task];
-  if (task.primitive == Primitive::decode || task.round > 0) return;
+  if (task.primitive == Primitive::decode || task.round > 0 || task.form != Form::payload) return;
   std::vector<std::uint32_t>& ranks = memory_.operation(job.instance).nonfinite_ranks;
   for (const std::size_t source : job.nonfinite) {
     const Task* const receive = shape.receive_of(task, source);
