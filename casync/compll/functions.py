@@ -54,7 +54,7 @@ READ_ONLY = {
     "rows": ReadOnly(INT32, "the gradient's first dimension"),
     "cols": ReadOnly(INT32, "the product of its other dimensions"),
     "step": ReadOnly(INT32, "how many times this gradient was synchronised before"),
-    "world": ReadOnly(INT32, "contributions: the number of ranks; in `decode`, of those in the payload"),
+    "world": ReadOnly(INT32, "contributions: the number of ranks, or of hosts; in `decode`, of those in the payload"),
     "rank": ReadOnly(INT32, "this rank", local=True),
     "name": ReadOnly(INT32, "the low 32 bits of the hash of the gradient's name"),
     "lr": ReadOnly(FLOAT, "the optimizer's learning rate for this parameter"),

@@ -72,6 +72,7 @@ struct CodecInfo {
   bool prescaled = false;       ///< the mean's 1/N is applied before the first encode (R4), e.g. fp16
   bool averages = false;  ///< merging takes the mean by itself and a decoded payload is the average: no 1/N from the
                           ///< runtime (R4)
+  bool adds_up = false;   ///< payloads are arrays of float32, and merging adds them up or takes their mean
   bool momentum = false;  ///< takes over the optimizer's momentum: lr, momentum and nesterov of a segment are told
 };
 
@@ -100,7 +101,9 @@ struct Segment {
   Rank rank = 0;
   Role role = Role::worker;
   std::uint8_t round = 0;
-  // Inputs. accumulated = sum over sources, in the order given, of (raw ? pre * value : D(payload)), in float32
+  // Inputs. A codec with feedback of its own that encodes adds the payloads among the sources to its pending array, and
+  // takes the sum over the others for the gradient: its momentum is of the rank's own gradient.
+  // accumulated = sum over sources, in the order given, of (raw ? pre * value : D(payload)), in float32
   // (float64 for float64 gradients with an identity codec, exact integers for integer ones).
   std::span<const Source> sources;
   ReduceOp op = ReduceOp::sum;  ///< sum; adasum, over the whole gradient, if takes_adasum(); min, max and product only
@@ -118,7 +121,7 @@ struct Segment {
   float* residual = nullptr;
   /// The arrays of Codec::state, in its order, each from ITS first element on, not the range's; empty if it has none.
   std::span<float* const> state;
-  std::uint32_t world = 1;  ///< ranks that contribute
+  std::uint32_t world = 1;  ///< contributions that are encoded apart: one of each rank, or of each host
   // Of the optimizer, for this parameter; 0 where nobody said.
   float lr = 0;
   float momentum = 0;

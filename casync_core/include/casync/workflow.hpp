@@ -34,12 +34,20 @@ struct Buffer {
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
+/// What a slot holds, and so what computes with it.
+enum class Form : std::uint8_t {
+  payload,   ///< of the plan's codec; or raw elements, or settled values
+  nonzeros,  ///< elements of the gradient's dtype without those that are zero: the codec `nonzeros`
+  part,      ///< some of the float32 of a payload that adds up: the codec `none`
+};
+
 /// Runtime memory a workflow needs, reserved per partition before its first task runs.
 struct Slot {
   std::uint32_t partition = 0;
   std::uint8_t round = 0;
   bool raw = false;  ///< elements of the gradient's dtype, or settled values; otherwise a payload of the plan's codec
   std::size_t bytes = 0;  ///< upper limit
+  Form form = Form::payload;
 };
 
 struct Task {
@@ -59,10 +67,12 @@ struct Task {
   std::uint32_t tag = 0;           ///< send, recv: names the message among all of this workflow between the two members
   Buffer data;                     ///< send: from; recv: into
   Buffer encode_to;                ///< compute: slot for the payload, or none
-  Buffer write_to;                 ///< compute: output for raw elements, or none
+  Buffer write_to;                 ///< compute: output for raw elements, of a part a slot, or none
   Buffer previous;                 ///< compute: slot with the aggregated payload of the round before, or none
   std::uint32_t first_source = 0;  ///< compute: into Workflow::sources, in the order of accumulation
   std::uint32_t source_count = 0;
+  Form form = Form::payload;          ///< compute: by which codec
+  Range floats;                       ///< compute: of a payload, what is added up in parts
   std::uint32_t dependencies = 0;     ///< tasks that must be done before this one
   std::uint32_t first_successor = 0;  ///< into Workflow::successors
   std::uint32_t successor_count = 0;
@@ -87,6 +97,7 @@ struct Workflow {
   std::vector<std::uint32_t> successors;  ///< task indices
   std::vector<Slot> slots;
   std::vector<std::size_t> reserve;  ///< per partition: bytes of its slots on this rank
+  std::uint32_t contributions = 0;   ///< that are encoded apart and then merged: one of each member, or of each host
 
   /// The partition as codecs see it: elements of Layout::gradient.
   Range coded(std::uint32_t partition) const {

@@ -21,6 +21,7 @@ struct ComputeOptions {
   Buffer encode_to{};
   Buffer write_to{};
   Buffer previous{};
+  Range floats{};  ///< of a payload, where a part of it is read or written
 };
 
 /// At most `count` partitions of about one size, which end where the codec may be cut.
@@ -48,6 +49,9 @@ class WorkflowBuilder {
   /// The member that owns a partition; 0 where nobody does.
   Rank owner(std::uint32_t partition) const { return owners_.empty() ? 0 : owners_[position(partition)]; }
 
+  /// How many contributions are merged, where members add some of theirs up before they encode.
+  void set_contributions(std::uint32_t contributions) { workflow_.contributions = contributions; }
+
   /// Replaces the even cut into partitions, of which each member has equally many.
   void set_partitions(std::vector<Range> partitions, std::vector<Layout> layout);
 
@@ -57,6 +61,13 @@ class WorkflowBuilder {
   Buffer raw_slot(std::uint32_t partition);
   /// For the values that the codec settles.
   Buffer values_slot(std::uint32_t partition);
+
+  /// For elements of which those that are zero are left out.
+  Buffer nonzeros_slot(std::uint32_t partition);
+  /// For some float32 of a payload that adds up.
+  Buffer part_slot(std::uint32_t partition, int round, std::int64_t floats);
+  /// Upper limit of a slot's bytes.
+  std::size_t slot_bytes(Buffer slot) const { return workflow_.slots[slot.slot].bytes; }
 
   void compute(Primitive primitive, std::uint32_t partition, std::span<const Buffer> sources,
                const ComputeOptions& options);
@@ -73,7 +84,7 @@ class WorkflowBuilder {
   };
   Access& access(std::uint32_t partition, Buffer buffer);
   std::size_t raw_bytes(std::uint32_t partition) const;
-  Buffer add_slot(std::uint32_t partition, int round, bool raw, std::size_t bytes);
+  Buffer add_slot(Slot slot);
   void add(Task task, std::span<const std::pair<Buffer, bool>> accesses);
 
   WorkflowRequest request_;

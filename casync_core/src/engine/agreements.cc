@@ -135,6 +135,8 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
     auto shape = std::make_shared<Template>(request);
     shape->rows = verdict.rows;
     shape->codec = codec;
+    shape->nonzeros = codecs_("nonzeros");
+    shape->none = codecs_("none");
     shape->provisional = provisional;
     return shape;
   };

@@ -20,11 +20,12 @@ struct Factors {
 };
 
 /// Where the mean's 1/N goes (R4): before the first encode for prescaled codecs, before the owner's encode for the
-/// others, and for uncompressed data into the final merge. A codec that averages by itself takes none; Adasum has no
-/// mean. A codec that keeps something of a gradient sees it without the loss scale (R5), which changes. The user's
-/// factors are the adaptor's business.
+/// others, and for uncompressed data into the final merge. A codec that averages by itself takes none, but its average
+/// is over `contributions`, each of which may be the sum of several members'. Adasum has no mean. A codec that keeps
+/// something of a gradient sees it without the loss scale (R5), which changes. The user's factors are the adaptor's
+/// business.
 Factors factors_of(const CodecInfo& codec, const Signature& signature, const Task& task, std::uint32_t members,
-                   float loss_scale) {
+                   std::uint32_t contributions, float loss_scale) {
   const bool average = signature.op == ReduceOp::average;
   const auto n = signature.op == ReduceOp::adasum ? 1.0F : static_cast<float>(members);  // it is no sum
   Factors factors;
@@ -34,14 +35,40 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
     return factors;
   }
   if (task.deliver) factors.post = (average ? 1.0F : n) * loss_scale;
+  if (task.form != Form::payload) {  // what it is made of has its factors
+    const bool mean = codec.averages && task.final;
+    return {.mid = mean ? 1.0F / static_cast<float>(contributions) : 1.0F};
+  }
   factors.pre = 1.0F / loss_scale;
-  if (codec.averages) return factors;
+  if (codec.averages) {
+    factors.post *= static_cast<float>(contributions) / n;
+    return factors;
+  }
   if (codec.prescaled) {
     factors.pre /= n;
   } else if (task.final) {
     factors.mid = 1.0F / n;
   }
   return factors;
+}
+
+/// The segment is one over the float32 of a payload. Where a slot has them all, the task's are some of them.
+void take_part(Job& job, Memory& memory, const Template& shape, std::uint32_t instance, const Task& task) {
+  const auto place_of = [&](Buffer buffer) {
+    const bool has_all = shape.workflow.slots[buffer.slot].form == Form::payload;
+    return memory.address(instance, task.partition, buffer) +
+           (has_all ? static_cast<std::size_t>(task.floats.begin) * sizeof(float) : 0);
+  };
+  for (std::size_t s = 0; s < job.sources.size(); ++s) {
+    job.sources[s] = {place_of(shape.workflow.sources[task.first_source + s]),
+                      static_cast<std::size_t>(task.floats.size()) * sizeof(float), true};
+  }
+  Segment& segment = job.segment;
+  segment.shape = {task.floats.end, 1};
+  segment.dtype = DType::float32;
+  segment.range = task.floats;
+  segment.round = 0;
+  segment.raw_out = place_of(task.write_to);
 }
 
 }  // namespace
@@ -61,7 +88,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.task = task_index;
   job.primitive = task.primitive;
   job.time = 0;
-  job.codec = shape.codec.get();
+  job.codec = &shape.codec_of(task);
   job.device_failed = false;
   job.on_device = operation.on_stream && !operation.fetched;
   job.by_lane = operation.by_lane;
@@ -86,7 +113,8 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   Kept* const kept = memory.kept_of(instance);
   const bool keeps = shape.codec->info().feedback != Feedback::none || (kept != nullptr && !kept->arrays().empty());
   const float loss_scale = keeps ? operation.optimizer.loss_scale : 1.0F;
-  const Factors factors = factors_of(shape.codec->info(), signature, task, context.members, loss_scale);
+  const Factors factors =
+      factors_of(shape.codec->info(), signature, task, context.members, shape.workflow.contributions, loss_scale);
   Segment& segment = job.segment;
   segment = {};
   segment.shape = layout.gradient;
@@ -107,11 +135,11 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
     segment.previous = {memory.address(instance, task.partition, task.previous),
                         memory.slot_bytes(instance, task.previous.slot)};
   }
-  segment.world = context.members;
+  segment.world = shape.workflow.contributions;
   segment.lr = operation.optimizer.lr;
   segment.momentum = operation.optimizer.momentum;
   segment.nesterov = operation.optimizer.nesterov;
-  if (kept != nullptr) {
+  if (kept != nullptr && task.form == Form::payload) {
     const ScratchState* const forgotten = memory.stand_in_state(instance).get();
     segment.state = forgotten != nullptr ? forgotten->arrays() : kept->arrays();
     if (task.feedback && !operation.stands_in && kept->has_residual())
@@ -122,6 +150,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
                        shape.workflow.slots[task.encode_to.slot].bytes};
   }
   if (task.write_to.place == Place::output) segment.raw_out = memory.address(instance, task.partition, task.write_to);
+  if (task.form == Form::part) take_part(job, memory, shape, instance, task);
 }
 
 void run_all(std::span<const std::unique_ptr<Job>> jobs, std::vector<std::string>& errors) {
@@ -216,16 +245,19 @@ void Job::find_nonfinite() {
   }
   const auto is_raw = [](const Source& source) { return source.raw; };
   if (!codec->info().identity && std::ranges::none_of(sources, is_raw)) return;
+  static const std::shared_ptr<const Codec> elements = make_codec("none");
   const ScratchState state(*codec, segment);
   std::vector<std::byte> nowhere(static_cast<std::size_t>(segment.range.size()) * size_of(segment.dtype));
   std::size_t replaced = kNone;
+  // A codec of several rounds does not decode raw elements.
   for (std::size_t s = 0; s < sources.size(); ++s) {
     if (sources[s].raw && sources[s].data == segment.raw_out) {
       replaced = s;
       continue;
     }
     Segment one = alone(sources[s], state.arrays(), nowhere.data());
-    codec->run(std::span(&one, 1));
+    if (sources[s].raw) one.round = 0;
+    (sources[s].raw ? *elements : *codec).run(std::span(&one, 1));
     if (one.nonfinite) nonfinite.push_back(s);
   }
   if (nonfinite.empty() && replaced != kNone) nonfinite.push_back(replaced);

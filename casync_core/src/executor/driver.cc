@@ -145,11 +145,11 @@ Abort Driver::failure_of(const Job& job, std::string error) {
   return why;
 }
 
-/// Whose contribution it was. A sum that came is its sender's to tell, as is the result that a decode delivers; after a
-/// codec's first round everybody has what one rank began with.
+/// Whose contribution it was. A sum that came is its sender's to tell, as is the result that a decode delivers and what
+/// is not encoded from a gradient; after a codec's first round everybody has what one rank began with.
 void Driver::note_nonfinite(const Template& shape, const Job& job) {
   const Task& task = shape.workflow.tasks[job.task];
-  if (task.primitive == Primitive::decode || task.round > 0) return;
+  if (task.primitive == Primitive::decode || task.round > 0 || task.form != Form::payload) return;
   std::vector<std::uint32_t>& ranks = memory_.operation(job.instance).nonfinite_ranks;
   for (const std::size_t source : job.nonfinite) {
     const Task* const receive = shape.receive_of(task, source);
@@ -348,8 +348,7 @@ void Driver::on(const action::Accept& action) {
   const Template& shape = memory_.shape(action.instance);
   const Task& task = shape.workflow.tasks[action.task];
   const MemoryRef memory = memory_.message(action.instance, task.partition, task.data, shape.message_bytes(task));
-  const bool fills = shape.raw(task.data) || shape.codec->info().fixed_size;
-  framer_.place(action.cookie, memory, fills, id_of(action.instance, action.task), *this);
+  framer_.place(action.cookie, memory, shape.fills(task.data), id_of(action.instance, action.task), *this);
 }
 
 void Driver::on(const action::Drop& action) { framer_.drop(action.cookie, *this); }

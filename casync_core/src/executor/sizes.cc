@@ -19,7 +19,13 @@ MessageBytes bytes_of_message(const Template& shape, const Memory& memory, std::
   const std::uint64_t wire = in_slot ? memory.slot_bytes(instance, task.data.slot) : shape.message_bytes(task);
   if (shape.raw(task.data)) return {wire, wire};
   const auto numel = static_cast<std::uint64_t>(shape.workflow.partitions[task.partition].size());
-  return {task.round == 0 ? numel * size_of(shape.dtype) : 0, wire};
+  const std::uint64_t raw = task.round == 0 ? numel * size_of(shape.dtype) : 0;
+  const Workflow& workflow = shape.workflow;
+  const Slot& slot = workflow.slots[task.data.slot];
+  if (slot.form != Form::part) return {raw, wire};
+  const std::uint64_t payload = shape.codec->bound(workflow.layout[task.partition].gradient, shape.dtype,
+                                                   workflow.coded(task.partition), slot.round);
+  return {slot.round == 0 ? raw * wire / payload : 0, wire};
 }
 
 }  // namespace casync

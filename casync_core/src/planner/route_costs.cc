@@ -29,6 +29,11 @@ class StandIn final : public Codec {
   CodecInfo info_;
 };
 
+/// Whether a buffer has what several payloads have, without what is zero in all of them.
+bool is_union(const Workflow& workflow, Buffer buffer) {
+  return buffer.place == Place::slot && workflow.slots[buffer.slot].form == Form::nonzeros;
+}
+
 bool merges_payloads(const CodecInfo& codec) {
   return codec.rounds.front() == Aggregation::reduce && !codec.cast && !codec.identity;
 }
@@ -95,12 +100,19 @@ RouteCounts::RouteCounts(const Route& route, const CodecInfo& codec, std::span<c
         const bool is_raw = task.data.place != Place::slot || workflow.slots[task.data.slot].raw;
         const auto bytes = static_cast<double>(joint.bytes_of(workflow, task));
         const bool payload = codec.identity || !is_raw;
-        messages_.push_back({step.sends_before, task.partition, m, task.peer, payload ? bytes / unit / rounds : 0,
-                             payload ? 0 : bytes / raw});
+        double payloads = payload ? bytes / unit / rounds : 0;
+        if (is_union(workflow, task.data)) payloads = workflow.contributions;  // at most
+        messages_.push_back({step.sends_before, task.partition, m, task.peer, payloads, payload ? 0 : bytes / raw});
         layers_ = std::max(layers_, step.sends_before + 2);
       }
       if (!computes(task)) continue;
       Call call{step.layer, task.partition, m, 0, 0, 0, step.leads_to_send};
+      if (task.form != Form::payload) {  // elements are added up or copied
+        const double part = task.form == Form::part ? static_cast<double>(task.floats.size() * 4) / unit / rounds : 1;
+        call.merges = part * std::max(1U, task.source_count - 1);
+        calls_.push_back(call);
+        continue;
+      }
       const double payloads = codec.identity ? 0 : payloads_among(workflow, task);
       call.merges = std::max(0.0, task.source_count - payloads - 1);
       call.decodes = payloads;

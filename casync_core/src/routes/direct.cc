@@ -1,8 +1,8 @@
 // Direct exchange: every member sends its contribution to every other, and all add them in member order.
 //
 // hops 1; bytes per direction N-1 times the encoded gradient; messages of a member K(N-1). The least latency there is,
-// so small operations take it; and the only route of `gather` codecs, whose payloads must reach everybody and are never
-// encoded again. With a codec a member's own contribution is its payload too, so all add the same bytes.
+// so small operations take it; and the way of `gather` codecs, whose payloads reach everybody and are never encoded
+// again. With a codec a member's own contribution is its payload too, so all add the same bytes.
 #include "routes/flat.hpp"
 #include "routes/routes.hpp"
 
@@ -17,7 +17,7 @@ class Direct final : public FlatRoute {
   bool merges_at_once() const override { return true; }
   bool ends_encoded(const CodecInfo& /*codec*/) const override { return false; }
 
-  Buffer lay(Group& group) const override {
+  std::vector<Buffer> lay(Group& group) const override {
     Buffer previous;
     for (std::uint32_t round = 0; round < group.rounds(); ++round) {
       const bool last = round + 1 == group.rounds();
@@ -39,7 +39,7 @@ class Direct final : public FlatRoute {
       }
       group.compute(Primitive::merge, contributions, options);
     }
-    return WorkflowBuilder::output();
+    return {WorkflowBuilder::output()};
   }
 };
 

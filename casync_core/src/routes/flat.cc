@@ -8,11 +8,15 @@ Group::Group(WorkflowBuilder& builder, std::uint32_t partition, std::vector<Memb
   while (members_[self_].rank != builder.request().member) ++self_;
 }
 
-std::uint32_t Group::tag(std::uint32_t way, std::uint32_t round) const {
-  return 2 * (round * builder_.partitions() + partition_) + way;
+Buffer Group::payload_slot(std::uint32_t round) { return builder_.payload_slot(partition_, static_cast<int>(round)); }
+
+Buffer Group::part_slot(std::uint32_t round, const Range& floats) {
+  return builder_.part_slot(partition_, static_cast<int>(round), floats.size());
 }
 
-Buffer Group::payload_slot(std::uint32_t round) { return builder_.payload_slot(partition_, static_cast<int>(round)); }
+std::int64_t Group::floats_of(Buffer payload) const {
+  return static_cast<std::int64_t>(builder_.slot_bytes(payload) / sizeof(float));
+}
 
 void Group::compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options) {
   builder_.compute(primitive, partition_, sources, options);
@@ -32,17 +36,30 @@ Buffer Group::contribution(std::uint32_t round, Buffer previous) {
 }
 
 void Group::send(std::uint32_t to, std::uint32_t way, Buffer from, bool windowed, std::uint32_t round) {
-  builder_.send(partition_, members_[to].rank, tag(way, round), from, windowed);
+  builder_.send(partition_, members_[to].rank, tag_of(builder_, partition_, way, round), from, windowed);
 }
 
 void Group::recv(std::uint32_t from, std::uint32_t way, Buffer into, bool windowed, std::uint32_t round,
                  bool combined) {
-  builder_.recv(partition_, members_[from].rank, tag(way, round), into, windowed, combined);
+  builder_.recv(partition_, members_[from].rank, tag_of(builder_, partition_, way, round), into, windowed, combined);
 }
 
-void Group::deliver(Buffer result) {
-  if (identity()) return;
-  compute(Primitive::decode, {result}, {.deliver = true, .write_to = WorkflowBuilder::output()});
+void Group::deliver(const std::vector<Buffer>& payloads) {
+  if (!identity()) casync::deliver(builder_, partition_, payloads);
+}
+
+std::uint32_t tag_of(const WorkflowBuilder& builder, std::uint32_t partition, std::uint32_t way, std::uint32_t round) {
+  return 2 * (round * builder.partitions() + partition) + way;
+}
+
+/// Who encodes again takes the mean before; factors of several rounds and gathered payloads go on as sums.
+void deliver(WorkflowBuilder& builder, std::uint32_t partition, const std::vector<Buffer>& payloads) {
+  const auto last = static_cast<std::uint8_t>(payloads.size() - 1);
+  const bool sums = last > 0 || builder.request().codec->info().rounds.front() == Aggregation::gather;
+  ComputeOptions options{.round = last, .final = sums, .deliver = true, .write_to = WorkflowBuilder::output()};
+  if (last > 0) options.previous = payloads[last - 1];
+  const Buffer received[] = {payloads[last]};
+  builder.compute(Primitive::decode, partition, received, options);
 }
 
 void FlatRoute::build(WorkflowBuilder& builder) const {

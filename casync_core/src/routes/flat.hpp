@@ -25,11 +25,17 @@ class Group {
   std::uint32_t owner() const { return owner_; }
   bool sums(std::uint32_t member) const { return members_[member].sums; }
   bool identity() const { return builder_.identity(); }
+  bool gathers() const { return builder_.request().codec->info().rounds.front() == Aggregation::gather; }
+  /// Whether payloads are merged as they are, and what comes of them goes on: several rounds, or an average.
+  bool merges_payloads() const { return rounds() > 1 || builder_.request().codec->info().averages; }
   std::uint32_t rounds() const { return static_cast<std::uint32_t>(builder_.request().codec->info().rounds.size()); }
   /// Raw elements that add up to what this member contributes.
   const std::vector<Buffer>& own() const { return own_; }
 
   Buffer payload_slot(std::uint32_t round = 0);
+  Buffer nonzeros_slot() { return builder_.nonzeros_slot(partition_); }
+  Buffer part_slot(std::uint32_t round, const Range& floats);
+  std::int64_t floats_of(Buffer payload) const;
   void compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options);
   /// Encodes what this member contributes in a round; without a codec adds it up. Returns where it is.
   Buffer contribution(std::uint32_t round = 0, Buffer previous = {});
@@ -37,12 +43,11 @@ class Group {
   void send(std::uint32_t to, std::uint32_t way, Buffer from, bool windowed, std::uint32_t round = 0);
   void recv(std::uint32_t from, std::uint32_t way, Buffer into, bool windowed, std::uint32_t round = 0,
             bool combined = false);
-  /// Decodes a payload that all members have into the user's result. Without a codec it is there already.
-  void deliver(Buffer result);
+  /// Decodes what all members have, a payload of each round, into the user's result. Without a codec it is there
+  /// already.
+  void deliver(const std::vector<Buffer>& payloads);
 
  private:
-  std::uint32_t tag(std::uint32_t way, std::uint32_t round) const;
-
   WorkflowBuilder& builder_;
   std::uint32_t partition_;
   std::vector<Member> members_;
@@ -51,13 +56,19 @@ class Group {
   std::vector<Buffer> own_;
 };
 
+/// Decodes into the user's result, for a member that has received what the others decode: a payload of each round.
+void deliver(WorkflowBuilder& builder, std::uint32_t partition, const std::vector<Buffer>& payloads);
+
+/// Names a message among those between two members: `way` is 0 or 1.
+std::uint32_t tag_of(const WorkflowBuilder& builder, std::uint32_t partition, std::uint32_t way, std::uint32_t round);
+
 /// A route on which all members do the same by turns, so that it can go between all ranks as well as between the
 /// leaders of hosts.
 class FlatRoute : public Route {
  public:
-  /// Lays out one partition. Every member ends with the user's result, and with what this returns: the payload that all
-  /// of them decoded if `ends_encoded`, else the result itself.
-  virtual Buffer lay(Group& group) const = 0;
+  /// Lays out one partition. Every member ends with the user's result, and with what this returns: the payloads that
+  /// all of them decoded, one of each round, if `ends_encoded`, else the result itself.
+  virtual std::vector<Buffer> lay(Group& group) const = 0;
   virtual bool ends_encoded(const CodecInfo& codec) const = 0;
 
   void build(WorkflowBuilder& builder) const final;

@@ -145,7 +145,7 @@ class Graph final : public Route {
       return detail::concat("the world has ", cargo.host_of.size(), " ranks, and a graph of the topology ",
                             ways.sums_to.size());
     }
-    return obstacle_to_merging_apart(cargo);
+    return obstacle_to_ways(cargo);
   }
 
   std::vector<Rank> owners(std::span<const std::uint32_t> /*host_of*/) const override {

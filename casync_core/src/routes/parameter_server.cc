@@ -8,8 +8,11 @@
 // hops 2; bytes per direction 2(N-1)/N of the encoded gradient when K is a multiple of N; messages of a member
 // 2K(N-1)/N. With `none` nothing is encoded: contributions leave from the gradient itself and results arrive in it.
 //
-// A codec of several `reduce` rounds repeats the three steps per round, merging payloads; the owner encodes its own
-// contribution too, because what is merged are payloads.
+// `gather` codecs are never encoded again. The owner merges the payloads into the mean, its own included, and sends
+// that without the elements that are zero (the codec `nonzeros`): the union of what the payloads have, exactly.
+//
+// A codec of several `reduce` rounds repeats the three steps per round, merging payloads, and so does one that
+// averages; the owner encodes its own contribution too, because what is merged are payloads.
 #include "routes/flat.hpp"
 #include "routes/routes.hpp"
 
@@ -38,15 +41,15 @@ void return_to_all(Group& group, Buffer result, std::uint32_t round = 0) {
     group.send((group.self() + step) % group.size(), kPull, result, false, round);
 }
 
-Buffer worker(Group& group) {
+std::vector<Buffer> worker(Group& group) {
   group.send(group.owner(), kPush, group.contribution(), true);
   const Buffer result = group.identity() ? WorkflowBuilder::output() : group.payload_slot();
   group.recv(group.owner(), kPull, result, false);
-  group.deliver(result);
-  return result;
+  group.deliver({result});
+  return {result};
 }
 
-Buffer owner(Group& group) {
+std::vector<Buffer> owner(Group& group) {
   ComputeOptions options{.role = Role::owner, .feedback = true, .final = true, .deliver = true};
   options.write_to = WorkflowBuilder::output();
   const std::vector<Buffer> contributions = collect(group, group.own());
@@ -54,46 +57,59 @@ Buffer owner(Group& group) {
   group.compute(Primitive::merge, contributions, options);
   const Buffer result = group.identity() ? options.write_to : options.encode_to;
   return_to_all(group, result);
-  return result;
+  return {result};
 }
 
-Buffer in_rounds(Group& group) {
-  Buffer previous;
+std::vector<Buffer> gathered(Group& group) {
+  const Buffer mine = group.contribution();
+  const Buffer merged = group.nonzeros_slot();
+  ComputeOptions options{.final = true, .deliver = true, .write_to = WorkflowBuilder::output()};
+  if (group.self() == group.owner()) {
+    group.compute(Primitive::merge, collect(group, {mine}), options);
+    group.compute(Primitive::encode, {options.write_to}, {.encode_to = merged});
+    return_to_all(group, merged);
+  } else {
+    group.send(group.owner(), kPush, mine, true);
+    group.recv(group.owner(), kPull, merged, false);
+    group.compute(Primitive::decode, {merged}, options);
+  }
+  return {options.write_to};
+}
+
+std::vector<Buffer> in_rounds(Group& group) {
+  std::vector<Buffer> results;
   for (std::uint32_t round = 0; round < group.rounds(); ++round) {
-    const auto number = static_cast<std::uint8_t>(round);
+    const Buffer previous = round > 0 ? results.back() : Buffer{};
     const Buffer mine = group.contribution(round, previous);
     const Buffer result = group.payload_slot(round);
     if (group.self() == group.owner()) {
-      group.compute(Primitive::merge, collect(group, {mine}, round),
-                    {.role = Role::owner, .round = number, .encode_to = result, .previous = previous});
+      group.compute(
+          Primitive::merge, collect(group, {mine}, round),
+          {.role = Role::owner, .round = static_cast<std::uint8_t>(round), .encode_to = result, .previous = previous});
       return_to_all(group, result, round);
     } else {
       group.send(group.owner(), kPush, mine, true, round);
       group.recv(group.owner(), kPull, result, false, round);
     }
-    if (round + 1 == group.rounds()) {
-      group.compute(Primitive::decode, {result},
-                    {.round = number,
-                     .final = true,
-                     .deliver = true,
-                     .write_to = WorkflowBuilder::output(),
-                     .previous = previous});
-    }
-    previous = result;
+    results.push_back(result);
   }
-  return WorkflowBuilder::output();
+  group.deliver(results);
+  return results;
 }
 
 class ParameterServer final : public FlatRoute {
  public:
   std::string_view name() const override { return "ps"; }
-  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_merging(cargo); }
+  std::optional<std::string> obstacle(const Cargo& /*cargo*/) const override { return std::nullopt; }
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override { return everybody(host_of); }
   bool merges_at_once() const override { return true; }
-  bool ends_encoded(const CodecInfo& codec) const override { return !codec.identity && codec.rounds.size() == 1; }
+  bool ends_encoded(const CodecInfo& codec) const override {
+    return !codec.identity && codec.rounds.front() != Aggregation::gather;
+  }
 
-  Buffer lay(Group& group) const override {
-    if (group.rounds() > 1) return in_rounds(group);
+  std::vector<Buffer> lay(Group& group) const override {
+    if (group.gathers()) return gathered(group);
+    if (group.merges_payloads()) return in_rounds(group);
     return group.self() == group.owner() ? owner(group) : worker(group);
   }
 };

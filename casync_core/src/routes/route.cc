@@ -29,18 +29,17 @@ std::vector<Rank> everybody(std::span<const std::uint32_t> host_of) {
   return members;
 }
 
-std::optional<std::string> obstacle_to_merging(const Cargo& cargo) {
-  if (cargo.codec.rounds.front() != Aggregation::gather) return std::nullopt;
-  return detail::concat("codec ", cargo.codec.spec, " gathers payloads");
+std::optional<std::string> obstacle_to_parts(const Cargo& cargo) {
+  if (cargo.op == ReduceOp::adasum) return "op Adasum takes the whole gradient of all ranks at one place";
+  return std::nullopt;
 }
 
 std::optional<std::string> obstacle_to_merging_apart(const Cargo& cargo) {
   const CodecInfo& codec = cargo.codec;
-  if (auto why = obstacle_to_merging(cargo)) return why;
-  if (codec.averages) return detail::concat("codec ", codec.spec, " averages the payloads of all ranks at once");
-  if (codec.rounds.size() > 1) return detail::concat("codec ", codec.spec, " has ", codec.rounds.size(), " rounds");
-  if (cargo.op == ReduceOp::adasum) return "op Adasum takes the whole gradient of all ranks at one place";
-  return std::nullopt;
+  const bool merges_payloads = codec.rounds.size() > 1 || codec.averages;
+  if (merges_payloads && !(codec.adds_up && codec.fixed_size))
+    return detail::concat("codec ", codec.spec, " merges payloads that do not add up");
+  return obstacle_to_parts(cargo);
 }
 
 std::shared_ptr<const Route> make_route(std::string_view name) {

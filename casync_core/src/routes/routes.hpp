@@ -15,8 +15,8 @@ std::shared_ptr<const Route> make_graph(std::string_view text);
 /// Owners where every member owns as many partitions.
 std::vector<Rank> everybody(std::span<const std::uint32_t> host_of);
 
-/// For a route on which not everybody gets every payload: a codec that needs that.
-std::optional<std::string> obstacle_to_merging(const Cargo& cargo);
+/// For a route that adds up some contributions before the others: an op that needs each.
+std::optional<std::string> obstacle_to_parts(const Cargo& cargo);
 /// For a route that merges the contributions one after the other: what needs them all at one place.
 std::optional<std::string> obstacle_to_merging_apart(const Cargo& cargo);
 

@@ -1,5 +1,8 @@
 #include "routes/tree.hpp"
 
+#include "casync/error.hpp"
+#include "routes/routes.hpp"
+
 namespace casync {
 namespace {
 
@@ -31,32 +34,37 @@ std::vector<Buffer> collect(Group& group, const Ways& ways) {
 
 }  // namespace
 
-Buffer lay_ways(Group& group, const Ways& ways) {
+std::optional<std::string> obstacle_to_ways(const Cargo& cargo) {
+  if (cargo.codec.rounds.size() > 1 || cargo.codec.averages)
+    return detail::concat("codec ", cargo.codec.spec, " merges payloads in rounds");
+  return obstacle_to_parts(cargo);
+}
+
+std::vector<Buffer> lay_ways(Group& group, const Ways& ways) {
   const bool root = ways.root == group.self();
+  const std::vector<Buffer> sources = collect(group, ways);
   Buffer result = WorkflowBuilder::output();
-  if (root) {
-    ComputeOptions options{.role = Role::owner, .feedback = true, .final = true, .deliver = true};
-    options.write_to = result;
-    const std::vector<Buffer> sources = collect(group, ways);
-    if (!group.identity()) result = options.encode_to = group.payload_slot();
-    group.compute(Primitive::merge, sources, options);
+  Buffer sum;
+  if (!root && sources.size() == group.own().size()) {
+    sum = group.contribution();
   } else {
-    const std::vector<Buffer> sources = collect(group, ways);
-    Buffer sum;
-    if (sources.size() == group.own().size()) {
-      sum = group.contribution();
-    } else {
-      ComputeOptions options{.feedback = true};
-      sum = group.identity() ? (options.write_to = result) : (options.encode_to = group.payload_slot());
-      group.compute(Primitive::merge, sources, options);
-    }
+    ComputeOptions options{.role = root ? Role::owner : Role::worker, .feedback = true};
+    options.final = options.deliver = root && !group.gathers();
+    if (group.identity() || options.deliver) options.write_to = result;
+    if (!group.identity()) options.encode_to = group.payload_slot();
+    group.compute(Primitive::merge, sources, options);
+    sum = group.identity() ? result : options.encode_to;
+  }
+  if (root) {
+    result = sum;
+  } else {
     group.send(ways.sums_to[group.self()], kUp, sum, true);
     if (!group.identity()) result = group.payload_slot();
     group.recv(ways.result_from[group.self()], kDown, result, false);
   }
   for (const std::uint32_t member : below(ways.result_from, group.self())) group.send(member, kDown, result, false);
-  if (!root) group.deliver(result);
-  return result;
+  if (!root || group.gathers()) group.deliver({result});
+  return {result};
 }
 
 }  // namespace casync

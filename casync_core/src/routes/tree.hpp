@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "routes/flat.hpp"
@@ -14,9 +16,12 @@ struct Ways {
   std::vector<std::uint32_t> result_from;  ///< per member: who sends it the result; the root: itself
 };
 
+/// What cannot go by ways: payloads that are merged in rounds, and ops that take all contributions at one place.
+std::optional<std::string> obstacle_to_ways(const Cargo& cargo);
+
 /// Lays out one member's part of one partition. A member adds what it receives to its own in member order, encodes the
-/// sum and passes it on; the root takes the mean and encodes once more; all decode the same bytes. Returns the payload
-/// of the result, or without a codec the result.
-Buffer lay_ways(Group& group, const Ways& ways);
+/// sum and passes it on; the root encodes once more, and all decode the same bytes. The root takes the mean; of
+/// `gather` codecs who decodes does, as in a ring. Returns the payload of the result, or without a codec the result.
+std::vector<Buffer> lay_ways(Group& group, const Ways& ways);
 
 }  // namespace casync

@@ -3,12 +3,14 @@
 // neighbouring partitions, so no core and no network queue does the work of all; one host's leader owns p.
 //
 //   step 1  each rank sends its raw contribution to its host's leader of p (windowed)
-//   step 2  the leaders go the way of a flat route among themselves: a parameter server. What a leader contributes is
-//           the sum over its host, added in rank order; the owner adds host by host
-//   step 3  a leader passes the result on to its ranks, and all decode the same bytes
+//   step 2  the leaders go the way of a flat route among themselves. What a leader contributes is the sum over its
+//           host, added in rank order, and what a codec keeps of it is the leader's
+//   step 3  a leader passes the result on to its ranks: what all leaders decoded, or the decoded result itself
 //
-// hops 4; bytes per direction between hosts 2(H-1)/H of the encoded gradient per host when K is a multiple of H times
-// L. Hosts may have unequal numbers of ranks. With `none` the sums are the raw elements.
+// Between the hosts there is a parameter server, whose owner adds host by host: hops 4; bytes per direction between
+// hosts 2(H-1)/H of the encoded gradient per host when K is a multiple of H times L. `gather` codecs go directly: hops
+// 3; bytes H-1 times the encoded gradient. So ranks of a host add nothing to what goes between hosts. Hosts may have
+// unequal numbers of ranks. With `none` the sums are the raw elements.
 #include <algorithm>
 #include <map>
 
@@ -40,7 +42,7 @@ std::uint32_t ranks_of_largest(const Hosts& hosts) {
 class TwoLevel final : public Route {
  public:
   std::string_view name() const override { return "two_level"; }
-  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_merging_apart(cargo); }
+  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_parts(cargo); }
   bool merges_at_once() const override { return false; }
 
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override {
@@ -55,6 +57,7 @@ class TwoLevel final : public Route {
   void build(WorkflowBuilder& builder) const override {
     const Hosts hosts = ranks_by_host(builder.request().host_of);
     const auto count = static_cast<std::uint32_t>(hosts.size());
+    builder.set_contributions(count);
     for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
       const std::uint32_t position = builder.position(p);
       lay(builder, hosts, p, position % count, position / count);
@@ -62,37 +65,45 @@ class TwoLevel final : public Route {
   }
 
  private:
+  /// The way of the leaders.
+  static const FlatRoute& between(const CodecInfo& codec) {
+    return codec.rounds.front() == Aggregation::gather ? direct_route() : parameter_server_route();
+  }
+
   /// Ranks of a host take turns at leading it, a turn for each round of owners.
   static void lay(WorkflowBuilder& builder, const Hosts& hosts, std::uint32_t p, std::uint32_t owner,
                   std::uint32_t turn) {
     const Rank self = builder.request().member;
-    const FlatRoute& between = parameter_server_route();
+    const CodecInfo& codec = builder.request().codec->info();
     const auto leader_of = [&](const std::vector<Rank>& ranks) { return ranks[turn % ranks.size()]; };
     const auto& mates =
         *std::ranges::find_if(hosts, [&](const auto& ranks) { return std::ranges::count(ranks, self); });
-    const std::uint32_t gather = 2 * p + kGather;
-    const std::uint32_t scatter = 2 * p + kScatter;
+    const auto scatter = [&](std::size_t round) {
+      return tag_of(builder, p, kScatter, static_cast<std::uint32_t>(round));
+    };
     if (self != leader_of(mates)) {
-      const bool encoded = between.ends_encoded(builder.request().codec->info());
-      const Buffer result = encoded ? builder.payload_slot(p) : WorkflowBuilder::output();
-      builder.send(p, leader_of(mates), gather, WorkflowBuilder::input(), true);
-      builder.recv(p, leader_of(mates), scatter, result);
-      const Buffer received[] = {result};
-      const ComputeOptions delivers{.deliver = true, .write_to = WorkflowBuilder::output()};
-      if (encoded) builder.compute(Primitive::decode, p, received, delivers);
+      builder.send(p, leader_of(mates), tag_of(builder, p, kGather, 0), WorkflowBuilder::input(), true);
+      const bool encoded = between(codec).ends_encoded(codec);
+      std::vector<Buffer> results;
+      for (std::size_t round = 0; round < (encoded ? codec.rounds.size() : 1); ++round) {
+        results.push_back(encoded ? builder.payload_slot(p, static_cast<int>(round)) : WorkflowBuilder::output());
+        builder.recv(p, leader_of(mates), scatter(round), results.back());
+      }
+      if (encoded) deliver(builder, p, results);
       return;
     }
     std::vector<Buffer> own;
     for (const Rank mate : mates) {
       own.push_back(mate == self ? WorkflowBuilder::input() : builder.raw_slot(p));
-      if (mate != self) builder.recv(p, mate, gather, own.back(), true);
+      if (mate != self) builder.recv(p, mate, tag_of(builder, p, kGather, 0), own.back(), true);
     }
     std::vector<Group::Member> leaders;
     for (const auto& ranks : hosts) leaders.push_back({leader_of(ranks), ranks.size() > 1});
     Group group(builder, p, std::move(leaders), owner, std::move(own));
-    const Buffer result = between.lay(group);
+    const std::vector<Buffer> results = between(codec).lay(group);
     for (const Rank mate : mates) {
-      if (mate != self) builder.send(p, mate, scatter, result);
+      for (std::size_t round = 0; mate != self && round < results.size(); ++round)
+        builder.send(p, mate, scatter(round), results[round]);
     }
   }
 };

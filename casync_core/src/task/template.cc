@@ -19,12 +19,14 @@ Template::Template(const WorkflowRequest& request)
   slots_of.resize(partitions);
   for (std::size_t s = 0; s < workflow.slots.size(); ++s)
     slots_of[workflow.slots[s].partition].push_back(static_cast<std::uint16_t>(s));
+  sends_nonzeros = std::ranges::count(workflow.slots, Form::nonzeros, &Slot::form) > 0;
   window_peers.resize(partitions);
   delivery.resize(partitions);
   for (std::uint32_t i = 0; i < workflow.tasks.size(); ++i) {
     const Task& task = workflow.tasks[i];
     first_dependencies.push_back(task.dependencies + 1);
     ++tasks_of_partition[task.partition];
+    host_only |= task.form != Form::payload || adds_to_pending(request.codec->info(), task);
     members_of[task.partition].push_back(i);
     if (task.primitive == Primitive::recv) {
       receives_.push_back({key_of(task.peer, task.tag), i});
@@ -44,6 +46,13 @@ Template::Template(const WorkflowRequest& request)
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   }
   std::sort(receives_.begin(), receives_.end(), [](const Key& a, const Key& b) { return a.key < b.key; });
+}
+
+/// Whether payloads of others join what this rank's codec has not sent yet.
+bool Template::adds_to_pending(const CodecInfo& info, const Task& task) const {
+  if (info.feedback != Feedback::own || !task.feedback || task.encode_to.place == Place::none) return false;
+  const auto sources = std::span(workflow.sources).subspan(task.first_source, task.source_count);
+  return !std::ranges::all_of(sources, [this](Buffer source) { return raw(source); });
 }
 
 std::int64_t Template::find_recv(std::uint32_t peer, std::uint32_t tag) const {

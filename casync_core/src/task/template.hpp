@@ -14,8 +14,9 @@ struct Template {
   explicit Template(const WorkflowRequest& request);
 
   Workflow workflow;
-  std::shared_ptr<const Codec> codec;  ///< keeps alive what the executor computes with
-  Shape shape;                         ///< as WorkflowRequest has it
+  std::shared_ptr<const Codec> codec;           ///< keeps alive what the executor computes with
+  std::shared_ptr<const Codec> nonzeros, none;  ///< likewise, for what is no payload
+  Shape shape;                                  ///< as WorkflowRequest has it
   DType dtype = DType::float32;
   std::vector<std::int64_t> rows;  ///< allgather, alltoall: what each member gives to this one
   bool provisional = false;        ///< another codec follows at a step that is known, and finds what is kept as it is
@@ -26,8 +27,10 @@ struct Template {
   std::vector<std::vector<std::uint32_t>> window_peers;  ///< per partition: members that wait for our window
   std::vector<std::uint32_t> delivery;  ///< per partition: the last task that writes the output; where this rank has
                                         ///< none of it, the task that sends its contribution
+  bool sends_nonzeros = false;          ///< some slot has them
   std::size_t largest_message = 0;      ///< bytes, over all sends and receives
   std::size_t smallest_message = ~std::size_t{0};  ///< likewise; of a codec that chooses the length, of the limits
+  bool host_only = false;                          ///< some task is one that no device computes
   bool sends_slots_only = true;  ///< no message is the program's memory, so that may be where no network reaches
 
   /// Index of the receive that `tag` from member `peer` names, or -1.
@@ -38,8 +41,17 @@ struct Template {
   std::int64_t sender_of(const Task& task, std::size_t source) const;
   /// Whether `buffer` holds elements of the gradient's dtype; otherwise it is a payload.
   bool raw(Buffer buffer) const { return buffer.place != Place::slot || workflow.slots[buffer.slot].raw; }
+  /// What computes a task.
+  const Codec& codec_of(const Task& task) const {
+    return *(task.form == Form::payload ? codec : task.form == Form::nonzeros ? nonzeros : none);
+  }
+  /// Whether what is sent from `buffer` is as long as it can be.
+  bool fills(Buffer buffer) const {
+    if (raw(buffer)) return true;
+    return workflow.slots[buffer.slot].form != Form::nonzeros && codec->info().fixed_size;
+  }
   /// Whether payloads may be shorter than their slots.
-  bool codec_chooses_length() const { return codec != nullptr && !codec->info().fixed_size; }
+  bool codec_chooses_length() const { return sends_nonzeros || (codec != nullptr && !codec->info().fixed_size); }
   /// Bytes of gradient that a compute task touches.
   std::size_t weight(const Task& task) const;
   /// Upper limit of a message's bytes.
@@ -50,6 +62,7 @@ struct Template {
     std::uint64_t key;
     std::uint32_t task;
   };
+  bool adds_to_pending(const CodecInfo& info, const Task& task) const;
   std::vector<Key> receives_;  // sorted
 };
 

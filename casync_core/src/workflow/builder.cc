@@ -24,6 +24,7 @@ std::vector<Range> cut_evenly(const Codec& codec, const Shape& gradient, std::ui
 }
 
 WorkflowBuilder::WorkflowBuilder(const WorkflowRequest& request) : request_(request) {
+  workflow_.contributions = members();
   if (request.route != nullptr) owners_ = request.route->owners(request.host_of);
   std::vector<Range> partitions = cut_evenly(*request.codec, request.shape, request.partitions);
   std::vector<Layout> layout;
@@ -51,23 +52,37 @@ std::size_t WorkflowBuilder::raw_bytes(std::uint32_t partition) const {
 Buffer WorkflowBuilder::payload_slot(std::uint32_t partition, int round) {
   const std::size_t bytes =
       request_.codec->bound(workflow_.layout[partition].gradient, request_.dtype, workflow_.coded(partition), round);
-  return add_slot(partition, round, identity(), bytes);
+  return add_slot({partition, static_cast<std::uint8_t>(round), identity(), bytes});
 }
 
-Buffer WorkflowBuilder::raw_slot(std::uint32_t partition) { return add_slot(partition, 0, true, raw_bytes(partition)); }
+Buffer WorkflowBuilder::raw_slot(std::uint32_t partition) {
+  return add_slot({partition, 0, true, raw_bytes(partition)});
+}
 
 Buffer WorkflowBuilder::values_slot(std::uint32_t partition) {
-  return add_slot(partition, 0, true, static_cast<std::size_t>(request_.codec->agreed()) * sizeof(float));
+  return add_slot({partition, 0, true, static_cast<std::size_t>(request_.codec->agreed()) * sizeof(float)});
 }
 
-Buffer WorkflowBuilder::add_slot(std::uint32_t partition, int round, bool raw, std::size_t bytes) {
+Buffer WorkflowBuilder::nonzeros_slot(std::uint32_t partition) {
+  const std::size_t bytes =
+      make_codec("nonzeros")
+          ->bound(workflow_.layout[partition].gradient, request_.dtype, workflow_.coded(partition), 0);
+  return add_slot({partition, 0, false, bytes, Form::nonzeros});
+}
+
+Buffer WorkflowBuilder::part_slot(std::uint32_t partition, int round, std::int64_t floats) {
+  return add_slot({partition, static_cast<std::uint8_t>(round), false, static_cast<std::size_t>(floats) * sizeof(float),
+                   Form::part});
+}
+
+Buffer WorkflowBuilder::add_slot(Slot slot) {
   if (workflow_.slots.size() > std::numeric_limits<std::uint16_t>::max()) {
     throw InvalidArgument(detail::concat("a plan of ", request_.partitions, " partitions needs more than ",
                                          workflow_.slots.size(), " buffers on rank ", request_.member,
                                          "; plan it in fewer partitions"));
   }
-  workflow_.slots.push_back({partition, static_cast<std::uint8_t>(round), raw, bytes});
-  workflow_.reserve[partition] += bytes;
+  workflow_.slots.push_back(slot);
+  workflow_.reserve[slot.partition] += slot.bytes;
   slots_.emplace_back();
   return {Place::slot, static_cast<std::uint16_t>(workflow_.slots.size() - 1)};
 }
@@ -89,6 +104,14 @@ void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std:
   task.first_source = static_cast<std::uint32_t>(workflow_.sources.size());
   task.source_count = static_cast<std::uint32_t>(sources.size());
   workflow_.sources.insert(workflow_.sources.end(), sources.begin(), sources.end());
+  task.floats = options.floats;
+  const auto take_form = [&](Buffer buffer) {
+    if (buffer.place == Place::slot && workflow_.slots[buffer.slot].form != Form::payload)
+      task.form = workflow_.slots[buffer.slot].form;
+  };
+  for (const Buffer& source : sources) take_form(source);
+  take_form(options.encode_to);
+  take_form(options.write_to);
   std::vector<std::pair<Buffer, bool>> accesses;
   for (const Buffer& source : sources) accesses.emplace_back(source, false);
   if (options.previous.place != Place::none) accesses.emplace_back(options.previous, false);

@@ -55,8 +55,11 @@ void LaunchOrder::on_action(const Action& action) {
 
 bool LaunchOrder::may_go(const Run& run, std::uint32_t task) const {
   const auto& tasks = run.shape->workflow.tasks;
-  // The length of a payload that its codec chooses is known when it is there.
-  const bool streams = computes(tasks[task]) && run.shape->codec->info().fixed_size;
+  // The length of a payload that its codec chooses is known when it is there, as is that of what zeros were left out
+  // of.
+  const bool varies = !run.shape->codec->info().fixed_size ||
+                      std::ranges::count(run.shape->workflow.slots, Form::nonzeros, &Slot::form) > 0;
+  const bool streams = computes(tasks[task]) && !varies;
   const auto is_there = [&](std::uint32_t before) {
     return run.over.contains(before) || (streams && computes(tasks[before]) && run.launched.contains(before));
   };

@@ -133,13 +133,14 @@ Blob TensorReference::compute(const Part& part, void* out) {
   segment.round = static_cast<std::uint8_t>(part.round);
   segment.sources = part.sources;
   if (adasum && part.final) segment.op = ReduceOp::adasum;
-  segment.world = static_cast<std::uint32_t>(host_of_.size());
+  segment.world = contributions();
   if (info.prescaled) {
     segment.pre = 1.0F / n;
   } else if (part.final && !info.averages) {
     segment.mid = 1.0F / n;
   }
   if (part.deliver) segment.post = average ? 1.0F : n;
+  if (part.deliver && info.averages) segment.post *= static_cast<float>(contributions()) / n;
   segment.previous = part.previous;
   if (part.feedback && keeps_residuals())
     segment.residual = residuals_[part.rank].data() + part.begin + part.range.begin;
@@ -322,6 +323,7 @@ void TensorReference::owned(const std::vector<Blob>& inputs, const std::vector<B
   compute(part, out.data() + static_cast<std::size_t>(range.begin) * element);
 }
 
+/// Of a codec that gathers nobody takes the mean before all have decoded what came round.
 void TensorReference::ring(const std::vector<Blob>& inputs, const Range& range, std::uint32_t owner, Blob& out) {
   const auto n = static_cast<std::uint32_t>(inputs.size());
   const std::size_t element = size_of(tensor_.signature.dtype);
@@ -330,13 +332,59 @@ void TensorReference::ring(const std::vector<Blob>& inputs, const Range& range, 
     const std::uint32_t member = (owner + 1 + hop) % n;
     Part part{range, member, hop == 0 ? Role::worker : Role::owner};
     part.feedback = part.encodes = true;
-    part.final = part.deliver = hop + 1 == n;
+    part.final = part.deliver = hop + 1 == n && !gathers();
     const Source sum{carried.data(), carried.size(), false};
     part.sources.assign(hop > 0 ? 1 : 0, sum);
     part.sources.push_back(raw(inputs[member], range));
     Blob next = compute(part, part.deliver ? out.data() + static_cast<std::size_t>(range.begin) * element : nullptr);
     carried = std::move(next);
   }
+  if (!gathers()) return;
+  Part decode{range};
+  decode.final = decode.deliver = true;
+  decode.sources.push_back({carried.data(), carried.size(), false});
+  compute(decode, out.data() + static_cast<std::size_t>(range.begin) * element);
+}
+
+/// Who leads host `h` in a partition.
+std::uint32_t TensorReference::leader(std::size_t h, std::uint32_t position) const {
+  std::size_t largest = 0;
+  for (const auto& members : hosts_) largest = std::max(largest, members.size());
+  const std::size_t turn = position / hosts_.size() % largest;
+  return hosts_[h][turn % hosts_[h].size()];
+}
+
+/// Each of them encodes a contribution of its own.
+std::uint32_t TensorReference::contributions() const {
+  const bool by_host = tensor_.plan.topology == "two_level" && host_of_.size() > 1;
+  return static_cast<std::uint32_t>(by_host ? hosts_.size() : host_of_.size());
+}
+
+/// Those who encode in a partition, in the order in which their payloads are added.
+std::vector<TensorReference::Encoder> TensorReference::encoders(std::uint32_t position) const {
+  std::vector<Encoder> list;
+  if (tensor_.plan.topology == "two_level") {
+    for (std::size_t h = 0; h < hosts_.size(); ++h) list.push_back({leader(h, position), hosts_[h]});
+  } else {
+    for (std::uint32_t m = 0; m < host_of_.size(); ++m) list.push_back({m, {m}});
+  }
+  return list;
+}
+
+/// PS and two-level with a codec whose payloads are gathered: they are added, and never encoded again.
+void TensorReference::gathered(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position, Blob& out) {
+  std::vector<Blob> payloads;
+  Part merge{range};
+  for (const Encoder& encoder : encoders(position)) {
+    Part part{range, encoder.rank};
+    merge.rank = encoder.rank;
+    part.feedback = part.encodes = true;
+    for (const std::uint32_t m : encoder.adds) part.sources.push_back(raw(inputs[m], range));
+    payloads.push_back(compute(part, nullptr));
+  }
+  merge.final = merge.deliver = true;
+  for (const Blob& payload : payloads) merge.sources.push_back({payload.data(), payload.size(), false});
+  compute(merge, out.data() + static_cast<std::size_t>(range.begin) * size_of(tensor_.signature.dtype));
 }
 
 /// Every host's leader adds its ranks raw and encodes; the owner adds host by host, its own ranks raw.
@@ -344,10 +392,7 @@ void TensorReference::two_level(const std::vector<Blob>& inputs, const Range& ra
                                 Blob& out) {
   const std::size_t element = size_of(tensor_.signature.dtype);
   const std::size_t owner_host = position % hosts_.size();
-  std::size_t largest = 0;
-  for (const auto& members : hosts_) largest = std::max(largest, members.size());
-  const std::size_t turn = position / hosts_.size() % largest;
-  const auto leader = [&](std::size_t h) { return hosts_[h][turn % hosts_[h].size()]; };
+  const auto leader = [&](std::size_t h) { return this->leader(h, position); };
   std::vector<Blob> sums(hosts_.size());
   Part last{range, leader(owner_host), Role::owner};
   last.feedback = last.final = last.deliver = last.encodes = true;
@@ -371,7 +416,7 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
   const auto n = static_cast<std::uint32_t>(inputs.size());
   const Range whole{0, tensor_.signature.shape.numel()};
   std::vector<Blob> payloads(n);
-  if (tensor_.plan.topology == "ps" && whole.size() > 0) {
+  if (tensor_.plan.topology == "ps" && !gathers() && whole.size() > 0) {
     // What a worker sends of the partitions it does not own is cut from one encoding of the whole gradient.
     const auto before = residuals_;
     const auto states_before = states_;
@@ -397,9 +442,15 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
   for (std::size_t p = 0; p < partitions_.size(); ++p) {
     const auto position = static_cast<std::uint32_t>(tensor_.plan.first_owner + p);
     const std::string& topology = tensor_.plan.topology;
-    if (topology == "ps") owned(inputs, payloads, partitions_[p], position % n, out);
-    if (topology == "ring") ring(inputs, partitions_[p], position % n, out);
-    if (topology == "two_level") two_level(inputs, partitions_[p], position, out);
+    if (topology == "ring") {
+      ring(inputs, partitions_[p], position % n, out);
+    } else if (gathers()) {
+      gathered(inputs, partitions_[p], position, out);
+    } else if (topology == "ps") {
+      owned(inputs, payloads, partitions_[p], position % n, out);
+    } else {
+      two_level(inputs, partitions_[p], position, out);
+    }
   }
   return out;
 }
@@ -446,21 +497,54 @@ Blob TensorReference::scatter(const std::vector<Blob>& inputs) {
 
 /// direct with a codec, and codecs of several rounds: every member encodes, payloads are merged in member order, and
 /// the result of a round is what the next one starts from. In the last round direct decodes each payload, PS the merged
-/// one.
+/// one. By two levels a host's leader encodes the sum over its ranks; a ring adds payloads up in parts.
 Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
   Blob out(inputs[0].size());
-  const Range whole{0, tensor_.signature.shape.numel()};
-  if (whole.size() == 0) return out;
+  const std::size_t element = size_of(tensor_.signature.dtype);
+  if (tensor_.plan.topology == "direct" || tensor_.plan.topology == "ps") {
+    rounds_of(inputs, {0, tensor_.signature.shape.numel()}, encoders(0), out.data());
+    return out;
+  }
+  for (std::size_t p = 0; p < partitions_.size(); ++p) {
+    const auto leaders = encoders(tensor_.plan.first_owner + static_cast<std::uint32_t>(p));
+    rounds_of(inputs, partitions_[p], leaders, out.data() + static_cast<std::size_t>(partitions_[p].begin) * element);
+  }
+  return out;
+}
+
+/// The floats of all payloads added up in N parts. Part i is added from rank i + 1 on, round to rank i.
+Blob TensorReference::added_in_parts(const std::vector<Blob>& payloads) const {
+  const std::size_t n = payloads.size();
+  Blob sum(payloads[0].size());
+  const std::size_t floats = sum.size() / sizeof(float);
+  for (std::size_t part = 0; part < n; ++part) {
+    for (std::size_t i = floats * part / n; i < floats * (part + 1) / n; ++i) {
+      float total = 0;
+      for (std::size_t hop = 0; hop < n; ++hop) {
+        float value = 0;
+        std::memcpy(&value, payloads[(part + 1 + hop) % n].data() + i * sizeof value, sizeof value);
+        total = hop == 0 ? value : total + value;
+      }
+      if (codec_->info().averages) total /= static_cast<float>(n);
+      std::memcpy(sum.data() + i * sizeof total, &total, sizeof total);
+    }
+  }
+  return sum;
+}
+
+void TensorReference::rounds_of(const std::vector<Blob>& inputs, const Range& whole,
+                                const std::vector<Encoder>& encoders, std::byte* out) {
+  if (whole.size() == 0) return;
   const auto count = static_cast<int>(codec_->info().rounds.size());
   Blob previous;
   for (int round = 0; round < count; ++round) {
     std::vector<Blob> payloads;
-    for (std::uint32_t m = 0; m < inputs.size(); ++m) {
-      Part part{whole, m};
+    for (const Encoder& encoder : encoders) {
+      Part part{whole, encoder.rank};
       part.round = round;
       part.feedback = part.encodes = true;
       part.previous = previous;
-      part.sources.push_back(raw(inputs[m], whole));
+      for (const std::uint32_t m : encoder.adds) part.sources.push_back(raw(inputs[m], whole));
       payloads.push_back(compute(part, nullptr));
     }
     Part merge{whole, 0, Role::owner};
@@ -471,23 +555,22 @@ Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
     if (last && tensor_.plan.topology == "direct") {
       merge.role = Role::worker;
       merge.final = merge.deliver = true;
-      for (merge.rank = 0; merge.rank < inputs.size(); ++merge.rank) compute(merge, out.data());
+      for (merge.rank = 0; merge.rank < inputs.size(); ++merge.rank) compute(merge, out);
       break;
     }
     merge.encodes = true;
-    Blob merged = compute(merge, nullptr);
+    Blob merged = tensor_.plan.topology == "ring" ? added_in_parts(payloads) : compute(merge, nullptr);
     if (last) {
       Part decode{whole, 0};
       decode.round = round;
       decode.previous = previous;
       decode.final = decode.deliver = true;
       decode.sources.push_back({merged.data(), merged.size(), false});
-      for (decode.rank = 0; decode.rank < inputs.size(); ++decode.rank) compute(decode, out.data());
+      for (decode.rank = 0; decode.rank < inputs.size(); ++decode.rank) compute(decode, out);
       break;
     }
     previous = std::move(merged);
   }
-  return out;
 }
 
 }  // namespace casync::test

@@ -66,9 +66,21 @@ class TensorReference {
   void owned(const std::vector<Blob>& inputs, const std::vector<Blob>& payloads, const Range& range,
              std::uint32_t owner, Blob& out);
   void ring(const std::vector<Blob>& inputs, const Range& range, std::uint32_t owner, Blob& out);
+  std::uint32_t leader(std::size_t h, std::uint32_t position) const;
+  std::uint32_t contributions() const;
+  struct Encoder {
+    std::uint32_t rank = 0;
+    std::vector<std::uint32_t> adds;  // the ranks whose contributions it encodes as one
+  };
+  std::vector<Encoder> encoders(std::uint32_t position) const;
+  bool gathers() const { return codec_->info().rounds.front() == Aggregation::gather; }
+  void gathered(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position, Blob& out);
+  Blob added_in_parts(const std::vector<Blob>& payloads) const;
   void two_level(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position, Blob& out);
   Blob parameter_server(const std::vector<Blob>& inputs);
   Blob rounds(const std::vector<Blob>& inputs);
+  void rounds_of(const std::vector<Blob>& inputs, const Range& whole, const std::vector<Encoder>& encoders,
+                 std::byte* out);
   Blob scatter(const std::vector<Blob>& inputs);
 
   VirtualTensor tensor_;

@@ -51,7 +51,7 @@ GradientPlan plan_of(Dice& dice, const Signature& signature, int size, const std
   plan.first_owner = static_cast<std::uint32_t>(dice.below(n));
   const CodecInfo info = make_codec(codec)->info();
   if (info.whole) plan.partitions = 1;
-  plan.topology = dice.one_of(topologies_of(codec));
+  plan.topology = dice.one_of(kTopologies);
   const auto bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);
   if (dice.chance(30)) {  // as "auto" decides
     const bool small = bytes <= 4096 || info.rounds.front() == Aggregation::gather;
@@ -284,13 +284,6 @@ std::uint64_t Dice::next() {
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
   return z ^ (z >> 31U);
-}
-
-std::vector<std::string> topologies_of(const std::string& codec) {
-  const CodecInfo info = make_codec(codec)->info();
-  if (info.rounds.front() == Aggregation::gather) return {"direct"};
-  if (info.rounds.size() > 1) return {"direct", "ps"};
-  return {"direct", "ps", "ring", "two_level"};
 }
 
 bool scatters(const std::string& codec) {

@@ -104,8 +104,8 @@ bool scatters(const std::string& codec);
 
 Schedule draw(std::uint64_t seed, const Distributions& from);
 
-/// Those that a codec's rounds can take.
-std::vector<std::string> topologies_of(const std::string& codec);
+/// All routes, each of which carries every codec.
+inline const std::vector<std::string> kTopologies{"direct", "ps", "ring", "two_level"};
 
 /// Random numbers of a schedule: splitmix64.
 class Dice {

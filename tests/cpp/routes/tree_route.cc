@@ -9,12 +9,12 @@ namespace {
 class BinaryTree final : public FlatRoute {
  public:
   std::string_view name() const override { return "tree"; }
-  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_merging_apart(cargo); }
+  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_ways(cargo); }
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override { return everybody(host_of); }
   bool merges_at_once() const override { return false; }
   bool ends_encoded(const CodecInfo& codec) const override { return !codec.identity; }
 
-  Buffer lay(Group& group) const override {
+  std::vector<Buffer> lay(Group& group) const override {
     const std::uint32_t n = group.size();
     Ways ways{group.owner(), std::vector<std::uint32_t>(n, group.owner()), {}};
     for (std::uint32_t i = 1; i < n; ++i) ways.sums_to[(group.owner() + i) % n] = (group.owner() + (i - 1) / 2) % n;

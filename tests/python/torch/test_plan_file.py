@@ -44,19 +44,19 @@ def test_a_plan_that_does_not_fit_its_tensor_names_both_and_the_file(tmp_path):
     write_plans(
         path,
         {
-            "allreduce.gathered": GradientPlan("ring", "test_topk(ratio=0.1)"),
+            "allreduce.adasum": GradientPlan("ring", "none"),
             "allreduce.integers": GradientPlan("ps", "onebit"),
         },
     )
     hvd.init(plan_file=str(path))
-    for name, tensor, said in (
-        ("gathered", torch.ones(10_000), "gathers payloads.*ring"),
-        ("integers", torch.ones(10_000, dtype=torch.int32), "int32"),
+    for name, tensor, op, said in (
+        ("adasum", torch.ones(10_000), hvd.Adasum, "at one place.*ring"),
+        ("integers", torch.ones(10_000, dtype=torch.int32), hvd.Average, "int32"),
     ):
         with pytest.raises(hvd.InvalidArgumentError, match=f"tensor allreduce.{name} does not fit.*{said}.*correct it"):
-            hvd.allreduce(tensor, name=name, compression="auto")
+            hvd.allreduce(tensor, name=name, op=op, compression="auto")
         with pytest.raises(hvd.InvalidArgumentError, match=str(path)):
-            hvd.allreduce(tensor, name=name, compression="auto")
+            hvd.allreduce(tensor, name=name, op=op, compression="auto")
     assert hvd.allreduce(torch.ones(3), name="another")[0] == 1
 
 

@@ -25,7 +25,7 @@ class BlockCodec : public Codec {
  public:
   static constexpr std::int64_t kLongestBlock = 16384;
 
-  void run(std::span<Segment> segments) const final;
+  void run(std::span<Segment> segments) const override;
 
  protected:
   /// Elements of a block, at least the longest unit and at most kLongestBlock. The default keeps a block and the units'

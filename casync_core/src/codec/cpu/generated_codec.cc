@@ -85,6 +85,7 @@ CodecInfo Instance::info() const {
   info.whole = codec.whole;
   info.fixed_size = codec.fixed_size;
   info.averages = !codec.reductions.empty();
+  info.adds_up = !codec.reductions.empty() && std::ranges::count(codec.reductions, Reduction::max) == 0;
   info.momentum = codec.momentum;
   return info;
 }

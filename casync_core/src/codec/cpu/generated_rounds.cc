@@ -36,7 +36,7 @@ class Rounds final : public Generated<Codec> {
       if (segment.range.size() == 0) continue;
       CASYNC_CHECK(!segment.sources.empty(), info_.spec, ": no sources");
       if (segment.sources[0].raw) {
-        CASYNC_CHECK(segment.sources.size() == 1 && !segment.payload.empty(), info_.spec, ": raw values are encoded");
+        CASYNC_CHECK(!segment.payload.empty(), info_.spec, ": raw values are encoded");
         encode(segment);
       } else {
         reduce(segment);
@@ -62,13 +62,15 @@ class Rounds final : public Generated<Codec> {
   void encode(Segment& segment) const {
     UnitScratch& scratch = UnitScratch::of_thread();
     const Facts facts = facts_of(instance_, segment);
-    const Source& source = segment.sources[0];
-    const auto* values = static_cast<const float*>(source.data);
-    if (segment.dtype != DType::float32 || segment.pre != 1.0F) {
-      float* const converted = scratch.values_for(facts.n);
-      kernels().load_raw[static_cast<std::size_t>(segment.dtype)](source.data, segment.pre, nullptr, converted,
-                                                                  facts.n);
-      values = converted;
+    const auto* values = static_cast<const float*>(segment.sources[0].data);
+    if (segment.dtype != DType::float32 || segment.pre != 1.0F || segment.sources.size() > 1) {
+      float* const sum = scratch.values_for(facts.n);
+      const auto load = kernels().load_raw[static_cast<std::size_t>(segment.dtype)];
+      for (const Source& source : segment.sources) {
+        CASYNC_CHECK(source.raw, info_.spec, ": raw values are encoded without payloads");
+        load(source.data, segment.pre, values == sum ? sum : nullptr, sum, facts.n);
+        values = sum;
+      }
     }
     const UnitJob job{.facts = facts,
                       .accumulated = values,

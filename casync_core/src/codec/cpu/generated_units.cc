@@ -1,6 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <iterator>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "casync/error.hpp"
 #include "codec/cpu/block_codec.hpp"
@@ -108,10 +112,12 @@ class Units final : public Generated<Codec> {
     Segment& segment = unit.segment;
     if (gathers_in_place(segment)) return gather(unit);
     if (segment.payload.empty() && accumulate_there(unit)) return;
-    const float* values = accumulate(unit);
+    const std::optional<std::size_t> pending = pending_for(segment);
+    const float* values = accumulate(unit, pending.has_value());
     float factor = segment.mid;
     if (!segment.payload.empty()) {
-      const std::span<const std::byte> written = encode(unit, values);
+      const std::span<const std::byte> written =
+          pending ? encode_with_others(unit, values, unit.state[*pending]) : encode(unit, values).payload;
       if (segment.raw_out == nullptr) return;
       // Every rank decodes these very bytes.
       float* const there = destination(unit, 1.0F);
@@ -161,14 +167,28 @@ class Units final : public Generated<Codec> {
     return true;
   }
 
-  /// The sum over the sources, in order; a float32 source that is alone is read in place.
-  const float* accumulate(Unit& unit) const {
+  /// The state array that takes what others have sent, where a codec with feedback of its own encodes; else nothing.
+  std::optional<std::size_t> pending_for(const Segment& segment) const {
+    const auto payloads = std::ranges::count(segment.sources, false, &Source::raw);
+    if (info_.feedback != Feedback::own || segment.payload.empty() || payloads == 0) return std::nullopt;
+    const auto& states = instance_.codec.states;
+    const auto at = std::ranges::find(states, true, &GeneratedState::pending);
+    if (at == states.end()) return std::nullopt;
+    return static_cast<std::size_t>(at - states.begin());
+  }
+
+  /// The sum over the sources, in order, or over those that are raw; a float32 source that is alone is read in place.
+  const float* accumulate(Unit& unit, bool raw_only) const {
     const Segment& segment = unit.segment;
-    const Source& source = segment.sources[0];
-    if (segment.sources.size() == 1 && source.raw && segment.dtype == DType::float32 && segment.pre == 1.0F)
-      return static_cast<const float*>(source.data) + unit.offset;
+    const auto counts = [&](const Source& source) { return source.raw || !raw_only; };
+    const auto first = std::ranges::find_if(segment.sources, counts) - segment.sources.begin();
+    const bool alone = std::ranges::count_if(segment.sources, counts) == 1 && segment.sources[first].raw;
+    if (alone && segment.dtype == DType::float32 && segment.pre == 1.0F)
+      return static_cast<const float*>(segment.sources[first].data) + unit.offset;
     float* const sum = unit.scratch.values_for(unit.facts.n);
-    for (std::size_t i = 0; i < segment.sources.size(); ++i) add_source(unit, i, i == 0, sum);
+    if (first == std::ssize(segment.sources)) std::fill_n(sum, unit.facts.n, 0.0F);
+    for (std::size_t i = 0; i < segment.sources.size(); ++i)
+      if (counts(segment.sources[i])) add_source(unit, i, std::cmp_equal(i, first), sum);
     return sum;
   }
 
@@ -192,8 +212,35 @@ class Units final : public Generated<Codec> {
     cursor += decode(unit, {cursor, end}, sum, into, segment.payload.empty(), nullptr, &segment.nonfinite);
   }
 
+  /// Encodes `values`, while what the payloads have waits with what this rank has not sent yet. A unit of which either
+  /// is not finite is sent as such, and the state stays.
+  std::span<const std::byte> encode_with_others(Unit& unit, const float* values, float* pending) const {
+    static thread_local std::vector<float> others, before;
+    const Segment& segment = unit.segment;
+    const auto n = static_cast<std::size_t>(unit.facts.n);
+    others.resize(n);
+    bool first = true;
+    for (std::size_t i = 0; i < segment.sources.size(); ++i) {
+      if (!segment.sources[i].raw) add_payload(unit, i, std::exchange(first, false), others.data());
+    }
+    if (!std::ranges::all_of(others, [](float value) { return std::isfinite(value); })) {
+      for (std::size_t i = 0; i < n; ++i) others[i] += values[i];
+      return encode(unit, others.data()).payload;
+    }
+    before.assign(pending, pending + n);
+    for (std::size_t i = 0; i < n; ++i) pending[i] += others[i];
+    const Encoded encoded = encode(unit, values);
+    if (encoded.nonfinite) std::ranges::copy(before, pending);
+    return encoded.payload;
+  }
+
+  struct Encoded {
+    std::span<const std::byte> payload;
+    bool nonfinite;
+  };
+
   /// Returns what was written, and leaves the residual.
-  std::span<const std::byte> encode(Unit& unit, const float* values) const {
+  Encoded encode(Unit& unit, const float* values) const {
     Segment& segment = unit.segment;
     std::byte* const to = segment.payload.data() + segment.payload_bytes;
     const std::int64_t bound = bound_of(segment.shape, unit.facts.n);
@@ -215,7 +262,7 @@ class Units final : public Generated<Codec> {
     if (float* const residual = unit.residual(); residual != nullptr && !encoded.nonfinite && !encoded.settled) {
       decode(unit, written, residual, Into::lose, false, values);
     }
-    return written;
+    return {written, encoded.nonfinite};
   }
 
   /// Returns the bytes that were the unit's.

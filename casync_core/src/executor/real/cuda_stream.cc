@@ -190,7 +190,7 @@ DeviceCodec* CudaStream::codec_of(const Codec& codec) const {
 }
 
 bool CudaStream::carries(const Template& shape, const Signature& signature, bool by_lane) const {
-  if (signature.kind != OpKind::allreduce || !(by_lane || shape.sends_slots_only)) return false;
+  if (signature.kind != OpKind::allreduce || shape.host_only || !(by_lane || shape.sends_slots_only)) return false;
   if (ElementCodec::carries(*shape.codec, signature.dtype, signature.op)) return true;
   return codec_of(*shape.codec) != nullptr && DeviceCodec::carries(*shape.codec, signature.dtype, signature.op);
 }

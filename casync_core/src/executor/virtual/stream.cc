@@ -30,7 +30,7 @@ VirtualStream::VirtualStream(Agenda& agenda, VirtualWorkers::Options options, st
     : processor_(agenda, in_order(std::move(options)), std::move(news)) {}
 
 bool VirtualStream::carries(const Template& shape, const Signature& /*signature*/, bool by_lane) const {
-  return !shape.codec->info().identity && (by_lane || shape.sends_slots_only);
+  return !shape.codec->info().identity && !shape.host_only && (by_lane || shape.sends_slots_only);
 }
 
 std::unique_ptr<FarFloats> VirtualStream::send(std::span<const float> values, bool /*must*/) {

@@ -42,6 +42,7 @@ class TestLowRank final : public Codec {
     info_.spec = detail::concat("test_lowrank(start=", start, ")");
     info_.rounds = {Aggregation::reduce, Aggregation::reduce};
     info_.feedback = Feedback::wrapper;
+    info_.adds_up = true;
     info_.whole = true;
     info_.averages = true;
   }
@@ -109,8 +110,12 @@ class TestLowRank final : public Codec {
     const auto rows = static_cast<std::size_t>(segment.shape.rows);
     const auto cols = static_cast<std::size_t>(segment.shape.cols);
     Vector m(rows * cols);
-    kernels().load_raw[static_cast<std::size_t>(segment.dtype)](segment.sources[0].data, 1.0F, segment.residual,
-                                                                m.data(), segment.shape.numel());
+    const float* sum = segment.residual;
+    for (const Source& source : segment.sources) {
+      kernels().load_raw[static_cast<std::size_t>(segment.dtype)](source.data, 1.0F, sum, m.data(),
+                                                                  segment.shape.numel());
+      sum = m.data();
+    }
     if (segment.round == 0) {
       Vector p(rows);
       for (std::size_t i = 0; i < m.size(); ++i) p[i / cols] += m[i] * segment.state[0][i % cols];

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "casync/error.hpp"
@@ -42,6 +43,31 @@ class TestState final : public BlockCodec {
     return {{.name = "v", .elements = shape.numel(), .per_element = true, .pending = true},
             {.name = "u", .elements = shape.numel(), .per_element = true},
             {.name = "tau", .elements = 1, .shared = true}};
+  }
+
+  /// Payloads that come with the rank's own gradient join v, and not the momentum.
+  void run(std::span<Segment> segments) const override {
+    for (Segment& segment : segments) {
+      std::vector<Source> payloads, raw;
+      for (const Source& source : segment.sources) (source.raw ? raw : payloads).push_back(source);
+      if (segment.payload.empty() || payloads.empty() || raw.empty()) {
+        BlockCodec::run({&segment, 1});
+        continue;
+      }
+      std::vector<float> others(static_cast<std::size_t>(segment.range.size()));
+      Segment decode = segment;
+      decode.dtype = DType::float32;
+      decode.sources = payloads;
+      decode.mid = decode.post = 1.0F;
+      decode.payload = {};
+      decode.raw_out = others.data();
+      BlockCodec::run({&decode, 1});
+      const std::span<const Source> all = std::exchange(segment.sources, raw);
+      others_of_thread() = std::move(others);
+      BlockCodec::run({&segment, 1});
+      others_of_thread().clear();
+      segment.sources = all;
+    }
   }
 
   std::int64_t agreed() const override { return 1; }
@@ -95,10 +121,18 @@ class TestState final : public BlockCodec {
   }
 
  private:
+  /// Of the segment that is being encoded; empty: there are no others.
+  static std::vector<float>& others_of_thread() {
+    static thread_local std::vector<float> own;
+    return own;
+  }
+
   /// Returns whether the unit is not finite.
   static bool encode_unit(const Segment& segment, std::int64_t begin, std::size_t n, const float* accumulated,
                           std::byte* payload) {
     static thread_local std::vector<float> momentum, x;
+    const std::vector<float>& others = others_of_thread();
+    const auto first = static_cast<std::size_t>(begin - segment.range.begin);
     float* const u = segment.state[kMomentum] + begin;
     float* const v = segment.state[kPending] + begin;
     const float tau = *segment.state[kThreshold];
@@ -107,7 +141,7 @@ class TestState final : public BlockCodec {
     bool finite = true;
     for (std::size_t i = 0; i < n; ++i) {
       momentum[i] = segment.momentum * u[i] + accumulated[i];
-      x[i] = v[i] + momentum[i];
+      x[i] = v[i] + (others.empty() ? 0.0F : others[first + i]) + momentum[i];
       finite &= std::isfinite(x[i] * segment.mid);
     }
     if (!finite) {

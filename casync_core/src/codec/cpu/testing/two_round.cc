@@ -64,6 +64,7 @@ class TestTwoRound final : public Codec {
     info_.spec = "test_tworound";
     info_.rounds = {Aggregation::reduce, Aggregation::reduce};
     info_.feedback = Feedback::wrapper;
+    info_.adds_up = true;
   }
 
   const CodecInfo& info() const override { return info_; }
