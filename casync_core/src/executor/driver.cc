@@ -47,7 +47,7 @@ Driver::~Driver() = default;
 void Driver::define(std::uint32_t registration, const Request& definition) {
   const auto codecs = planning_.define(definition.name, definition.signature);
   apply(event::Define{registration, definition});
-  for (const std::string& codec : codecs) time_codec(codec);
+  for (const std::string& codec : codecs) start(std::make_unique<Trial>(codec));
 }
 
 void Driver::submit(std::uint32_t registration, Operation* operation) {
@@ -55,6 +55,7 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
   CASYNC_CHECK(!operation->on_stream || places_.stream != nullptr, "an operation for a stream, and there is none");
   const Definition& definition = *operation->definition;
   if (planning_.measuring()) {
+    try_codecs(*operation);
     // Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
     const auto costs = planning_.costs(definition.signature, operation->step);
     if (costs) apply(event::CostsKnown{*costs});
@@ -87,6 +88,7 @@ void Driver::plans_changed() { apply(event::PlansChanged{}); }
 void Driver::finished(std::unique_ptr<Job> job, std::string error) {
   if (const auto trial = std::move(job->trial)) {
     for (const Measurement& measurement : trial->results()) measured(measurement);
+    if (trial->size() && planning_.measuring()) planning_.encoded(*trial->size());
     if (!error.empty()) {
       give_up({.text = "a trial run of a codec failed: " + error, .facts = {.kind = ErrorKind::fault, .peer = self()}});
     }
@@ -108,6 +110,7 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
     if (task.encode_to.place == Place::slot) bytes = memory_.slot_bytes(instance, task.encode_to.slot);
+    if (ran) note_encoded(instance, task, bytes);
     if (!job->nonfinite.empty()) note_nonfinite(shape, *job);
   }
   const bool nonfinite = task.deliver && job->segment.nonfinite;
@@ -157,11 +160,35 @@ void Driver::measured(const Measurement& measurement) {
   if (planning_.measuring()) planning_.measured(measurement);
 }
 
-void Driver::time_codec(const std::string& codec) {
+void Driver::start(std::unique_ptr<Trial> trial) {
   std::vector<std::unique_ptr<Job>> batch;
   batch.push_back(new_job());
-  batch.back()->trial = std::make_unique<Trial>(codec);
+  batch.back()->trial = std::move(trial);
   places_.pool.run(std::move(batch));
+}
+
+/// Before the operation begins: afterwards its result may take the gradient's place.
+void Driver::try_codecs(const Operation& operation) {
+  const auto& [name, signature, hash] = *operation.definition;
+  if (operation.stands_in || operation.staged != nullptr) return;  // not a gradient, or not one of the host's memory
+  for (const std::string& codec : planning_.to_try(name, signature, operation.step)) {
+    start(
+        std::make_unique<Trial>(codec, GradientCopy(name, signature.dtype, signature.shape.numel(), operation.input)));
+  }
+}
+
+void Driver::note_encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes) {
+  if (task.primitive != Primitive::encode || task.settles) return;
+  const std::uint64_t raw = task.round == 0 ? memory_.shape(instance).weight(task) : 0;
+  runs_.encoded(instance, raw, bytes);
+}
+
+void Driver::tell_encoded(std::uint32_t instance, const Operation& operation) {
+  if (!planning_.measuring() || !memory_.shape(instance).codec_chooses_length()) return;
+  const auto [raw_bytes, payload_bytes] = runs_.of(instance);
+  planning_.encoded({operation.definition->name, memory_.shape(instance).codec->info().spec,
+                     static_cast<double>(raw_bytes_of(operation)), static_cast<double>(raw_bytes),
+                     static_cast<double>(payload_bytes), false});
 }
 
 /// Does what the Engine wants of the planning.
@@ -289,6 +316,7 @@ void Driver::emit(const Action& action) {
 
 void Driver::on(const action::Begin& action) {
   tally_.begun(action.instance, *action.shape);
+  runs_.begun(action.instance);
   Operation& operation = operations_.at(action.handle);
   memory_.begin(action, operation);
   if (operation.on_stream && !places_.stream->carries(*action.shape, operation.definition->signature, action.by_lane))
@@ -353,6 +381,7 @@ void Driver::on(const action::Finish& action) {
   operation.status = action.failure == nullptr ? Status::ok : action.failure->status;
   if (action.failure == nullptr) {
     tally_.ended(action.instance, raw_bytes_of(operation));
+    tell_encoded(action.instance, operation);
   } else {
     tally_.failed();
     operation.text = action.failure->text;

@@ -14,6 +14,7 @@
 #include "executor/link_meter.hpp"
 #include "executor/memory.hpp"
 #include "executor/operations.hpp"
+#include "executor/run_meter.hpp"
 #include "executor/tally.hpp"
 #include "executor/workers.hpp"
 #include "plan/planning.hpp"
@@ -99,7 +100,10 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   bool poll_lane();
   void give_up(const Abort& why);
   void measured(const Measurement& measurement);
-  void time_codec(const std::string& codec);
+  void start(std::unique_ptr<Trial> trial);
+  void try_codecs(const Operation& operation);
+  void note_encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes);
+  void tell_encoded(std::uint32_t instance, const Operation& operation);
   void plan();
   void hear_costs(Rank member, const Bytes& costs);
   bool settle();
@@ -137,7 +141,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Nanoseconds now_ = 0;
   std::vector<bool> on_my_host_;     // per rank
   std::array<LinkMeter, 2> meters_;  // to other hosts, on this host
-  std::vector<Event> pending_;       // events that follow from actions of this turn
+  RunMeter runs_;
+  std::vector<Event> pending_;  // events that follow from actions of this turn
   // What the Engine wants of the planning, until it is through with its event.
   std::vector<action::PlanWanted::Gradient> wanted_;
   std::vector<std::pair<Rank, Bytes>> costs_;

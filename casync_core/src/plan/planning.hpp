@@ -31,6 +31,16 @@ struct Measurement {
   double seconds = 0;
 };
 
+/// How long the payloads are that a codec made of a gradient on this rank.
+struct EncodedSize {
+  std::string_view tensor;
+  std::string_view codec;  ///< canonical spec
+  double tensor_bytes = 0;
+  double raw_bytes = 0;      ///< that were encoded: a part of the tensor, perhaps
+  double payload_bytes = 0;  ///< of all rounds
+  bool of_trial = false;     ///< on a copy of the gradient, and nothing was sent
+};
+
 /// Where plans come from. It stands beside the Engine: whoever drives that asks here when it wants plans. Pure: what
 /// was measured enters by calls, and equal calls give equal plans. Every rank has one; that of the root plans. One
 /// thread at a time.
@@ -47,6 +57,13 @@ class Planning {
   /// Whether measurements are wanted.
   virtual bool measuring() const { return false; }
   virtual void measured(const Measurement& /*measurement*/) {}
+  virtual void encoded(const EncodedSize& /*size*/) {}
+  /// Asked at each submit while measuring: the codecs whose payloads of this very gradient are wanted, from trials on a
+  /// copy of it. The answers come by `encoded`.
+  virtual std::vector<std::string> to_try(const std::string& /*name*/, const Signature& /*signature*/,
+                                          std::uint64_t /*submits*/) {
+    return {};
+  }
   /// Asked at each submit while measuring, with how often that name was submitted: this rank's costs for the root, one
   /// time, when there is enough.
   virtual std::optional<std::vector<std::byte>> costs(const Signature& /*signature*/, std::uint64_t /*submits*/) {

@@ -124,13 +124,29 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
   }
 }
 
-std::vector<std::string> MeasuredPlanning::define(const std::string& name, const Signature& signature) {
-  const bool open = is_automatic(signature) && fixed_for(name, signature) == nullptr;
+/// Whether the planner chooses its codec.
+bool MeasuredPlanning::is_open(const std::string& name, const Signature& signature) const {
   const bool left_out = signature.shape.numel() < options_.planner.min_numel && !parse_always(signature.compression);
-  if (!open || left_out || told_ || options_.host_of.size() <= 1) return {};
+  return is_automatic(signature) && !left_out && options_.host_of.size() > 1 && fixed_for(name, signature) == nullptr;
+}
+
+std::vector<std::string> MeasuredPlanning::define(const std::string& name, const Signature& signature) {
+  if (told_ || !is_open(name, signature)) return {};
   std::vector<std::string> wanted;
   for (std::string& codec : candidates(options_, name, signature)) {
     if (timed_.insert(codec).second) wanted.push_back(std::move(codec));
+  }
+  return wanted;
+}
+
+std::vector<std::string> MeasuredPlanning::to_try(const std::string& name, const Signature& signature,
+                                                  std::uint64_t submits) {
+  if (submits != kTriedRun || !is_open(name, signature)) return {};
+  std::vector<std::string> wanted;
+  for (std::string& codec : candidates(options_, name, signature)) {
+    if (make_codec(codec)->info().fixed_size || measurements_.has_payload(name, codec)) continue;
+    on_trial_.emplace(name, codec);
+    wanted.push_back(std::move(codec));
   }
   return wanted;
 }
@@ -145,7 +161,8 @@ bool MeasuredPlanning::weighs(const Options& options, const std::string& name, c
 std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& signature, std::uint64_t submits) {
   if (told_ || submits <= options_.warm_up || !is_automatic(signature)) return std::nullopt;
   const bool complete =
-      std::all_of(timed_.begin(), timed_.end(), [&](const std::string& codec) { return measurements_.has(codec); });
+      std::ranges::all_of(timed_, [&](const std::string& codec) { return measurements_.has(codec); }) &&
+      std::ranges::all_of(on_trial_, [&](const auto& of) { return measurements_.has_payload(of.first, of.second); });
   if (!complete) return std::nullopt;
   told_ = true;
   std::vector<std::byte> bytes;

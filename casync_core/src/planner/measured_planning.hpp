@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "casync/log.hpp"
@@ -22,6 +23,8 @@ namespace casync {
 class MeasuredPlanning final : public Planning {
  public:
   static constexpr std::uint32_t kMeasuredEpoch = 1;
+  /// The run of a gradient before which codecs are tried on it: the first one is seldom like the others.
+  static constexpr std::uint64_t kTriedRun = 2;
 
   struct Options {
     std::vector<std::uint32_t> host_of;
@@ -37,6 +40,8 @@ class MeasuredPlanning final : public Planning {
   std::vector<std::string> define(const std::string& name, const Signature& signature) override;
   bool measuring() const override { return !timed_.empty() && !told_; }
   void measured(const Measurement& measurement) override { measurements_.add(measurement); }
+  void encoded(const EncodedSize& size) override { measurements_.add(size); }
+  std::vector<std::string> to_try(const std::string& name, const Signature& signature, std::uint64_t submits) override;
   std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint64_t submits) override;
 
   GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) override;
@@ -56,6 +61,7 @@ class MeasuredPlanning final : public Planning {
 
  private:
   void tell(const std::string& name, const Signature& signature, const Decision& decision) const;
+  bool is_open(const std::string& name, const Signature& signature) const;
   const GradientPlan* fixed_for(const std::string& name, const Signature& signature) const;
   void note_measured(GradientPlan& plan, const Signature& signature) const;
   Decision decide(const std::string& name, const Signature& signature, std::uint32_t sequence);
@@ -63,7 +69,8 @@ class MeasuredPlanning final : public Planning {
   Options options_;
   Log log_;
   // Every rank.
-  std::set<std::string> timed_;  // codecs
+  std::set<std::string> timed_;                             // codecs
+  std::set<std::pair<std::string, std::string>> on_trial_;  // gradients and codecs
   Measurements measurements_;
   bool told_ = false;
   // Root.

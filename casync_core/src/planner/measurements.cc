@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "common/wire.hpp"
 
@@ -64,6 +66,68 @@ CodecCosts get_codecs(ByteReader& reader) {
   return costs;
 }
 
+using Gradients = std::map<std::string, MeasuredGradient, std::less<>>;
+
+std::vector<std::byte> bytes_of(const std::string& tensor, const MeasuredGradient& gradient) {
+  std::vector<std::byte> out;
+  ByteWriter writer(out);
+  writer.put_text(tensor);
+  writer.put(gradient.bytes);
+  writer.put(static_cast<std::uint32_t>(gradient.payload_share.size()));
+  for (const auto& [codec, share] : gradient.payload_share) {
+    writer.put_text(codec);
+    writer.put(share);
+  }
+  return out;
+}
+
+void put_gradients(std::vector<std::byte>& out, const Gradients& gradients) {
+  std::vector<Gradients::const_pointer> largest_first;
+  for (const auto& gradient : gradients) largest_first.push_back(&gradient);
+  std::ranges::stable_sort(largest_first, std::greater(), [](const auto* one) { return one->second.bytes; });
+  std::vector<std::byte> told;
+  std::uint32_t count = 0;
+  for (const auto* const gradient : largest_first) {
+    const std::vector<std::byte> bytes = bytes_of(gradient->first, gradient->second);
+    if (told.size() + bytes.size() > kMostBytesOfGradients) break;
+    told.insert(told.end(), bytes.begin(), bytes.end());
+    ++count;
+  }
+  ByteWriter(out).put(count);
+  out.insert(out.end(), told.begin(), told.end());
+}
+
+Gradients get_gradients(ByteReader& reader) {
+  Gradients gradients;
+  const auto count = reader.get<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    MeasuredGradient& gradient = gradients[reader.get_text()];
+    gradient.bytes = get_cost(reader, 0);
+    const auto codecs = reader.get<std::uint32_t>();
+    for (std::uint32_t c = 0; c < codecs; ++c) {
+      double& share = gradient.payload_share[reader.get_text()];
+      share = get_cost(reader, 0);
+    }
+  }
+  return gradients;
+}
+
+Gradients means(std::span<const MeasuredCosts> ranks) {
+  Gradients reduced;
+  std::map<std::pair<std::string, std::string>, std::vector<double>> shares;
+  for (const MeasuredCosts& rank : ranks) {
+    for (const auto& [tensor, gradient] : rank.gradients) {
+      reduced[tensor].bytes = gradient.bytes;
+      for (const auto& [codec, share] : gradient.payload_share) shares[{tensor, codec}].push_back(share);
+    }
+  }
+  for (const auto& [of, told] : shares) {
+    const double sum = std::accumulate(told.begin(), told.end(), 0.0);
+    reduced[of.first].payload_share[of.second] = sum / static_cast<double>(told.size());
+  }
+  return reduced;
+}
+
 bool same(const CodecCosts& a, const CodecCosts& b) {
   return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
     return x.first == y.first && std::ranges::all_of(kFields, [&](Field f) { return x.second.*f == y.second.*f; });
@@ -92,7 +156,7 @@ CodecCosts medians(std::span<const MeasuredCosts> ranks, CodecCosts MeasuredCost
 
 bool operator==(const MeasuredCosts& a, const MeasuredCosts& b) {
   return a.inter == b.inter && a.intra == b.intra && a.copy == b.copy && same(a.codecs, b.codecs) &&
-         same(a.device_codecs, b.device_codecs);
+         same(a.device_codecs, b.device_codecs) && a.gradients == b.gradients;
 }
 
 void put(std::vector<std::byte>& out, const MeasuredCosts& costs) {
@@ -102,6 +166,7 @@ void put(std::vector<std::byte>& out, const MeasuredCosts& costs) {
   put_link(writer, costs.copy);
   put_codecs(writer, costs.codecs);
   put_codecs(writer, costs.device_codecs);
+  put_gradients(out, costs.gradients);
 }
 
 MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
@@ -112,6 +177,7 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
   costs.copy = get_link(reader);
   costs.codecs = get_codecs(reader);
   costs.device_codecs = get_codecs(reader);
+  costs.gradients = get_gradients(reader);
   return costs;
 }
 
@@ -124,6 +190,7 @@ MeasuredCosts reduce(std::span<const MeasuredCosts> ranks) {
   }
   reduced.codecs = medians(ranks, &MeasuredCosts::codecs, 1);
   reduced.device_codecs = medians(ranks, &MeasuredCosts::device_codecs, ranks.size());
+  reduced.gradients = means(ranks);
   return reduced;
 }
 
@@ -134,6 +201,7 @@ CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
   table.copy_s_per_byte = measured.copy.value_or(prior.copy_s_per_byte);
   for (const auto& [codec, cost] : measured.codecs) table.codecs[codec] = cost;
   for (const auto& [codec, cost] : measured.device_codecs) table.device_codecs[codec] = cost;
+  table.gradients = measured.gradients;
   return table;
 }
 
@@ -182,8 +250,10 @@ MeasuredCosts Measurements::costs() const {
     }
     return costs;
   };
-  return {seconds_per_byte(inter_), seconds_per_byte(intra_), seconds_per_byte(copies_), lines(codecs_),
-          lines(device_codecs_)};
+  MeasuredCosts costs{seconds_per_byte(inter_), seconds_per_byte(intra_), seconds_per_byte(copies_),
+                      lines(codecs_),           lines(device_codecs_),    {}};
+  payloads_.tell(costs.gradients);
+  return costs;
 }
 
 }  // namespace casync

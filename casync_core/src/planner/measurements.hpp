@@ -10,6 +10,7 @@
 
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
+#include "planner/payloads.hpp"
 
 namespace casync {
 
@@ -20,16 +21,19 @@ struct MeasuredCosts {
   std::optional<double> copy;
   std::map<std::string, CodecCost, std::less<>> codecs;
   std::map<std::string, CodecCost, std::less<>> device_codecs;
+  std::map<std::string, MeasuredGradient, std::less<>> gradients;
   friend bool operator==(const MeasuredCosts& a, const MeasuredCosts& b);
 };
 
+/// They are one control message. So of the gradients it tells the largest ones, in kMostBytesOfGradients at most.
 void put(std::vector<std::byte>& out, const MeasuredCosts& costs);
+inline constexpr std::size_t kMostBytesOfGradients = 16 << 10;
 /// Throws CorruptPayload for bytes that `put` did not write.
 MeasuredCosts get_measured_costs(std::span<const std::byte> bytes);
 
 /// The costs of a job from those of its ranks: of each link the slowest rank's, because every route passes it; of each
-/// codec the median. A codec that some rank has not measured on its device goes through the host there, and counts as
-/// one that does.
+/// codec the median; of payloads the mean of those who have told, because each rank's are sent. A codec that some rank
+/// has not measured on its device goes through the host there, and counts as one that does.
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks);
 /// `prior`, but for what was measured.
 CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior);
@@ -40,8 +44,10 @@ class Measurements {
   static constexpr std::size_t kMost = 256;
 
   void add(const Measurement& measurement);
+  void add(const EncodedSize& size) { payloads_.add(size); }
   /// Whether both encode and decode of a codec were timed.
   bool has(std::string_view codec) const;
+  bool has_payload(std::string_view tensor, std::string_view codec) const { return payloads_.has(tensor, codec); }
   /// Lines through the codecs' samples. Of a link, or of copies, the median cost per byte over its largest transfers,
   /// those of half the largest one and more: in them latency and the pause between two looks at the network weigh
   /// least.
@@ -57,6 +63,7 @@ class Measurements {
   std::vector<Sample> copies_;
   std::map<std::string, CodecSamples, std::less<>> codecs_;
   std::map<std::string, CodecSamples, std::less<>> device_codecs_;
+  Payloads payloads_;
 };
 
 }  // namespace casync

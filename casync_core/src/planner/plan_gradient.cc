@@ -4,6 +4,7 @@
 #include "collectives/collectives.hpp"
 #include "planner/balance.hpp"
 #include "planner/partitions.hpp"
+#include "planner/payloads.hpp"
 #include "planner/request.hpp"
 #include "planner/text.hpp"
 #include "planner/world.hpp"
@@ -23,13 +24,7 @@ struct Gradient {
 bool is_adasum(const Gradient& gradient) { return gradient.request.signature.op == ReduceOp::adasum; }
 
 double payload_of(const Gradient& gradient, const Codec& codec) {
-  const Signature& signature = gradient.request.signature;
-  double bytes = 0;
-  for (std::size_t round = 0; round < codec.info().rounds.size(); ++round) {
-    bytes += static_cast<double>(
-        codec.bound(signature.shape, signature.dtype, {0, signature.shape.numel()}, static_cast<int>(round)));
-  }
-  return bytes;
+  return expected_payload(gradient.request.costs, gradient.request.name, gradient.request.signature, codec);
 }
 
 /// A reducescatter is the first half of a parameter server (reducescatter.cc), and priced as the whole: what is left
@@ -70,8 +65,10 @@ Alternative price(const Gradient& gradient, const Codec& codec) {
   const bool mergeable = info.rounds.front() == Aggregation::reduce;
   const ComputeCost compute =
       compute_cost(request.costs, info.spec, info.identity, request.signature.memory, topology, gradient.raw);
-  const PartitionRange range = partition_range(request.options, gradient.world.members, gradient.raw, payload,
-                                               info.whole || is_adasum(gradient));
+  // A partition's memory is that of the longest payload.
+  const PartitionRange range =
+      partition_range(request.options, gradient.world.members, gradient.raw, largest_payload(request.signature, codec),
+                      info.whole || is_adasum(gradient));
   const auto seconds_of = [&](std::uint32_t partitions) {
     const Way route{topology, request.host_of, partitions};
     return info.identity ? predict_original(route, request.costs, gradient.raw)
