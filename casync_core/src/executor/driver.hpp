@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,10 +10,9 @@
 #include "engine/engine.hpp"
 #include "executor/framer.hpp"
 #include "executor/inbox.hpp"
-#include "executor/link_meter.hpp"
 #include "executor/memory.hpp"
+#include "executor/meters.hpp"
 #include "executor/operations.hpp"
-#include "executor/run_meter.hpp"
 #include "executor/tally.hpp"
 #include "executor/workers.hpp"
 #include "plan/planning.hpp"
@@ -97,13 +95,12 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on_body_done(Rank peer, std::size_t bytes) override;
 
   void apply(const Event& event);
+  bool poll_network();
   bool poll_lane();
   void give_up(const Abort& why);
-  void measured(const Measurement& measurement);
   void start(std::unique_ptr<Trial> trial);
   void try_codecs(const Operation& operation);
-  void note_encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes);
-  void tell_encoded(std::uint32_t instance, const Operation& operation);
+  void ping();
   void plan();
   void hear_costs(Rank member, const Bytes& costs);
   bool settle();
@@ -139,9 +136,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Memory memory_;
   Tally tally_;
   Nanoseconds now_ = 0;
-  std::vector<bool> on_my_host_;     // per rank
-  std::array<LinkMeter, 2> meters_;  // to other hosts, on this host
-  RunMeter runs_;
+  Meters meters_;
   std::vector<Event> pending_;  // events that follow from actions of this turn
   // What the Engine wants of the planning, until it is through with its event.
   std::vector<action::PlanWanted::Gradient> wanted_;

@@ -14,13 +14,17 @@ namespace casync {
 
 /// What a measured time is the cost of. Numbers are in event logs and on the wire: append only.
 enum class CostKind : std::uint8_t {
-  encode = 0,         ///< of a codec, per raw byte
-  decode = 1,         ///< of a codec, per raw byte
-  inter = 2,          ///< a link between hosts
-  intra = 3,          ///< a link between ranks of one host
-  device_encode = 4,  ///< of a codec on a device, per raw byte
-  device_decode = 5,  ///< likewise
-  copy = 6,           ///< between memory of a device and of its host, one way
+  encode = 0,            ///< of a codec, per raw byte
+  decode = 1,            ///< of a codec, per raw byte
+  inter = 2,             ///< a link between hosts: what came in by it
+  intra = 3,             ///< a link between ranks of one host: likewise
+  device_encode = 4,     ///< of a codec on a device, per raw byte
+  device_decode = 5,     ///< likewise
+  copy = 6,              ///< between memory of a device and of its host, one way
+  inter_round_trip = 7,  ///< a short message to a rank of another host, and its answer; no bytes are told
+  intra_round_trip = 8,  ///< likewise, of this host
+  inter_message = 9,     ///< to hand a message for another host to the transport
+  intra_message = 10,    ///< likewise, for this host
 };
 
 /// One cost that was measured on this rank.

@@ -22,18 +22,11 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-std::optional<double> seconds_per_byte(const std::vector<Sample>& samples) {
-  double largest = 0;
-  for (const Sample& sample : samples) largest = std::max(largest, sample.bytes);
-  std::vector<double> costs;
-  for (const Sample& sample : samples) {
-    if (sample.bytes > 0 && sample.bytes * 2 >= largest) costs.push_back(sample.seconds / sample.bytes);
-  }
-  if (costs.empty()) return std::nullopt;
-  return median(std::move(costs));
-}
+void put_optional(ByteWriter& writer, const std::optional<double>& cost) { writer.put(cost.value_or(-1)); }
 
-void put_link(ByteWriter& writer, const std::optional<double>& cost) { writer.put(cost.value_or(-1)); }
+void put_link(ByteWriter& writer, const MeasuredLink& link) {
+  for (const auto& cost : {link.latency_s, link.seconds_per_byte, link.message_s}) put_optional(writer, cost);
+}
 
 double get_cost(ByteReader& reader, double least) {
   const auto cost = reader.get<double>();
@@ -41,9 +34,15 @@ double get_cost(ByteReader& reader, double least) {
   return cost;
 }
 
-std::optional<double> get_link(ByteReader& reader) {
+std::optional<double> get_optional(ByteReader& reader) {
   const double cost = get_cost(reader, -1);
   return cost < 0 ? std::nullopt : std::optional(cost);
+}
+
+MeasuredLink get_link(ByteReader& reader) {
+  MeasuredLink link;
+  for (auto* const cost : {&link.latency_s, &link.seconds_per_byte, &link.message_s}) *cost = get_optional(reader);
+  return link;
 }
 
 using CodecCosts = std::map<std::string, CodecCost, std::less<>>;
@@ -163,7 +162,7 @@ void put(std::vector<std::byte>& out, const MeasuredCosts& costs) {
   ByteWriter writer(out);
   put_link(writer, costs.inter);
   put_link(writer, costs.intra);
-  put_link(writer, costs.copy);
+  put_optional(writer, costs.copy);
   put_codecs(writer, costs.codecs);
   put_codecs(writer, costs.device_codecs);
   put_gradients(out, costs.gradients);
@@ -174,7 +173,7 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
   MeasuredCosts costs;
   costs.inter = get_link(reader);
   costs.intra = get_link(reader);
-  costs.copy = get_link(reader);
+  costs.copy = get_optional(reader);
   costs.codecs = get_codecs(reader);
   costs.device_codecs = get_codecs(reader);
   costs.gradients = get_gradients(reader);
@@ -183,11 +182,14 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
 
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks) {
   MeasuredCosts reduced;
+  std::vector<MeasuredLink> inter, intra;
   for (const MeasuredCosts& rank : ranks) {
-    reduced.inter = std::max(reduced.inter, rank.inter);  // nothing is less than any number
-    reduced.intra = std::max(reduced.intra, rank.intra);
-    reduced.copy = std::max(reduced.copy, rank.copy);
+    inter.push_back(rank.inter);
+    intra.push_back(rank.intra);
+    reduced.copy = std::max(reduced.copy, rank.copy);  // nothing is less than any number
   }
+  reduced.inter = reduce(inter);
+  reduced.intra = reduce(intra);
   reduced.codecs = medians(ranks, &MeasuredCosts::codecs, 1);
   reduced.device_codecs = medians(ranks, &MeasuredCosts::device_codecs, ranks.size());
   reduced.gradients = means(ranks);
@@ -196,8 +198,8 @@ MeasuredCosts reduce(std::span<const MeasuredCosts> ranks) {
 
 CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
   CostTable table = prior;
-  table.inter.seconds_per_byte = measured.inter.value_or(prior.inter.seconds_per_byte);
-  table.intra.seconds_per_byte = measured.intra.value_or(prior.intra.seconds_per_byte);
+  table.inter = measured_over(measured.inter, prior.inter);
+  table.intra = measured_over(measured.intra, prior.intra);
   table.copy_s_per_byte = measured.copy.value_or(prior.copy_s_per_byte);
   for (const auto& [codec, cost] : measured.codecs) table.codecs[codec] = cost;
   for (const auto& [codec, cost] : measured.device_codecs) table.device_codecs[codec] = cost;
@@ -206,8 +208,9 @@ CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
 }
 
 void Measurements::add(const Measurement& measurement) {
+  const Sample sample{measurement.bytes, measurement.seconds};
   const auto keep = [&](std::vector<Sample>& samples) {
-    if (samples.size() < kMost) samples.push_back({measurement.bytes, measurement.seconds});
+    if (samples.size() < kMost) samples.push_back(sample);
   };
   switch (measurement.kind) {
     case CostKind::encode:
@@ -217,10 +220,10 @@ void Measurements::add(const Measurement& measurement) {
       keep(codecs_[std::string(measurement.codec)].decode);
       break;
     case CostKind::inter:
-      keep(inter_);
+      inter_.add_body(sample);
       break;
     case CostKind::intra:
-      keep(intra_);
+      intra_.add_body(sample);
       break;
     case CostKind::device_encode:
       keep(device_codecs_[std::string(measurement.codec)].encode);
@@ -230,6 +233,18 @@ void Measurements::add(const Measurement& measurement) {
       break;
     case CostKind::copy:
       keep(copies_);
+      break;
+    case CostKind::inter_round_trip:
+      inter_.add_round_trip(sample.seconds);
+      break;
+    case CostKind::intra_round_trip:
+      intra_.add_round_trip(sample.seconds);
+      break;
+    case CostKind::inter_message:
+      inter_.add_message(sample);
+      break;
+    case CostKind::intra_message:
+      intra_.add_message(sample);
       break;
   }
 }
@@ -241,17 +256,21 @@ bool Measurements::has(std::string_view codec) const {
 
 MeasuredCosts Measurements::costs() const {
   const auto lines = [](const auto& of) {
-    std::map<std::string, CodecCost, std::less<>> costs;
+    CodecCosts fitted;
     for (const auto& [codec, samples] : of) {
       if (samples.encode.empty() || samples.decode.empty()) continue;
       const Line encode = fit_line(samples.encode);
       const Line decode = fit_line(samples.decode);
-      costs[codec] = {encode.fixed_s, encode.s_per_byte, decode.fixed_s, decode.s_per_byte};
+      fitted[codec] = {encode.fixed_s, encode.s_per_byte, decode.fixed_s, decode.s_per_byte};
     }
-    return costs;
+    return fitted;
   };
-  MeasuredCosts costs{seconds_per_byte(inter_), seconds_per_byte(intra_), seconds_per_byte(copies_),
-                      lines(codecs_),           lines(device_codecs_),    {}};
+  MeasuredCosts costs;
+  costs.inter = inter_.link();
+  costs.intra = intra_.link();
+  costs.copy = rate_of_largest(copies_);
+  costs.codecs = lines(codecs_);
+  costs.device_codecs = lines(device_codecs_);
   payloads_.tell(costs.gradients);
   return costs;
 }

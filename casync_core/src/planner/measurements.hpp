@@ -10,15 +10,16 @@
 
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
+#include "planner/links.hpp"
 #include "planner/payloads.hpp"
 
 namespace casync {
 
 /// The part of a CostTable that was measured on one rank.
 struct MeasuredCosts {
-  std::optional<double> inter;  ///< seconds per byte
-  std::optional<double> intra;
-  std::optional<double> copy;
+  MeasuredLink inter;
+  MeasuredLink intra;
+  std::optional<double> copy;  ///< seconds per byte
   std::map<std::string, CodecCost, std::less<>> codecs;
   std::map<std::string, CodecCost, std::less<>> device_codecs;
   std::map<std::string, MeasuredGradient, std::less<>> gradients;
@@ -31,8 +32,8 @@ inline constexpr std::size_t kMostBytesOfGradients = 16 << 10;
 /// Throws CorruptPayload for bytes that `put` did not write.
 MeasuredCosts get_measured_costs(std::span<const std::byte> bytes);
 
-/// The costs of a job from those of its ranks: of each link the slowest rank's, because every route passes it; of each
-/// codec the median; of payloads the mean of those who have told, because each rank's are sent. A codec that some rank
+/// The costs of a job from those of its ranks: links as links.hpp says, and of copies the slowest rank's; of each codec
+/// the median; of payloads the mean of those who have told, because each rank's are sent. A codec that some rank
 /// has not measured on its device goes through the host there, and counts as one that does.
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks);
 /// `prior`, but for what was measured.
@@ -48,9 +49,7 @@ class Measurements {
   /// Whether both encode and decode of a codec were timed.
   bool has(std::string_view codec) const;
   bool has_payload(std::string_view tensor, std::string_view codec) const { return payloads_.has(tensor, codec); }
-  /// Lines through the codecs' samples. Of a link, or of copies, the median cost per byte over its largest transfers,
-  /// those of half the largest one and more: in them latency and the pause between two looks at the network weigh
-  /// least.
+  /// Lines through the codecs' samples; links as links.hpp says, and copies as the rate of a link.
   MeasuredCosts costs() const;
 
  private:
@@ -58,8 +57,8 @@ class Measurements {
     std::vector<Sample> encode;
     std::vector<Sample> decode;
   };
-  std::vector<Sample> inter_;
-  std::vector<Sample> intra_;
+  LinkSamples inter_;
+  LinkSamples intra_;
   std::vector<Sample> copies_;
   std::map<std::string, CodecSamples, std::less<>> codecs_;
   std::map<std::string, CodecSamples, std::less<>> device_codecs_;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "executor/copy_meter.hpp"
+#include "executor/pings.hpp"
+
 namespace casync {
 namespace {
 
@@ -35,6 +38,73 @@ TEST(LinkMeter, ALongPeriodIsCutAndAShortOneForgotten) {
   EXPECT_EQ(meter.end(kBody, 1300)->time, 300);
   meter.begin(2000);
   EXPECT_FALSE(meter.end(LinkMeter::kLeast - 1, 2100));
+}
+
+TEST(CopyMeter, TimeOutsideTheTransportIsNotCounted) {
+  CopyMeter meter;
+  meter.enter(0);
+  meter.begin(100);  // accepted within a call
+  meter.leave(150);  // then the thread sleeps, or computes
+  meter.enter(1'000'000);
+  const auto period = meter.end(kBody, 1'000'300);
+  ASSERT_TRUE(period.has_value());
+  EXPECT_EQ(period->bytes, kBody);
+  EXPECT_EQ(period->time, 50 + 300);
+}
+
+TEST(CopyMeter, TimeWithoutABodyIsNotCounted) {
+  CopyMeter meter;
+  meter.enter(0);
+  meter.begin(500);
+  EXPECT_EQ(meter.end(kBody, 700)->time, 200);
+  meter.leave(5000);
+  meter.enter(6000);
+  meter.begin(6100);
+  EXPECT_EQ(meter.end(kBody, 6250)->time, 150);
+}
+
+TEST(CopyMeter, BodiesAtATimeAndNestedCallsCountOnce) {
+  CopyMeter meter;
+  meter.enter(0);
+  meter.begin(0);
+  meter.enter(100);  // the next body is accepted while the first one is reported
+  meter.begin(100);
+  meter.leave(200);
+  EXPECT_FALSE(meter.end(kBody, 300));
+  EXPECT_EQ(meter.end(kBody, 1000)->time, 1000);
+}
+
+TEST(CopyMeter, ALongPeriodIsCutAndAShortOneForgotten) {
+  CopyMeter meter;
+  meter.enter(0);
+  meter.begin(0);
+  meter.begin(0);
+  EXPECT_EQ(meter.end(LinkMeter::kEnough, 1000)->time, 1000);
+  EXPECT_EQ(meter.end(kBody, 1300)->time, 300);
+  meter.begin(2000);
+  EXPECT_FALSE(meter.end(LinkMeter::kLeast - 1, 2100));
+}
+
+TEST(Pings, OneRankAfterTheOtherIsAskedAndEachAnswerIsTimed) {
+  Pings pings(1, 3);
+  EXPECT_EQ(pings.ask(100), Rank{2});
+  EXPECT_FALSE(pings.ask(110)) << "the answer is to come first";
+  EXPECT_FALSE(pings.answered(0, 120)) << "it was not asked";
+  EXPECT_EQ(pings.answered(2, 150), 50);
+  EXPECT_FALSE(pings.answered(2, 160)) << "it answers a heartbeat";
+  EXPECT_EQ(pings.ask(200), Rank{0});
+  EXPECT_EQ(pings.answered(0, 230), 30);
+  EXPECT_EQ(pings.ask(300), Rank{2});
+}
+
+TEST(Pings, EndSomeTimeAndNeedTwoRanks) {
+  EXPECT_FALSE(Pings(0, 1).ask(0));
+  Pings pings(0, 2);
+  for (std::size_t i = 0; i < Pings::kMost; ++i) {
+    ASSERT_TRUE(pings.ask(0));
+    pings.answered(1, 1);
+  }
+  EXPECT_FALSE(pings.ask(0));
 }
 
 }  // namespace

@@ -1,0 +1,73 @@
+#include "executor/meters.hpp"
+
+#include "common/clock.hpp"
+#include "executor/sizes.hpp"
+
+namespace casync {
+namespace {
+
+double seconds(Nanoseconds time) { return static_cast<double>(time) * 1e-9; }
+
+}  // namespace
+
+void Meters::measured(const Measurement& measurement) {
+  if (wanted()) planning_.measured(measurement);
+}
+
+void Meters::measured(const EncodedSize& size) {
+  if (wanted()) planning_.encoded(size);
+}
+
+void Meters::encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes) {
+  if (task.primitive != Primitive::encode || task.settles) return;
+  const std::uint64_t raw = task.round == 0 ? memory_.shape(instance).weight(task) : 0;
+  runs_.encoded(instance, raw, bytes);
+}
+
+void Meters::ended(std::uint32_t instance, const Operation& operation) {
+  if (!wanted() || !memory_.shape(instance).codec_chooses_length()) return;
+  const auto [raw_bytes, payload_bytes] = runs_.of(instance);
+  planning_.encoded({operation.definition->name, memory_.shape(instance).codec->info().spec,
+                     static_cast<double>(raw_bytes_of(operation)), static_cast<double>(raw_bytes),
+                     static_cast<double>(payload_bytes), false});
+}
+
+Meters::TransportCall::TransportCall(Meters& meters) : meters_(meters.wanted() ? &meters : nullptr) {
+  if (meters_ != nullptr) meters_->inside_.enter(steady_now());
+}
+
+Meters::TransportCall::~TransportCall() {
+  if (meters_ != nullptr) meters_->inside_.leave(steady_now());
+}
+
+void Meters::body_begun(Rank peer, Nanoseconds now) {
+  if (near_[peer]) {
+    inside_.begin(steady_now());
+  } else {
+    between_.begin(now);
+  }
+}
+
+void Meters::body_done(Rank peer, std::size_t bytes, Nanoseconds now) {
+  const auto period = near_[peer] ? inside_.end(bytes, steady_now()) : between_.end(bytes, now);
+  if (!period) return;
+  measured({of(peer, CostKind::inter, CostKind::intra), {}, static_cast<double>(period->bytes), seconds(period->time)});
+}
+
+void Meters::sent(Rank peer, std::size_t bytes, Nanoseconds begun) {
+  if (!wanted()) return;
+  measured({of(peer, CostKind::inter_message, CostKind::intra_message),
+            {},
+            static_cast<double>(bytes),
+            seconds(steady_now() - begun)});
+}
+
+std::optional<Rank> Meters::to_ping() { return wanted() ? pings_.ask(steady_now()) : std::nullopt; }
+
+void Meters::pong(Rank peer) {
+  if (!wanted()) return;
+  const auto time = pings_.answered(peer, steady_now());
+  if (time) measured({of(peer, CostKind::inter_round_trip, CostKind::intra_round_trip), {}, 0, seconds(*time)});
+}
+
+}  // namespace casync
