@@ -121,7 +121,10 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
     if (task.encode_to.place == Place::slot) bytes = memory_.slot_bytes(instance, task.encode_to.slot);
-    if (ran) meters_.encoded(instance, task, bytes);
+    if (ran) {
+      meters_.computed(*job, task);
+      meters_.encoded(instance, task, bytes);
+    }
     if (!job->nonfinite.empty()) note_nonfinite(shape, *job);
   }
   const bool nonfinite = task.deliver && job->segment.nonfinite;

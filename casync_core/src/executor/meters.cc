@@ -18,6 +18,16 @@ void Meters::measured(const EncodedSize& size) {
   if (wanted()) planning_.encoded(size);
 }
 
+/// A merge that encodes too says nothing of the one nor of the other. What a device computes has no time.
+void Meters::computed(const Job& job, const Task& task) {
+  const bool plain = !task.settles && !job.on_device && !job.codec->info().identity;
+  const bool encodes = task.primitive == Primitive::encode;
+  if (!wanted() || !plain || job.timed_jobs == 0 || (!encodes && task.encode_to.place == Place::slot)) return;
+  const auto jobs = static_cast<double>(job.timed_jobs);
+  measured({encodes ? CostKind::encode : CostKind::decode, job.codec->info().spec,
+            static_cast<double>(job.timed_weight) / jobs, seconds(job.time) / jobs, false});
+}
+
 void Meters::encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes) {
   if (task.primitive != Primitive::encode || task.settles) return;
   const std::uint64_t raw = task.round == 0 ? memory_.shape(instance).weight(task) : 0;

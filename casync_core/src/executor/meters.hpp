@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "casync/transport.hpp"
+#include "executor/compute.hpp"
 #include "executor/copy_meter.hpp"
 #include "executor/link_meter.hpp"
 #include "executor/memory.hpp"
@@ -24,6 +25,9 @@ class Meters {
 
   void measured(const Measurement& measurement);
   void measured(const EncodedSize& size);
+
+  /// A job for `task` of a run has come back.
+  void computed(const Job& job, const Task& task);
 
   // Runs, by instance.
   void begun(std::uint32_t instance) { runs_.begun(instance); }

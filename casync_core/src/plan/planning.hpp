@@ -33,6 +33,7 @@ struct Measurement {
   std::string_view codec;  ///< canonical spec; empty for links
   double bytes = 0;
   double seconds = 0;
+  bool of_trial = false;  ///< nothing was sent
 };
 
 /// How long the payloads are that a codec made of a gradient on this rank.

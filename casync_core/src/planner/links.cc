@@ -5,12 +5,8 @@
 namespace casync {
 namespace {
 
-/// Of an even number the larger one in the middle; nothing of none.
-std::optional<double> median(std::vector<double> values) {
-  if (values.empty()) return std::nullopt;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+std::optional<double> median_of(const std::vector<double>& values) {
+  return values.empty() ? std::nullopt : std::optional(median(values));
 }
 
 std::optional<double> time_per_message(const std::vector<Sample>& messages) {
@@ -29,11 +25,12 @@ std::optional<double> rate_of_largest(const std::vector<Sample>& samples) {
   for (const Sample& sample : samples) {
     if (sample.bytes > 0 && sample.bytes * 2 >= largest) costs.push_back(sample.seconds / sample.bytes);
   }
-  return median(std::move(costs));
+  return median_of(costs);
 }
 
 MeasuredLink LinkSamples::link() const {
-  MeasuredLink link{median(round_trips_), rate_of_largest(bodies_), time_per_message(messages_)};
+  MeasuredLink link{median_of(round_trips_.values()), rate_of_largest(bodies_.values()),
+                    time_per_message(messages_.values())};
   if (link.latency_s) *link.latency_s /= 2;
   return link;
 }
@@ -46,8 +43,8 @@ MeasuredLink reduce(const std::vector<MeasuredLink>& ranks) {
     if (rank.latency_s) latencies.push_back(*rank.latency_s);
     if (rank.message_s) messages.push_back(*rank.message_s);
   }
-  reduced.latency_s = median(std::move(latencies));
-  reduced.message_s = median(std::move(messages));
+  reduced.latency_s = median_of(latencies);
+  reduced.message_s = median_of(messages);
   return reduced;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "casync/planner.hpp"
+#include "planner/recent.hpp"
 
 namespace casync {
 
@@ -21,11 +22,11 @@ class LinkSamples {
   static constexpr std::size_t kMost = 256;
 
   /// Bytes came in, in this time.
-  void add_body(const Sample& sample) { keep(bodies_, next_body_, sample); }
+  void add_body(const Sample& sample) { bodies_.add(sample); }
   /// A message was handed to the transport.
-  void add_message(const Sample& sample) { keep(messages_, next_message_, sample); }
+  void add_message(const Sample& sample) { messages_.add(sample); }
   /// A short message went to a rank, and its answer came.
-  void add_round_trip(double seconds) { keep(round_trips_, next_round_trip_, seconds); }
+  void add_round_trip(double seconds) { round_trips_.add(seconds); }
 
   /// - The rate is the median over the largest bodies, those of half the largest one and more: in them latency and the
   ///   pause between two looks at the network weigh least.
@@ -35,18 +36,8 @@ class LinkSamples {
   MeasuredLink link() const;
 
  private:
-  template <typename T>
-  static void keep(std::vector<T>& samples, std::size_t& next, const T& sample) {
-    if (samples.size() < kMost) {
-      samples.push_back(sample);
-    } else {
-      samples[next++ % kMost] = sample;
-    }
-  }
-
-  std::vector<Sample> bodies_, messages_;
-  std::vector<double> round_trips_;
-  std::size_t next_body_ = 0, next_message_ = 0, next_round_trip_ = 0;
+  Recent<Sample, kMost> bodies_, messages_;
+  Recent<double, kMost> round_trips_;
 };
 
 /// Seconds per byte: the median over the largest samples, those of half the largest one and more.

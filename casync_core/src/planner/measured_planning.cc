@@ -138,7 +138,7 @@ std::vector<std::string> MeasuredPlanning::define(const std::string& name, const
   if (told_ || !is_open(name, signature)) return {};
   std::vector<std::string> wanted;
   for (std::string& codec : candidates(options_, name, signature)) {
-    if (timed_.insert(codec).second) wanted.push_back(std::move(codec));
+    if (timed_.insert(codec).second && !measurements_.has(codec)) wanted.push_back(std::move(codec));
   }
   return wanted;
 }

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "common/wire.hpp"
 
@@ -14,13 +13,6 @@ namespace {
 using Field = double CodecCost::*;
 constexpr std::array<Field, 4> kFields{&CodecCost::encode_fixed_s, &CodecCost::encode_s_per_byte,
                                        &CodecCost::decode_fixed_s, &CodecCost::decode_s_per_byte};
-
-/// Of an even number the larger one in the middle. `values` is not empty.
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 void put_optional(ByteWriter& writer, const std::optional<double>& cost) { writer.put(cost.value_or(-1)); }
 
@@ -121,8 +113,7 @@ Gradients means(std::span<const MeasuredCosts> ranks) {
     }
   }
   for (const auto& [of, told] : shares) {
-    const double sum = std::accumulate(told.begin(), told.end(), 0.0);
-    reduced[of.first].payload_share[of.second] = sum / static_cast<double>(told.size());
+    reduced[of.first].payload_share[of.second] = mean(told);
   }
   return reduced;
 }
@@ -145,7 +136,7 @@ CodecCosts medians(std::span<const MeasuredCosts> ranks, CodecCosts MeasuredCost
     for (const Field field : kFields) {
       std::vector<double> values;
       for (const CodecCost& cost : costs) values.push_back(cost.*field);
-      reduced[codec].*field = median(std::move(values));
+      reduced[codec].*field = median(values);
     }
   }
   return reduced;
@@ -209,15 +200,15 @@ CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
 
 void Measurements::add(const Measurement& measurement) {
   const Sample sample{measurement.bytes, measurement.seconds};
-  const auto keep = [&](std::vector<Sample>& samples) {
-    if (samples.size() < kMost) samples.push_back(sample);
+  const auto call = [&](CodecTimes& times, CodecTimes::Call of) {
+    times.add(measurement.codec, of, sample, measurement.of_trial);
   };
   switch (measurement.kind) {
     case CostKind::encode:
-      keep(codecs_[std::string(measurement.codec)].encode);
+      call(codecs_, CodecTimes::Call::encode);
       break;
     case CostKind::decode:
-      keep(codecs_[std::string(measurement.codec)].decode);
+      call(codecs_, CodecTimes::Call::decode);
       break;
     case CostKind::inter:
       inter_.add_body(sample);
@@ -226,13 +217,13 @@ void Measurements::add(const Measurement& measurement) {
       intra_.add_body(sample);
       break;
     case CostKind::device_encode:
-      keep(device_codecs_[std::string(measurement.codec)].encode);
+      call(device_codecs_, CodecTimes::Call::encode);
       break;
     case CostKind::device_decode:
-      keep(device_codecs_[std::string(measurement.codec)].decode);
+      call(device_codecs_, CodecTimes::Call::decode);
       break;
     case CostKind::copy:
-      keep(copies_);
+      copies_.add(sample);
       break;
     case CostKind::inter_round_trip:
       inter_.add_round_trip(sample.seconds);
@@ -249,28 +240,13 @@ void Measurements::add(const Measurement& measurement) {
   }
 }
 
-bool Measurements::has(std::string_view codec) const {
-  const auto at = codecs_.find(codec);
-  return at != codecs_.end() && !at->second.encode.empty() && !at->second.decode.empty();
-}
-
 MeasuredCosts Measurements::costs() const {
-  const auto lines = [](const auto& of) {
-    CodecCosts fitted;
-    for (const auto& [codec, samples] : of) {
-      if (samples.encode.empty() || samples.decode.empty()) continue;
-      const Line encode = fit_line(samples.encode);
-      const Line decode = fit_line(samples.decode);
-      fitted[codec] = {encode.fixed_s, encode.s_per_byte, decode.fixed_s, decode.s_per_byte};
-    }
-    return fitted;
-  };
   MeasuredCosts costs;
   costs.inter = inter_.link();
   costs.intra = intra_.link();
-  costs.copy = rate_of_largest(copies_);
-  costs.codecs = lines(codecs_);
-  costs.device_codecs = lines(device_codecs_);
+  costs.copy = rate_of_largest(copies_.values());
+  costs.codecs = codecs_.costs();
+  costs.device_codecs = device_codecs_.costs();
   payloads_.tell(costs.gradients);
   return costs;
 }

@@ -10,6 +10,7 @@
 
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
+#include "planner/codec_times.hpp"
 #include "planner/links.hpp"
 #include "planner/payloads.hpp"
 
@@ -39,29 +40,23 @@ MeasuredCosts reduce(std::span<const MeasuredCosts> ranks);
 /// `prior`, but for what was measured.
 CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior);
 
-/// The measurements of one rank. Keeps at most kMost of a kind.
+/// The measurements of one rank.
 class Measurements {
  public:
-  static constexpr std::size_t kMost = 256;
-
   void add(const Measurement& measurement);
   void add(const EncodedSize& size) { payloads_.add(size); }
   /// Whether both encode and decode of a codec were timed.
-  bool has(std::string_view codec) const;
+  bool has(std::string_view codec) const { return codecs_.has(codec); }
   bool has_payload(std::string_view tensor, std::string_view codec) const { return payloads_.has(tensor, codec); }
-  /// Lines through the codecs' samples; links as links.hpp says, and copies as the rate of a link.
+  /// Copies have the rate of a link.
   MeasuredCosts costs() const;
 
  private:
-  struct CodecSamples {
-    std::vector<Sample> encode;
-    std::vector<Sample> decode;
-  };
   LinkSamples inter_;
   LinkSamples intra_;
-  std::vector<Sample> copies_;
-  std::map<std::string, CodecSamples, std::less<>> codecs_;
-  std::map<std::string, CodecSamples, std::less<>> device_codecs_;
+  Recent<Sample, LinkSamples::kMost> copies_;
+  CodecTimes codecs_;
+  CodecTimes device_codecs_;
   Payloads payloads_;
 };
 

@@ -25,7 +25,7 @@ void Payloads::tell(std::map<std::string, MeasuredGradient, std::less<>>& gradie
   for (const auto& [tensor, gradient] : gradients_) {
     MeasuredGradient& told = gradients[tensor];
     told.bytes = gradient.bytes;
-    for (const auto& [codec, kept] : gradient.codecs) told.payload_share[codec] = kept.shares.mean();
+    for (const auto& [codec, kept] : gradient.codecs) told.payload_share[codec] = mean(kept.shares.values());
   }
 }
 

@@ -24,7 +24,7 @@ class Payloads {
 
  private:
   struct Kept {
-    Recent<kRecent> shares;
+    Recent<double, kRecent> shares;
     bool of_trial = false;
   };
   struct Gradient {

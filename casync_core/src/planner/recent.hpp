@@ -1,38 +1,41 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <numeric>
+#include <vector>
 
 namespace casync {
 
-/// The last `most` of the numbers that were added.
-template <std::size_t most>
+/// The last `most` of what was added, in no order.
+template <typename T, std::size_t most>
 class Recent {
  public:
-  void add(double value) {
-    values_[count_ % most] = value;
-    ++count_;
+  void add(const T& value) {
+    if (values_.size() < most) {
+      values_.push_back(value);
+    } else {
+      values_[next_++ % most] = value;
+    }
   }
-  bool empty() const { return count_ == 0; }
-  std::size_t size() const { return std::min(count_, most); }
-  /// Of these two there is at least one number.
-  double mean() const {
-    const auto end = values_.begin() + static_cast<std::ptrdiff_t>(size());
-    return std::accumulate(values_.begin(), end, 0.0) / static_cast<double>(size());
-  }
-  /// Of an even number of them the larger one in the middle.
-  double median() const {
-    std::array<double, most> sorted = values_;
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(size() / 2);
-    std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(size()));
-    return *middle;
-  }
+  const std::vector<T>& values() const { return values_; }
 
  private:
-  std::array<double, most> values_{};
-  std::size_t count_ = 0;
+  std::vector<T> values_;
+  std::size_t next_ = 0;
 };
+
+// Of these two `values` is not empty.
+
+inline double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Of an even number the larger one in the middle.
+inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 }  // namespace casync

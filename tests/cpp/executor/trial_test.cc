@@ -1,10 +1,12 @@
-// What a trial on the copy of a gradient finds out, and what a run adds up.
+// What a trial on the copy of a gradient finds out, what jobs are timed as, and what a run adds up.
 #include "executor/trial.hpp"
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
+#include "executor/compute.hpp"
 #include "executor/run_meter.hpp"
 
 namespace casync {
@@ -50,6 +52,40 @@ TEST(TrialOnAGradient, OnScratchDataNoPayloadIsFound) {
   trial.run();
   EXPECT_FALSE(trial.size().has_value());
   EXPECT_FALSE(trial.results().empty());
+}
+
+std::unique_ptr<Job> encode_of(const Codec& codec, const std::vector<float>& values, std::vector<std::byte>& payload) {
+  auto job = std::make_unique<Job>();
+  job->codec = &codec;
+  job->weight = values.size() * sizeof(float);
+  job->sources = {{values.data(), job->weight, true}};
+  const auto numel = static_cast<std::int64_t>(values.size());
+  job->segment.shape = {numel, 1};
+  job->segment.range = {0, numel};
+  job->segment.sources = job->sources;
+  payload.resize(codec.bound(job->segment.shape, DType::float32, job->segment.range, 0));
+  job->segment.payload = payload;
+  return job;
+}
+
+TEST(RunAll, TheLastOfNeighboursSaysWhatItsTimeIsOf) {
+  const auto fp16 = make_codec("fp16");
+  const auto bf16 = make_codec("bf16");
+  const std::vector<float> values(1000, 1.0F);
+  std::vector<std::vector<std::byte>> payloads(3);
+  std::vector<std::unique_ptr<Job>> jobs;
+  jobs.push_back(encode_of(*fp16, values, payloads[0]));
+  jobs.push_back(encode_of(*fp16, values, payloads[1]));
+  jobs.push_back(encode_of(*bf16, values, payloads[2]));
+  std::vector<std::string> errors;
+  run_all(jobs, errors);
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+  EXPECT_EQ(jobs[0]->timed_jobs, 0U);
+  EXPECT_EQ(jobs[1]->timed_jobs, 2U);
+  EXPECT_EQ(jobs[1]->timed_weight, 8000U);
+  EXPECT_GT(jobs[1]->time, 0);
+  EXPECT_EQ(jobs[2]->timed_jobs, 1U);
+  EXPECT_EQ(jobs[2]->timed_weight, 4000U);
 }
 
 TEST(RunMeter, AddsUpPartitionsAndRoundsOfEachRun) {

@@ -6,21 +6,6 @@
 namespace casync {
 namespace {
 
-TEST(Measurements, FitsACodecsCallsWithALine) {
-  Measurements measurements;
-  EXPECT_FALSE(measurements.has("onebit"));
-  for (const double bytes : {1e5, 1e6, 2e6}) {
-    measurements.add({CostKind::encode, "onebit", bytes, 3e-6 + bytes * 0.2e-9});
-    EXPECT_EQ(measurements.has("onebit"), bytes > 1e5);
-    measurements.add({CostKind::decode, "onebit", bytes, 1e-6 + bytes * 0.1e-9});
-  }
-  const CodecCost cost = measurements.costs().codecs.at("onebit");
-  EXPECT_NEAR(cost.encode_fixed_s, 3e-6, 1e-9);
-  EXPECT_NEAR(cost.encode_s_per_byte, 0.2e-9, 1e-12);
-  EXPECT_NEAR(cost.decode_fixed_s, 1e-6, 1e-9);
-  EXPECT_NEAR(cost.decode_s_per_byte, 0.1e-9, 1e-12);
-}
-
 TEST(Measurements, CostsOfAJobAreTheSlowestLinksAndTheMedianCodecs) {
   CostTable prior;
   std::vector<MeasuredCosts> ranks(3);
@@ -115,6 +100,9 @@ TEST_F(MeasuredPlanningTest, TimesEachCandidateOnceAndTellsAfterTheWarmUp) {
   planning.measured({CostKind::decode, "onebit", 1e6, 1e-3});
   EXPECT_FALSE(planning.costs(open, 3).has_value());
   EXPECT_FALSE(planning.costs(gradient_of(1 << 20, "onebit"), 4).has_value());
+  planning.measured({CostKind::encode, "terngrad(bits=2)", 1e6, 1e-3});
+  planning.measured({CostKind::decode, "terngrad(bits=2)", 1e6, 1e-3});
+  EXPECT_TRUE(planning.define("c", gradient_of(1 << 20, "auto(terngrad(bits=2))")).empty()) << "a gradient had it";
   EXPECT_TRUE(planning.costs(open, 4).has_value());
   EXPECT_FALSE(planning.measuring());
   EXPECT_FALSE(planning.costs(open, 5).has_value());

@@ -1,0 +1,40 @@
+#include "planner/codec_times.hpp"
+
+#include <cmath>
+#include <vector>
+
+namespace casync {
+
+void CodecTimes::add(std::string_view name, Call call, const Sample& sample, bool of_trial) {
+  if (sample.bytes <= 0) return;
+  Codec& codec = codecs_[std::string(name)];
+  Calls& calls = call == Call::encode ? codec.encode : codec.decode;
+  if (of_trial && !calls.of_trial) return;
+  if (!of_trial && calls.of_trial) calls = {{}, false};
+  calls.by_size[std::ilogb(sample.bytes)].add(sample);
+}
+
+bool CodecTimes::has(std::string_view name) const {
+  const auto at = codecs_.find(name);
+  return at != codecs_.end() && !at->second.encode.by_size.empty() && !at->second.decode.by_size.empty();
+}
+
+Line CodecTimes::line(const Calls& calls) {
+  std::vector<Sample> samples;
+  for (const auto& [size, of_size] : calls.by_size)
+    samples.insert(samples.end(), of_size.values().begin(), of_size.values().end());
+  return fit_line(samples);
+}
+
+std::map<std::string, CodecCost, std::less<>> CodecTimes::costs() const {
+  std::map<std::string, CodecCost, std::less<>> costs;
+  for (const auto& [name, codec] : codecs_) {
+    if (!has(name)) continue;
+    const Line encode = line(codec.encode);
+    const Line decode = line(codec.decode);
+    costs[name] = {encode.fixed_s, encode.s_per_byte, decode.fixed_s, decode.s_per_byte};
+  }
+  return costs;
+}
+
+}  // namespace casync
