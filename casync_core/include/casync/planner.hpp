@@ -49,7 +49,8 @@ struct CodecCost {
 struct MeasuredGradient {
   double bytes = 0;  ///< of it, uncompressed
   /// Payload bytes per raw byte, by canonical spec, of codecs whose payloads vary in size.
-  std::map<std::string, double, std::less<>> payload_share;
+  std::map<std::string, double, std::less<>> payload_share{};
+  std::optional<double> ready_s{};  ///< when backward has made it, from the step's first gradient on
   friend bool operator==(const MeasuredGradient&, const MeasuredGradient&) = default;
 };
 

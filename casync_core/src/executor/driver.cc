@@ -65,6 +65,7 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
   tally_.submitted();
   CASYNC_CHECK(!operation->on_stream || places_.stream != nullptr, "an operation for a stream, and there is none");
   const Definition& definition = *operation->definition;
+  meters_.submitted(*operation);
   if (planning_.measuring()) {
     try_codecs(*operation);
     // Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.

@@ -18,6 +18,15 @@ void Meters::measured(const EncodedSize& size) {
   if (wanted()) planning_.encoded(size);
 }
 
+void Meters::submitted(Operation& operation) {
+  const Definition& definition = *operation.definition;
+  if (!reduces(definition.signature.kind) || operation.stands_in) return;
+  const auto ready = steps_.submitted(operation.step, operation.submitted);
+  operation.ready = ready.value_or(0);
+  if (ready && wanted())
+    planning_.ready(definition.name, static_cast<double>(raw_bytes_of(operation)), seconds(*ready));
+}
+
 /// A merge that encodes too says nothing of the one nor of the other. What a device computes has no time.
 void Meters::computed(const Job& job, const Task& task) {
   const bool plain = !task.settles && !job.on_device && !job.codec->info().identity;

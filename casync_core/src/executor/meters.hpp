@@ -11,6 +11,7 @@
 #include "executor/memory.hpp"
 #include "executor/pings.hpp"
 #include "executor/run_meter.hpp"
+#include "executor/step_clock.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {
@@ -28,6 +29,9 @@ class Meters {
 
   /// A job for `task` of a run has come back.
   void computed(const Job& job, const Task& task);
+
+  /// An operation enters; before its run begins.
+  void submitted(Operation& operation);
 
   // Runs, by instance.
   void begun(std::uint32_t instance) { runs_.begun(instance); }
@@ -61,6 +65,7 @@ class Meters {
   Planning& planning_;
   const Memory& memory_;
   std::vector<bool> near_;
+  StepClock steps_;
   RunMeter runs_;
   LinkMeter between_;  // hosts
   CopyMeter inside_;   // this host

@@ -63,6 +63,8 @@ class Planning {
   virtual bool measuring() const { return false; }
   virtual void measured(const Measurement& /*measurement*/) {}
   virtual void encoded(const EncodedSize& /*size*/) {}
+  /// A gradient of so many bytes was submitted, so long after the step began.
+  virtual void ready(std::string_view /*tensor*/, double /*tensor_bytes*/, double /*ready_s*/) {}
   /// Asked at each submit while measuring: the codecs whose payloads of this very gradient are wanted, from trials on a
   /// copy of it. The answers come by `encoded`.
   virtual std::vector<std::string> to_try(const std::string& /*name*/, const Signature& /*signature*/,

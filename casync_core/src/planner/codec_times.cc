@@ -23,7 +23,12 @@ Line CodecTimes::line(const Calls& calls) {
   std::vector<Sample> samples;
   for (const auto& [size, of_size] : calls.by_size)
     samples.insert(samples.end(), of_size.values().begin(), of_size.values().end());
-  return fit_line(samples);
+  const Line line = fit_line(samples);
+  if (line.s_per_byte > 0 || samples.empty()) return line;
+  // The calls scatter more than their sizes differ.
+  std::vector<double> rates;
+  for (const Sample& sample : samples) rates.push_back(sample.seconds / sample.bytes);
+  return {0, median(rates)};
 }
 
 std::map<std::string, CodecCost, std::less<>> CodecTimes::costs() const {

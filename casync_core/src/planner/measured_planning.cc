@@ -6,6 +6,7 @@
 #include "casync/codec.hpp"
 #include "casync/error.hpp"
 #include "planner/request.hpp"
+#include "planner/text.hpp"
 
 namespace casync {
 namespace {
@@ -186,12 +187,15 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
     }
   }
   load_ = decision.load;
-  if (decision.plan.epoch == kMeasuredEpoch) note_measured(decision.plan, signature);
+  if (decision.plan.epoch == kMeasuredEpoch) note_measured(decision.plan, name, signature);
   return decision;
 }
 
-void MeasuredPlanning::note_measured(GradientPlan& plan, const Signature& signature) const {
+void MeasuredPlanning::note_measured(GradientPlan& plan, const std::string& name, const Signature& signature) const {
   plan.reason = "measured, " + plan.reason;
+  const auto gradient = measured_.gradients.find(name);
+  if (gradient != measured_.gradients.end() && gradient->second.ready_s)
+    plan.reason += detail::concat("; ready ", in_ms(*gradient->second.ready_s), " after the step's first gradient");
   plan.measured_inter_s_per_byte = measured_.inter.seconds_per_byte.value_or(0);
   plan.measured_intra_s_per_byte = measured_.intra.seconds_per_byte.value_or(0);
   if (!measured_.codecs.contains(plan.codec)) return;

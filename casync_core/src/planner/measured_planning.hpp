@@ -41,6 +41,9 @@ class MeasuredPlanning final : public Planning {
   bool measuring() const override { return !timed_.empty() && !told_; }
   void measured(const Measurement& measurement) override { measurements_.add(measurement); }
   void encoded(const EncodedSize& size) override { measurements_.add(size); }
+  void ready(std::string_view tensor, double tensor_bytes, double ready_s) override {
+    measurements_.add_ready(tensor, tensor_bytes, ready_s);
+  }
   std::vector<std::string> to_try(const std::string& name, const Signature& signature, std::uint64_t submits) override;
   std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint64_t submits) override;
 
@@ -63,7 +66,7 @@ class MeasuredPlanning final : public Planning {
   void tell(const std::string& name, const Signature& signature, const Decision& decision) const;
   bool is_open(const std::string& name, const Signature& signature) const;
   const GradientPlan* fixed_for(const std::string& name, const Signature& signature) const;
-  void note_measured(GradientPlan& plan, const Signature& signature) const;
+  void note_measured(GradientPlan& plan, const std::string& name, const Signature& signature) const;
   Decision decide(const std::string& name, const Signature& signature, std::uint32_t sequence);
 
   Options options_;

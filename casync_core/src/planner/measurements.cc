@@ -69,6 +69,7 @@ std::vector<std::byte> bytes_of(const std::string& tensor, const MeasuredGradien
     writer.put_text(codec);
     writer.put(share);
   }
+  put_optional(writer, gradient.ready_s);
   return out;
 }
 
@@ -99,16 +100,19 @@ Gradients get_gradients(ByteReader& reader) {
       double& share = gradient.payload_share[reader.get_text()];
       share = get_cost(reader, 0);
     }
+    gradient.ready_s = get_optional(reader);
   }
   return gradients;
 }
 
-Gradients means(std::span<const MeasuredCosts> ranks) {
+/// Of payloads the mean of those who have told; of readiness the last rank's, for which all wait.
+Gradients reduced_gradients(std::span<const MeasuredCosts> ranks) {
   Gradients reduced;
   std::map<std::pair<std::string, std::string>, std::vector<double>> shares;
   for (const MeasuredCosts& rank : ranks) {
     for (const auto& [tensor, gradient] : rank.gradients) {
       reduced[tensor].bytes = gradient.bytes;
+      reduced[tensor].ready_s = std::max(reduced[tensor].ready_s, gradient.ready_s);
       for (const auto& [codec, share] : gradient.payload_share) shares[{tensor, codec}].push_back(share);
     }
   }
@@ -183,7 +187,7 @@ MeasuredCosts reduce(std::span<const MeasuredCosts> ranks) {
   reduced.intra = reduce(intra);
   reduced.codecs = medians(ranks, &MeasuredCosts::codecs, 1);
   reduced.device_codecs = medians(ranks, &MeasuredCosts::device_codecs, ranks.size());
-  reduced.gradients = means(ranks);
+  reduced.gradients = reduced_gradients(ranks);
   return reduced;
 }
 
@@ -248,6 +252,7 @@ MeasuredCosts Measurements::costs() const {
   costs.codecs = codecs_.costs();
   costs.device_codecs = device_codecs_.costs();
   payloads_.tell(costs.gradients);
+  readiness_.tell(costs.gradients);
   return costs;
 }
 

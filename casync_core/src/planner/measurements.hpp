@@ -13,6 +13,7 @@
 #include "planner/codec_times.hpp"
 #include "planner/links.hpp"
 #include "planner/payloads.hpp"
+#include "planner/readiness.hpp"
 
 namespace casync {
 
@@ -34,8 +35,8 @@ inline constexpr std::size_t kMostBytesOfGradients = 16 << 10;
 MeasuredCosts get_measured_costs(std::span<const std::byte> bytes);
 
 /// The costs of a job from those of its ranks: links as links.hpp says, and of copies the slowest rank's; of each codec
-/// the median; of payloads the mean of those who have told, because each rank's are sent. A codec that some rank
-/// has not measured on its device goes through the host there, and counts as one that does.
+/// the median; of gradients, the mean of their payloads, because each rank's are sent, and when the last rank has them.
+/// A codec that some rank has not measured on its device goes through the host there, and counts as one that does.
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks);
 /// `prior`, but for what was measured.
 CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior);
@@ -45,6 +46,9 @@ class Measurements {
  public:
   void add(const Measurement& measurement);
   void add(const EncodedSize& size) { payloads_.add(size); }
+  void add_ready(std::string_view tensor, double tensor_bytes, double ready_s) {
+    readiness_.add(tensor, tensor_bytes, ready_s);
+  }
   /// Whether both encode and decode of a codec were timed.
   bool has(std::string_view codec) const { return codecs_.has(codec); }
   bool has_payload(std::string_view tensor, std::string_view codec) const { return payloads_.has(tensor, codec); }
@@ -58,6 +62,7 @@ class Measurements {
   CodecTimes codecs_;
   CodecTimes device_codecs_;
   Payloads payloads_;
+  Readiness readiness_;
 };
 
 }  // namespace casync

@@ -5,6 +5,7 @@
 
 #include "executor/copy_meter.hpp"
 #include "executor/pings.hpp"
+#include "executor/step_clock.hpp"
 
 namespace casync {
 namespace {
@@ -83,6 +84,18 @@ TEST(CopyMeter, ALongPeriodIsCutAndAShortOneForgotten) {
   EXPECT_EQ(meter.end(kBody, 1300)->time, 300);
   meter.begin(2000);
   EXPECT_FALSE(meter.end(LinkMeter::kLeast - 1, 2100));
+}
+
+TEST(StepClock, AStepBeginsWithItsFirstGradient) {
+  StepClock clock;
+  EXPECT_EQ(clock.submitted(1, 1000), 0);
+  EXPECT_EQ(clock.submitted(1, 1400), 400);
+  EXPECT_FALSE(clock.begins(1));
+  EXPECT_TRUE(clock.begins(2));
+  EXPECT_EQ(clock.submitted(2, 5000), 0);
+  EXPECT_EQ(clock.submitted(2, 5300), 300);
+  EXPECT_EQ(clock.submitted(2, 4990), 0) << "two threads submit";
+  EXPECT_FALSE(clock.submitted(1, 6000)) << "it is of the step before";
 }
 
 TEST(Pings, OneRankAfterTheOtherIsAskedAndEachAnswerIsTimed) {

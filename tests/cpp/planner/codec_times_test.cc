@@ -51,6 +51,17 @@ TEST(CodecTimes, ManyCallsOfOneSizeLeaveThoseOfOthers) {
   EXPECT_NEAR(times.costs().at("onebit").encode_s_per_byte, 0.2e-9, 1e-12);
 }
 
+TEST(CodecTimes, WhereLongCallsAreNoSlowerThanShortOnesAByteHasItsMedianCost) {
+  CodecTimes times;
+  for (const auto& [bytes, seconds] : {Sample{1e5, 90e-6}, Sample{1e5, 100e-6}, Sample{1.1e5, 80e-6}}) {
+    times.add("onebit", Call::encode, {bytes, seconds}, false);
+    times.add("onebit", Call::decode, {bytes, seconds}, false);
+  }
+  const CodecCost cost = times.costs().at("onebit");
+  EXPECT_EQ(cost.encode_fixed_s, 0);
+  EXPECT_DOUBLE_EQ(cost.encode_s_per_byte, 90e-6 / 1e5);
+}
+
 TEST(CodecTimes, WhatIsOldIsForgotten) {
   CodecTimes times;
   for (const double factor : {1.0, 5.0}) {

@@ -99,11 +99,14 @@ TEST(MeasuredPayloads, AreTriedOnceOnEachGradientBeforeTheCostsAreTold) {
   EXPECT_EQ(planning.to_try("w", open, 2), std::vector<std::string>{kTopk}) << "a payload of fp16 is as long as it is";
   EXPECT_FALSE(planning.costs(open, 4).has_value()) << "the trial is not over";
   planning.encoded({"w", kTopk, kBytes, 1e5, 1e3, true});
+  planning.ready("w", kBytes, 0.0125);
   const auto told = planning.costs(open, 4);
   ASSERT_TRUE(told.has_value());
   EXPECT_DOUBLE_EQ(get_measured_costs(*told).gradients.at("w").payload_share.at(kTopk), 0.01);
   for (const std::uint32_t rank : {0U, 1U}) planning.costs_of(rank, *told);
-  EXPECT_EQ(planning.plan("w", open, 0).payload_bytes, static_cast<std::uint64_t>(kBytes * 0.01));
+  const GradientPlan plan = planning.plan("w", open, 0);
+  EXPECT_EQ(plan.payload_bytes, static_cast<std::uint64_t>(kBytes * 0.01));
+  EXPECT_NE(plan.reason.find("ready 12.5 ms after"), std::string::npos) << plan.reason;
 }
 
 }  // namespace
