@@ -332,6 +332,7 @@ void Driver::on(const action::Begin& action) {
   tally_.begun(action.instance, *action.shape);
   meters_.begun(action.instance);
   Operation& operation = operations_.at(action.handle);
+  gradients_.begun(action, *operation.definition, now_);
   memory_.begin(action, operation);
   if (operation.on_stream && !places_.stream->carries(*action.shape, operation.definition->signature, action.by_lane))
     places_.stream->fetch(operation);
@@ -399,6 +400,7 @@ void Driver::on(const action::Finish& action) {
   if (action.failure == nullptr) {
     tally_.ended(action.instance, raw_bytes_of(operation));
     meters_.ended(action.instance, operation);
+    gradients_.ended(action.instance, operation.ready, meters_.encoded_in(action.instance), now_);
   } else {
     tally_.failed();
     operation.text = action.failure->text;

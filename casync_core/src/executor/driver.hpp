@@ -9,6 +9,7 @@
 #include "casync/transport.hpp"
 #include "engine/engine.hpp"
 #include "executor/framer.hpp"
+#include "executor/gradient_tally.hpp"
 #include "executor/inbox.hpp"
 #include "executor/memory.hpp"
 #include "executor/meters.hpp"
@@ -75,6 +76,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   const Operations& operations() const { return operations_; }
   /// Any thread.
   const Tally& tally() const { return tally_; }
+  /// Any thread.
+  const GradientTally& gradients() const { return gradients_; }
 
   /// `observer` sees all that happens from now on, until it is told to look away.
   void watched_by(Observer& observer) { options_.observers.push_back(&observer); }
@@ -135,6 +138,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Operations operations_;
   Memory memory_;
   Tally tally_;
+  GradientTally gradients_;
   Nanoseconds now_ = 0;
   Meters meters_;
   std::vector<Event> pending_;  // events that follow from actions of this turn

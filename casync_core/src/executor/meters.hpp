@@ -37,6 +37,7 @@ class Meters {
   void begun(std::uint32_t instance) { runs_.begun(instance); }
   void encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes);
   void ended(std::uint32_t instance, const Operation& operation);
+  const RunMeter::Encoded& encoded_in(std::uint32_t instance) const { return runs_.of(instance); }
 
   // Links. While a TransportCall lives the transport is at work.
   class TransportCall {

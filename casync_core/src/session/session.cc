@@ -708,6 +708,7 @@ Metrics Session::metrics() const {
   metrics.waited = impl_->executor->waited();
   impl_->steps.read(metrics);
   impl_->executor->tally().read(metrics);
+  impl_->executor->gradients().read(metrics.gradients);
   return metrics;
 }
 
