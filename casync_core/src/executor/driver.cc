@@ -330,8 +330,8 @@ void Driver::emit(const Action& action) {
 
 void Driver::on(const action::Begin& action) {
   tally_.begun(action.instance, *action.shape);
-  meters_.begun(action.instance);
   Operation& operation = operations_.at(action.handle);
+  meters_.begun(action, operation, now_);
   gradients_.begun(action, *operation.definition, now_);
   memory_.begin(action, operation);
   if (operation.on_stream && !places_.stream->carries(*action.shape, operation.definition->signature, action.by_lane))
@@ -399,10 +399,11 @@ void Driver::on(const action::Finish& action) {
   operation.status = action.failure == nullptr ? Status::ok : action.failure->status;
   if (action.failure == nullptr) {
     tally_.ended(action.instance, raw_bytes_of(operation));
-    meters_.ended(action.instance, operation);
+    meters_.ended(action.instance, operation, now_);
     gradients_.ended(action.instance, operation.ready, meters_.encoded_in(action.instance), now_);
   } else {
     tally_.failed();
+    if (action.run != nullptr) meters_.failed(operation, now_);
     operation.text = action.failure->text;
     operation.facts = std::make_unique<ErrorFacts>(action.failure->facts);
   }

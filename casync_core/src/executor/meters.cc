@@ -21,7 +21,10 @@ void Meters::measured(const EncodedSize& size) {
 void Meters::submitted(Operation& operation) {
   const Definition& definition = *operation.definition;
   if (!reduces(definition.signature.kind) || operation.stands_in) return;
-  const auto ready = steps_.submitted(operation.step, operation.submitted);
+  if (clock_.begins(operation.step)) {
+    if (const auto step = steps_.next()) planning_.stepped(step->predicted_s, seconds(step->busy));
+  }
+  const auto ready = clock_.submitted(operation.step, operation.submitted);
   operation.ready = ready.value_or(0);
   if (ready && wanted())
     planning_.ready(definition.name, static_cast<double>(raw_bytes_of(operation)), seconds(*ready));
@@ -43,7 +46,19 @@ void Meters::encoded(std::uint32_t instance, const Task& task, std::uint64_t byt
   runs_.encoded(instance, raw, bytes);
 }
 
-void Meters::ended(std::uint32_t instance, const Operation& operation) {
+void Meters::begun(const action::Begin& run, const Operation& operation, Nanoseconds now) {
+  runs_.begun(run.instance);
+  if (run.instance >= predicted_s_.size()) predicted_s_.resize(run.instance + 1);
+  predicted_s_[run.instance] = run.plan.predicted_s;
+  if (reduces(operation.definition->signature.kind)) steps_.begun(now);
+}
+
+void Meters::failed(const Operation& operation, Nanoseconds now) {
+  if (reduces(operation.definition->signature.kind)) steps_.failed(now);
+}
+
+void Meters::ended(std::uint32_t instance, const Operation& operation, Nanoseconds now) {
+  if (reduces(operation.definition->signature.kind)) steps_.ended(predicted_s_[instance], now);
   if (!wanted() || !memory_.shape(instance).codec_chooses_length()) return;
   const auto [raw_bytes, payload_bytes] = runs_.of(instance);
   planning_.encoded({operation.definition->name, memory_.shape(instance).codec->info().spec,

@@ -12,12 +12,13 @@
 #include "executor/pings.hpp"
 #include "executor/run_meter.hpp"
 #include "executor/step_clock.hpp"
+#include "executor/step_meter.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {
 
-/// What one rank measures for the planner while it works. As long as the planning wants nothing, nothing is timed. Used
-/// by the thread that drives the Engine.
+/// What one rank measures for the planner while it works. As long as the planning wants no costs, only steps are timed.
+/// Used by the thread that drives the Engine.
 class Meters {
  public:
   /// `near`: per rank, whether it is on this host.
@@ -34,9 +35,10 @@ class Meters {
   void submitted(Operation& operation);
 
   // Runs, by instance.
-  void begun(std::uint32_t instance) { runs_.begun(instance); }
+  void begun(const action::Begin& run, const Operation& operation, Nanoseconds now);
   void encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes);
-  void ended(std::uint32_t instance, const Operation& operation);
+  void ended(std::uint32_t instance, const Operation& operation, Nanoseconds now);
+  void failed(const Operation& operation, Nanoseconds now);
   const RunMeter::Encoded& encoded_in(std::uint32_t instance) const { return runs_.of(instance); }
 
   // Links. While a TransportCall lives the transport is at work.
@@ -66,7 +68,9 @@ class Meters {
   Planning& planning_;
   const Memory& memory_;
   std::vector<bool> near_;
-  StepClock steps_;
+  StepClock clock_;
+  StepMeter steps_;
+  std::vector<double> predicted_s_;  // by instance
   RunMeter runs_;
   LinkMeter between_;  // hosts
   CopyMeter inside_;   // this host

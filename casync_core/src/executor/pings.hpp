@@ -10,18 +10,20 @@
 namespace casync {
 
 /// Decides whom to ask for an answer, to measure how long a short message is on its way: one rank after the other, one
-/// question at a time, kMost in all. Pure: times are passed in.
+/// question at a time; after the first kFirst of them no more than one in kInterval. Pure: times are passed in.
 class Pings {
  public:
-  static constexpr std::size_t kMost = 64;
+  static constexpr std::size_t kFirst = 64;
+  static constexpr Nanoseconds kInterval = 1'000'000'000;
 
   /// Of rank `self` among `size` ranks.
   Pings(Rank self, Rank size) : self_(self), size_(size), next_(self) {}
 
-  /// The rank to ask now; nothing: an answer is to come first, or there were enough.
+  /// The rank to ask now; nothing: an answer is to come first, or it is too early.
   std::optional<Rank> ask(Nanoseconds now) {
-    if (asked_ || count_ == kMost || size_ <= 1) return std::nullopt;
+    if (asked_ || size_ <= 1 || (count_ >= kFirst && now - last_ < kInterval)) return std::nullopt;
     ++count_;
+    last_ = now;
     next_ = (next_ + 1) % size_;
     if (next_ == self_) next_ = (next_ + 1) % size_;
     asked_ = now;
@@ -39,7 +41,8 @@ class Pings {
   Rank self_, size_;
   Rank next_;  // asked last
   std::size_t count_ = 0;
-  std::optional<Nanoseconds> asked_;
+  Nanoseconds last_ = 0;
+  std::optional<Nanoseconds> asked_;  // and not answered
 };
 
 }  // namespace casync

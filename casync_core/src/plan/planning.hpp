@@ -50,8 +50,8 @@ struct EncodedSize {
 /// was measured enters by calls, and equal calls give equal plans. Every rank has one; that of the root plans. One
 /// thread at a time.
 ///
-/// Plans are made twice: when a tensor is agreed on (`plan`), and, for those whose codec the user left open, once more
-/// when every rank has told what things cost there (`re_plan`). A plan that holds until a certain step is followed by
+/// Plans are made when a tensor is agreed on (`plan`), and may be made anew each time when every rank has told what
+/// things cost there (`re_plan`). A plan that holds until a certain step is followed by
 /// another one in that step.
 class Planning {
  public:
@@ -71,8 +71,11 @@ class Planning {
                                           std::uint64_t /*submits*/) {
     return {};
   }
-  /// Asked at each submit while measuring, with how often that name was submitted: this rank's costs for the root, one
-  /// time, when there is enough.
+  /// A step is over: what was predicted for its gradients, each alone, in all, and how long at least one of them was
+  /// under way.
+  virtual void stepped(double /*predicted_s*/, double /*measured_s*/) {}
+  /// Asked at each submit while measuring, with how often that name was submitted: this rank's costs for the root, when
+  /// there is enough.
   virtual std::optional<std::vector<std::byte>> costs(const Signature& /*signature*/, std::uint64_t /*submits*/) {
     return std::nullopt;
   }

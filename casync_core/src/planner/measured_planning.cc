@@ -129,6 +129,10 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
   }
 }
 
+bool MeasuredPlanning::is_planned_again(const Signature& signature) const {
+  return is_automatic(signature) || (options_.re_plan && reduces(signature.kind));
+}
+
 /// Whether the planner chooses its codec.
 bool MeasuredPlanning::is_open(const std::string& name, const Signature& signature) const {
   const bool left_out = signature.shape.numel() < options_.planner.min_numel && !parse_always(signature.compression);
@@ -136,7 +140,7 @@ bool MeasuredPlanning::is_open(const std::string& name, const Signature& signatu
 }
 
 std::vector<std::string> MeasuredPlanning::define(const std::string& name, const Signature& signature) {
-  if (told_ || !is_open(name, signature)) return {};
+  if (tells_at_ > 0 || !is_open(name, signature)) return {};
   std::vector<std::string> wanted;
   for (std::string& codec : candidates(options_, name, signature)) {
     if (timed_.insert(codec).second && !measurements_.has(codec)) wanted.push_back(std::move(codec));
@@ -164,12 +168,14 @@ bool MeasuredPlanning::weighs(const Options& options, const std::string& name, c
 }
 
 std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& signature, std::uint64_t submits) {
-  if (told_ || submits <= options_.warm_up || !is_automatic(signature)) return std::nullopt;
+  const bool again = tells_at_ > 0 && options_.re_plan;
+  if (tells_at_ > 0 && !again) return std::nullopt;
+  if (submits <= options_.warm_up || submits < tells_at_ || !is_planned_again(signature)) return std::nullopt;
   const bool complete =
       std::ranges::all_of(timed_, [&](const std::string& codec) { return measurements_.has(codec); }) &&
       std::ranges::all_of(on_trial_, [&](const auto& of) { return measurements_.has_payload(of.first, of.second); });
   if (!complete) return std::nullopt;
-  told_ = true;
+  tells_at_ = submits + kTellsEvery;
   std::vector<std::byte> bytes;
   put(bytes, measurements_.costs());
   return bytes;
@@ -177,9 +183,9 @@ std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& s
 
 Decision MeasuredPlanning::decide(const std::string& name, const Signature& signature, std::uint32_t sequence) {
   PlannerOptions planner = options_.planner;
-  planner.epoch = is_automatic(signature) ? epoch_ : 0;
+  planner.epoch = is_planned_again(signature) ? epoch_ : 0;
   Decision decision = plan_gradient({name, signature, options_.host_of, costs_, planner, load_, sequence});
-  if (!is_automatic(signature)) {
+  if (!is_planned_again(signature)) {
     lasting_.bytes.resize(decision.load.bytes.size());
     load_.bytes.resize(decision.load.bytes.size());
     for (std::size_t m = 0; m < lasting_.bytes.size(); ++m) {
@@ -187,7 +193,7 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
     }
   }
   load_ = decision.load;
-  if (decision.plan.epoch == kMeasuredEpoch) note_measured(decision.plan, name, signature);
+  if (decision.plan.epoch >= kMeasuredEpoch) note_measured(decision.plan, name, signature);
   return decision;
 }
 
@@ -205,6 +211,7 @@ void MeasuredPlanning::note_measured(GradientPlan& plan, const std::string& name
 }
 
 GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& signature, std::uint32_t sequence) {
+  is_root_ = true;
   Signature asked = signature;
   if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr && !is_over(*fixed, sequence)) {
     if (make_codec(fixed->codec)->applies(signature.shape, sequence)) {
@@ -242,14 +249,29 @@ void MeasuredPlanning::fix(const std::map<std::string, GradientPlan, std::less<>
   for (const auto& [name, plan] : plans) options_.fixed.insert_or_assign(name, plan);
 }
 
+void MeasuredPlanning::stepped(double predicted_s, double measured_s) {
+  if (!is_root_) return;
+  const auto found = drift_.add(predicted_s, measured_s);
+  if (!found || !options_.explain) return;
+  const std::string then = options_.re_plan ? "Gradients are planned anew when all ranks have told what things cost now"
+                                            : "The plans stay; CASYNC_REPLAN=1 has gradients planned anew";
+  log_({LogLevel::info,
+        detail::concat("the gradients of a step take ", in_ms(found->measured_s), ", and ", in_ms(found->predicted_s),
+                       " are expected: for ", Drift::kSteps, " steps the two have differed by more than a factor of ",
+                       Drift::kFactor, ". ", then),
+        {{"event", "drift"}, {"measured_s", found->measured_s}, {"expected_s", found->predicted_s}}});
+}
+
 void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte> costs) {
   told_by_[member] = get_measured_costs(costs);
-  if (epoch_ == kMeasuredEpoch || told_by_.size() < options_.host_of.size()) return;
+  if (told_by_.size() < options_.host_of.size()) return;
   std::vector<MeasuredCosts> ranks;
-  for (auto& [rank, told] : told_by_) ranks.push_back(std::move(told));
+  for (auto& [rank, told] : std::exchange(told_by_, {})) ranks.push_back(std::move(told));
+  if (epoch_ >= kMeasuredEpoch && !(options_.re_plan && drift_.found())) return;
   measured_ = reduce(ranks);
-  costs_ = measured_over(measured_, costs_);
-  epoch_ = kMeasuredEpoch;
+  costs_ = measured_over(measured_, CostTable());
+  ++epoch_;
+  drift_.start_anew();
   load_ = lasting_;
   if (!options_.explain) return;
   log_({LogLevel::info,
@@ -266,12 +288,12 @@ void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte>
 std::optional<GradientPlan> MeasuredPlanning::re_plan(const std::string& name, const Signature& signature,
                                                       const GradientPlan& current, std::uint32_t sequence) {
   if (is_over(current, sequence)) return plan(name, signature, sequence);
-  if (!is_automatic(signature)) return std::nullopt;
+  if (!is_planned_again(signature)) return std::nullopt;
   if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr) {
     const bool changes = *fixed != current && current.until == 0 && !is_over(*fixed, sequence);
     return changes ? std::optional(plan(name, signature, sequence)) : std::nullopt;
   }
-  if (epoch_ < kMeasuredEpoch || current.epoch >= kMeasuredEpoch) return std::nullopt;
+  if (current.epoch >= epoch_) return std::nullopt;
   const Decision decision = decide(name, signature, sequence);
   tell(name, signature, decision);
   return decision.plan;

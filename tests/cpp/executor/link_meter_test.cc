@@ -6,6 +6,7 @@
 #include "executor/copy_meter.hpp"
 #include "executor/pings.hpp"
 #include "executor/step_clock.hpp"
+#include "executor/step_meter.hpp"
 
 namespace casync {
 namespace {
@@ -110,14 +111,40 @@ TEST(Pings, OneRankAfterTheOtherIsAskedAndEachAnswerIsTimed) {
   EXPECT_EQ(pings.ask(300), Rank{2});
 }
 
-TEST(Pings, EndSomeTimeAndNeedTwoRanks) {
+TEST(Pings, BecomeRareAndNeedTwoRanks) {
   EXPECT_FALSE(Pings(0, 1).ask(0));
   Pings pings(0, 2);
-  for (std::size_t i = 0; i < Pings::kMost; ++i) {
+  for (std::size_t i = 0; i < Pings::kFirst; ++i) {
     ASSERT_TRUE(pings.ask(0));
     pings.answered(1, 1);
   }
-  EXPECT_FALSE(pings.ask(0));
+  EXPECT_FALSE(pings.ask(Pings::kInterval - 1));
+  EXPECT_TRUE(pings.ask(Pings::kInterval));
+}
+
+TEST(StepMeter, AStepIsAsLongAsOneOfItsGradientsIsUnderWay) {
+  StepMeter meter;
+  meter.begun(100);
+  meter.begun(150);
+  meter.ended(0.5, 200);
+  meter.ended(0.25, 300);
+  meter.begun(1000);
+  meter.ended(1, 1100);
+  const auto step = meter.next();
+  ASSERT_TRUE(step.has_value());
+  EXPECT_EQ(step->predicted_s, 1.75);
+  EXPECT_EQ(step->busy, 200 + 100);
+  EXPECT_EQ(meter.next()->busy, 0);
+}
+
+TEST(StepMeter, WhatIsUnderWayCountsInTheNextStep) {
+  StepMeter meter;
+  meter.begun(0);
+  EXPECT_FALSE(meter.next());
+  meter.ended(1, 100);
+  meter.begun(200);
+  meter.failed(250);
+  EXPECT_EQ(meter.next()->busy, 150);
 }
 
 }  // namespace
