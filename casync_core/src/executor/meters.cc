@@ -37,7 +37,7 @@ void Meters::computed(const Job& job, const Task& task) {
   if (!wanted() || !plain || job.timed_jobs == 0 || (!encodes && task.encode_to.place == Place::slot)) return;
   const auto jobs = static_cast<double>(job.timed_jobs);
   measured({encodes ? CostKind::encode : CostKind::decode, job.codec->info().spec,
-            static_cast<double>(job.timed_weight) / jobs, seconds(job.time) / jobs, false});
+            static_cast<double>(job.timed_weight) / jobs, seconds(job.time) / jobs, Basis::gradient});
 }
 
 void Meters::encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes) {

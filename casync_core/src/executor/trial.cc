@@ -130,8 +130,8 @@ void Trial::run_on_scratch(const Codec& codec) {
       const auto [encode_s, decode_s, payload_bytes] = data.time(codec);
       if (repeat == 0) continue;  // caches and page tables are cold
       const auto bytes = static_cast<double>(numel) * sizeof(float);
-      results_.push_back({CostKind::encode, codec_, bytes, encode_s, true});
-      results_.push_back({CostKind::decode, codec_, bytes, decode_s, true});
+      results_.push_back({CostKind::encode, codec_, bytes, encode_s, Basis::scratch});
+      results_.push_back({CostKind::decode, codec_, bytes, decode_s, Basis::scratch});
     }
   }
 }
@@ -148,8 +148,8 @@ void Trial::run_on_gradient(const Codec& codec) {
   for (int repeat = 0; repeat <= kRepeats; ++repeat) {
     const auto [encode_s, decode_s, payload_bytes] = data.time(codec);
     if (repeat == 0) continue;
-    results_.push_back({CostKind::encode, codec_, bytes, encode_s, true});
-    results_.push_back({CostKind::decode, codec_, bytes, decode_s, true});
+    results_.push_back({CostKind::encode, codec_, bytes, encode_s, Basis::copy});
+    results_.push_back({CostKind::decode, codec_, bytes, decode_s, Basis::copy});
     size.raw_bytes += bytes;
     size.payload_bytes += static_cast<double>(payload_bytes);
   }

@@ -27,13 +27,20 @@ enum class CostKind : std::uint8_t {
   intra_message = 10,    ///< likewise, for this host
 };
 
+/// What a call of a codec was timed on; a later one says more of what it costs.
+enum class Basis : std::uint8_t {
+  scratch,   ///< random numbers, when a tensor was defined
+  copy,      ///< parts of a gradient, while the program computes; nothing was sent
+  gradient,  ///< a gradient
+};
+
 /// One cost that was measured on this rank.
 struct Measurement {
   CostKind kind = CostKind::encode;
   std::string_view codec;  ///< canonical spec; empty for links
   double bytes = 0;
   double seconds = 0;
-  bool of_trial = false;  ///< nothing was sent
+  Basis basis = Basis::gradient;
 };
 
 /// How long the payloads are that a codec made of a gradient on this rank.
@@ -65,8 +72,8 @@ class Planning {
   virtual void encoded(const EncodedSize& /*size*/) {}
   /// A gradient of so many bytes was submitted, so long after the step began.
   virtual void ready(std::string_view /*tensor*/, double /*tensor_bytes*/, double /*ready_s*/) {}
-  /// Asked at each submit while measuring: the codecs whose payloads of this very gradient are wanted, from trials on a
-  /// copy of it. The answers come by `encoded`.
+  /// Asked at each submit while measuring: the codecs to be tried on a copy of this very gradient. The answers come
+  /// by `measured` and `encoded`.
   virtual std::vector<std::string> to_try(const std::string& /*name*/, const Signature& /*signature*/,
                                           std::uint64_t /*submits*/) {
     return {};

@@ -5,12 +5,12 @@
 
 namespace casync {
 
-void CodecTimes::add(std::string_view name, Call call, const Sample& sample, bool of_trial) {
+void CodecTimes::add(std::string_view name, Call call, const Sample& sample, Basis basis) {
   if (sample.bytes <= 0) return;
   Codec& codec = codecs_[std::string(name)];
   Calls& calls = call == Call::encode ? codec.encode : codec.decode;
-  if (of_trial && !calls.of_trial) return;
-  if (!of_trial && calls.of_trial) calls = {{}, false};
+  if (basis < calls.basis) return;
+  if (basis > calls.basis) calls = {{}, basis};
   calls.by_size[std::ilogb(sample.bytes)].add(sample);
 }
 

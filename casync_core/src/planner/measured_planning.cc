@@ -153,9 +153,12 @@ std::vector<std::string> MeasuredPlanning::to_try(const std::string& name, const
   if (submits != kTriedRun || !is_open(name, signature)) return {};
   std::vector<std::string> wanted;
   for (std::string& codec : candidates(options_, name, signature)) {
-    if (make_codec(codec)->info().fixed_size || measurements_.has_payload(name, codec)) continue;
-    on_trial_.emplace(name, codec);
-    wanted.push_back(std::move(codec));
+    if (make_codec(codec)->info().fixed_size) {
+      if (tried_[codec]++ < kTriedGradients) wanted.push_back(std::move(codec));
+    } else if (!measurements_.has_payload(name, codec)) {
+      on_trial_.emplace(name, codec);
+      wanted.push_back(std::move(codec));
+    }
   }
   return wanted;
 }

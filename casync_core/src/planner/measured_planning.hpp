@@ -27,6 +27,8 @@ class MeasuredPlanning final : public Planning {
   static constexpr std::uint32_t kMeasuredEpoch = 1;
   /// The run of a gradient before which codecs are tried on it: the first one is seldom like the others.
   static constexpr std::uint64_t kTriedRun = 2;
+  /// On how many gradients a codec is tried whose payloads are as long as is known.
+  static constexpr std::size_t kTriedGradients = 4;
   /// With `re_plan` a rank tells its costs again after so many runs of a gradient.
   static constexpr std::uint64_t kTellsEvery = 50;
 
@@ -82,7 +84,8 @@ class MeasuredPlanning final : public Planning {
   Log log_;
   // Every rank.
   std::set<std::string> timed_;                             // codecs
-  std::set<std::pair<std::string, std::string>> on_trial_;  // gradients and codecs
+  std::set<std::pair<std::string, std::string>> on_trial_;  // gradients and codecs whose payloads are wanted
+  std::map<std::string, std::size_t, std::less<>> tried_;   // codecs of fixed size: on how many gradients
   Measurements measurements_;
   std::uint64_t tells_at_ = 0;  // the run after which costs are told again; 0: they were not told yet
   // Root.

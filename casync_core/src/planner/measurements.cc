@@ -205,7 +205,7 @@ CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
 void Measurements::add(const Measurement& measurement) {
   const Sample sample{measurement.bytes, measurement.seconds};
   const auto call = [&](CodecTimes& times, CodecTimes::Call of) {
-    times.add(measurement.codec, of, sample, measurement.of_trial);
+    times.add(measurement.codec, of, sample, measurement.basis);
   };
   switch (measurement.kind) {
     case CostKind::encode:

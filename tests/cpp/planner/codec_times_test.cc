@@ -8,9 +8,9 @@ namespace {
 
 using Call = CodecTimes::Call;
 
-void add(CodecTimes& times, double bytes, double factor = 1, bool of_trial = false) {
-  times.add("onebit", Call::encode, {bytes, factor * (3e-6 + bytes * 0.2e-9)}, of_trial);
-  times.add("onebit", Call::decode, {bytes, factor * (1e-6 + bytes * 0.1e-9)}, of_trial);
+void add(CodecTimes& times, double bytes, double factor = 1, Basis basis = Basis::gradient) {
+  times.add("onebit", Call::encode, {bytes, factor * (3e-6 + bytes * 0.2e-9)}, basis);
+  times.add("onebit", Call::decode, {bytes, factor * (1e-6 + bytes * 0.1e-9)}, basis);
 }
 
 TEST(CodecTimes, FitsTheCallsOfACodecWithALine) {
@@ -28,7 +28,7 @@ TEST(CodecTimes, FitsTheCallsOfACodecWithALine) {
 
 TEST(CodecTimes, TakesBothCalls) {
   CodecTimes times;
-  times.add("onebit", Call::encode, {1e6, 1e-3}, false);
+  times.add("onebit", Call::encode, {1e6, 1e-3}, Basis::gradient);
   EXPECT_FALSE(times.has("onebit"));
   EXPECT_TRUE(times.costs().empty());
 }
@@ -36,10 +36,12 @@ TEST(CodecTimes, TakesBothCalls) {
 /// The program computes on the same cores, so its own calls take three times as long as in a trial.
 TEST(CodecTimes, CallsForGradientsCountMoreThanTrials) {
   CodecTimes times;
-  for (const double bytes : {1e5, 1e6}) add(times, bytes, 1, true);
+  for (const double bytes : {1e5, 1e6}) add(times, bytes, 1, Basis::scratch);
   EXPECT_NEAR(times.costs().at("onebit").encode_s_per_byte, 0.2e-9, 1e-12);
+  for (const double bytes : {1e5, 1e6}) add(times, bytes, 2, Basis::copy);
+  EXPECT_NEAR(times.costs().at("onebit").encode_s_per_byte, 0.4e-9, 1e-12);
   for (const double bytes : {1e5, 1e6}) add(times, bytes, 3);
-  for (int i = 0; i < 50; ++i) add(times, 1e6, 1, true);
+  for (int i = 0; i < 50; ++i) add(times, 1e6, 1, Basis::scratch);
   EXPECT_NEAR(times.costs().at("onebit").encode_s_per_byte, 0.6e-9, 1e-12);
   EXPECT_NEAR(times.costs().at("onebit").decode_fixed_s, 3e-6, 1e-9);
 }
@@ -54,8 +56,8 @@ TEST(CodecTimes, ManyCallsOfOneSizeLeaveThoseOfOthers) {
 TEST(CodecTimes, WhereLongCallsAreNoSlowerThanShortOnesAByteHasItsMedianCost) {
   CodecTimes times;
   for (const auto& [bytes, seconds] : {Sample{1e5, 90e-6}, Sample{1e5, 100e-6}, Sample{1.1e5, 80e-6}}) {
-    times.add("onebit", Call::encode, {bytes, seconds}, false);
-    times.add("onebit", Call::decode, {bytes, seconds}, false);
+    times.add("onebit", Call::encode, {bytes, seconds}, Basis::gradient);
+    times.add("onebit", Call::decode, {bytes, seconds}, Basis::gradient);
   }
   const CodecCost cost = times.costs().at("onebit");
   EXPECT_EQ(cost.encode_fixed_s, 0);

@@ -96,7 +96,7 @@ TEST(MeasuredPayloads, AreTriedOnceOnEachGradientBeforeTheCostsAreTold) {
   }
   EXPECT_TRUE(planning.to_try("named", gradient_of(1 << 20, kTopk), 2).empty());
   EXPECT_TRUE(planning.to_try("w", open, 1).empty());
-  EXPECT_EQ(planning.to_try("w", open, 2), std::vector<std::string>{kTopk}) << "a payload of fp16 is as long as it is";
+  EXPECT_EQ(planning.to_try("w", open, 2), (std::vector<std::string>{kTopk, "fp16"}));
   EXPECT_FALSE(planning.costs(open, 4).has_value()) << "the trial is not over";
   planning.encoded({"w", kTopk, kBytes, 1e5, 1e3, true});
   planning.ready("w", kBytes, 0.0125);
@@ -107,6 +107,18 @@ TEST(MeasuredPayloads, AreTriedOnceOnEachGradientBeforeTheCostsAreTold) {
   const GradientPlan plan = planning.plan("w", open, 0);
   EXPECT_EQ(plan.payload_bytes, static_cast<std::uint64_t>(kBytes * 0.01));
   EXPECT_NE(plan.reason.find("ready 12.5 ms after"), std::string::npos) << plan.reason;
+}
+
+TEST(MeasuredPayloads, ACodecOfFixedSizeIsTriedOnAFewGradientsForItsTimeAlone) {
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(2);
+  MeasuredPlanning planning(options, [](const LogRecord&) {});
+  std::size_t tried = 0;
+  for (int i = 0; i < 20; ++i) {
+    tried +=
+        planning.to_try(detail::concat("w", i), gradient_of(1 << 20, "auto(fp16)"), MeasuredPlanning::kTriedRun).size();
+  }
+  EXPECT_EQ(tried, MeasuredPlanning::kTriedGradients);
 }
 
 }  // namespace
