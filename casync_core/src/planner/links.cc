@@ -29,9 +29,8 @@ std::optional<double> rate_of_largest(const std::vector<Sample>& samples) {
 }
 
 MeasuredLink LinkSamples::link() const {
-  MeasuredLink link{median_of(round_trips_.values()), rate_of_largest(bodies_.values()),
-                    time_per_message(messages_.values())};
-  if (link.latency_s) *link.latency_s /= 2;
+  MeasuredLink link{{}, rate_of_largest(bodies_.values()), time_per_message(messages_.values())};
+  if (!round_trips_.values().empty()) link.latency_s = quantile(round_trips_.values(), 0.25) / 2;
   return link;
 }
 

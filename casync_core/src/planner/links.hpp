@@ -30,7 +30,7 @@ class LinkSamples {
 
   /// - The rate is the median over the largest bodies, those of half the largest one and more: in them latency and the
   ///   pause between two looks at the network weigh least.
-  /// - The latency is half the median round trip.
+  /// - The latency is half the round trip than which a quarter is shorter: most others wait behind large messages.
   /// - The time per message is what the line through the messages gives for no bytes. Messages of one length do not
   ///   tell it.
   MeasuredLink link() const;

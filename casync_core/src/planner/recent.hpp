@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace casync {
@@ -25,17 +26,20 @@ class Recent {
   std::size_t next_ = 0;
 };
 
-// Of these two `values` is not empty.
+// Of these `values` is not empty.
 
 inline double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Of an even number the larger one in the middle.
-inline double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+/// The value below which `share` of them are, 0 <= share < 1.
+inline double quantile(std::vector<double> values, double share) {
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size()));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
 }
+
+/// Of an even number the larger one in the middle.
+inline double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
 }  // namespace casync
