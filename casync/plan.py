@@ -1,6 +1,7 @@
 """Plans as values and as JSON: how each gradient of a job is synchronised.
 
-The same fields and names as the core's `GradientPlan`, so C++, Python and the files grep alike. A file is one object:
+The same fields and names as the core's `GradientPlan`, so C++, Python and the files grep alike; `measured_s` is
+Python's alone. A file is one object:
 
     {"format": "casync-plan", "version": 1, "gradients": {"conv1.weight": {"topology": "ps", "codec": "onebit", ...}}}
 
@@ -55,7 +56,7 @@ class GradientPlan:
     uncompressed_s: float = 0.0
     """The same for codec `none`, by the best topology for that."""
     payload_bytes: int = 0
-    """Bytes of the gradient as one rank encodes it; at most, if their number varies."""
+    """Bytes of the gradient as one rank encodes it; where their number varies, as measured, or else at most."""
     measured_inter_s_per_byte: float = 0.0
     """What was measured when the plan was made: seconds per byte of a link between hosts."""
     measured_intra_s_per_byte: float = 0.0
