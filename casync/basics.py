@@ -85,7 +85,8 @@ def metrics(process_set: ProcessSet = global_process_set) -> Metrics:
 
 
 def plans(process_set: ProcessSet = global_process_set) -> dict[str, GradientPlan]:
-    """How each allreduced tensor is synchronised, by name, as agreed on so far; alike on all ranks of `process_set`.
+    """How each allreduced tensor is synchronised, by name, as agreed on so far; alike on all ranks of `process_set`,
+    but for `measured_s`.
 
     `casync.plan.write_plans("plan.json", hvd.plans())` saves them for another run with `CASYNC_PLAN_FILE=plan.json`.
     """

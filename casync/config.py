@@ -133,6 +133,10 @@ class Config:
     the tensor's first use is an `InvalidArgumentError`.
     """
 
+    re_plan: bool = _setting(False, "CASYNC_REPLAN", _switch)
+    """`CASYNC_REPLAN` (0): 1 has gradients planned anew, from one step on that all ranks agree on, when steps no longer
+    take what was predicted. Codecs that the script names stay; their partitions and topologies may change."""
+
     stall_warning_s: float = _setting(
         _constants.STALL_WARNING_S,
         "CASYNC_STALL_WARNING_SECONDS",

@@ -44,6 +44,10 @@ def _by_codec(field: str) -> Callable[[Metrics], Samples]:
     return lambda metrics: [((name,), getattr(codec, field)) for name, codec in metrics.codecs.items()]
 
 
+def _by_gradient(field: str) -> Callable[[Metrics], Samples]:
+    return lambda metrics: [((name,), getattr(one, field)) for name, one in metrics.gradients.items()]
+
+
 def _by_message(field: str) -> Callable[[Metrics], Samples]:
     def samples(metrics: Metrics) -> Samples:
         for name, codec in metrics.codecs.items():
@@ -98,6 +102,22 @@ _COUNTERS = (
     _Family("casync_message_wire_bytes", "Bytes of them as they travel.", _MESSAGE, _by_message("wire_bytes")),
     _Family("casync_codec_tasks", "Encodes, merges and decodes.", ("codec", "task"), _by_work("tasks")),
     _Family("casync_codec_seconds", "Time of encodes, merges and decodes.", ("codec", "task"), _by_work("seconds")),
+    _Family("casync_gradient_operations", "Operations of a gradient.", ("gradient",), _by_gradient("operations")),
+    _Family("casync_gradient_seconds", "Time of these operations.", ("gradient",), _by_gradient("seconds")),
+    _Family(
+        "casync_gradient_predicted_seconds",
+        "The same, as their plans predicted it.",
+        ("gradient",),
+        _by_gradient("predicted_seconds"),
+    ),
+    _Family(
+        "casync_gradient_ready_seconds",
+        "From the step's first gradient to this one.",
+        ("gradient",),
+        _by_gradient("ready_seconds"),
+    ),
+    _Family("casync_gradient_encoded_bytes", "Bytes that were encoded.", ("gradient",), _by_gradient("encoded_bytes")),
+    _Family("casync_gradient_payload_bytes", "What they became.", ("gradient",), _by_gradient("payload_bytes")),
     _Family("casync_transport_bytes", "All bytes, heads included.", ("direction",), _transport("bytes")),
     _Family("casync_transport_messages", "Messages of the transport.", ("direction",), _transport("messages")),
     _Family("casync_reports", "Operations that rank 0 heard a rank submit.", ("peer",), _by_rank("reports")),

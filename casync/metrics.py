@@ -10,10 +10,22 @@ port 9401, and so on. docs/metrics.md says what each number is.
 from __future__ import annotations
 
 from casync import default, exposition
-from casync.snapshot import CodecMetrics, Histogram, Lateness, Metrics, Pool, Queues, Traffic, Transport, Work
+from casync.snapshot import (
+    CodecMetrics,
+    GradientMetrics,
+    Histogram,
+    Lateness,
+    Metrics,
+    Pool,
+    Queues,
+    Traffic,
+    Transport,
+    Work,
+)
 
 __all__ = [
     "CodecMetrics",
+    "GradientMetrics",
     "Histogram",
     "Lateness",
     "Metrics",

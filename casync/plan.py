@@ -1,6 +1,7 @@
 """Plans as values and as JSON: how each gradient of a job is synchronised.
 
-The same fields and names as the core's `GradientPlan`, so C++, Python and the files grep alike. A file is one object:
+The same fields and names as the core's `GradientPlan`, so C++, Python and the files grep alike; `measured_s` is
+Python's alone. A file is one object:
 
     {"format": "casync-plan", "version": 1, "gradients": {"conv1.weight": {"topology": "ps", "codec": "onebit", ...}}}
 
@@ -15,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from casync import graph
@@ -58,7 +59,7 @@ class GradientPlan:
     uncompressed_s: float = 0.0
     """The same for codec `none`, by the best topology for that."""
     payload_bytes: int = 0
-    """Bytes of the gradient as one rank encodes it; at most, if their number varies."""
+    """Bytes of the gradient as one rank encodes it; where their number varies, as measured, or else at most."""
     measured_inter_s_per_byte: float = 0.0
     """What was measured when the plan was made: seconds per byte of a link between hosts."""
     measured_intra_s_per_byte: float = 0.0
@@ -67,6 +68,9 @@ class GradientPlan:
     """Likewise, seconds in which the codec encodes a byte of the gradient."""
     measured_decode_s_per_byte: float = 0.0
     """Likewise, seconds in which it decodes one."""
+    measured_s: float = field(default=0.0, compare=False)
+    """Seconds that a synchronisation by this plan has taken, as the rank measured it that returned the plan: each rank
+    has another number, so it makes no two plans differ."""
 
     def __post_init__(self) -> None:
         for name, least in (("partitions", 1), ("first_owner", 0), ("epoch", 0), ("until", 0)):
@@ -90,7 +94,7 @@ class GradientPlan:
             raise PlanError('codec is empty; write "none" for no compression')
 
 
-_TIMES = [field.name for field in fields(GradientPlan) if field.type == "float"]
+_TIMES = [item.name for item in fields(GradientPlan) if item.type == "float"]
 
 
 def to_json(plans: Mapping[str, GradientPlan]) -> str:
@@ -121,7 +125,7 @@ def from_json(text: str) -> dict[str, GradientPlan]:
 def _gradient(name: str, content: object) -> GradientPlan:
     if not isinstance(content, dict):
         raise PlanError(f"gradient {name!r}: must be an object, not {content!r}")
-    unknown = set(content) - {field.name for field in fields(GradientPlan)}
+    unknown = set(content) - {item.name for item in fields(GradientPlan)}
     if unknown:
         raise PlanError(f"gradient {name!r}: unknown field {sorted(unknown)[0]!r}")
     try:

@@ -485,11 +485,16 @@ class Session:
         return metrics_of(self.rank, self.size, self._core_session.metrics())
 
     def plans(self) -> dict[str, GradientPlan]:
-        """The plans of all allreduced tensors that the ranks have agreed on so far, by name; alike on all ranks.
+        """The plans of all allreduced tensors that the ranks have agreed on so far, by name; alike on all ranks, but
+        for `measured_s`, which is this rank's.
 
         `casync.plan.write_plans` puts them into a file, from which `CASYNC_PLAN_FILE` takes them in another run.
         """
-        return {name: GradientPlan(**plan) for name, plan in self._core_session.plans().items()}
+        gradients = self.metrics().gradients
+        return {
+            name: GradientPlan(**plan, measured_s=gradients[name].plan_seconds if name in gradients else 0.0)
+            for name, plan in self._core_session.plans().items()
+        }
 
     def start_timeline(self, path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
         """Write what this rank does from now on as a Chrome trace, in place of an earlier one; Perfetto opens it.

@@ -12,7 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CodecMetrics", "Histogram", "Lateness", "Metrics", "Pool", "Queues", "Traffic", "Transport", "Work"]
+__all__ = [
+    "CodecMetrics",
+    "GradientMetrics",
+    "Histogram",
+    "Lateness",
+    "Metrics",
+    "Pool",
+    "Queues",
+    "Traffic",
+    "Transport",
+    "Work",
+]
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,30 @@ class CodecMetrics:
     sent: Mapping[int, Traffic]
     """By rank; ranks with which there was no traffic are left out."""
     received: Mapping[int, Traffic]
+
+
+@dataclass(frozen=True)
+class GradientMetrics:
+    """Of one gradient: what the planner predicted, and what it took on this rank.
+
+    A prediction is of an operation that is alone. One that is not shares links and cores with the others, and takes
+    longer.
+    """
+
+    operations: int
+    """Those that have ended well. The next three are of these, in all."""
+    seconds: float
+    """From when all ranks have agreed to begin until the result is there."""
+    predicted_seconds: float
+    """The same, as their plans predicted it."""
+    ready_seconds: float
+    """From the submit of the step's first gradient to that of this one."""
+    encoded_bytes: int
+    """Of the gradient that this rank has encoded, uncompressed."""
+    payload_bytes: int
+    """What they became."""
+    plan_seconds: float
+    """The mean of `seconds` since the gradient has the plan that it has."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +183,8 @@ class Metrics:
     failed_operations: int
     codecs: Mapping[str, CodecMetrics]
     """By codec, as `hvd.plans()` names it."""
+    gradients: Mapping[str, GradientMetrics]
+    """What was allreduced or reducescattered, by its name in `hvd.plans()`."""
     queues: Queues
     pool: Pool
     transport: Transport
@@ -170,6 +207,7 @@ def metrics_of(rank: int, size: int, told: Mapping[str, Any]) -> Metrics:
         waited_seconds=told["waited_seconds"],
         failed_operations=told["failed_operations"],
         codecs={name: _codec_of(codec) for name, codec in told["codecs"].items()},
+        gradients={name: GradientMetrics(**one) for name, one in told["gradients"].items()},
         queues=Queues(**told["queues"]),
         pool=Pool(**told["pool"]),
         transport=Transport(**told["transport"]),

@@ -10,8 +10,19 @@ from casync.plan import GradientPlan
 
 __all__ = ["explanations", "summary", "table"]
 
-_HEADINGS = ("gradient", "codec", "K", "topology", "first owner", "epoch", "payload", "predicted", "uncompressed")
-_NUMBERS = {"K", "first owner", "epoch", "payload", "predicted", "uncompressed"}
+_HEADINGS = (
+    "gradient",
+    "codec",
+    "K",
+    "topology",
+    "first owner",
+    "epoch",
+    "payload",
+    "predicted",
+    "measured",
+    "uncompressed",
+)
+_NUMBERS = {"K", "first owner", "epoch", "payload", "predicted", "measured", "uncompressed"}
 
 
 def _bytes(size: int) -> str:
@@ -30,7 +41,15 @@ def table(plans: Mapping[str, GradientPlan]) -> list[str]:
     rows = [_HEADINGS]
     for name, plan in plans.items():
         choice = (name, plan.codec, str(plan.partitions), shown(plan.topology), str(plan.first_owner), str(plan.epoch))
-        rows.append((*choice, _bytes(plan.payload_bytes), _time(plan.predicted_s), _time(plan.uncompressed_s)))
+        rows.append(
+            (
+                *choice,
+                _bytes(plan.payload_bytes),
+                _time(plan.predicted_s),
+                _time(plan.measured_s),
+                _time(plan.uncompressed_s),
+            )
+        )
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = []
     for row in rows:
@@ -55,9 +74,16 @@ def explanations(plans: Mapping[str, GradientPlan]) -> list[str]:
     """One line per gradient: its choice, why in the planner's words, and what was measured by then."""
     return [
         f"{name}: {plan.codec}, K={plan.partitions}, {shown(plan.topology)}; {plan.reason or 'no reason was recorded'}"
-        f"{_measured(plan)}"
+        f"{_beside(plan)}{_measured(plan)}"
         for name, plan in plans.items()
     ]
+
+
+def _beside(plan: GradientPlan) -> str:
+    if not plan.measured_s:
+        return ""
+    took = f"; it took {_time(plan.measured_s)}"
+    return f"{took}, {plan.measured_s / plan.predicted_s:.3g} times what was predicted" if plan.predicted_s else took
 
 
 def _measured(plan: GradientPlan) -> str:

@@ -74,11 +74,13 @@ Bytes control_from(Input& input) {
       break;
     case 7:
       put(message, Costs{{}});
-      put(message, MeasuredCosts{input.get<double>(),
-                                 input.get<double>(),
-                                 input.get<double>(),
-                                 {{tensor.compression, {0, 1e-9, 0, 1e-9}}},
-                                 {{tensor.compression, {0, 1e-9, 0, 1e-9}}}});
+      put(message,
+          MeasuredCosts{{input.get<double>(), input.get<double>(), {}},
+                        {{}, input.get<double>(), input.get<double>()},
+                        input.get<double>(),
+                        {{tensor.compression, {0, 1e-9, 0, 1e-9}}},
+                        {{tensor.compression, {0, 1e-9, 0, 1e-9}}},
+                        {{"gradient", {4e6, {{tensor.compression, input.get<double>()}}, input.get<double>()}}}});
       break;
     case 8:
       put(message, Abort{static_cast<Status>(1 + input.below(6)), text_from(input), input.flag()});

@@ -21,7 +21,9 @@ inline constexpr std::array<std::string_view, 6> kLogLevelName{"TRACE", "DEBUG",
 ///   nonfinite  a result holds NaN or Inf: tensor, op, step, ranks (whose gradient it was, as far as this rank knows)
 ///   plan       the root has planned a tensor: tensor, codec, topology, partitions, first_owner, epoch, and, unless the
 ///              plan was given, predicted_s, uncompressed_s and payload_bytes
-///   costs      what the root plans by from now on: inter_s_per_byte, intra_s_per_byte
+///   costs      what the root plans by from now on: inter_s_per_byte, inter_latency_s, inter_message_s, and of the
+///              links inside a host likewise
+///   drift      steps no longer take what was predicted: measured_s and expected_s of the last one
 /// Ranks are counted as the world does.
 struct LogRecord {
   using Value = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>;

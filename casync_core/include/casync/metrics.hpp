@@ -44,6 +44,19 @@ struct CodecMetrics {
   std::vector<Traffic> received;  ///< per peer
 };
 
+/// One gradient: what the planner predicted, and what it took on this rank. The planner predicts what an operation
+/// takes that is alone; one that is not shares links and cores with the others.
+struct GradientMetrics {
+  std::string tensor;
+  std::uint64_t operations = 0;     ///< that have ended well; the next three are of these, in all
+  Nanoseconds time = 0;             ///< from when all ranks have agreed to begin until the result is there
+  Nanoseconds predicted = 0;        ///< the same, by their plans
+  Nanoseconds ready = 0;            ///< from the submit of the step's first gradient to its own
+  std::uint64_t encoded_bytes = 0;  ///< of it that this rank has encoded, uncompressed
+  std::uint64_t payload_bytes = 0;  ///< what they became
+  Nanoseconds plan_time = 0;        ///< the mean `time` since it has the plan that it has
+};
+
 /// What is waiting or under way now.
 struct QueueLengths {
   std::uint64_t operations = 0;     ///< submitted, and not ended
@@ -75,6 +88,7 @@ struct Metrics {
   Nanoseconds waited = 0;   ///< the same in all, outside of steps and in the last one too
   std::uint64_t failed_operations = 0;
   std::vector<CodecMetrics> codecs;
+  std::vector<GradientMetrics> gradients;  ///< what was allreduced or reducescattered, by name
   QueueLengths queues;
   PoolMetrics pool;
   TransportCounters transport;

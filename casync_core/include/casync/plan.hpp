@@ -26,7 +26,7 @@ struct GradientPlan {
   // What the planner went by; 0 where it had no such number.
   double predicted_s = 0;                 ///< of one synchronisation
   double uncompressed_s = 0;              ///< predicted for codec `none`, by the best route for that
-  std::uint64_t payload_bytes = 0;        ///< of the gradient as one rank encodes it; at most, if its size varies
+  std::uint64_t payload_bytes = 0;        ///< as one rank encodes it; if it varies, as measured, or else at most
   double measured_inter_s_per_byte = 0;   ///< a link between hosts; these four are measured costs, not priors
   double measured_intra_s_per_byte = 0;   ///< a link between ranks of one host
   double measured_encode_s_per_byte = 0;  ///< the plan's codec, per raw byte

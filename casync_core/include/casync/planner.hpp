@@ -46,6 +46,15 @@ struct CodecCost {
   double decode_s_per_byte = 0;
 };
 
+/// What was measured of one gradient, by its name in the job.
+struct MeasuredGradient {
+  double bytes = 0;  ///< of it, uncompressed
+  /// Payload bytes per raw byte, by canonical spec, of codecs whose payloads vary in size.
+  std::map<std::string, double, std::less<>> payload_share{};
+  std::optional<double> ready_s{};  ///< when backward has made it, from the step's first gradient on
+  friend bool operator==(const MeasuredGradient&, const MeasuredGradient&) = default;
+};
+
 /// What a job's machines cost. The values here are priors: they stand until the first steps were measured. Latency is
 /// that of a sleeping receiver; bandwidths are those of 10 Gbit/s Ethernet and of a copy through shared memory.
 struct CostTable {
@@ -54,6 +63,7 @@ struct CostTable {
   std::map<std::string, CodecCost, std::less<>> codecs;  ///< by canonical spec ("terngrad(bits=2)")
   /// Likewise, of those that the devices of all ranks compute.
   std::map<std::string, CodecCost, std::less<>> device_codecs;
+  std::map<std::string, MeasuredGradient, std::less<>> gradients;  ///< by name; empty: nothing was measured
   double copy_s_per_byte = 0.08e-9;  ///< between a device and pinned memory of its host, one way: PCIe 3
 
   /// What is known of `spec`: its own entry, else its family's prior (the name before the bracket), else a cautious

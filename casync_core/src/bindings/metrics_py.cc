@@ -39,11 +39,20 @@ py::dict to_dict(const CodecMetrics& codec) {
                   "received"_a = to_dict(codec.received));
 }
 
+py::dict to_dict(const GradientMetrics& gradient) {
+  return py::dict("operations"_a = gradient.operations, "seconds"_a = seconds(gradient.time),
+                  "predicted_seconds"_a = seconds(gradient.predicted), "ready_seconds"_a = seconds(gradient.ready),
+                  "encoded_bytes"_a = gradient.encoded_bytes, "payload_bytes"_a = gradient.payload_bytes,
+                  "plan_seconds"_a = seconds(gradient.plan_time));
+}
+
 }  // namespace
 
 py::dict to_dict(const Metrics& metrics) {
   py::dict codecs;
   for (const CodecMetrics& codec : metrics.codecs) codecs[py::str(codec.codec)] = to_dict(codec);
+  py::dict gradients;
+  for (const GradientMetrics& gradient : metrics.gradients) gradients[py::str(gradient.tensor)] = to_dict(gradient);
   py::list lateness;
   for (const Lateness& late : metrics.lateness) {
     lateness.append(py::dict("reports"_a = late.reports, "last"_a = late.last, "seconds"_a = seconds(late.time)));
@@ -53,7 +62,7 @@ py::dict to_dict(const Metrics& metrics) {
   const TransportCounters& transport = metrics.transport;
   return py::dict("steps"_a = metrics.steps, "step_seconds"_a = to_dict(metrics.step_time),
                   "exposed_seconds"_a = to_dict(metrics.exposed_time), "waited_seconds"_a = seconds(metrics.waited),
-                  "failed_operations"_a = metrics.failed_operations, "codecs"_a = codecs,
+                  "failed_operations"_a = metrics.failed_operations, "codecs"_a = codecs, "gradients"_a = gradients,
                   "queues"_a = py::dict("operations"_a = queues.operations, "partitions"_a = queues.partitions,
                                         "tasks"_a = queues.tasks, "sends"_a = queues.sends,
                                         "sends_flowing"_a = queues.sends_flowing),

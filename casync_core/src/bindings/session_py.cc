@@ -113,6 +113,7 @@ SessionOptions options_of(const py::dict& dict) {
   take("coordinator", options.coordinator);
   take("min_numel", options.min_numel);
   take("partition_bytes", options.partition_bytes);
+  take("re_plan", options.re_plan);
   if (dict.contains("log_level")) options.log_level = static_cast<LogLevel>(dict["log_level"].cast<int>());
   take("stall_warning_s", options.stall_warning_s);
   take("timeout_s", options.timeout_s);

@@ -263,11 +263,13 @@ void Negotiation::hear(Rank peer, const Costs& costs) {
   collect(peer, costs.bytes);
 }
 
-/// When all have told theirs, plans may change.
+/// Each time when all have told theirs, plans may change.
 void Negotiation::collect(Rank member, std::span<const std::byte> costs) {
   out_.emit(action::CostsOf{member, costs});
   costs_told_[member] = true;
-  if (std::ranges::count(costs_told_, true) == std::ptrdiff_t{options_.members}) plans_changed();
+  if (std::ranges::count(costs_told_, true) < std::ptrdiff_t{options_.members}) return;
+  costs_told_.assign(options_.members, false);
+  plans_changed();
 }
 
 const Negotiation::Outcomes& Negotiation::left(Rank peer, Nanoseconds now) {

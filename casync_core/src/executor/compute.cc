@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "casync/error.hpp"
 #include "common/clock.hpp"
@@ -88,6 +89,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.task = task_index;
   job.primitive = task.primitive;
   job.time = 0;
+  job.timed_jobs = 0;
   job.codec = &shape.codec_of(task);
   job.device_failed = false;
   job.on_device = operation.on_stream && !operation.fetched;
@@ -155,13 +157,18 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
 
 void run_all(std::span<const std::unique_ptr<Job>> jobs, std::vector<std::string>& errors) {
   Nanoseconds begun = steady_now();
+  std::size_t timed_jobs = 0, timed_weight = 0;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     Job& job = *jobs[i];
     errors.push_back(job.run());
+    ++timed_jobs;
+    timed_weight += job.weight;
     const Job* const next = i + 1 < jobs.size() ? jobs[i + 1].get() : nullptr;
     if (next != nullptr && next->primitive == job.primitive && next->codec == job.codec) continue;
     const Nanoseconds ended = steady_now();
     job.time = ended - begun;
+    job.timed_jobs = std::exchange(timed_jobs, 0);
+    job.timed_weight = std::exchange(timed_weight, 0);
     begun = ended;
   }
 }

@@ -32,9 +32,11 @@ struct Job {
   std::size_t refused = kNone;         ///< the source that the codec did not write, if that is what went wrong
   std::vector<std::size_t> nonfinite;  ///< of a result that is not finite: the sources that are not, either
   std::unique_ptr<Trial> trial;        ///< set: this is no task, but a codec to be timed
-  bool settles = false;  ///< the segment is the gradient, for the codec's values: to propose, or to take over
-  bool settled = false;  ///< it has taken them over
-  Nanoseconds time = 0;  ///< that it was at work, with those before it that run_all names
+  bool settles = false;          ///< the segment is the gradient, for the codec's values: to propose, or to take over
+  bool settled = false;          ///< it has taken them over
+  Nanoseconds time = 0;          ///< that it was at work, with those before it that run_all names
+  std::size_t timed_jobs = 0;    ///< how many these are, itself included
+  std::size_t timed_weight = 0;  ///< bytes of gradient that they touch
 
   /// Runs it; returns the text of what went wrong, empty if nothing did.
   std::string run();

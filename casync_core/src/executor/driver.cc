@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "casync/error.hpp"
+#include "common/clock.hpp"
 #include "executor/residuals.hpp"
 #include "progress/pause.hpp"
 
@@ -23,6 +24,16 @@ std::optional<Rank> sender_of(const Event& event) {
   return std::nullopt;
 }
 
+std::vector<bool> near_ranks(const Engine& engine, Rank size) {
+  std::vector<bool> near;
+  for (Rank peer = 0; peer < size; ++peer) near.push_back(engine.on_my_host(static_cast<int>(peer)));
+  return near;
+}
+
+bool is_pong(std::span<const std::byte> message) {
+  return message.size() == 1 && message[0] == static_cast<std::byte>(ControlKind::pong);
+}
+
 }  // namespace
 
 Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& planning, Options options,
@@ -34,10 +45,10 @@ Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& pl
       options_(options),
       callbacks_(std::move(callbacks)),
       framer_(transport, options.session_tag, options.checksums),
-      tally_(transport.size()) {
+      tally_(transport.size()),
+      meters_(planning, memory_, near_ranks(engine, transport.size()), transport.rank()) {
   CASYNC_CHECK(engine.inline_bytes() <= FrameWriter::room(transport.head_bytes()), "messages of ",
                engine.inline_bytes(), " bytes do not fit into heads of ", transport.head_bytes());
-  for (Rank peer = 0; peer < transport.size(); ++peer) on_my_host_.push_back(engine.on_my_host(peer));
   tally_.look(engine_, memory_, framer_.counters());
   if (places_.stream != nullptr) add_stream(*places_.stream, places_.lane);
 }
@@ -47,7 +58,7 @@ Driver::~Driver() = default;
 void Driver::define(std::uint32_t registration, const Request& definition) {
   const auto codecs = planning_.define(definition.name, definition.signature);
   apply(event::Define{registration, definition});
-  for (const std::string& codec : codecs) time_codec(codec);
+  for (const std::string& codec : codecs) start(std::make_unique<Trial>(codec));
 }
 
 void Driver::submit(std::uint32_t registration, Operation* operation) {
@@ -58,7 +69,9 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
     step_ = operation->step;
     if (planning_.step_began(now_, !engine_.someone_joined())) plans_changed();
   }
+  meters_.submitted(*operation);
   if (planning_.measuring()) {
+    try_codecs(*operation);
     // Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
     const auto costs = planning_.costs(definition.signature, operation->step);
     if (costs) apply(event::CostsKnown{*costs});
@@ -93,7 +106,8 @@ void Driver::plans_changed() { apply(event::PlansChanged{}); }
 
 void Driver::finished(std::unique_ptr<Job> job, std::string error) {
   if (const auto trial = std::move(job->trial)) {
-    for (const Measurement& measurement : trial->results()) measured(measurement);
+    for (const Measurement& measurement : trial->results()) meters_.measured(measurement);
+    if (trial->size()) meters_.measured(*trial->size());
     if (!error.empty()) {
       give_up({.text = "a trial run of a codec failed: " + error, .facts = {.kind = ErrorKind::fault, .peer = self()}});
     }
@@ -115,6 +129,10 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
     if (task.encode_to.place == Place::slot) bytes = memory_.slot_bytes(instance, task.encode_to.slot);
+    if (ran) {
+      meters_.computed(*job, task);
+      meters_.encoded(instance, task, bytes);
+    }
     if (!job->nonfinite.empty()) note_nonfinite(shape, *job);
   }
   const bool nonfinite = task.deliver && job->segment.nonfinite;
@@ -160,15 +178,32 @@ void Driver::note_nonfinite(const Template& shape, const Job& job) {
   }
 }
 
-void Driver::measured(const Measurement& measurement) {
-  if (planning_.measuring()) planning_.measured(measurement);
-}
-
-void Driver::time_codec(const std::string& codec) {
+void Driver::start(std::unique_ptr<Trial> trial) {
   std::vector<std::unique_ptr<Job>> batch;
   batch.push_back(new_job());
-  batch.back()->trial = std::make_unique<Trial>(codec);
+  batch.back()->trial = std::move(trial);
   places_.pool.run(std::move(batch));
+}
+
+/// Before the operation begins: afterwards its result may take the gradient's place.
+void Driver::try_codecs(const Operation& operation) {
+  const auto& [name, signature, hash] = *operation.definition;
+  if (operation.stands_in || operation.staged != nullptr) return;  // not a gradient, or not one of the host's memory
+  for (const std::string& codec : planning_.to_try(name, signature, operation.step)) {
+    start(
+        std::make_unique<Trial>(codec, GradientCopy(name, signature.dtype, signature.shape.numel(), operation.input)));
+  }
+}
+
+/// Asks a peer for an answer while both are at work, to see how long that takes. To send it is no decision of the
+/// Engine: the answer tells its heartbeat only that the peer lives.
+void Driver::ping() {
+  if (!engine_.under_way() || engine_.failed()) return;
+  const std::optional<Rank> peer = meters_.to_ping();
+  if (!peer) return;
+  Bytes message;
+  put_plain(message, ControlKind::ping);
+  framer_.control(*peer, message);
 }
 
 /// Does what the Engine wants of the planning.
@@ -234,7 +269,7 @@ bool Driver::turn(Nanoseconds now) {
   now_ = now;
   if (places_.stream != nullptr && !places_.stream->failure().empty() && !engine_.failed())
     give_up({.text = places_.stream->failure(), .facts = {.kind = ErrorKind::device, .peer = self()}});
-  bool busy = transport_.poll(*this);
+  bool busy = poll_network();
   if (places_.lane != nullptr) busy |= poll_lane();
   busy |= !pending_.empty();
   settle();
@@ -243,9 +278,15 @@ bool Driver::turn(Nanoseconds now) {
     engine_.decide(now, *this);
     for (Observer* observer : options_.observers) observer->on_return();
   } while (settle());  // what has settled may have freed memory or a link
+  ping();
   framer_.flush();
   tally_.look(engine_, memory_, framer_.counters());
   return busy;
+}
+
+bool Driver::poll_network() {
+  const Meters::TransportCall call(meters_);
+  return transport_.poll(*this);
 }
 
 bool Driver::poll_lane() {
@@ -297,6 +338,8 @@ void Driver::emit(const Action& action) {
 void Driver::on(const action::Begin& action) {
   tally_.begun(action.instance, *action.shape);
   Operation& operation = operations_.at(action.handle);
+  meters_.begun(action, operation, now_);
+  gradients_.begun(action, *operation.definition, now_);
   memory_.begin(action, operation);
   if (operation.on_stream && !places_.stream->carries(*action.shape, operation.definition->signature, action.by_lane))
     places_.stream->fetch(operation);
@@ -339,7 +382,9 @@ void Driver::on(const action::Send& action) {
     framer_.send_in_head(action.peer, action.name, data.span(), encoded);
     pending_.push_back(event::Sent{action.instance, action.task});
   } else {
+    const Nanoseconds begun = meters_.wanted() ? steady_now() : 0;
     framer_.send_body(action.peer, action.name, data, encoded, id_of(action.instance, action.task));
+    meters_.sent(action.peer, bytes.wire, begun);
     tally_.flows();
   }
 }
@@ -348,6 +393,7 @@ void Driver::on(const action::Accept& action) {
   const Template& shape = memory_.shape(action.instance);
   const Task& task = shape.workflow.tasks[action.task];
   const MemoryRef memory = memory_.message(action.instance, task.partition, task.data, shape.message_bytes(task));
+  const Meters::TransportCall call(meters_);
   framer_.place(action.cookie, memory, shape.fills(task.data), id_of(action.instance, action.task), *this);
 }
 
@@ -359,8 +405,11 @@ void Driver::on(const action::Finish& action) {
   operation.status = action.failure == nullptr ? Status::ok : action.failure->status;
   if (action.failure == nullptr) {
     tally_.ended(action.instance, raw_bytes_of(operation));
+    meters_.ended(action.instance, operation, now_);
+    gradients_.ended(action.instance, operation.ready, meters_.encoded_in(action.instance), now_);
   } else {
     tally_.failed();
+    if (action.run != nullptr) meters_.failed(operation, now_);
     operation.text = action.failure->text;
     operation.facts = std::make_unique<ErrorFacts>(action.failure->facts);
   }
@@ -428,7 +477,10 @@ void Driver::on_body(std::uint64_t id) { framer_.received(id, *this); }
 
 void Driver::on_peer_down(Rank peer, std::string_view why) { apply(event::PeerDown{peer, why}); }
 
-void Driver::on_control(Rank peer, std::span<const std::byte> message) { apply(event::Control{peer, message}); }
+void Driver::on_control(Rank peer, std::span<const std::byte> message) {
+  if (is_pong(message)) meters_.pong(peer);
+  apply(event::Control{peer, message});
+}
 
 void Driver::on_lane(Rank peer, std::span<const std::byte> message) {
   if (places_.lane == nullptr) {
@@ -455,17 +507,9 @@ void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
   pending_.push_back(event::Received{instance, task_of(id), bytes});
 }
 
-void Driver::on_body_begun(Rank peer) { meters_[on_my_host_[peer] ? 1 : 0].begin(now_); }
+void Driver::on_body_begun(Rank peer) { meters_.body_begun(peer, now_); }
 
-void Driver::on_body_done(Rank peer, std::size_t bytes) {
-  const bool near = on_my_host_[peer];
-  if (const auto period = meters_[near ? 1 : 0].end(bytes, now_)) {
-    measured({near ? CostKind::intra : CostKind::inter,
-              {},
-              static_cast<double>(period->bytes),
-              static_cast<double>(period->time) * 1e-9});
-  }
-}
+void Driver::on_body_done(Rank peer, std::size_t bytes) { meters_.body_done(peer, bytes, now_); }
 
 void Driver::on_corrupt(Rank peer, std::string_view why, std::optional<std::uint64_t> id) {
   // The Engine may be in the middle of an event: it hears of this after it.

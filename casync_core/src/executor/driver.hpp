@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,9 +9,10 @@
 #include "casync/transport.hpp"
 #include "engine/engine.hpp"
 #include "executor/framer.hpp"
+#include "executor/gradient_tally.hpp"
 #include "executor/inbox.hpp"
-#include "executor/link_meter.hpp"
 #include "executor/memory.hpp"
+#include "executor/meters.hpp"
 #include "executor/operations.hpp"
 #include "executor/tally.hpp"
 #include "executor/workers.hpp"
@@ -76,6 +76,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   const Operations& operations() const { return operations_; }
   /// Any thread.
   const Tally& tally() const { return tally_; }
+  /// Any thread.
+  const GradientTally& gradients() const { return gradients_; }
 
   /// `observer` sees all that happens from now on, until it is told to look away.
   void watched_by(Observer& observer) { options_.observers.push_back(&observer); }
@@ -96,10 +98,12 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on_body_done(Rank peer, std::size_t bytes) override;
 
   void apply(const Event& event);
+  bool poll_network();
   bool poll_lane();
   void give_up(const Abort& why);
-  void measured(const Measurement& measurement);
-  void time_codec(const std::string& codec);
+  void start(std::unique_ptr<Trial> trial);
+  void try_codecs(const Operation& operation);
+  void ping();
   void plan();
   void hear_costs(Rank member, const Bytes& costs);
   bool settle();
@@ -134,11 +138,11 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Operations operations_;
   Memory memory_;
   Tally tally_;
+  GradientTally gradients_;
   Nanoseconds now_ = 0;
-  std::uint64_t step_ = 0;           // of the program, as session/steps.hpp counts
-  std::vector<bool> on_my_host_;     // per rank
-  std::array<LinkMeter, 2> meters_;  // to other hosts, on this host
-  std::vector<Event> pending_;       // events that follow from actions of this turn
+  std::uint64_t step_ = 0;  // of the program, as session/steps.hpp counts
+  Meters meters_;
+  std::vector<Event> pending_;  // events that follow from actions of this turn
   // What the Engine wants of the planning, until it is through with its event.
   std::vector<action::PlanWanted::Gradient> wanted_;
   std::vector<std::pair<Rank, Bytes>> costs_;

@@ -49,6 +49,7 @@ struct Operation {
   bool by_lane = false;    ///< what it sends goes by the lane of the device; until it begins: can go
   bool fetched = false;    ///< that is so, but by now it works on memory of the host (Stream::fetch)
   Nanoseconds submitted = 0;
+  Nanoseconds ready = 0;  ///< of a gradient: how long after its step's beginning that was
   /// The program comes back to wait for it, or to submit more; false: nobody does, and it is urgent.
   bool awaited = true;
   std::uint32_t slot = 0;    ///< where the session keeps it

@@ -108,7 +108,7 @@ void Trace::on(const action::Begin& action) {
     phase("NEGOTIATE_" + kind, thread_of(operation.definition->name), submitted->second, "");
     submitted_.erase(submitted);
   }
-  runs_[action.instance] = {&operation, action.shape, action.plan.topology, steady_now(), 0};
+  runs_[action.instance] = {&operation, action.shape, action.plan.topology, action.plan.predicted_s, steady_now(), 0};
 }
 
 void Trace::on(const action::Finish& action) {
@@ -127,7 +127,8 @@ void Trace::on(const action::Finish& action) {
       detail::concat("\"raw_bytes\":", raw_bytes_of(*run.operation), ",\"wire_bytes\":", run.sent_bytes,
                      ",\"codec\":", quoted(run.shape->codec->info().spec));
   if (signature.kind == OpKind::allreduce) {
-    arguments += detail::concat(",\"topology\":", quoted(run.topology));
+    arguments += detail::concat(",\"topology\":", quoted(run.topology),
+                                ",\"predicted_us\":", microseconds(static_cast<Nanoseconds>(run.predicted_s * 1e9)));
   }
   if (action.failure != nullptr) arguments += detail::concat(",\"error\":", quoted(action.failure->text));
   phase(upper(name_of(signature.kind)), thread_of(run.operation->definition->name), run.begun, arguments);

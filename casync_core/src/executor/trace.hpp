@@ -18,8 +18,8 @@ namespace casync {
 /// The process is the rank. Each tensor is a thread with the phases that Horovod's timeline has, NEGOTIATE_<OP> from
 /// its submit until every rank agrees to begin, then <OP> with raw and wire bytes; below them are lanes of what is at
 /// work at once: compute (encode, decode, merge, from when the task is ready), send and receive, these two with the
-/// codec and the raw and wire bytes of each message. The file is valid JSON whenever it is read. Used by the thread
-/// that drives the Engine.
+/// codec and the raw and wire bytes of each message. An allreduce has the time beside it that its plan predicted. The
+/// file is valid JSON whenever it is read. Used by the thread that drives the Engine.
 class Trace final : public Observer {
  public:
   /// Opens `path`; throws InvalidArgument if it cannot be written. `mark_cycles`: a CYCLE_START for every turn.
@@ -37,6 +37,7 @@ class Trace final : public Observer {
     const Operation* operation = nullptr;
     std::shared_ptr<const Template> shape;
     std::string topology = "direct";
+    double predicted_s = 0;
     Nanoseconds begun = 0;
     std::uint64_t sent_bytes = 0;
   };

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "casync/codec.hpp"
 #include "executor/kept.hpp"
@@ -26,16 +27,18 @@ double seconds_of(const Codec& codec, Segment& segment) {
 /// A gradient and what a codec needs beside it.
 class Data {
  public:
-  Data(const Codec& codec, std::int64_t numel) : values_(static_cast<std::size_t>(numel)), decoded_(values_.size()) {
+  Data(const Codec& codec, DType dtype, std::vector<std::byte> values)
+      : values_(std::move(values)), decoded_(values_.size()) {
+    const auto numel = static_cast<std::int64_t>(values_.size() / size_of(dtype));
     const Shape vector{numel, 1};
     const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(numel)));
     gradient_.shape = codec.applies(vector, kLastStep) ? vector : Shape{side, numel / side};
+    gradient_.dtype = dtype;
     gradient_.range = {0, numel};
-    fill_for_trial(values_);
-    raw_ = {values_.data(), values_.size() * sizeof(float), true};
-    if (codec.info().feedback == Feedback::wrapper) residual_.resize(values_.size());
+    raw_ = {values_.data(), values_.size(), true};
+    if (codec.info().feedback == Feedback::wrapper) residual_.resize(static_cast<std::size_t>(numel));
     for (int round = 0; round < std::ssize(codec.info().rounds); ++round) {
-      sent_.emplace_back(codec.bound(gradient_.shape, DType::float32, gradient_.range, round));
+      sent_.emplace_back(codec.bound(gradient_.shape, dtype, gradient_.range, round));
       merged_.emplace_back(sent_.back().size());
     }
     state_.emplace(codec, gradient_);
@@ -47,13 +50,14 @@ class Data {
     codec.agree(gradient_, agreed);
   }
 
-  struct Seconds {
-    double encode = 0;
-    double decode = 0;
+  struct Times {
+    double encode_s = 0;
+    double decode_s = 0;
+    std::size_t payload_bytes = 0;
   };
   /// All rounds, as if this were the only rank.
-  Seconds time(const Codec& codec) {
-    Seconds seconds;
+  Times time(const Codec& codec) {
+    Times times;
     std::span<const std::byte> previous;
     for (std::size_t round = 0; round < sent_.size(); ++round) {
       Segment encode = gradient_;
@@ -62,7 +66,8 @@ class Data {
       encode.sources = {&raw_, 1};
       encode.residual = residual_.empty() ? nullptr : residual_.data();
       encode.payload = sent_[round];
-      seconds.encode += seconds_of(codec, encode);
+      times.encode_s += seconds_of(codec, encode);
+      times.payload_bytes += encode.payload_bytes;
       const Source encoded{sent_[round].data(), encode.payload_bytes, false};
       Segment merge = gradient_;
       merge.round = encode.round;
@@ -71,14 +76,15 @@ class Data {
       const bool last = round + 1 == sent_.size();
       if (last) merge.raw_out = decoded_.data();
       if (!last) merge.payload = merged_[round];
-      seconds.decode += seconds_of(codec, merge);
+      times.decode_s += seconds_of(codec, merge);
       previous = std::span(merged_[round]).first(merge.payload_bytes);
     }
-    return seconds;
+    return times;
   }
 
  private:
-  std::vector<float> values_, decoded_, residual_;
+  std::vector<std::byte> values_, decoded_;
+  std::vector<float> residual_;
   std::vector<std::vector<std::byte>> sent_, merged_;  // per round
   std::optional<ScratchState> state_;
   Source raw_;
@@ -95,18 +101,59 @@ void fill_for_trial(std::span<float> values) {
   }
 }
 
+GradientCopy::GradientCopy(std::string_view name, DType type, std::int64_t all, const void* values)
+    : tensor(name), dtype(type), numel(all) {
+  const auto* const from = static_cast<const std::byte*>(values);
+  const std::int64_t pieces = numel > kPieces * kPieceElements ? kPieces : 1;
+  const std::int64_t length = pieces == 1 ? numel : kPieceElements;
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    const auto begin = static_cast<std::size_t>(numel / pieces * piece) * size_of(dtype);
+    elements.insert(elements.end(), from + begin, from + begin + static_cast<std::size_t>(length) * size_of(dtype));
+  }
+}
+
 void Trial::run() {
   const auto codec = make_codec(codec_);
+  if (gradient_) {
+    run_on_gradient(*codec);
+  } else {
+    run_on_scratch(*codec);
+  }
+}
+
+void Trial::run_on_scratch(const Codec& codec) {
   for (const std::int64_t numel : kElements) {
-    Data data(*codec, numel);
+    std::vector<std::byte> values(static_cast<std::size_t>(numel) * sizeof(float));
+    fill_for_trial({reinterpret_cast<float*>(values.data()), static_cast<std::size_t>(numel)});
+    Data data(codec, DType::float32, std::move(values));
     for (int repeat = 0; repeat <= kRepeats; ++repeat) {
-      const auto [encode, decode] = data.time(*codec);
+      const auto [encode_s, decode_s, payload_bytes] = data.time(codec);
       if (repeat == 0) continue;  // caches and page tables are cold
       const auto bytes = static_cast<double>(numel) * sizeof(float);
-      results_.push_back({CostKind::encode, codec_, bytes, encode});
-      results_.push_back({CostKind::decode, codec_, bytes, decode});
+      results_.push_back({CostKind::encode, codec_, bytes, encode_s, Basis::scratch});
+      results_.push_back({CostKind::decode, codec_, bytes, decode_s, Basis::scratch});
     }
   }
+}
+
+void Trial::run_on_gradient(const Codec& codec) {
+  const auto bytes = static_cast<double>(gradient_->elements.size());
+  Data data(codec, gradient_->dtype, std::exchange(gradient_->elements, {}));
+  EncodedSize size{gradient_->tensor,
+                   codec_,
+                   static_cast<double>(gradient_->numel) * static_cast<double>(size_of(gradient_->dtype)),
+                   0,
+                   0,
+                   true};
+  for (int repeat = 0; repeat <= kRepeats; ++repeat) {
+    const auto [encode_s, decode_s, payload_bytes] = data.time(codec);
+    if (repeat == 0) continue;
+    results_.push_back({CostKind::encode, codec_, bytes, encode_s, Basis::copy});
+    results_.push_back({CostKind::decode, codec_, bytes, decode_s, Basis::copy});
+    size.raw_bytes += bytes;
+    size.payload_bytes += static_cast<double>(payload_bytes);
+  }
+  size_ = size;
 }
 
 }  // namespace casync

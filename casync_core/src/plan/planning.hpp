@@ -14,13 +14,24 @@ namespace casync {
 
 /// What a measured time is the cost of. Numbers are in event logs and on the wire: append only.
 enum class CostKind : std::uint8_t {
-  encode = 0,         ///< of a codec, per raw byte
-  decode = 1,         ///< of a codec, per raw byte
-  inter = 2,          ///< a link between hosts
-  intra = 3,          ///< a link between ranks of one host
-  device_encode = 4,  ///< of a codec on a device, per raw byte
-  device_decode = 5,  ///< likewise
-  copy = 6,           ///< between memory of a device and of its host, one way
+  encode = 0,            ///< of a codec, per raw byte
+  decode = 1,            ///< of a codec, per raw byte
+  inter = 2,             ///< a link between hosts: what came in by it
+  intra = 3,             ///< a link between ranks of one host: likewise
+  device_encode = 4,     ///< of a codec on a device, per raw byte
+  device_decode = 5,     ///< likewise
+  copy = 6,              ///< between memory of a device and of its host, one way
+  inter_round_trip = 7,  ///< a short message to a rank of another host, and its answer; no bytes are told
+  intra_round_trip = 8,  ///< likewise, of this host
+  inter_message = 9,     ///< to hand a message for another host to the transport
+  intra_message = 10,    ///< likewise, for this host
+};
+
+/// What a call of a codec was timed on; a later one says more of what it costs.
+enum class Basis : std::uint8_t {
+  scratch,   ///< random numbers, when a tensor was defined
+  copy,      ///< parts of a gradient, while the program computes; nothing was sent
+  gradient,  ///< a gradient
 };
 
 /// One cost that was measured on this rank.
@@ -29,15 +40,26 @@ struct Measurement {
   std::string_view codec;  ///< canonical spec; empty for links
   double bytes = 0;
   double seconds = 0;
+  Basis basis = Basis::gradient;
+};
+
+/// How long the payloads are that a codec made of a gradient on this rank.
+struct EncodedSize {
+  std::string_view tensor;
+  std::string_view codec;  ///< canonical spec
+  double tensor_bytes = 0;
+  double raw_bytes = 0;      ///< that were encoded: a part of the tensor, perhaps
+  double payload_bytes = 0;  ///< of all rounds
+  bool of_trial = false;     ///< on a copy of the gradient, and nothing was sent
 };
 
 /// Where plans come from. It stands beside the Engine: whoever drives that asks here when it wants plans. Pure: what
 /// was measured enters by calls, and equal calls give equal plans. Every rank has one; that of the root plans. One
 /// thread at a time.
 ///
-/// Plans are made when a tensor is agreed on (`plan`), and, for those whose codec the user left open, once more when
-/// every rank has told what things cost there (`re_plan`), and again while ways to synchronise the model are compared
-/// (`step_began`). A plan that holds until a certain step is followed by another one in that step.
+/// Plans are made when a tensor is agreed on (`plan`), and may be made anew each time when every rank has told what
+/// things cost there (`re_plan`), and while ways to synchronise the model are compared (`step_began`). A plan that holds
+/// until a certain step is followed by another one in that step.
 class Planning {
  public:
   virtual ~Planning() = default;
@@ -47,8 +69,20 @@ class Planning {
   /// Whether measurements are wanted.
   virtual bool measuring() const { return false; }
   virtual void measured(const Measurement& /*measurement*/) {}
-  /// Asked at each submit while measuring, with how often that name was submitted: this rank's costs for the root, one
-  /// time, when there is enough.
+  virtual void encoded(const EncodedSize& /*size*/) {}
+  /// A gradient of so many bytes was submitted, so long after the step began.
+  virtual void ready(std::string_view /*tensor*/, double /*tensor_bytes*/, double /*ready_s*/) {}
+  /// Asked at each submit while measuring: the codecs to be tried on a copy of this very gradient. The answers come
+  /// by `measured` and `encoded`.
+  virtual std::vector<std::string> to_try(const std::string& /*name*/, const Signature& /*signature*/,
+                                          std::uint64_t /*submits*/) {
+    return {};
+  }
+  /// A step is over: what was predicted for its gradients, each alone, in all, and how long at least one of them was
+  /// under way.
+  virtual void stepped(double /*predicted_s*/, double /*measured_s*/) {}
+  /// Asked at each submit while measuring, with how often that name was submitted: this rank's costs for the root, when
+  /// there is enough.
   virtual std::optional<std::vector<std::byte>> costs(const Signature& /*signature*/, std::uint64_t /*submits*/) {
     return std::nullopt;
   }

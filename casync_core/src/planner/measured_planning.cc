@@ -7,6 +7,7 @@
 #include "casync/codec.hpp"
 #include "casync/error.hpp"
 #include "planner/request.hpp"
+#include "planner/text.hpp"
 
 namespace casync {
 namespace {
@@ -19,11 +20,15 @@ bool is_automatic(const Signature& signature) {
   return signature.kind == OpKind::allreduce && parse_auto(without_always(signature)).has_value();
 }
 
-/// "8.1 ns/B between hosts, 0.3 ns/B on a host, onebit 0.2+0.1 ns/B": for people.
+/// "8.1 ns/B, 90 us a hop and 4 us a message between hosts, ..., onebit 0.2 + 0.1 ns/B to encode and decode".
 std::string describe(const CostTable& costs) {
   const auto in_ns = [](double s_per_byte) { return std::round(s_per_byte * 1e12) / 1e3; };
-  std::string text = detail::concat(in_ns(costs.inter.seconds_per_byte), " ns/B between hosts, ",
-                                    in_ns(costs.intra.seconds_per_byte), " ns/B on a host");
+  const auto in_us = [](double seconds) { return std::round(seconds * 1e8) / 1e2; };
+  const auto link = [&](const LinkCost& of) {
+    return detail::concat(in_ns(of.seconds_per_byte), " ns/B, ", in_us(of.latency_s), " us a hop and ",
+                          in_us(of.message_s), " us a message");
+  };
+  std::string text = detail::concat(link(costs.inter), " between hosts, ", link(costs.intra), " on a host");
   const auto add = [&](const auto& codecs, std::string_view where) {
     for (const auto& [codec, cost] : codecs) {
       text += detail::concat(", ", codec, " ", in_ns(cost.encode_s_per_byte), " + ", in_ns(cost.decode_s_per_byte),
@@ -128,13 +133,36 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
   }
 }
 
-std::vector<std::string> MeasuredPlanning::define(const std::string& name, const Signature& signature) {
-  const bool open = is_automatic(signature) && fixed_for(name, signature) == nullptr;
+bool MeasuredPlanning::is_planned_again(const Signature& signature) const {
+  return is_automatic(signature) || (options_.re_plan && reduces(signature.kind));
+}
+
+/// Whether the planner chooses its codec.
+bool MeasuredPlanning::is_open(const std::string& name, const Signature& signature) const {
   const bool left_out = signature.shape.numel() < options_.planner.min_numel && !parse_always(signature.compression);
-  if (!open || left_out || told_ || options_.host_of.size() <= 1) return {};
+  return is_automatic(signature) && !left_out && options_.host_of.size() > 1 && fixed_for(name, signature) == nullptr;
+}
+
+std::vector<std::string> MeasuredPlanning::define(const std::string& name, const Signature& signature) {
+  if (tells_at_ > 0 || !is_open(name, signature)) return {};
   std::vector<std::string> wanted;
   for (std::string& codec : candidates(options_, name, signature)) {
-    if (timed_.insert(codec).second) wanted.push_back(std::move(codec));
+    if (timed_.insert(codec).second && !measurements_.has(codec)) wanted.push_back(std::move(codec));
+  }
+  return wanted;
+}
+
+std::vector<std::string> MeasuredPlanning::to_try(const std::string& name, const Signature& signature,
+                                                  std::uint64_t submits) {
+  if (submits != kTriedRun || !is_open(name, signature)) return {};
+  std::vector<std::string> wanted;
+  for (std::string& codec : candidates(options_, name, signature)) {
+    if (make_codec(codec)->info().fixed_size) {
+      if (tried_[codec]++ < kTriedGradients) wanted.push_back(std::move(codec));
+    } else if (!measurements_.has_payload(name, codec)) {
+      on_trial_.emplace(name, codec);
+      wanted.push_back(std::move(codec));
+    }
   }
   return wanted;
 }
@@ -147,32 +175,29 @@ bool MeasuredPlanning::weighs(const Options& options, const std::string& name, c
 }
 
 std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& signature, std::uint64_t submits) {
-  if (told_ || submits <= options_.warm_up || !is_automatic(signature)) return std::nullopt;
+  const bool again = tells_at_ > 0 && options_.re_plan;
+  if (tells_at_ > 0 && !again) return std::nullopt;
+  if (submits <= options_.warm_up || submits < tells_at_ || !is_planned_again(signature)) return std::nullopt;
   const bool complete =
-      std::all_of(timed_.begin(), timed_.end(), [&](const std::string& codec) { return measurements_.has(codec); });
+      std::ranges::all_of(timed_, [&](const std::string& codec) { return measurements_.has(codec); }) &&
+      std::ranges::all_of(on_trial_, [&](const auto& of) { return measurements_.has_payload(of.first, of.second); });
   if (!complete) return std::nullopt;
-  told_ = true;
+  tells_at_ = submits + kTellsEvery;
   std::vector<std::byte> bytes;
   put(bytes, measurements_.costs());
   return bytes;
 }
 
-/// Whether the planner chooses its codec.
-bool MeasuredPlanning::is_open(const std::string& name, const Signature& signature) const {
-  const bool left_out = signature.shape.numel() < options_.planner.min_numel && !parse_always(signature.compression);
-  return is_automatic(signature) && !left_out && options_.host_of.size() > 1 && fixed_for(name, signature) == nullptr;
-}
-
 Decision MeasuredPlanning::decide(const std::string& name, const Signature& signature, std::uint32_t sequence) {
   if (contest_ && is_open(name, signature)) {
     Decision decision = contest_->plan(name, signature, sequence);
-    note_measured(decision.plan, signature);
+    note_measured(decision.plan, name, signature);
     return decision;
   }
   PlannerOptions planner = options_.planner;
-  planner.epoch = is_automatic(signature) ? epoch_ : 0;
+  planner.epoch = is_planned_again(signature) ? epoch_ : 0;
   Decision decision = plan_gradient({name, signature, world_, costs_, planner, load_, sequence});
-  if (!is_automatic(signature)) {
+  if (!is_planned_again(signature)) {
     lasting_.bytes.resize(decision.load.bytes.size());
     load_.bytes.resize(decision.load.bytes.size());
     for (std::size_t m = 0; m < lasting_.bytes.size(); ++m) {
@@ -180,15 +205,18 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
     }
   }
   load_ = decision.load;
-  if (decision.plan.epoch == kMeasuredEpoch) note_measured(decision.plan, signature);
-  if (is_open(name, signature)) open_.push_back({name, signature, sequence + 1});
+  if (decision.plan.epoch >= kMeasuredEpoch) note_measured(decision.plan, name, signature);
+  if (epoch_ < kMeasuredEpoch && is_open(name, signature)) open_.push_back({name, signature, sequence + 1});
   return decision;
 }
 
-void MeasuredPlanning::note_measured(GradientPlan& plan, const Signature& signature) const {
+void MeasuredPlanning::note_measured(GradientPlan& plan, const std::string& name, const Signature& signature) const {
   plan.reason = "measured, " + plan.reason;
-  plan.measured_inter_s_per_byte = measured_.inter.value_or(0);
-  plan.measured_intra_s_per_byte = measured_.intra.value_or(0);
+  const auto gradient = measured_.gradients.find(name);
+  if (gradient != measured_.gradients.end() && gradient->second.ready_s)
+    plan.reason += detail::concat("; ready ", in_ms(*gradient->second.ready_s), " after the step's first gradient");
+  plan.measured_inter_s_per_byte = measured_.inter.seconds_per_byte.value_or(0);
+  plan.measured_intra_s_per_byte = measured_.intra.seconds_per_byte.value_or(0);
   if (!measured_.codecs.contains(plan.codec)) return;
   const CodecInfo codec = make_codec(plan.codec)->info();
   const bool sends_raw = world_.costs(plan.topology, codec, 1).sends_raw(codec);
@@ -198,6 +226,7 @@ void MeasuredPlanning::note_measured(GradientPlan& plan, const Signature& signat
 }
 
 GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& signature, std::uint32_t sequence) {
+  is_root_ = true;
   Signature asked = signature;
   if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr && !is_over(*fixed, sequence)) {
     if (make_codec(fixed->codec)->applies(signature.shape, sequence)) {
@@ -235,36 +264,56 @@ void MeasuredPlanning::fix(const std::map<std::string, GradientPlan, std::less<>
   for (const auto& [name, plan] : plans) options_.fixed.insert_or_assign(name, plan);
 }
 
+void MeasuredPlanning::stepped(double predicted_s, double measured_s) {
+  if (!is_root_ || (contest_ && !contest_->over())) return;
+  const auto found = drift_.add(predicted_s, measured_s);
+  if (!found || !options_.explain) return;
+  const std::string then = options_.re_plan ? "Gradients are planned anew when all ranks have told what things cost now"
+                                            : "The plans stay; CASYNC_REPLAN=1 has gradients planned anew";
+  log_({LogLevel::info,
+        detail::concat("the gradients of a step take ", in_ms(found->measured_s), ", and ", in_ms(found->predicted_s),
+                       " are expected: for ", Drift::kSteps, " steps the two have differed by more than a factor of ",
+                       Drift::kFactor, ". ", then),
+        {{"event", "drift"}, {"measured_s", found->measured_s}, {"expected_s", found->predicted_s}}});
+}
+
 void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte> costs) {
   told_by_[member] = get_measured_costs(costs);
-  if (epoch_ == kMeasuredEpoch || told_by_.size() < options_.host_of.size()) return;
+  if (told_by_.size() < options_.host_of.size()) return;
   std::vector<MeasuredCosts> ranks;
-  for (auto& [rank, told] : told_by_) ranks.push_back(std::move(told));
+  for (auto& [rank, told] : std::exchange(told_by_, {})) ranks.push_back(std::move(told));
+  if (epoch_ >= kMeasuredEpoch && !(options_.re_plan && drift_.found())) return;
   measured_ = reduce(ranks);
-  costs_ = measured_over(measured_, costs_);
-  epoch_ = kMeasuredEpoch;
+  costs_ = measured_over(measured_, CostTable());
+  ++epoch_;
+  drift_.start_anew();
   load_ = lasting_;
   PlannerOptions planner = options_.planner;
   planner.epoch = epoch_;
   if (!open_.empty()) contest_.emplace(world_, costs_, planner, lasting_, open_);
+  began_ = std::nullopt;
   if (!options_.explain) return;
   log_({LogLevel::info,
         "measured: " + describe(costs_),
         {{"event", "costs"},
          {"inter_s_per_byte", costs_.inter.seconds_per_byte},
-         {"intra_s_per_byte", costs_.intra.seconds_per_byte}}});
+         {"inter_latency_s", costs_.inter.latency_s},
+         {"inter_message_s", costs_.inter.message_s},
+         {"intra_s_per_byte", costs_.intra.seconds_per_byte},
+         {"intra_latency_s", costs_.intra.latency_s},
+         {"intra_message_s", costs_.intra.message_s}}});
 }
 
 std::optional<GradientPlan> MeasuredPlanning::re_plan(const std::string& name, const Signature& signature,
                                                       const GradientPlan& current, std::uint32_t sequence) {
   if (is_over(current, sequence)) return plan(name, signature, sequence);
-  if (!is_automatic(signature)) return std::nullopt;
+  if (!is_planned_again(signature)) return std::nullopt;
   if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr) {
     const bool changes = *fixed != current && current.until == 0 && !is_over(*fixed, sequence);
     return changes ? std::optional(plan(name, signature, sequence)) : std::nullopt;
   }
   const bool compared = contest_ && is_open(name, signature);
-  if (epoch_ < kMeasuredEpoch || (current.epoch >= kMeasuredEpoch && !compared)) return std::nullopt;
+  if (!compared && current.epoch >= epoch_) return std::nullopt;
   Decision decision = decide(name, signature, sequence);
   if (decision.plan == current) return std::nullopt;
   tell(name, signature, decision);
@@ -277,6 +326,7 @@ bool MeasuredPlanning::step_began(Nanoseconds now, bool counts) {
   if (!before) return false;
   const double seconds = static_cast<double>(now - *before) * 1e-9;
   const bool changed = contest_->ended(counts ? std::optional(seconds) : std::nullopt);
+  if (contest_->over()) drift_.start_anew();
   if (contest_->over()) log_({LogLevel::info, "auto: " + contest_->verdict(), {{"event", "compared"}}});
   return changed;
 }

@@ -6,25 +6,34 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "casync/log.hpp"
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
 #include "planner/contest.hpp"
+#include "planner/drift.hpp"
 #include "planner/measurements.hpp"
 #include "planner/world.hpp"
 
 namespace casync {
 
-/// Plans by the cost model: from priors at first (epoch 0), from measured costs after the warm-up (epoch 1). Then it
+/// Plans by the cost model: from priors at first (epoch 0), and from measured costs after the warm-up (epoch 1). Then it
 /// compares what the model says with all gradients by one codec (Contest), and what takes least time stays. Only
-/// gradients whose compression is "auto(...)" are planned again. A tensor with a plan in `fixed` has that
-/// one as far as it holds and its codec applies, unless its user named another codec; a user who names another topology
-/// is refused.
+/// gradients whose compression is "auto(...)" are planned again. With `re_plan` all are, and once more whenever steps no
+/// longer take what was predicted and all ranks have told what things cost by then. A tensor with a plan in `fixed` has
+/// that one as far as it holds and its codec applies, unless its user named another codec; a user who names another
+/// topology is refused.
 class MeasuredPlanning final : public Planning {
  public:
   static constexpr std::uint32_t kMeasuredEpoch = 1;
+  /// The run of a gradient before which codecs are tried on it: the first one is seldom like the others.
+  static constexpr std::uint64_t kTriedRun = 2;
+  /// On how many gradients a codec is tried whose payloads are as long as is known.
+  static constexpr std::size_t kTriedGradients = 4;
+  /// With `re_plan` a rank tells its costs again after so many runs of a gradient.
+  static constexpr std::uint64_t kTellsEvery = 50;
 
   struct Options {
     std::vector<std::uint32_t> host_of;
@@ -32,14 +41,23 @@ class MeasuredPlanning final : public Planning {
     std::map<std::string, GradientPlan, std::less<>> fixed;
     std::uint32_t warm_up = 3;  ///< runs of a gradient on plans from priors
     bool explain = false;       ///< log each decision with its predicted times
+    bool re_plan = false;       ///< plan anew when steps no longer take what was predicted
   };
 
   /// `log` hears of every plan, and of the costs, if `explain` is set.
   MeasuredPlanning(Options options, Log log);
 
   std::vector<std::string> define(const std::string& name, const Signature& signature) override;
-  bool measuring() const override { return !timed_.empty() && !told_; }
+  bool measuring() const override {
+    return options_.host_of.size() > 1 && (options_.re_plan || (!timed_.empty() && tells_at_ == 0));
+  }
   void measured(const Measurement& measurement) override { measurements_.add(measurement); }
+  void encoded(const EncodedSize& size) override { measurements_.add(size); }
+  void ready(std::string_view tensor, double tensor_bytes, double ready_s) override {
+    measurements_.add_ready(tensor, tensor_bytes, ready_s);
+  }
+  std::vector<std::string> to_try(const std::string& name, const Signature& signature, std::uint64_t submits) override;
+  void stepped(double predicted_s, double measured_s) override;
   std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint64_t submits) override;
 
   GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) override;
@@ -61,22 +79,27 @@ class MeasuredPlanning final : public Planning {
 
  private:
   void tell(const std::string& name, const Signature& signature, const Decision& decision) const;
-  const GradientPlan* fixed_for(const std::string& name, const Signature& signature) const;
-  void note_measured(GradientPlan& plan, const Signature& signature) const;
+  bool is_planned_again(const Signature& signature) const;
   bool is_open(const std::string& name, const Signature& signature) const;
+  const GradientPlan* fixed_for(const std::string& name, const Signature& signature) const;
+  void note_measured(GradientPlan& plan, const std::string& name, const Signature& signature) const;
   Decision decide(const std::string& name, const Signature& signature, std::uint32_t sequence);
 
   Options options_;
   World world_;
   Log log_;
   // Every rank.
-  std::set<std::string> timed_;  // codecs
+  std::set<std::string> timed_;                             // codecs
+  std::set<std::pair<std::string, std::string>> on_trial_;  // gradients and codecs whose payloads are wanted
+  std::map<std::string, std::size_t, std::less<>> tried_;   // codecs of fixed size: on how many gradients
   Measurements measurements_;
-  bool told_ = false;
+  std::uint64_t tells_at_ = 0;  // the run after which costs are told again; 0: they were not told yet
   // Root.
+  bool is_root_ = false;  // it is asked for plans
   CostTable costs_;
   MeasuredCosts measured_;  // what of them was
   std::uint32_t epoch_ = 0;
+  Drift drift_;
   OwnerLoad load_;
   OwnerLoad lasting_;  // the part of load_ that a re-plan leaves as it is
   std::map<std::uint32_t, MeasuredCosts> told_by_;

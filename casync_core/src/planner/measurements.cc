@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 #include "common/wire.hpp"
 
@@ -13,25 +14,11 @@ using Field = double CodecCost::*;
 constexpr std::array<Field, 4> kFields{&CodecCost::encode_fixed_s, &CodecCost::encode_s_per_byte,
                                        &CodecCost::decode_fixed_s, &CodecCost::decode_s_per_byte};
 
-/// Of an even number the larger one in the middle. `values` is not empty.
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
+void put_optional(ByteWriter& writer, const std::optional<double>& cost) { writer.put(cost.value_or(-1)); }
 
-std::optional<double> seconds_per_byte(const std::vector<Sample>& samples) {
-  double largest = 0;
-  for (const Sample& sample : samples) largest = std::max(largest, sample.bytes);
-  std::vector<double> costs;
-  for (const Sample& sample : samples) {
-    if (sample.bytes > 0 && sample.bytes * 2 >= largest) costs.push_back(sample.seconds / sample.bytes);
-  }
-  if (costs.empty()) return std::nullopt;
-  return median(std::move(costs));
+void put_link(ByteWriter& writer, const MeasuredLink& link) {
+  for (const auto& cost : {link.latency_s, link.seconds_per_byte, link.message_s}) put_optional(writer, cost);
 }
-
-void put_link(ByteWriter& writer, const std::optional<double>& cost) { writer.put(cost.value_or(-1)); }
 
 double get_cost(ByteReader& reader, double least) {
   const auto cost = reader.get<double>();
@@ -39,9 +26,15 @@ double get_cost(ByteReader& reader, double least) {
   return cost;
 }
 
-std::optional<double> get_link(ByteReader& reader) {
+std::optional<double> get_optional(ByteReader& reader) {
   const double cost = get_cost(reader, -1);
   return cost < 0 ? std::nullopt : std::optional(cost);
+}
+
+MeasuredLink get_link(ByteReader& reader) {
+  MeasuredLink link;
+  for (auto* const cost : {&link.latency_s, &link.seconds_per_byte, &link.message_s}) *cost = get_optional(reader);
+  return link;
 }
 
 using CodecCosts = std::map<std::string, CodecCost, std::less<>>;
@@ -64,6 +57,71 @@ CodecCosts get_codecs(ByteReader& reader) {
   return costs;
 }
 
+using Gradients = std::map<std::string, MeasuredGradient, std::less<>>;
+
+std::vector<std::byte> bytes_of(const std::string& tensor, const MeasuredGradient& gradient) {
+  std::vector<std::byte> out;
+  ByteWriter writer(out);
+  writer.put_text(tensor);
+  writer.put(gradient.bytes);
+  writer.put(static_cast<std::uint32_t>(gradient.payload_share.size()));
+  for (const auto& [codec, share] : gradient.payload_share) {
+    writer.put_text(codec);
+    writer.put(share);
+  }
+  put_optional(writer, gradient.ready_s);
+  return out;
+}
+
+void put_gradients(std::vector<std::byte>& out, const Gradients& gradients) {
+  std::vector<Gradients::const_pointer> largest_first;
+  for (const auto& gradient : gradients) largest_first.push_back(&gradient);
+  std::ranges::stable_sort(largest_first, std::greater(), [](const auto* one) { return one->second.bytes; });
+  std::vector<std::byte> told;
+  std::uint32_t count = 0;
+  for (const auto* const gradient : largest_first) {
+    const std::vector<std::byte> bytes = bytes_of(gradient->first, gradient->second);
+    if (told.size() + bytes.size() > kMostBytesOfGradients) break;
+    told.insert(told.end(), bytes.begin(), bytes.end());
+    ++count;
+  }
+  ByteWriter(out).put(count);
+  out.insert(out.end(), told.begin(), told.end());
+}
+
+Gradients get_gradients(ByteReader& reader) {
+  Gradients gradients;
+  const auto count = reader.get<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    MeasuredGradient& gradient = gradients[reader.get_text()];
+    gradient.bytes = get_cost(reader, 0);
+    const auto codecs = reader.get<std::uint32_t>();
+    for (std::uint32_t c = 0; c < codecs; ++c) {
+      double& share = gradient.payload_share[reader.get_text()];
+      share = get_cost(reader, 0);
+    }
+    gradient.ready_s = get_optional(reader);
+  }
+  return gradients;
+}
+
+/// Of payloads the mean of those who have told; of readiness the last rank's, for which all wait.
+Gradients reduced_gradients(std::span<const MeasuredCosts> ranks) {
+  Gradients reduced;
+  std::map<std::pair<std::string, std::string>, std::vector<double>> shares;
+  for (const MeasuredCosts& rank : ranks) {
+    for (const auto& [tensor, gradient] : rank.gradients) {
+      reduced[tensor].bytes = gradient.bytes;
+      reduced[tensor].ready_s = std::max(reduced[tensor].ready_s, gradient.ready_s);
+      for (const auto& [codec, share] : gradient.payload_share) shares[{tensor, codec}].push_back(share);
+    }
+  }
+  for (const auto& [of, told] : shares) {
+    reduced[of.first].payload_share[of.second] = mean(told);
+  }
+  return reduced;
+}
+
 bool same(const CodecCosts& a, const CodecCosts& b) {
   return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
     return x.first == y.first && std::ranges::all_of(kFields, [&](Field f) { return x.second.*f == y.second.*f; });
@@ -82,7 +140,7 @@ CodecCosts medians(std::span<const MeasuredCosts> ranks, CodecCosts MeasuredCost
     for (const Field field : kFields) {
       std::vector<double> values;
       for (const CodecCost& cost : costs) values.push_back(cost.*field);
-      reduced[codec].*field = median(std::move(values));
+      reduced[codec].*field = median(values);
     }
   }
   return reduced;
@@ -92,16 +150,17 @@ CodecCosts medians(std::span<const MeasuredCosts> ranks, CodecCosts MeasuredCost
 
 bool operator==(const MeasuredCosts& a, const MeasuredCosts& b) {
   return a.inter == b.inter && a.intra == b.intra && a.copy == b.copy && same(a.codecs, b.codecs) &&
-         same(a.device_codecs, b.device_codecs);
+         same(a.device_codecs, b.device_codecs) && a.gradients == b.gradients;
 }
 
 void put(std::vector<std::byte>& out, const MeasuredCosts& costs) {
   ByteWriter writer(out);
   put_link(writer, costs.inter);
   put_link(writer, costs.intra);
-  put_link(writer, costs.copy);
+  put_optional(writer, costs.copy);
   put_codecs(writer, costs.codecs);
   put_codecs(writer, costs.device_codecs);
+  put_gradients(out, costs.gradients);
 }
 
 MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
@@ -109,81 +168,92 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
   MeasuredCosts costs;
   costs.inter = get_link(reader);
   costs.intra = get_link(reader);
-  costs.copy = get_link(reader);
+  costs.copy = get_optional(reader);
   costs.codecs = get_codecs(reader);
   costs.device_codecs = get_codecs(reader);
+  costs.gradients = get_gradients(reader);
   return costs;
 }
 
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks) {
   MeasuredCosts reduced;
+  std::vector<MeasuredLink> inter, intra;
   for (const MeasuredCosts& rank : ranks) {
-    reduced.inter = std::max(reduced.inter, rank.inter);  // nothing is less than any number
-    reduced.intra = std::max(reduced.intra, rank.intra);
-    reduced.copy = std::max(reduced.copy, rank.copy);
+    inter.push_back(rank.inter);
+    intra.push_back(rank.intra);
+    reduced.copy = std::max(reduced.copy, rank.copy);  // nothing is less than any number
   }
+  reduced.inter = reduce(inter);
+  reduced.intra = reduce(intra);
   reduced.codecs = medians(ranks, &MeasuredCosts::codecs, 1);
   reduced.device_codecs = medians(ranks, &MeasuredCosts::device_codecs, ranks.size());
+  reduced.gradients = reduced_gradients(ranks);
   return reduced;
 }
 
 CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
   CostTable table = prior;
-  table.inter.seconds_per_byte = measured.inter.value_or(prior.inter.seconds_per_byte);
-  table.intra.seconds_per_byte = measured.intra.value_or(prior.intra.seconds_per_byte);
+  table.inter = measured_over(measured.inter, prior.inter);
+  table.intra = measured_over(measured.intra, prior.intra);
   table.copy_s_per_byte = measured.copy.value_or(prior.copy_s_per_byte);
   for (const auto& [codec, cost] : measured.codecs) table.codecs[codec] = cost;
   for (const auto& [codec, cost] : measured.device_codecs) table.device_codecs[codec] = cost;
+  table.gradients = measured.gradients;
   return table;
 }
 
 void Measurements::add(const Measurement& measurement) {
-  const auto keep = [&](std::vector<Sample>& samples) {
-    if (samples.size() < kMost) samples.push_back({measurement.bytes, measurement.seconds});
+  const Sample sample{measurement.bytes, measurement.seconds};
+  const auto call = [&](CodecTimes& times, CodecTimes::Call of) {
+    times.add(measurement.codec, of, sample, measurement.basis);
   };
   switch (measurement.kind) {
     case CostKind::encode:
-      keep(codecs_[std::string(measurement.codec)].encode);
+      call(codecs_, CodecTimes::Call::encode);
       break;
     case CostKind::decode:
-      keep(codecs_[std::string(measurement.codec)].decode);
+      call(codecs_, CodecTimes::Call::decode);
       break;
     case CostKind::inter:
-      keep(inter_);
+      inter_.add_body(sample);
       break;
     case CostKind::intra:
-      keep(intra_);
+      intra_.add_body(sample);
       break;
     case CostKind::device_encode:
-      keep(device_codecs_[std::string(measurement.codec)].encode);
+      call(device_codecs_, CodecTimes::Call::encode);
       break;
     case CostKind::device_decode:
-      keep(device_codecs_[std::string(measurement.codec)].decode);
+      call(device_codecs_, CodecTimes::Call::decode);
       break;
     case CostKind::copy:
-      keep(copies_);
+      copies_.add(sample);
+      break;
+    case CostKind::inter_round_trip:
+      inter_.add_round_trip(sample.seconds);
+      break;
+    case CostKind::intra_round_trip:
+      intra_.add_round_trip(sample.seconds);
+      break;
+    case CostKind::inter_message:
+      inter_.add_message(sample);
+      break;
+    case CostKind::intra_message:
+      intra_.add_message(sample);
       break;
   }
 }
 
-bool Measurements::has(std::string_view codec) const {
-  const auto at = codecs_.find(codec);
-  return at != codecs_.end() && !at->second.encode.empty() && !at->second.decode.empty();
-}
-
 MeasuredCosts Measurements::costs() const {
-  const auto lines = [](const auto& of) {
-    std::map<std::string, CodecCost, std::less<>> costs;
-    for (const auto& [codec, samples] : of) {
-      if (samples.encode.empty() || samples.decode.empty()) continue;
-      const Line encode = fit_line(samples.encode);
-      const Line decode = fit_line(samples.decode);
-      costs[codec] = {encode.fixed_s, encode.s_per_byte, decode.fixed_s, decode.s_per_byte};
-    }
-    return costs;
-  };
-  return {seconds_per_byte(inter_), seconds_per_byte(intra_), seconds_per_byte(copies_), lines(codecs_),
-          lines(device_codecs_)};
+  MeasuredCosts costs;
+  costs.inter = inter_.link();
+  costs.intra = intra_.link();
+  costs.copy = rate_of_largest(copies_.values());
+  costs.codecs = codecs_.costs();
+  costs.device_codecs = device_codecs_.costs();
+  payloads_.tell(costs.gradients);
+  readiness_.tell(costs.gradients);
+  return costs;
 }
 
 }  // namespace casync

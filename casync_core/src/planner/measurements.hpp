@@ -10,53 +10,59 @@
 
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
+#include "planner/codec_times.hpp"
+#include "planner/links.hpp"
+#include "planner/payloads.hpp"
+#include "planner/readiness.hpp"
 
 namespace casync {
 
 /// The part of a CostTable that was measured on one rank.
 struct MeasuredCosts {
-  std::optional<double> inter;  ///< seconds per byte
-  std::optional<double> intra;
-  std::optional<double> copy;
+  MeasuredLink inter;
+  MeasuredLink intra;
+  std::optional<double> copy;  ///< seconds per byte
   std::map<std::string, CodecCost, std::less<>> codecs;
   std::map<std::string, CodecCost, std::less<>> device_codecs;
+  std::map<std::string, MeasuredGradient, std::less<>> gradients;
   friend bool operator==(const MeasuredCosts& a, const MeasuredCosts& b);
 };
 
+/// They are one control message. So of the gradients it tells the largest ones, in kMostBytesOfGradients at most.
 void put(std::vector<std::byte>& out, const MeasuredCosts& costs);
+inline constexpr std::size_t kMostBytesOfGradients = 16 << 10;
 /// Throws CorruptPayload for bytes that `put` did not write.
 MeasuredCosts get_measured_costs(std::span<const std::byte> bytes);
 
-/// The costs of a job from those of its ranks: of each link the slowest rank's, because every route passes it; of each
-/// codec the median. A codec that some rank has not measured on its device goes through the host there, and counts as
-/// one that does.
+/// The costs of a job from those of its ranks: links as links.hpp says, and of copies the slowest rank's; of each codec
+/// the median; of gradients, the mean of their payloads, because each rank's are sent, and when the last rank has them.
+/// A codec that some rank has not measured on its device goes through the host there, and counts as one that does.
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks);
 /// `prior`, but for what was measured.
 CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior);
 
-/// The measurements of one rank. Keeps at most kMost of a kind.
+/// The measurements of one rank.
 class Measurements {
  public:
-  static constexpr std::size_t kMost = 256;
-
   void add(const Measurement& measurement);
+  void add(const EncodedSize& size) { payloads_.add(size); }
+  void add_ready(std::string_view tensor, double tensor_bytes, double ready_s) {
+    readiness_.add(tensor, tensor_bytes, ready_s);
+  }
   /// Whether both encode and decode of a codec were timed.
-  bool has(std::string_view codec) const;
-  /// Lines through the codecs' samples. Of a link, or of copies, the median cost per byte over its largest transfers,
-  /// those of half the largest one and more: in them latency and the pause between two looks at the network weigh
-  /// least.
+  bool has(std::string_view codec) const { return codecs_.has(codec); }
+  bool has_payload(std::string_view tensor, std::string_view codec) const { return payloads_.has(tensor, codec); }
+  /// Copies have the rate of a link.
   MeasuredCosts costs() const;
 
  private:
-  struct CodecSamples {
-    std::vector<Sample> encode;
-    std::vector<Sample> decode;
-  };
-  std::vector<Sample> inter_;
-  std::vector<Sample> intra_;
-  std::vector<Sample> copies_;
-  std::map<std::string, CodecSamples, std::less<>> codecs_;
-  std::map<std::string, CodecSamples, std::less<>> device_codecs_;
+  LinkSamples inter_;
+  LinkSamples intra_;
+  Recent<Sample, LinkSamples::kMost> copies_;
+  CodecTimes codecs_;
+  CodecTimes device_codecs_;
+  Payloads payloads_;
+  Readiness readiness_;
 };
 
 }  // namespace casync

@@ -5,6 +5,7 @@
 #include "collectives/collectives.hpp"
 #include "planner/balance.hpp"
 #include "planner/partitions.hpp"
+#include "planner/payloads.hpp"
 #include "planner/price.hpp"
 #include "planner/request.hpp"
 #include "planner/text.hpp"
@@ -25,13 +26,7 @@ struct Gradient {
 bool is_adasum(const Gradient& gradient) { return gradient.request.signature.op == ReduceOp::adasum; }
 
 double payload_of(const Gradient& gradient, const Codec& codec) {
-  const Signature& signature = gradient.request.signature;
-  double bytes = 0;
-  for (std::size_t round = 0; round < codec.info().rounds.size(); ++round) {
-    bytes += static_cast<double>(
-        codec.bound(signature.shape, signature.dtype, {0, signature.shape.numel()}, static_cast<int>(round)));
-  }
-  return bytes;
+  return expected_payload(gradient.request.costs, gradient.request.name, gradient.request.signature, codec);
 }
 
 /// A reducescatter is the first half of a parameter server (reducescatter.cc), and priced as the whole: what is left
@@ -71,8 +66,10 @@ Alternative price(const Gradient& gradient, const Codec& codec) {
   const std::string topology = route_for(gradient, codec, payload);
   const bool sends_raw = gradient.world.costs(topology, info, 1).sends_raw(info);
   const ComputeCost compute = compute_cost(request.costs, info.spec, request.signature.memory, sends_raw, gradient.raw);
-  const PartitionRange range = partition_range(request.options, gradient.world.members(), gradient.raw, payload,
-                                               info.whole || is_adasum(gradient));
+  // A partition's memory is that of the longest payload.
+  const PartitionRange range =
+      partition_range(request.options, gradient.world.members(), gradient.raw,
+                      largest_payload(request.signature, codec), info.whole || is_adasum(gradient));
   const auto seconds_of = [&](std::uint32_t partitions) {
     return predict(gradient.world, {topology, info, partitions, gradient.raw, payload}, request.costs, compute.codec);
   };

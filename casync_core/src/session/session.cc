@@ -97,6 +97,7 @@ struct Session::Impl {
     planning.planner.min_numel = options.min_numel;
     planning.planner.partition_bytes = static_cast<double>(options.partition_bytes);
     planning.fixed.insert(options.fixed_plans.begin(), options.fixed_plans.end());
+    planning.re_plan = options.re_plan;
     planning.explain = options.log_level <= LogLevel::info;
     RealExecutor::Options real;
     real.worker_threads = options.worker_threads;
@@ -708,6 +709,7 @@ Metrics Session::metrics() const {
   metrics.waited = impl_->executor->waited();
   impl_->steps.read(metrics);
   impl_->executor->tally().read(metrics);
+  impl_->executor->gradients().read(metrics.gradients);
   return metrics;
 }
 

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "executor/copy_meter.hpp"
+#include "executor/pings.hpp"
+#include "executor/step_clock.hpp"
+#include "executor/step_meter.hpp"
+
 namespace casync {
 namespace {
 
@@ -35,6 +40,111 @@ TEST(LinkMeter, ALongPeriodIsCutAndAShortOneForgotten) {
   EXPECT_EQ(meter.end(kBody, 1300)->time, 300);
   meter.begin(2000);
   EXPECT_FALSE(meter.end(LinkMeter::kLeast - 1, 2100));
+}
+
+TEST(CopyMeter, TimeOutsideTheTransportIsNotCounted) {
+  CopyMeter meter;
+  meter.enter(0);
+  meter.begin(100);  // accepted within a call
+  meter.leave(150);  // then the thread sleeps, or computes
+  meter.enter(1'000'000);
+  const auto period = meter.end(kBody, 1'000'300);
+  ASSERT_TRUE(period.has_value());
+  EXPECT_EQ(period->bytes, kBody);
+  EXPECT_EQ(period->time, 50 + 300);
+}
+
+TEST(CopyMeter, TimeWithoutABodyIsNotCounted) {
+  CopyMeter meter;
+  meter.enter(0);
+  meter.begin(500);
+  EXPECT_EQ(meter.end(kBody, 700)->time, 200);
+  meter.leave(5000);
+  meter.enter(6000);
+  meter.begin(6100);
+  EXPECT_EQ(meter.end(kBody, 6250)->time, 150);
+}
+
+TEST(CopyMeter, BodiesAtATimeAndNestedCallsCountOnce) {
+  CopyMeter meter;
+  meter.enter(0);
+  meter.begin(0);
+  meter.enter(100);  // the next body is accepted while the first one is reported
+  meter.begin(100);
+  meter.leave(200);
+  EXPECT_FALSE(meter.end(kBody, 300));
+  EXPECT_EQ(meter.end(kBody, 1000)->time, 1000);
+}
+
+TEST(CopyMeter, ALongPeriodIsCutAndAShortOneForgotten) {
+  CopyMeter meter;
+  meter.enter(0);
+  meter.begin(0);
+  meter.begin(0);
+  EXPECT_EQ(meter.end(LinkMeter::kEnough, 1000)->time, 1000);
+  EXPECT_EQ(meter.end(kBody, 1300)->time, 300);
+  meter.begin(2000);
+  EXPECT_FALSE(meter.end(LinkMeter::kLeast - 1, 2100));
+}
+
+TEST(StepClock, AStepBeginsWithItsFirstGradient) {
+  StepClock clock;
+  EXPECT_EQ(clock.submitted(1, 1000), 0);
+  EXPECT_EQ(clock.submitted(1, 1400), 400);
+  EXPECT_FALSE(clock.begins(1));
+  EXPECT_TRUE(clock.begins(2));
+  EXPECT_EQ(clock.submitted(2, 5000), 0);
+  EXPECT_EQ(clock.submitted(2, 5300), 300);
+  EXPECT_EQ(clock.submitted(2, 4990), 0) << "two threads submit";
+  EXPECT_FALSE(clock.submitted(1, 6000)) << "it is of the step before";
+}
+
+TEST(Pings, OneRankAfterTheOtherIsAskedAndEachAnswerIsTimed) {
+  Pings pings(1, 3);
+  EXPECT_EQ(pings.ask(100), Rank{2});
+  EXPECT_FALSE(pings.ask(110)) << "the answer is to come first";
+  EXPECT_FALSE(pings.answered(0, 120)) << "it was not asked";
+  EXPECT_EQ(pings.answered(2, 150), 50);
+  EXPECT_FALSE(pings.answered(2, 160)) << "it answers a heartbeat";
+  EXPECT_EQ(pings.ask(200), Rank{0});
+  EXPECT_EQ(pings.answered(0, 230), 30);
+  EXPECT_EQ(pings.ask(300), Rank{2});
+}
+
+TEST(Pings, BecomeRareAndNeedTwoRanks) {
+  EXPECT_FALSE(Pings(0, 1).ask(0));
+  Pings pings(0, 2);
+  for (std::size_t i = 0; i < Pings::kFirst; ++i) {
+    ASSERT_TRUE(pings.ask(0));
+    pings.answered(1, 1);
+  }
+  EXPECT_FALSE(pings.ask(Pings::kInterval - 1));
+  EXPECT_TRUE(pings.ask(Pings::kInterval));
+}
+
+TEST(StepMeter, AStepIsAsLongAsOneOfItsGradientsIsUnderWay) {
+  StepMeter meter;
+  meter.begun(100);
+  meter.begun(150);
+  meter.ended(0.5, 200);
+  meter.ended(0.25, 300);
+  meter.begun(1000);
+  meter.ended(1, 1100);
+  const auto step = meter.next();
+  ASSERT_TRUE(step.has_value());
+  EXPECT_EQ(step->predicted_s, 1.75);
+  EXPECT_EQ(step->busy, 200 + 100);
+  EXPECT_EQ(meter.next()->busy, 0);
+}
+
+TEST(StepMeter, WhatIsUnderWayCountsInTheNextStep) {
+  StepMeter meter;
+  meter.begun(0);
+  EXPECT_FALSE(meter.next());
+  meter.ended(1, 100);
+  meter.begun(200);
+  meter.failed(250);
+  EXPECT_EQ(meter.next()->busy, 150);
 }
 
 }  // namespace

@@ -80,6 +80,34 @@ std::uint64_t wire_bytes(const std::vector<Traffic>& traffic) {
   return bytes;
 }
 
+TEST(GradientTally, HasWhatWasPredictedBesideWhatItTook) {
+  Ones program;
+  VirtualTensor plain = tensor_of("none", "ring");
+  plain.plan.predicted_s = 0.002;
+  VirtualTensor coded = tensor_of("onebit", "ps");
+  coded.plan.predicted_s = 0.0005;
+  VirtualWorld world(three_ranks(), script_of({plain, coded}), &program);
+  const VirtualOutcome outcome = world.run();
+  ASSERT_FALSE(outcome.hung) << outcome.waiting;
+  for (int rank = 0; rank < static_cast<int>(kMembers); ++rank) {
+    std::vector<GradientMetrics> gradients;
+    world.driver(rank).gradients().read(gradients);
+    ASSERT_EQ(gradients.size(), 2U);
+    const bool plain_first = gradients[0].tensor == "none";
+    const GradientMetrics& none = gradients[plain_first ? 0 : 1];
+    const GradientMetrics& onebit = gradients[plain_first ? 1 : 0];
+    EXPECT_EQ(none.operations, kSteps);
+    EXPECT_EQ(none.predicted, kSteps * 2 * kMillisecond);
+    EXPECT_EQ(onebit.predicted, kSteps * kMillisecond / 2);
+    EXPECT_GT(none.time, onebit.time) << "it has more to send";
+    EXPECT_GT(onebit.time, 0);
+    EXPECT_EQ(none.plan_time, none.time / kSteps) << "it had one plan";
+    EXPECT_EQ(none.payload_bytes, 0U);
+    EXPECT_GT(onebit.encoded_bytes, 20 * onebit.payload_bytes);
+    EXPECT_GT(onebit.payload_bytes, 0U);
+  }
+}
+
 TEST(Tally, WhatOneRankSendsAnotherReceives) {
   Ones program;
   VirtualWorld world(three_ranks(),

@@ -6,38 +6,11 @@
 namespace casync {
 namespace {
 
-constexpr double kMebi = 1 << 20;
-
-TEST(Measurements, FitsACodecsCallsWithALine) {
-  Measurements measurements;
-  EXPECT_FALSE(measurements.has("onebit"));
-  for (const double bytes : {1e5, 1e6, 2e6}) {
-    measurements.add({CostKind::encode, "onebit", bytes, 3e-6 + bytes * 0.2e-9});
-    EXPECT_EQ(measurements.has("onebit"), bytes > 1e5);
-    measurements.add({CostKind::decode, "onebit", bytes, 1e-6 + bytes * 0.1e-9});
-  }
-  const CodecCost cost = measurements.costs().codecs.at("onebit");
-  EXPECT_NEAR(cost.encode_fixed_s, 3e-6, 1e-9);
-  EXPECT_NEAR(cost.encode_s_per_byte, 0.2e-9, 1e-12);
-  EXPECT_NEAR(cost.decode_fixed_s, 1e-6, 1e-9);
-  EXPECT_NEAR(cost.decode_s_per_byte, 0.1e-9, 1e-12);
-}
-
-TEST(Measurements, OfALinkTheLargestTransfersCount) {
-  Measurements measurements;
-  EXPECT_FALSE(measurements.costs().inter.has_value());
-  for (int i = 0; i < 20; ++i) measurements.add({CostKind::inter, {}, 65536, 65536 * 80e-9});  // latency, mostly
-  for (int i = 0; i < 5; ++i) measurements.add({CostKind::inter, {}, kMebi, kMebi * 8e-9});
-  measurements.add({CostKind::inter, {}, 1.5 * kMebi, 1.0});  // the receiver slept
-  EXPECT_DOUBLE_EQ(measurements.costs().inter.value(), 8e-9);
-  EXPECT_FALSE(measurements.costs().intra.has_value());
-}
-
 TEST(Measurements, CostsOfAJobAreTheSlowestLinksAndTheMedianCodecs) {
   CostTable prior;
   std::vector<MeasuredCosts> ranks(3);
   for (std::size_t m = 0; m < 3; ++m) {
-    ranks[m].inter = 1e-9 * static_cast<double>(m + 1);
+    ranks[m].inter.seconds_per_byte = 1e-9 * static_cast<double>(m + 1);
     ranks[m].codecs["onebit"].encode_s_per_byte = m == 1 ? 90e-9 : 1e-9;
   }
   const CostTable table = measured_over(reduce(ranks), prior);
@@ -61,7 +34,7 @@ TEST(Measurements, ACodecOnADeviceIsAnotherThanOnTheHost) {
   EXPECT_NEAR(costs.device_codecs.at("onebit").encode_fixed_s, 9e-6, 1e-9);
   EXPECT_NEAR(costs.device_codecs.at("onebit").decode_s_per_byte, 0.01e-9, 1e-13);
   EXPECT_DOUBLE_EQ(costs.copy.value(), 0.1e-9);
-  EXPECT_FALSE(costs.inter.has_value());
+  EXPECT_EQ(costs.inter, MeasuredLink());
 }
 
 TEST(Measurements, WhatTheDeviceOfOneRankDoesNotComputeIsNotComputedOnDevices) {
@@ -79,7 +52,7 @@ TEST(Measurements, WhatTheDeviceOfOneRankDoesNotComputeIsNotComputedOnDevices) {
 
 TEST(Measurements, TravelAsBytesAndForeignBytesAreRefused) {
   MeasuredCosts costs;
-  costs.intra = 0.25e-9;
+  costs.intra = {70e-6, 0.25e-9, {}};
   costs.copy = 0.5e-9;
   costs.device_codecs["onebit"] = {5, 6, 7, 8};
   costs.codecs["terngrad(bits=2)"] = {1, 2, 3, 4};
@@ -105,7 +78,7 @@ class MeasuredPlanningTest : public ::testing::Test {
   /// What a rank tells on which a codec takes `codec` and a link `link` seconds per byte.
   static std::vector<std::byte> costs(double codec, double link) {
     MeasuredCosts costs;
-    costs.inter = link;
+    costs.inter.seconds_per_byte = link;
     for (const char* spec : {"onebit", "fp16"}) costs.codecs[spec] = {0, codec, 0, codec};
     std::vector<std::byte> bytes;
     put(bytes, costs);
@@ -127,6 +100,9 @@ TEST_F(MeasuredPlanningTest, TimesEachCandidateOnceAndTellsAfterTheWarmUp) {
   planning.measured({CostKind::decode, "onebit", 1e6, 1e-3});
   EXPECT_FALSE(planning.costs(open, 3).has_value());
   EXPECT_FALSE(planning.costs(gradient_of(1 << 20, "onebit"), 4).has_value());
+  planning.measured({CostKind::encode, "terngrad(bits=2)", 1e6, 1e-3});
+  planning.measured({CostKind::decode, "terngrad(bits=2)", 1e6, 1e-3});
+  EXPECT_TRUE(planning.define("c", gradient_of(1 << 20, "auto(terngrad(bits=2))")).empty()) << "a gradient had it";
   EXPECT_TRUE(planning.costs(open, 4).has_value());
   EXPECT_FALSE(planning.measuring());
   EXPECT_FALSE(planning.costs(open, 5).has_value());
@@ -138,7 +114,7 @@ TEST_F(MeasuredPlanningTest, AGradientOnADeviceHasTheCostsThatCodecsHaveThere) {
   Signature device = host;
   device.memory = MemoryKind::device;
   MeasuredCosts costs;
-  costs.inter = 1e-9;
+  costs.inter.seconds_per_byte = 1e-9;
   costs.copy = 0.1e-9;
   for (const char* spec : {"onebit", "terngrad(bits=2)"}) costs.codecs[spec] = {0, 20e-9, 0, 20e-9};
   costs.device_codecs["onebit"] = {0, 0.02e-9, 0, 0.01e-9};

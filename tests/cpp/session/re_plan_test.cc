@@ -28,8 +28,8 @@ Signature gradient_of(std::int64_t numel, std::string compression, DType dtype =
 /// Engines connected in memory, whose jobs and transfers take no time. Which link delivers next is drawn by lot.
 class Engines {
  public:
-  Engines(const std::vector<std::uint32_t>& host_of, std::uint32_t seed)
-      : random_(seed), link_(host_of.back() == 0 ? CostKind::intra : CostKind::inter) {
+  Engines(const std::vector<std::uint32_t>& host_of, std::uint32_t seed, bool re_plan = false)
+      : random_(seed), link_(host_of.back() == 0 ? CostKind::intra : CostKind::inter), re_plan_(re_plan) {
     for (Rank m = 0; m < host_of.size(); ++m) ranks_.push_back(std::make_unique<Node>(*this, m, host_of));
   }
 
@@ -48,6 +48,12 @@ class Engines {
       for (const CostKind kind : {CostKind::encode, CostKind::decode}) report(rank, kind, spec, codec);
     }
     report(rank, link_, "", link);
+  }
+
+  /// The root sees steps that take ten times as long as the first ones of its plans.
+  void drift() {
+    for (std::uint32_t step = 0; step < Drift::kFirst + Drift::kSteps; ++step)
+      ranks_[0]->planning.stepped(0.01, step < Drift::kFirst ? 0.01 : 0.1);
   }
 
   void step() {
@@ -87,7 +93,7 @@ class Engines {
           member(m),
           engine(options(m, host_of),
                  std::make_unique<LocalPolicy>(m, static_cast<Rank>(host_of.size()), LocalPolicy::Options{})),
-          planning(planning_options(host_of), [](const LogRecord&) {}) {}
+          planning(planning_options(host_of, engines.re_plan_), [](const LogRecord&) {}) {}
 
     static EngineOptions options(std::uint32_t m, const std::vector<std::uint32_t>& host_of) {
       EngineOptions options;
@@ -95,8 +101,9 @@ class Engines {
       options.host_of = host_of;
       return options;
     }
-    static MeasuredPlanning::Options planning_options(const std::vector<std::uint32_t>& host_of) {
+    static MeasuredPlanning::Options planning_options(const std::vector<std::uint32_t>& host_of, bool re_plan) {
       MeasuredPlanning::Options options;
+      options.re_plan = re_plan;
       options.host_of = host_of;
       return options;
     }
@@ -163,6 +170,7 @@ class Engines {
 
   std::mt19937 random_;
   CostKind link_;
+  bool re_plan_;
   std::vector<std::unique_ptr<Node>> ranks_;
   std::map<std::pair<Rank, Rank>, std::deque<Message>> links_;
   std::vector<Request> definitions_;
@@ -221,6 +229,34 @@ TEST_P(RePlan, WaitsForTheCostsOfEveryRank) {
   for (std::uint32_t m = 0; m < 3; ++m) {
     EXPECT_EQ(engines.plan(m, open, 5).epoch, 0U);
     EXPECT_EQ(engines.plan(m, open, 6).epoch, 1U);
+  }
+}
+
+TEST_P(RePlan, AfterADriftTheNextPlanHoldsFromTheSameRunOnEverywhere) {
+  constexpr std::uint32_t kMembers = 3;
+  constexpr std::uint32_t kAgain = 4 + MeasuredPlanning::kTellsEvery;  // all ranks tell their costs by then
+  Engines engines({0, 1, 2}, GetParam(), true);
+  const auto open = engines.define("open", gradient_of(1 << 20, "auto(onebit)"));
+  const auto named = engines.define("named", gradient_of(1 << 20, "onebit"));
+  for (std::uint32_t m = 0; m < kMembers; ++m) engines.measure(m, 20e-9, 0.05e-9);
+  for (std::uint32_t step = 0; step < 10; ++step) engines.step();
+  engines.drift();
+  for (std::uint32_t m = 0; m < kMembers; ++m) {
+    for (int i = 0; i < 300; ++i) engines.measure(m, 0.1e-9, 50e-9);  // what was measured before is forgotten
+  }
+  for (std::uint32_t step = 10; step < kAgain + 3; ++step) engines.step();
+  for (std::uint32_t m = 0; m < kMembers; ++m) {
+    EXPECT_EQ(engines.plan(m, open, 9).codec, "none");
+    EXPECT_EQ(engines.plan(m, open, 9).epoch, 1U);
+    EXPECT_EQ(engines.plan(m, open, kAgain - 2), engines.plan(m, open, 9)) << "until all ranks have told";
+    EXPECT_EQ(engines.plan(m, open, kAgain + 2).codec, "onebit") << engines.plan(m, open, kAgain + 2).reason;
+    EXPECT_EQ(engines.plan(m, open, kAgain + 2).epoch, 2U);
+    EXPECT_EQ(engines.plan(m, named, kAgain + 2).codec, "onebit");
+    EXPECT_EQ(engines.plan(m, named, kAgain + 2).epoch, 2U);
+    for (std::uint32_t sequence = 0; sequence < kAgain + 3; ++sequence) {
+      EXPECT_EQ(engines.plan(m, open, sequence), engines.plan(0, open, sequence)) << "rank " << m;
+      EXPECT_EQ(engines.plan(m, named, sequence), engines.plan(0, named, sequence)) << "rank " << m;
+    }
   }
 }
 

@@ -151,3 +151,21 @@ def test_after_shutdown_the_last_numbers_stay(adaptor, hvd, size):
         hvd.counters()
     hvd.init(timeout_s=20.0)
     assert hvd.metrics().steps == 0
+
+
+def test_gradients_have_what_was_predicted_beside_what_they_took(adaptor, hvd, rank, size):
+    for step in range(3):
+        hvd.allreduce(adaptor.full(NUMEL, rank + step), name="first", compression="onebit")
+        hvd.allreduce(adaptor.ones(NUMEL), name="second")
+    hvd.broadcast(adaptor.ones(10), 0, name="none")
+    gradients = hvd.metrics().gradients
+    assert set(gradients) == {"allreduce.first", "allreduce.second"}
+    for name, one in gradients.items():
+        assert one.operations == 3
+        assert one.seconds > 0
+        assert one.predicted_seconds == pytest.approx(3 * hvd.plans()[name].predicted_s, abs=1e-8)
+        assert hvd.plans()[name].measured_s == one.plan_seconds == pytest.approx(one.seconds / 3, abs=1e-8)
+    first, second = gradients["allreduce.first"], gradients["allreduce.second"]
+    assert first.ready_seconds == 0 < second.ready_seconds
+    assert (first.encoded_bytes > 20 * first.payload_bytes > 0) == (size > 1)
+    assert second.payload_bytes == 0

@@ -140,3 +140,16 @@ def test_plans_carry_numbers(adaptor, hvd, rank, size):
         assert 0 < plan.predicted_s <= plan.uncompressed_s
         assert plan.payload_bytes > 0
         assert (plan.measured_encode_s_per_byte > 0) is (plan.epoch == 1 and plan.codec != "none")
+
+
+def test_named_codecs_are_planned_from_what_was_measured_if_that_is_asked_for(adaptor, hvd, rank, size):
+    hvd.shutdown()
+    hvd.init(timeout_s=20.0, re_plan=True)
+    for step in range(6):
+        values = np.linspace(-1, 1, 300_000, dtype=np.float32) * np.float32(rank + 1 + step)
+        result = hvd.allreduce(adaptor.tensor(values), name="w", compression="onebit")
+        adaptor.assert_same_bits_everywhere(result)
+    plan = hvd.plans()["allreduce.w"]
+    assert plan.codec == ("onebit" if size > 1 else "none")
+    assert plan.epoch == (1 if size > 1 else 0)
+    assert (plan.measured_encode_s_per_byte > 0) == (size > 1)

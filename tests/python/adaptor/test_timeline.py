@@ -47,6 +47,7 @@ def test_phases_and_bytes_of_every_tensor(adaptor, hvd, path, rank, size):
     for event in tensor[1::2]:
         assert event["args"]["raw_bytes"] == 400_000
         assert (event["args"]["wire_bytes"] > 0) == (size > 1)
+        assert (event["args"]["predicted_us"] > 0) == (size > 1)  # beside "dur"
         assert event["args"]["wire_bytes"] < 400_000 / 20 * size  # the owner sends its result to all others
     assert [event["name"] for event in phases["allgather.g"]] == ["NEGOTIATE_ALLGATHER", "ALLGATHER"]
     assert "unseen" not in json.dumps(events)

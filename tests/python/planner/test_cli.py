@@ -20,6 +20,7 @@ PLANS = {
         0,
         1,
         predicted_s=4.184e-3,
+        measured_s=8.368e-3,
         uncompressed_s=0.0528,
         payload_bytes=5 << 18,
         measured_inter_s_per_byte=8.1e-9,
@@ -43,10 +44,10 @@ def test_the_list_of_commands_says_what_plan_can_do(plan_file, capsys):
 
 def test_table_is_aligned():
     assert table(PLANS) == [
-        "gradient      codec              K  topology  first owner  epoch   payload  predicted  uncompressed",
-        "conv1.weight  terngrad(bits=2)  16  ps                  2      1         -          -             -",
-        "fc.bias       none               1  direct              0      1         -          -             -",
-        "fc.weight     terngrad(bits=2)   4  ps                  0      1  1.25 MiB    4.18 ms       52.8 ms",
+        "gradient      codec              K  topology  first owner  epoch   payload  predicted  measured  uncompressed",
+        "conv1.weight  terngrad(bits=2)  16  ps                  2      1         -          -         -             -",
+        "fc.bias       none               1  direct              0      1         -          -         -             -",
+        "fc.weight     terngrad(bits=2)   4  ps                  0      1  1.25 MiB    4.18 ms   8.37 ms       52.8 ms",
     ]
 
 
@@ -59,7 +60,14 @@ def test_summary_counts_the_most_frequent_first():
 def test_explanations_say_so_when_there_is_no_reason():
     lines = explanations(PLANS)
     assert lines[1] == "fc.bias: none, K=1, direct; under 4096 elements nothing is compressed"
-    assert lines[2].endswith("no reason was recorded; measured: 8.1 ns/B between hosts, 0.2 ns/B to encode")
+    assert lines[2].endswith(
+        "no reason was recorded; it took 8.37 ms, 2 times what was predicted; measured: 8.1 ns/B between hosts, "
+        "0.2 ns/B to encode"
+    )
+
+
+def test_what_a_rank_measured_makes_no_other_plan():
+    assert GradientPlan(measured_s=1.0) == GradientPlan(measured_s=2.0)
 
 
 def test_show(plan_file, capsys):

@@ -64,6 +64,7 @@ def test_processes_that_should_be_one_world_and_are_not(environ, texts):
 
 def test_arguments_win_over_the_environment_over_horovods_names():
     environ = {"CASYNC_MIN_NUMEL": "10", "HOROVOD_STALL_CHECK_TIME_SECONDS": "7", "CASYNC_PLAN": "explain"}
+    assert Config.from_environment({"CASYNC_REPLAN": "1"}).core_options(0, 1)["re_plan"] is True
     config = Config.from_environment(environ)
     assert (config.min_numel, config.stall_warning_s, config.explain) == (10, 7.0, True)
     config = Config.from_environment(environ | {"CASYNC_STALL_WARNING_SECONDS": "8"}, min_numel=20, timeout_s=None)

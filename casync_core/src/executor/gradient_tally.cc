@@ -1,0 +1,50 @@
+#include "executor/gradient_tally.hpp"
+
+#include <utility>
+
+namespace casync {
+
+void GradientTally::begun(const action::Begin& run, const Definition& definition, Nanoseconds now) {
+  if (run.instance >= runs_.size()) runs_.resize(run.instance + 1);
+  runs_[run.instance] = {};
+  if (!reduces(definition.signature.kind)) return;
+  Row*& row = row_of_[&definition];
+  if (row == nullptr) {
+    const std::lock_guard lock(growth_);
+    row = &rows_.emplace_back(definition.name);
+  }
+  if (row->shape != run.shape) {
+    row->shape = run.shape;
+    row->plan_operations.set(0);
+    row->plan_time.set(0);
+  }
+  runs_[run.instance] = {row, now, static_cast<Nanoseconds>(run.plan.predicted_s * 1e9)};
+}
+
+void GradientTally::ended(std::uint32_t instance, Nanoseconds ready, const RunMeter::Encoded& encoded,
+                          Nanoseconds now) {
+  const auto [row, begun, predicted] = std::exchange(runs_[instance], {});
+  if (row == nullptr) return;
+  const auto time = static_cast<std::uint64_t>(now - begun);
+  row->operations.add(1);
+  row->time.add(time);
+  row->predicted.add(static_cast<std::uint64_t>(predicted));
+  row->ready.add(static_cast<std::uint64_t>(ready));
+  row->encoded_bytes.add(encoded.raw_bytes);
+  row->payload_bytes.add(encoded.payload_bytes);
+  row->plan_operations.add(1);
+  row->plan_time.add(time);
+}
+
+void GradientTally::read(std::vector<GradientMetrics>& gradients) const {
+  const std::lock_guard lock(growth_);
+  for (const Row& row : rows_) {
+    const auto time = [](const Count& count) { return static_cast<Nanoseconds>(count.get()); };
+    const std::uint64_t of_plan = row.plan_operations.get();
+    gradients.push_back({row.tensor, row.operations.get(), time(row.time), time(row.predicted), time(row.ready),
+                         row.encoded_bytes.get(), row.payload_bytes.get(),
+                         of_plan == 0 ? 0 : time(row.plan_time) / static_cast<Nanoseconds>(of_plan)});
+  }
+}
+
+}  // namespace casync

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "casync/metrics.hpp"
+#include "executor/operation.hpp"
+#include "executor/run_meter.hpp"
+#include "executor/tally.hpp"
+
+namespace casync {
+
+/// The counters behind Metrics::gradients: what was predicted for each gradient, and what it took. As in a Tally, the
+/// thread that drives the Engine writes, and any thread may read meanwhile.
+class GradientTally {
+ public:
+  void begun(const action::Begin& run, const Definition& definition, Nanoseconds now);
+  /// The run has ended well, and its gradient was ready so long after the step's beginning. Other runs are passed over.
+  void ended(std::uint32_t instance, Nanoseconds ready, const RunMeter::Encoded& encoded, Nanoseconds now);
+  void read(std::vector<GradientMetrics>& gradients) const;
+
+ private:
+  struct Row {
+    explicit Row(const std::string& name) : tensor(name) {}
+    const std::string tensor;
+    Count operations, time, predicted, ready, encoded_bytes, payload_bytes;
+    Count plan_operations, plan_time;  // with the plan that it has
+    std::shared_ptr<const Template> shape;
+  };
+  struct Run {
+    Row* row = nullptr;  // null: it reduces nothing
+    Nanoseconds begun = 0;
+    Nanoseconds predicted = 0;
+  };
+
+  mutable std::mutex growth_;  // guards the length of rows_
+  std::deque<Row> rows_;       // stable addresses
+  std::unordered_map<const Definition*, Row*> row_of_;
+  std::vector<Run> runs_;  // by instance
+};
+
+}  // namespace casync

@@ -1,0 +1,107 @@
+#include "executor/meters.hpp"
+
+#include "common/clock.hpp"
+#include "executor/sizes.hpp"
+
+namespace casync {
+namespace {
+
+double seconds(Nanoseconds time) { return static_cast<double>(time) * 1e-9; }
+
+}  // namespace
+
+void Meters::measured(const Measurement& measurement) {
+  if (wanted()) planning_.measured(measurement);
+}
+
+void Meters::measured(const EncodedSize& size) {
+  if (wanted()) planning_.encoded(size);
+}
+
+void Meters::submitted(Operation& operation) {
+  const Definition& definition = *operation.definition;
+  if (!reduces(definition.signature.kind) || operation.stands_in) return;
+  if (clock_.begins(operation.step)) {
+    if (const auto step = steps_.next()) planning_.stepped(step->predicted_s, seconds(step->busy));
+  }
+  const auto ready = clock_.submitted(operation.step, operation.submitted);
+  operation.ready = ready.value_or(0);
+  if (ready && wanted())
+    planning_.ready(definition.name, static_cast<double>(raw_bytes_of(operation)), seconds(*ready));
+}
+
+/// A merge that encodes too says nothing of the one nor of the other. What a device computes has no time.
+void Meters::computed(const Job& job, const Task& task) {
+  const bool plain = !task.settles && !job.on_device && !job.codec->info().identity;
+  const bool encodes = task.primitive == Primitive::encode;
+  if (!wanted() || !plain || job.timed_jobs == 0 || (!encodes && task.encode_to.place == Place::slot)) return;
+  const auto jobs = static_cast<double>(job.timed_jobs);
+  measured({encodes ? CostKind::encode : CostKind::decode, job.codec->info().spec,
+            static_cast<double>(job.timed_weight) / jobs, seconds(job.time) / jobs, Basis::gradient});
+}
+
+void Meters::encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes) {
+  if (task.primitive != Primitive::encode || task.settles) return;
+  const std::uint64_t raw = task.round == 0 ? memory_.shape(instance).weight(task) : 0;
+  runs_.encoded(instance, raw, bytes);
+}
+
+void Meters::begun(const action::Begin& run, const Operation& operation, Nanoseconds now) {
+  runs_.begun(run.instance);
+  if (run.instance >= predicted_s_.size()) predicted_s_.resize(run.instance + 1);
+  predicted_s_[run.instance] = run.plan.predicted_s;
+  if (reduces(operation.definition->signature.kind)) steps_.begun(now);
+}
+
+void Meters::failed(const Operation& operation, Nanoseconds now) {
+  if (reduces(operation.definition->signature.kind)) steps_.failed(now);
+}
+
+void Meters::ended(std::uint32_t instance, const Operation& operation, Nanoseconds now) {
+  if (reduces(operation.definition->signature.kind)) steps_.ended(predicted_s_[instance], now);
+  if (!wanted() || !memory_.shape(instance).codec_chooses_length()) return;
+  const auto [raw_bytes, payload_bytes] = runs_.of(instance);
+  planning_.encoded({operation.definition->name, memory_.shape(instance).codec->info().spec,
+                     static_cast<double>(raw_bytes_of(operation)), static_cast<double>(raw_bytes),
+                     static_cast<double>(payload_bytes), false});
+}
+
+Meters::TransportCall::TransportCall(Meters& meters) : meters_(meters.wanted() ? &meters : nullptr) {
+  if (meters_ != nullptr) meters_->inside_.enter(steady_now());
+}
+
+Meters::TransportCall::~TransportCall() {
+  if (meters_ != nullptr) meters_->inside_.leave(steady_now());
+}
+
+void Meters::body_begun(Rank peer, Nanoseconds now) {
+  if (near_[peer]) {
+    inside_.begin(steady_now());
+  } else {
+    between_.begin(now);
+  }
+}
+
+void Meters::body_done(Rank peer, std::size_t bytes, Nanoseconds now) {
+  const auto period = near_[peer] ? inside_.end(bytes, steady_now()) : between_.end(bytes, now);
+  if (!period) return;
+  measured({of(peer, CostKind::inter, CostKind::intra), {}, static_cast<double>(period->bytes), seconds(period->time)});
+}
+
+void Meters::sent(Rank peer, std::size_t bytes, Nanoseconds begun) {
+  if (!wanted()) return;
+  measured({of(peer, CostKind::inter_message, CostKind::intra_message),
+            {},
+            static_cast<double>(bytes),
+            seconds(steady_now() - begun)});
+}
+
+std::optional<Rank> Meters::to_ping() { return wanted() ? pings_.ask(steady_now()) : std::nullopt; }
+
+void Meters::pong(Rank peer) {
+  if (!wanted()) return;
+  const auto time = pings_.answered(peer, steady_now());
+  if (time) measured({of(peer, CostKind::inter_round_trip, CostKind::intra_round_trip), {}, 0, seconds(*time)});
+}
+
+}  // namespace casync

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "casync/transport.hpp"
+#include "executor/compute.hpp"
+#include "executor/copy_meter.hpp"
+#include "executor/link_meter.hpp"
+#include "executor/memory.hpp"
+#include "executor/pings.hpp"
+#include "executor/run_meter.hpp"
+#include "executor/step_clock.hpp"
+#include "executor/step_meter.hpp"
+#include "plan/planning.hpp"
+
+namespace casync {
+
+/// What one rank measures for the planner while it works. As long as the planning wants no costs, only steps are timed.
+/// Used by the thread that drives the Engine.
+class Meters {
+ public:
+  /// `near`: per rank, whether it is on this host.
+  Meters(Planning& planning, const Memory& memory, std::vector<bool> near, Rank self)
+      : planning_(planning), memory_(memory), near_(std::move(near)), pings_(self, static_cast<Rank>(near_.size())) {}
+
+  void measured(const Measurement& measurement);
+  void measured(const EncodedSize& size);
+
+  /// A job for `task` of a run has come back.
+  void computed(const Job& job, const Task& task);
+
+  /// An operation enters; before its run begins.
+  void submitted(Operation& operation);
+
+  // Runs, by instance.
+  void begun(const action::Begin& run, const Operation& operation, Nanoseconds now);
+  void encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes);
+  void ended(std::uint32_t instance, const Operation& operation, Nanoseconds now);
+  void failed(const Operation& operation, Nanoseconds now);
+  const RunMeter::Encoded& encoded_in(std::uint32_t instance) const { return runs_.of(instance); }
+
+  // Links. While a TransportCall lives the transport is at work.
+  class TransportCall {
+   public:
+    explicit TransportCall(Meters& meters);
+    ~TransportCall();
+    TransportCall(const TransportCall&) = delete;
+    TransportCall& operator=(const TransportCall&) = delete;
+
+   private:
+    Meters* meters_;  // null: nothing is measured
+  };
+  void body_begun(Rank peer, Nanoseconds now);
+  void body_done(Rank peer, std::size_t bytes, Nanoseconds now);
+  /// A message of `bytes` was handed to the transport, which began at `begun`.
+  void sent(Rank peer, std::size_t bytes, Nanoseconds begun);
+  /// The rank to which a ping goes now.
+  std::optional<Rank> to_ping();
+  void pong(Rank peer);
+
+  bool wanted() const { return planning_.measuring(); }
+
+ private:
+  CostKind of(Rank peer, CostKind inter, CostKind intra) const { return near_[peer] ? intra : inter; }
+
+  Planning& planning_;
+  const Memory& memory_;
+  std::vector<bool> near_;
+  StepClock clock_;
+  StepMeter steps_;
+  std::vector<double> predicted_s_;  // by instance
+  RunMeter runs_;
+  LinkMeter between_;  // hosts
+  CopyMeter inside_;   // this host
+  Pings pings_;
+};
+
+}  // namespace casync

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "casync/types.hpp"
+
+namespace casync {
+
+/// Adds up, for each step, what was predicted for its gradients and how long at least one of them was under way. Pure:
+/// times are passed in.
+class StepMeter {
+ public:
+  struct Step {
+    double predicted_s = 0;
+    Nanoseconds busy = 0;
+  };
+
+  void begun(Nanoseconds now) {
+    if (under_way_++ == 0) since_ = now;
+  }
+  void ended(double predicted_s, Nanoseconds now) {
+    step_.predicted_s += predicted_s;
+    failed(now);
+  }
+  void failed(Nanoseconds now) {
+    if (--under_way_ == 0) step_.busy += now - since_;
+  }
+  /// A step begins. Returns the one before; nothing: some of it is under way, and counts in this one.
+  std::optional<Step> next() {
+    if (under_way_ > 0) return std::nullopt;
+    return std::exchange(step_, {});
+  }
+
+ private:
+  std::uint32_t under_way_ = 0;
+  Nanoseconds since_ = 0;
+  Step step_;
+};
+
+}  // namespace casync

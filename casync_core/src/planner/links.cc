@@ -1,0 +1,55 @@
+#include "planner/links.hpp"
+
+#include <algorithm>
+
+namespace casync {
+namespace {
+
+std::optional<double> median_of(const std::vector<double>& values) {
+  return values.empty() ? std::nullopt : std::optional(median(values));
+}
+
+std::optional<double> time_per_message(const std::vector<Sample>& messages) {
+  const auto [least, most] = std::ranges::minmax_element(messages, {}, &Sample::bytes);
+  if (messages.empty() || most->bytes < 2 * least->bytes) return std::nullopt;
+  const double seconds = fit_line(messages).fixed_s;
+  return seconds > 0 ? std::optional(seconds) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> rate_of_largest(const std::vector<Sample>& samples) {
+  double largest = 0;
+  for (const Sample& sample : samples) largest = std::max(largest, sample.bytes);
+  std::vector<double> costs;
+  for (const Sample& sample : samples) {
+    if (sample.bytes > 0 && sample.bytes * 2 >= largest) costs.push_back(sample.seconds / sample.bytes);
+  }
+  return median_of(costs);
+}
+
+MeasuredLink LinkSamples::link() const {
+  MeasuredLink link{{}, rate_of_largest(bodies_.values()), time_per_message(messages_.values())};
+  if (!round_trips_.values().empty()) link.latency_s = quantile(round_trips_.values(), 0.25) / 2;
+  return link;
+}
+
+MeasuredLink reduce(const std::vector<MeasuredLink>& ranks) {
+  MeasuredLink reduced;
+  std::vector<double> latencies, messages;
+  for (const MeasuredLink& rank : ranks) {
+    reduced.seconds_per_byte = std::max(reduced.seconds_per_byte, rank.seconds_per_byte);  // nothing is less than all
+    if (rank.latency_s) latencies.push_back(*rank.latency_s);
+    if (rank.message_s) messages.push_back(*rank.message_s);
+  }
+  reduced.latency_s = median_of(latencies);
+  reduced.message_s = median_of(messages);
+  return reduced;
+}
+
+LinkCost measured_over(const MeasuredLink& measured, const LinkCost& prior) {
+  return {measured.latency_s.value_or(prior.latency_s), measured.seconds_per_byte.value_or(prior.seconds_per_byte),
+          measured.message_s.value_or(prior.message_s)};
+}
+
+}  // namespace casync

@@ -1,0 +1,52 @@
+#include "planner/payloads.hpp"
+
+#include <algorithm>
+
+namespace casync {
+
+void Payloads::add(const EncodedSize& size) {
+  if (size.raw_bytes <= 0) return;
+  Gradient& gradient = gradients_[std::string(size.tensor)];
+  gradient.bytes = size.tensor_bytes;
+  const auto [at, is_new] = gradient.codecs.try_emplace(std::string(size.codec));
+  Kept& kept = at->second;
+  if (!is_new && size.of_trial && !kept.of_trial) return;
+  if (kept.of_trial && !size.of_trial) kept.shares = {};
+  kept.of_trial = size.of_trial;
+  kept.shares.add(size.payload_bytes / size.raw_bytes);
+}
+
+bool Payloads::has(std::string_view tensor, std::string_view codec) const {
+  const auto at = gradients_.find(tensor);
+  return at != gradients_.end() && at->second.codecs.contains(codec);
+}
+
+void Payloads::tell(std::map<std::string, MeasuredGradient, std::less<>>& gradients) const {
+  for (const auto& [tensor, gradient] : gradients_) {
+    MeasuredGradient& told = gradients[tensor];
+    told.bytes = gradient.bytes;
+    for (const auto& [codec, kept] : gradient.codecs) told.payload_share[codec] = mean(kept.shares.values());
+  }
+}
+
+double largest_payload(const Signature& signature, const Codec& codec) {
+  double bytes = 0;
+  for (std::size_t round = 0; round < codec.info().rounds.size(); ++round) {
+    bytes += static_cast<double>(
+        codec.bound(signature.shape, signature.dtype, {0, signature.shape.numel()}, static_cast<int>(round)));
+  }
+  return bytes;
+}
+
+double expected_payload(const CostTable& costs, std::string_view tensor, const Signature& signature,
+                        const Codec& codec) {
+  const double largest = largest_payload(signature, codec);
+  const auto gradient = costs.gradients.find(tensor);
+  if (codec.info().fixed_size || gradient == costs.gradients.end()) return largest;
+  const auto share = gradient->second.payload_share.find(codec.info().spec);
+  if (share == gradient->second.payload_share.end()) return largest;
+  const double raw = static_cast<double>(signature.shape.numel()) * static_cast<double>(size_of(signature.dtype));
+  return std::min(raw * share->second, largest);
+}
+
+}  // namespace casync

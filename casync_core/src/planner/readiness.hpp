@@ -1,0 +1,30 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "casync/planner.hpp"
+#include "planner/recent.hpp"
+
+namespace casync {
+
+/// When gradients become ready on one rank: of each the median of the last kRecent steps, in seconds from the beginning
+/// of the step, which is the submit of its first gradient.
+class Readiness {
+ public:
+  static constexpr std::size_t kRecent = 8;
+
+  void add(std::string_view tensor, double tensor_bytes, double ready_s);
+  /// Writes `ready_s` and `bytes` of each gradient.
+  void tell(std::map<std::string, MeasuredGradient, std::less<>>& gradients) const;
+
+ private:
+  struct Gradient {
+    double bytes = 0;
+    Recent<double, kRecent> ready_s;
+  };
+  std::map<std::string, Gradient, std::less<>> gradients_;
+};
+
+}  // namespace casync

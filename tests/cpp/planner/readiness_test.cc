@@ -1,0 +1,43 @@
+// When gradients become ready: the median of each rank, and of the ranks the last one.
+#include "planner/readiness.hpp"
+
+#include <gtest/gtest.h>
+
+#include "planner/measurements.hpp"
+
+namespace casync {
+namespace {
+
+TEST(Readiness, IsTheMedianOfTheLastSteps) {
+  Readiness readiness;
+  for (const double ready_s : {9.0, 9.0, 9.0, 9.0}) readiness.add("w", 4e6, ready_s);  // will be forgotten
+  for (const double ready_s : {0.020, 0.021, 0.019, 3.0, 0.020, 0.022, 0.020, 0.018}) readiness.add("w", 4e6, ready_s);
+  readiness.add("first", 1e6, 0);
+  std::map<std::string, MeasuredGradient, std::less<>> gradients;
+  readiness.tell(gradients);
+  EXPECT_EQ(gradients.at("w").bytes, 4e6);
+  EXPECT_EQ(gradients.at("w").ready_s, 0.020);
+  EXPECT_EQ(gradients.at("first").ready_s, 0.0);
+}
+
+TEST(Readiness, AGradientStartsWhenTheLastRankIsReady) {
+  std::vector<MeasuredCosts> ranks(3);
+  ranks[0].gradients["w"].ready_s = 0.010;
+  ranks[1].gradients["w"].ready_s = 0.030;
+  ranks[2].gradients["other"].bytes = 1;
+  const CostTable table = measured_over(reduce(ranks), CostTable());
+  EXPECT_EQ(table.gradients.at("w").ready_s, 0.030);
+  EXPECT_FALSE(table.gradients.at("other").ready_s.has_value());
+}
+
+TEST(Readiness, Travels) {
+  MeasuredCosts costs;
+  costs.gradients["w"] = {4e6, {}, 0.5};
+  costs.gradients["v"] = {4e6, {}, {}};
+  std::vector<std::byte> bytes;
+  put(bytes, costs);
+  EXPECT_EQ(get_measured_costs(bytes), costs);
+}
+
+}  // namespace
+}  // namespace casync
