@@ -21,15 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
+from benchmarks.coordinator.figures import COORDINATORS, FIGURES, SETS, simulated
 from benchmarks.netlab import Netlab
-from casync.simulate import predict
 
-__all__ = ["FIGURES", "main"]
-
-FIGURES = Path("docs/figures/coordinator.json")
-SETS = {"400 x 64 KiB": (400, 16 << 10), "12 x 4 MiB": (12, 1 << 20)}
-"""Name -> tensors, float32 elements of each."""
-COORDINATORS = ("local", "global")
+__all__ = ["main"]
 
 
 def measure(lab: Netlab, hosts: int, coordinator: str, tensors: tuple[int, int], steps: int) -> dict[str, Any]:
@@ -63,22 +58,14 @@ def main() -> None:
                     found = measure(lab, given.hosts, kind, tensors, given.steps)
                     seconds[name][kind] += found["seconds"]
                     messages[name][kind] = found["messages"]
-    simulated = {
-        name: {
-            kind: predict([(elements, 1)] * count, nodes=given.hosts, rate=goodput, topology="ps", coordinator=kind)[
-                "step_s"
-            ]
-            for kind in COORDINATORS
-        }
-        for name, (count, elements) in SETS.items()
-    }
+    predictions = simulated(given.hosts, goodput)
     table = Table(title=f"PS on {given.hosts} hosts, {given.rate} links, one TCP stream {goodput * 8e-6:.0f} Mbit/s")
     for column in ("tensors", "coordinator", "median s", "min", "max", "simulated s", "ratio", "messages"):
         table.add_column(column, justify="left" if column in ("tensors", "coordinator") else "right")
     for name, kinds in seconds.items():
         for kind, times in kinds.items():
             median = statistics.median(times)
-            predicted = simulated[name][kind]
+            predicted = predictions[name][kind]
             texts = [f"{value:.3f}" for value in (median, min(times), max(times), predicted, predicted / median)]
             table.add_row(name, kind, *texts, str(messages[name][kind]))
     Console(width=140).print(table)
@@ -87,7 +74,7 @@ def main() -> None:
         "rate": given.rate,
         "goodput": goodput,
         "seconds": seconds,
-        "simulated": simulated,
+        "simulated": predictions,
         "machine": machine.describe(),
     }
     given.json.parent.mkdir(parents=True, exist_ok=True)
