@@ -7,7 +7,7 @@
 
 namespace casync {
 
-/// The policy that `options` name. Throws InvalidArgument that lists all, or says what a batch may be.
+/// The policy that `options` name. Throws InvalidArgument that lists all.
 std::unique_ptr<LinkPolicy> make_policy(const CoordinatorOptions& options, Rank member, Rank members);
 
 }  // namespace casync
