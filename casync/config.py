@@ -119,6 +119,17 @@ class Config:
     coordinator: str = _setting(_constants.COORDINATORS[0], "CASYNC_COORDINATOR", str)
     """`CASYNC_COORDINATOR` (local): the policy that decides which messages go over the links now: local or global."""
 
+    coordinator_batch_bytes: int = _setting(
+        _constants.COORDINATOR_BATCH_BYTES, "CASYNC_COORDINATOR_BATCH_BYTES", _count(1)
+    )
+    """`CASYNC_COORDINATOR_BATCH_BYTES` (1 MiB): bytes at which a batch of the global coordinator is full; a message of
+    more goes alone."""
+
+    coordinator_timeout_s: float = _setting(
+        _constants.COORDINATOR_TIMEOUT_S, "CASYNC_COORDINATOR_TIMEOUT_SECONDS", _seconds
+    )
+    """`CASYNC_COORDINATOR_TIMEOUT_SECONDS` (0.0005): a batch that is not full is asked for after so long."""
+
     device_lane: str = _setting(_constants.DEVICE_LANES[0], "CASYNC_DEVICE_LANE", str)
     """`CASYNC_DEVICE_LANE` (auto): how GPUs send to each other: ipc, by CUDA's interprocess memory; nccl; host, through
     the memory of the host; or auto, the best way that all ranks have: ipc on one host, nccl between several."""

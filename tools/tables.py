@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # last: benchmarks/ is in the checkout, casync is the installed one
 
 from benchmarks.accuracy import statistics as accuracy  # noqa: E402
+from benchmarks.coordinator import figures as coordinator  # noqa: E402
 from benchmarks.step_time import limits  # noqa: E402
 from casync import _core, horovod_variables, simulate  # noqa: E402
 from casync.config import Config  # noqa: E402
@@ -89,6 +90,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/choosing.md": {"simulated": simulated},
     "docs/codecs.md": {"accuracy": lambda: accuracy.manual(figures("accuracy.json"))},
     "docs/configuration.md": {"settings": settings},
+    "docs/internals/coordinator.md": {"coordinator": lambda: coordinator.table(figures("coordinator.json"))},
     "docs/launcher.md": {"variables": horovod_variables.manual, "flags": flags.manual},
 }
 """Page -> name of a mark -> what stands there."""

@@ -139,7 +139,7 @@ void add_message(Input& input, FrameWriter& frame, std::deque<Bytes>& bodies) {
     const auto bytes = std::as_bytes(std::span(&sum, 1));
     follows.assign(bytes.begin(), bytes.end());
   }
-  if (input.below(16) == 1) entry.kind = static_cast<EntryKind>(input.below(7));
+  if (input.below(16) == 1) entry.kind = static_cast<EntryKind>(input.below(8));
   // A length between these two would be a matter of how much memory this machine has.
   if (input.below(16) == 1) entry.size = ~std::uint64_t{0} - entry.size;
   if (input.below(16) == 1) follows.resize(input.get<std::uint8_t>());

@@ -93,7 +93,7 @@ void Processor::compute(Driver& driver) {
 
 Rank::Rank(casync::Rank rank, const std::string& coordinator, Seen& seen)
     : wire_(rank),
-      engine_(options(rank), make_policy(coordinator, static_cast<casync::Rank>(rank), kSize)),
+      engine_(options(rank), make_policy({.policy = coordinator}, static_cast<casync::Rank>(rank), kSize)),
       planning_(planning_options(), [](const LogRecord&) {}) {
   Driver::Options options;
   options.session_tag = kSession;

@@ -14,6 +14,7 @@
 #include "casync/codec.hpp"
 #include "casync/codec_state.hpp"
 #include "casync/completion.hpp"
+#include "casync/coordinator.hpp"
 #include "casync/device_stream.hpp"
 #include "casync/log.hpp"
 #include "casync/metrics.hpp"
@@ -39,8 +40,8 @@ struct SessionOptions {
   std::vector<std::uint32_t> world;    ///< per rank: its number in the world, for errors; empty: the rank itself
   int worker_threads = 1;
   std::size_t pool_bytes = kPoolBytes;  ///< memory for payloads and partial sums
-  std::string coordinator = "local";    ///< "local" or "global"
-  std::int64_t min_numel = kMinNumel;   ///< smaller gradients go uncompressed
+  CoordinatorOptions coordinator;
+  std::int64_t min_numel = kMinNumel;  ///< smaller gradients go uncompressed
   std::size_t partition_bytes = kPartitionBytes;
   bool re_plan = false;                    ///< plan gradients anew when steps no longer take what was predicted
   LogLevel log_level = LogLevel::warning;  ///< messages below it are not made; plans are explained at info

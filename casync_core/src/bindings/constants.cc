@@ -4,13 +4,13 @@
 #include <iostream>
 #include <string_view>
 
+#include "casync/coordinator.hpp"
 #include "casync/error.hpp"
 #include "casync/log.hpp"
 #include "casync/plan.hpp"
 #include "casync/route.hpp"
 #include "casync/session.hpp"
 #include "casync/types.hpp"
-#include "coordinator/make_policy.hpp"
 
 namespace casync {
 namespace {
@@ -49,10 +49,12 @@ void put(std::ostream& out) {
   put_number(out, "PARTITION_BYTES", options.partition_bytes);
   put_number(out, "POOL_BYTES", options.pool_bytes);
   put_number(out, "WORKER_THREADS", options.worker_threads);
+  put_number(out, "COORDINATOR_BATCH_BYTES", options.coordinator.batch_bytes);
   out << std::showpoint;
   put_number(out, "STALL_WARNING_S", options.stall_warning_s);
   put_number(out, "TIMEOUT_S", options.timeout_s);
   put_number(out, "PEER_TIMEOUT_S", options.peer_timeout_s);
+  put_number(out, "COORDINATOR_TIMEOUT_S", static_cast<double>(options.coordinator.timeout) * 1e-9);
 }
 
 }  // namespace

@@ -110,7 +110,11 @@ SessionOptions options_of(const py::dict& dict) {
   take("world", options.world);
   take("worker_threads", options.worker_threads);
   take("pool_bytes", options.pool_bytes);
-  take("coordinator", options.coordinator);
+  take("coordinator", options.coordinator.policy);
+  take("coordinator_batch_bytes", options.coordinator.batch_bytes);
+  if (dict.contains("coordinator_timeout_s")) {
+    options.coordinator.timeout = static_cast<Nanoseconds>(dict["coordinator_timeout_s"].cast<double>() * 1e9);
+  }
   take("min_numel", options.min_numel);
   take("partition_bytes", options.partition_bytes);
   take("re_plan", options.re_plan);

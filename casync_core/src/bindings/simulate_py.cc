@@ -20,7 +20,7 @@ py::dict simulate_step(const std::vector<std::pair<std::int64_t, std::int64_t>>&
   request.between = {rate, static_cast<Nanoseconds>(latency_s * 1e9)};
   request.compression = std::move(compression);
   request.topology = std::move(topology);
-  request.coordinator = std::move(coordinator);
+  request.coordinator.policy = std::move(coordinator);
   request.backward_s = backward_s;
   request.planner.partition_bytes = partition_bytes;
   request.worker_threads = worker_threads;

@@ -6,29 +6,25 @@
 
 namespace casync {
 
-GlobalPolicy::GlobalPolicy(Rank member, Rank members, Options options)
-    : member_(member),
-      members_(members),
-      options_(options),
-      queues_(members),
-      permitted_(members, 0),
-      batches_(members),
-      links_(member == 0 ? static_cast<std::size_t>(members) * members : 0),
-      uplink_batches_(members, 0),
-      downlink_batches_(members, 0) {}
-
-void GlobalPolicy::add(const SendRequest& request) {
-  queues_[request.peer].push_back(request);
-  ++queued_;
-  tell(0, {Kind::queued, static_cast<std::uint16_t>(request.peer), 1, request.bytes});
+GlobalPolicy::GlobalPolicy(Rank member, Rank members, CoordinatorOptions options)
+    : member_(member), members_(members), options_(options), waiting_(members) {
+  if (member == 0) slots_.emplace(members);
 }
 
-void GlobalPolicy::sent(Rank peer, std::uint64_t) {
-  if (uncoordinated_) return;
-  auto& batches = batches_[peer];
-  if (--batches.front() > 0) return;
-  batches.pop_front();
-  tell(0, {Kind::done, static_cast<std::uint16_t>(peer), 1, 0});
+void GlobalPolicy::add(const SendRequest& request) {
+  std::deque<Batch>& batches = waiting_[request.peer];
+  if (!batches.empty() && batches.back().bytes + request.bytes > options_.batch_bytes) batches.back().full = true;
+  if (batches.empty() || batches.back().full) batches.emplace_back();
+  Batch& batch = batches.back();
+  batch.sends.push_back(request);
+  batch.bytes += request.bytes;
+  batch.full = batch.bytes >= options_.batch_bytes;
+  ++queued_;
+}
+
+void GlobalPolicy::sent(Rank peer, std::uint64_t /*bytes*/) {
+  if (uncoordinated_ || --under_way_ > 0) return;
+  tell(0, {Kind::left, peer});
 }
 
 void GlobalPolicy::tell(Rank peer, const Message& message) {
@@ -43,7 +39,8 @@ void GlobalPolicy::control(Rank peer, std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   while (reader.left() > 0) {
     const auto message = reader.get<Message>();
-    if (message.peer >= members_ || (message.kind != Kind::permit && member_ != 0)) {
+    const bool to_root = message.kind != Kind::granted;
+    if (message.peer >= members_ || (to_root ? !slots_ : peer != 0)) {
       throw CorruptPayload(detail::concat("rank ", peer, " sent a coordinator message that is not one"));
     }
     on_message(peer, message);
@@ -51,83 +48,102 @@ void GlobalPolicy::control(Rank peer, std::span<const std::byte> bytes) {
 }
 
 void GlobalPolicy::on_message(Rank from, const Message& message) {
+  const Link link{from, message.peer};
+  bool makes_sense = true;
   switch (message.kind) {
-    case Kind::queued: {
-      Link& to = link(from, message.peer);
-      to.queue.push_back({message.bytes, 0});
-      to.queued += message.bytes;
+    case Kind::asked:
+      slots_->ask(link);
+      break;
+    case Kind::opened:
+      makes_sense = slots_->opened(link);
+      break;
+    case Kind::left:
+      makes_sense = slots_->left(link);
+      break;
+    case Kind::granted: {
+      const auto is_asked = [](const Batch& batch) { return batch.asked; };
+      const auto asked = std::ranges::count_if(waiting_[link.to], is_asked);
+      makes_sense = std::ranges::count(granted_, link.to) < asked;
+      if (!makes_sense) break;
+      granted_.push_back(link.to);
+      --asked_;
       break;
     }
-    case Kind::permit:
-      permitted_[message.peer] += message.count;
-      batches_[message.peer].push_back(message.count);
-      break;
-    case Kind::done:
-      --link(from, message.peer).under_way;
-      --uplink_batches_[from];
-      --downlink_batches_[message.peer];
-      break;
+    default:
+      makes_sense = false;
+  }
+  if (!makes_sense) {
+    throw CorruptPayload(detail::concat("rank ", from, " sent a coordinator message about a batch to rank ", link.to,
+                                        ", which there is not"));
   }
 }
 
-void GlobalPolicy::coordinate(Nanoseconds now) {
-  struct Candidate {
-    std::uint64_t queued;
-    Rank from, to;
-  };
-  std::vector<Candidate> candidates;
-  for (Rank from = 0; from < members_; ++from) {
-    for (Rank to = 0; to < members_; ++to) {
-      Link& one = link(from, to);
-      for (auto entry = one.queue.rbegin(); entry != one.queue.rend() && entry->since == 0; ++entry) entry->since = now;
-      if (one.queue.empty()) continue;
-      const bool ripe = one.queued >= options_.batch_bytes || now - one.queue.front().since >= options_.max_delay;
-      if (ripe) candidates.push_back({one.queued, from, to});
+bool GlobalPolicy::ripe(const Batch& batch, Nanoseconds now) const {
+  return batch.full || now - *batch.since >= options_.timeout;
+}
+
+/// Asks for what is ripe, or sends it: the links from each rank to the next one need no leave.
+void GlobalPolicy::ask(Nanoseconds now, Outcome& outcome) {
+  for (std::uint32_t step = 1; step < members_; ++step) {
+    const auto peer = static_cast<Rank>((member_ + step) % members_);
+    for (Batch& batch : waiting_[peer]) {
+      if (!batch.since) batch.since = now;
+    }
+    if (peer == next_rank() && rests() && !waiting_[peer].empty() && ripe(waiting_[peer].front(), now)) {
+      release(peer, outcome);
+      tell(0, {Kind::opened, peer});
+    }
+    for (Batch& batch : waiting_[peer]) {
+      if (batch.asked || !ripe(batch, now)) continue;
+      batch.asked = true;
+      ++asked_;
+      tell(0, {Kind::asked, peer});
     }
   }
-  // The fullest links first, so that no link's queue grows behind the others.
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.queued > b.queued; });
-  for (const auto& [queued, from, to] : candidates) {
-    if (uplink_batches_[from] >= options_.depth || downlink_batches_[to] >= options_.depth) continue;
-    Link& one = link(from, to);
-    std::uint32_t count = 0;
-    std::uint64_t bytes = 0;
-    while (!one.queue.empty() && (count == 0 || bytes + one.queue.front().bytes <= options_.batch_bytes)) {
-      bytes += one.queue.front().bytes;
-      one.queue.pop_front();
-      ++count;
-    }
-    one.queued -= bytes;
-    ++one.under_way;
-    ++uplink_batches_[from];
-    ++downlink_batches_[to];
-    tell(from, {Kind::permit, static_cast<std::uint16_t>(to), count, bytes});
-  }
+}
+
+/// The next batch to `peer` goes.
+void GlobalPolicy::release(Rank peer, Outcome& outcome) {
+  Batch& batch = waiting_[peer].front();
+  queued_ -= batch.sends.size();
+  under_way_ += batch.sends.size();
+  outcome.release.push_back(std::move(batch.sends));
+  waiting_[peer].pop_front();
 }
 
 void GlobalPolicy::left(Rank peer) {
   if (peer == 0) uncoordinated_ = true;
+  if (slots_) slots_->forget(peer);
 }
 
 std::optional<Nanoseconds> GlobalPolicy::wakes_at() const {
-  constexpr Nanoseconds kSoon = 200'000;
-  const bool waits = std::any_of(links_.begin(), links_.end(), [](const Link& link) { return !link.queue.empty(); });
-  return waits ? std::optional(decided_at_ + kSoon) : std::nullopt;
+  if (slots_ && slots_->due()) return decided_at_;
+  std::optional<Nanoseconds> earliest;
+  for (const std::deque<Batch>& batches : waiting_) {
+    if (batches.empty() || batches.back().asked || !batches.back().since) continue;
+    const Nanoseconds due = *batches.back().since + options_.timeout;
+    earliest = std::min(earliest.value_or(due), due);
+  }
+  return earliest;
 }
 
 void GlobalPolicy::decide(Nanoseconds now, Outcome& outcome) {
   decided_at_ = now;
-  if (member_ == 0) coordinate(now);
-  for (Rank peer = 0; peer < members_; ++peer) {
-    while ((permitted_[peer] > 0 || uncoordinated_) && !queues_[peer].empty()) {
-      outcome.release.push_back(queues_[peer].front());
-      queues_[peer].pop_front();
-      --queued_;
-      if (!uncoordinated_) --permitted_[peer];
+  if (uncoordinated_) {
+    for (Rank peer = 0; peer < members_; ++peer) {
+      while (!waiting_[peer].empty()) release(peer, outcome);
     }
+    outgoing_.clear();
+    return;
   }
-  if (uncoordinated_) outgoing_.clear();
+  ask(now, outcome);
+  if (slots_) {
+    for (const Link link : slots_->next()) tell(link.from, {Kind::granted, link.to});
+  }
+  if (under_way_ == 0 && !granted_.empty()) {
+    release(granted_.front(), outcome);
+    granted_.pop_front();
+  }
   for (const auto& [peer, message] : outgoing_) {
     auto at = std::find_if(outcome.messages.begin(), outcome.messages.end(),
                            [to = peer](const auto& entry) { return entry.first == to; });

@@ -2,25 +2,26 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
+#include "casync/coordinator.hpp"
 #include "coordinator/link_policy.hpp"
+#include "coordinator/slots.hpp"
 
 namespace casync {
 
-/// The paper's global coordinator (section 3.2, figure 3). Every rank reports the sizes and destinations in its Q_commu
-/// to rank 0, which keeps a queue per link, releases a batch on some of them (when it reaches `batch_bytes` or its
-/// oldest message is `max_delay` old), and tells the senders. In the paper no two of these links share a sender or a
-/// receiver. Here each rank may have up to `depth` batches under way each way, so that planning one overlaps with
-/// transmitting the one before; two links may thus share an end.
+/// The paper's global coordinator (section 3.2, figure 3). Every rank cuts what waits for one of its links into
+/// batches, and asks rank 0 for each. Rank 0 grants them slot by slot (Slots). A rank sends one batch after the other.
+///
+/// A batch is asked for when it is full or when its first message has waited for `timeout`. Until it leaves, further
+/// messages join it as long as there is room.
+///
+/// Nobody waits for an answer while others do not stand in the way. A rank that rests sends its first batch to the next
+/// rank (rank + 1) unasked: these links share no end. While one batch is on its way the next one is granted.
 class GlobalPolicy final : public LinkPolicy {
  public:
-  struct Options {
-    std::uint64_t batch_bytes = 1 << 20;
-    Nanoseconds max_delay = 500'000;
-    std::uint32_t depth = 2;
-  };
-  GlobalPolicy(Rank member, Rank members, Options options);
+  GlobalPolicy(Rank member, Rank members, CoordinatorOptions options);
 
   void add(const SendRequest& request) override;
   void sent(Rank peer, std::uint64_t bytes) override;
@@ -32,47 +33,39 @@ class GlobalPolicy final : public LinkPolicy {
   std::optional<Nanoseconds> wakes_at() const override;
 
  private:
-  enum class Kind : std::uint16_t {
-    queued,
-    permit,
-    done
-  };  // so wide that a Message has no gaps: it goes out as it lies
+  enum class Kind : std::uint32_t { asked, opened, granted, left };
   struct Message {
     Kind kind;
-    std::uint16_t peer;   // destination of the link
-    std::uint32_t count;  // permit: messages; done: batches
-    std::uint64_t bytes;  // queued: of one message
+    Rank peer;  // the link's receiver
   };
-  /// What rank 0 knows of one link.
-  struct Link {
-    struct Entry {
-      std::uint64_t bytes;
-      Nanoseconds since;  // 0: stamped at the next decide
-    };
-    std::deque<Entry> queue;
-    std::uint64_t queued = 0;
-    std::uint32_t under_way = 0;  // batches
+  struct Batch {
+    Outcome::Batch sends;
+    std::uint64_t bytes = 0;
+    std::optional<Nanoseconds> since{};  // set by the first decide that sees it
+    bool full = false;
+    bool asked = false;
   };
-  void on_message(Rank from, const Message& message);
-  void coordinate(Nanoseconds now);
+  bool ripe(const Batch& batch, Nanoseconds now) const;
+  bool rests() const { return under_way_ == 0 && asked_ == 0 && granted_.empty(); }
+  Rank next_rank() const { return static_cast<Rank>((member_ + 1U) % members_); }
+  void ask(Nanoseconds now, Outcome& outcome);
+  void release(Rank peer, Outcome& outcome);
   void tell(Rank peer, const Message& message);
-  Link& link(Rank from, Rank to) { return links_[static_cast<std::size_t>(from) * members_ + to]; }
+  void on_message(Rank from, const Message& message);
 
   Rank member_;
   Rank members_;
-  Options options_;
+  CoordinatorOptions options_;
   bool uncoordinated_ = false;
   Nanoseconds decided_at_ = 0;
   // As a sender.
-  std::vector<std::deque<SendRequest>> queues_;     // per peer
-  std::size_t queued_ = 0;                          // in all of them
-  std::vector<std::uint32_t> permitted_;            // per peer: messages that may go
-  std::vector<std::deque<std::uint32_t>> batches_;  // per peer: messages left of each released batch
+  std::vector<std::deque<Batch>> waiting_;  // per peer
+  std::size_t queued_ = 0;                  // messages in all of them
+  std::size_t asked_ = 0;                   // batches that rank 0 has not granted yet
+  std::deque<Rank> granted_;                // peers, in the order in which their batches go
+  std::size_t under_way_ = 0;               // messages left of the batch that is on its way
   std::vector<std::pair<Rank, Message>> outgoing_;
-  // As the coordinator (rank 0).
-  std::vector<Link> links_;
-  std::vector<std::uint32_t> uplink_batches_;
-  std::vector<std::uint32_t> downlink_batches_;
+  std::optional<Slots> slots_;  // rank 0's
 };
 
 }  // namespace casync

@@ -27,9 +27,11 @@ class LinkPolicy {
   virtual void sent(Rank peer, std::uint64_t bytes) = 0;  ///< a released send left this rank
   /// A message of this policy from the same policy on `peer`.
   virtual void control(Rank peer, std::span<const std::byte> message) = 0;
-  /// Appends what to release, in order, and the policy's own messages as (peer, bytes).
+  /// Appends what to release, in order, and the policy's own messages as (peer, bytes). A batch is what travels
+  /// together to one peer.
   struct Outcome {
-    std::vector<SendRequest> release;
+    using Batch = std::vector<SendRequest>;
+    std::vector<Batch> release;
     std::vector<std::pair<Rank, std::vector<std::byte>>> messages;
     void clear() {
       release.clear();

@@ -36,7 +36,7 @@ void LocalPolicy::decide(Nanoseconds, Outcome& outcome) {
       --queued_;
       link.under_way += request.bytes;
       under_way_ += request.bytes;
-      outcome.release.push_back(request);
+      outcome.release.push_back({request});
     }
     refused = takes ? Rank{0} : static_cast<Rank>(refused + 1);
     next_ = static_cast<Rank>((next_ + 1U) % members);

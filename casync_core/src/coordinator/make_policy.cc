@@ -6,11 +6,11 @@
 
 namespace casync {
 
-std::unique_ptr<LinkPolicy> make_policy(const std::string& name, Rank member, Rank members) {
-  if (name == kPolicyName[0]) return std::make_unique<LocalPolicy>(member, members, LocalPolicy::Options{});
-  if (name == kPolicyName[1]) return std::make_unique<GlobalPolicy>(member, members, GlobalPolicy::Options{});
-  throw InvalidArgument(detail::concat("coordinator \"", name, "\" is not known; there are \"", kPolicyName[0],
-                                       "\" and \"", kPolicyName[1], "\""));
+std::unique_ptr<LinkPolicy> make_policy(const CoordinatorOptions& options, Rank member, Rank members) {
+  if (options.policy == kPolicyName[0]) return std::make_unique<LocalPolicy>(member, members, LocalPolicy::Options{});
+  if (options.policy == kPolicyName[1]) return std::make_unique<GlobalPolicy>(member, members, options);
+  throw InvalidArgument(detail::concat("coordinator \"", options.policy, "\" is not known; there are \"",
+                                       kPolicyName[0], "\" and \"", kPolicyName[1], "\""));
 }
 
 }  // namespace casync

@@ -404,10 +404,10 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
 
   outcome_.clear();
   policy_->decide(now, outcome_);
-  for (const SendRequest& request : outcome_.release) {
-    tasks_.emit(request);
-  }
+  // What the policies say to each other first: between two ranks it would wait until a batch that was sent before it is
+  // through.
   for (auto& [peer, bytes] : outcome_.messages) out_.tell(peer, Links{std::move(bytes)});
+  for (const LinkPolicy::Outcome::Batch& batch : outcome_.release) tasks_.emit(batch);
 
   if (now < next_check_) return;
   next_check_ = now + kCheckInterval;

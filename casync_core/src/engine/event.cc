@@ -41,9 +41,9 @@ std::string describe(const Action& action) {
           },
           [](const action::Send& a) {
             return concat("send {instance ", a.instance, ", task ", a.task, ", peer ", a.peer, ", op ", a.name.op,
-                          ", sequence ", a.name.sequence, ", tag ", a.name.tag,
-                          a.in_head ? ", in a head}" : ", as a body}");
+                          ", sequence ", a.name.sequence, ", tag ", a.name.tag, ", ", name_of(a.way), "}");
           },
+          [](const action::SendBulk& a) { return concat("send_bulk {peer ", a.peer, ", ", a.messages, " messages}"); },
           [](const action::Accept& a) {
             return concat("accept {instance ", a.instance, ", task ", a.task, ", cookie ", a.cookie, "}");
           },

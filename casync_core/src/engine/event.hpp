@@ -24,6 +24,9 @@ namespace casync {
 struct Template;
 class Instance;
 
+/// What the announcement of a bulk says of each of its messages takes so many bytes of a head.
+inline constexpr std::size_t kBulkPartBytes = 24;
+
 /// Which message it is: matches a send task to the peer's receive task.
 struct MessageName {
   std::uint32_t op = 0;
@@ -152,7 +155,18 @@ struct Send {
   std::uint32_t task = 0;
   Rank peer = 0;
   MessageName name;
-  bool in_head = false;  ///< it is small enough to travel inside a head; else it is a body
+  enum class Way : std::uint8_t {
+    in_head,  ///< it is small enough to travel inside a head
+    as_body,
+    in_bulk,  ///< with others as one body, which the next SendBulk sends
+  } way = Way::as_body;
+};
+constexpr std::array<std::string_view, 3> kWayName{"in a head", "as a body", "in a bulk"};
+constexpr std::string_view name_of(Send::Way way) { return kWayName[static_cast<std::size_t>(way)]; }
+/// The `messages` for `peer` that were sent in a bulk since the last SendBulk leave as one body.
+struct SendBulk {
+  Rank peer = 0;
+  std::uint32_t messages = 0;
 };
 /// The message with this cookie is what the receive `task` waits for.
 struct Accept {
@@ -210,9 +224,9 @@ struct StandInFor {
 
 }  // namespace action
 
-using Action = std::variant<action::Begin, action::Reserve, action::Run, action::Send, action::Accept, action::Drop,
-                            action::Release, action::Finish, action::Control, action::Report, action::PlanWanted,
-                            action::CostsOf, action::StandInFor>;
+using Action = std::variant<action::Begin, action::Reserve, action::Run, action::Send, action::SendBulk, action::Accept,
+                            action::Drop, action::Release, action::Finish, action::Control, action::Report,
+                            action::PlanWanted, action::CostsOf, action::StandInFor>;
 
 /// "submit", "ran".
 std::string_view name_of(const Event& event);

@@ -170,16 +170,37 @@ void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
 /// Nothing but its link is in the way of a send.
 void TaskManager::release(const SendRequest& request) {
   if (inlined(request)) {
-    emit(request);
+    emit(request, action::Send::Way::in_head);
   } else {
     policy_.add(request);
   }
 }
 
-void TaskManager::emit(const SendRequest& request) {
+/// What goes by the lane of a device goes alone: a bulk is put together in the host's memory.
+void TaskManager::emit(std::span<const SendRequest> batch) {
+  // The announcement is in a head, which has room for an inlined message.
+  const std::size_t most = std::max<std::size_t>(options_.inline_bytes / kBulkPartBytes, 1);
+  together_.clear();
+  for (const SendRequest& send : batch) {
+    if (graphs_[send.instance].by_lane) {
+      emit(send, action::Send::Way::as_body);
+    } else {
+      together_.push_back(send);
+    }
+  }
+  for (std::span<const SendRequest> left = together_; !left.empty();) {
+    const std::span<const SendRequest> bulk = left.first(std::min(left.size(), most));
+    const bool alone = bulk.size() == 1;
+    for (const SendRequest& send : bulk) emit(send, alone ? action::Send::Way::as_body : action::Send::Way::in_bulk);
+    if (!alone) out_.emit(action::SendBulk{bulk.front().peer, static_cast<std::uint32_t>(bulk.size())});
+    left = left.subspan(bulk.size());
+  }
+}
+
+void TaskManager::emit(const SendRequest& request, action::Send::Way way) {
   const Graph& graph = graphs_[request.instance];
   const MessageName name{graph.op, graph.sequence, graph.tasks.shape().workflow.tasks[request.task].tag};
-  out_.emit(action::Send{request.instance, request.task, request.peer, name, inlined(request)});
+  out_.emit(action::Send{request.instance, request.task, request.peer, name, way});
 }
 
 void TaskManager::sent(std::uint32_t instance, std::uint32_t task) {

@@ -35,8 +35,8 @@ class TaskManager {
   /// tasks.
   bool begin(std::uint32_t instance, std::uint32_t op, std::uint32_t sequence,
              const std::shared_ptr<const Template>& shape, How how);
-  /// The link policy lets a send go.
-  void emit(const SendRequest& request);
+  /// The link policy lets these sends go, which are to one peer.
+  void emit(std::span<const SendRequest> batch);
   /// The send `task` has left this rank: what it took of its link comes back.
   void sent(std::uint32_t instance, std::uint32_t task);
   /// The payload that `task` has encoded or received has `bytes`. Codecs that choose the length write less than they
@@ -101,6 +101,7 @@ class TaskManager {
   void make_ready(std::uint32_t instance, std::uint32_t task);
   void send(std::uint32_t instance, std::uint32_t task);
   void release(const SendRequest& request);
+  void emit(const SendRequest& request, action::Send::Way way);
   SendRequest request(std::uint32_t instance, std::uint32_t task) const;
   /// Whether a message travels inside a head and asks no link for leave. Nobody else decides that.
   bool inlined(const SendRequest& request) const;
@@ -116,6 +117,7 @@ class TaskManager {
   std::vector<std::vector<Parked>> parked_;  // per peer
   std::size_t parked_count_ = 0;
   std::vector<action::Run::Task> to_run_;  // compute tasks that are ready
+  std::vector<SendRequest> together_;      // scratch
   std::vector<std::uint32_t> ready_;       // scratch
   std::vector<Admission::Unit> units_;     // scratch
 };

@@ -378,15 +378,28 @@ void Driver::on(const action::Send& action) {
   tally_.sent(action.instance, task.peer, bytes);
   const bool encoded = !shape.raw(task.data);
   const MemoryRef data = memory_.message(action.instance, task.partition, task.data, bytes.wire);
-  if (action.in_head) {
-    framer_.send_in_head(action.peer, action.name, data.span(), encoded);
-    pending_.push_back(event::Sent{action.instance, action.task});
-  } else {
-    const Nanoseconds begun = meters_.wanted() ? steady_now() : 0;
-    framer_.send_body(action.peer, action.name, data, encoded, id_of(action.instance, action.task));
-    meters_.sent(action.peer, bytes.wire, begun);
-    tally_.flows();
+  const std::uint64_t id = id_of(action.instance, action.task);
+  switch (action.way) {
+    case action::Send::Way::in_head:
+      framer_.send_in_head(action.peer, action.name, data.span(), encoded);
+      pending_.push_back(event::Sent{action.instance, action.task});
+      break;
+    case action::Send::Way::as_body: {
+      const Nanoseconds begun = meters_.wanted() ? steady_now() : 0;
+      framer_.send_body(action.peer, action.name, data, encoded, id);
+      meters_.sent(action.peer, bytes.wire, begun);
+      tally_.flows();
+      break;
+    }
+    case action::Send::Way::in_bulk:
+      framer_.add_to_bulk(action.name, data.span(), encoded, id);
+      break;
   }
+}
+
+void Driver::on(const action::SendBulk& action) {
+  framer_.send_bulk(action.peer);
+  tally_.flows();
 }
 
 void Driver::on(const action::Accept& action) {
@@ -470,7 +483,8 @@ void Driver::on_head(Rank peer, std::span<const std::byte> head) {
 
 void Driver::on_sent(std::uint64_t id) {
   tally_.flowed();
-  pending_.push_back(event::Sent{instance_of(id), task_of(id)});
+  framer_.left(
+      id, [this](std::uint64_t message) { pending_.push_back(event::Sent{instance_of(message), task_of(message)}); });
 }
 
 void Driver::on_body(std::uint64_t id) { framer_.received(id, *this); }

@@ -111,6 +111,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on(const action::Reserve& action);
   void on(const action::Run& action);
   void on(const action::Send& action);
+  void on(const action::SendBulk& action);
   void on(const action::Accept& action);
   void on(const action::Drop& action);
   void on(const action::Release& action);

@@ -11,7 +11,8 @@ namespace casync {
 
 /// A raw or encoded message follows its entry. A body travels alone, and its entry announces it; of an encoded body the
 /// checksum follows the entry. A body of a device goes by the lane, and the words of two lanes to each other follow
-/// theirs.
+/// theirs. A bulk is the bodies of several messages, one after the other as one body: a BulkPart for each follows the
+/// entry.
 enum class EntryKind : std::uint32_t {
   control = 0,
   raw = 1,
@@ -20,6 +21,7 @@ enum class EntryKind : std::uint32_t {
   encoded_body = 4,
   device_body = 5,
   lane = 6,
+  bulk = 7,
 };
 
 /// What a frame says of one message. The writer fills in `bytes` and `crc`.
@@ -30,6 +32,15 @@ struct FrameEntry {
   std::uint32_t crc = 0;   ///< of the entry, with 0 here, and of what follows unless it is raw
   std::uint64_t size = 0;  ///< of the message
 };
+
+/// What is said of one message of a bulk.
+struct BulkPart {
+  MessageName name{};
+  std::uint32_t bytes = 0;
+  std::uint32_t checked = 0;  ///< 1: `crc` is that of the message
+  std::uint32_t crc = 0;
+};
+static_assert(sizeof(BulkPart) == kBulkPartBytes);
 
 /// A frame is one head of the transport: a header, then entries. This is the only place that knows its layout.
 struct FrameHeader {

@@ -58,6 +58,23 @@ void Framer::send_body(Rank peer, const MessageName& name, MemoryRef data, bool 
   transport_.send_body(peer, data.span(), id);
 }
 
+void Framer::add_to_bulk(const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id) {
+  const bool checked = encoded && checksums_;
+  const BulkPart part{name, static_cast<std::uint32_t>(data.size()), checked, checked ? crc32c(data) : 0};
+  CASYNC_CHECK(part.bytes == data.size(), "a message of ", data.size(), " bytes is too long for a bulk");
+  ByteWriter(bulk_.parts).put(part);
+  bulk_.body.insert(bulk_.body.end(), data.begin(), data.end());
+  bulk_.ids.push_back(id);
+}
+
+void Framer::send_bulk(Rank peer) {
+  const std::uint64_t id = kBulk | bulk_count_++;
+  const Bulk& bulk = bulks_.emplace(id, std::exchange(bulk_, {})).first->second;
+  append(peer, {.kind = EntryKind::bulk, .size = bulk.body.size()}, bulk.parts);
+  flush();
+  transport_.send_body(peer, bulk.body, id);
+}
+
 void Framer::flush() {
   for (const Rank peer : dirty_) {
     FrameWriter& out = outgoing_[peer];
@@ -72,7 +89,7 @@ void Framer::take(Rank peer, std::span<const std::byte> head, Receiver& receiver
     const FrameEntry& entry = frame.entry();
     const auto bytes = frame.bytes();
     const bool here = entry.kind == EntryKind::raw || entry.kind == EntryKind::encoded;
-    if (entry.kind > EntryKind::lane || (here && entry.size != entry.bytes) ||
+    if (entry.kind > EntryKind::bulk || (here && entry.size != entry.bytes) ||
         (entry.kind == EntryKind::device_body && lane_ == nullptr))
       throw CorruptPayload("a frame holds an entry that is none");
     if (entry.kind == EntryKind::control) {
@@ -83,24 +100,59 @@ void Framer::take(Rank peer, std::span<const std::byte> head, Receiver& receiver
       receiver.on_lane(peer, bytes);
       continue;
     }
-    const std::uint64_t cookie = new_message(peer, entry.size);
     if (here) {
-      messages_[cookie].state = State::fresh;
-      fresh_ = bytes;
-      receiver.on_message(peer, entry.name, cookie);
-      if (messages_[cookie].state == State::fresh) {
-        messages_[cookie].state = State::held;
-        messages_[cookie].copy.assign(bytes.begin(), bytes.end());
-      }
+      deliver(peer, entry.name, bytes, receiver);
     } else {
-      messages_[cookie].state = State::announced;
-      messages_[cookie].by_lane = entry.kind == EntryKind::device_body;
-      messages_[cookie].checked = entry.kind == EntryKind::encoded_body;
-      if (messages_[cookie].checked) messages_[cookie].crc = ByteReader(bytes).get<std::uint32_t>();
-      queues_of(messages_[cookie])[peer].push_back(cookie);
-      receiver.on_message(peer, entry.name, cookie);
+      announce(peer, entry, bytes, receiver);
     }
   }
+}
+
+/// The bytes of a message are here.
+void Framer::deliver(Rank peer, const MessageName& name, std::span<const std::byte> bytes, Receiver& receiver) {
+  const std::uint64_t cookie = new_message(peer, bytes.size());
+  messages_[cookie].state = State::fresh;
+  fresh_ = bytes;
+  receiver.on_message(peer, name, cookie);
+  if (messages_[cookie].state != State::fresh) return;
+  messages_[cookie].state = State::held;
+  messages_[cookie].copy.assign(bytes.begin(), bytes.end());
+}
+
+/// A body will come.
+void Framer::announce(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes, Receiver& receiver) {
+  std::vector<BulkPart> parts;
+  if (entry.kind == EntryKind::bulk) {
+    std::uint64_t all = 0;
+    for (ByteReader reader(bytes); reader.left() > 0;) all += parts.emplace_back(reader.get<BulkPart>()).bytes;
+    if (parts.empty() || all != entry.size) throw CorruptPayload("a bulk is not what its announcement says");
+  }
+  const std::uint64_t cookie = new_message(peer, entry.size);
+  Message& message = messages_[cookie];
+  message.state = State::announced;
+  message.by_lane = entry.kind == EntryKind::device_body;
+  message.checked = entry.kind == EntryKind::encoded_body;
+  if (message.checked) message.crc = ByteReader(bytes).get<std::uint32_t>();
+  queues_of(message)[peer].push_back(cookie);
+  if (entry.kind != EntryKind::bulk) return receiver.on_message(peer, entry.name, cookie);
+  // It is received whole, and its messages are delivered when they are here.
+  if (!make_room(message, receiver)) return;
+  message.state = State::placed;
+  message.parts = std::move(parts);
+  accept_in_order(message, receiver);
+}
+
+/// Memory of our own for a body.
+bool Framer::make_room(Message& message, Receiver& receiver) {
+  try {
+    message.copy.resize(message.bytes);
+  } catch (const std::exception&) {  // nothing of ours is so long: this length is the peer's alone
+    receiver.on_corrupt(message.peer, detail::concat("there is no memory for a message of ", message.bytes, " bytes"),
+                        {});
+    return false;
+  }
+  message.memory = {message.copy.data(), message.bytes};
+  return true;
 }
 
 void Framer::place(std::uint64_t cookie, MemoryRef memory, bool fills, std::uint64_t id, Receiver& receiver) {
@@ -150,15 +202,8 @@ void Framer::drop(std::uint64_t cookie, Receiver& receiver) {
     accept_in_order(message, receiver);
   } else if (message.state == State::announced) {
     // The bytes come all the same; they are received into memory of our own and forgotten.
-    try {
-      message.copy.resize(message.bytes);
-    } catch (const std::exception&) {  // nothing of ours is so long: this length is the peer's alone
-      receiver.on_corrupt(message.peer, detail::concat("there is no memory for a message of ", message.bytes, " bytes"),
-                          {});
-      return;
-    }
+    if (!make_room(message, receiver)) return;
     message.state = State::dropped;
-    message.memory = {message.copy.data(), message.bytes};
     accept_in_order(message, receiver);
   } else {
     free_message(cookie);
@@ -190,6 +235,15 @@ void Framer::received(std::uint64_t cookie, Receiver& receiver) {
   const std::uint64_t id = message.id;
   const std::size_t bytes = message.bytes;
   const Rank peer = message.peer;
+  if (!message.parts.empty()) {
+    const std::vector<BulkPart> parts = std::move(message.parts);
+    const std::vector<std::byte> body = std::move(message.copy);
+    message.parts.clear();
+    free_message(cookie);
+    receiver.on_body_done(peer, bytes);
+    take_apart(peer, parts, body, receiver);
+    return;
+  }
   const bool intact = !message.checked || crc32c(message.memory.span()) == message.crc;
   free_message(cookie);
   receiver.on_body_done(peer, bytes);
@@ -198,6 +252,18 @@ void Framer::received(std::uint64_t cookie, Receiver& receiver) {
     receiver.on_placed(id, bytes);
   } else {
     receiver.on_corrupt(peer, "the checksum of an encoded gradient is wrong", id);
+  }
+}
+
+void Framer::take_apart(Rank peer, std::span<const BulkPart> parts, std::span<const std::byte> body,
+                        Receiver& receiver) {
+  for (const BulkPart& part : parts) {
+    const std::span<const std::byte> bytes = body.first(part.bytes);
+    body = body.subspan(part.bytes);
+    if (part.checked != 0 && crc32c(bytes) != part.crc) {
+      return receiver.on_corrupt(peer, "the checksum of an encoded gradient in a bulk is wrong", {});
+    }
+    deliver(peer, part.name, bytes, receiver);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -54,7 +55,21 @@ class Framer {
   /// Announces `data` and sends it, by the lane if it is a device's; on_sent(id) is reported. `encoded` bodies of the
   /// host carry a checksum.
   void send_body(Rank peer, const MessageName& name, MemoryRef data, bool encoded, std::uint64_t id);
+  /// Copies `data` into the bulk that is being put together: its memory is free at once. `encoded` as above.
+  void add_to_bulk(const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id);
+  /// Announces what was added and sends it as one body.
+  void send_bulk(Rank peer);
   void flush();
+
+  /// What left with the body that the transport reports by `transport_id`: calls `each` with the id of every message.
+  template <typename Each>
+  void left(std::uint64_t transport_id, const Each& each) {
+    const auto at = bulks_.find(transport_id);
+    if (at == bulks_.end()) return each(transport_id);
+    const Bulk bulk = std::move(at->second);
+    bulks_.erase(at);
+    for (const std::uint64_t id : bulk.ids) each(id);
+  }
 
   // Incoming.
   void take(Rank peer, std::span<const std::byte> head, Receiver& receiver);
@@ -77,10 +92,21 @@ class Framer {
     bool checked = false;
     std::uint32_t crc = 0;
     std::size_t bytes = 0;
-    std::vector<std::byte> copy;  // held: a small message that came too early
+    std::vector<std::byte> copy;  // held: a small message that came too early; of a bulk: the body
+    std::vector<BulkPart> parts;  // of a bulk
     MemoryRef memory;
     std::uint64_t id = 0;
   };
+  struct Bulk {                    // a body of ours
+    std::vector<std::byte> parts;  // BulkParts
+    std::vector<std::byte> body;
+    std::vector<std::uint64_t> ids;
+  };
+  static constexpr std::uint64_t kBulk = std::uint64_t{1} << 63U;  // ids of bulks have it, those of messages do not
+  void announce(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes, Receiver& receiver);
+  bool make_room(Message& message, Receiver& receiver);
+  void take_apart(Rank peer, std::span<const BulkPart> parts, std::span<const std::byte> body, Receiver& receiver);
+  void deliver(Rank peer, const MessageName& name, std::span<const std::byte> bytes, Receiver& receiver);
   void append(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes);
   std::uint64_t new_message(Rank peer, std::size_t bytes);
   void free_message(std::uint64_t cookie);
@@ -95,11 +121,14 @@ class Framer {
   bool checksums_;
   std::vector<FrameWriter> outgoing_;  // per peer
   std::vector<Rank> dirty_;            // peers with something to flush
-  std::vector<Message> messages_;      // by cookie
+  Bulk bulk_;                          // being put together
+  std::uint64_t bulk_count_ = 0;
+  std::map<std::uint64_t, Bulk> bulks_;  // by id, until they have left
+  std::vector<Message> messages_;        // by cookie
   std::vector<std::uint64_t> free_;
   Queues announced_;
   Queues announced_by_lane_;
-  std::span<const std::byte> fresh_;  // bytes of the message being announced by `take`
+  std::span<const std::byte> fresh_;  // bytes of the message being delivered
 };
 
 }  // namespace casync

@@ -7,7 +7,7 @@
 
 namespace casync {
 
-EventLog::EventLog(const std::string& path, const EngineOptions& options, const std::string& coordinator)
+EventLog::EventLog(const std::string& path, const EngineOptions& options, const CoordinatorOptions& coordinator)
     : file_(path, std::ios::binary | std::ios::trunc) {
   if (!file_)
     throw InvalidArgument(
@@ -16,7 +16,9 @@ EventLog::EventLog(const std::string& path, const EngineOptions& options, const 
   ByteWriter writer(record_);
   writer.put(log::kMagic);
   writer.put(log::kVersion);
-  writer.put_text(coordinator);
+  writer.put_text(coordinator.policy);
+  writer.put(coordinator.batch_bytes);
+  writer.put(coordinator.timeout);
   log::put(record_, options);
   write();
 }

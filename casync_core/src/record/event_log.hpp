@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "casync/coordinator.hpp"
 #include "engine/engine.hpp"
 
 namespace casync {
@@ -18,7 +19,7 @@ class EventLog final : public Observer {
  public:
   /// Opens `path`; throws InvalidArgument if it cannot be written. `options` and `coordinator` are what the Engine is
   /// made of.
-  EventLog(const std::string& path, const EngineOptions& options, const std::string& coordinator);
+  EventLog(const std::string& path, const EngineOptions& options, const CoordinatorOptions& coordinator);
   ~EventLog() override;
 
   void on_event(const Event& event, Nanoseconds now) override;

@@ -82,7 +82,10 @@ Replay replay(const std::string& path) {
     throw CorruptPayload(
         detail::concat(path, " is an event log of version ", version, "; this is version ", log::kVersion));
   }
-  const std::string coordinator = header.get_text();
+  CoordinatorOptions coordinator;
+  coordinator.policy = header.get_text();
+  coordinator.batch_bytes = header.get<std::uint64_t>();
+  coordinator.timeout = header.get<Nanoseconds>();
   EngineOptions options = log::get_options(header);
   const auto member = options.member;
   const auto members = static_cast<Rank>(options.host_of.size());

@@ -15,7 +15,9 @@ std::vector<SendRequest> decide(LocalPolicy& policy) {
   LinkPolicy::Outcome outcome;
   policy.decide(0, outcome);
   EXPECT_TRUE(outcome.messages.empty());
-  return outcome.release;
+  std::vector<SendRequest> released;
+  for (const auto& batch : outcome.release) released.insert(released.end(), batch.begin(), batch.end());
+  return released;
 }
 
 TEST(LocalPolicy, DecidesNothingFromNothing) {

@@ -88,7 +88,7 @@ TEST_F(Managed, ALargeSendAsksItsLinkAndGivesBackWhatItTook) {
   LinkPolicy::Outcome outcome;
   policy_.decide(0, outcome);
   ASSERT_EQ(outcome.release.size(), 1U);
-  EXPECT_EQ(outcome.release[0].task, find(Primitive::send, 1));
+  EXPECT_EQ(outcome.release[0][0].task, find(Primitive::send, 1));
   large.sent(0, find(Primitive::send, 1));
   policy_.add({0, 0, 1, 1ULL << 40});  // takes an idle link alone
   outcome.clear();

@@ -149,7 +149,7 @@ void draw_options(Dice& dice, const Distributions& from, Schedule& schedule) {
   options.ticks = dice.chance(from.ticks);
   options.threads = dice.chance(from.threads);
   if (dice.chance(from.global_policy)) {
-    options.coordinator = "global";
+    options.coordinator.policy = "global";
   }
 }
 
@@ -365,7 +365,7 @@ std::string Schedule::print() const {
   out << "seed " << seed << ": " << size << " ranks, hosts" << list_of(options.network.host_of) << ", pool "
       << options.engine.pool_bytes << ", inline " << options.engine.inline_bytes << ", eager "
       << options.engine.eager_bytes << ", ready interval " << *options.engine.ready_interval << " ns, at once "
-      << options.engine.at_once_bytes << ", steps " << script.steps.size() << ", " << options.coordinator
+      << options.engine.at_once_bytes << ", steps " << script.steps.size() << ", " << options.coordinator.policy
       << " coordinator"
       << (options.threads ? ", threads"
           : options.ticks ? ", ticks"

@@ -183,7 +183,7 @@ TEST(VirtualWorld, ShortHeadsLeaveTheLinksTheirCredits) {
   for (const std::string coordinator : {"local", "global"}) {
     VirtualOptions options = sizes_only(3);
     options.network.head_bytes = 2048;
-    options.coordinator = coordinator;
+    options.coordinator.policy = coordinator;
     VirtualWorld world(
         options,
         script_of(3, {tensor_of("small", 1'000, "none", "direct", 1), tensor_of("large", 1'000'000, "none", "ring", 4)},

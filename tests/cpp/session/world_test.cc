@@ -64,7 +64,7 @@ TEST_P(Allreduce, UncompressedMeanMatchesDoubleSums) {
         },
         [&](int, SessionOptions& options) {
           options.partition_bytes = 64 << 10;
-          options.coordinator = coordinator;
+          options.coordinator.policy = coordinator;
           if (topology == "two_level") {
             for (std::size_t m = 0; m < options.host_of.size(); ++m)
               options.host_of[m] = static_cast<std::uint32_t>(m / 2);
@@ -110,7 +110,7 @@ TEST_P(Allreduce, CompressedReplicasAreIdenticalOverManySteps) {
         },
         [&](int, SessionOptions& options) {
           options.partition_bytes = 64 << 10;
-          options.coordinator = coordinator;
+          options.coordinator.policy = coordinator;
           if (topology == "two_level") {
             for (std::size_t m = 0; m < options.host_of.size(); ++m)
               options.host_of[m] = static_cast<std::uint32_t>(m / 2);

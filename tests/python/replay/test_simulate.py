@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
+import statistics
 
 import pytest
 
 from casync import cli, simulate
 from casync.config import Config
 from casync.simulate import gradients_of, parse_rate, parse_seconds
+from support.files import ROOT, load
 
 
 def predict(**changes):
@@ -38,6 +41,15 @@ def test_plans_are_those_of_a_session():
     assert predict(topology="ring") == predict(topology="ring", partition_bytes=size)
     assert predict(topology="ring") != predict(topology="ring", partition_bytes=4 * size)
     assert simulate.build_parser().parse_args([]).partition_bytes == size
+
+
+def test_it_says_what_each_coordinator_costs():
+    """Within a tenth of what was measured on netlab: docs/internals/coordinator.md."""
+    figures = json.loads((ROOT / "docs/figures/coordinator.json").read_text(encoding="utf-8"))
+    simulated = load("benchmarks/coordinator/figures.py").simulated(figures["hosts"], figures["goodput"])
+    for name, kinds in figures["seconds"].items():
+        for kind, seconds in kinds.items():
+            assert simulated[name][kind] == pytest.approx(statistics.median(seconds), rel=0.1), (name, kind)
 
 
 def test_units():

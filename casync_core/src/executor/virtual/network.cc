@@ -8,6 +8,12 @@
 
 namespace casync {
 
+namespace {
+
+constexpr std::size_t kAnswerBytes = 64;  // that a body may start
+
+}  // namespace
+
 /// One rank's end. What arrived waits in `mail` for the next poll.
 class VirtualNetwork::Port final : public Transport {
  public:
@@ -147,9 +153,21 @@ void VirtualNetwork::send_head(Rank from, Rank to, std::vector<std::byte>&& head
   CASYNC_CHECK(to != from && head.size() <= options_.head_bytes, "rank ", from, " sends a head of ", head.size(),
                " bytes to ", to);
   if (gone_[from] || gone_[to]) return;
+  const std::uint64_t message = new_message(from, to);
+  const std::size_t bytes = head.size();
+  messages_[message].head.swap(head);
+  const auto flowing = pair(from, to).flowing;
+  if (connected(from, to) && flowing) {
+    messages_[*flowing].behind.emplace_back(kHead, message);
+  } else {
+    queue_head(from, to, bytes, kHead, message);
+  }
+}
+
+/// Heads pass the bodies of other pairs that wait, but not each other; a body waits for the time that they take.
+void VirtualNetwork::queue_head(Rank from, Rank to, std::size_t bytes, std::uint32_t what, std::uint64_t message) {
   const bool is_near = near(from, to);
-  const Nanoseconds span = span_of(from, to, head.size());
-  // Heads pass the bodies that wait, but not each other; a body waits for the time that they take.
+  const Nanoseconds span = span_of(from, to, bytes);
   Link& out = link(from, is_near);
   Link& in = link(to, is_near);
   out.out_heads = std::max(out.out_heads, agenda_.now()) + span;
@@ -159,9 +177,7 @@ void VirtualNetwork::send_head(Rank from, Rank to, std::vector<std::byte>&& head
   const LinkSpeed& speed = is_near ? options_.within : options_.between;
   Pair& way = pair(from, to);
   way.last_head = std::max(way.last_head + 1, in.in_heads + speed.latency + agenda_.up_to(options_.jitter));
-  const std::uint64_t message = new_message(from, to);
-  messages_[message].head.swap(head);
-  agenda_.at(way.last_head, *this, kHead, message);
+  agenda_.at(way.last_head, *this, what, message);
 }
 
 void VirtualNetwork::send_body(Rank from, Rank to, std::span<const std::byte> body, std::uint64_t id) {
@@ -188,34 +204,53 @@ void VirtualNetwork::match(Rank from, Rank to) {
   const std::size_t bytes = messages_[message].sent.bytes.size();
   CASYNC_CHECK(bytes == messages_[message].accepted.memory.size(), "rank ", from, " sent ", bytes, " bytes, rank ", to,
                " accepted ", messages_[message].accepted.memory.size());
-  const bool is_near = near(from, to);
-  const Nanoseconds span = span_of(from, to, bytes);
-  Nanoseconds& out_free = link(from, is_near).out_free;
+  for (const Rank end : {from, to}) ports_[end]->moves(1);
+  if (!connected(from, to) || bytes <= options_.connection->eager_bytes) return flow(message);
+  // The receiver's answer.
+  const auto flowing = pair(to, from).flowing;
+  if (flowing) {
+    messages_[*flowing].behind.emplace_back(kMayStart, message);
+  } else {
+    queue_head(to, from, kAnswerBytes, kMayStart, message);
+  }
+}
+
+/// The sender's share of the time.
+void VirtualNetwork::flow(std::uint64_t value) {
+  const Message& message = messages_[value];
+  const auto [from, to] = std::pair(message.from, message.to);
+  const Nanoseconds span = span_of(from, to, message.sent.bytes.size());
+  Nanoseconds& out_free = link(from, near(from, to)).out_free;
   const Nanoseconds start = std::max(agenda_.now(), out_free);
   out_free = start + span;
-  for (const Rank end : {from, to}) ports_[end]->moves(1);
-  agenda_.at(start, *this, kStarted, message);
+  agenda_.at(start, *this, kStarted, value);
+  Nanoseconds taken = start + span;
+  if (connected(from, to)) {
+    pair(from, to).flowing = value;
+    taken -= span_of(from, to, options_.connection->buffer_bytes);
+  }
+  agenda_.at(taken, *this, kLeft, value);
 }
 
 /// The receiver's share of the time: bodies take its link in the order in which they start, not in which they were
 /// matched, else one that waits at its sender would keep it from those that come at once.
 void VirtualNetwork::started(std::uint64_t value) {
-  Message& message = messages_[value];
+  const Message& message = messages_[value];
   const bool is_near = near(message.from, message.to);
   const Nanoseconds latency = (is_near ? options_.within : options_.between).latency;
   const Nanoseconds span = span_of(message.from, message.to, message.sent.bytes.size());
   Nanoseconds& in_free = link(message.to, is_near).in_free;
   in_free = std::max(agenda_.now() + latency, in_free) + span;
-  message.landed = std::max(in_free, agenda_.now() + span + latency) + 1 + agenda_.up_to(options_.jitter);
-  agenda_.at(agenda_.now() + span, *this, kLeft, value);
+  const Nanoseconds landed = std::max(in_free, agenda_.now() + span + latency) + 1 + agenda_.up_to(options_.jitter);
+  Pair& way = pair(message.from, message.to);
+  way.last_body = std::max(way.last_body, landed);
+  agenda_.at(landed, *this, kLanded, value);
 }
 
 void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
   Message& message = messages_[value];
-  if (what == kStarted) {
-    started(value);
-    return;
-  }
+  if (what == kMayStart) return flow(value);
+  if (what == kStarted) return started(value);
   Pair& way = pair(message.from, message.to);
   if (way.cut) {
     way.held.emplace_back(what, value);
@@ -230,23 +265,23 @@ void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
     case kHead:
       if (!to_gone) receiver.deliver({Port::Kind::head, message.from, 0, std::move(message.head)}, rings);
       break;
-    case kLeft: {
+    case kLeft:
       sender.moves(-1);
-      if (from_gone || to_gone) {
-        receiver.moves(-1);
-        break;
-      }
+      if (from_gone || to_gone) return;
+      message.left = true;
       if (options_.copies && !message.sent.bytes.empty()) {
         std::memcpy(message.accepted.memory.data(), message.sent.bytes.data(), message.sent.bytes.size());
       }
       sender.deliver({Port::Kind::sent, message.to, message.sent.id, {}}, rings);
-      way.last_body = std::max(way.last_body, message.landed);
-      agenda_.at(message.landed, *this, kLanded, value);
       return;
-    }
     case kLanded:
       receiver.moves(-1);
-      if (!to_gone) receiver.deliver({Port::Kind::body, message.from, message.accepted.id, {}}, rings);
+      if (message.left && !to_gone) receiver.deliver({Port::Kind::body, message.from, message.accepted.id, {}}, rings);
+      if (way.flowing == value) way.flowing.reset();
+      for (const auto& [waiting, which] : std::exchange(message.behind, {})) {
+        const Message& next = messages_[which];
+        queue_head(message.from, message.to, waiting == kHead ? next.head.size() : kAnswerBytes, waiting, which);
+      }
       break;
     case kDown:
       if (!to_gone) receiver.deliver({Port::Kind::down, message.from, 0, {}}, rings);
@@ -255,6 +290,7 @@ void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
       CASYNC_CHECK(false, what);
   }
   message.head.clear();
+  message.left = false;
   free_.push_back(value);
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,22 @@ struct LinkSpeed {
   Nanoseconds latency = 50'000;
 };
 
+/// How a pair of ranks on two hosts shares its connection, if it has one, as with MPI over TCP.
+struct Connection {
+  /// Bytes that it takes from the sender ahead of the link. A body that has its place there counts as sent, and heads
+  /// that come later wait behind it.
+  std::size_t buffer_bytes = 0;
+  /// A longer body starts when the receiver's answer has come back, which waits behind what the receiver sends.
+  std::size_t eager_bytes = 0;
+};
+
 struct NetworkOptions {
-  std::vector<std::uint32_t> host_of;  ///< per rank; ranks of one host share its link to the others
-  LinkSpeed between{};                 ///< hosts
-  LinkSpeed within{1e10, 2'000};       ///< a host
-  std::vector<double> host_speed{};    ///< per host: factor of its link's speed; empty: 1 for all
-  Nanoseconds jitter = 0;              ///< a message takes up to this much longer
+  std::vector<std::uint32_t> host_of;      ///< per rank; ranks of one host share its link to the others
+  LinkSpeed between{};                     ///< hosts
+  LinkSpeed within{1e10, 2'000};           ///< a host
+  std::vector<double> host_speed{};        ///< per host: factor of its link's speed; empty: 1 for all
+  std::optional<Connection> connection{};  ///< nothing: heads pass bodies, and all bodies start unasked
+  Nanoseconds jitter = 0;                  ///< a message takes up to this much longer
   std::size_t head_bytes = 32 << 10;
   bool copies = true;  ///< false: bodies have lengths but no contents
 };
@@ -55,7 +66,7 @@ class VirtualNetwork final : private Agenda::Actor {
 
  private:
   class Port;
-  enum What : std::uint32_t { kHead, kStarted, kLeft, kLanded, kDown };
+  enum What : std::uint32_t { kHead, kMayStart, kStarted, kLeft, kLanded, kDown };
   struct Sent {
     std::span<const std::byte> bytes;
     std::uint64_t id;
@@ -67,8 +78,9 @@ class VirtualNetwork final : private Agenda::Actor {
   struct Pair {
     std::deque<Sent> sent;
     std::deque<Accepted> accepted;
-    Nanoseconds last_head = -1;  // when the last head sent arrives
-    Nanoseconds last_body = -1;  // when the last body that has left arrives
+    Nanoseconds last_head = -1;              // when the last head sent arrives
+    Nanoseconds last_body = -1;              // when the last body that has started arrives
+    std::optional<std::uint64_t> flowing{};  // the last body that the connection has taken, until it has landed
     bool cut = false;
     bool down = false;                                            // the receiver was told that the sender is gone
     std::vector<std::pair<std::uint32_t, std::uint64_t>> held{};  // (what, value) while cut
@@ -79,7 +91,8 @@ class VirtualNetwork final : private Agenda::Actor {
     std::vector<std::byte> head;
     Sent sent{};
     Accepted accepted{};
-    Nanoseconds landed = 0;  // once it has started: when its last byte is there
+    bool left = false;                                              // a body: its last byte has left the sender
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> behind{};  // (what, message) that waits for it to land
   };
   struct Link {
     Nanoseconds out_free = 0;
@@ -93,9 +106,12 @@ class VirtualNetwork final : private Agenda::Actor {
   void send_body(Rank from, Rank to, std::span<const std::byte> body, std::uint64_t id);
   void accept(Rank from, Rank to, std::span<std::byte> body, std::uint64_t id);
   void match(Rank from, Rank to);
+  void flow(std::uint64_t value);
   void started(std::uint64_t value);
+  void queue_head(Rank from, Rank to, std::size_t bytes, std::uint32_t what, std::uint64_t message);
   void gone(Rank rank, double noticed, Nanoseconds within, const std::string& why);
   bool near(Rank from, Rank to) const;
+  bool connected(Rank from, Rank to) const { return options_.connection && !near(from, to); }
   bool on_one_host() const;
   Link& link(Rank rank, bool near);
   Nanoseconds span_of(Rank from, Rank to, std::size_t bytes) const;

@@ -13,6 +13,16 @@ constexpr Nanoseconds from_seconds(double seconds) { return static_cast<Nanoseco
 
 constexpr std::uint32_t kLateStep = ~0U;  // in which every codec has begun that ever does
 
+/// Linux gives a socket up to 4 MiB of what is to be sent, and casyncrun has MPI send up to 512 KiB unasked.
+constexpr Connection kConnection{.buffer_bytes = 4 << 20, .eager_bytes = 512 << 10};
+
+/// What a coordinator costs that asks and grants: its messages wait behind bodies, and until their receiver looks. The
+/// local one sends none, so that none of this shows.
+void charge_messages(VirtualOptions& options) {
+  options.network.connection = kConnection;
+  options.notice = 100'000;  // between two looks while bytes move (progress/pause)
+}
+
 /// What a job takes on one processor, by the costs of its codec.
 Nanoseconds time_of(const Job& job, const CostTable& costs) {
   const CodecCost cost = costs.of(job.codec->info().spec);
@@ -62,9 +72,10 @@ Simulation simulate(const SimulationRequest& request) {
   options.network.host_of = request.host_of;
   options.network.between = request.between;
   options.network.within = request.within;
+  options.coordinator = request.coordinator;
+  if (options.coordinator.policy != CoordinatorOptions{}.policy) charge_messages(options);
   options.workers.threads = request.worker_threads;
   options.workers.cost = [&costs](const Job& job) { return time_of(job, costs); };
-  options.coordinator = request.coordinator;
   options.sizes_only = true;
   options.ticks = false;
   VirtualWorld world(options, std::move(script), nullptr);

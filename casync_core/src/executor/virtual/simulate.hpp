@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "casync/coordinator.hpp"
 #include "casync/planner.hpp"
 #include "executor/virtual/network.hpp"
 
@@ -18,7 +19,7 @@ struct SimulationRequest {
   LinkSpeed within{1e10, 2'000};       ///< ranks of a host
   std::string compression = "none";    ///< as a user writes it
   std::string topology = "auto";
-  std::string coordinator = "local";
+  CoordinatorOptions coordinator;
   double backward_s = 0;  ///< over which gradients become ready, in proportion to their sizes
   int worker_threads = 1;
   CostTable costs;  ///< of codecs; the links' are those above

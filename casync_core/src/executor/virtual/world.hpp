@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "casync/coordinator.hpp"
 #include "executor/driver.hpp"
 #include "executor/virtual/lane.hpp"
 #include "executor/virtual/network.hpp"
@@ -64,7 +65,7 @@ struct VirtualOptions {
   bool threads = false;     ///< turns as the threads of RealExecutor take them, instead of one for each news
   bool sizes_only = false;  ///< bodies and tensors have lengths and no contents, codecs are Lengths
   Nanoseconds patience = 100'000'000'000;  ///< a world in which no operation ends for so long hangs
-  std::string coordinator = "local";
+  CoordinatorOptions coordinator;
   std::string event_log;  ///< file, the rank is appended; empty: none
 };
 
