@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,29 @@ def test_two_ranks_measure_and_the_plans_are_of_these_gradients(shapes: str, tmp
     found = json.loads(done.stdout)
     assert list(found["ways"])[:3] == ["none", "fp16", "onebit"] and found["ranks"] == 2
     assert set(read_plans(plan)) == {"allreduce.w", "allreduce.b"}
+
+
+def test_a_host_that_cannot_be_reached_is_one_line(shapes: str) -> None:
+    done = bench("-H", "no-such-host.invalid:2", "--shapes", shapes)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "no-such-host.invalid" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_shapes_file_that_is_none_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "shapes.json").write_text('{"w": [0]}')
+    done = bench("-np", "2", "--shapes", str(tmp_path / "shapes.json"))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "gradient 'w'" in done.stderr
+
+
+def test_an_interrupt_ends_it_with_status_130(shapes: str) -> None:
+    command = [sys.executable, "-m", "casync", "bench", "-np", "2", "--shapes", shapes, "--verbose"]
+    job = subprocess.Popen(
+        [*command, "--backward", "1s"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
+    )
+    assert job.stderr is not None
+    while "rank 1 is on host" not in job.stderr.readline():
+        assert job.poll() is None
+    job.send_signal(signal.SIGINT)
+    assert "interrupted" in job.communicate(timeout=40)[1]
+    assert job.returncode == 130
