@@ -30,6 +30,7 @@ COMMANDS = (
     Command("trace", "casync.trace", "main", "put the timelines of several ranks into one"),
     Command("plan", "casync.planner.cli", "plan_main", "show and explain synchronisation plans"),
     Command("compll", "casync.compll.cli", "main", "check, show, test and time compression algorithms in CompLL"),
+    Command("bench", "casync.bench.cli", "main", "measure with real ranks whether to compress, and with which codec"),
     Command("simulate", "casync.simulate", "main", "predict the time of a step in virtual time"),
 )
 

@@ -61,6 +61,7 @@ PYTHON_LAYERS = (
     ("basics", "built", "checkpoint", "metrics"),
     ("collectives",),
     ("common", "planner", "replay", "runner", "simulate"),
+    ("bench",),
     ("cli",),
     ("__main__",),
 )

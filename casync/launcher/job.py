@@ -17,7 +17,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -49,22 +49,30 @@ class _Connection:
 class Job:
     """One job. `stdin` is what each rank's command reads, `results` what `casync.launcher.task` wrote, by rank.
 
-    A job with `stdin` collects results; without, the commands read nothing.
+    A job with `stdin` collects results; without, the commands read nothing. `write(stream, data)` takes all output in
+    place of this process's stdout and stderr. `progress(done, what)` gets what a rank says of its progress.
     """
 
     def __init__(
-        self, options: Options, launch: Launch, environ: Mapping[str, str], stdin: bytes | None = None
+        self,
+        options: Options,
+        launch: Launch,
+        environ: Mapping[str, str],
+        stdin: bytes | None = None,
+        write: Callable[[str, bytes], None] | None = None,
+        progress: Callable[[float, str], None] | None = None,
     ) -> None:
         self.results: dict[int, bytearray] = {}
         self._options = options
         self._launch = launch
         self._environ = environ
         self._stdin = stdin
+        self._progress = progress
         self._files: RankFiles | None = None
         self._token = secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[int, _Connection] = {}
-        self._printer = LinePrinter(self._write, _now if options.timestamps else None)
+        self._printer = LinePrinter(write or self._write, _now if options.timestamps else None)
         self._mpirun: subprocess.Popen[bytes] | None = None
         self.ledger = ledger.Ledger(
             options.num_proc,
@@ -210,6 +218,8 @@ class Job:
             self._do(self.ledger.met(str(said["met"])))
         if said.get("initialized"):
             self._do(self.ledger.initialized(rank))
+        if "progress" in said and self._progress is not None:
+            self._progress(float(said["progress"]), str(said["what"]))
         if "gpu" in said:
             self._do(self.ledger.uses_gpu(rank, str(said["gpu"])))
         if said.get("leaving"):

@@ -19,7 +19,7 @@ from casync.launcher.config_file import ConfigFileError, read_settings
 from casync.launcher.flags import FLAGS, Flag, Nothing, Refused, Variable
 from casync.launcher.hosts import Host, HostError, parse_hostfile, parse_hosts
 
-__all__ = ["Options", "UsageError", "build_parser", "parse"]
+__all__ = ["Options", "Parser", "UsageError", "build_parser", "parse"]
 
 
 class UsageError(ValueError):
@@ -49,7 +49,9 @@ class Options:
     verbose: bool = False
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """One whose errors are a `UsageError`, without the usage before it."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
@@ -81,7 +83,7 @@ _GROUPS = {
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser, for `parse` and for the reference manual."""
-    parser = _Parser(
+    parser = Parser(
         prog="casyncrun",
         usage="casyncrun -np N [options] COMMAND ...",
         description="Run COMMAND as N ranks under Open MPI's mpirun, and answer for how they end.",

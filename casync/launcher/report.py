@@ -8,6 +8,7 @@
     report.unreachable(2, "no sign of life for 8 s")   # this rank is about to leave because of that one
     report.gave_up("AbortedError: rank 1 has shut down")  # another rank's doing has ended this one's session
     report.uses_gpu("GPU-3f...")   # this rank's tensors are on this one
+    report.progress(0.5, "onebit")   # half of the work is done, and this is next
     report.leaving()                          # the program is through, and waits until all others are
 
 `initialized` decides how long the rank may take to leave by itself after another rank failed: inside MPI_Init it
@@ -22,7 +23,18 @@ import json
 import os
 from collections.abc import Sequence
 
-__all__ = ["enters", "failing", "gave_up", "initialized", "is_heard", "leaving", "met", "unreachable", "uses_gpu"]
+__all__ = [
+    "enters",
+    "failing",
+    "gave_up",
+    "initialized",
+    "is_heard",
+    "leaving",
+    "met",
+    "progress",
+    "unreachable",
+    "uses_gpu",
+]
 
 _DESCRIPTOR = "CASYNC_REPORT_FD"
 _LONGEST = 2000  # with the JSON around it below PIPE_BUF, so that lines of several threads stay whole
@@ -68,6 +80,11 @@ def gave_up(why: str) -> None:
 def uses_gpu(uuid: str) -> None:
     """Say that this rank's tensors are on this GPU, by what CUDA calls it on every host and in every process."""
     _write({"gpu": uuid})
+
+
+def progress(done: float, what: str) -> None:
+    """Say how much of the work is done, from 0 to 1, and what is next; for who started the job by a call."""
+    _write({"progress": done, "what": what[:_LONGEST]})
 
 
 def leaving() -> None:

@@ -16,7 +16,7 @@ from casync.launcher.job import Job
 from casync.launcher.options import Options, UsageError, parse
 from casync.launcher.slurm import allocation
 
-__all__ = ["run"]
+__all__ = ["results_of", "run"]
 
 
 def run(
@@ -101,12 +101,23 @@ def run(
         options = parse([*line, "--", *command], allocation(environ))
     except (UsageError, HostError) as error:
         raise InvalidArgumentError(f"casync.run: {error}") from None
-    return _results(options, environ, task.pack(func, args, kwargs or {}))
+    return results_of(options, environ, task.pack(func, args, kwargs or {}))
 
 
-def _results(options: Options, environ: Mapping[str, str], stdin: bytes) -> list[Any]:
+def results_of(
+    options: Options,
+    environ: Mapping[str, str],
+    stdin: bytes,
+    write: Callable[[str, bytes], None] | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> list[Any]:
+    """What the ranks of a job returned, in their order. `options.command` runs `casync.launcher.task`, `stdin` is what
+    `task.pack` made. `write` and `progress` are `Job`'s.
+
+    Raises `JobError` as `run` does, and KeyboardInterrupt after Ctrl-C. Only the main thread hears of Ctrl-C.
+    """
     try:
-        job = Job(options, prepare(options, environ), environ, stdin)
+        job = Job(options, prepare(options, environ), environ, stdin, write, progress)
     except StartError as error:
         raise JobError(str(error)) from None
     status = job.run()

@@ -1,0 +1,203 @@
+"""What each rank of `casync bench` runs: the comparison of `auto`, then steps of every way in turn.
+
+The plans on which `auto` settled take turns with the others, so that all meet the same network.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import casync.numpy as hvd
+from casync.bench.ways import (
+    AUTO,
+    WARM_UP,
+    Measured,
+    Way,
+    counted,
+    is_way_of_its_own,
+    links_of,
+    own_plans,
+    ready_times,
+    renamed,
+)
+from casync.default import session
+from casync.launcher import report
+from casync.plan import GradientPlan
+
+__all__ = ["measure"]
+
+_TURNS = 20  # measured steps of each contender, at most
+_AUTO_SHARE = 0.4  # of the time, for auto's comparison, which comes first
+_AUTO_STEPS = 40
+_SETTLING = 2  # steps after the comparison, until the plans that stay are agreed on
+_POOL = 1 << 22  # values that gradients are cut from
+
+Array = np.ndarray[Any, Any]
+
+
+def measure(
+    shapes: Mapping[str, tuple[int, ...]], codecs: Sequence[str], auto: str, backward_s: float, seconds: float
+) -> Measured | None:
+    """Time synchronisation for about `seconds` seconds; the figures on rank 0, None elsewhere. All ranks call it.
+
+    `shapes` are of float32 gradients, in the order of the forward pass. Rank 0's clock decides when to stop.
+    """
+    began = time.perf_counter()
+    model = _Model(shapes, backward_s)
+    hvd.init(plan_file="", log_level="INFO")
+    try:
+        model.fill(hvd.rank())
+        plans, comparison = _compare(model, auto, began + _AUTO_SHARE * seconds)
+    finally:
+        hvd.shutdown()  # and all that codecs keep
+    hvd.init(plan_file="")
+    try:
+        specs = {codec: codec for codec in codecs}
+        if is_way_of_its_own(plans):
+            session().fix_plans(renamed(plans, "", _prefix(len(specs))))
+            specs[AUTO] = auto
+        ways = _take_turns(model, specs, began + seconds)
+        return Measured(hvd.size(), hvd.cross_size(), ways, links_of(plans), comparison) if hvd.rank() == 0 else None
+    finally:
+        hvd.shutdown()
+
+
+class _Model:
+    """Gradients in memory, and their step. `names` and all else are in the order of the backward pass."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], backward_s: float) -> None:
+        self.names = list(shapes)[::-1]
+        self._arrays = [np.empty(shapes[name], np.float32) for name in self.names]
+        self._ready = ready_times([array.size for array in self._arrays], backward_s)
+        self._pool = np.empty(0, np.float32)
+
+    def fill(self, rank: int) -> None:
+        """Write the gradients of a new step, which are partly alike on all ranks."""
+        if not self._pool.size:
+            alike, own = np.random.default_rng(99), np.random.default_rng(100 + rank)
+            self._pool = alike.standard_normal(_POOL, np.float32) + own.standard_normal(_POOL, np.float32)
+            self._pool *= np.float32(1e-2)
+        for number, array in enumerate(self._arrays):
+            flat, offset = array.reshape(-1), number * 7919 % (_POOL // 2)
+            for begin in range(0, flat.size, _POOL // 2):
+                part = flat[begin : begin + _POOL // 2]
+                part[:] = self._pool[offset : offset + part.size]
+
+    def step(self, prefix: str, codec: str) -> float:
+        """Submit all gradients as the backward pass makes them ready, wait for all; returns the seconds."""
+        begin = time.perf_counter()
+        handles = []
+        for name, array, ready in zip(self.names, self._arrays, self._ready, strict=True):
+            if (early := begin + ready - time.perf_counter()) > 0:
+                time.sleep(early)
+            handles.append(hvd.allreduce_async_(array, name=prefix + name, compression=codec))
+        for handle in handles:
+            hvd.synchronize(handle)
+        return time.perf_counter() - begin
+
+
+def _all_know(answer: bool) -> bool:
+    """Rank 0's answer, on all ranks. They go on from here together."""
+    said = np.array([answer and hvd.rank() == 0], np.int32)
+    hvd.allreduce_(said, name="casync bench: answer of rank 0", op=hvd.Sum)
+    return bool(said[0])
+
+
+def _spent() -> tuple[int, float]:
+    """Bytes that this rank has sent, and seconds of its codecs, since `init()`."""
+    works = [work for codec in hvd.metrics().codecs.values() for work in (codec.encode, codec.merge, codec.decode)]
+    return hvd.counters()["sent_bytes"], sum(work.seconds for work in works)
+
+
+class _Figures:
+    """What was measured of one way, step by step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._sent: list[float] = []
+        self._work: list[float] = []
+
+    def add(self, seconds: float, before: tuple[int, float], after: tuple[int, float]) -> None:
+        """A step's time, and what `_spent` said before and after it."""
+        self.seconds.append(seconds)
+        self._sent.append(after[0] - before[0])
+        self._work.append(after[1] - before[1])
+
+    def way(self, plans: Mapping[str, Any]) -> Way:
+        seconds, sent, work = (counted(values) for values in (self.seconds, self._sent, self._work))
+        return Way(
+            statistics.median(seconds), len(seconds), round(statistics.median(sent)), statistics.median(work), plans
+        )
+
+
+def _compare(model: _Model, auto: str, deadline: float) -> tuple[dict[str, GradientPlan], str]:
+    """The plans of `auto` once it has compared, and the line in which it says so; none if that is not in time.
+
+    It compares the time from one step's beginning to the next one's. So the gradients are not written anew meanwhile.
+    """
+    heard, began, steps_after = _Comparison(), time.perf_counter(), 0
+    logger = logging.getLogger("casync")
+    logger.addHandler(heard)
+    try:
+        for number in range(_AUTO_STEPS):
+            now = time.perf_counter()
+            _report(_AUTO_SHARE * max(number / _AUTO_STEPS, (now - began) / (deadline - began)), AUTO)
+            if not _all_know(now < deadline and steps_after < _SETTLING):
+                break
+            steps_after += bool(heard.text)
+            model.step("", auto)
+        return (own_plans(hvd.plans(), "", model.names) if _all_know(bool(heard.text)) else {}), heard.text
+    finally:
+        logger.removeHandler(heard)
+
+
+def _take_turns(model: _Model, specs: Mapping[str, str], deadline: float) -> dict[str, Way]:
+    """The figures of each way, whose specs are given by its name. Each has one step at least."""
+    figures = {way: _Figures() for way in specs}
+    turns, began = WARM_UP + _TURNS, time.perf_counter()
+    for turn in range(turns):
+        for number, (way, spec) in enumerate(specs.items()):
+            now = time.perf_counter()
+            done = max((turn + number / len(specs)) / turns, (now - began) / max(deadline - began, 1e-3))
+            _report(_AUTO_SHARE + (1 - _AUTO_SHARE) * done, way)
+            model.fill(hvd.rank())
+            if not _all_know(turn == 0 or now < deadline):
+                return _ways(model, figures)
+            before = _spent()
+            seconds = model.step(_prefix(number), spec)
+            figures[way].add(seconds, before, _spent())
+    return _ways(model, figures)
+
+
+def _ways(model: _Model, figures: Mapping[str, _Figures]) -> dict[str, Way]:
+    plans = hvd.plans()
+    return {
+        way: each.way(own_plans(plans, _prefix(number), model.names))
+        for number, (way, each) in enumerate(figures.items())
+    }
+
+
+def _prefix(number: int) -> str:
+    """Each way's gradients have names of their own."""
+    return f"casync bench {number}: "
+
+
+class _Comparison(logging.Handler):
+    """Keeps the line in which `auto` says what it compared; only rank 0 logs it."""
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "casync", {}).get("event") == "compared":
+            self.text = record.getMessage()
+
+
+def _report(done: float, what: str) -> None:
+    if hvd.rank() == 0:
+        report.progress(min(done, 1.0), what)
