@@ -58,8 +58,8 @@ struct EncodedSize {
 /// thread at a time.
 ///
 /// Plans are made when a tensor is agreed on (`plan`), and may be made anew each time when every rank has told what
-/// things cost there (`re_plan`), and while ways to synchronise the model are compared (`step_began`). A plan that holds
-/// until a certain step is followed by another one in that step.
+/// things cost there (`re_plan`), and while ways to synchronise the model are compared (`step_began`). A plan that
+/// holds until a certain step is followed by another one in that step.
 class Planning {
  public:
   virtual ~Planning() = default;

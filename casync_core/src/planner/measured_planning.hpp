@@ -19,11 +19,11 @@
 
 namespace casync {
 
-/// Plans by the cost model: from priors at first (epoch 0), and from measured costs after the warm-up (epoch 1). Then it
-/// compares what the model says with all gradients by one codec (Contest), and what takes least time stays. Only
-/// gradients whose compression is "auto(...)" are planned again. With `re_plan` all are, and once more whenever steps no
-/// longer take what was predicted and all ranks have told what things cost by then. A tensor with a plan in `fixed` has
-/// that one as far as it holds and its codec applies, unless its user named another codec; a user who names another
+/// Plans by the cost model: from priors at first (epoch 0), and from measured costs after the warm-up (epoch 1). Then
+/// it compares what the model says with all gradients by one codec (Contest), and what takes least time stays. Only
+/// gradients whose compression is "auto(...)" are planned again. With `re_plan` all are, and once more whenever steps
+/// no longer take what was predicted and all ranks have told what things cost by then. A tensor with a plan in `fixed`
+/// has that one as far as it holds and its codec applies, unless its user named another codec; a user who names another
 /// topology is refused.
 class MeasuredPlanning final : public Planning {
  public:
