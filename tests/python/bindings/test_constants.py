@@ -76,7 +76,8 @@ def test_a_plan_has_the_fields_of_the_core(session):
     registration = session.define("w", kind=OpKind.ALLREDUCE, dtype=0, op=Sum, rows=4, cols=1)
     address = ctypes.addressof(memory)
     session.synchronize(session.submit(registration, address, address, 0, False))
-    assert list(session.plans()["w"]) == [field.name for field in fields(GradientPlan)]
+    measured = ["measured_s"]  # by each rank, so it is no part of what ranks agree on
+    assert [*session.plans()["w"], *measured] == [field.name for field in fields(GradientPlan)]
 
 
 def test_every_kind_of_error_has_its_class():
