@@ -70,5 +70,4 @@ def test_gradients_are_models_or_sizes():
 def test_the_command_prints_a_row_per_topology(capsys):
     assert cli.main(["simulate", "--gradients", "5x100000", "--codec", "test_topk(ratio=0.01)"]) == 0
     out = capsys.readouterr().out
-    assert " ms " in out  # auto goes directly
-    assert "gathers" in out  # a ring cannot
+    assert out.count(" ms ") == 4  # auto goes directly; PS, ring and two levels carry it, too
