@@ -98,14 +98,16 @@ def to_document(text: str) -> dict[str, Any] | list[dict[str, Any]]:
     return graphs[0] if len(graphs) == 1 else graphs
 
 
-@functools.lru_cache
 def topology_of(given: str) -> str:
     """A topology as users write it: a name, or the path of a JSON file with a graph, which is read once.
 
     Raises GraphError, naming the file, for one that cannot be read or holds no graph.
     """
-    if not given.endswith(".json"):
-        return given
+    return _of_file(given) if given.endswith(".json") else given
+
+
+@functools.lru_cache
+def _of_file(given: str) -> str:
     path = Path(given)
     try:
         return to_text(json.loads(path.read_text(encoding="utf-8")))
