@@ -17,6 +17,7 @@ from casync.collectives.allreduce import codec_of
 from casync.collectives.reducescatter import check_op
 from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.graph import topology_of
 from casync.terms import OpKind, Sum, codec_for_dtype, no_rows, tensor_name
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
@@ -119,7 +120,7 @@ class Graph:
             tensor_name=full,
             site=call_site(),
             compression=codec_for_dtype(codec_of(compression, full), dtype),
-            topology=owner.config.topology if topology is None else topology,
+            topology=topology_of(owner.config.topology if topology is None else topology),
             process_set=process_set.process_set_id,
             reduce_op=reduce_op,
             root=root,
