@@ -40,7 +40,7 @@ __all__ = [
 AUTO = "auto"
 DO_NOT_COMPRESS = "Do not compress: your links are fast enough."
 WARM_UP = 2
-"""Steps of each contender that do not count: names are negotiated in them, and memory is taken."""
+"""How many steps of each contender do not count. Names are negotiated in them, and memory is taken."""
 COLUMNS = ("compression", "step", "against none", "sent a step", "codecs' work", "steps")
 
 _DEFAULT = ("none", "fp16", "onebit")
