@@ -37,10 +37,10 @@ def shown(topology: str) -> str:
     """A topology for people: its name, or that of a graph, which is a digest: "graph-1f3a9c02"."""
     if not is_graph(topology):
         return topology
-    digest = 0x811C9DC5
+    digest = 0xCBF29CE484222325  # FNV-1a as the core has it; its lower half
     for byte in topology.encode():
-        digest = (digest ^ byte) * 0x01000193 % 2**32
-    return f"graph-{digest:08x}"
+        digest = (digest ^ byte) * 0x100000001B3 % 2**64
+    return f"graph-{digest % 2**32:08x}"
 
 
 def to_text(document: object) -> str:

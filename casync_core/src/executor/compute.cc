@@ -100,6 +100,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.settled = false;
   job.sources.clear();
   job.is_users.clear();
+  job.result = operation.output == nullptr ? nullptr : memory.address(instance, task.partition, {Place::output, 0});
   for (std::uint32_t s = 0; s < task.source_count; ++s) {
     const Buffer buffer = shape.workflow.sources[task.first_source + s];
     const bool raw = shape.raw(buffer);

@@ -23,6 +23,7 @@ struct Job {
   Primitive primitive = Primitive::encode;
   const Codec* codec = nullptr;
   std::vector<Source> sources;
+  void* result = nullptr;      ///< where the user's result of this partition goes; null: nowhere
   std::vector<bool> is_users;  ///< of each source: it is the program's memory, and not a slot's
   Segment segment;
   bool on_device = false;              ///< its memory is a device's, which computes it

@@ -65,10 +65,7 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
   tally_.submitted();
   CASYNC_CHECK(!operation->on_stream || places_.stream != nullptr, "an operation for a stream, and there is none");
   const Definition& definition = *operation->definition;
-  if (reduces(definition.signature.kind) && operation->step > step_) {
-    step_ = operation->step;
-    if (planning_.step_began(now_, !engine_.someone_joined())) plans_changed();
-  }
+  if (meters_.begins_step(*operation) && planning_.step_began(now_, !engine_.someone_joined())) plans_changed();
   meters_.submitted(*operation);
   if (planning_.measuring()) {
     try_codecs(*operation);

@@ -141,7 +141,6 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Tally tally_;
   GradientTally gradients_;
   Nanoseconds now_ = 0;
-  std::uint64_t step_ = 0;  // of the program, as session/steps.hpp counts
   Meters meters_;
   std::vector<Event> pending_;  // events that follow from actions of this turn
   // What the Engine wants of the planning, until it is through with its event.

@@ -20,7 +20,7 @@ void Meters::measured(const EncodedSize& size) {
 
 void Meters::submitted(Operation& operation) {
   const Definition& definition = *operation.definition;
-  if (!reduces(definition.signature.kind) || operation.stands_in) return;
+  if (!is_step_work(operation)) return;
   if (clock_.begins(operation.step)) {
     if (const auto step = steps_.next()) planning_.stepped(step->predicted_s, seconds(step->busy));
   }

@@ -31,6 +31,10 @@ class Meters {
   /// A job for `task` of a run has come back.
   void computed(const Job& job, const Task& task);
 
+  /// Whether a step of the program begins with an operation that is about to enter.
+  bool begins_step(const Operation& operation) const {
+    return is_step_work(operation) && clock_.begins(operation.step);
+  }
   /// An operation enters; before its run begins.
   void submitted(Operation& operation);
 
@@ -63,6 +67,9 @@ class Meters {
   bool wanted() const { return planning_.measuring(); }
 
  private:
+  static bool is_step_work(const Operation& operation) {
+    return reduces(operation.definition->signature.kind) && !operation.stands_in;
+  }
   CostKind of(Rank peer, CostKind inter, CostKind intra) const { return near_[peer] ? intra : inter; }
 
   Planning& planning_;

@@ -9,13 +9,6 @@
 namespace casync {
 namespace {
 
-/// Codecs that may stand for an open gradient, as canonical specs.
-std::vector<std::string> candidates(const PlanRequest& request) {
-  std::vector<std::string> specs;
-  for (const auto& codec : parse_request(request).codecs) specs.push_back(codec->info().spec);
-  return specs;
-}
-
 /// How much a codec changes training, as far as one can say without training: nothing, a rounding, or more.
 int loss_of(const std::string& spec) {
   const CodecInfo info = make_codec(spec)->info();

@@ -85,15 +85,13 @@ void check_topology(const MeasuredPlanning::Options& options, const GradientPlan
 }
 
 /// The codecs that compete with `none` for an automatic gradient: canonical specs.
-std::vector<std::string> candidates(const MeasuredPlanning::Options& options, const std::string& name,
-                                    const Signature& signature) {
+std::vector<std::string> competitors(const MeasuredPlanning::Options& options, const std::string& name,
+                                     const Signature& signature) {
   const CostTable priors;
   const OwnerLoad none;
   const World world(options.host_of);
-  std::vector<std::string> specs;
-  for (const auto& codec : parse_request({name, signature, world, priors, options.planner, none}).codecs) {
-    if (!codec->info().identity) specs.push_back(codec->info().spec);
-  }
+  std::vector<std::string> specs = candidates({name, signature, world, priors, options.planner, none});
+  std::erase(specs, "none");
   return specs;
 }
 
@@ -146,7 +144,7 @@ bool MeasuredPlanning::is_open(const std::string& name, const Signature& signatu
 std::vector<std::string> MeasuredPlanning::define(const std::string& name, const Signature& signature) {
   if (tells_at_ > 0 || !is_open(name, signature)) return {};
   std::vector<std::string> wanted;
-  for (std::string& codec : candidates(options_, name, signature)) {
+  for (std::string& codec : competitors(options_, name, signature)) {
     if (timed_.insert(codec).second && !measurements_.has(codec)) wanted.push_back(std::move(codec));
   }
   return wanted;
@@ -156,7 +154,7 @@ std::vector<std::string> MeasuredPlanning::to_try(const std::string& name, const
                                                   std::uint64_t submits) {
   if (submits != kTriedRun || !is_open(name, signature)) return {};
   std::vector<std::string> wanted;
-  for (std::string& codec : candidates(options_, name, signature)) {
+  for (std::string& codec : competitors(options_, name, signature)) {
     if (make_codec(codec)->info().fixed_size) {
       if (tried_[codec]++ < kTriedGradients) wanted.push_back(std::move(codec));
     } else if (!measurements_.has_payload(name, codec)) {
@@ -170,8 +168,8 @@ std::vector<std::string> MeasuredPlanning::to_try(const std::string& name, const
 bool MeasuredPlanning::weighs(const Options& options, const std::string& name, const Signature& signature,
                               std::string_view codec) {
   if (!is_automatic(signature) || signature.memory != MemoryKind::device || options.host_of.size() <= 1) return false;
-  const std::vector<std::string> candidates_of = candidates(options, name, signature);
-  return std::ranges::find(candidates_of, make_codec(codec)->info().spec) != candidates_of.end();
+  const std::vector<std::string> others = competitors(options, name, signature);
+  return std::ranges::find(others, make_codec(codec)->info().spec) != others.end();
 }
 
 std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& signature, std::uint64_t submits) {
@@ -326,8 +324,10 @@ bool MeasuredPlanning::step_began(Nanoseconds now, bool counts) {
   if (!before) return false;
   const double seconds = static_cast<double>(now - *before) * 1e-9;
   const bool changed = contest_->ended(counts ? std::optional(seconds) : std::nullopt);
-  if (contest_->over()) drift_.start_anew();
-  if (contest_->over()) log_({LogLevel::info, "auto: " + contest_->verdict(), {{"event", "compared"}}});
+  if (contest_->over()) {
+    drift_.start_anew();
+    log_({LogLevel::info, "auto: " + contest_->verdict(), {{"event", "compared"}}});
+  }
   return changed;
 }
 

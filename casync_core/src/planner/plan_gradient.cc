@@ -211,19 +211,22 @@ Decision plan_trivially(std::string reason) {
   return decision;
 }
 
-}  // namespace
-
-void check_gradient(const PlanRequest& request) {
-  const Asked asked = parse_request(request);
+/// What the request asks for, if it can be carried.
+Asked checked_request(const PlanRequest& request) {
+  Asked asked = parse_request(request);
   const Signature& signature = request.signature;
   const Codec& codec = *asked.codecs.front();
   if (signature.kind == OpKind::allreduce && asked.topology) check_route(request, *asked.topology, codec);
   if (signature.kind == OpKind::reducescatter) check_scatters_of(request, codec);
+  return asked;
 }
 
+}  // namespace
+
+void check_gradient(const PlanRequest& request) { checked_request(request); }
+
 Decision plan_gradient(const PlanRequest& request) {
-  check_gradient(request);
-  const Asked asked = parse_request(request);
+  const Asked asked = checked_request(request);
   const Signature& signature = request.signature;
   const auto numel = static_cast<double>(signature.shape.numel());
   const Gradient gradient{request, request.world, numel * static_cast<double>(size_of(signature.dtype)),

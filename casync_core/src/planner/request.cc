@@ -184,6 +184,12 @@ Asked parse_request(const PlanRequest& request) {
   return asked;
 }
 
+std::vector<std::string> candidates(const PlanRequest& request) {
+  std::vector<std::string> specs;
+  for (const auto& codec : parse_request(request).codecs) specs.push_back(codec->info().spec);
+  return specs;
+}
+
 void check_route(const PlanRequest& request, std::string_view topology, const Codec& codec) {
   try {
     check_carries(*make_route(topology), {codec.info(), request.signature.op, request.world.host_of()});

@@ -25,6 +25,10 @@ std::optional<std::string_view> parse_always(std::string_view text);
 /// Specs in "auto(onebit, terngrad(bits=4))"; nothing if the text is not an auto. Bare "auto" gives an empty list.
 std::optional<std::vector<std::string>> parse_auto(std::string_view text);
 
+/// The codecs that `request` leaves a choice among, or the one it names: canonical specs, in the order of
+/// Asked::codecs.
+std::vector<std::string> candidates(const PlanRequest& request);
+
 /// Throws InvalidArgument as plan_gradient says, except for topologies that cannot carry a codec.
 Asked parse_request(const PlanRequest& request);
 

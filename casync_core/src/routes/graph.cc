@@ -7,10 +7,13 @@
 // are separated by "|": partition p takes the one whose number is p modulo how many there are. The same text on all
 // ranks means the same graph.
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstdio>
 #include <optional>
 
 #include "casync/error.hpp"
+#include "common/hash.hpp"
 #include "routes/routes.hpp"
 #include "routes/tree.hpp"
 
@@ -45,13 +48,11 @@ std::uint32_t number_of(std::string_view text) {
   return number;
 }
 
-/// FNV-1a, 32 bit, in hexadecimal: people see this instead of the text (casync/graph.py).
+/// People see this instead of the text (casync/graph.py).
 std::string digest(std::string_view text) {
-  std::uint32_t hash = 0x811c9dc5U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193U;
-  std::string hex;
-  for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[(hash >> shift) & 15U];
-  return hex;
+  std::array<char, 9> hex{};
+  std::snprintf(hex.data(), hex.size(), "%08x", static_cast<std::uint32_t>(hash_text(text)));
+  return hex.data();
 }
 
 struct Edge {

@@ -4,7 +4,7 @@
 #include "casync/error.hpp"
 #include "casync/route.hpp"
 #include "casync/workflow_builder.hpp"
-#include "collectives/contributions.hpp"
+#include "routes/contributions.hpp"
 
 namespace casync {
 namespace {
@@ -44,7 +44,7 @@ TEST(Graph, EveryContributionReachesEveryRankOnce) {
         const auto codec = make_codec(spec);
         const Joint joint = joint_of(*route, *codec, members, partitions);
         EXPECT_EQ(joint.fault(), "") << text << " " << spec;
-        EXPECT_EQ(misrouted(joint), "") << text << " " << spec;
+        EXPECT_EQ(test::misrouted(joint), "") << text << " " << spec;
       }
     }
   }
@@ -79,7 +79,7 @@ class Wrong final : public Route {
 
 TEST(Graph, WhatCountsTwiceOrNeverIsSeen) {
   const auto none = make_codec("none");
-  EXPECT_EQ(misrouted(joint_of(Wrong{}, *none, 2, 1)),
+  EXPECT_EQ(test::misrouted(joint_of(Wrong{}, *none, 2, 1)),
             "of partition 0 rank 0 gets rank 1's contribution 2 times; of partition 0 rank 1 gets rank 0's "
             "contribution 0 times; of partition 0 rank 1 gets rank 1's contribution 0 times; ");
 }

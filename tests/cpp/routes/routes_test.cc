@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "casync/error.hpp"
-#include "collectives/contributions.hpp"
 #include "collectives/joint.hpp"
+#include "routes/contributions.hpp"
 
 namespace casync::test {
 namespace {

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from casync.graph import to_text
+from casync.graph import shown, to_text
 from casync.plan import GradientPlan, read_plans, write_plans
 
 SIZES = (1_000, 50_000, 300_000)
@@ -104,6 +104,7 @@ def test_a_graph_from_a_file_is_a_topology(adaptor, hvd, tmp_path, rank, size):
             np.testing.assert_array_equal(adaptor.array(result), expected)
     if size > 1:
         assert {to_text(chain(size))} == {plan.topology for plan in hvd.plans().values()}
+        assert all(shown(plan.topology) in plan.reason for plan in hvd.plans().values())  # the core calls it so, too
 
 
 def test_a_graph_that_cannot_be_is_refused_by_name(adaptor, hvd, tmp_path, rank, size):

@@ -318,9 +318,11 @@ void CudaStream::run(std::vector<std::unique_ptr<Job>> jobs) {
 }
 
 /// Which of several sources are not finite: the host looks at each, of which some are memory of the device. So is the
-/// state that they are decoded by.
+/// state that they are decoded by. What else was launched is over too, so the result may have replaced the program's
+/// own contribution, whichever task wrote it.
 void CudaStream::blame(Job& job) {
   const std::vector<Source> there = job.sources;
+  void* const raw_out = std::exchange(job.segment.raw_out, job.result);
   std::vector<FloatArray> state;
   std::vector<float*> state_here;
   const std::span<float* const> state_there = std::exchange(job.segment.state, {});
@@ -341,6 +343,7 @@ void CudaStream::blame(Job& job) {
   job.find_nonfinite();
   job.sources = there;
   job.segment.state = state_there;
+  job.segment.raw_out = raw_out;
 }
 
 /// What the device says of a job that it has computed.

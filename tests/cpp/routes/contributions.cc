@@ -1,11 +1,11 @@
-#include "collectives/contributions.hpp"
+#include "routes/contributions.hpp"
 
 #include <map>
 #include <utility>
 
 #include "casync/error.hpp"
 
-namespace casync {
+namespace casync::test {
 namespace {
 
 using Counts = std::vector<std::uint32_t>;  // per member: how often its contribution is in it
@@ -62,4 +62,4 @@ std::string misrouted(const Joint& joint) {
   return wrong;
 }
 
-}  // namespace casync
+}  // namespace casync::test

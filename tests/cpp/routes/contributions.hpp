@@ -4,10 +4,10 @@
 
 #include "collectives/joint.hpp"
 
-namespace casync {
+namespace casync::test {
 
 /// What is wrong with an allreduce's way for contributions, in words: "of partition 2 rank 0 gets rank 3's contribution
 /// twice". Empty if every contribution reaches every rank exactly once.
 std::string misrouted(const Joint& joint);
 
-}  // namespace casync
+}  // namespace casync::test
