@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import suppress
+from queue import Queue
 
 import casync.torch as hvd
 import pytest
@@ -219,16 +220,16 @@ def test_an_error_that_ends_the_session_comes_before_one_that_does_not(several, 
 
 def test_one_completion_of_nothing_and_of_what_was_refused():
     owner = default.session()
-    calls = []
-    submit_together(owner, [], calls.append).wait()
-    assert calls == [None]
+    calls = Queue()  # another thread may be at the call when `wait` returns
+    submit_together(owner, [], calls.put).wait()
+    assert calls.get(timeout=20) is None
     tensor = torch.ones(3)
     number = registration(owner, "t", (3,))
-    with pytest.raises(hvd.InvalidArgumentError, match="same name"), owner.together(calls.append) as together:
+    with pytest.raises(hvd.InvalidArgumentError, match="same name"), owner.together(calls.put) as together:
         for _ in range(2):
             owner.submit(number, tensor.data_ptr(), tensor.data_ptr(), tensor, wake=False, completion=together)
     together.wait()
-    assert calls == [None, None]
+    assert calls.get(timeout=20) is None
     with pytest.raises(hvd.InvalidArgumentError, match="were closed"):
         owner.submit(number, tensor.data_ptr(), tensor.data_ptr(), tensor, completion=together)
     assert not owner.has_outstanding
