@@ -189,7 +189,8 @@ def test_every_codec_keeps_replicas_alike_and_learns(codec, rank, size):
     if size > 1:
         used = {name.removeprefix("allreduce."): plan.codec for name, plan in hvd.plans().items()}
         assert used["out/bias"] == "none", "small ones go as they are"
-        assert used["hidden/kernel"].partition("(")[0] in codec
+        allowed = codec + (", none" if codec.startswith("auto(") else "")  # which `auto` may find the fastest
+        assert used["hidden/kernel"].partition("(")[0] in allowed
 
 
 def gradients(rank):
