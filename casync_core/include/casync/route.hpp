@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,6 +31,35 @@ struct Cargo {
   std::span<const std::uint32_t> host_of;  ///< per member: host index
 };
 
+/// Between whom a phase of a route goes on.
+enum class Scope : std::uint8_t {
+  flat,   ///< all ranks
+  intra,  ///< the ranks of each host: raw elements, through memory
+  inter,  ///< one rank of each host
+};
+inline constexpr std::array<std::string_view, 3> kScopeName{"flat", "intra", "inter"};
+constexpr std::string_view name_of(Scope scope) { return kScopeName[static_cast<std::size_t>(scope)]; }
+
+/// What a phase does with the partitions of a gradient.
+enum class Routine : std::uint8_t {
+  allreduce,       ///< what fits the codec: alltoall and allgather, or only allgather where it gathers payloads
+  alltoall,        ///< each contribution goes to the partition's owner, which adds them up
+  reduce_scatter,  ///< sums go from rank to rank, and end at the partition's owner
+  reduce,          ///< sums go up a tree
+  allgather,       ///< what each has of a partition goes to all others
+  broadcast,       ///< results go down a tree
+};
+inline constexpr std::array<std::string_view, 6> kRoutineName{"allreduce", "alltoall",  "reduce_scatter",
+                                                              "reduce",    "allgather", "broadcast"};
+constexpr std::string_view name_of(Routine routine) { return kRoutineName[static_cast<std::size_t>(routine)]; }
+
+/// One phase of a route. Partitions go through all of them, each at its own pace.
+struct Phase {
+  Scope scope = Scope::flat;
+  Routine routine = Routine::allreduce;
+  friend bool operator==(const Phase&, const Phase&) = default;
+};
+
 class Route {
  public:
   Route() = default;
@@ -39,6 +69,9 @@ class Route {
 
   /// What a plan calls it, for example "ring".
   virtual std::string_view name() const = 0;
+
+  /// What it does, one after the other: how a plan file says it.
+  virtual std::vector<Phase> phases() const = 0;
 
   /// Why it does not carry `cargo`, as a clause: "codec dgc gathers payloads". Nothing if it does.
   virtual std::optional<std::string> obstacle(const Cargo& cargo) const = 0;
@@ -58,8 +91,12 @@ class Route {
 /// The route that a plan or a user names so. Throws InvalidArgument that lists what is known.
 std::shared_ptr<const Route> make_route(std::string_view name);
 
-/// Names that make_route knows, those of CaSync first.
+/// Names that make_route knows, those of CaSync first; of a route in two levels only the one that leaves the way
+/// between hosts to the codec.
 std::vector<std::string_view> route_names();
+
+/// The names of the routes in two levels that say how it goes on between hosts, for example "two_level(ring)".
+std::vector<std::string_view> two_level_names();
 
 /// Makes a route known, which lives as long as the program. Called before the program has a second thread, as by the
 /// initialiser of a global in the route's file. Returns true.

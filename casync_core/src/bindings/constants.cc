@@ -22,6 +22,20 @@ void put_names(std::ostream& out, std::string_view constant, const Names& names)
   out << ")\n";
 }
 
+/// By the name of each route: its phases, and so what a list of phases in a plan means.
+void put_phases(std::ostream& out) {
+  out << "PHASES: Final = {\n";
+  for (const auto& names : {route_names(), two_level_names()}) {
+    for (const std::string_view name : names) {
+      out << "    \"" << name << "\": (\n";
+      for (const Phase& phase : make_route(name)->phases())
+        out << "        (\"" << name_of(phase.scope) << "\", \"" << name_of(phase.routine) << "\"),\n";
+      out << "    ),\n";
+    }
+  }
+  out << "}\n";
+}
+
 template <typename Number>
 void put_number(std::ostream& out, std::string_view constant, Number value) {
   out << constant << ": Final = " << value << "\n";
@@ -40,6 +54,7 @@ void put(std::ostream& out) {
   }
   put_names(out, "FLOATING_DTYPES", floating);
   put_names(out, "TOPOLOGIES", route_names());
+  put_phases(out);
   put_names(out, "COORDINATORS", kPolicyName);
   put_names(out, "DEVICE_LANES", kDeviceLaneName);
   put_names(out, "LOG_LEVELS", kLogLevelName);

@@ -62,6 +62,12 @@ void deliver(WorkflowBuilder& builder, std::uint32_t partition, const std::vecto
   builder.compute(Primitive::decode, partition, received, options);
 }
 
+std::vector<Phase> FlatRoute::phases() const {
+  std::vector<Phase> phases;
+  for (const Routine routine : routines()) phases.push_back({Scope::flat, routine});
+  return phases;
+}
+
 void FlatRoute::build(WorkflowBuilder& builder) const {
   std::vector<Group::Member> members;
   for (Rank rank = 0; rank < builder.members(); ++rank) members.push_back({rank, false});

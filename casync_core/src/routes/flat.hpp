@@ -70,7 +70,10 @@ class FlatRoute : public Route {
   /// all of them decoded, one of each round, if `ends_encoded`, else the result itself.
   virtual std::vector<Buffer> lay(Group& group) const = 0;
   virtual bool ends_encoded(const CodecInfo& codec) const = 0;
+  /// What it does, whoever its members are.
+  virtual std::vector<Routine> routines() const = 0;
 
+  std::vector<Phase> phases() const final;
   void build(WorkflowBuilder& builder) const final;
 };
 

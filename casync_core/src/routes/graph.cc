@@ -139,6 +139,9 @@ class Graph final : public Route {
   }
 
   std::string_view name() const override { return name_; }
+  std::vector<Phase> phases() const override {
+    return {{Scope::flat, Routine::reduce}, {Scope::flat, Routine::broadcast}};
+  }
 
   std::optional<std::string> obstacle(const Cargo& cargo) const override {
     for (const Ways& ways : ways_) {

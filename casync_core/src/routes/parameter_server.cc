@@ -100,6 +100,7 @@ std::vector<Buffer> in_rounds(Group& group) {
 class ParameterServer final : public FlatRoute {
  public:
   std::string_view name() const override { return "ps"; }
+  std::vector<Routine> routines() const override { return {Routine::alltoall, Routine::allgather}; }
   std::optional<std::string> obstacle(const Cargo& /*cargo*/) const override { return std::nullopt; }
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override { return everybody(host_of); }
   bool merges_at_once() const override { return true; }

@@ -28,6 +28,7 @@ constexpr std::uint32_t kBroadcast = 1;
 class Ring final : public FlatRoute {
  public:
   std::string_view name() const override { return "ring"; }
+  std::vector<Routine> routines() const override { return {Routine::reduce_scatter, Routine::allgather}; }
   std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_merging_apart(cargo); }
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override { return everybody(host_of); }
   bool merges_at_once() const override { return false; }

@@ -46,6 +46,9 @@ std::shared_ptr<const Route> make_route(std::string_view name) {
   for (const Route* route : known()) {
     if (route->name() == name) return {std::shared_ptr<const Route>{}, route};
   }
+  for (const Route* route : two_level_routes()) {
+    if (route->name() == name) return {std::shared_ptr<const Route>{}, route};
+  }
   if (auto graph = make_graph(name)) return graph;
   std::string names = "auto";
   for (const std::string_view one : route_names()) names += detail::concat(", ", one);
@@ -55,6 +58,12 @@ std::shared_ptr<const Route> make_route(std::string_view name) {
 std::vector<std::string_view> route_names() {
   std::vector<std::string_view> names;
   for (const Route* route : known()) names.push_back(route->name());
+  return names;
+}
+
+std::vector<std::string_view> two_level_names() {
+  std::vector<std::string_view> names;
+  for (const Route* route : two_level_routes()) names.push_back(route->name());
   return names;
 }
 

@@ -8,7 +8,10 @@ namespace casync {
 const FlatRoute& direct_route();
 const FlatRoute& parameter_server_route();
 const FlatRoute& ring_route();
+/// Two levels, and by the codec which way the leaders go.
 const Route& two_level_route();
+/// For each flat route that the leaders can go.
+std::span<const Route* const> two_level_routes();
 /// The route that a graph's text describes; null if the text is no graph's.
 std::shared_ptr<const Route> make_graph(std::string_view text);
 

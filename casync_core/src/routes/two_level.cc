@@ -7,13 +7,15 @@
 //           host, added in rank order, and what a codec keeps of it is the leader's
 //   step 3  a leader passes the result on to its ranks: what all leaders decoded, or the decoded result itself
 //
-// Between the hosts there is a parameter server, whose owner adds host by host: hops 4; bytes per direction between
-// hosts 2(H-1)/H of the encoded gradient per host when K is a multiple of H times L. `gather` codecs go directly: hops
-// 3; bytes H-1 times the encoded gradient. So ranks of a host add nothing to what goes between hosts. Hosts may have
-// unequal numbers of ranks. With `none` the sums are the raw elements.
+// A plan may name the flat route: two_level(ring). Otherwise it is a parameter server, whose owner adds host by host:
+// hops 4; bytes per direction between hosts 2(H-1)/H of the encoded gradient per host when K is a multiple of H times
+// L. `gather` codecs go directly: hops 3; bytes H-1 times the encoded gradient. So ranks of a host add nothing to what
+// goes between hosts. Hosts may have unequal numbers of ranks. With `none` the sums are the raw elements.
 #include <algorithm>
+#include <array>
 #include <map>
 
+#include "casync/error.hpp"
 #include "routes/flat.hpp"
 #include "routes/routes.hpp"
 
@@ -41,8 +43,25 @@ std::uint32_t ranks_of_largest(const Hosts& hosts) {
 
 class TwoLevel final : public Route {
  public:
-  std::string_view name() const override { return "two_level"; }
-  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_parts(cargo); }
+  TwoLevel() = default;
+  explicit TwoLevel(const FlatRoute& between)
+      : name_(detail::concat("two_level(", between.name(), ")")), between_(&between) {}
+
+  std::string_view name() const override { return name_; }
+  std::vector<Phase> phases() const override {
+    std::vector<Phase> phases{{Scope::intra, Routine::reduce_scatter}};
+    if (between_ == nullptr) {
+      phases.push_back({Scope::inter, Routine::allreduce});
+    } else {
+      for (const Routine routine : between_->routines()) phases.push_back({Scope::inter, routine});
+    }
+    phases.push_back({Scope::intra, Routine::allgather});
+    return phases;
+  }
+  std::optional<std::string> obstacle(const Cargo& cargo) const override {
+    const auto between = between_ == nullptr ? std::nullopt : between_->obstacle(cargo);
+    return between ? between : obstacle_to_parts(cargo);
+  }
   bool merges_at_once() const override { return false; }
 
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override {
@@ -66,13 +85,14 @@ class TwoLevel final : public Route {
 
  private:
   /// The way of the leaders.
-  static const FlatRoute& between(const CodecInfo& codec) {
+  const FlatRoute& between(const CodecInfo& codec) const {
+    if (between_ != nullptr) return *between_;
     return codec.rounds.front() == Aggregation::gather ? direct_route() : parameter_server_route();
   }
 
   /// Ranks of a host take turns at leading it, a turn for each round of owners.
-  static void lay(WorkflowBuilder& builder, const Hosts& hosts, std::uint32_t p, std::uint32_t owner,
-                  std::uint32_t turn) {
+  void lay(WorkflowBuilder& builder, const Hosts& hosts, std::uint32_t p, std::uint32_t owner,
+           std::uint32_t turn) const {
     const Rank self = builder.request().member;
     const CodecInfo& codec = builder.request().codec->info();
     const auto leader_of = [&](const std::vector<Rank>& ranks) { return ranks[turn % ranks.size()]; };
@@ -106,6 +126,9 @@ class TwoLevel final : public Route {
         builder.send(p, mate, scatter(round), results[round]);
     }
   }
+
+  std::string name_ = "two_level";
+  const FlatRoute* between_ = nullptr;  // null: by the codec
 };
 
 }  // namespace
@@ -113,6 +136,12 @@ class TwoLevel final : public Route {
 const Route& two_level_route() {
   static const TwoLevel route;
   return route;
+}
+
+std::span<const Route* const> two_level_routes() {
+  static const TwoLevel direct(direct_route()), ps(parameter_server_route()), ring(ring_route());
+  static const std::array<const Route*, 3> routes{&direct, &ps, &ring};
+  return routes;
 }
 
 }  // namespace casync

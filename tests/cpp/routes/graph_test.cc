@@ -62,6 +62,7 @@ TEST(Graph, PartitionsTakeTheGraphsInTurn) {
 class Wrong final : public Route {
  public:
   std::string_view name() const override { return "wrong"; }
+  std::vector<Phase> phases() const override { return {}; }
   std::optional<std::string> obstacle(const Cargo& /*cargo*/) const override { return std::nullopt; }
   std::vector<Rank> owners(std::span<const std::uint32_t> /*host_of*/) const override { return {}; }
   bool merges_at_once() const override { return true; }

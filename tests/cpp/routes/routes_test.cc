@@ -87,6 +87,12 @@ double host_bytes(const Joint& joint, const std::vector<std::uint32_t>& host_of)
   return most;
 }
 
+std::vector<std::string_view> all_names() {
+  std::vector<std::string_view> names = route_names();
+  for (const std::string_view name : two_level_names()) names.push_back(name);
+  return names;
+}
+
 /// Every route that is known, with what it carries: N 1..9, K 1, 3, N, 2N; ranks alone on their hosts, and in hosts of
 /// unequal size.
 std::vector<Job> jobs() {
@@ -99,7 +105,7 @@ std::vector<Job> jobs() {
     }
     for (const char* codec : kCodecs) {
       const CodecInfo info = make_codec(codec)->info();
-      for (const std::string_view topology : route_names()) {
+      for (const std::string_view topology : all_names()) {
         for (const auto& host_of : {alone, unequal}) {
           if (make_route(topology)->obstacle({info, ReduceOp::average, host_of})) continue;
           for (const std::uint32_t k : {1U, 3U, n, 2 * n}) {
