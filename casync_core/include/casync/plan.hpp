@@ -19,6 +19,10 @@ struct GradientPlan {
   std::string codec = "none";       ///< a spec that make_codec accepts
   std::uint32_t partitions = 1;     ///< K, cut on the codec's boundaries; fewer when the gradient has fewer units
   std::uint32_t first_owner = 0;    ///< partition p is owned by member (first_owner + p) mod N
+  std::uint32_t period = 1;         ///< it is synchronised in the gradient's steps s with s % period == offset. In the
+  std::uint32_t offset = 0;         ///< others the result is zero, and what is not sent joins the residual
+  bool on_host = false;             ///< computed on the host, also where the gradient is on a device
+  std::string tensor;               ///< what it was made for, as tensor_of says it; empty: not known
   std::uint32_t epoch = 0;          ///< plans of one epoch hold together; a re-plan starts the next
   std::string reason;               ///< why, in words, with the predicted times
   std::uint32_t until = 0;  ///< holds for the gradient's steps below this one, in which a codec begins; 0: for good
@@ -36,6 +40,9 @@ struct GradientPlan {
 
 /// Whether another plan must follow in this step of the gradient.
 inline bool is_over(const GradientPlan& plan, std::uint32_t step) { return plan.until > 0 && step >= plan.until; }
+
+/// Whether a gradient is synchronised in this step of it.
+inline bool synchronises(const GradientPlan& plan, std::uint32_t step) { return step % plan.period == plan.offset; }
 
 /// What a partition's payload aims at, for sessions and for what predicts them: it bounds memory, and lets links start
 /// early. `casync.config.Config` says the same to Python programs.
@@ -63,5 +70,8 @@ struct Signature {
   MemoryKind memory = MemoryKind::host;  ///< of the tensor, on every rank
   friend bool operator==(const Signature&, const Signature&) = default;
 };
+
+/// A tensor in a plan file: "float32 (64, 3, 7)".
+std::string tensor_of(const Signature& signature);
 
 }  // namespace casync

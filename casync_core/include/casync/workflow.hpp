@@ -116,9 +116,10 @@ struct WorkflowRequest {
   const Route* route = nullptr;  ///< allreduce
   std::uint32_t partitions = 1;
   std::uint32_t first_owner = 0;
-  bool settles = false;                ///< the codec's values are settled first (Codec::agreed)
-  std::uint32_t member = 0;            ///< this rank's index
-  std::uint32_t root = 0;              ///< broadcast
+  bool settles = false;      ///< the codec's values are settled first (Codec::agreed)
+  bool holds = false;        ///< allreduce: nothing is sent, and the codec keeps the gradient for a later step
+  std::uint32_t member = 0;  ///< this rank's index
+  std::uint32_t root = 0;    ///< broadcast
   std::vector<std::uint32_t> host_of;  ///< per member: host index; its size is N
   std::vector<std::int64_t> counts;    ///< allgather, alltoall: elements that each member gives to this one
   std::vector<std::int64_t> splits;    ///< alltoall: elements that this member gives to each

@@ -26,9 +26,11 @@ std::shared_ptr<Transport> transport_of(const py::object& capsule) {
 py::dict to_dict(const GradientPlan& plan) {
   using namespace py::literals;
   return py::dict("topology"_a = plan.topology, "codec"_a = plan.codec, "partitions"_a = plan.partitions,
-                  "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch, "reason"_a = plan.reason,
-                  "until"_a = plan.until, "on_trial"_a = plan.on_trial, "predicted_s"_a = plan.predicted_s,
-                  "uncompressed_s"_a = plan.uncompressed_s, "payload_bytes"_a = plan.payload_bytes,
+                  "first_owner"_a = plan.first_owner, "period"_a = plan.period, "offset"_a = plan.offset,
+                  "on_host"_a = plan.on_host, "tensor"_a = plan.tensor, "epoch"_a = plan.epoch,
+                  "reason"_a = plan.reason, "until"_a = plan.until, "on_trial"_a = plan.on_trial,
+                  "predicted_s"_a = plan.predicted_s, "uncompressed_s"_a = plan.uncompressed_s,
+                  "payload_bytes"_a = plan.payload_bytes,
                   "measured_inter_s_per_byte"_a = plan.measured_inter_s_per_byte,
                   "measured_intra_s_per_byte"_a = plan.measured_intra_s_per_byte,
                   "measured_encode_s_per_byte"_a = plan.measured_encode_s_per_byte,
@@ -46,6 +48,10 @@ GradientPlan plan_of(const std::string& name, const py::dict& dict) {
   plan.codec = dict["codec"].cast<std::string>();
   plan.partitions = dict["partitions"].cast<std::uint32_t>();
   plan.first_owner = dict["first_owner"].cast<std::uint32_t>();
+  plan.period = dict["period"].cast<std::uint32_t>();
+  plan.offset = dict["offset"].cast<std::uint32_t>();
+  plan.on_host = dict["on_host"].cast<bool>();
+  plan.tensor = dict["tensor"].cast<std::string>();
   plan.epoch = dict["epoch"].cast<std::uint32_t>();
   plan.reason = dict["reason"].cast<std::string>();
   plan.until = dict["until"].cast<std::uint32_t>();

@@ -3,6 +3,8 @@
 // Where the gradient's codec has values to settle (Codec::agreed), every member sends its proposal to every other, and
 // all take the mean in member order. Everything computed later follows, in all partitions; the values travel with the
 // first of them. hops 1; a few bytes; messages of a member N-1.
+//
+// In a step in which a plan does not synchronise the gradient, every member keeps what it has, and sends nothing.
 #include "casync/error.hpp"
 #include "collectives/collectives.hpp"
 
@@ -36,6 +38,15 @@ void solo(WorkflowBuilder& builder) {
   }
 }
 
+/// A step in which the gradient is not synchronised: the codec `hold` computes here alone.
+void hold(WorkflowBuilder& builder) {
+  for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
+    const Buffer sources[] = {WorkflowBuilder::input()};
+    builder.compute(Primitive::merge, p, sources,
+                    {.feedback = true, .deliver = true, .write_to = WorkflowBuilder::output()});
+  }
+}
+
 void check_partitions(const WorkflowRequest& request) {
   if (request.partitions == 1) return;
   if (request.codec->info().whole) {
@@ -55,6 +66,10 @@ void allreduce(WorkflowBuilder& builder) {
   const WorkflowRequest& request = builder.request();
   if (builder.members() == 1) {
     solo(builder);
+    return;
+  }
+  if (request.holds) {
+    hold(builder);
     return;
   }
   CASYNC_CHECK(request.route != nullptr);

@@ -45,16 +45,18 @@ const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t na
                          {.tensor = verdict.name, .op = signature.kind});
   }
   if (op.name != kNone && lasts(signature.kind) && op.plan == verdict.plan) return op;
-  op.shape = make_shape(verdict, signature, splits, false);  // first: where it throws, nothing is agreed on
+  op.shape = make_shape(verdict, signature, splits, Way::whole);  // first: where it throws, nothing is agreed on
   op.name = name;
   op.signature = signature;
   op.plan = verdict.plan;
   const Codec& codec = *op.shape->codec;
-  op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, splits, true) : nullptr;
+  op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, splits, Way::settling) : nullptr;
+  const bool holds = verdict.plan.period > 1 && host_of_.size() > 1;  // a world of one is the identity
+  op.holding = holds ? make_shape(verdict, signature, splits, Way::holding) : nullptr;
   op.settled = settled_by(codec.info().spec);
   const bool from_all = signature.kind == OpKind::allreduce && make_route(verdict.plan.topology)->merges_at_once();
   // Else every run waits for a start, which may bring the next plan.
-  const bool lasts = verdict.plan.until == 0 && !verdict.plan.on_trial;
+  const bool lasts = verdict.plan.until == 0 && !verdict.plan.on_trial && !holds;
   op.eager = lasts && from_all && op.shape->codec->info().identity && op.shape->largest_message <= inline_bytes_ &&
              op.shape->largest_message > 0;  // what sends nothing ends before the others have submitted it
   return op;
@@ -99,9 +101,9 @@ std::vector<std::uint64_t> Agreements::forget_all() {
 }
 
 std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,
-                                                       const std::vector<std::int64_t>& splits, bool settles) {
+                                                       const std::vector<std::int64_t>& splits, Way way) {
   // A world of one is the identity (rule R9), in the gradient's own precision.
-  const auto codec = codecs_(host_of_.size() == 1 ? "none" : verdict.plan.codec);
+  auto codec = codecs_(host_of_.size() == 1 ? "none" : verdict.plan.codec);
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   const bool compressible = reduces(signature.kind) && is_floating(signature.dtype) &&
                             (sums || (signature.op == ReduceOp::adasum && takes_adasum(codec->info())));
@@ -110,6 +112,13 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
                                         ", which cannot carry it"),
                          {.tensor = verdict.name, .op = signature.kind});
   }
+  const bool holds = way == Way::holding;
+  if (holds && !compressible) {
+    throw CorruptPayload(detail::concat("a verdict that tensor ", verdict.name, " is synchronised in some steps, ",
+                                        "though it has no residual"),
+                         {.tensor = verdict.name, .op = signature.kind});
+  }
+  if (holds) codec = codecs_("hold");
   WorkflowRequest request;
   request.kind = signature.kind;
   request.shape = signature.shape;
@@ -120,7 +129,8 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   request.route = route.get();
   request.partitions = verdict.plan.partitions;
   request.first_owner = verdict.plan.first_owner;
-  request.settles = settles;
+  request.settles = way == Way::settling;
+  request.holds = holds;
   request.member = member_;
   request.root = static_cast<std::uint32_t>(signature.root);
   request.host_of = host_of_;
@@ -131,19 +141,24 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
     request.splits = elements_of(splits, verdict.name, signature);
   }
   const bool provisional = verdict.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
+  const bool counts = provisional || verdict.plan.period > 1;
   const auto build = [&] {
     auto shape = std::make_shared<Template>(request);
     shape->rows = verdict.rows;
     shape->codec = codec;
     shape->nonzeros = codecs_("nonzeros");
     shape->none = codecs_("none");
+    shape->holds = holds;
+    shape->counts = counts;
     shape->provisional = provisional;
+    shape->host_only |= verdict.plan.on_host;
     return shape;
   };
   if (!lasts(signature.kind)) return build();
   std::weak_ptr<const Template>& known =
       templates_[{request.kind, request.shape.rows, request.shape.cols, request.dtype, codec->info().spec, request.op,
-                  verdict.plan.topology, request.partitions, request.first_owner, settles, request.root, provisional}];
+                  verdict.plan.topology, request.partitions, request.first_owner, request.settles, request.root,
+                  provisional, counts, verdict.plan.on_host}];
   std::shared_ptr<const Template> shape = known.lock();
   if (shape == nullptr) known = shape = build();
   return shape;

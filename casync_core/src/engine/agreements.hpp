@@ -36,6 +36,7 @@ class Agreements {
     Signature signature;
     GradientPlan plan;
     std::shared_ptr<const Template> shape;
+    std::shared_ptr<const Template> holding;   ///< of steps in which it is not synchronised; null if there are none
     std::shared_ptr<const Template> settling;  ///< which settles the codec's values first; null if it has none
     Settled settled = 0;                       ///< what a rank says that keeps them
     bool eager = false;                        ///< so small that it is sent before the peers have submitted theirs
@@ -63,8 +64,9 @@ class Agreements {
   std::vector<std::uint64_t> forget_all();
 
  private:
+  enum class Way : std::uint8_t { whole, settling, holding };
   std::shared_ptr<const Template> make_shape(const Verdict& verdict, const Signature& signature,
-                                             const std::vector<std::int64_t>& splits, bool settles);
+                                             const std::vector<std::int64_t>& splits, Way way);
 
   std::uint32_t member_;
   std::vector<std::uint32_t> host_of_;
@@ -74,7 +76,7 @@ class Agreements {
   /// All that a template follows from in this world, of the kinds that last. Gradients that are alike share one:
   /// of many small ones it then stays in the cache.
   using Terms = std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, std::string, std::uint32_t,
-                           std::uint32_t, bool, std::uint32_t, bool>;
+                           std::uint32_t, bool, std::uint32_t, bool, bool, bool>;
   std::map<Terms, std::weak_ptr<const Template>> templates_;
 };
 

@@ -115,17 +115,23 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   const CodecInfo& info = shape.codec->info();
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   if (!reduces(signature.kind) || !sums || !is_floating(signature.dtype)) return;
-  if (info.identity && !shape.provisional && memory.store().find(definition.name) == nullptr) return;
+  if (info.identity && !shape.counts && memory.store().find(definition.name) == nullptr) return;
   Kept& kept = memory.store()[definition.name];
   kept.count(context.step);
   if (shape.provisional) return;
-  if (context.stream != nullptr && kept.is_far() &&
+  if (context.stream != nullptr && kept.is_far() && !shape.holds &&
       kept.fits(*shape.codec, signature.shape)) {  // as in the step before
     memory.kept_of(instance) = &kept;
     return;
   }
   kept.come_home();
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
+  if (shape.holds) {
+    if (kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
+    memory.kept_of(instance) = &kept;
+    if (context.stream != nullptr) context.stream->fetch(operation);  // no device computes it
+    return;
+  }
 
   FloatArray left;
   if (info.feedback != Feedback::wrapper) left = std::exchange(kept.residual, {});

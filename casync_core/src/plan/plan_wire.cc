@@ -14,7 +14,7 @@ constexpr std::array kNumbers{&GradientPlan::predicted_s,
                               &GradientPlan::measured_encode_s_per_byte,
                               &GradientPlan::measured_decode_s_per_byte};
 
-enum class OnTrial : std::uint8_t { no = 0, yes = 1 };
+enum class Flag : std::uint8_t { no = 0, yes = 1 };
 
 /// An enum is on the wire as its one byte; `last` is the highest number that has a name.
 template <typename Enum>
@@ -39,12 +39,23 @@ Shape get_shape(ByteReader& reader) {
 
 }  // namespace
 
+std::string tensor_of(const Signature& signature) {
+  const std::string shape = signature.dims.empty()
+                                ? detail::concat("(", signature.shape.rows, ", ", signature.shape.cols, ")")
+                                : signature.dims;
+  return detail::concat(name_of(signature.dtype), " ", shape);
+}
+
 void put(std::vector<std::byte>& out, const GradientPlan& plan) {
   ByteWriter writer(out);
   writer.put_text(plan.topology);
   writer.put_text(plan.codec);
   writer.put(plan.partitions);
   writer.put(plan.first_owner);
+  writer.put(plan.period);
+  writer.put(plan.offset);
+  writer.put(static_cast<std::uint8_t>(plan.on_host ? 1 : 0));
+  writer.put_text(plan.tensor);
   writer.put(plan.epoch);
   writer.put_text(plan.reason);
   writer.put(plan.until);
@@ -61,10 +72,16 @@ GradientPlan get_plan(ByteReader& reader) {
   if (plan.partitions == 0 || plan.partitions > kPartitionLimit)
     throw CorruptPayload(detail::concat("a plan of ", plan.partitions, " partitions cannot be"));
   plan.first_owner = reader.get<std::uint32_t>();
+  plan.period = reader.get<std::uint32_t>();
+  plan.offset = reader.get<std::uint32_t>();
+  if (plan.offset >= plan.period)
+    throw CorruptPayload(detail::concat("a plan for step ", plan.offset, " of ", plan.period, " cannot be"));
+  plan.on_host = get_enum(reader, Flag::yes, "on host") == Flag::yes;
+  plan.tensor = reader.get_text();
   plan.epoch = reader.get<std::uint32_t>();
   plan.reason = reader.get_text();
   plan.until = reader.get<std::uint32_t>();
-  plan.on_trial = get_enum(reader, OnTrial::yes, "on trial") == OnTrial::yes;
+  plan.on_trial = get_enum(reader, Flag::yes, "on trial") == Flag::yes;
   for (const auto number : kNumbers) {
     plan.*number = reader.get<double>();
     if (!std::isfinite(plan.*number) || plan.*number < 0) throw CorruptPayload("a plan with a time that cannot be");

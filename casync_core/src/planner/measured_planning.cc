@@ -84,6 +84,17 @@ void check_topology(const MeasuredPlanning::Options& options, const GradientPlan
                                        "\"auto\"; to follow the program, take the plan out"));
 }
 
+/// What is not sent waits in a residual, which only sums of floats have.
+void check_period(const GradientPlan& fixed, const Signature& signature) {
+  if (fixed.offset >= fixed.period)
+    throw InvalidArgument(detail::concat("it synchronises step ", fixed.offset, " of ", fixed.period));
+  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
+  if (fixed.period == 1 || (sums && is_floating(signature.dtype))) return;
+  throw InvalidArgument(detail::concat("it synchronises in one step of ", fixed.period, ", and a ",
+                                       name_of(signature.op), " of ", name_of(signature.dtype),
+                                       " has no residual that keeps what the others leave"));
+}
+
 /// The codecs that compete with `none` for an automatic gradient: canonical specs.
 std::vector<std::string> competitors(const MeasuredPlanning::Options& options, const std::string& name,
                                      const Signature& signature) {
@@ -120,6 +131,11 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
     if (fixed->partitions > 1 && signature.op == ReduceOp::adasum) {
       throw InvalidArgument(detail::concat("it has ", fixed->partitions, " partitions, and op Adasum takes 1"));
     }
+    if (!fixed->tensor.empty() && fixed->tensor != tensor_of(signature)) {
+      throw InvalidArgument(
+          detail::concat("it was made for ", fixed->tensor, ", and the tensor is ", tensor_of(signature)));
+    }
+    check_period(*fixed, signature);
     check_topology(options, *fixed, signature);
     Signature as_fixed = signature;
     as_fixed.compression = fixed->codec;

@@ -257,6 +257,7 @@ Decision plan_gradient(const PlanRequest& request) {
         break;
     }
   }
+  if (reduces(signature.kind)) decision.plan.tensor = tensor_of(signature);
   const Alternative& chosen = decision.alternatives.front();
   decision.seconds = chosen.seconds;
   if (!reduces(signature.kind)) decision.original_s = chosen.seconds;

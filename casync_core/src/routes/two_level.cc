@@ -84,9 +84,9 @@ class TwoLevel final : public Route {
   }
 
  private:
-  /// The way of the leaders.
-  const FlatRoute& between(const CodecInfo& codec) const {
-    if (between_ != nullptr) return *between_;
+  /// The way of the leaders. One alone has no ring to go round.
+  const FlatRoute& between(const CodecInfo& codec, std::size_t hosts) const {
+    if (between_ != nullptr && hosts > 1) return *between_;
     return codec.rounds.front() == Aggregation::gather ? direct_route() : parameter_server_route();
   }
 
@@ -103,7 +103,7 @@ class TwoLevel final : public Route {
     };
     if (self != leader_of(mates)) {
       builder.send(p, leader_of(mates), tag_of(builder, p, kGather, 0), WorkflowBuilder::input(), true);
-      const bool encoded = between(codec).ends_encoded(codec);
+      const bool encoded = between(codec, hosts.size()).ends_encoded(codec);
       std::vector<Buffer> results;
       for (std::size_t round = 0; round < (encoded ? codec.rounds.size() : 1); ++round) {
         results.push_back(encoded ? builder.payload_slot(p, static_cast<int>(round)) : WorkflowBuilder::output());
@@ -120,7 +120,7 @@ class TwoLevel final : public Route {
     std::vector<Group::Member> leaders;
     for (const auto& ranks : hosts) leaders.push_back({leader_of(ranks), ranks.size() > 1});
     Group group(builder, p, std::move(leaders), owner, std::move(own));
-    const std::vector<Buffer> results = between(codec).lay(group);
+    const std::vector<Buffer> results = between(codec, hosts.size()).lay(group);
     for (const Rank mate : mates) {
       for (std::size_t round = 0; mate != self && round < results.size(); ++round)
         builder.send(p, mate, scatter(round), results[round]);

@@ -19,6 +19,8 @@ struct Template {
   Shape shape;                                  ///< as WorkflowRequest has it
   DType dtype = DType::float32;
   std::vector<std::int64_t> rows;  ///< allgather, alltoall: what each member gives to this one
+  bool holds = false;              ///< nothing is sent: what is kept is another codec's, and `codec` adds to it
+  bool counts = false;             ///< its steps are counted, even if its codec keeps nothing
   bool provisional = false;        ///< another codec follows at a step that is known, and finds what is kept as it is
   std::vector<std::uint32_t> first_dependencies;  ///< per task: its dependencies, plus one for the partition's memory
   std::vector<std::uint32_t> tasks_of_partition;  ///< per partition: how many tasks

@@ -14,6 +14,8 @@ using Bytes = std::vector<std::byte>;
 GradientPlan some_plan() {
   return {"ring",  "terngrad(bits=4)",
           12,      3,
+          2,       1,
+          true,    "float32 (64, 3)",
           7,       "compressed 1.5 ms, not 9.0 ms",
           40,      true,
           1.5e-3,  9e-3,
