@@ -5,7 +5,7 @@ from __future__ import annotations
 from casync import default
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import add_process_set, init, is_initialized, remove_process_set, shutdown
-from casync.plan import GradientPlan
+from casync.plan import Plans
 from casync.process_sets import ProcessSet
 from casync.snapshot import Metrics
 
@@ -84,7 +84,7 @@ def metrics(process_set: ProcessSet = global_process_set) -> Metrics:
     return default.metrics(process_set)
 
 
-def plans(process_set: ProcessSet = global_process_set) -> dict[str, GradientPlan]:
+def plans(process_set: ProcessSet = global_process_set) -> Plans:
     """How each allreduced tensor is synchronised, by name, as agreed on so far; alike on all ranks of `process_set`,
     but for `measured_s`.
 

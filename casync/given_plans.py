@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from casync.errors import InvalidArgumentError
-from casync.plan import GradientPlan, PlanError, read_plans
+from casync.plan import GradientPlan, PlanError, Plans, read_plans
 
 __all__ = ["GivenPlans"]
 
@@ -23,6 +24,17 @@ class GivenPlans:
         self._plans = _read(path)
         self.origin = f"The plan is from {path}: correct it there, or take it out to have the tensor planned anew"
         """For an error about one of them: where it is from, and what to do."""
+
+    def check_world(self, host_of: Sequence[int], is_process_set: bool) -> None:
+        """Rank r is on host `host_of[r]`. Raises `InvalidArgumentError` if the file was made for another world. A
+        process set then goes without: the file is for the world that the set is of.
+        """
+        made_for = self._plans.host_of
+        if not made_for or list(made_for) == list(host_of):
+            return
+        if not is_process_set:
+            raise _unusable(f"{self._path}: it was made for {_world(made_for)}, and this job has {_world(host_of)}")
+        self._plans = Plans({})
 
     def __len__(self) -> int:
         """How many plans the file has."""
@@ -57,12 +69,26 @@ def _as_options(plans: Mapping[str, GradientPlan]) -> dict[str, dict[str, Any]]:
     return {name: asdict(plan) for name, plan in plans.items() if not plan.on_trial}
 
 
-def _read(path: str) -> dict[str, GradientPlan]:
+def _world(host_of: Sequence[int]) -> str:
+    """For example "4 ranks on 2 hosts (2 + 2)"."""
+    ranks = Counter(host_of)
+    hosts = f"{len(ranks)} host{'s' if len(ranks) > 1 else ''}"
+    return f"{len(host_of)} rank{'s' if len(host_of) > 1 else ''} on {hosts} ({' + '.join(map(str, ranks.values()))})"
+
+
+def _unusable(why: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"the plan file cannot be used: {why}. Write one with casync.plan.write_plans(path, hvd.plans()), or unset "
+        "CASYNC_PLAN_FILE (plan_file=) to have all tensors planned anew"
+    )
+
+
+def _read(path: str) -> Plans:
     """The plans in the file `path`; none for an empty path. Any reason why they cannot be used is an
     `InvalidArgumentError` that names file and remedy.
     """
     if not path:
-        return {}
+        return Plans({})
     from casync import _core
 
     try:
@@ -75,8 +101,5 @@ def _read(path: str) -> dict[str, GradientPlan]:
                     continue
                 raise PlanError(f"{path}: gradient {name!r}: {error}") from None
     except (OSError, PlanError) as error:
-        raise InvalidArgumentError(
-            f"the plan file cannot be used: {error}. Write one with casync.plan.write_plans(path, hvd.plans()), or "
-            "unset CASYNC_PLAN_FILE (plan_file=) to have all tensors planned anew"
-        ) from None
+        raise _unusable(error) from None
     return plans

@@ -3,7 +3,12 @@
 The same fields and names as the core's `GradientPlan`, so C++, Python and the files grep alike; `measured_s` is
 Python's alone. A file is one object:
 
-    {"format": "casync-plan", "version": 1, "gradients": {"conv1.weight": {"topology": "ps", "codec": "onebit", ...}}}
+    {"format": "casync-plan", "version": 2, "world": {"host_of": [0, 0, 1, 1]},
+     "gradients": {"allreduce.fc.weight": {"tensor": "float32 (64, 3)", "phases": [...], ...}}}
+
+What goes on between whom is a list of phases (`casync.phases`), or its name, as in files of version 1:
+
+    {"topology": "ps", "codec": "onebit", "partitions": 8}
 
     plans = read_plans("plan.json")
     plans["conv1.weight"].codec           # "onebit"
@@ -15,17 +20,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from casync import graph
-from casync._constants import TOPOLOGIES
+from casync._constants import PHASES, TOPOLOGIES
+from casync.phases import PhaseError, from_phases, to_phases
 
-__all__ = ["TOPOLOGIES", "GradientPlan", "PlanError", "from_json", "read_plans", "to_json", "write_plans"]
+__all__ = ["TOPOLOGIES", "GradientPlan", "PlanError", "Plans", "from_json", "read_plans", "to_json", "write_plans"]
 
 _FORMAT = "casync-plan"
-_VERSION = 1
+_VERSION = 2
 _UINT32 = 2**32 - 1
 _UINT64 = 2**64 - 1
 
@@ -39,7 +46,8 @@ class GradientPlan:
     """How one gradient is synchronised. Checked when made: a plan that exists can be carried to the core."""
 
     topology: str = "direct"
-    """One of `TOPOLOGIES`, or the text of a graph; in a file a graph is an object (`casync.graph`)."""
+    """One of `TOPOLOGIES`; `two_level(direct)`, `two_level(ps)` or `two_level(ring)`, which say how it goes on between
+    hosts; or the text of a graph. In a file a graph is an object (`casync.graph`), and all others are phases."""
     codec: str = "none"
     """A spec, for example `terngrad(bits=2)`."""
     partitions: int = 1
@@ -54,6 +62,16 @@ class GradientPlan:
     """Holds for the gradient's steps below this one, in which a codec begins; 0: for good."""
     on_trial: bool = False
     """Ways to synchronise were still being compared when this was told: a session that is given it plans anew."""
+    period: int = 1
+    """It is synchronised in the gradient's steps s with s % period == offset. In the others the result is zero, and the
+    gradient waits in the residual. In a file both are in the object `when`."""
+    offset: int = 0
+    """At least 0, and less than `period`."""
+    on_host: bool = False
+    """Computed on the host, also where the gradient is on a device. In a file it is the `encode_on` and `decode_on` of
+    phases."""
+    tensor: str = ""
+    """What it was made for, for example `float32 (64, 3)`: another tensor refuses it. Empty: not known."""
     predicted_s: float = 0.0
     """Seconds that one synchronisation takes, as the planner predicted; 0 here and below: it had no such number."""
     uncompressed_s: float = 0.0
@@ -73,7 +91,7 @@ class GradientPlan:
     has another number, so it makes no two plans differ."""
 
     def __post_init__(self) -> None:
-        for name, least in (("partitions", 1), ("first_owner", 0), ("epoch", 0), ("until", 0)):
+        for name, least in _INTEGERS:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _UINT32:
                 raise PlanError(f"{name} must be an integer from {least} to {_UINT32}, not {value!r}")
@@ -83,30 +101,57 @@ class GradientPlan:
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
                 raise PlanError(f"{name} must be a number of seconds, at least 0, not {value!r}")
-        if not isinstance(self.on_trial, bool):
-            raise PlanError(f"on_trial must be true or false, not {self.on_trial!r}")
-        for name in ("topology", "codec", "reason"):
+        if self.offset >= self.period:
+            raise PlanError(f"offset must be less than period, not {self.offset} of {self.period}")
+        for name in ("on_trial", "on_host"):
+            if not isinstance(getattr(self, name), bool):
+                raise PlanError(f"{name} must be true or false, not {getattr(self, name)!r}")
+        for name in ("topology", "codec", "reason", "tensor"):
             if not isinstance(getattr(self, name), str):
                 raise PlanError(f"{name} must be text, not {getattr(self, name)!r}")
-        if self.topology not in TOPOLOGIES and not graph.is_graph(self.topology):
-            raise PlanError(f"topology {self.topology!r} is not known; known: {', '.join(TOPOLOGIES)}, or a graph")
+        if self.topology not in PHASES and not graph.is_graph(self.topology):
+            raise PlanError(f"topology {self.topology!r} is not known; known: {', '.join(PHASES)}, or a graph")
         if not self.codec:
             raise PlanError('codec is empty; write "none" for no compression')
 
 
 _TIMES = [item.name for item in fields(GradientPlan) if item.type == "float"]
+_INTEGERS = (("partitions", 1), ("first_owner", 0), ("period", 1), ("offset", 0), ("epoch", 0), ("until", 0))
+_OF_PHASES = ("topology", "codec", "partitions", "on_host")
+_OF_WHEN = ("period", "offset")
+_SINCE_VERSION_2 = {*_OF_WHEN, "on_host", "tensor"}
+
+
+class Plans(dict[str, GradientPlan]):
+    """Plans by gradient name, and the world that they are for."""
+
+    def __init__(self, plans: Mapping[str, GradientPlan], host_of: Sequence[int] = ()) -> None:
+        super().__init__(plans)
+        self.host_of = tuple(host_of)
+        """By rank, the number of its host; empty: not known."""
 
 
 def to_json(plans: Mapping[str, GradientPlan]) -> str:
     """The text of a plan file, one gradient after another in the order of `plans`."""
-    gradients = {name: asdict(plan) for name, plan in plans.items()}
-    for content in gradients.values():
-        if graph.is_graph(content["topology"]):
-            content["topology"] = graph.to_document(content["topology"])
-    return json.dumps({"format": _FORMAT, "version": _VERSION, "gradients": gradients}, indent=2) + "\n"
+    document: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
+    if isinstance(plans, Plans) and plans.host_of:
+        document["world"] = {"host_of": list(plans.host_of)}
+    document["gradients"] = {name: _to_document(plan) for name, plan in plans.items()}
+    return json.dumps(document, indent=2) + "\n"
 
 
-def from_json(text: str) -> dict[str, GradientPlan]:
+def _to_document(plan: GradientPlan) -> dict[str, Any]:
+    content = asdict(plan)
+    way = {name: content.pop(name) for name in _OF_PHASES}
+    when = {name: content.pop(name) for name in _OF_WHEN}
+    if graph.is_graph(plan.topology):
+        way["topology"] = graph.to_document(plan.topology)
+    else:
+        way = {"phases": to_phases(**way)}
+    return {"tensor": content.pop("tensor"), **way, "when": when, **content}
+
+
+def from_json(text: str) -> Plans:
     """Plans by gradient name. Fields left out have their defaults; unknown ones are refused, as typing errors."""
     try:
         document = json.loads(text)
@@ -114,29 +159,55 @@ def from_json(text: str) -> dict[str, GradientPlan]:
         raise PlanError(f"not JSON: {error}") from None
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise PlanError(f'not a plan: no "format": "{_FORMAT}" at its top')
-    if document.get("version") != _VERSION:
-        raise PlanError(f"plan version {document.get('version')!r}; this CaSync reads version {_VERSION}")
+    version = document.get("version")
+    if version not in (1, _VERSION):
+        raise PlanError(f"plan version {version!r}; this CaSync reads versions 1 and {_VERSION}")
+    if unknown := set(document) - ({"format", "version", "gradients"} | ({"world"} if version > 1 else set())):
+        raise PlanError(f"unknown field {sorted(unknown)[0]!r}")
     gradients = document.get("gradients")
     if not isinstance(gradients, dict):
         raise PlanError('"gradients" must be an object of plans by gradient name')
-    return {name: _gradient(name, content) for name, content in gradients.items()}
+    plans = {name: _gradient(name, content, version) for name, content in gradients.items()}
+    return Plans(plans, _host_of(document["world"]) if "world" in document else ())
 
 
-def _gradient(name: str, content: object) -> GradientPlan:
-    if not isinstance(content, dict):
-        raise PlanError(f"gradient {name!r}: must be an object, not {content!r}")
-    unknown = set(content) - {item.name for item in fields(GradientPlan)}
-    if unknown:
-        raise PlanError(f"gradient {name!r}: unknown field {sorted(unknown)[0]!r}")
+def _host_of(world: object) -> Sequence[int]:
+    hosts = world.get("host_of") if isinstance(world, dict) and len(world) == 1 else None
+    if not isinstance(hosts, list) or not hosts or any(type(host) is not int or host < 0 for host in hosts):
+        raise PlanError('"world" must be an object with "host_of", the number of its host for each rank')
+    return hosts
+
+
+def _gradient(name: str, content: object, version: int) -> GradientPlan:
     try:
-        if isinstance(content.get("topology"), dict | list):
-            content = content | {"topology": graph.to_text(content["topology"])}
-        return GradientPlan(**content)
-    except (PlanError, graph.GraphError) as error:
+        return _from_document(content, version)
+    except (PlanError, PhaseError, graph.GraphError) as error:
         raise PlanError(f"gradient {name!r}: {error}") from None
 
 
-def read_plans(path: str | os.PathLike[str]) -> dict[str, GradientPlan]:
+def _from_document(content: object, version: int) -> GradientPlan:
+    if not isinstance(content, dict):
+        raise PlanError(f"must be an object, not {content!r}")
+    known = {item.name for item in fields(GradientPlan)}
+    known = known - _SINCE_VERSION_2 if version == 1 else known - set(_OF_WHEN) | {"phases", "when"}
+    if unknown := set(content) - known:
+        raise PlanError(f"unknown field {sorted(unknown)[0]!r}")
+    values = dict(content)
+    if "phases" in values:
+        if both := [name for name in _OF_PHASES if name in values]:
+            raise PlanError(f"it has phases, and {both[0]} beside them; leave one of them out")
+        values |= from_phases(values.pop("phases"))
+    if "when" in values:
+        when = values.pop("when")
+        if not isinstance(when, dict) or not set(when) <= set(_OF_WHEN):
+            raise PlanError(f'"when" must be an object with "period" and "offset", not {when!r}')
+        values |= when
+    if isinstance(values.get("topology"), dict | list):
+        values["topology"] = graph.to_text(values["topology"])
+    return GradientPlan(**values)
+
+
+def read_plans(path: str | os.PathLike[str]) -> Plans:
     """Plans of a file; a PlanError names the file."""
     try:
         return from_json(Path(path).read_text(encoding="utf-8"))

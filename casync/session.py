@@ -31,7 +31,7 @@ from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgu
 from casync.given_plans import GivenPlans
 from casync.launcher import report
 from casync.logs import log, set_level, threshold
-from casync.plan import GradientPlan
+from casync.plan import GradientPlan, Plans
 from casync.snapshot import Metrics, metrics_of
 from casync.world import World, started_by_mpi
 
@@ -138,6 +138,7 @@ class Session:
         """Codecs that a GPU may compute and has no code for yet."""
         self._known_to_devices: set[str] = set()
         transport, self.world = self._connect(environ, tag, peers)
+        self._given_plans.check_world(self.world.host_of, is_process_set=number > 0)
         if self.world.rank == 0 and number == 0:
             horovod_variables.tell(environ)
         # Imported here, so that settings, errors and the launcher work without the compiled module.
@@ -484,17 +485,18 @@ class Session:
         """
         return metrics_of(self.rank, self.size, self._core_session.metrics())
 
-    def plans(self) -> dict[str, GradientPlan]:
+    def plans(self) -> Plans:
         """The plans of all allreduced tensors that the ranks have agreed on so far, by name; alike on all ranks, but
         for `measured_s`, which is this rank's.
 
         `casync.plan.write_plans` puts them into a file, from which `CASYNC_PLAN_FILE` takes them in another run.
         """
         gradients = self.metrics().gradients
-        return {
+        plans = {
             name: GradientPlan(**plan, measured_s=gradients[name].plan_seconds if name in gradients else 0.0)
             for name, plan in self._core_session.plans().items()
         }
+        return Plans(plans, self.world.host_of)
 
     def start_timeline(self, path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
         """Write what this rank does from now on as a Chrome trace, in place of an earlier one; Perfetto opens it.

@@ -28,11 +28,11 @@ def plan_main(argv: Sequence[str]) -> int:
     """Run `casync plan`; returns its exit status."""
     arguments = build_parser().parse_args(argv)
     try:
-        plans = read_plans(arguments.file)
+        read = read_plans(arguments.file)
     except (PlanError, OSError) as error:
         sys.stderr.write(f"casync plan: {error}\n")
         return 1
-    plans = {name: plan for name, plan in plans.items() if arguments.match in name}
+    plans = {name: plan for name, plan in read.items() if arguments.match in name}
     lines = [*table(plans), "", summary(plans)] if arguments.command == "show" else explanations(plans)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0

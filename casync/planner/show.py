@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from casync.graph import shown
+from casync.phases import described
 from casync.plan import GradientPlan
 
 __all__ = ["explanations", "summary", "table"]
@@ -73,10 +74,20 @@ def summary(plans: Mapping[str, GradientPlan]) -> str:
 def explanations(plans: Mapping[str, GradientPlan]) -> list[str]:
     """One line per gradient: its choice, why in the planner's words, and what was measured by then."""
     return [
-        f"{name}: {plan.codec}, K={plan.partitions}, {shown(plan.topology)}; {plan.reason or 'no reason was recorded'}"
-        f"{_beside(plan)}{_measured(plan)}"
+        f"{name}: {plan.codec}, K={plan.partitions}, {_way(plan)}{_when(plan)}; "
+        f"{plan.reason or 'no reason was recorded'}{_beside(plan)}{_measured(plan)}"
         for name, plan in plans.items()
     ]
+
+
+def _way(plan: GradientPlan) -> str:
+    phases = described(plan.topology)
+    return f"{shown(plan.topology)} ({phases})" if phases else shown(plan.topology)
+
+
+def _when(plan: GradientPlan) -> str:
+    where = ", computed on the host" if plan.on_host else ""
+    return where + (f", in step {plan.offset} of every {plan.period}" if plan.period > 1 else "")
 
 
 def _beside(plan: GradientPlan) -> str:

@@ -59,7 +59,7 @@ def test_summary_counts_the_most_frequent_first():
 
 def test_explanations_say_so_when_there_is_no_reason():
     lines = explanations(PLANS)
-    assert lines[1] == "fc.bias: none, K=1, direct; under 4096 elements nothing is compressed"
+    assert lines[1] == "fc.bias: none, K=1, direct (flat allgather); under 4096 elements nothing is compressed"
     assert lines[2].endswith(
         "no reason was recorded; it took 8.37 ms, 2 times what was predicted; measured: 8.1 ns/B between hosts, "
         "0.2 ns/B to encode"
@@ -79,7 +79,7 @@ def test_show(plan_file, capsys):
 def test_explain_of_some(plan_file, capsys):
     assert main(["plan", "explain", plan_file, "--match", "conv"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("conv1.weight: terngrad(bits=2), K=16, ps; as asked")
+    assert line.startswith("conv1.weight: terngrad(bits=2), K=16, ps (flat alltoall, flat allgather); as asked")
 
 
 @pytest.mark.parametrize("content", ["", "{}", None])

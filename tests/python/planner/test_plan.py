@@ -9,14 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from casync.plan import TOPOLOGIES, GradientPlan, PlanError, from_json, read_plans, to_json, write_plans
+from casync._constants import PHASES
+from casync.phases import PhaseError, from_phases, to_phases
+from casync.plan import GradientPlan, PlanError, Plans, from_json, read_plans, to_json, write_plans
 
 UINT32 = st.integers(0, 2**32 - 1)
 TEXT = st.text()
 TIMES = st.floats(0, allow_infinity=False) | st.integers(0, 2**80)
+GRAPH = "graph(1>0 2>0;0>1 0>2)"
+PERIODS = st.integers(1, 2**32 - 1)
 PLANS = st.builds(
-    GradientPlan,
-    topology=st.sampled_from(TOPOLOGIES),
+    lambda period, **fields: GradientPlan(period=period, offset=period // 3, **fields),
+    topology=st.sampled_from([*PHASES, GRAPH]),
+    period=PERIODS,
+    on_host=st.booleans(),
+    tensor=TEXT,
     codec=st.text(min_size=1),
     partitions=st.integers(1, 2**32 - 1),
     first_owner=UINT32,
@@ -34,8 +41,12 @@ JSON = st.recursive(
 ONEBIT = GradientPlan("ps", "onebit", 4, 2, 1, "auto: onebit 1.52 ms (none 9.04 ms); ps, 4 partitions of 1 MiB")
 
 
-def document(**fields: object) -> str:
-    return json.dumps({"format": "casync-plan", "version": 1, "gradients": {"w": fields}})
+def document(version: int = 1, **fields: object) -> str:
+    return json.dumps({"format": "casync-plan", "version": version, "gradients": {"w": fields}})
+
+
+def phase(scope: str = "flat", routine: str = "allgather", **fields: object) -> dict[str, object]:
+    return {"scope": scope, "routine": routine, **fields}
 
 
 @given(st.dictionaries(TEXT, PLANS, max_size=8))
@@ -54,17 +65,25 @@ def test_any_text_is_a_plan_or_a_plan_error(text):
 
 @given(JSON)
 def test_any_json_is_a_plan_or_a_plan_error(value):
-    for content in (value, {"format": "casync-plan", "version": 1, "gradients": value}):
+    plan = {"format": "casync-plan", "version": 2}
+    for content in (
+        value,
+        plan | {"gradients": value},
+        plan | {"gradients": {}, "world": value},
+        plan | {"gradients": {"w": {"phases": value}}},
+        plan | {"gradients": {"w": {"phases": [value]}}},
+        plan | {"gradients": {"w": {"when": value}}},
+    ):
         try:
             from_json(json.dumps(content))
         except PlanError:
             pass
 
 
-@given(st.sampled_from(sorted(asdict(ONEBIT))), JSON)
+@given(st.sampled_from(sorted(set(asdict(ONEBIT)) - {"period", "offset"})), JSON)
 def test_any_value_of_a_field_is_kept_or_refused(field, value):
     try:
-        plan = from_json(document(**{field: value}))["w"]
+        plan = from_json(document(2, **{field: value}))["w"]
     except PlanError as error:
         assert "'w'" in str(error)
     else:
@@ -72,7 +91,72 @@ def test_any_value_of_a_field_is_kept_or_refused(field, value):
 
 
 def test_fields_left_out_have_their_defaults():
-    assert from_json(document()) == {"w": GradientPlan()}
+    assert from_json(document()) == from_json(document(2)) == {"w": GradientPlan()}
+
+
+@pytest.mark.parametrize("topology", PHASES)
+def test_a_topology_is_a_name_for_phases(topology):
+    for on_host in (False, True):
+        plan = {"topology": topology, "codec": "onebit", "partitions": 3, "on_host": on_host}
+        assert from_phases(to_phases(**plan)) == plan
+
+
+def test_phases_are_what_the_paper_says():
+    between = [phase("inter", "alltoall", codec="onebit"), phase("inter", "allgather", codec="onebit")]
+    two_levels = [phase("intra", "reduce_scatter"), *between, phase("intra", "allgather")]
+    assert from_json(document(2, phases=two_levels))["w"] == GradientPlan("two_level(ps)", "onebit")
+    ring = [phase("flat", "reduce_scatter", partitions=4), phase("flat", "allgather", partitions=4)]
+    assert from_json(document(2, phases=ring))["w"] == GradientPlan("ring", partitions=4)
+
+
+@pytest.mark.parametrize(
+    ("phases", "said"),
+    [
+        ([], "list"),
+        ({}, "list"),
+        ([{"scope": "flat"}], "phase 0"),
+        ([phase(rounds=2)], "rounds"),
+        ([phase("flat", "reduce_scatter")], "flat reduce_scatter, flat allgather (ring)"),
+        ([phase("inter", "allgather")], "intra reduce_scatter, inter allgather, intra allgather (two_level(direct))"),
+        ([phase("flat", "alltoall", codec="onebit"), phase()], "codec must be the same"),
+        ([phase("flat", "alltoall", partitions=2), phase()], "partitions must be the same"),
+        ([phase("flat", "alltoall", encode_on="host"), phase()], "encode_on and decode_on must be the same"),
+        ([phase(encode_on="device")], "'device'"),
+        ([phase(partitions="2")], "'2'"),
+        ([phase(codec=1)], "codec must be text"),
+        ([phase("intra", "reduce_scatter", codec="onebit")], "codec must be none"),
+        ([phase("intra", "reduce_scatter", encode_on="host")], "no encode_on"),
+    ],
+)
+def test_phases_that_nothing_executes_are_refused_by_name(phases, said):
+    with pytest.raises(PhaseError) as caught:
+        from_phases(phases)
+    assert said in str(caught.value)
+    with pytest.raises(PlanError, match="'w'"):
+        from_json(document(2, phases=phases))
+
+
+def test_what_would_be_ignored_is_refused():
+    for content, said in (
+        ({"phases": [phase()], "topology": "ps"}, "topology beside them"),
+        ({"when": {"period": 2, "steps": 3}}, "when"),
+        ({"when": {"period": 2, "offset": 2}}, "less than period"),
+        ({"period": 2}, "unknown field 'period'"),
+    ):
+        with pytest.raises(PlanError, match=said):
+            from_json(document(2, **content))
+    for field in ("phases", "when", "tensor", "on_host", "period"):
+        with pytest.raises(PlanError, match=f"unknown field '{field}'"):
+            from_json(document(1, **{field: 1}))
+    with pytest.raises(PlanError, match="unknown field 'hosts'"):
+        from_json(json.dumps({"format": "casync-plan", "version": 2, "hosts": [0], "gradients": {}}))
+    with pytest.raises(PlanError, match="unknown field 'world'"):
+        from_json(json.dumps({"format": "casync-plan", "version": 1, "world": {"host_of": [0]}, "gradients": {}}))
+
+
+def test_a_file_says_what_world_it_is_for():
+    assert from_json(to_json(Plans({"w": ONEBIT}, (0, 0, 1)))).host_of == (0, 0, 1)
+    assert from_json(to_json({"w": ONEBIT})).host_of == ()
 
 
 @pytest.mark.parametrize(
@@ -103,8 +187,8 @@ def test_text_that_is_no_plan_is_refused(text):
 
 
 def test_a_later_version_is_refused():
-    with pytest.raises(PlanError, match="version 2"):
-        from_json(json.dumps({"format": "casync-plan", "version": 2, "gradients": {}}))
+    with pytest.raises(PlanError, match="version 3"):
+        from_json(json.dumps({"format": "casync-plan", "version": 3, "gradients": {}}))
 
 
 def test_plans_are_values():
