@@ -274,10 +274,14 @@ TEST_F(PlanTest, RingIsForPayloadsThatMerge) {
   EXPECT_EQ(plan(gradient_of(kLarge, "onebit")).plan.topology, "ps");
 }
 
-TEST_F(PlanTest, GatherCodecsGoDirectUnlessARouteIsNamed) {
+TEST_F(PlanTest, GatherCodecsGoDirectUnlessHostsAreSharedOrARouteIsNamed) {
   EXPECT_EQ(plan(gradient_of(kLarge, "test_topk")).plan.topology, "direct");
   for (const char* route : {"ps", "ring", "two_level"})
     EXPECT_EQ(plan(gradient_of(kLarge, "test_topk", route)).plan.topology, route);
+  host_of = shared_hosts(2, 4);
+  EXPECT_EQ(plan(gradient_of(kLarge, "test_topk")).plan.topology, "two_level");
+  host_of = shared_hosts(1, 4);
+  EXPECT_EQ(plan(gradient_of(kLarge, "test_topk")).plan.topology, "direct");
 }
 
 TEST_F(PlanTest, AReducescatterTakesTheCodecThatIsNamedIfItReducesInOnePass) {

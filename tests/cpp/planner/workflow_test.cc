@@ -73,9 +73,10 @@ TEST_F(PlanTest, OwnersAreThoseOfTheWorkflow) {
 }
 
 TEST_F(PlanTest, CodecsOfSeveralRoundsTakeTheParameterServer) {
-  host_of = shared_hosts(2, 2);
-  options.direct_limit_bytes = 0;
+  options.direct_limit_bytes = options.flat_limit_bytes = 0;
   EXPECT_EQ(plan(gradient_of(1 << 20, "test_tworound")).plan.topology, "ps");
+  host_of = shared_hosts(2, 2);
+  EXPECT_EQ(plan(gradient_of(1 << 20, "test_tworound")).plan.topology, "two_level");
   for (const char* route : {"ring", "two_level"})
     EXPECT_EQ(plan(gradient_of(1 << 20, "test_tworound", route)).plan.topology, route);
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -226,3 +228,17 @@ def test_errors_name_the_file(tmp_path):
         path.write_bytes(content)
         with pytest.raises(PlanError, match="plan.json"):
             read_plans(path)
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "plans.md").read_text()
+
+
+def test_the_page_has_every_list_of_phases_with_its_name():
+    rows = re.findall(r"^\| `([\w()]+)` \| ((?:(?:flat|intra|inter) \w+(?:, )?)+) \|$", PAGE, re.MULTILINE)
+    assert dict(rows) == {name: ", ".join(" ".join(phase) for phase in way) for name, way in PHASES.items()}
+
+
+def test_the_files_on_the_page_are_plans():
+    files = [text for text in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) if "casync-plan" in text]
+    (plans,) = map(from_json, files)
+    assert plans["allreduce.fc.weight"].topology == "two_level(ring)"
