@@ -151,7 +151,7 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
     shape->holds = holds;
     shape->counts = counts;
     shape->provisional = provisional;
-    shape->host_only |= verdict.plan.on_host;
+    shape->host_only |= holds || verdict.plan.on_host;
     return shape;
   };
   if (!lasts(signature.kind)) return build();

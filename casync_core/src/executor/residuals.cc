@@ -129,7 +129,6 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   if (shape.holds) {
     if (kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
     memory.kept_of(instance) = &kept;
-    if (context.stream != nullptr) context.stream->fetch(operation);  // no device computes it
     return;
   }
 

@@ -53,6 +53,7 @@ struct Case {
   std::uint32_t steps = 3;
   std::uint32_t period = 1;
   std::uint32_t offset = 0;
+  bool on_stream = false;
 };
 
 void check(const Case& what) {
@@ -73,6 +74,7 @@ void check(const Case& what) {
   VirtualScript script;
   script.tensors = {tensor};
   script.steps.assign(what.steps, std::vector<std::vector<Submission>>(members, {{0, 0, 0}}));
+  script.on_stream.assign(members, what.on_stream);
   VirtualOptions options;
   options.network.host_of = what.host_of;
   Program program(members, what.steps, what.numel);
@@ -134,7 +136,12 @@ TEST(AnyRoute, KeepsWhatItDoesNotSynchroniseForALaterStep) {
       for (const std::uint32_t members : {1U, 2U, 4U}) {
         Case what{route, spec, {}, 3 * 4096 + 5, 3, 7, 3};
         for (std::uint32_t m = 0; m < members; ++m) what.host_of.push_back(m / 2);
-        for (what.offset = 0; what.offset < what.period; ++what.offset) check(what);
+        for (what.offset = 0; what.offset < what.period; ++what.offset) {
+          for (const bool on_stream : {false, true}) {
+            what.on_stream = on_stream;
+            check(what);
+          }
+        }
       }
     }
   }
