@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from casync.phases import to_phases
-from casync.plan import read_plans, write_plans
+from casync.plan import GradientPlan, read_plans, write_plans
 
 NUMEL = 20_000
 
 
-def start_with(tmp_path, rank, gradients, world=None, **options):
+def start_with(tmp_path, rank, gradients, world=None, version=2, **options):
     """Begin anew with a plan file, whose path all ranks have from rank 0."""
     path = Path(hvd.broadcast_object(str(tmp_path / "plan.json")))
-    document = {"format": "casync-plan", "version": 2, "gradients": gradients}
+    document = {"format": "casync-plan", "version": version, "gradients": gradients}
     if rank == 0:
         path.write_text(json.dumps(document if world is None else document | {"world": {"host_of": world}}))
     hvd.barrier()
@@ -30,6 +30,14 @@ def back():
     yield
     hvd.shutdown()
     hvd.init(timeout_s=20.0)
+
+
+def test_a_file_of_version_1_still_runs(tmp_path, rank, size, back):
+    plan = {"topology": "ring", "codec": "fp16", "partitions": 3, "first_owner": 1, "epoch": 1, "reason": "by hand"}
+    start_with(tmp_path, rank, {"allreduce.w": plan | {"until": 0, "predicted_s": 0.5}}, version=1)
+    for _ in range(3):
+        assert torch.equal(hvd.allreduce(torch.ones(NUMEL), name="w", compression="auto"), torch.ones(NUMEL))
+    assert hvd.plans()["allreduce.w"] == GradientPlan(**plan, predicted_s=0.5)
 
 
 @pytest.mark.parametrize("between", ["direct", "ps", "ring"])
@@ -65,6 +73,17 @@ def test_steps_that_are_left_out_send_nothing_and_lose_nothing(tmp_path, rank, s
         assert torch.equal(results, total - held)
     elif codec != "none":
         assert float(results.abs().sum()) > 0
+
+
+def test_ranks_that_have_joined_hold_nothing_back(tmp_path, rank, several, size, back):
+    phases = to_phases("ps", "onebit", 2, on_host=False)
+    start_with(tmp_path, rank, {"allreduce.w": {"phases": phases, "when": {"period": 2, "offset": 0}}})
+    values = torch.ones(NUMEL)
+    for step in range(1 if rank == 0 else 5):
+        result = hvd.allreduce(values.clone(), name="w", op=hvd.Sum, compression="auto")
+        expected = {0: size, 1: 0, 3: 0}.get(step, 2 * (size - 1))  # two steps of all but rank 0
+        assert torch.equal(result, torch.full((NUMEL,), float(expected)))
+    hvd.join()
 
 
 def test_a_file_of_another_world_is_refused_by_name(tmp_path, rank, size, back):
