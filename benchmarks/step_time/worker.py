@@ -112,19 +112,39 @@ def contender(spec: str, storage: list[torch.Tensor], pool: torch.Tensor, topolo
             wrapped().backward()
 
     else:
-        codec = spec.partition(":")[2]
-        optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9),
-            named_parameters=[(f"{spec}.{name}", parameter) for name, parameter in model.named_parameters()],
-            compression=codec,
-            topology=topology,
-        )
-
-        def step() -> None:
-            model().backward()
-            optimizer.synchronize()
-
+        step = ours(spec, model, spec.partition(":")[2], topology)
     return step, model
+
+
+def ours(label: str, model: Model, codec: str, topology: str) -> Step:
+    """A step of `model` with CaSync, whose gradients are called after `label`."""
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9),
+        named_parameters=[(f"{label}.{name}", parameter) for name, parameter in model.named_parameters()],
+        compression=codec,
+        topology=topology,
+    )
+
+    def step() -> None:
+        model().backward()
+        optimizer.synchronize()
+
+    return step
+
+
+def timed(step: Step, model: Model) -> tuple[float, float, int]:
+    """Seconds of a step, processor seconds, and bytes that moved in the busier direction; the largest of all ranks."""
+    step()  # not measured: in a training no step comes after seconds of rest
+    release(model)
+    before = traffic()
+    dist.barrier()
+    start, start_cpu = time.perf_counter(), time.process_time()
+    step()
+    elapsed = time.perf_counter() - start, time.process_time() - start_cpu
+    moved = max(after - was for after, was in zip(traffic(), before, strict=True))
+    wall, busy, most = slowest(*elapsed, moved)
+    release(model)
+    return wall, busy, int(most)
 
 
 def check(spec: str, model: Model) -> str:
@@ -254,19 +274,9 @@ def main() -> None:
     for _ in range(arguments.rounds):
         goodput.append(stream_goodput(rank, wire_bytes))
         for spec, (step, model) in steps.items():
-            step()  # not measured: in a training no step comes after seconds of rest
-            release(model)
-            before = traffic()
-            dist.barrier()
-            start, start_cpu = time.perf_counter(), time.process_time()
-            step()
-            elapsed = time.perf_counter() - start, time.process_time() - start_cpu
-            moved = max(after - was for after, was in zip(traffic(), before, strict=True))
-            wall, busy, most = slowest(*elapsed, moved)
+            wall, busy, carried[spec] = timed(step, model)
             seconds[spec].append(wall)
             cpu[spec].append(busy)
-            carried[spec] = int(most)
-            release(model)
     if rank == 0:
         result = {"seconds": seconds, "cpu": cpu, "codecs": codecs, "carried": carried, "goodput": goodput}
         with open(arguments.out, "w") as file:
