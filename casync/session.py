@@ -31,6 +31,7 @@ from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgu
 from casync.given_plans import GivenPlans
 from casync.launcher import report
 from casync.logs import log, set_level, threshold
+from casync.observer import Observer, observer_of
 from casync.plan import GradientPlan, Plans
 from casync.snapshot import Metrics, metrics_of
 from casync.world import World, started_by_mpi
@@ -165,6 +166,8 @@ class Session:
         atexit.register(self.shutdown)
         forks.watch(self)
         report.initialized()
+        is_first = self.world.rank == 0 and number == 0
+        self._observer: Observer | None = observer_of(environ, self.metrics, self.plans) if is_first else None
 
     def _connect(self, environ: Mapping[str, str], tag: int, peers: Sequence[int] | None) -> tuple[Any, World]:
         if not started_by_mpi(environ):
@@ -543,6 +546,8 @@ class Session:
         atexit.unregister(self.shutdown)
         self._unhook()
         if not isinstance(self._core_session, forks.Forked):
+            if self._observer is not None:
+                self._observer.stop()
             if self._given_plans and self.rank == 0 and not self._has_failed:
                 self._given_plans.report_unused(self.plans())
             self._core_session.shutdown()

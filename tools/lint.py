@@ -52,7 +52,7 @@ PYTHON_LAYERS = (
     ("arrival",),
     ("_core", "_mpi"),
     ("compll", "cuda", "forks", "glue", "mpi"),
-    ("codec_states", "device_code", "exposition", "given_plans", "world"),
+    ("codec_states", "device_code", "exposition", "given_plans", "observer", "world"),
     ("session",),
     ("terms",),
     ("codecs", "gather_bytes", "state", "tensors"),

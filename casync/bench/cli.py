@@ -1,6 +1,7 @@
 """The command `casync bench`: starts ranks that measure, and says whether to compress, and with what.
 
 casync bench -H h1:4,h2:4 --model bert-base
+casync bench -H h1:4,h2:4 -- python train.py
 """
 
 from __future__ import annotations
@@ -8,25 +9,29 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from casync.bench import show
-from casync.bench.ways import ShapesError, automatic, contenders, shapes_of
+from casync.bench.ways import ShapesError, automatic, contenders, shapes_of, step_of
 from casync.errors import CasyncError, JobError
 from casync.launcher.flags import FLAGS
 from casync.launcher.hosts import HostError
 from casync.launcher.options import Options, Parser, UsageError, parse
 from casync.models import MODELS
+from casync.observer import Observation
 from casync.plan import write_plans
 from casync.simulate import parse_seconds
 
 __all__ = ["build_parser", "main"]
 
 _SECONDS = 150.0
+_PROGRAM_SHARE = 0.6  # of them, at most, for COMMAND
 # The flags of casyncrun that say where the ranks run and how to reach it.
 _LAUNCHER = (
     "--num-proc", "--hosts", "--hostfile", "-x", "--start-timeout", "--ssh-port", "--ssh-identity-file", "--rsh-agent",
@@ -40,14 +45,15 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser, from which the manual is made as well."""
     parser = Parser(
         prog="casync bench",
-        usage="casync bench (-np N | -H HOSTS) (--model NAME | --shapes FILE) [options]",
+        usage="casync bench (-np N | -H HOSTS) [options] (--model NAME | --shapes FILE | -- COMMAND ...)",
         description="Measure with real ranks how long it takes to synchronise a model's gradients, uncompressed and "
-        "with several codecs, and say in the last line whether to compress, and with what.",
+        "with several codecs, and say in the last line whether to compress, and with what. The gradients are those of "
+        "a model, of a file, or of COMMAND, which runs for some steps first.",
         epilog="Exit status: 0 with an answer, 2 for a command line that cannot be run, 130 after Ctrl-C, 1 for any "
         "other failure.",
         allow_abbrev=False,
     )
-    model = parser.add_argument_group("the gradients").add_mutually_exclusive_group(required=True)
+    model = parser.add_argument_group("the gradients").add_mutually_exclusive_group()
     model.add_argument("--model", choices=list(MODELS), metavar="NAME", help=", ".join(MODELS))
     model.add_argument(
         "--shapes", metavar="FILE", help='JSON: each gradient\'s shape by its name, {"fc.weight": [10, 512]}'
@@ -63,9 +69,8 @@ def build_parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--backward",
         type=parse_seconds,
-        default="0s",
         metavar="TIME",
-        help="time over which the gradients become ready, e.g. 200ms (0s: synchronisation alone)",
+        help="time over which the gradients become ready, e.g. 200ms (0s: synchronisation alone); COMMAND has its own",
     )
     what.add_argument(
         "--seconds", type=_duration, default=_SECONDS, metavar="S", help=f"measure for about so long ({_SECONDS:g})"
@@ -110,25 +115,58 @@ def _failed(status: int, text: str) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if "--" in argv:
-        raise UsageError("-- COMMAND is not available: give the shapes of your program's gradients with --shapes FILE")
-    given = build_parser().parse_args(list(argv))
-    model, shapes = _gradients(given.model, given.shapes)
+    flags, command = _split(argv)
+    given = build_parser().parse_args(flags)
+    _check(given, command)
     codecs, auto = _codecs(given.codec)
-    if given.plan is not None and not Path(given.plan).resolve().parent.is_dir():
-        raise UsageError(f"--plan {given.plan}: there is no folder {Path(given.plan).resolve().parent}")
-    options = _options(given)
-    measured = _measure(options, (shapes, codecs, auto, given.backward, given.seconds), verbose=given.verbose)
+    options = _options(given, [sys.executable, "-m", "casync.launcher.task"])
+    seconds = given.seconds
+    if command:
+        began = time.monotonic()
+        program = _options(given, command)
+        model, step = shlex.join(command), _observe(program, _PROGRAM_SHARE * seconds, verbose=given.verbose)
+        seconds -= time.monotonic() - began
+    else:
+        model, shapes = _gradients(given.model, given.shapes)
+        step = step_of(shapes, given.backward or 0.0)
+    measured = _measure(options, (step, codecs, auto, seconds), verbose=given.verbose)
     if given.plan is not None:
         write_plans(given.plan, show.recommended(measured).plans)
     if given.json:
-        sys.stdout.write(show.as_json(model, shapes, measured, given.backward) + "\n")
+        sys.stdout.write(show.as_json(model, step, measured) + "\n")
     else:
         from rich.console import Console
 
         console = Console(highlight=False, soft_wrap=True)
-        show.print_table(console, show.title(model, shapes, measured, given.backward), measured)
+        show.print_table(console, show.title(model, step, measured), measured)
     return 0
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own flags, and the command behind `--`."""
+    line = list(argv)
+    at = line.index("--") if "--" in line else len(line)
+    return line[:at], line[at + 1 :]
+
+
+def _check(given: argparse.Namespace, command: Sequence[str]) -> None:
+    """Whether the parts of a command line go together."""
+    named = [flag for flag, value in (("--model", given.model), ("--shapes", given.shapes)) if value is not None]
+    if command and named:
+        raise UsageError(f"{named[0]} is not allowed with -- COMMAND, whose own gradients are measured")
+    if not command and not named:
+        raise UsageError("say what the gradients are: --model NAME, --shapes FILE or -- COMMAND")
+    if command and given.backward is not None:
+        raise UsageError("--backward is not allowed with -- COMMAND, which shows itself when its gradients are ready")
+    if given.plan is None:
+        return
+    if given.model is not None:
+        raise UsageError(
+            "--plan is not allowed with --model: the names of its gradients are made up, so no program could use the "
+            "plans. --shapes FILE and -- COMMAND have your program's names"
+        )
+    if not Path(given.plan).resolve().parent.is_dir():
+        raise UsageError(f"--plan {given.plan}: there is no folder {Path(given.plan).resolve().parent}")
 
 
 def _gradients(model: str | None, file: str | None) -> tuple[str, Shapes]:
@@ -157,7 +195,7 @@ def _codecs(further: Sequence[str]) -> tuple[list[str], str]:
     return contenders(further), automatic([codec for codec in further if not takes_momentum(codec_text(codec))])
 
 
-def _options(given: argparse.Namespace) -> Options:
+def _options(given: argparse.Namespace, command: Sequence[str]) -> Options:
     from casync.launcher.slurm import allocation
 
     line = []
@@ -166,10 +204,18 @@ def _options(given: argparse.Namespace) -> Options:
         for one in value if isinstance(value, list) else [value]:
             line += [] if one is None else [f"{flag.spelling}={one}"]
     verbose = ["--verbose"] if given.verbose else []
-    options = parse([*line, *verbose, "--", sys.executable, "-m", "casync.launcher.task"], allocation(dict(os.environ)))
+    options = parse([*line, *verbose, "--", *command], allocation(dict(os.environ)))
     if options.num_proc < 2:
         raise UsageError(f"-np {options.num_proc}: one rank has nobody to synchronise with; give at least 2")
     return options
+
+
+def _observe(options: Options, limit: float, *, verbose: bool) -> Observation:
+    """What the program of `options` does in a step."""
+    from casync.bench.program import observe
+
+    with _progress_bar() as progress, _in_one_line(verbose=verbose):
+        return observe(options, os.environ, limit, _to_stderr if verbose else _nowhere, progress)
 
 
 def _measure(options: Options, arguments: tuple[Any, ...], *, verbose: bool) -> Any:
@@ -179,12 +225,18 @@ def _measure(options: Options, arguments: tuple[Any, ...], *, verbose: bool) -> 
     from casync.launcher.run import results_of
 
     stdin = task.pack(measure, arguments, {})
-    with _progress_bar() as progress:
-        try:
-            return results_of(options, os.environ, stdin, _to_stderr if verbose else _nowhere, progress)[0]
-        except JobError as error:
-            hint = "" if verbose or error.peer is None else "; --verbose shows what the ranks wrote"
-            raise JobError(str(error).splitlines()[0] + hint) from None
+    with _progress_bar() as progress, _in_one_line(verbose=verbose):
+        return results_of(options, os.environ, stdin, _to_stderr if verbose else _nowhere, progress)[0]
+
+
+@contextmanager
+def _in_one_line(*, verbose: bool) -> Iterator[None]:
+    """A failed job's error without the traceback of its rank, which --verbose has shown."""
+    try:
+        yield
+    except JobError as error:
+        hint = "" if verbose or error.peer is None else "; --verbose shows what the ranks wrote"
+        raise JobError(str(error).splitlines()[0] + hint) from None
 
 
 def _nowhere(_stream: str, _data: bytes) -> None:
@@ -196,8 +248,6 @@ def _to_stderr(_stream: str, data: bytes) -> None:
 
 
 def _progress_bar() -> AbstractContextManager[Callable[[float, str], None]]:
-    from contextlib import contextmanager
-
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

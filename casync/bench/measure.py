@@ -20,14 +20,15 @@ from casync.bench.ways import (
     Measured,
     Way,
     counted,
+    dtype_of,
     is_way_of_its_own,
     links_of,
     own_plans,
-    ready_times,
     renamed,
 )
 from casync.default import session
 from casync.launcher import report
+from casync.observer import Observation
 from casync.plan import GradientPlan
 
 __all__ = ["measure"]
@@ -41,15 +42,13 @@ _POOL = 1 << 22  # values that gradients are cut from
 Array = np.ndarray[Any, Any]
 
 
-def measure(
-    shapes: Mapping[str, tuple[int, ...]], codecs: Sequence[str], auto: str, backward_s: float, seconds: float
-) -> Measured | None:
-    """Time synchronisation for about `seconds` seconds; the figures on rank 0, None elsewhere. All ranks call it.
+def measure(step: Observation, codecs: Sequence[str], auto: str, seconds: float) -> Measured | None:
+    """Time this step for about `seconds` seconds; the figures on rank 0, None elsewhere. All ranks call it.
 
-    `shapes` are of float32 gradients, in the order of the forward pass. Rank 0's clock decides when to stop.
+    Rank 0's clock decides when to stop.
     """
     began = time.perf_counter()
-    model = _Model(shapes, backward_s)
+    model = _Model(step)
     hvd.init(plan_file="", log_level="INFO")
     try:
         model.fill(hvd.rank())
@@ -71,10 +70,12 @@ def measure(
 class _Model:
     """Gradients in memory, and their step. `names` and all else are in the order of the backward pass."""
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], backward_s: float) -> None:
-        self.names = list(shapes)[::-1]
-        self._arrays = [np.empty(shapes[name], np.float32) for name in self.names]
-        self._ready = ready_times([array.size for array in self._arrays], backward_s)
+    def __init__(self, step: Observation) -> None:
+        self.names = [one.name for one in step.gradients]
+        self._arrays = [np.empty(one.shape, dtype_of(one)) for one in step.gradients]
+        self._ready = [one.ready_s for one in step.gradients]
+        # All gradients of the last step are there by then, so nobody need wait for it.
+        self._before_s = max(0.0, step.computes_s - self._ready[-1])
         self._pool = np.empty(0, np.float32)
 
     def fill(self, rank: int) -> None:
@@ -90,7 +91,9 @@ class _Model:
                 part[:] = self._pool[offset : offset + part.size]
 
     def step(self, prefix: str, codec: str) -> float:
-        """Submit all gradients as the backward pass makes them ready, wait for all; returns the seconds."""
+        """Submit all gradients as the backward pass makes them ready, wait for all; returns the seconds, with those in
+        which the program computes before that.
+        """
         begin = time.perf_counter()
         handles = []
         for name, array, ready in zip(self.names, self._arrays, self._ready, strict=True):
@@ -99,7 +102,7 @@ class _Model:
             handles.append(hvd.allreduce_async_(array, name=prefix + name, compression=codec))
         for handle in handles:
             hvd.synchronize(handle)
-        return time.perf_counter() - begin
+        return self._before_s + time.perf_counter() - begin
 
 
 def _all_know(answer: bool) -> bool:

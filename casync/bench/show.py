@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from casync.bench.ways import COLUMNS, Measured, Way, best, rows, seconds_text, verdict
+from casync.bench.ways import COLUMNS, Measured, Way, best, gradient_bytes, rows, seconds_text, verdict
+from casync.observer import Observation
 from casync.planner.show import summary
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = ["as_json", "print_table", "recommended", "step_times", "title"]
+
+_ALONE = "synchronisation alone"
 
 
 def step_times(measured: Measured) -> dict[str, float]:
@@ -26,14 +27,21 @@ def recommended(measured: Measured) -> Way:
     return measured.ways[best(step_times(measured))]
 
 
-def title(model: str, shapes: Mapping[str, tuple[int, ...]], measured: Measured, backward_s: float) -> str:
+def title(model: str, step: Observation, measured: Measured) -> str:
     """What was measured: the model, the ranks, and what a step is."""
     hosts = f"{measured.hosts} hosts" if measured.hosts > 1 else "one host"
-    step = f"a backward pass of {seconds_text(backward_s)}" if backward_s else "synchronisation alone"
+    size = gradient_bytes(step) / 2**20
     return (
-        f"{model}: {len(shapes)} gradients, {_size(shapes) / 2**20:.1f} MiB, {measured.ranks} ranks on {hosts}. "
-        f"A step is {step}{' with synchronisation' if backward_s else ''}"
+        f"{model}: {len(step.gradients)} gradients, {size:.1f} MiB, {measured.ranks} ranks on {hosts}. "
+        f"A step is {_step(step.computes_s, step.gradients[-1].ready_s)}"
     )
+
+
+def _step(computes_s: float, backward_s: float) -> str:
+    if computes_s <= backward_s:
+        return f"a backward pass of {seconds_text(backward_s)} with synchronisation" if backward_s else _ALONE
+    over = f"over the last {seconds_text(backward_s)} of which" if backward_s else "at the end of which"
+    return f"{seconds_text(computes_s)} of computing, {over} the gradients become ready, with synchronisation"
 
 
 def print_table(console: Console, heading: str, measured: Measured) -> None:
@@ -55,7 +63,7 @@ def print_table(console: Console, heading: str, measured: Measured) -> None:
     console.print(verdict(step_times(measured)), markup=False, style="bold")
 
 
-def as_json(model: str, shapes: Mapping[str, tuple[int, ...]], measured: Measured, backward_s: float) -> str:
+def as_json(model: str, step: Observation, measured: Measured) -> str:
     """The same as one object on one line. Times in seconds, rates in bytes per second."""
     ways = {
         name: {"step_s": way.step_s, "steps": way.steps, "sent_bytes": way.sent_bytes, "codec_s": way.codec_s}
@@ -65,11 +73,12 @@ def as_json(model: str, shapes: Mapping[str, tuple[int, ...]], measured: Measure
     return json.dumps(
         {
             "model": model,
-            "gradients": len(shapes),
-            "gradient_bytes": _size(shapes),
+            "gradients": len(step.gradients),
+            "gradient_bytes": gradient_bytes(step),
             "ranks": measured.ranks,
             "hosts": measured.hosts,
-            "backward_s": backward_s,
+            "backward_s": step.gradients[-1].ready_s,
+            "computes_s": step.computes_s,
             "ways": ways,
             "link_between_hosts": measured.links.between_hosts,
             "link_inside_host": measured.links.inside_host,
@@ -84,7 +93,3 @@ def as_json(model: str, shapes: Mapping[str, tuple[int, ...]], measured: Measure
 def _rates(measured: Measured) -> list[str]:
     found = {"between hosts": measured.links.between_hosts, "inside a host": measured.links.inside_host}
     return [f"{rate * 8 / 1e9:.3g} Gbit/s {where}" for where, rate in found.items() if rate is not None]
-
-
-def _size(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    return 4 * sum(math.prod(shape) for shape in shapes.values())

@@ -6,11 +6,19 @@ verdict({"none": 1.0, "onebit": 0.2})  # "Compress with onebit: ..."
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from casync.errors import NotAvailableError
+from casync.observer import Gradient, Observation
 from casync.plan import GradientPlan
 
 __all__ = [
@@ -26,6 +34,8 @@ __all__ = [
     "best",
     "contenders",
     "counted",
+    "dtype_of",
+    "gradient_bytes",
     "is_way_of_its_own",
     "links_of",
     "own_plans",
@@ -34,6 +44,7 @@ __all__ = [
     "rows",
     "seconds_text",
     "shapes_of",
+    "step_of",
     "verdict",
 ]
 
@@ -106,6 +117,35 @@ def shapes_of(text: str) -> Shapes:
         if not isinstance(shape, list) or any(type(extent) is not int or extent < 1 for extent in shape):
             raise ShapesError(f"gradient {name!r}: its shape must be a list of whole numbers above 0, not {shape!r}")
     return {name: tuple(shape) for name, shape in found.items()}
+
+
+def step_of(shapes: Mapping[str, tuple[int, ...]], backward_s: float) -> Observation:
+    """The step of a program with float32 gradients of these shapes, in the order of the forward pass, whose backward
+    pass takes `backward_s` seconds.
+    """
+    names = list(shapes)[::-1]
+    ready = ready_times([math.prod(shapes[name]) for name in names], backward_s)
+    gradients = [Gradient(name, shapes[name], "float32", at) for name, at in zip(names, ready, strict=True)]
+    return Observation(tuple(gradients), backward_s)
+
+
+def dtype_of(gradient: Gradient) -> np.dtype[Any]:
+    """Its dtype in NumPy. Raises `NotAvailableError` for bfloat16 where the package ml_dtypes, which makes it, is not
+    installed.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("ml_dtypes")
+    try:
+        return np.dtype(gradient.dtype)
+    except TypeError:
+        raise NotAvailableError(
+            f"gradient {gradient.name} is {gradient.dtype}, which NumPy has once the package ml_dtypes is installed"
+        ) from None
+
+
+def gradient_bytes(step: Observation) -> int:
+    """Of all gradients of one rank."""
+    return sum(math.prod(one.shape) * dtype_of(one).itemsize for one in step.gradients)
 
 
 def contenders(further: Sequence[str]) -> list[str]:

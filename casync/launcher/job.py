@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import secrets
 import selectors
@@ -50,7 +51,9 @@ class Job:
     """One job. `stdin` is what each rank's command reads, `results` what `casync.launcher.task` wrote, by rank.
 
     A job with `stdin` collects results; without, the commands read nothing. `write(stream, data)` takes all output in
-    place of this process's stdout and stderr. `progress(done, what)` gets what a rank says of its progress.
+    place of this process's stdout and stderr. `progress(done, what)` gets what a rank says of its progress, and
+    `observed(what)` what one says of its program. When that returns true, or after `limit` seconds, the job ends as by
+    SIGTERM.
     """
 
     def __init__(
@@ -61,6 +64,8 @@ class Job:
         stdin: bytes | None = None,
         write: Callable[[str, bytes], None] | None = None,
         progress: Callable[[float, str], None] | None = None,
+        observed: Callable[[Mapping[str, Any]], bool] | None = None,
+        limit: float = math.inf,
     ) -> None:
         self.results: dict[int, bytearray] = {}
         self._options = options
@@ -68,18 +73,21 @@ class Job:
         self._environ = environ
         self._stdin = stdin
         self._progress = progress
+        self._observed = observed
         self._files: RankFiles | None = None
         self._token = secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[int, _Connection] = {}
         self._printer = LinePrinter(write or self._write, _now if options.timestamps else None)
         self._mpirun: subprocess.Popen[bytes] | None = None
+        began = time.monotonic()
+        self._limit = began + limit
         self.ledger = ledger.Ledger(
             options.num_proc,
             actions.Policy(
                 options.start_timeout, options.grace, hold=not launch.fault_tolerant, starter=launch.starter
             ),
-            time.monotonic(),
+            began,
         )
         self._everyone = range(options.num_proc)
         self._broken_output = False
@@ -129,14 +137,17 @@ class Job:
     def _loop(self) -> int:
         book = self.ledger
         while not book.done(time.monotonic()):
-            deadline = book.next_deadline()
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+            deadlines = [at for at in (book.next_deadline(), self._limit) if at is not None and at < math.inf]
+            timeout = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
             for key, _ in self._selector.select(timeout):
                 if isinstance(key.data, tuple):
                     handler, argument = key.data
                     handler(key.fileobj, argument)
                 else:
                     key.data(key.fileobj)
+            if time.monotonic() >= self._limit:
+                self._limit = math.inf
+                self._end()
             self._do(book.tick(time.monotonic()))
         verdict = book.verdict()
         if verdict.text:
@@ -220,6 +231,8 @@ class Job:
             self._do(self.ledger.initialized(rank))
         if "progress" in said and self._progress is not None:
             self._progress(float(said["progress"]), str(said["what"]))
+        if "observed" in said and self._observed is not None and self._observed(said["observed"]):
+            self._end()
         if "gpu" in said:
             self._do(self.ledger.uses_gpu(rank, str(said["gpu"])))
         if said.get("leaving"):
@@ -297,6 +310,9 @@ class Job:
                 self._send(rank, "F", stdin[begin : begin + _PIECE])
             self._send(rank, "G", go)
 
+    def _end(self) -> None:
+        self._do(self.ledger.interrupted(signal.SIGTERM, time.monotonic()))
+
     def _terminal(self, rank: int) -> dict[str, str]:
         """What rank 0's progress bar needs to know of the terminal at the far end of its pipe."""
         if rank != 0 or not (_is_tty(1) or _is_tty(2)):
@@ -319,7 +335,7 @@ class Job:
             if stream == "stdout" and not self._broken_output:
                 # `casyncrun ... | head`: nobody reads any more, which ends a command of one process too.
                 self._broken_output = True
-                self._do(self.ledger.interrupted(signal.SIGTERM, time.monotonic()))
+                self._end()
 
 
 def _of_another_job(name: str) -> bool:

@@ -9,6 +9,7 @@
     report.gave_up("AbortedError: rank 1 has shut down")  # another rank's doing has ended this one's session
     report.uses_gpu("GPU-3f...")   # this rank's tensors are on this one
     report.progress(0.5, "onebit")   # half of the work is done, and this is next
+    report.observed({"steps": 3})    # what casync bench wants to know of this rank's program (casync.observer)
     report.leaving()                          # the program is through, and waits until all others are
 
 `initialized` decides how long the rank may take to leave by itself after another rank failed: inside MPI_Init it
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 __all__ = [
     "enters",
@@ -31,6 +32,7 @@ __all__ = [
     "is_heard",
     "leaving",
     "met",
+    "observed",
     "progress",
     "unreachable",
     "uses_gpu",
@@ -87,12 +89,17 @@ def progress(done: float, what: str) -> None:
     _write({"progress": done, "what": what[:_LONGEST]})
 
 
+def observed(what: Mapping[str, object]) -> None:
+    """Say something about the program that `casync bench` has started."""
+    _write({"observed": what})
+
+
 def leaving() -> None:
     """Say that this rank leaves MPI, for which it may wait until all do."""
     _write({"leaving": True})
 
 
-def _write(line: dict[str, object]) -> None:
+def _write(line: Mapping[str, object]) -> None:
     descriptor = os.environ.get(_DESCRIPTOR)
     if descriptor is None:
         return

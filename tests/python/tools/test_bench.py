@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from casync.bench import ways
+from casync.bench.program import Heard
+from casync.observer import NEEDED_STEPS, Gradient, Observation
 from casync.plan import read_plans
+
+TRAIN = str(Path(__file__).with_name("train.py"))
 
 
 def test_nothing_beats_none_by_more_than_three_percent() -> None:
@@ -36,6 +43,11 @@ def test_gradients_are_ready_by_their_share_of_the_backward_pass() -> None:
     assert ways.ready_times([1, 3], 0.4) == pytest.approx([0.1, 0.4])
 
 
+def test_bfloat16_takes_two_bytes() -> None:
+    step = Observation((Gradient("w", (3,), "bfloat16", 0.0),), 0.0)
+    assert ways.gradient_bytes(step) == 6
+
+
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "casync", "bench", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=50, cwd="/")
@@ -55,7 +67,11 @@ def shapes(tmp_path: Path) -> str:
         (["-np", "2", "--shapes", "/no/file"], "/no/file: No such file"),
         (["-np", "2", "--model", "resnet50", "--codec", "nothing"], "--codec nothing"),
         (["--model", "resnet50"], "say how many ranks"),
-        (["-np", "2", "--", "python", "train.py"], "not available"),
+        (["-np", "2"], "say what the gradients are"),
+        (["-np", "2", "--"], "say what the gradients are"),
+        (["-np", "2", "--model", "resnet50", "--", "true"], "--model is not allowed"),
+        (["-np", "2", "--backward", "1s", "--", "true"], "--backward is not allowed"),
+        (["-np", "2", "--model", "resnet50", "--plan", "plan.json"], "made up"),
     ],
 )
 def test_a_command_line_that_cannot_be_run_is_one_line(words: list[str], said: str) -> None:
@@ -97,3 +113,117 @@ def test_an_interrupt_ends_it_with_status_130(shapes: str) -> None:
     job.send_signal(signal.SIGINT)
     assert "interrupted" in job.communicate(timeout=40)[1]
     assert job.returncode == 130
+
+
+# A program of the user's own
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Callable[[], list[int]]:
+    """The processes of `train.py`, and those that these started, that still run."""
+
+    def running() -> list[int]:
+        known = [int(pid) for file in tmp_path.glob("*.pids") for pid in file.read_text().split()]
+        return [pid for pid in known if Path(f"/proc/{pid}/cmdline").exists() and is_alive(pid)]
+
+    return running
+
+
+def is_alive(pid: int) -> bool:
+    """Not a zombie that waits for a parent's look."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_program_is_measured_with_its_own_gradients_and_can_use_the_plans(
+    tmp_path: Path, pids: Callable[[], list[int]]
+) -> None:
+    plan = tmp_path / "plan.json"
+    command = [sys.executable, TRAIN, "10000", str(tmp_path)]
+    done = bench("-np", "2", "--json", "--plan", str(plan), "--seconds", "40", "--", *command)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("*.pids"))) == 2 and pids() == []
+    found = json.loads(done.stdout)
+    assert found["gradients"] == 2 and found["gradient_bytes"] == 4 * 64 * 100 + 2 * 128 * 128
+    assert 0.08 <= found["backward_s"] < found["computes_s"], "0.08 s of 0.12 s are between the gradients"
+    assert found["ways"]["none"]["step_s"] > found["computes_s"] >= 0.12
+    plans = read_plans(plan)
+    assert [plans[f"allreduce.{name}.weight"].tensor for name in ("layer2", "layer1")] == [
+        "float32 (64, 100)",
+        "float16 (128, 128)",
+    ]
+    job = [sys.executable, "-m", "casync", "run", "-np", "2", "--", sys.executable, TRAIN, "3", str(tmp_path)]
+    environ = {**os.environ, "CASYNC_PLAN_FILE": str(plan)}
+    run = subprocess.run(job, capture_output=True, text=True, timeout=50, cwd="/", env=environ)
+    assert run.returncode == 0 and "not used" not in run.stderr, run.stderr
+    used = read_plans(tmp_path / "used.json")
+    assert {name: used[name] for name in plans} == plans
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([sys.executable, TRAIN, "3"], f"ended after 3 steps, and {NEEDED_STEPS} are needed"),
+        ([sys.executable, TRAIN, "0"], "failed: rank"),
+        (["true"], "ended without a call of hvd.init()"),
+    ],
+)
+def test_a_program_that_shows_no_steps_is_one_line(
+    words: list[str], said: str, tmp_path: Path, pids: Callable[[], list[int]]
+) -> None:
+    done = bench("-np", "2", "--", *words, str(tmp_path))
+    assert done.returncode == 1 and done.stdout == ""
+    assert said in done.stderr and done.stderr.count("\n") == 1
+    assert pids() == []
+
+
+def test_a_program_that_never_trains_is_ended(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = bench("-np", "2", "--seconds", "5", "--", "sleep", "600")
+    assert done.returncode == 1 and time.monotonic() - began < 30
+    assert "was ended after 3 s, without a call of hvd.init()" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_program_on_a_host_that_cannot_be_reached_is_one_line() -> None:
+    done = bench("-H", "no-such-host.invalid:2", "--", "true")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "no-such-host.invalid" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_ends_the_program_too(tmp_path: Path, pids: Callable[[], list[int]]) -> None:
+    command = [sys.executable, "-m", "casync", "bench", "-np", "2", "--", sys.executable, TRAIN, "10000", str(tmp_path)]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/")
+    while len(pids()) < 4:
+        assert job.poll() is None
+        time.sleep(0.01)
+    job.send_signal(signal.SIGINT)
+    said = job.communicate(timeout=40)[1]
+    assert job.returncode == 130 and "interrupted; nothing is left running" in said and said.count("\n") == 1
+    assert pids() == []
+
+
+def test_what_a_rank_tells_is_put_together() -> None:
+    heard = Heard()
+    assert "without a call of hvd.init()" in heard.so_far()
+    assert not heard.add({"steps": 1}) and "after 1 step, and" in heard.so_far()
+    assert not heard.add({"name": "w", "shape": [3, 2], "dtype": "float32", "ready_s": 0.5})
+    assert heard.step is None
+    assert heard.add({"computes_s": 2.0})
+    assert heard.step is not None and heard.step.computes_s == 2.0 and heard.step.gradients[0].shape == (3, 2)
+
+
+def test_bfloat16_without_the_package_that_makes_it_is_refused_by_name() -> None:
+    script = """
+import sys
+sys.modules["ml_dtypes"] = None  # as if it were not installed
+from casync.bench import ways
+from casync.observer import Gradient
+try:
+    ways.dtype_of(Gradient("w", (3,), "bfloat16", 0.0))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, cwd="/")
+    assert "NotAvailableError gradient w is bfloat16" in done.stdout and "ml_dtypes" in done.stdout, done.stderr
