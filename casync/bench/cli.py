@@ -32,6 +32,7 @@ __all__ = ["build_parser", "main"]
 
 _SECONDS = 150.0
 _PROGRAM_SHARE = 0.6  # of them, at most, for COMMAND
+_LEAST_SECONDS = 1.0  # for the rest, if COMMAND took long to end
 # The flags of casyncrun that say where the ranks run and how to reach it.
 _LAUNCHER = (
     "--num-proc", "--hosts", "--hostfile", "-x", "--start-timeout", "--ssh-port", "--ssh-identity-file", "--rsh-agent",
@@ -125,7 +126,7 @@ def _run(argv: Sequence[str]) -> int:
         began = time.monotonic()
         program = _options(given, command)
         model, step = shlex.join(command), _observe(program, _PROGRAM_SHARE * seconds, verbose=given.verbose)
-        seconds -= time.monotonic() - began
+        seconds = max(_LEAST_SECONDS, seconds - (time.monotonic() - began))
     else:
         model, shapes = _gradients(given.model, given.shapes)
         step = step_of(shapes, given.backward or 0.0)
