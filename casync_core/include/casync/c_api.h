@@ -21,7 +21,7 @@ extern "C" {
 #define CASYNC_SESSION_CAPSULE "casync.Session"
 /* Another number: another layout, not to be used with this header. What is added at the end of the table leaves the
  * number as it is; `size` says whether an entry is there. */
-#define CASYNC_C_API_VERSION 2
+#define CASYNC_C_API_VERSION 3
 
 typedef struct casync_session casync_session;
 
@@ -74,6 +74,7 @@ typedef struct casync_tensor {
   size_t dimensions;       /* of the shape; 0: a number */
   double prescale;         /* what the caller multiplies its input and the result by, which CaSync does not do: ranks */
   double postscale;        /* must only agree on both. 0 stands for 1 */
+  int32_t priority;        /* of tensors that wait, those of a higher one go first */
 } casync_tensor;
 
 /* One operation. Memory stays alive, and its input untouched, until the completion is called. */

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,10 +22,11 @@ struct GradientPlan {
   std::uint32_t first_owner = 0;    ///< partition p is owned by member (first_owner + p) mod N
   std::uint32_t period = 1;         ///< it is synchronised in the gradient's steps s with s % period == offset. In the
   std::uint32_t offset = 0;         ///< others the result is zero, and what is not sent joins the residual
-  bool on_host = false;             ///< computed on the host, also where the gradient is on a device
-  std::string tensor;               ///< what it was made for, as tensor_of says it; empty: not known
-  std::uint32_t epoch = 0;          ///< plans of one epoch hold together; a re-plan starts the next
-  std::string reason;               ///< why, in words, with the predicted times
+  std::optional<std::int32_t> priority{};  ///< before gradients of a lower one; nothing: as the signature says
+  bool on_host = false;                    ///< computed on the host, also where the gradient is on a device
+  std::string tensor;                      ///< what it was made for, as tensor_of says it; empty: not known
+  std::uint32_t epoch = 0;                 ///< plans of one epoch hold together; a re-plan starts the next
+  std::string reason;                      ///< why, in words, with the predicted times
   std::uint32_t until = 0;  ///< holds for the gradient's steps below this one, in which a codec begins; 0: for good
   bool on_trial = false;    ///< ways to synchronise are still being compared, and another plan follows
   // What the planner went by; 0 where it had no such number.
@@ -68,8 +70,14 @@ struct Signature {
   std::string compression;  ///< a codec spec, or "auto(spec, ...)", or one of them in "always(...)"
   std::string topology;     ///< "auto" or a topology's name
   MemoryKind memory = MemoryKind::host;  ///< of the tensor, on every rank
+  std::int32_t priority = 0;             ///< tensors of a higher one go first
   friend bool operator==(const Signature&, const Signature&) = default;
 };
+
+/// What the tensor goes by.
+inline std::int32_t priority_of(const GradientPlan& plan, const Signature& signature) {
+  return plan.priority.value_or(signature.priority);
+}
 
 /// A tensor in a plan file: "float32 (64, 3, 7)".
 std::string tensor_of(const Signature& signature);

@@ -27,10 +27,10 @@ py::dict to_dict(const GradientPlan& plan) {
   using namespace py::literals;
   return py::dict("topology"_a = plan.topology, "codec"_a = plan.codec, "partitions"_a = plan.partitions,
                   "first_owner"_a = plan.first_owner, "period"_a = plan.period, "offset"_a = plan.offset,
-                  "on_host"_a = plan.on_host, "tensor"_a = plan.tensor, "epoch"_a = plan.epoch,
-                  "reason"_a = plan.reason, "until"_a = plan.until, "on_trial"_a = plan.on_trial,
-                  "predicted_s"_a = plan.predicted_s, "uncompressed_s"_a = plan.uncompressed_s,
-                  "payload_bytes"_a = plan.payload_bytes,
+                  "priority"_a = plan.priority, "on_host"_a = plan.on_host, "tensor"_a = plan.tensor,
+                  "epoch"_a = plan.epoch, "reason"_a = plan.reason, "until"_a = plan.until,
+                  "on_trial"_a = plan.on_trial, "predicted_s"_a = plan.predicted_s,
+                  "uncompressed_s"_a = plan.uncompressed_s, "payload_bytes"_a = plan.payload_bytes,
                   "measured_inter_s_per_byte"_a = plan.measured_inter_s_per_byte,
                   "measured_intra_s_per_byte"_a = plan.measured_intra_s_per_byte,
                   "measured_encode_s_per_byte"_a = plan.measured_encode_s_per_byte,
@@ -50,6 +50,7 @@ GradientPlan plan_of(const std::string& name, const py::dict& dict) {
   plan.first_owner = dict["first_owner"].cast<std::uint32_t>();
   plan.period = dict["period"].cast<std::uint32_t>();
   plan.offset = dict["offset"].cast<std::uint32_t>();
+  plan.priority = dict["priority"].cast<std::optional<std::int32_t>>();
   plan.on_host = dict["on_host"].cast<bool>();
   plan.tensor = dict["tensor"].cast<std::string>();
   plan.epoch = dict["epoch"].cast<std::uint32_t>();
@@ -235,7 +236,7 @@ void bind_session(py::module_& module) {
           "define",
           [](BoundSession& session, const std::string& name, int kind, int dtype, int op, std::int64_t rows,
              std::int64_t cols, int root, float prescale, float postscale, std::string dims, std::string compression,
-             std::string topology, const std::string& site, bool on_device) {
+             std::string topology, const std::string& site, bool on_device, std::int32_t priority) {
             Signature signature;
             signature.kind = static_cast<OpKind>(kind);
             signature.dtype = static_cast<DType>(dtype);
@@ -248,11 +249,12 @@ void bind_session(py::module_& module) {
             signature.compression = std::move(compression);
             signature.topology = std::move(topology);
             signature.memory = on_device ? MemoryKind::device : MemoryKind::host;
+            signature.priority = priority;
             return session.define(name, signature, site);
           },
           "name"_a, "kind"_a, "dtype"_a, "op"_a, "rows"_a, "cols"_a, "root"_a = 0, "prescale"_a = 1.0F,
           "postscale"_a = 1.0F, "dims"_a = "", "compression"_a = "none", "topology"_a = "auto", "site"_a = "",
-          "on_device"_a = false)
+          "on_device"_a = false, "priority"_a = 0)
       .def("set_optimizer", &Session::set_optimizer, "registration"_a, "lr"_a, "momentum"_a = 0.0F,
            "nesterov"_a = false, "loss_scale"_a = 1.0F)
       .def(

@@ -1,6 +1,7 @@
 #include "coordinator/global_policy.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/wire.hpp"
 
@@ -12,14 +13,24 @@ GlobalPolicy::GlobalPolicy(Rank member, Rank members, CoordinatorOptions options
 }
 
 void GlobalPolicy::add(const SendRequest& request) {
-  std::deque<Batch>& batches = waiting_[request.peer];
-  if (!batches.empty() && batches.back().bytes + request.bytes > options_.batch_bytes) batches.back().full = true;
-  if (batches.empty() || batches.back().full) batches.emplace_back();
-  Batch& batch = batches.back();
-  batch.sends.push_back(request);
-  batch.bytes += request.bytes;
-  batch.full = batch.bytes >= options_.batch_bytes;
+  std::deque<Batch>& batches = waiting_[request.peer].batches;
+  auto open = std::find_if(batches.rbegin(), batches.rend(), [](const Batch& batch) { return !batch.full; });
+  if (open != batches.rend() && open->bytes + request.bytes > options_.batch_bytes) {
+    open->full = true;
+    open = batches.rend();
+  }
+  if (open == batches.rend()) {
+    batches.push_back({.priority = request.priority});
+    open = batches.rbegin();
+  }
+  open->sends.push_back(request);
+  open->bytes += request.bytes;
+  open->priority = std::max(open->priority, request.priority);
+  open->full = open->bytes >= options_.batch_bytes;
   ++queued_;
+  for (auto next = std::next(open); next != batches.rend() && next->priority < open->priority; open = next++) {
+    std::swap(*open, *next);
+  }
 }
 
 void GlobalPolicy::sent(Rank peer, std::uint64_t /*bytes*/) {
@@ -61,8 +72,7 @@ void GlobalPolicy::on_message(Rank from, const Message& message) {
       makes_sense = slots_->left(link);
       break;
     case Kind::granted: {
-      const auto is_asked = [](const Batch& batch) { return batch.asked; };
-      const auto asked = std::ranges::count_if(waiting_[link.to], is_asked);
+      const auto asked = static_cast<std::ptrdiff_t>(waiting_[link.to].asked);
       makes_sense = std::ranges::count(granted_, link.to) < asked;
       if (!makes_sense) break;
       granted_.push_back(link.to);
@@ -86,16 +96,17 @@ bool GlobalPolicy::ripe(const Batch& batch, Nanoseconds now) const {
 void GlobalPolicy::ask(Nanoseconds now, Outcome& outcome) {
   for (std::uint32_t step = 1; step < members_; ++step) {
     const auto peer = static_cast<Rank>((member_ + step) % members_);
-    for (Batch& batch : waiting_[peer]) {
+    auto& [batches, asked] = waiting_[peer];
+    for (Batch& batch : batches) {
       if (!batch.since) batch.since = now;
     }
-    if (peer == next_rank() && rests() && !waiting_[peer].empty() && ripe(waiting_[peer].front(), now)) {
+    if (peer == next_rank() && rests() && !batches.empty() && ripe(batches.front(), now)) {
       release(peer, outcome);
       tell(0, {Kind::opened, peer});
     }
-    for (Batch& batch : waiting_[peer]) {
-      if (batch.asked || !ripe(batch, now)) continue;
-      batch.asked = true;
+    const auto is_ripe = [&](const Batch& batch) { return ripe(batch, now); };
+    const auto wanted = static_cast<std::size_t>(std::ranges::count_if(batches, is_ripe));
+    for (; asked < wanted; ++asked) {
       ++asked_;
       tell(0, {Kind::asked, peer});
     }
@@ -104,11 +115,13 @@ void GlobalPolicy::ask(Nanoseconds now, Outcome& outcome) {
 
 /// The next batch to `peer` goes.
 void GlobalPolicy::release(Rank peer, Outcome& outcome) {
-  Batch& batch = waiting_[peer].front();
+  auto& [batches, asked] = waiting_[peer];
+  Batch& batch = batches.front();
   queued_ -= batch.sends.size();
   under_way_ += batch.sends.size();
   outcome.release.push_back(std::move(batch.sends));
-  waiting_[peer].pop_front();
+  batches.pop_front();
+  if (asked > 0) --asked;
 }
 
 void GlobalPolicy::left(Rank peer) {
@@ -119,10 +132,12 @@ void GlobalPolicy::left(Rank peer) {
 std::optional<Nanoseconds> GlobalPolicy::wakes_at() const {
   if (slots_ && slots_->due()) return decided_at_;
   std::optional<Nanoseconds> earliest;
-  for (const std::deque<Batch>& batches : waiting_) {
-    if (batches.empty() || batches.back().asked || !batches.back().since) continue;
-    const Nanoseconds due = *batches.back().since + options_.timeout;
-    earliest = std::min(earliest.value_or(due), due);
+  for (const Waiting& waiting : waiting_) {
+    for (const Batch& batch : waiting.batches) {
+      if (!batch.since || ripe(batch, decided_at_)) continue;
+      const Nanoseconds due = *batch.since + options_.timeout;
+      earliest = std::min(earliest.value_or(due), due);
+    }
   }
   return earliest;
 }
@@ -131,7 +146,7 @@ void GlobalPolicy::decide(Nanoseconds now, Outcome& outcome) {
   decided_at_ = now;
   if (uncoordinated_) {
     for (Rank peer = 0; peer < members_; ++peer) {
-      while (!waiting_[peer].empty()) release(peer, outcome);
+      while (!waiting_[peer].batches.empty()) release(peer, outcome);
     }
     outgoing_.clear();
     return;

@@ -15,7 +15,8 @@ namespace casync {
 /// batches, and asks rank 0 for each. Rank 0 grants them slot by slot (Slots). A rank sends one batch after the other.
 ///
 /// A batch is asked for when it is full or when its first message has waited for `timeout`. Until it leaves, further
-/// messages join it as long as there is room.
+/// messages join it as long as there is room. Leave is given for a link, not for a batch: the one whose messages have
+/// the highest priority goes.
 ///
 /// Nobody waits for an answer while others do not stand in the way. A rank that rests sends its first batch to the next
 /// rank (rank + 1) unasked: these links share no end. While one batch is on its way the next one is granted.
@@ -41,9 +42,13 @@ class GlobalPolicy final : public LinkPolicy {
   struct Batch {
     Outcome::Batch sends;
     std::uint64_t bytes = 0;
+    std::int32_t priority = 0;           // the highest of its messages
     std::optional<Nanoseconds> since{};  // set by the first decide that sees it
-    bool full = false;
-    bool asked = false;
+    bool full = false;                   // of one peer all are but one
+  };
+  struct Waiting {
+    std::deque<Batch> batches;  // by priority
+    std::size_t asked = 0;      // how many of them rank 0 was asked for
   };
   bool ripe(const Batch& batch, Nanoseconds now) const;
   bool rests() const { return under_way_ == 0 && asked_ == 0 && granted_.empty(); }
@@ -59,11 +64,11 @@ class GlobalPolicy final : public LinkPolicy {
   bool uncoordinated_ = false;
   Nanoseconds decided_at_ = 0;
   // As a sender.
-  std::vector<std::deque<Batch>> waiting_;  // per peer
-  std::size_t queued_ = 0;                  // messages in all of them
-  std::size_t asked_ = 0;                   // batches that rank 0 has not granted yet
-  std::deque<Rank> granted_;                // peers, in the order in which their batches go
-  std::size_t under_way_ = 0;               // messages left of the batch that is on its way
+  std::vector<Waiting> waiting_;  // per peer
+  std::size_t queued_ = 0;        // messages in all of them
+  std::size_t asked_ = 0;         // batches that rank 0 has not granted yet
+  std::deque<Rank> granted_;      // peers, in the order in which their batches go
+  std::size_t under_way_ = 0;     // messages left of the batch that is on its way
   std::vector<std::pair<Rank, Message>> outgoing_;
   std::optional<Slots> slots_;  // rank 0's
 };

@@ -16,10 +16,12 @@ struct SendRequest {
   std::uint32_t task = 0;
   Rank peer = 0;
   std::uint64_t bytes = 0;
+  std::int32_t priority = 0;
 };
 
 /// Decides which ready sends go out now, over which links. Pure: time is passed in, nothing is sent here. Sends that
-/// fit into a head never come here: they cost a link next to nothing and leave at once.
+/// fit into a head never come here: they cost a link next to nothing and leave at once. Of those that wait for one link
+/// a higher priority goes first, and among equals what came first.
 class LinkPolicy {
  public:
   virtual ~LinkPolicy() = default;

@@ -1,6 +1,7 @@
 #include "coordinator/local_policy.hpp"
 
 #include "casync/error.hpp"
+#include "coordinator/queue_up.hpp"
 
 namespace casync {
 
@@ -8,7 +9,7 @@ LocalPolicy::LocalPolicy(Rank member, Rank members, Options options)
     : options_(options), next_(static_cast<Rank>((member + 1U) % members)), links_(members) {}
 
 void LocalPolicy::add(const SendRequest& request) {
-  links_[request.peer].queue.push_back(request);
+  queue_up(links_[request.peer].queue, request, &SendRequest::priority);
   ++queued_;
 }
 

@@ -7,6 +7,7 @@ namespace casync {
 std::uint64_t Admission::begin(std::span<const Unit> units) {
   const std::uint64_t first = begun_;
   waiting_.insert(waiting_.end(), units.begin(), units.end());
+  for (const Unit& unit : units) waiting_bytes_ += unit.bytes;
   begun_ += units.size();
   return first;
 }
@@ -17,6 +18,7 @@ bool Admission::next(Unit& unit) {
   if (used_ > 0 && used_ + waiting_.front().bytes > pool_) return false;
   unit = waiting_.front();
   waiting_.pop_front();
+  waiting_bytes_ -= unit.bytes;
   used_ += unit.bytes;
   peak_ = std::max(peak_, used_);
   ++opened_;

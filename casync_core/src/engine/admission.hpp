@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <span>
@@ -45,11 +46,17 @@ class Admission {
   std::size_t used() const { return used_; }
   std::size_t peak() const { return peak_; }
   std::size_t waiting() const { return waiting_.size(); }  ///< units that have no memory yet
+  /// What is left of the pool for units that have not begun; 0: some that have begun wait. An empty pool has room.
+  std::size_t room() const {
+    const std::size_t taken = used_ + waiting_bytes_;
+    return taken == 0 ? std::max<std::size_t>(pool_, 1) : pool_ - std::min(taken, pool_);
+  }
 
  private:
   std::size_t pool_;
   std::size_t used_ = 0;
   std::size_t peak_ = 0;
+  std::size_t waiting_bytes_ = 0;
   std::uint64_t begun_ = 0;
   std::uint64_t opened_ = 0;
   std::deque<Unit> waiting_;

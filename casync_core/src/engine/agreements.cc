@@ -49,6 +49,8 @@ const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t na
   op.name = name;
   op.signature = signature;
   op.plan = verdict.plan;
+  if (!priority_) priority_ = priority_of(op.plan, signature);
+  ranked_ |= *priority_ != priority_of(op.plan, signature);
   const Codec& codec = *op.shape->codec;
   op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, splits, Way::settling) : nullptr;
   const bool holds = verdict.plan.period > 1 && host_of_.size() > 1;  // a world of one is the identity

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -55,6 +56,8 @@ class Agreements {
                   const std::vector<std::int64_t>& splits = {});
   /// Null if `op` was never agreed.
   const Op* find(std::uint32_t op) const;
+  /// Whether there are operations of different priorities.
+  bool ranked() const { return ranked_; }
 
   void keep(std::uint32_t op, const Early& message) { ops_[op].early.push_back(message); }
   /// The messages kept for a run, which are kept no longer.
@@ -73,6 +76,8 @@ class Agreements {
   std::size_t inline_bytes_;
   CodecMaker codecs_;
   std::unordered_map<std::uint32_t, Op> ops_;
+  std::optional<std::int32_t> priority_;  // of the first that was agreed on
+  bool ranked_ = false;
   /// All that a template follows from in this world, of the kinds that last. Gradients that are alike share one:
   /// of many small ones it then stays in the cache.
   using Terms = std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, std::string, std::uint32_t,

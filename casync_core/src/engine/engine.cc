@@ -272,7 +272,10 @@ void Engine::begin(std::uint32_t index) {
   const std::shared_ptr<const Template>& shape = holds ? op.holding : settles ? op.settling : op.shape;
   const bool by_lane = run.by_lane && shape == op.shape;  // the lane was meant for that template
   out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, shape, op.plan, by_lane});
-  const TaskManager::How how{.eager = op.eager, .on_stream = run.on_stream, .by_lane = by_lane};
+  const TaskManager::How how{.eager = op.eager,
+                             .on_stream = run.on_stream,
+                             .by_lane = by_lane,
+                             .priority = priority_of(op.plan, op.signature)};
   if (tasks_.begin(index, op_number, sequence, shape, how)) finish(index);
   for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
     // The last message may finish the run, and the instance may be reused at once.
@@ -398,7 +401,7 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
   }
   if (failure_) return;
   if (root_left_at_) end_without_root();
-  carry_out(negotiation_.speak(now));
+  carry_out(negotiation_.speak(now, tasks_.admission().room()));
   negotiation_.want_plans();
   tasks_.open_partitions();
   tasks_.run_ready();

@@ -28,6 +28,8 @@ class HeldBack {
     }
     at->ops.insert(op);
   }
+  /// From when on what there is to say may be said.
+  Nanoseconds next() const { return next_; }
   bool due(Nanoseconds now) const { return !messages_.empty() && now >= next_; }
   /// When it is due. Nothing: there is nothing to say.
   std::optional<Nanoseconds> wakes_at() const { return messages_.empty() ? std::nullopt : std::optional(next_); }

@@ -22,6 +22,7 @@ std::string describe(const Signature& signature) {
       out << ", prescale " << signature.prescale << ", postscale " << signature.postscale;
     }
   }
+  if (signature.priority != 0) out << ", priority " << signature.priority;
   if (signature.memory != MemoryKind::host) out << ", on a " << name_of(signature.memory);
   return out.str();
 }
@@ -31,7 +32,8 @@ namespace {
 /// An allgather's rows may differ between ranks; everything else must be alike.
 bool agree(const Signature& a, const Signature& b) {
   if (a.kind != OpKind::allgather || b.kind != OpKind::allgather) return a == b;
-  return a.dtype == b.dtype && a.shape.cols == b.shape.cols && a.dims == b.dims && a.memory == b.memory;
+  return a.dtype == b.dtype && a.shape.cols == b.shape.cols && a.dims == b.dims && a.memory == b.memory &&
+         a.priority == b.priority;
 }
 
 /// The first word of Horovod's texts, so that scripts that look for it find it (common/controller.cc,
@@ -44,6 +46,7 @@ std::string difference(const Signature& a, const Signature& b) {
   if (a.root != b.root) return "Mismatched " + std::string(name_of(a.kind)) + " root ranks";
   if (a.prescale != b.prescale || a.postscale != b.postscale) return "Mismatched prescale and/or postscale factors";
   if (a.compression != b.compression) return "Mismatched compression";
+  if (a.priority != b.priority) return detail::concat("Mismatched priority ", a.priority, " and ", b.priority);
   if (a.memory != b.memory) return "Mismatched CPU/GPU device selection";
   return "Mismatched topology";
 }

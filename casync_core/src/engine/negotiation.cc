@@ -1,10 +1,13 @@
 #include "engine/negotiation.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <utility>
 #include <variant>
 
 #include "casync/error.hpp"
+#include "coordinator/queue_up.hpp"
 
 namespace casync {
 
@@ -62,7 +65,26 @@ void Negotiation::announce(const Ledger::Started& started) {
   }
 }
 
+/// What begins unasked takes no memory.
 void Negotiation::tell(const Ledger::Started& started) {
+  const Agreements::Op& op = *agreements_.find(started.op);
+  if (agreements_.ranked() && !op.eager) {
+    queue_up(ranked_, {priority_of(op.plan, op.signature), started}, &Ranked::priority);
+  } else {
+    start(started);
+  }
+}
+
+void Negotiation::start_ranked(std::size_t room) {
+  while (!ranked_.empty() && room > 0) {
+    const Ledger::Started started = ranked_.front().started;
+    ranked_.pop_front();
+    for (const std::size_t bytes : agreements_.find(started.op)->shape->workflow.reserve) room -= std::min(room, bytes);
+    start(started);
+  }
+}
+
+void Negotiation::start(const Ledger::Started& started) {
   starts_.add(started.op, {{}, started.sequence, started.settled, started.step, started.by_lane});
 }
 
@@ -79,10 +101,12 @@ void Negotiation::tell_reports() {
   for (const Ready& ready : reports_.take(now_)) out_.tell(0, ready);
 }
 
-const Negotiation::Outcomes& Negotiation::speak(Nanoseconds now) {
+const Negotiation::Outcomes& Negotiation::speak(Nanoseconds now, std::size_t room) {
   outcomes_.clear();
   now_ = now;
   if (reports_.due(now)) tell_reports();
+  lacks_room_ = now >= starts_.next();
+  if (lacks_room_) start_ranked(room);
   if (starts_.due(now)) tell_starts();
   return outcomes_;
 }
@@ -91,6 +115,7 @@ const Negotiation::Outcomes& Negotiation::farewell(Nanoseconds now) {
   outcomes_.clear();
   now_ = now;
   tell_reports();
+  start_ranked(std::numeric_limits<std::size_t>::max());
   tell_starts();
   return outcomes_;
 }
@@ -326,13 +351,24 @@ void Negotiation::check_last(const Verdict& verdict) const {
   throw CorruptPayload("a verdict on a join that does not say which rank was last");
 }
 
+/// Those of a higher priority begin first, and equal ones by their numbers. The plans are the same on all ranks, so
+/// that is one order everywhere, in which memory is handed out.
 void Negotiation::take(const Start& start) {
-  start.ops.for_each([&](std::uint32_t op) { take(op, start); });
+  started_.clear();
+  start.ops.for_each([&](std::uint32_t number) {
+    const Agreements::Op* const op = agreements_.find(number);
+    CASYNC_CHECK(op != nullptr, "a start of operation ", number, ", which was never agreed");
+    started_.push_back({number, op});
+  });
+  const auto priority = [](const Known& known) { return priority_of(known.op->plan, known.op->signature); };
+  if (!std::ranges::is_sorted(started_, std::greater(), priority)) {
+    std::ranges::stable_sort(started_, std::greater(), priority);
+  }
+  for (const Known& known : started_) take(known, start);
 }
 
-void Negotiation::take(std::uint32_t op_number, const Start& start) {
-  const Agreements::Op* const op = agreements_.find(op_number);
-  CASYNC_CHECK(op != nullptr, "a start of operation ", op_number, ", which was never agreed");
+void Negotiation::take(const Known& known, const Start& start) {
+  const auto [op_number, op] = known;
   const std::uint32_t index = submissions_.find_run(op->name, start.sequence);
   if (index == Submissions::kNone) {
     CASYNC_CHECK(submissions_.was_submitted(op->name, start.sequence),

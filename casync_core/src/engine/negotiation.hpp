@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,7 +23,11 @@ namespace casync {
 /// once, as long as their messages under way are within `eager_bytes`. Pure: the clock is passed in.
 ///
 /// What becomes ready in one turn is one Ready, and what the root starts in one turn is one Start to each rank. Among
-/// many ranks even that is much for the root, so there the next one waits until `interval` after the last.
+/// many ranks even that is much for the root, so there the next one waits until `interval` after the last. What one
+/// Start names begins by priority.
+///
+/// Memory is for what has begun, in that order. So where priorities differ the root starts no more than it has memory
+/// for, the highest first: what comes late may still go before the rest.
 class Negotiation {
  public:
   struct Options {
@@ -50,7 +55,10 @@ class Negotiation {
   /// Each operation asks for its plan once more, before its next run.
   void plans_changed() { ++plans_changed_; }
   /// When `speak` is to be called at the latest. Nothing: there is nothing to say.
-  std::optional<Nanoseconds> wakes_at() const { return is_root() ? starts_.wakes_at() : reports_.wakes_at(); }
+  std::optional<Nanoseconds> wakes_at() const {
+    if (!is_root()) return reports_.wakes_at();
+    return ranked_.empty() || lacks_room_ ? starts_.wakes_at() : std::optional(starts_.next());
+  }
   /// The least time between two messages of a rank to the root of what is ready, and of the root to the ranks of what
   /// starts: none among up to 16 ranks, where both leave with the turn. Beyond, a rank speaks to the root as often as
   /// would take a fifth of the root's time at 2 us a message, and at least every 5 ms.
@@ -83,8 +91,9 @@ class Negotiation {
   }
   const Outcomes& planned(std::span<const event::Planned::Plan> plans, Nanoseconds now);
   const Outcomes& left(Rank peer, Nanoseconds now);
-  /// Tells what was held back, if it is due. At the end of a turn, before what begins is carried on.
-  const Outcomes& speak(Nanoseconds now);
+  /// Tells what was held back, if it is due. At the end of a turn, before what begins is carried on. `room`: of this
+  /// rank's memory, for operations that begin.
+  const Outcomes& speak(Nanoseconds now, std::size_t room);
   /// Tells it at once: this rank leaves.
   const Outcomes& farewell(Nanoseconds now);
   /// Looks for runs that some rank never submits.
@@ -109,9 +118,15 @@ class Negotiation {
   void tell(const Ledger::Started& started, const std::optional<GradientPlan>& plan);
   void tell_reports();
   void tell_starts();
+  void start(const Ledger::Started& started);
+  void start_ranked(std::size_t room);
+  struct Known {
+    std::uint32_t number;
+    const Agreements::Op* op;
+  };
   void take(const Verdict& verdict);
   void take(const Start& start);
-  void take(std::uint32_t op_number, const Start& start);
+  void take(const Known& known, const Start& start);
   void take(const Refuse& refuse);
   void take(const StandIn& wanted);
   void check_rows(const Verdict& verdict, std::int64_t submitted) const;
@@ -129,8 +144,15 @@ class Negotiation {
   Agreements& agreements_;
   Outbox& out_;
   Ledger ledger_;
-  HeldBack<Ready> reports_;      // to the root
-  HeldBack<Start> starts_;       // of the root
+  HeldBack<Ready> reports_;  // to the root
+  HeldBack<Start> starts_;   // of the root
+  struct Ranked {
+    std::int32_t priority;
+    Ledger::Started started;
+  };
+  std::deque<Ranked> ranked_;    // of the root: to be started, when there is memory
+  bool lacks_room_ = false;      // and at the last `speak` there was none
+  std::vector<Known> started_;   // scratch
   Outcomes outcomes_;            // of the last call
   Nanoseconds now_ = 0;          // of the last call
   std::size_t eager_bytes_ = 0;  // of eager messages under way

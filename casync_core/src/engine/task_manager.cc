@@ -1,7 +1,10 @@
 #include "engine/task_manager.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
+
+#include "coordinator/queue_up.hpp"
 
 namespace casync {
 
@@ -18,6 +21,7 @@ bool TaskManager::begin(std::uint32_t instance, std::uint32_t op, std::uint32_t 
   Graph& graph = graphs_[instance];
   graph.eager = how.eager;
   graph.by_lane = how.by_lane;
+  graph.priority = how.priority;
   graph.op = op;
   graph.sequence = sequence;
   graph.tasks.begin(shape, how.on_stream);
@@ -102,6 +106,10 @@ void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
 
 void TaskManager::run_ready() {
   if (to_run_.empty()) return;
+  const auto priority = [this](const action::Run::Task& one) { return graphs_[one.instance].priority; };
+  if (!std::ranges::is_sorted(to_run_, std::greater(), priority)) {
+    std::ranges::stable_sort(to_run_, std::greater(), priority);
+  }
   const auto is_on_host = [this](const action::Run::Task& one) { return !graphs_[one.instance].tasks.on_stream(); };
   const auto on_stream = std::ranges::stable_partition(to_run_, is_on_host);
   if (!on_stream.empty()) run(on_stream, action::Where::stream);
@@ -147,7 +155,8 @@ SendRequest TaskManager::request(std::uint32_t instance, std::uint32_t task_inde
   const Template& shape = graph.tasks.shape();
   const Task& task = shape.workflow.tasks[task_index];
   const bool chosen = task.data.place == Place::slot && !graph.slot_bytes.empty();
-  return {instance, task_index, task.peer, chosen ? graph.slot_bytes[task.data.slot] : shape.message_bytes(task)};
+  const std::uint64_t bytes = chosen ? graph.slot_bytes[task.data.slot] : shape.message_bytes(task);
+  return {instance, task_index, task.peer, bytes, graph.priority};
 }
 
 bool TaskManager::inlined(const SendRequest& request) const {
@@ -160,7 +169,7 @@ void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
   const SendRequest wanted = request(instance, task_index);
   const std::uint64_t unit = graph.first_unit + task.partition;
   if (task.windowed && !graph.eager && !admission_.may_send(wanted.peer, unit)) {
-    parked_[wanted.peer].push_back({unit, wanted});
+    queue_up(parked_[wanted.peer], {unit, wanted}, [](const Parked& send) { return send.request.priority; });
     ++parked_count_;
   } else {
     release(wanted);

@@ -14,7 +14,8 @@ namespace casync {
 
 /// Runs the task graphs of begun operations (paper: section 3.1, the task manager). A task that becomes ready turns
 /// into an action at once, or waits here for what it lacks: its partition for memory, a send for its receiver's window
-/// or, at the LinkPolicy, for its link, a receive for its message.
+/// or, at the LinkPolicy, for its link, a receive for its message. Memory is handed out in the order of begins. Of what
+/// waits for anything else a higher priority goes first, and among equals what was ready first.
 class TaskManager {
  public:
   struct Options {
@@ -30,6 +31,7 @@ class TaskManager {
     bool eager = false;      ///< it waits neither for memory nor for windows
     bool on_stream = false;  ///< its compute tasks run on a stream
     bool by_lane = false;    ///< no message of it travels inside a head
+    std::int32_t priority = 0;
   };
   /// Begins the graph of `instance`, for run `sequence` of `op`. Returns whether it is through, because it has no
   /// tasks.
@@ -46,7 +48,7 @@ class TaskManager {
   void launched(std::uint32_t instance, std::uint32_t task);
   /// `task` is done. Returns whether it was the last of its graph.
   bool complete(std::uint32_t instance, std::uint32_t task);
-  /// Hands out the compute tasks that have become ready since the last call, in batches.
+  /// Hands out the compute tasks that have become ready since the last call, in batches: by priority.
   void run_ready();
   /// A worker or a stream is through with a task, whatever came of it.
   void returned(std::uint32_t instance) { --graphs_[instance].computing; }
@@ -88,6 +90,7 @@ class TaskManager {
     std::uint32_t sequence = 0;
     bool eager = false;
     bool by_lane = false;
+    std::int32_t priority = 0;
     std::uint64_t first_unit = 0;
     std::uint32_t computing = 0;  // tasks that workers or a stream are at
     std::vector<Waiting> waiting;

@@ -54,6 +54,8 @@ void put(std::vector<std::byte>& out, const GradientPlan& plan) {
   writer.put(plan.first_owner);
   writer.put(plan.period);
   writer.put(plan.offset);
+  writer.put(static_cast<std::uint8_t>(plan.priority ? 1 : 0));
+  writer.put(plan.priority.value_or(0));
   writer.put(static_cast<std::uint8_t>(plan.on_host ? 1 : 0));
   writer.put_text(plan.tensor);
   writer.put(plan.epoch);
@@ -76,6 +78,9 @@ GradientPlan get_plan(ByteReader& reader) {
   plan.offset = reader.get<std::uint32_t>();
   if (plan.offset >= plan.period)
     throw CorruptPayload(detail::concat("a plan for step ", plan.offset, " of ", plan.period, " cannot be"));
+  const bool has_priority = get_enum(reader, Flag::yes, "priority") == Flag::yes;
+  const auto priority = reader.get<std::int32_t>();
+  if (has_priority) plan.priority = priority;
   plan.on_host = get_enum(reader, Flag::yes, "on host") == Flag::yes;
   plan.tensor = reader.get_text();
   plan.epoch = reader.get<std::uint32_t>();
@@ -104,6 +109,7 @@ void put(std::vector<std::byte>& out, const Signature& signature) {
   writer.put_text(signature.compression);
   writer.put_text(signature.topology);
   writer.put(signature.memory);
+  writer.put(signature.priority);
 }
 
 Signature get_signature(ByteReader& reader) {
@@ -119,6 +125,7 @@ Signature get_signature(ByteReader& reader) {
   signature.compression = reader.get_text();
   signature.topology = reader.get_text();
   signature.memory = get_enum(reader, MemoryKind::device, "memory");
+  signature.priority = reader.get<std::int32_t>();
   return signature;
 }
 

@@ -90,6 +90,7 @@ casync_error define(casync_session* session, const casync_tensor* tensor, std::u
     signature.postscale = scale(tensor->postscale);
     signature.compression = tensor->compression == nullptr ? "none" : tensor->compression;
     signature.topology = tensor->topology == nullptr ? "auto" : tensor->topology;
+    signature.priority = tensor->priority;
     *number = session_of(session).define(tensor->name, signature, tensor->site == nullptr ? "" : tensor->site);
   });
 }

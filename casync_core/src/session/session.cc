@@ -473,7 +473,8 @@ namespace {
 std::string key_of(const std::string& name, const Signature& s) {
   return detail::concat(name, '\0', static_cast<int>(s.kind), ',', static_cast<int>(s.dtype), ',',
                         static_cast<int>(s.op), ',', s.shape.rows, ',', s.shape.cols, ',', s.root, ',', s.prescale, ',',
-                        s.postscale, ',', s.dims, ',', s.compression, ',', s.topology, ',', name_of(s.memory));
+                        s.postscale, ',', s.dims, ',', s.compression, ',', s.topology, ',', name_of(s.memory), ',',
+                        s.priority);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <map>
 #include <random>
 
@@ -58,6 +59,33 @@ TEST(LocalPolicy, AFullUplinkHoldsBackAllButOneAtATime) {
   EXPECT_TRUE(decide(policy).empty());
   policy.sent(1, 100);
   EXPECT_EQ(decide(policy).size(), 1U);
+}
+
+TEST(LocalPolicy, OfWhatWaitsForALinkAHigherPriorityLeavesFirst) {
+  LocalPolicy policy(0, 2, {.per_link = 100, .uplink = 1000});
+  const std::vector<std::int32_t> priorities{0, 0, 3, -1, 3, 0, 7};
+  policy.add({0, 99, 1, 100, -8});
+  decide(policy);  // it is under way, and nothing overtakes it
+  for (std::uint32_t task = 0; task < priorities.size(); ++task) policy.add({0, task, 1, 100, priorities[task]});
+  std::vector<std::uint32_t> order;
+  while (policy.queued() > 0) {
+    policy.sent(1, 100);
+    for (const SendRequest& request : decide(policy)) order.push_back(request.task);
+  }
+  EXPECT_EQ(order, (std::vector<std::uint32_t>{6, 2, 4, 0, 1, 5, 3}));
+}
+
+/// A step's sends come in the order of a backward pass, the highest priority last, or are all alike.
+TEST(LocalPolicy, ASendInAQueueOfAnyLengthCostsTheSame) {
+  const auto seconds = [](std::uint32_t sends, std::int32_t rise) {
+    LocalPolicy policy(0, 2, {});
+    const std::clock_t begin = std::clock();
+    for (std::uint32_t task = 0; task < sends; ++task) {
+      policy.add({0, task, 1, 100, static_cast<std::int32_t>(task) * rise});
+    }
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / sends;
+  };
+  for (const std::int32_t rise : {0, 1, -1}) EXPECT_LT(seconds(200'000, rise), 2e-5) << rise;
 }
 
 TEST(LocalPolicy, NeverStarvesAnybody) {

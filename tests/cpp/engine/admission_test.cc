@@ -46,6 +46,23 @@ TEST(Admission, AUnitLargerThanThePoolRunsAlone) {
   EXPECT_EQ(opened(admission), (std::vector<std::uint32_t>{2}));
 }
 
+TEST(Admission, HasRoomForWhatWouldGetItsMemoryAtOnce) {
+  Admission admission(100, 2);
+  EXPECT_EQ(admission.room(), 100U);
+  admission.begin(units({30, 60}));
+  EXPECT_EQ(admission.room(), 10U) << "whether they are opened or not";
+  opened(admission);
+  EXPECT_EQ(admission.room(), 10U);
+  admission.begin(units({60}));
+  EXPECT_EQ(admission.room(), 0U);
+  admission.release(30);
+  EXPECT_EQ(admission.room(), 0U) << "what waits comes first";
+  opened(admission);
+  admission.release(60);
+  EXPECT_EQ(admission.room(), 40U);
+  EXPECT_GT(Admission(0, 2).room(), 0U) << "something must run";
+}
+
 TEST(Admission, TellsEachWindowOnceAndOnlyToWhoWaits) {
   Admission admission(100, 3);
   admission.begin(units({10, 10}));

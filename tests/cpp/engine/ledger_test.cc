@@ -177,6 +177,7 @@ TEST_F(LedgerTest, NamesWhatDiffers) {
       {[](Signature& s) { s.prescale = 2; }, "Mismatched prescale and/or postscale factors"},
       {[](Signature& s) { s.compression = "onebit"; }, "Mismatched compression"},
       {[](Signature& s) { s.topology = "ring"; }, "Mismatched topology"},
+      {[](Signature& s) { s.priority = -4; }, "Mismatched priority 0 and -4"},
   };
   std::uint32_t sequence = 0;
   for (const Case& one : cases) {

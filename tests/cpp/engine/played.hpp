@@ -21,6 +21,7 @@ class Played : private ActionSink {
     Rank peer = 0;
     Bytes message{};
     std::optional<Abort> failure{};
+    std::uint32_t op = 0;  ///< that begins
   };
 
   Played(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes, OpKind kind = OpKind::allreduce,
@@ -30,17 +31,20 @@ class Played : private ActionSink {
     define("w", kind, numel);
   }
 
-  void define(const std::string& name, OpKind kind = OpKind::allreduce, std::int64_t numel = 4) {
+  void define(const std::string& name, OpKind kind = OpKind::allreduce, std::int64_t numel = 4,
+              std::int32_t priority = 0) {
     Request definition{name, 0, signature(numel), "here"};
     definition.signature.kind = kind;
+    definition.signature.priority = priority;
     apply(event::Define{definitions_++, definition});
   }
 
-  static Signature signature(std::int64_t numel = 4) {
+  static Signature signature(std::int64_t numel = 4, std::int32_t priority = 0) {
     Signature signature;
     signature.shape = {numel, 1};
     signature.compression = "none";
     signature.topology = "auto";
+    signature.priority = priority;
     return signature;
   }
 
@@ -114,6 +118,13 @@ class Played : private ActionSink {
     }
     return list;
   }
+  std::vector<std::uint32_t> begun() const {
+    std::vector<std::uint32_t> ops;
+    for (const Seen& one : seen) {
+      if (one.name == "begin") ops.push_back(one.op);
+    }
+    return ops;
+  }
   std::vector<ControlKind> told(Rank peer) const {
     std::vector<ControlKind> list;
     for (const Seen& one : seen) {
@@ -165,6 +176,7 @@ class Played : private ActionSink {
     if (const auto* finish = std::get_if<action::Finish>(&action); finish != nullptr && finish->failure != nullptr) {
       one.failure = *finish->failure;
     }
+    if (const auto* begin = std::get_if<action::Begin>(&action)) one.op = begin->op;
     seen.push_back(std::move(one));
     if (const auto* wanted = std::get_if<action::PlanWanted>(&action)) {
       for (const auto& gradient : wanted->gradients) plans_.push_back({gradient.op, GradientPlan{}});

@@ -16,17 +16,18 @@ constexpr std::int64_t kLarge = 1 << 16;  // elements: it waits for a start
 /// A member of a world whose tensors "w", "b", "c" and "d" are agreed on, and their first runs over.
 class Agreed : public Played {
  public:
-  Agreed(Rank member, Rank members) : Played(member, members, 0, OpKind::allreduce, kLarge) {
+  Agreed(Rank member, Rank members, const std::vector<std::int32_t>& priorities = {0, 0, 0, 0})
+      : Played(member, members, 0, OpKind::allreduce, kLarge) {
     const std::vector<std::string> names{"w", "b", "c", "d"};
     GradientPlan plan;
     plan.topology = "direct";
     for (std::uint32_t t = 0; t < names.size(); ++t) {
-      if (t > 0) define(names[t], OpKind::allreduce, kLarge);
+      if (t > 0) define(names[t], OpKind::allreduce, kLarge, priorities[t]);
       submit(0, t);
       if (member != 0) control(0, Verdict{names[t], 0, t, plan, {}});
       for (Rank peer = 0; peer < members; ++peer) {
         if (peer == member) continue;
-        if (member == 0) control(peer, Request{names[t], 0, signature(kLarge), "there"});
+        if (member == 0) control(peer, Request{names[t], 0, signature(kLarge, priorities[t]), "there"});
         control(peer, Window{100});
       }
       for (Rank peer = 0; peer < members; ++peer) {
@@ -77,6 +78,36 @@ TEST(Ready, AMemberBeginsAllThatAStartNames) {
   member.control(0, Start{{0, 2}, 1});
   EXPECT_EQ(member.count("begin"), 2U);
   EXPECT_THROW(member.control(0, Start{{1, 77}, 1}), Error) << "operation 77 was never agreed";
+}
+
+TEST(Ready, OfWhatOneStartNamesAHigherPriorityBeginsFirst) {
+  const std::vector<std::int32_t> priorities{0, -1, 3, 0};
+  Agreed root(0, 3, priorities);
+  for (const std::uint32_t tensor : {0U, 1U, 2U, 3U}) root.submit(0, tensor);
+  for (const Rank peer : {Rank{1}, Rank{2}}) root.control(peer, Ready{{0, 1, 2, 3}, 1});
+  EXPECT_EQ(root.begun(), (std::vector<std::uint32_t>{2, 0, 3, 1}));
+  Agreed member(1, 3, priorities);
+  for (const std::uint32_t tensor : {0U, 1U, 2U, 3U}) member.submit(0, tensor);
+  member.control(0, Start{{0, 1, 2, 3}, 1});
+  EXPECT_EQ(member.begun(), root.begun());
+}
+
+TEST(Ready, APlanMayGiveAnotherPriorityThanTheProgram) {
+  Agreed member(1, 2, {0, -1, 3, 0});
+  const std::vector<std::string> names{"w", "b", "c", "d"};
+  for (std::uint32_t tensor = 0; tensor < 4; ++tensor) {
+    GradientPlan plan;
+    plan.topology = "direct";
+    if (tensor == 1) plan.priority = 9;
+    if (tensor == 2) plan.priority = 0;
+    member.submit(0, tensor);
+    member.control(0, Verdict{names[tensor], 1, tensor, plan, {}});
+    member.arrive(0, 1, tensor);
+  }
+  member.seen.clear();
+  for (const std::uint32_t tensor : {0U, 1U, 2U, 3U}) member.submit(0, tensor);
+  member.control(0, Start{{0, 1, 2, 3}, 2});
+  EXPECT_EQ(member.begun(), (std::vector<std::uint32_t>{1, 0, 2, 3}));
 }
 
 TEST(Ready, WhatIsNewIsAskedForAfterWhatWasReadyBefore) {

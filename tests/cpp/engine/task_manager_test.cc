@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "coordinator/local_policy.hpp"
@@ -38,6 +39,8 @@ class Managed : public testing::Test, private ActionSink {
   }
   static std::string with(const char* what, std::uint32_t task) { return what + std::to_string(task); }
 
+  std::vector<std::uint32_t> handed_out;  // the instances of compute tasks
+  std::vector<std::uint32_t> sent;        // and of sends
   std::shared_ptr<const Template> shape_;
   LocalPolicy policy_{0, 2, {}};
   Outbox out_{0, 2};
@@ -49,10 +52,16 @@ class Managed : public testing::Test, private ActionSink {
                          [this](const action::Release& a) { note("release ", a.partition); },
                          [this](const action::Run& a) {
                            std::string text(name_of(a.where));
-                           for (const auto& one : a.batch) text += " " + std::to_string(one.task);
+                           for (const auto& one : a.batch) {
+                             text += " " + std::to_string(one.task);
+                             handed_out.push_back(one.instance);
+                           }
                            seen_.push_back(text);
                          },
-                         [this](const action::Send& a) { note("send ", a.task); },
+                         [this](const action::Send& a) {
+                           note("send ", a.task);
+                           sent.push_back(a.instance);
+                         },
                          [this](const action::Accept& a) { note("accept ", a.task); },
                          [this](const action::Drop& /*drop*/) { seen_.emplace_back("drop"); },
                          [this](const action::Control& /*control*/) { seen_.emplace_back("control"); },
@@ -227,6 +236,53 @@ TEST_F(Managed, WhatIsOnAStreamIsLaunchedTogetherWhateverItsSizeAndApartFromTheH
   EXPECT_EQ(seen(), List{}) << "the merge waits for the other's message, and the send for the bytes";
   tasks_.complete(0, 0);
   EXPECT_EQ(policy_.queued(), 1U) << "now the send may go";
+}
+
+/// Of equal ones what began first comes first: that is instance 0, then 2.
+TEST_F(Managed, WhatIsReadyIsHandedOutByPriority) {
+  const auto codec = make_codec("onebit");
+  WorkflowRequest request;
+  request.shape = {64 * 4096, 1};
+  request.codec = codec.get();
+  request.route = make_route("direct").get();
+  request.host_of = {0, 1};
+  auto shape = std::make_shared<Template>(request);
+  shape->codec = codec;
+  constexpr std::array<std::int32_t, 4> kPriorities{-1, 4, -1, 7};
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    tasks_.begin(i, kOp + i, kSequence, shape, {.eager = true, .priority = kPriorities[i]});
+  }
+  tasks_.run_ready();
+  EXPECT_EQ(handed_out, (std::vector<std::uint32_t>{3, 1, 0, 2}));
+}
+
+TEST_F(Managed, SendsThatWaitForAWindowLeaveByPriority) {
+  for (const std::uint32_t i : {0U, 1U, 2U}) {
+    tasks_.begin(i, kOp + i, kSequence, shape_, {.priority = i == 1 ? 5 : 2});
+  }
+  tasks_.open_partitions();
+  sent.clear();
+  tasks_.allow(1, 6);
+  EXPECT_EQ(sent, (std::vector<std::uint32_t>{1, 0, 2}));
+}
+
+TEST_F(Managed, ASendTellsItsLinkItsPriority) {
+  const auto codec = make_codec("none");
+  WorkflowRequest request;
+  request.shape = {4096, 1};
+  request.codec = codec.get();
+  request.route = make_route("direct").get();
+  request.host_of = {0, 1};
+  auto shape = std::make_shared<Template>(request);
+  shape->codec = codec;
+  for (const std::uint32_t i : {0U, 1U}) {
+    tasks_.begin(i, kOp + i, kSequence, shape, {.eager = true, .priority = static_cast<std::int32_t>(i)});
+  }
+  LinkPolicy::Outcome outcome;
+  policy_.decide(0, outcome);
+  ASSERT_EQ(outcome.release.size(), 2U);
+  EXPECT_EQ(outcome.release[0][0].instance, 1U);
+  EXPECT_EQ(outcome.release[1][0].instance, 0U);
 }
 
 TEST_F(Managed, AnEndDropsTheMessagesThatWait) {

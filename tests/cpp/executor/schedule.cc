@@ -276,6 +276,18 @@ void draw_faults(Dice& dice, Schedule& schedule) {
   schedule.options.ticks = true;
 }
 
+/// By some tensors' plans, by the others' programs.
+void draw_priorities(Dice& dice, Schedule& schedule) {
+  for (VirtualTensor& tensor : schedule.script.tensors) {
+    const auto priority = static_cast<std::int32_t>(dice.below(5)) - 2;
+    if (dice.chance(50)) {
+      tensor.signature.priority = priority;
+    } else {
+      tensor.plan.priority = priority;
+    }
+  }
+}
+
 }  // namespace
 
 std::uint64_t Dice::next() {
@@ -333,6 +345,7 @@ Schedule draw(std::uint64_t seed, const Distributions& from) {
     for (int r = 0; r < schedule.size; ++r) schedule.script.on_stream.push_back(has_lane || dice.chance(80));
     if (has_lane) schedule.script.by_lane = 0.9;
   }
+  if (dice.chance(from.prioritised)) draw_priorities(dice, schedule);
   return schedule;
 }
 
@@ -356,7 +369,7 @@ std::string Distributions::print() const {
       << ", NaN or Inf " << nonfinite << ", another plan " << re_planned << ", same order " << same_order
       << ", global coordinator " << global_policy << ", disagreement " << disagree << ", join " << join
       << ", shutdown at the end " << leave << ", faults " << faults << ", threads " << threads << ", ticks " << ticks
-      << ", on a device " << device << ", of these with a lane " << lane << '\n';
+      << ", on a device " << device << ", of these with a lane " << lane << ", priorities " << prioritised << '\n';
   return out.str();
 }
 

@@ -194,6 +194,71 @@ TEST(VirtualWorld, ShortHeadsLeaveTheLinksTheirCredits) {
   }
 }
 
+/// When `tensor` was through on all ranks in the last step, and when the step began.
+class EndOf final : public VirtualProgram {
+ public:
+  EndOf(std::uint32_t tensor, std::uint32_t step) : tensor_(tensor), step_(step) {}
+  Buffers buffers(Rank, std::uint32_t, std::uint32_t) override { return {}; }
+  void ended(Rank, std::uint32_t step, std::uint32_t tensor, Operation&) override {
+    if (step == step_ && tensor == tensor_) at = world->now();
+  }
+  const VirtualWorld* world = nullptr;
+  Nanoseconds at = 0;
+
+ private:
+  std::uint32_t tensor_;
+  std::uint32_t step_;
+};
+
+struct Times {
+  Nanoseconds late = 0;  ///< from its submit to its end
+  Nanoseconds step = 0;
+};
+
+/// Four hosts at 1 Gbit/s reduce 25 gradients of 4 MB, and one of 200 kB that comes 10 ms after them.
+Times times_of(const std::string& coordinator, std::int32_t priority, std::size_t pool_bytes) {
+  constexpr std::uint32_t kCount = 25;
+  constexpr Nanoseconds kLate = 10 * kMillisecond;
+  std::vector<VirtualTensor> tensors;
+  for (std::uint32_t t = 0; t < kCount; ++t)
+    tensors.push_back(tensor_of(detail::concat("large", t), 1'000'000, "none", "ps", 16));
+  tensors.push_back(tensor_of("late", 50'000, "none", "ps", 4));
+  tensors.back().signature.priority = priority;
+  VirtualScript script = script_of(4, std::move(tensors), 2);  // the first step agrees on them
+  for (auto& submissions : script.steps[1]) submissions.back().after = kLate;
+  VirtualOptions options = sizes_only(4);
+  options.network.between = {1.25e8, 50'000};
+  options.engine.pool_bytes = pool_bytes;
+  options.coordinator.policy = coordinator;
+  EndOf end(kCount, 1);
+  VirtualWorld world(options, std::move(script), &end);
+  end.world = &world;
+  const VirtualOutcome outcome = world.run();
+  EXPECT_FALSE(outcome.hung) << outcome.waiting;
+  const Nanoseconds began = outcome.step_ends[0];
+  return {end.at - began - kLate, outcome.step_ends[1] - began};
+}
+
+/// Both ways it waits for what has memory already. Where all have memory it waits for what is on the link.
+TEST(VirtualWorld, ALateGradientOfHighPriorityOvertakesWhatIsQueued) {
+  struct Case {
+    const char* coordinator;
+    std::size_t pool_bytes;
+    Nanoseconds at_most;
+  };
+  for (const auto& [coordinator, pool_bytes, at_most] :
+       {Case{"local", kPoolBytes, 450 * kMillisecond}, Case{"local", 1 << 30, 200 * kMillisecond},
+        Case{"global", kPoolBytes, 700 * kMillisecond}}) {
+    const Times alike = times_of(coordinator, 0, pool_bytes);
+    const Times first = times_of(coordinator, 1, pool_bytes);
+    EXPECT_GE(alike.late, 1'150 * kMillisecond) << coordinator;
+    EXPECT_LE(first.late, at_most) << coordinator;
+    EXPECT_NEAR(static_cast<double>(first.step), static_cast<double>(alike.step), 2e7) << "nothing idles for it";
+    std::cout << coordinator << ", pool of " << (pool_bytes >> 20) << " MiB: " << alike.late / kMillisecond
+              << " ms without priorities, " << first.late / kMillisecond << " ms with them\n";
+  }
+}
+
 TEST(VirtualWorld, AHangIsFoundAndSaysWhoWaits) {
   VirtualOptions options = sizes_only(2);
   options.ticks = false;  // nobody's heart beats, so nobody ever hears of the cut

@@ -12,15 +12,25 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 GradientPlan some_plan() {
-  return {"ring",  "terngrad(bits=4)",
-          12,      3,
-          2,       1,
-          true,    "float32 (64, 3)",
-          7,       "compressed 1.5 ms, not 9.0 ms",
-          40,      true,
-          1.5e-3,  9e-3,
-          1 << 20, 1e-9,
-          2e-10,   3e-10,
+  return {"ring",
+          "terngrad(bits=4)",
+          12,
+          3,
+          2,
+          1,
+          -7,
+          true,
+          "float32 (64, 3)",
+          7,
+          "compressed 1.5 ms, not 9.0 ms",
+          40,
+          true,
+          1.5e-3,
+          9e-3,
+          1 << 20,
+          1e-9,
+          2e-10,
+          3e-10,
           4e-10};
 }
 
@@ -34,7 +44,8 @@ Signature some_signature() {
           .postscale = -2.0F,
           .dims = "(64, 3, 7, 7)",
           .compression = "auto(onebit)",
-          .topology = "two_level"};
+          .topology = "two_level",
+          .priority = -3};
 }
 
 template <typename T>

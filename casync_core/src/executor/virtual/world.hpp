@@ -109,6 +109,7 @@ class VirtualWorld final : private Agenda::Actor {
   const Engine& engine(Rank rank) const;
   const Transport& transport(Rank rank) { return network_.transport(rank); }
   bool alive(Rank rank) const;
+  Nanoseconds now() const { return agenda_.now(); }
   /// What `rank` keeps of tensor `name`; null: nothing.
   const Kept* kept(Rank rank, const std::string& name);
 
