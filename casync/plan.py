@@ -33,6 +33,7 @@ __all__ = ["TOPOLOGIES", "GradientPlan", "PlanError", "Plans", "from_json", "rea
 
 _FORMAT = "casync-plan"
 _VERSION = 2
+_INT32 = 2**31
 _UINT32 = 2**32 - 1
 _UINT64 = 2**64 - 1
 
@@ -67,6 +68,8 @@ class GradientPlan:
     gradient waits in the residual. In a file both are in the object `when`."""
     offset: int = 0
     """At least 0, and less than `period`."""
+    priority: int | None = None
+    """Of gradients that wait, those of a higher one go first; None: as the program says."""
     on_host: bool = False
     """Computed on the host, also where the gradient is on a device. In a file it is the `encode_on` and `decode_on` of
     phases."""
@@ -95,6 +98,8 @@ class GradientPlan:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _UINT32:
                 raise PlanError(f"{name} must be an integer from {least} to {_UINT32}, not {value!r}")
+        if self.priority is not None and (type(self.priority) is not int or not -_INT32 <= self.priority < _INT32):
+            raise PlanError(f"priority must be an integer from {-_INT32} to {_INT32 - 1}, not {self.priority!r}")
         if type(self.payload_bytes) is not int or not 0 <= self.payload_bytes <= _UINT64:
             raise PlanError(f"payload_bytes must be an integer from 0 to {_UINT64}, not {self.payload_bytes!r}")
         for name in _TIMES:
@@ -119,7 +124,7 @@ _TIMES = [item.name for item in fields(GradientPlan) if item.type == "float"]
 _INTEGERS = (("partitions", 1), ("first_owner", 0), ("period", 1), ("offset", 0), ("epoch", 0), ("until", 0))
 _OF_PHASES = ("topology", "codec", "partitions", "on_host")
 _OF_WHEN = ("period", "offset")
-_SINCE_VERSION_2 = {*_OF_WHEN, "on_host", "tensor"}
+_SINCE_VERSION_2 = {*_OF_WHEN, "on_host", "priority", "tensor"}
 
 
 class Plans(dict[str, GradientPlan]):

@@ -136,6 +136,7 @@ class Terms(NamedTuple):
     compression: str = "none"
     topology: str = "auto"
     on_device: bool = False
+    priority: int = 0
 
     def register(self, owner: Session) -> int:
         """This tensor's registration; the core is asked at first use only. Raises `InvalidArgumentError` for bad
@@ -161,5 +162,6 @@ class Terms(NamedTuple):
             "compression": codec_for_dtype(self.compression, self.dtype),
             "topology": topology_of(self.topology),
             "on_device": self.on_device,
+            "priority": self.priority,
         }
         return owner.define(self, self.name, signature)

@@ -28,11 +28,12 @@ class OptimizerTerms(NamedTuple):
 class Gradient:
     """What is remembered of one parameter's gradient, so that its hook has one submit to do."""
 
-    __slots__ = ("device", "dtype", "name", "registration", "session", "shape", "tensor", "terms")
+    __slots__ = ("device", "dtype", "name", "priority", "registration", "session", "shape", "tensor", "terms")
 
     def __init__(self, name: str) -> None:
         self.name = name  # the user's
         self.tensor = ""  # the session's, once it is taken
+        self.priority = 0
         # Of what was registered last; `session` is None before.
         self.session: Session | None = None
         self.registration = 0
@@ -105,6 +106,7 @@ class GradientSubmits(Generic[T]):
             self.codec_of(gradient),
             settings.topology,
             self.tensors.device(values) is not None,
+            gradient.priority,
         )
         gradient.registration = terms.register(owner)
         gradient.terms = None

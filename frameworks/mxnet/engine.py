@@ -105,7 +105,8 @@ def push(owner: Session, process_set: Any, operations: Sequence[Operation], prio
 
     Args:
         owner: the session of `process_set`, which has registered the tensors.
-        priority: operations that are ready are started in the order of it, the highest first.
+        priority: operations that are ready are submitted in the order of it, the highest first. Their registrations
+            say what becomes of them then.
         name: for MXNet's profiler.
     """
     capsule = _capsules.get(owner)

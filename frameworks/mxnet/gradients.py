@@ -32,7 +32,7 @@ class Gradients(GradientSubmits[NDArray]):
 
         Args:
             named: parameters' names, and their gradients.
-            priority: of gradients that are ready at one time the one with the highest is started first.
+            priority: of gradients that wait, that with the highest goes first; alike on all ranks.
             terms: how they will be used, for codecs that must know.
         """
         self.know([name for name, _ in named])
@@ -40,6 +40,8 @@ class Gradients(GradientSubmits[NDArray]):
         operations = []
         for name, array in named:
             gradient, values = self.by_name[name], LAZY.admit(array)
+            if gradient.priority != priority:
+                gradient.priority, gradient.session = priority, None  # so that it is registered
             if not self.is_registered(owner, gradient, values.dtype, values.shape, None):
                 self.register(owner, gradient, values, values.dtype, values.shape, None)
             told = terms if self._is_told and terms != gradient.terms else None

@@ -91,7 +91,7 @@ def allreduce(
         average: deprecated; True is `op=Average`, False is `op=Sum`.
         name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order. One name is
             for one operation at a time: wait for its result before the next.
-        priority: of arrays that are ready at one time the one with the highest is started first.
+        priority: of arrays that wait, for MXNet or for a link, that with the highest goes first; alike on all ranks.
         prescale_factor: multiplies the array before it is summed; with Sum, Average and Adasum.
         postscale_factor: multiplies the result; with Sum, Average and Adasum.
         process_set: the ranks that take part; all by default.
@@ -102,7 +102,9 @@ def allreduce(
     """
     owner, op, scales = session_of(process_set), resolve_op(op, average), (prescale_factor, postscale_factor)
     tensor = LAZY.admit(tensor)
-    terms = _allreduce.terms_of(LAZY, owner, tensor, name, op, scales, compression, topology)
+    terms = _allreduce.terms_of(LAZY, owner, tensor, name, op, scales, compression, topology)._replace(
+        priority=priority
+    )
     registration = terms.register(owner)
     if prescale_factor == 1.0 and _is_plain(tensor):
         result = LAZY.empty(tensor.shape, tensor)
@@ -136,7 +138,9 @@ def allreduce_(
         LAZY.assign(tensor, result)
         return tensor
     tensor = LAZY.admit(tensor)
-    terms = _allreduce.terms_of(LAZY, owner, tensor, name, op, scales, compression, topology)
+    terms = _allreduce.terms_of(LAZY, owner, tensor, name, op, scales, compression, topology)._replace(
+        priority=priority
+    )
     registration = terms.register(owner)
     push(owner, process_set, [Operation(registration, tensor)], priority, terms.name)
     return tensor
@@ -152,12 +156,12 @@ def allgather(
     Args:
         tensor: with at least one dimension. The first may differ between ranks; the others and the dtype must not.
         name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
-        priority: of arrays that are ready at one time the one with the highest is started first.
+        priority: of arrays that wait, for MXNet or for a link, that with the highest goes first; alike on all ranks.
         process_set: the ranks that take part; all by default.
     """
     owner = session_of(process_set)
     tensor = _plain(tensor)
-    terms = _allgather.terms_of(LAZY, owner, tensor, name)
+    terms = _allgather.terms_of(LAZY, owner, tensor, name)._replace(priority=priority)
     registration, rows = terms.register(owner), tensor.shape[0]
     everyones = gather_bytes(owner, _exchange_of(terms), array.array("q", [rows]).tobytes())
     output = LAZY.empty((sum(each.cast("q")[0] for each in everyones), *tensor.shape[1:]), tensor)
@@ -179,7 +183,7 @@ def broadcast(
         tensor: of one shape and dtype on all ranks.
         root_rank: its number in the world, also where a process set is given.
         name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
-        priority: of arrays that are ready at one time the one with the highest is started first.
+        priority: of arrays that wait, for MXNet or for a link, that with the highest goes first; alike on all ranks.
         process_set: the ranks that take part; all by default.
     """
     return broadcast_(LAZY.copy(LAZY.admit(tensor)), root_rank, name, priority, process_set)
@@ -195,7 +199,7 @@ def broadcast_(
     """`broadcast`, with its arguments, whose result replaces the array's values; returns the array. Does not wait."""
     owner = session_of(process_set)
     tensor = LAZY.admit(tensor)
-    terms = _broadcast.terms_of(LAZY, owner, tensor, root_rank, name, process_set)
+    terms = _broadcast.terms_of(LAZY, owner, tensor, root_rank, name, process_set)._replace(priority=priority)
     registration = terms.register(owner)
     values = _plain(tensor)
     push(owner, process_set, [Operation(registration, values)], priority, terms.name)
@@ -220,7 +224,7 @@ def alltoall(
             on all ranks.
         splits: how many rows go to each rank, 0 included: an array of int32, or a list. None: the same number to each.
         name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
-        priority: of arrays that are ready at one time the one with the highest is started first.
+        priority: of arrays that wait, for MXNet or for a link, that with the highest goes first; alike on all ranks.
         process_set: the ranks that take part; all by default.
 
     Returns the array, and, if `splits` is given, how many of its rows came from each rank, as an array of int32.
@@ -228,6 +232,7 @@ def alltoall(
     owner = session_of(process_set)
     tensor = _plain(tensor)
     terms, counts = _alltoall.terms_of(LAZY, owner, tensor, _numbers(splits), name)
+    terms = terms._replace(priority=priority)
     registration, received = terms.register(owner), _received(owner, terms, counts)
     output = LAZY.empty((sum(received), *tensor.shape[1:]), tensor)
     operation = Operation(registration, tensor, output, LAZY.nbytes(output), splits=counts)
@@ -264,7 +269,7 @@ def reducescatter(
         tensor: of one shape and dtype on all ranks, with at least one dimension.
         op: Average or Sum. Average of integers truncates towards zero.
         name: under which the ranks meet; None numbers the calls, so all ranks must make them in one order.
-        priority: of arrays that are ready at one time the one with the highest is started first.
+        priority: of arrays that wait, for MXNet or for a link, that with the highest goes first; alike on all ranks.
         process_set: the ranks that take part; all by default.
         prescale_factor: multiplies the array before it is summed.
         postscale_factor: multiplies the result.
@@ -272,7 +277,7 @@ def reducescatter(
     """
     owner, scales = session_of(process_set), (prescale_factor, postscale_factor)
     tensor = _reducescatter.check(LAZY, tensor, op)
-    terms = _reducescatter.terms_of(LAZY, owner, tensor, name, op, scales, compression)
+    terms = _reducescatter.terms_of(LAZY, owner, tensor, name, op, scales, compression)._replace(priority=priority)
     registration = terms.register(owner)
     source = _plain(tensor) if prescale_factor == 1.0 else LAZY.scaled(tensor, prescale_factor)
     output = LAZY.empty(_reducescatter.shape_of_share(owner, tensor.shape), tensor)

@@ -104,6 +104,28 @@ def test_priorities_reach_the_engine(rank, size, tmp_path):
     del kept
 
 
+def test_priorities_reach_the_plans(rank, size):
+    """And so what waits for CaSync. A grouped operation's are all alike, and another priority is agreed on anew."""
+    hvd.allreduce(mx.nd.ones(5000), name="p", priority=-3)
+    hvd.allreduce_(mx.nd.ones(5000), name="q", priority=4)
+    hvd.grouped_allreduce_([mx.nd.ones(5000)], name="r", priority=2)
+    mx.nd.waitall()
+    plans = hvd.plans()
+    names = ("allreduce.p", "allreduce.q", "allreduce.r.0")
+    assert [plans[name].priority for name in names] == [-3, 4, 2]
+    for priority in (-3, 7):
+        assert hvd.allreduce(mx.nd.ones(5000), op=hvd.Sum, name="p", priority=priority)[0].asscalar() == size
+        mx.nd.waitall()
+
+
+@pytest.mark.parametrize("operation", ["allreduce", "allgather", "broadcast"])
+def test_ranks_must_give_one_priority(operation, several, rank):
+    arguments = (mx.nd.ones(5000), 0) if operation == "broadcast" else (mx.nd.ones(5000),)
+    result = getattr(hvd, operation)(*arguments, name="differs", priority=rank)
+    with pytest.raises(hvd.MismatchError, match=r"Mismatched priority \d and \d"):
+        result.asnumpy()
+
+
 @pytest.mark.usefixtures("several")
 def test_opposite_orders_on_two_ranks_do_not_deadlock(rank, size):
     """More gradients than the engine has threads, which is two, ready in opposite orders."""

@@ -48,6 +48,17 @@ def test_equals_plain_gluon_on_the_whole_batch(optimizer, options, rank, size):
     assert_identical(net)
 
 
+def test_the_first_parameters_go_first(rank, size):
+    """A trainer has them in the order of their names."""
+    net = make_net()
+    trainer = trainer_of(net, prefix="first.")
+    train(net, trainer, batches(size)[:1], rank, size)
+    mx.nd.waitall()
+    plans = hvd.plans()
+    priorities = [plans[f"allreduce.first.{name}"].priority for name in sorted(net.collect_params())]
+    assert priorities == [-i for i in range(len(priorities))] and len(priorities) > 3
+
+
 def test_the_mean_is_that_of_float64(rank, size):
     rng = np.random.default_rng(1)
     everyones = rng.standard_normal((size, 30, 7))

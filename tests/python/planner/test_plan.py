@@ -24,6 +24,7 @@ PLANS = st.builds(
     lambda period, **fields: GradientPlan(period=period, offset=period // 3, **fields),
     topology=st.sampled_from([*PHASES, GRAPH]),
     period=PERIODS,
+    priority=st.none() | st.integers(-(2**31), 2**31 - 1),
     on_host=st.booleans(),
     tensor=TEXT,
     codec=st.text(min_size=1),
@@ -147,7 +148,7 @@ def test_what_would_be_ignored_is_refused():
     ):
         with pytest.raises(PlanError, match=said):
             from_json(document(2, **content))
-    for field in ("phases", "when", "tensor", "on_host", "period"):
+    for field in ("phases", "when", "tensor", "on_host", "period", "priority"):
         with pytest.raises(PlanError, match=f"unknown field '{field}'"):
             from_json(document(1, **{field: 1}))
     with pytest.raises(PlanError, match="unknown field 'hosts'"):
