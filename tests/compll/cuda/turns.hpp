@@ -105,16 +105,18 @@ class Turns {
 
   /// Until it waits or is done. Its context is entered once, and then jumped to: swapcontext would ask the kernel for
   /// the signals' mask each time, and AddressSanitizer would clean the whole stack.
-  [[gnu::noinline]] void go_on(Thread& thread) {
+  [[gnu::noinline, gnu::no_sanitize_address, gnu::no_sanitize_thread]] void go_on(Thread& thread) {
     if (__builtin_setjmp(main_) != 0) return;
     if (thread.begun) jump(thread.place);
     thread.begun = true;
     setcontext(&thread.context);
   }
-  [[gnu::noinline]] void pause(Thread& thread) {
+  [[gnu::noinline, gnu::no_sanitize_address, gnu::no_sanitize_thread]] void pause(Thread& thread) {
     if (__builtin_setjmp(thread.place) == 0) jump(main_);
   }
-  [[noreturn, gnu::noinline, gnu::no_sanitize_address]] static void jump(void** place) { __builtin_longjmp(place, 1); }
+  [[noreturn, gnu::noinline, gnu::no_sanitize_address, gnu::no_sanitize_thread]] static void jump(void** place) {
+    __builtin_longjmp(place, 1);
+  }
 
   int threads_;
   int current_ = 0;
