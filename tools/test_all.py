@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from watch import run_watched
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "results"
-OF_SEVERAL_RANKS = ("tests/python/adaptor", "tests/python/frameworks", "tests/python/mpi")
-"""Folders of tests that all ranks of a job run together."""
+LISTED = 20  # failed tests
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,19 @@ class Job:
     name: str
     environment: str
     frameworks: str  # that the suite of all adaptors is run for
-    own: str  # the folder of the other tests
+    folders: tuple[str, ...]
     sizes: tuple[int, ...]
 
 
+ALL_ADAPTORS, TORCH, OTHERS = "tests/python/adaptor", "tests/python/mpi", "tests/python/frameworks"
+# From three ranks on no test looks at how many there are. What depends on it is the core's, and five ranks, of which
+# each waits for two cores, show that by the adaptor that has least of its own.
 JOBS = (
-    Job("mpi", ".venv", "numpy,standin,torch", "tests/python/mpi", (1, 2, 3, 5)),
-    Job("frameworks", "build/frameworks", "mxnet,tensorflow,tensorflow_graph", "tests/python/frameworks", (1, 2, 3)),
-    Job("jax", "build/jax", "jax", "tests/python/frameworks", (2,)),
+    Job("mpi", ".venv", "numpy,standin,torch", (ALL_ADAPTORS, TORCH), (1, 2, 3)),
+    Job("mpi", ".venv", "numpy", (ALL_ADAPTORS,), (5,)),
+    Job("frameworks", "build/frameworks", "mxnet,tensorflow,tensorflow_graph", (ALL_ADAPTORS, OTHERS), (1, 2)),
+    Job("frameworks", "build/frameworks", "mxnet,tensorflow,tensorflow_graph", (ALL_ADAPTORS,), (3,)),
+    Job("jax", "build/jax", "jax", (ALL_ADAPTORS, OTHERS), (2,)),
 )
 
 
@@ -61,6 +66,7 @@ class Outcome:
     passed: int
     failed: int
     skipped: int
+    names: tuple[str, ...] = ()  # of the tests that failed, each with the ranks on which it did
     seconds: float = 0.0
 
 
@@ -70,7 +76,7 @@ def sections(build: Path, everyday: bool) -> list[Section]:
     pytest = (str(Path(python).with_name("pytest")), "-q", "-ra")
     ctest = ("ctest", "--test-dir", str(build), "--output-on-failure", "--timeout", "300", "--parallel", "2")
     choice, labels = (("-m", "not slow"), ("-LE", "slow")) if everyday else ((), ())
-    ignored = (f"--ignore={folder}" for folder in OF_SEVERAL_RANKS)
+    ignored = (f"--ignore={folder}" for folder in (ALL_ADAPTORS, TORCH, OTHERS))
     one_process = (*pytest, *choice, "-n2", "--dist=loadfile", "tests/python", *ignored)
     found = [
         Section("lint", "lint", (python, "tools/lint.py"), True),
@@ -81,7 +87,7 @@ def sections(build: Path, everyday: bool) -> list[Section]:
         for size in job.sizes:
             name = f"{job.name}-{size}"
             of_job = python if job.environment == ".venv" else str(ROOT / job.environment / "bin" / "python")
-            run = ("casyncrun", "-np", str(size), of_job, "tools/mpi_pytest.py", name, "tests/python/adaptor", job.own)
+            run = ("casyncrun", "-np", str(size), of_job, "tools/mpi_pytest.py", name, *job.folders)
             title = f"{job.frameworks.replace(',', ', ')}: {size} rank{'s' * (size > 1)} under mpirun"
             found.append(Section(name, title, run, size == 2, job.frameworks))
     own = ("tests/python/mxnet", "tests/python/keras_backends", "tests/python/examples", "-k", "mxnet or keras")
@@ -100,16 +106,43 @@ def sections(build: Path, everyday: bool) -> list[Section]:
 def count(reports: Iterable[Path]) -> Outcome:
     """One outcome per test name: with several reports (one per rank), a test failed if it failed on any rank."""
     worst: dict[str, int] = {}
+    failed: dict[str, list[str]] = {}
     for report in reports:
+        rank = re.search(r"-rank(\d+)$", report.stem)
         for case in ET.parse(report).iter("testcase"):
-            name = f"{case.get('classname')}::{case.get('name')}"
+            name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
             if case.find("failure") is not None or case.find("error") is not None or case.get("status") == "fail":
                 grade = 2
+                failed.setdefault(name, []).extend([rank[1]] if rank else [])
             else:
                 grade = 0 if case.find("skipped") is not None else 1
             worst[name] = max(worst.get(name, 0), grade)
     grades = list(worst.values())
-    return Outcome(grades.count(1), grades.count(2), grades.count(0))
+    names = tuple(f"{name}{ranks_of(ranks)}" for name, ranks in failed.items())
+    return Outcome(grades.count(1), grades.count(2), grades.count(0), names)
+
+
+def ranks_of(ranks: Sequence[str]) -> str:
+    if not ranks:
+        return ""
+    return f" (rank{'s' * (len(ranks) > 1)} {', '.join(ranks)})"
+
+
+def in_short(outcomes: Mapping[Section, Outcome]) -> list[str]:
+    """The last lines of all: what was counted, and what failed. The end of a long record is enough to know it."""
+    lines = []
+    for section, outcome in outcomes.items():
+        counts = f"{outcome.passed:5} passed {outcome.failed:4} failed {outcome.skipped:4} skipped"
+        lines.append(f"{section.title:42} {counts} {outcome.seconds:7.1f} s")
+    failed = []
+    for section, outcome in outcomes.items():
+        names = outcome.names or (("no test says why",) if outcome.failed else ())
+        failed += [f"failed: {section.name}: {name}" for name in names]
+    lines += failed[:LISTED]
+    if len(failed) > LISTED:
+        lines[-1] = f"failed: {len(failed) - LISTED + 1} more"
+    passed, broken, skipped = (sum(getattr(o, k) for o in outcomes.values()) for k in ("passed", "failed", "skipped"))
+    return [*lines, f"{passed} passed, {broken} failed, {skipped} skipped"]
 
 
 def run(section: Section) -> Outcome:
@@ -124,7 +157,7 @@ def run(section: Section) -> Outcome:
     if failed:
         for log in sorted(RESULTS.glob(f"{section.name}-rank*.log")):
             print(f"--- {log.relative_to(ROOT)}\n{log.read_text(errors='replace')}", flush=True)
-    return Outcome(found.passed, failed, found.skipped, time.monotonic() - begin)
+    return replace(found, failed=failed, seconds=time.monotonic() - begin)
 
 
 def main() -> int:
@@ -140,13 +173,8 @@ def main() -> int:
     if not chosen:
         parser.error(f"no section is named {', '.join(options.only)}")
     outcomes = {section: run(section) for section in chosen}
-    print("\n=== in short")
-    for section, outcome in outcomes.items():
-        counts = f"{outcome.passed:5} passed {outcome.failed:4} failed {outcome.skipped:4} skipped"
-        print(f"{section.title:42} {counts} {outcome.seconds:7.1f} s")
-    passed, failed, skipped = (sum(getattr(o, k) for o in outcomes.values()) for k in ("passed", "failed", "skipped"))
-    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
-    return int(failed > 0)
+    print("\n=== in short", *in_short(outcomes), sep="\n", flush=True)
+    return int(any(outcome.failed for outcome in outcomes.values()))
 
 
 if __name__ == "__main__":

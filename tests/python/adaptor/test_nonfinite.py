@@ -42,6 +42,10 @@ def gradient_of(rank: int, bad: tuple[int, ...], numel: int = NUMEL) -> Array:
     return gradient
 
 
+def name_of(bad: tuple[int, ...]) -> str:
+    return f"g{bad}".replace(" ", "")
+
+
 @pytest.mark.usefixtures("several")
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("topology", ["direct", "ps", "ring", "two_level"])
@@ -52,14 +56,15 @@ def test_every_rank_at_fault_is_named_and_no_other(adaptor, hvd, codec, topology
     if in_place and not adaptor.in_place:
         pytest.skip(f"the values of tensors of {adaptor.name} do not change")
     reduce = hvd.allreduce_ if in_place else hvd.allreduce
-    for bad in ((size - 1,), (0,), (0, size - 1)):
-        name = f"g{bad}".replace(" ", "")
+    at_fault = ((size - 1,), (0,), (0, size - 1))
+    for bad in at_fault:
         for step in (1, 2, 3):
             gradient = adaptor.tensor(gradient_of(rank, bad if step == 2 else ()).reshape(60, 100))
-            reduce(gradient, name=name, compression=codec, topology=topology)
-        told = [(step, ranks) for tensor, step, ranks in said() if tensor == name]
-        assert {step for step, _ in told} == {2}
-        named = set().union(*(ranks for _, ranks in told))
+            reduce(gradient, name=name_of(bad), compression=codec, topology=topology)
+    told = said()
+    for bad in at_fault:
+        assert {step for tensor, step, _ in told if tensor == name_of(bad)} == {2}
+        named = set().union(*(ranks for tensor, _, ranks in told if tensor == name_of(bad)))
         # In place the owner of a sum has no contribution of its own left to look at, if another is at fault as well.
         assert named == set(bad) or (in_place and len(bad) > 1 and named and named < set(bad))
 

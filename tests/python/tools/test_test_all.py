@@ -1,0 +1,81 @@
+"""What the end of `make test-all` says: counts, and the names of what failed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from support.files import ROOT
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(ROOT / "tools")
+    test_all = importlib.import_module("test_all")
+
+
+def report(path: Path, **outcomes: str) -> Path:
+    """A JUnit file of tests of one module; each outcome is an element inside the test's, or none."""
+    cases = "".join(
+        f'<testcase classname="tests.of_it" name="{name}">{f"<{what}/>" if what else ""}</testcase>'
+        for name, what in outcomes.items()
+    )
+    path.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>", encoding="utf-8")
+    return path
+
+
+def section(name: str) -> object:
+    (found,) = (one for one in test_all.sections(Path("build"), everyday=False) if one.name == name)
+    return found
+
+
+def test_a_test_of_several_ranks_is_one_and_says_on_which_it_failed(tmp_path: Path) -> None:
+    reports = [
+        report(tmp_path / "mpi-3-rank0.xml", well="", bad="failure", torn="error", left="skipped"),
+        report(tmp_path / "mpi-3-rank1.xml", well="", bad="", torn="", left="skipped"),
+        report(tmp_path / "mpi-3-rank2.xml", well="", bad="failure", torn="", left="skipped"),
+    ]
+    found = test_all.count(reports)
+    assert (found.passed, found.failed, found.skipped) == (1, 2, 1)
+    assert found.names == ("tests.of_it::bad (ranks 0, 2)", "tests.of_it::torn (rank 0)")
+
+
+def test_the_last_lines_name_what_failed_in_each_section(tmp_path: Path) -> None:
+    python = test_all.count([report(tmp_path / "python.xml", one="", two="failure")])
+    outcomes = {
+        section("python"): python,
+        section("frameworks-3"): test_all.count([report(tmp_path / "frameworks-3-rank1.xml", three="failure")]),
+        section("docs"): test_all.Outcome(0, 1, 0),
+    }
+    assert test_all.in_short(outcomes)[3:] == [
+        "failed: python: tests.of_it::two",
+        "failed: frameworks-3: tests.of_it::three (rank 1)",
+        "failed: docs: no test says why",
+        "1 passed, 3 failed, 0 skipped",
+    ]
+
+
+def test_no_more_than_twenty_are_named(tmp_path: Path) -> None:
+    for count, last in ((20, "failed: python: tests.of_it::t19"), (21, "failed: 2 more"), (500, "failed: 481 more")):
+        failed = dict.fromkeys((f"t{number}" for number in range(count)), "failure")
+        *lines, total = test_all.in_short({section("python"): test_all.count([report(tmp_path / "r.xml", **failed)])})
+        assert len(lines) == 1 + 20 and lines[-1] == last and total == f"0 passed, {count} failed, 0 skipped"
+
+
+def test_every_folder_of_tests_is_in_a_section() -> None:
+    words = [word for one in test_all.sections(Path("build"), everyday=False) for word in one.command]
+    ignored = {word.removeprefix("--ignore=") for word in words if word.startswith("--ignore=")}
+    assert ignored and ignored <= set(words)
+    assert all((ROOT / folder).is_dir() for folder in ignored)
+
+
+def test_all_adaptors_run_with_one_rank_with_two_and_with_an_odd_number() -> None:
+    sizes: dict[str, set[int]] = {}
+    for one in test_all.sections(Path("build"), everyday=False):
+        if found := re.search(r"-(\d+)$", one.name):
+            assert one.command[:3] == ("casyncrun", "-np", found[1])
+            for framework in one.frameworks.split(","):
+                sizes.setdefault(framework, set()).add(int(found[1]))
+    assert all({1, 2, 3} <= sizes[name] for name in ("numpy", "standin", "torch", "mxnet", "tensorflow"))
+    assert 5 in sizes["numpy"]
