@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -13,7 +14,8 @@
 
 namespace casync {
 
-/// How the members lie on hosts, and what the routes between them cost, which is counted once. For one thread.
+/// How the members lie on hosts, and what the routes between them cost, which is counted once. Any thread: `mutex_`
+/// guards what is known, and counting holds no lock, so that who needs what is known waits for no count.
 class World {
  public:
   explicit World(std::vector<std::uint32_t> host_of);
@@ -36,7 +38,8 @@ class World {
   std::vector<std::uint32_t> host_of_;
   std::uint32_t hosts_ = 0;
   std::uint32_t most_ranks_ = 0;
-  mutable std::map<Kind, RouteCounts> counts_;
+  mutable std::mutex mutex_;
+  mutable std::map<Kind, RouteCounts> counts_;  // these two only grow
   mutable std::map<std::pair<Kind, std::uint32_t>, RouteCosts> costs_;
 };
 
