@@ -95,7 +95,6 @@ void Driver::add_stream(Stream& stream, DeviceLane* lane) {
 }
 
 void Driver::shutdown() {
-  left_ = true;
   planning_.closing();
   apply(event::Shutdown{});
 }
@@ -144,7 +143,7 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
 }
 
 void Driver::finished(PlanWork& work, const std::string& error) {
-  if (left_) return;  // there will be no more plans
+  if (engine_.failed()) return;  // there will be no more plans
   if (!error.empty()) {
     give_up({.text = "planning failed: " + error, .facts = {.kind = ErrorKind::fault, .peer = self()}});
     return;

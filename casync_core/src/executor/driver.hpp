@@ -150,7 +150,6 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   std::vector<action::PlanWanted::Gradient> wanted_;
   std::vector<std::pair<Rank, Bytes>> costs_;
   std::vector<std::pair<const PlanWork*, action::PlanWanted::Gradient>> waiting_;  // for what is computed first
-  bool left_ = false;                                                              // this rank was shut down
   std::optional<Abort> corrupt_;               // what a peer sent that cannot be, until the Engine is told
   std::vector<std::unique_ptr<Job>> at_once_;  // jobs that the Engine wants to run before anything else
   std::vector<std::unique_ptr<Job>> spare_jobs_;

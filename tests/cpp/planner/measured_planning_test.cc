@@ -226,6 +226,61 @@ TEST_F(MeasuredPlanningTest, WaysAreComparedByTheTimeOfStepsAndTheFastestStays) 
   EXPECT_EQ(said.size(), 1U);
 }
 
+/// Each of many gradients alone goes faster uncompressed. In a step the processor would do nothing meanwhile: so a part
+/// of them is compressed.
+TEST_F(MeasuredPlanningTest, TheFirstPlanThatIsComparedIsThatOfTheWholeModel) {
+  MeasuredPlanning planning = make();
+  const Signature open = gradient_of(1 << 22, "auto(onebit)");
+  const auto name = [](int g) { return "g" + std::to_string(g); };
+  std::map<std::string, GradientPlan> before;
+  for (int g = 0; g < 8; ++g) before[name(g)] = planning.plan(name(g), open, 0);
+  planning.plan("named", gradient_of(1 << 20, "fp16"), 0);
+  tell(planning, costs(3e-9, 4e-9));
+  std::map<std::string, int> codecs;
+  for (int g = 0; g < 8; ++g) {
+    const GradientPlan plan = planning.re_plan(name(g), open, before[name(g)], 4).value_or(before[name(g)]);
+    ++codecs[plan.codec];
+    EXPECT_TRUE(plan.on_trial);
+    EXPECT_NE(plan.reason.find("; the step "), std::string::npos) << plan.reason;
+    EXPECT_NE(plan.reason.find(" with none"), std::string::npos) << plan.reason;
+    const bool whole = plan.reason.find("auto, for the step as a whole: onebit") != std::string::npos;
+    EXPECT_EQ(whole, plan.codec == "onebit") << plan.reason;
+  }
+  EXPECT_GT(codecs["none"], 0);
+  EXPECT_GT(codecs["onebit"], 0);
+}
+
+TEST_F(MeasuredPlanningTest, WhatIsToldWhileItPlansIsNotPlannedToo) {
+  MeasuredPlanning planning = make();
+  planning.plan("a", gradient_of(1 << 20, "auto"), 0);
+  for (const std::uint32_t rank : {0U, 1U}) planning.costs_of(rank, costs(20e-9, 0.1e-9));
+  EXPECT_NE(planning.work(), nullptr);
+  EXPECT_EQ(planning.work(), nullptr) << "once";
+  for (const std::uint32_t rank : {0U, 1U}) planning.costs_of(rank, costs(20e-9, 0.1e-9));
+  EXPECT_EQ(planning.work(), nullptr);
+}
+
+TEST_F(MeasuredPlanningTest, InALargeWorldRoutesAreCountedBeforeTheFirstPlan) {
+  const Signature open = gradient_of(1 << 20, "auto");
+  const auto work_in = [&](std::uint32_t members) {
+    MeasuredPlanning::Options options;
+    options.host_of = separate_hosts(members);
+    MeasuredPlanning planning(options, [](const LogRecord&) {});
+    Signature barrier;
+    barrier.kind = OpKind::barrier;
+    EXPECT_EQ(planning.work_for("barrier", barrier, 0), nullptr);
+    const auto work = planning.work_for("a", open, 0);
+    if (work == nullptr) return false;
+    work->run();
+    EXPECT_FALSE(planning.worked(*work)) << "no plan has changed";
+    EXPECT_EQ(planning.work_for("a", open, 0), nullptr) << "once";
+    EXPECT_EQ(planning.plan("a", open, 0).codec, "onebit");
+    return true;
+  };
+  EXPECT_FALSE(work_in(MeasuredPlanning::kCountsAtOnce));
+  EXPECT_TRUE(work_in(MeasuredPlanning::kCountsAtOnce + 1));
+}
+
 TEST_F(MeasuredPlanningTest, ACutComparisonSaysSo) {
   std::vector<std::string> said;
   MeasuredPlanning::Options options;

@@ -1,6 +1,8 @@
 // What is counted in the workflows of a route is what was worked out by hand.
 #include "planner/route_costs.hpp"
 
+#include <thread>
+
 #include "planner/plan_fixture.hpp"
 #include "planner/statement.hpp"
 
@@ -42,6 +44,24 @@ TEST(RouteCosts, AreThoseWorkedOutByHand) {
       }
     }
   }
+}
+
+TEST(RouteCosts, AreKnownToSeveralThreadsAtATime) {
+  const World world(separate_hosts(12));
+  const CodecInfo info = make_codec("onebit")->info();
+  std::vector<std::vector<const RouteCosts*>> seen(4);
+  std::vector<std::thread> threads;
+  for (auto& of_thread : seen) {
+    threads.emplace_back([&] {
+      for (const char* topology : {"ps", "ring", "direct"}) {
+        for (std::uint32_t k = 1; k <= 24; ++k) of_thread.push_back(&world.costs(topology, info, k));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& of_thread : seen) EXPECT_EQ(of_thread, seen.front()) << "each is kept once";
+  const World alone(separate_hosts(12));
+  EXPECT_EQ(seen.front()[5]->messages, alone.costs("ps", info, 6).messages);
 }
 
 }  // namespace
