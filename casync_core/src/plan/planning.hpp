@@ -54,8 +54,8 @@ struct EncodedSize {
   bool of_trial = false;     ///< on a copy of the gradient, and nothing was sent
 };
 
-/// Something to compute for the planning that takes longer than the thread that drives may be held up. It reads what
-/// only grows, so it may run on any thread while the planning goes on; the planning outlives it.
+/// Something to compute for the planning that takes longer than the thread that drives may be held up. What it needs is
+/// its own, so it may run on any thread while the planning goes on.
 class PlanWork {
  public:
   virtual ~PlanWork() = default;

@@ -18,7 +18,7 @@ namespace casync {
 /// that codec is no candidate keeps what is fastest for it alone. Ways that mean the same are one.
 class Contest {
  public:
-  /// Makes the plans, which takes a while. `request.world` outlives it.
+  /// Makes the plans, which takes a while.
   explicit Contest(const ModelRequest& request);
 
   /// The plan of an open gradient by the way that is current, also of one that was not there at first.
@@ -43,7 +43,7 @@ class Contest {
   const Decision& decide(Way& way, const std::string& name, const Signature& signature, std::uint32_t step);
   Decision decide_anew(const Way& way, const std::string& name, const Signature& signature, std::uint32_t step) const;
 
-  const World& world_;
+  World world_;
   CostTable costs_;
   PlannerOptions options_;
   double none_s_ = 0;      // predicted for a step with all gradients uncompressed

@@ -101,9 +101,9 @@ std::vector<std::string> competitors(const MeasuredPlanning::Options& options, c
 class MeasuredPlanning::ModelWork final : public PlanWork {
  public:
   ModelWork(const MeasuredPlanning& of, MeasuredCosts told)
-      : measured(std::move(told)),
+      : world(of.world_),
+        measured(std::move(told)),
         costs(measured_over(measured, CostTable())),
-        world_(of.world_),
         options_(of.options_.planner),
         lasting_(of.lasting_),
         open_(of.open_),
@@ -111,35 +111,36 @@ class MeasuredPlanning::ModelWork final : public PlanWork {
     options_.epoch = of.epoch_ + 1;
   }
   void run() override {
-    if (!open_.empty()) contest.emplace(ModelRequest{world_, costs, options_, lasting_, open_, settled_});
+    if (!open_.empty()) contest.emplace(ModelRequest{world, costs, options_, lasting_, open_, settled_});
   }
 
+  World world;
   MeasuredCosts measured;
   CostTable costs;
   std::optional<Contest> contest;
 
  private:
-  const World& world_;
   PlannerOptions options_;
   OwnerLoad lasting_;
   std::vector<OpenGradient> open_;
   std::vector<SettledGradient> settled_;
 };
 
-/// Plans one gradient, so that the world then knows the routes that matter for it.
+/// Plans one gradient, so that the world knows the routes that matter for it.
 class MeasuredPlanning::CountWork final : public PlanWork {
  public:
   CountWork(const MeasuredPlanning& of, std::string name, Signature signature, std::uint32_t step)
-      : world_(of.world_),
+      : world(of.world_),
         costs_(of.costs_),
         options_(of.options_.planner),
         name_(std::move(name)),
         signature_(std::move(signature)),
         step_(step) {}
-  void run() override { plan_gradient({name_, signature_, world_, costs_, options_, {}, step_}); }
+  void run() override { plan_gradient({name_, signature_, world, costs_, options_, {}, step_}); }
+
+  World world;
 
  private:
-  const World& world_;
   CostTable costs_;
   PlannerOptions options_;
   std::string name_;
@@ -358,14 +359,17 @@ std::unique_ptr<PlanWork> MeasuredPlanning::work_for(const std::string& name, co
 }
 
 bool MeasuredPlanning::worked(PlanWork& work) {
-  auto* const model = dynamic_cast<ModelWork*>(&work);
-  if (model == nullptr) return false;
-  adopt(*model);
+  if (const auto* const counted = dynamic_cast<CountWork*>(&work)) {
+    world_.learn(counted->world);
+    return false;
+  }
+  adopt(dynamic_cast<ModelWork&>(work));
   return true;
 }
 
 void MeasuredPlanning::adopt(ModelWork& work) {
   planning_ = false;
+  world_.learn(work.world);
   measured_ = std::move(work.measured);
   costs_ = std::move(work.costs);
   ++epoch_;

@@ -13,21 +13,18 @@ World::World(std::vector<std::uint32_t> host_of) : host_of_(std::move(host_of)) 
 const RouteCosts& World::costs(std::string_view topology, const CodecInfo& codec, std::uint32_t partitions) const {
   CASYNC_CHECK(partitions >= 1);
   const Kind kind{std::string(topology), codec.identity, codec.cast.has_value(), codec.averages, codec.rounds};
-  std::unique_lock lock(mutex_);
-  const auto known = costs_.find({kind, partitions});
-  if (known != costs_.end()) return known->second;
-  auto counts = counts_.find(kind);
-  if (counts == counts_.end()) {
-    lock.unlock();
-    RouteCounts counted(*make_route(topology), codec, host_of_);
-    lock.lock();
-    counts = counts_.emplace(kind, std::move(counted)).first;
+  std::shared_ptr<const RouteCosts>& costs = costs_[{kind, partitions}];
+  if (costs == nullptr) {
+    std::shared_ptr<const RouteCounts>& counts = counts_[kind];
+    if (counts == nullptr) counts = std::make_shared<RouteCounts>(*make_route(topology), codec, host_of_);
+    costs = std::make_shared<RouteCosts>(counts->at(partitions));
   }
-  const RouteCounts& of_kind = counts->second;
-  lock.unlock();
-  RouteCosts costs = of_kind.at(partitions);
-  lock.lock();
-  return costs_.emplace(std::pair{kind, partitions}, std::move(costs)).first->second;
+  return *costs;
+}
+
+void World::learn(const World& copy) {
+  counts_.insert(copy.counts_.begin(), copy.counts_.end());
+  costs_.insert(copy.costs_.begin(), copy.costs_.end());
 }
 
 }  // namespace casync

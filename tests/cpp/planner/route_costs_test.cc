@@ -1,8 +1,6 @@
 // What is counted in the workflows of a route is what was worked out by hand.
 #include "planner/route_costs.hpp"
 
-#include <thread>
-
 #include "planner/plan_fixture.hpp"
 #include "planner/statement.hpp"
 
@@ -46,22 +44,16 @@ TEST(RouteCosts, AreThoseWorkedOutByHand) {
   }
 }
 
-TEST(RouteCosts, AreKnownToSeveralThreadsAtATime) {
-  const World world(separate_hosts(12));
+TEST(RouteCosts, OfACopyAreCountedOnce) {
+  World world(separate_hosts(12));
   const CodecInfo info = make_codec("onebit")->info();
-  std::vector<std::vector<const RouteCosts*>> seen(4);
-  std::vector<std::thread> threads;
-  for (auto& of_thread : seen) {
-    threads.emplace_back([&] {
-      for (const char* topology : {"ps", "ring", "direct"}) {
-        for (std::uint32_t k = 1; k <= 24; ++k) of_thread.push_back(&world.costs(topology, info, k));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& of_thread : seen) EXPECT_EQ(of_thread, seen.front()) << "each is kept once";
-  const World alone(separate_hosts(12));
-  EXPECT_EQ(seen.front()[5]->messages, alone.costs("ps", info, 6).messages);
+  const RouteCosts& before = world.costs("ps", info, 6);
+  const World copy = world;
+  EXPECT_EQ(&copy.costs("ps", info, 6), &before);
+  const RouteCosts& counted = copy.costs("ring", info, 12);
+  world.learn(copy);
+  EXPECT_EQ(&world.costs("ring", info, 12), &counted);
+  EXPECT_EQ(&world.costs("ps", info, 6), &before);
 }
 
 }  // namespace
