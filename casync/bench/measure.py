@@ -35,7 +35,7 @@ __all__ = ["measure"]
 
 _TURNS = 20  # measured steps of each contender, at most
 _AUTO_SHARE = 0.4  # of the time, for auto's comparison, which comes first
-_AUTO_STEPS = 40
+_AUTO_STEPS = 100
 _SETTLING = 2  # steps after the comparison, until the plans that stay are agreed on
 _POOL = 1 << 22  # values that gradients are cut from
 

@@ -123,6 +123,14 @@ struct OwnerLoad {
 /// How the members lie on hosts (planner/world.hpp).
 class World;
 
+/// One way to synchronise a gradient, with the partitions that suit it best, and what it takes alone.
+struct Alternative {
+  std::string codec;  ///< canonical spec
+  std::string topology = "direct";
+  std::uint32_t partitions = 1;
+  double seconds = 0;
+};
+
 struct PlanRequest {
   std::string_view name;
   const Signature& signature;
@@ -130,15 +138,8 @@ struct PlanRequest {
   const CostTable& costs;
   const PlannerOptions& options;
   const OwnerLoad& load;
-  std::uint32_t sequence = 0;  ///< the gradient's step from which the plan holds
-};
-
-/// One way that was considered, with the partitions that suit it best.
-struct Alternative {
-  std::string codec;  ///< canonical spec
-  std::string topology = "direct";
-  std::uint32_t partitions = 1;
-  double seconds = 0;
+  std::uint32_t sequence = 0;        ///< the gradient's step from which the plan holds
+  const Alternative* way = nullptr;  ///< what is best for the model as a whole; null: what is fastest alone
 };
 
 struct Decision {
@@ -154,6 +155,7 @@ struct Decision {
 ///   does in a later step, the plan holds until then. "auto(a, b)" chooses the fastest of a, b and none;
 ///   bare "auto" the fastest of none, fp16 (for wider dtypes) and onebit. A tie goes to the codec named first, `none`
 ///   before all. "always(...)" around any of these lifts min_numel.
+/// - A `way` in the request is taken as it is, in place of the fastest one.
 /// - A topology that the user names is obeyed. Otherwise: direct for payloads up to direct_limit_bytes and for codecs
 ///   that gather; PS up to flat_limit_bytes; two_level when there are several hosts and one of them has several ranks;
 ///   ring as ring_from_bytes says; else PS.

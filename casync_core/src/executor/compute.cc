@@ -178,6 +178,8 @@ std::string Job::run() {
   try {
     if (trial != nullptr) {
       trial->run();
+    } else if (plan_work != nullptr) {
+      plan_work->run();
     } else if (settles) {
       settle();
     } else {

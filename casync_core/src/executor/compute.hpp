@@ -9,6 +9,7 @@
 #include "casync/codec.hpp"
 #include "executor/memory.hpp"
 #include "executor/trial.hpp"
+#include "plan/planning.hpp"
 
 namespace casync {
 
@@ -26,13 +27,14 @@ struct Job {
   void* result = nullptr;      ///< where the user's result of this partition goes; null: nowhere
   std::vector<bool> is_users;  ///< of each source: it is the program's memory, and not a slot's
   Segment segment;
-  bool on_device = false;              ///< its memory is a device's, which computes it
-  bool by_lane = false;                ///< so are its slots
-  bool device_failed = false;          ///< which has failed
-  std::size_t weight = 0;              ///< bytes of gradient it touches
-  std::size_t refused = kNone;         ///< the source that the codec did not write, if that is what went wrong
-  std::vector<std::size_t> nonfinite;  ///< of a result that is not finite: the sources that are not, either
-  std::unique_ptr<Trial> trial;        ///< set: this is no task, but a codec to be timed
+  bool on_device = false;               ///< its memory is a device's, which computes it
+  bool by_lane = false;                 ///< so are its slots
+  bool device_failed = false;           ///< which has failed
+  std::size_t weight = 0;               ///< bytes of gradient it touches
+  std::size_t refused = kNone;          ///< the source that the codec did not write, if that is what went wrong
+  std::vector<std::size_t> nonfinite;   ///< of a result that is not finite: the sources that are not, either
+  std::unique_ptr<Trial> trial;         ///< set: this is no task, but a codec to be timed
+  std::unique_ptr<PlanWork> plan_work;  ///< set: this is no task, but something that the planning computes
   bool settles = false;          ///< the segment is the gradient, for the codec's values: to propose, or to take over
   bool settled = false;          ///< it has taken them over
   Nanoseconds time = 0;          ///< that it was at work, with those before it that run_all names

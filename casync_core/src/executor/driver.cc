@@ -102,6 +102,11 @@ void Driver::shutdown() {
 void Driver::plans_changed() { apply(event::PlansChanged{}); }
 
 void Driver::finished(std::unique_ptr<Job> job, std::string error) {
+  if (const auto work = std::move(job->plan_work)) {
+    finished(*work, error);
+    spare_jobs_.push_back(std::move(job));
+    return;
+  }
   if (const auto trial = std::move(job->trial)) {
     for (const Measurement& measurement : trial->results()) meters_.measured(measurement);
     if (trial->size()) meters_.measured(*trial->size());
@@ -135,6 +140,18 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
   const bool nonfinite = task.deliver && job->segment.nonfinite;
   apply(event::Ran{instance, job->task, bytes, nonfinite, failure ? &*failure : nullptr});
   spare_jobs_.push_back(std::move(job));
+}
+
+void Driver::finished(PlanWork& work, const std::string& error) {
+  if (engine_.failed()) return;  // there will be no more plans
+  if (!error.empty()) {
+    give_up({.text = "planning failed: " + error, .facts = {.kind = ErrorKind::fault, .peer = self()}});
+    return;
+  }
+  if (planning_.worked(work)) plans_changed();
+  const auto other = std::ranges::stable_partition(waiting_, [&](const auto& one) { return one.first != &work; });
+  for (auto& [before, gradient] : other) wanted_.push_back(std::move(gradient));
+  waiting_.erase(other.begin(), other.end());
 }
 
 /// A payload that a codec refuses is its sender's fault; any other failure of a job is this rank's.
@@ -182,6 +199,20 @@ void Driver::start(std::unique_ptr<Trial> trial) {
   places_.pool.run(std::move(batch));
 }
 
+/// The planning goes on when it has run.
+void Driver::start(std::unique_ptr<PlanWork> work) {
+  auto job = new_job();
+  job->plan_work = std::move(work);
+  if (places_.planner == nullptr) {
+    std::string error = job->run();
+    finished(std::move(job), std::move(error));
+    return;
+  }
+  std::vector<std::unique_ptr<Job>> batch;
+  batch.push_back(std::move(job));
+  places_.planner->run(std::move(batch));
+}
+
 /// Before the operation begins: afterwards its result may take the gradient's place.
 void Driver::try_codecs(const Operation& operation) {
   const auto& [name, signature, hash] = *operation.definition;
@@ -209,8 +240,13 @@ void Driver::plan() {
   std::vector<event::Planned::Plan> plans;
   try {
     for (const auto& [member, costs] : std::exchange(costs_, {})) hear_costs(member, costs);
-    for (const auto& [op, name, signature, current, step] : std::exchange(wanted_, {})) {
-      if (current) {
+    if (auto work = planning_.work()) start(std::move(work));
+    for (auto& gradient : std::exchange(wanted_, {})) {
+      const auto& [op, name, signature, current, step] = gradient;
+      if (auto work = planning_.work_for(name, signature, step)) {
+        waiting_.emplace_back(work.get(), std::move(gradient));
+        start(std::move(work));
+      } else if (current) {
         plans.push_back({op, planning_.re_plan(name, signature, *current, step)});
       } else {
         plans.push_back({op, planning_.plan(name, signature, step)});

@@ -40,6 +40,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   /// Where jobs run besides the thread that drives; both outlive the driver.
   struct Places {
     Workers& pool;
+    Workers* planner = nullptr;  ///< what the planning computes; null: the thread that drives does, at once
     Stream* stream = nullptr;    ///< null: there is none
     DeviceLane* lane = nullptr;  ///< likewise
   };
@@ -102,6 +103,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   bool poll_lane();
   void give_up(const Abort& why);
   void start(std::unique_ptr<Trial> trial);
+  void start(std::unique_ptr<PlanWork> work);
+  void finished(PlanWork& work, const std::string& error);
   void try_codecs(const Operation& operation);
   void ping();
   void plan();
@@ -146,6 +149,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   // What the Engine wants of the planning, until it is through with its event.
   std::vector<action::PlanWanted::Gradient> wanted_;
   std::vector<std::pair<Rank, Bytes>> costs_;
+  std::vector<std::pair<const PlanWork*, action::PlanWanted::Gradient>> waiting_;  // for what is computed first
   std::optional<Abort> corrupt_;               // what a peer sent that cannot be, until the Engine is told
   std::vector<std::unique_ptr<Job>> at_once_;  // jobs that the Engine wants to run before anything else
   std::vector<std::unique_ptr<Job>> spare_jobs_;

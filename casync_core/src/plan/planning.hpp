@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,13 +54,22 @@ struct EncodedSize {
   bool of_trial = false;     ///< on a copy of the gradient, and nothing was sent
 };
 
+/// Something to compute for the planning that takes longer than the thread that drives may be held up. What it needs is
+/// its own, so it may run on any thread while the planning goes on.
+class PlanWork {
+ public:
+  virtual ~PlanWork() = default;
+  virtual void run() = 0;
+};
+
 /// Where plans come from. It stands beside the Engine: whoever drives that asks here when it wants plans. Pure: what
 /// was measured enters by calls, and equal calls give equal plans. Every rank has one; that of the root plans. One
 /// thread at a time.
 ///
 /// Plans are made when a tensor is agreed on (`plan`), and may be made anew each time when every rank has told what
 /// things cost there (`re_plan`), and while ways to synchronise the model are compared (`step_began`). A plan that
-/// holds until a certain step is followed by another one in that step.
+/// holds until a certain step is followed by another one in that step. What takes long is handed out (`work`), and
+/// until it has come back (`worked`) the plans in use stay.
 class Planning {
  public:
   virtual ~Planning() = default;
@@ -97,6 +107,15 @@ class Planning {
   virtual GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t step) = 0;
   /// Root: what `costs` returned on `member`. Throws CorruptPayload for other bytes.
   virtual void costs_of(std::uint32_t /*member*/, std::span<const std::byte> /*costs*/) {}
+  /// Root: what is to be computed before plans can change, after the costs of the last rank; null: nothing.
+  virtual std::unique_ptr<PlanWork> work() { return nullptr; }
+  /// Root: what is to be computed before `plan` is asked for this tensor; null: nothing.
+  virtual std::unique_ptr<PlanWork> work_for(const std::string& /*name*/, const Signature& /*signature*/,
+                                             std::uint32_t /*step*/) {
+    return nullptr;
+  }
+  /// Root: that work has run. Returns whether plans have changed, for which operations then ask again.
+  virtual bool worked(PlanWork& /*work*/) { return false; }
   /// Root: the plan from step `step` on of a tensor that has plan `current`; nothing if it stays.
   virtual std::optional<GradientPlan> re_plan(const std::string& /*name*/, const Signature& /*signature*/,
                                               const GradientPlan& /*current*/, std::uint32_t /*step*/) {

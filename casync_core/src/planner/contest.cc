@@ -1,50 +1,41 @@
 #include "planner/contest.hpp"
 
 #include <algorithm>
+#include <tuple>
 
-#include "casync/codec.hpp"
 #include "casync/error.hpp"
 #include "planner/request.hpp"
+#include "planner/text.hpp"
 
 namespace casync {
-namespace {
 
-/// How much a codec changes training, as far as one can say without training: nothing, a rounding, or more.
-int loss_of(const std::string& spec) {
-  const CodecInfo info = make_codec(spec)->info();
-  return info.identity ? 0 : info.cast ? 1 : 2;
-}
-
-}  // namespace
-
-Contest::Contest(const World& world, const CostTable& costs, PlannerOptions options, OwnerLoad lasting,
-                 const std::vector<OpenGradient>& gradients)
-    : world_(world), costs_(costs), options_(std::move(options)) {
-  std::vector<std::string> specs;
-  for (const OpenGradient& gradient : gradients) {
-    for (const std::string& spec :
-         candidates({gradient.name, gradient.signature, world_, costs_, options_, lasting, gradient.step})) {
-      if (std::ranges::find(specs, spec) == specs.end()) specs.push_back(spec);
+Contest::Contest(const ModelRequest& request)
+    : world_(request.world), costs_(request.costs), options_(request.options) {
+  ModelPlan model = plan_model(request);
+  std::ranges::stable_sort(model.uniform_s, {}, [](const auto& uniform) { return loss_of(uniform.first); });
+  using Taken = std::vector<std::tuple<std::string, std::string, std::uint32_t>>;  // per gradient
+  const auto taken_by = [&](Way& way) {
+    Taken taken;
+    for (const auto& [name, signature, step] : request.open) {
+      const GradientPlan& plan = decide(way, name, signature, step).plan;
+      taken.emplace_back(plan.codec, plan.topology, plan.partitions);
     }
-  }
-  std::ranges::stable_sort(specs, {}, loss_of);
-  Way planned{"", lasting};
-  std::vector<std::vector<std::string>> chosen;  // per way, the codec of each gradient
-  const auto codecs_of = [&](Way& way) {
-    std::vector<std::string> codecs;
-    for (const auto& [name, signature, step] : gradients)
-      codecs.push_back(decide(way, name, signature, step).plan.codec);
-    return codecs;
+    return taken;
   };
-  const std::vector<std::string> of_plan = codecs_of(planned);
+  Way planned{"", request.lasting, model.step_s};
+  for (std::size_t g = 0; g < request.open.size(); ++g)
+    planned.of_model.emplace(request.open[g].name, std::move(model.ways[g]));
+  const Taken of_plan = taken_by(planned);
+  std::vector<Taken> taken;  // per way
   std::vector<std::string> names;
   std::optional<std::size_t> first;
-  for (const std::string& spec : specs) {
-    Way way{spec, lasting};
-    std::vector<std::string> codecs = codecs_of(way);
-    if (std::ranges::find(chosen, codecs) != chosen.end()) continue;
-    if (codecs == of_plan) first = ways_.size();
-    chosen.push_back(std::move(codecs));
+  for (const auto& [spec, step_s] : model.uniform_s) {
+    if (spec == "none") none_s_ = step_s;
+    Way way{spec, request.lasting, step_s};
+    Taken of_way = taken_by(way);
+    if (std::ranges::find(taken, of_way) != taken.end()) continue;
+    if (of_way == of_plan) first = ways_.size();
+    taken.push_back(std::move(of_way));
     names.push_back(spec);
     ways_.push_back(std::move(way));
   }
@@ -59,29 +50,46 @@ Contest::Contest(const World& world, const CostTable& costs, PlannerOptions opti
 const Decision& Contest::decide(Way& way, const std::string& name, const Signature& signature, std::uint32_t step) {
   const auto known = way.decisions.find(name);
   if (known != way.decisions.end() && !is_over(known->second.plan, step)) return known->second;
-  Signature asked = signature;
-  const PlanRequest open{name, signature, world_, costs_, options_, way.load, step};
+  Decision decision = decide_anew(way, name, signature, step);
+  way.load = decision.load;
+  return way.decisions.insert_or_assign(name, std::move(decision)).first->second;
+}
+
+Decision Contest::decide_anew(const Way& way, const std::string& name, const Signature& signature,
+                              std::uint32_t step) const {
+  PlanRequest request{name, signature, world_, costs_, options_, way.load, step};
+  if (way.codec.empty()) {
+    const auto of_model = way.of_model.find(name);
+    if (of_model != way.of_model.end() && !way.decisions.contains(name)) request.way = &of_model->second;
+    return plan_gradient(request);
+  }
+  const auto specs = candidates(request);
+  if (std::ranges::find(specs, way.codec) == specs.end()) return plan_gradient(request);
   const bool always = parse_always(signature.compression).has_value();
-  if (const auto specs = candidates(open); std::ranges::find(specs, way.codec) != specs.end())
-    asked.compression = always ? detail::concat("always(", way.codec, ")") : way.codec;
-  std::optional<Decision> decision;
+  Signature asked = signature;
+  asked.compression = always ? detail::concat("always(", way.codec, ")") : way.codec;
   try {
-    decision = plan_gradient({name, asked, world_, costs_, options_, way.load, step});
+    return plan_gradient({name, asked, world_, costs_, options_, way.load, step});
   } catch (const InvalidArgument&) {
     // The topology that is named for the gradient does not carry that codec.
-    decision = plan_gradient(open);
+    return plan_gradient(request);
   }
-  way.load = decision->load;
-  return way.decisions.insert_or_assign(name, std::move(*decision)).first->second;
 }
 
 Decision Contest::plan(const std::string& name, const Signature& signature, std::uint32_t step) {
   Decision decision = decide(ways_[referee_->current()], name, signature, step);
+  std::string& reason = decision.plan.reason;
+  reason += "; " + prediction();
   if (!compares()) return decision;
   decision.plan.on_trial = !over();
-  const std::string& reason = decision.plan.reason;
-  decision.plan.reason = over() ? detail::concat("compared, ", verdict(), "; ", reason) : "on trial, " + reason;
+  reason = over() ? detail::concat("compared, ", verdict(), "; ", reason) : "on trial, " + reason;
   return decision;
+}
+
+std::string Contest::prediction() const {
+  const Way& way = ways_[referee_->current()];
+  const std::string step = "the step " + in_ms(way.step_s);
+  return way.codec == "none" ? step : detail::concat(step, ", ", in_ms(none_s_), " with none");
 }
 
 }  // namespace casync

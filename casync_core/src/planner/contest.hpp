@@ -7,26 +7,19 @@
 #include <vector>
 
 #include "casync/planner.hpp"
+#include "planner/model_plan.hpp"
 #include "planner/referee.hpp"
 #include "planner/world.hpp"
 
 namespace casync {
 
-/// A gradient whose codec the planner chooses.
-struct OpenGradient {
-  std::string name;
-  Signature signature;
-  std::uint32_t step = 0;  ///< the next one
-};
-
-/// The ways to synchronise a model that are compared, and the plans of each: what the cost model says ("plan"), and all
-/// gradients by one codec, for each codec that is a candidate. A gradient of which that codec is no candidate keeps
-/// what the cost model says. Ways that mean the same are one.
+/// The ways to synchronise a model that are compared, and the plans of each: what is best for the model as a whole
+/// ("plan": model_plan.hpp), and all gradients by one codec, for each codec that is a candidate. A gradient of which
+/// that codec is no candidate keeps what is fastest for it alone. Ways that mean the same are one.
 class Contest {
  public:
-  /// `lasting` is what the members own of gradients that are not open. `world` and `costs` outlive it.
-  Contest(const World& world, const CostTable& costs, PlannerOptions options, OwnerLoad lasting,
-          const std::vector<OpenGradient>& gradients);
+  /// Makes the plans, which takes a while.
+  explicit Contest(const ModelRequest& request);
 
   /// The plan of an open gradient by the way that is current, also of one that was not there at first.
   Decision plan(const std::string& name, const Signature& signature, std::uint32_t step);
@@ -36,18 +29,24 @@ class Contest {
   /// Whether there was more than one way.
   bool compares() const { return ways_.size() > 1; }
   std::string verdict() const { return referee_->verdict(); }
+  /// "the step 108 ms, 190 ms with none": what is predicted for the current way.
+  std::string prediction() const;
 
  private:
   struct Way {
-    std::string codec;  ///< empty: what the cost model says
+    std::string codec;  ///< empty: what is best for the model as a whole
     OwnerLoad load;
+    double step_s = 0;                                           ///< predicted
+    std::map<std::string, Alternative, std::less<>> of_model{};  ///< that, by gradient
     std::map<std::string, Decision, std::less<>> decisions{};
   };
   const Decision& decide(Way& way, const std::string& name, const Signature& signature, std::uint32_t step);
+  Decision decide_anew(const Way& way, const std::string& name, const Signature& signature, std::uint32_t step) const;
 
-  const World& world_;
-  const CostTable& costs_;
+  World world_;
+  CostTable costs_;
   PlannerOptions options_;
+  double none_s_ = 0;      // predicted for a step with all gradients uncompressed
   std::vector<Way> ways_;  // in the order of preference
   std::optional<Referee> referee_;
 };

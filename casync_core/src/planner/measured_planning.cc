@@ -108,6 +108,57 @@ std::vector<std::string> competitors(const MeasuredPlanning::Options& options, c
 
 }  // namespace
 
+/// Plans from what was measured.
+class MeasuredPlanning::ModelWork final : public PlanWork {
+ public:
+  ModelWork(const MeasuredPlanning& of, MeasuredCosts told)
+      : world(of.world_),
+        measured(std::move(told)),
+        costs(measured_over(measured, CostTable())),
+        options_(of.options_.planner),
+        lasting_(of.lasting_),
+        open_(of.open_),
+        settled_(of.settled_) {
+    options_.epoch = of.epoch_ + 1;
+  }
+  void run() override {
+    if (!open_.empty()) contest.emplace(ModelRequest{world, costs, options_, lasting_, open_, settled_});
+  }
+
+  World world;
+  MeasuredCosts measured;
+  CostTable costs;
+  std::optional<Contest> contest;
+
+ private:
+  PlannerOptions options_;
+  OwnerLoad lasting_;
+  std::vector<OpenGradient> open_;
+  std::vector<SettledGradient> settled_;
+};
+
+/// Plans one gradient, so that the world knows the routes that matter for it.
+class MeasuredPlanning::CountWork final : public PlanWork {
+ public:
+  CountWork(const MeasuredPlanning& of, std::string name, Signature signature, std::uint32_t step)
+      : world(of.world_),
+        costs_(of.costs_),
+        options_(of.options_.planner),
+        name_(std::move(name)),
+        signature_(std::move(signature)),
+        step_(step) {}
+  void run() override { plan_gradient({name_, signature_, world, costs_, options_, {}, step_}); }
+
+  World world;
+
+ private:
+  CostTable costs_;
+  PlannerOptions options_;
+  std::string name_;
+  Signature signature_;
+  std::uint32_t step_;
+};
+
 MeasuredPlanning::MeasuredPlanning(Options options, Log log)
     : options_(std::move(options)), world_(options_.host_of), log_(std::move(log)) {}
 
@@ -220,7 +271,6 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
   }
   load_ = decision.load;
   if (decision.plan.epoch >= kMeasuredEpoch) note_measured(decision.plan, name, signature);
-  if (epoch_ < kMeasuredEpoch && is_open(name, signature)) open_.push_back({name, signature, sequence + 1});
   return decision;
 }
 
@@ -241,6 +291,19 @@ void MeasuredPlanning::note_measured(GradientPlan& plan, const std::string& name
 
 GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& signature, std::uint32_t sequence) {
   is_root_ = true;
+  GradientPlan plan = first_plan(name, signature, sequence);
+  if (epoch_ >= kMeasuredEpoch || !reduces(signature.kind)) return plan;
+  std::erase_if(open_, [&](const OpenGradient& known) { return known.name == name; });
+  std::erase_if(settled_, [&](const SettledGradient& known) { return known.name == name; });
+  if (is_open(name, signature)) {
+    open_.push_back({name, signature, sequence + 1});
+  } else {
+    settled_.push_back({name, signature, plan});
+  }
+  return plan;
+}
+
+GradientPlan MeasuredPlanning::first_plan(const std::string& name, const Signature& signature, std::uint32_t sequence) {
   Signature asked = signature;
   if (const GradientPlan* fixed = fixed_for(name, signature); fixed != nullptr && !is_over(*fixed, sequence)) {
     if (make_codec(fixed->codec)->applies(signature.shape, sequence)) {
@@ -296,15 +359,40 @@ void MeasuredPlanning::costs_of(std::uint32_t member, std::span<const std::byte>
   if (told_by_.size() < options_.host_of.size()) return;
   std::vector<MeasuredCosts> ranks;
   for (auto& [rank, told] : std::exchange(told_by_, {})) ranks.push_back(std::move(told));
-  if (epoch_ >= kMeasuredEpoch && !(options_.re_plan && drift_.found())) return;
-  measured_ = reduce(ranks);
-  costs_ = measured_over(measured_, CostTable());
+  if (planning_ || (epoch_ >= kMeasuredEpoch && !(options_.re_plan && drift_.found()))) return;
+  work_ = std::make_unique<ModelWork>(*this, reduce(ranks));
+  planning_ = true;
+}
+
+std::unique_ptr<PlanWork> MeasuredPlanning::work() { return std::move(work_); }
+
+std::unique_ptr<PlanWork> MeasuredPlanning::work_for(const std::string& name, const Signature& signature,
+                                                     std::uint32_t step) {
+  if (options_.host_of.size() <= kCountsAtOnce || !reduces(signature.kind) || fixed_for(name, signature) != nullptr)
+    return nullptr;
+  if (!counted_.insert(name).second) return nullptr;
+  return std::make_unique<CountWork>(*this, name, signature, step);
+}
+
+bool MeasuredPlanning::worked(PlanWork& work) {
+  if (const auto* const counted = dynamic_cast<CountWork*>(&work)) {
+    world_.learn(counted->world);
+    return false;
+  }
+  adopt(dynamic_cast<ModelWork&>(work));
+  return true;
+}
+
+void MeasuredPlanning::adopt(ModelWork& work) {
+  planning_ = false;
+  world_.learn(work.world);
+  measured_ = std::move(work.measured);
+  costs_ = std::move(work.costs);
   ++epoch_;
   drift_.start_anew();
   load_ = lasting_;
-  PlannerOptions planner = options_.planner;
-  planner.epoch = epoch_;
-  if (!open_.empty()) contest_.emplace(world_, costs_, planner, lasting_, open_);
+  contest_.reset();
+  if (work.contest) contest_.emplace(std::move(*work.contest));
   began_ = std::nullopt;
   if (!options_.explain) return;
   log_({LogLevel::info,
@@ -342,7 +430,9 @@ bool MeasuredPlanning::step_began(Nanoseconds now, bool counts) {
   const bool changed = contest_->ended(counts ? std::optional(seconds) : std::nullopt);
   if (contest_->over()) {
     drift_.start_anew();
-    log_({LogLevel::info, "auto: " + contest_->verdict(), {{"event", "compared"}}});
+    log_({LogLevel::info,
+          detail::concat("auto: ", contest_->verdict(), "; predicted: ", contest_->prediction()),
+          {{"event", "compared"}}});
   }
   return changed;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,12 +16,15 @@
 #include "planner/contest.hpp"
 #include "planner/drift.hpp"
 #include "planner/measurements.hpp"
+#include "planner/model_plan.hpp"
 #include "planner/world.hpp"
 
 namespace casync {
 
-/// Plans by the cost model: from priors at first (epoch 0), and from measured costs after the warm-up (epoch 1). Then
-/// it compares what the model says with all gradients by one codec (Contest), and what takes least time stays. Only
+/// Plans by the cost model: from priors at first (epoch 0), each gradient alone, and from measured costs after the
+/// warm-up (epoch 1), the whole model at once, which is computed elsewhere (PlanWork). Then it compares that plan with
+/// all gradients by one codec (Contest), and what takes least time stays. In large worlds the costs of a gradient's
+/// routes are counted elsewhere too, before its first plan. Only
 /// gradients whose compression is "auto(...)" are planned again. With `re_plan` all are, and once more whenever steps
 /// no longer take what was predicted and all ranks have told what things cost by then. A tensor with a plan in `fixed`
 /// has that one as far as it holds and its codec applies, unless its user named another codec; a user who names another
@@ -34,6 +38,8 @@ class MeasuredPlanning final : public Planning {
   static constexpr std::size_t kTriedGradients = 4;
   /// With `re_plan` a rank tells its costs again after so many runs of a gradient.
   static constexpr std::uint64_t kTellsEvery = 50;
+  /// In worlds of more members routes are counted elsewhere: with 64 it takes 10 ms for each route and kind of codec.
+  static constexpr std::uint32_t kCountsAtOnce = 64;
 
   struct Options {
     std::vector<std::uint32_t> host_of;
@@ -62,6 +68,9 @@ class MeasuredPlanning final : public Planning {
 
   GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) override;
   void costs_of(std::uint32_t member, std::span<const std::byte> costs) override;
+  std::unique_ptr<PlanWork> work() override;
+  std::unique_ptr<PlanWork> work_for(const std::string& name, const Signature& signature, std::uint32_t step) override;
+  bool worked(PlanWork& work) override;
   bool step_began(Nanoseconds now, bool counts) override;
   void closing() override;
   std::optional<GradientPlan> re_plan(const std::string& name, const Signature& signature, const GradientPlan& current,
@@ -78,6 +87,10 @@ class MeasuredPlanning final : public Planning {
                      std::string_view codec);
 
  private:
+  class ModelWork;
+  class CountWork;
+  GradientPlan first_plan(const std::string& name, const Signature& signature, std::uint32_t sequence);
+  void adopt(ModelWork& work);
   void tell(const std::string& name, const Signature& signature, const Decision& decision) const;
   bool is_planned_again(const Signature& signature) const;
   bool is_open(const std::string& name, const Signature& signature) const;
@@ -104,6 +117,10 @@ class MeasuredPlanning final : public Planning {
   OwnerLoad lasting_;  // the part of load_ that a re-plan leaves as it is
   std::map<std::uint32_t, MeasuredCosts> told_by_;
   std::vector<OpenGradient> open_;
+  std::vector<SettledGradient> settled_;
+  std::unique_ptr<PlanWork> work_;  // to be handed out
+  bool planning_ = false;           // it was, and has not come back
+  std::set<std::string> counted_;   // gradients for which routes were
   std::optional<Contest> contest_;
   std::optional<Nanoseconds> began_;  // the step under way, since there is a contest
 };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "casync/error.hpp"
 #include "casync/route.hpp"
@@ -9,10 +10,13 @@
 #include "planner/price.hpp"
 #include "planner/request.hpp"
 #include "planner/text.hpp"
+#include "planner/ways.hpp"
 #include "planner/world.hpp"
 
 namespace casync {
 namespace {
+
+constexpr std::array<std::string_view, 4> kRoutes{"direct", "ps", "ring", "two_level"};
 
 /// A gradient in numbers.
 struct Gradient {
@@ -59,24 +63,28 @@ std::string route_for(const Gradient& gradient, const Codec& codec, double paylo
   return merges && gradient.raw >= options.ring_from_bytes ? "ring" : "ps";
 }
 
-/// The codec with the route and the K that suit it best.
-Alternative price(const Gradient& gradient, const Codec& codec) {
+/// The codec by one route, with the K that suits it best; or with as few partitions as may be.
+Alternative price(const Gradient& gradient, const Codec& codec, const std::string& topology, bool few = false) {
   const CodecInfo& info = codec.info();
   const PlanRequest& request = gradient.request;
   const double payload = payload_of(gradient, codec);
-  const std::string topology = route_for(gradient, codec, payload);
   const bool sends_raw = gradient.world.costs(topology, info, 1).sends_raw(info);
   const ComputeCost compute = compute_cost(request.costs, info.spec, request.signature.memory, sends_raw, gradient.raw);
   // A partition's memory is that of the longest payload.
-  const PartitionRange range =
-      partition_range(request.options, gradient.world.members(), gradient.raw,
-                      largest_payload(request.signature, codec), info.whole || is_adasum(gradient));
+  PartitionRange range = partition_range(request.options, gradient.world.members(), gradient.raw,
+                                         largest_payload(request.signature, codec), info.whole || is_adasum(gradient));
+  if (few) range.most = range.least;
   const auto seconds_of = [&](std::uint32_t partitions) {
     return predict(gradient.world, {topology, info, partitions, gradient.raw, payload}, request.costs, compute.codec);
   };
   const std::uint32_t partitions =
       feasible_partitions(codec, request.signature.shape, best_partitions(range, seconds_of).partitions);
   return {info.spec, topology, partitions, seconds_of(partitions) + compute.copies_s};
+}
+
+/// By the route that the rules name.
+Alternative price(const Gradient& gradient, const Codec& codec) {
+  return price(gradient, codec, route_for(gradient, codec, payload_of(gradient, codec)));
 }
 
 /// "16 partitions of 1.2 MiB"; sizes are those of the raw gradient.
@@ -191,6 +199,11 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
   }
   decision.original_s = std::find_if(all.begin(), all.end(), is_none)->seconds;
 
+  if (request.way != nullptr) {
+    if (all.front().codec != request.way->codec) rule += ", for the step as a whole";
+    std::erase_if(all, [&](const Alternative& one) { return one.codec == request.way->codec; });
+    all.insert(all.begin(), *request.way);
+  }
   const Alternative& chosen = all.front();
   decision.plan.codec = chosen.codec;
   decision.plan.topology = chosen.topology;
@@ -224,6 +237,29 @@ Asked checked_request(const PlanRequest& request) {
 }
 
 }  // namespace
+
+std::vector<Alternative> ways_of(const PlanRequest& request) {
+  const Asked asked = checked_request(request);
+  const Signature& signature = request.signature;
+  const Gradient gradient{request, request.world,
+                          static_cast<double>(signature.shape.numel()) * static_cast<double>(size_of(signature.dtype)),
+                          asked.topology};
+  std::vector<Alternative> ways;
+  const auto consider = [&](Alternative way) {
+    const bool known = std::ranges::any_of(ways, [&](const Alternative& one) {
+      return one.codec == way.codec && one.topology == way.topology && one.partitions == way.partitions;
+    });
+    if (!known) ways.push_back(std::move(way));
+  };
+  for (const auto& codec : candidates_of(asked, signature.shape, request.sequence).codecs) {
+    for (const std::string_view topology : kRoutes) {
+      if (asked.topology && *asked.topology != topology) continue;
+      if (make_route(topology)->obstacle({codec->info(), signature.op, request.world.host_of()})) continue;
+      for (const bool few : {false, true}) consider(price(gradient, *codec, std::string(topology), few));
+    }
+  }
+  return ways;
+}
 
 void check_gradient(const PlanRequest& request) { checked_request(request); }
 

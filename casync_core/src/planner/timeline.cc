@@ -61,6 +61,7 @@ double Timeline::Resource::book(double from, double duration) {
 Timeline::Timeline(CostTable costs, const World& world) : costs_(std::move(costs)), world_(world) {}
 
 double Timeline::take(Resource& resource, double from, const Share& share) {
+  ++bookings_;
   return std::max(resource.book(from, share.mean), from + share.busiest);
 }
 

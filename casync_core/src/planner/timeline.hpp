@@ -45,6 +45,8 @@ class Timeline {
 
   double add(const TimelineItem& item);
   double finish() const { return finish_; }
+  /// Steps that were put on a resource: what the timeline has cost to make.
+  std::size_t bookings() const { return bookings_; }
 
  private:
   /// Does one thing at a time. Work goes into the earliest idle time, in several parts if need be: what it stands for
@@ -83,6 +85,7 @@ class Timeline {
   Resource nic_;
   Resource inside_;
   double finish_ = 0;
+  std::size_t bookings_ = 0;
 };
 
 }  // namespace casync

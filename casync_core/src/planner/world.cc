@@ -13,12 +13,18 @@ World::World(std::vector<std::uint32_t> host_of) : host_of_(std::move(host_of)) 
 const RouteCosts& World::costs(std::string_view topology, const CodecInfo& codec, std::uint32_t partitions) const {
   CASYNC_CHECK(partitions >= 1);
   const Kind kind{std::string(topology), codec.identity, codec.cast.has_value(), codec.averages, codec.rounds};
-  const auto known = costs_.find({kind, partitions});
-  if (known != costs_.end()) return known->second;
-  auto counts = counts_.find(kind);
-  if (counts == counts_.end())
-    counts = counts_.emplace(kind, RouteCounts(*make_route(topology), codec, host_of_)).first;
-  return costs_.emplace(std::pair{kind, partitions}, counts->second.at(partitions)).first->second;
+  std::shared_ptr<const RouteCosts>& costs = costs_[{kind, partitions}];
+  if (costs == nullptr) {
+    std::shared_ptr<const RouteCounts>& counts = counts_[kind];
+    if (counts == nullptr) counts = std::make_shared<RouteCounts>(*make_route(topology), codec, host_of_);
+    costs = std::make_shared<RouteCosts>(counts->at(partitions));
+  }
+  return *costs;
+}
+
+void World::learn(const World& copy) {
+  counts_.insert(copy.counts_.begin(), copy.counts_.end());
+  costs_.insert(copy.costs_.begin(), copy.costs_.end());
 }
 
 }  // namespace casync

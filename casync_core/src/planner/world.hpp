@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -13,7 +14,8 @@
 
 namespace casync {
 
-/// How the members lie on hosts, and what the routes between them cost, which is counted once. For one thread.
+/// How the members lie on hosts, and what the routes between them cost, which is counted once. For one thread. A
+/// copy knows what was counted, and costs next to nothing; so another thread counts with a copy.
 class World {
  public:
   explicit World(std::vector<std::uint32_t> host_of);
@@ -29,6 +31,9 @@ class World {
   /// Of a gradient in so many partitions. `topology` carries the codec.
   const RouteCosts& costs(std::string_view topology, const CodecInfo& codec, std::uint32_t partitions) const;
 
+  /// Knows from now on what `copy` has counted.
+  void learn(const World& copy);
+
  private:
   /// Codecs of one kind go one way.
   using Kind = std::tuple<std::string, bool, bool, bool, std::vector<Aggregation>>;
@@ -36,8 +41,8 @@ class World {
   std::vector<std::uint32_t> host_of_;
   std::uint32_t hosts_ = 0;
   std::uint32_t most_ranks_ = 0;
-  mutable std::map<Kind, RouteCounts> counts_;
-  mutable std::map<std::pair<Kind, std::uint32_t>, RouteCosts> costs_;
+  mutable std::map<Kind, std::shared_ptr<const RouteCounts>> counts_;
+  mutable std::map<std::pair<Kind, std::uint32_t>, std::shared_ptr<const RouteCosts>> costs_;
 };
 
 /// ceil(a / b)

@@ -7,7 +7,9 @@ namespace {
 
 class ContestTest : public PlanTest {
  protected:
-  Contest make(const std::vector<OpenGradient>& gradients) { return {world_, costs, options, load, gradients}; }
+  Contest make(const std::vector<OpenGradient>& gradients) {
+    return Contest({world_, costs, options, load, gradients, {}});
+  }
   /// Which codecs `gradients` have, one after another, and how the comparison ends when a step takes `seconds` of them.
   static std::vector<std::string> run(Contest& contest, const std::vector<OpenGradient>& gradients,
                                       const std::function<double(const std::string&)>& seconds) {

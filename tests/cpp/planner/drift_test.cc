@@ -82,6 +82,10 @@ class DriftPlanning : public ::testing::Test {
   }
   static void tell(MeasuredPlanning& root, double link) {
     for (const std::uint32_t rank : {0U, 1U}) root.costs_of(rank, costs(link));
+    if (const auto work = root.work()) {
+      work->run();
+      EXPECT_TRUE(root.worked(*work));
+    }
   }
   /// Once the root has planned something.
   static void drift(MeasuredPlanning& root) {

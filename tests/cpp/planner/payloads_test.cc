@@ -104,6 +104,10 @@ TEST(MeasuredPayloads, AreTriedOnceOnEachGradientBeforeTheCostsAreTold) {
   ASSERT_TRUE(told.has_value());
   EXPECT_DOUBLE_EQ(get_measured_costs(*told).gradients.at("w").payload_share.at(kTopk), 0.01);
   for (const std::uint32_t rank : {0U, 1U}) planning.costs_of(rank, *told);
+  const auto work = planning.work();
+  ASSERT_NE(work, nullptr);
+  work->run();
+  ASSERT_TRUE(planning.worked(*work));
   const GradientPlan plan = planning.plan("w", open, 0);
   EXPECT_EQ(plan.payload_bytes, static_cast<std::uint64_t>(kBytes * 0.01));
   EXPECT_NE(plan.reason.find("ready 12.5 ms after"), std::string::npos) << plan.reason;

@@ -44,5 +44,17 @@ TEST(RouteCosts, AreThoseWorkedOutByHand) {
   }
 }
 
+TEST(RouteCosts, OfACopyAreCountedOnce) {
+  World world(separate_hosts(12));
+  const CodecInfo info = make_codec("onebit")->info();
+  const RouteCosts& before = world.costs("ps", info, 6);
+  const World copy = world;
+  EXPECT_EQ(&copy.costs("ps", info, 6), &before);
+  const RouteCosts& counted = copy.costs("ring", info, 12);
+  world.learn(copy);
+  EXPECT_EQ(&world.costs("ring", info, 12), &counted);
+  EXPECT_EQ(&world.costs("ps", info, 6), &before);
+}
+
 }  // namespace
 }  // namespace casync

@@ -148,7 +148,13 @@ class Engines {
                                        : std::optional(planning.plan(name, signature, step))});
       }
     }
-    void on(const action::CostsOf& told) { planning.costs_of(told.member, told.costs); }
+    void on(const action::CostsOf& told) {
+      planning.costs_of(told.member, told.costs);
+      if (const auto work = planning.work()) {
+        work->run();
+        EXPECT_TRUE(planning.worked(*work));
+      }
+    }
     template <typename Other>
     void on(const Other& /*memory, messages to nobody, texts*/) {}
 

@@ -29,11 +29,13 @@ RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Trans
     : engine_(std::move(engine)),
       transport_(std::move(transport)),
       planning_(std::move(planning)),
-      workers_(options.worker_threads, [this] { transport_->wake(); }),
+      workers_("casync-worker", options.worker_threads, [this] { transport_->wake(); }),
+      planner_("casync-planner", transport_->rank() == 0 && transport_->size() > 1 ? 1 : 0,
+               [this] { transport_->wake(); }),
       small_bytes_(engine_->inline_bytes()),
       around_turn_(std::move(options.around_turn)),
       callbacks_(std::move(callbacks)),
-      driver_(*engine_, *transport_, {workers_}, *planning_, options.driver,
+      driver_(*engine_, *transport_, {workers_, &planner_}, *planning_, options.driver,
               {.finished = [this](Operation& operation) { finish(operation); },
                .report = [this](const Stall& stall) { to_tell_.stalls.push_back(stall); },
                .stand_in = callbacks_.stand_in}),
@@ -182,6 +184,7 @@ bool RealExecutor::turn() {
     taken_.items.swap(inbox_.items);
   }
   workers_.collect(taken_.jobs);
+  planner_.collect(taken_.jobs);
   if (stream_ != nullptr) {
     const auto again = stream_->collect(taken_.jobs);
     if (again) looks_again_ = std::min(looks_again_.value_or(*again), *again);
@@ -322,6 +325,7 @@ void RealExecutor::shutdown() {
   // A job may still write the user's memory, and wakes the transport when it ends: neither outlives this call. Its
   // operation ends with it.
   workers_.stop();
+  planner_.stop();
   turn();
   if (lane_ != nullptr) lane_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
   transport_->flush(kFlushTime);

@@ -128,6 +128,7 @@ class RealExecutor {
   std::shared_ptr<Transport> transport_;
   std::unique_ptr<Planning> planning_;
   WorkerPool workers_;
+  WorkerPool planner_;                  // without a thread where nothing is planned
   std::unique_ptr<CudaStream> stream_;  // with the role
   std::unique_ptr<DeviceLane> lane_;    // with the role
   std::size_t small_bytes_;

@@ -2,12 +2,15 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace casync {
 
-WorkerPool::WorkerPool(int threads, std::function<void()> wake) : wake_(std::move(wake)) {
+WorkerPool::WorkerPool(const char* name, int threads, std::function<void()> wake) : wake_(std::move(wake)) {
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this] { work(); });
-    pthread_setname_np(threads_.back().native_handle(), "casync-worker");
+    pthread_setname_np(threads_.back().native_handle(), name);
   }
 }
 
@@ -35,10 +38,9 @@ void WorkerPool::run(std::vector<std::unique_ptr<Job>> batch) {
 }
 
 void WorkerPool::collect(Finished& finished) {
-  {
-    const std::lock_guard lock(mutex_);
-    finished.swap(finished_);
-  }
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(finished_, std::back_inserter(finished));
+  finished_.clear();
 }
 
 void WorkerPool::work() {

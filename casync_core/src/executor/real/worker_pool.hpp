@@ -18,8 +18,8 @@ namespace casync {
 /// it. `mutex_` guards the queues and `stop_`; no other lock is taken while it is held, and jobs run without it.
 class WorkerPool final : public Workers {
  public:
-  /// `wake` is called by a worker after a batch, to wake the progress thread.
-  WorkerPool(int threads, std::function<void()> wake);
+  /// `name` is that of the threads. `wake` is called by a worker after a batch, to wake the progress thread.
+  WorkerPool(const char* name, int threads, std::function<void()> wake);
   ~WorkerPool() override;
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -29,7 +29,7 @@ class WorkerPool final : public Workers {
   void stop();
 
   void run(std::vector<std::unique_ptr<Job>> batch) override;
-  /// Moves all finished jobs into `finished`, which must be empty.
+  /// Moves all finished jobs to the end of `finished`.
   void collect(Finished& finished);
 
  private:

@@ -42,7 +42,7 @@ struct VirtualWorld::Member {
         stream(agenda, compute, news),
         lane(lanes == nullptr ? nullptr : std::make_unique<VirtualLane>(*lanes)),
         planning(std::move(plans)),
-        driver(*engine, transport, {workers, &stream, lane.get()}, *planning, options, std::move(callbacks)) {}
+        driver(*engine, transport, {workers, nullptr, &stream, lane.get()}, *planning, options, std::move(callbacks)) {}
 
   State state = State::running;
   std::unique_ptr<VirtualThreads> threads;  // null: each news is a turn

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "casync/planner.hpp"
+#include "planner/world.hpp"
+
+namespace casync {
+
+/// A gradient whose codec the planner chooses.
+struct OpenGradient {
+  std::string name;
+  Signature signature;
+  std::uint32_t step = 0;  ///< the next one
+};
+
+/// A gradient whose plan stays, and which takes its part of each step all the same.
+struct SettledGradient {
+  std::string name;
+  Signature signature;
+  GradientPlan plan;
+};
+
+struct ModelRequest {
+  const World& world;
+  const CostTable& costs;
+  const PlannerOptions& options;
+  const OwnerLoad& lasting;  ///< what the members own of settled gradients
+  /// Both in the order in which they were first submitted.
+  const std::vector<OpenGradient>& open;
+  const std::vector<SettledGradient>& settled;
+};
+
+/// The steps of a model as they are predicted, in seconds from the submit of the first gradient on.
+struct ModelPlan {
+  std::vector<Alternative> ways;  ///< of the open gradients, in their order
+  double step_s = 0;
+  double alone_s = 0;  ///< with what is fastest for each gradient alone
+  /// With each candidate for all gradients of which it is one; the others have what is fastest alone.
+  std::vector<std::pair<std::string, double>> uniform_s;
+  std::size_t bookings = 0;  ///< what the search has cost: Timeline::bookings
+};
+
+/// What a search may cost: so many steps of gradients on resources (Timeline::bookings): half a second.
+inline constexpr std::size_t kSearchBookings = 3'000'000;
+
+/// Plans all gradients of a model at once: chooses for each the codec, the route and the partitions so that the step
+/// takes least (F(S): timeline.hpp). It is no slower by that than what is fastest for each gradient alone, and than
+/// each candidate for all.
+///
+/// The best of these is where it begins. Then it changes all gradients, halves of them, quarters, and so on down to
+/// single ones, the large ones first, and keeps each change that makes the step shorter; and again, as long as that
+/// helps. Among steps of one length the one stays that changes training less. A route or a number of partitions that
+/// the rules would not choose has to save kWorthwhile of the step, because F(S) knows them less well.
+///
+/// A gradient without a measured readiness is ready when the one before it is. Worlds of more than kAllRoutesUpTo
+/// members keep the routes of the rules: to count all would take long there.
+ModelPlan plan_model(const ModelRequest& request);
+inline constexpr double kWorthwhile = 0.02;
+inline constexpr std::uint32_t kAllRoutesUpTo = 32;
+
+/// How much a codec changes training, as far as one can say without training: nothing, a rounding, or more.
+int loss_of(const std::string& spec);
+
+}  // namespace casync
