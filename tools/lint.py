@@ -44,7 +44,7 @@ IN_C = ("casync_core/include/casync/c_api.h", "tests/python/shared/support/glue.
 PYTHON_LAYERS = (
     ("_constants",),
     ("errors",),
-    ("call_site", "device", "graph", "logs", "models", "replicas", "rules", "snapshot", "trace"),
+    ("call_site", "device", "graph", "logs", "models", "phases", "replicas", "rules", "snapshot", "trace"),
     ("plan",),
     ("config",),
     ("horovod_variables",),

@@ -43,13 +43,15 @@ class Judged:
 def step_s(figures: Figures, label: str) -> float:
     """The median step. That of `none` is of both contenders that are `none`."""
     seconds = figures["seconds"]
-    return statistics.median([*seconds["none"], *seconds[AGAIN]] if label == "none" else seconds[label])
+    step: float = statistics.median([*seconds["none"], *seconds[AGAIN]] if label == "none" else seconds[label])
+    return step
 
 
 def spread_of(figures: Figures) -> float:
     """How far `none` is from itself, as a share: noise."""
     one, other = (statistics.median(figures["seconds"][label]) for label in ("none", AGAIN))
-    return max(one, other) / min(one, other) - 1
+    spread: float = max(one, other) / min(one, other) - 1
+    return spread
 
 
 def judge(case: Case, figures: Figures) -> list[Judged]:

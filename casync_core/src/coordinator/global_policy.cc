@@ -20,7 +20,8 @@ void GlobalPolicy::add(const SendRequest& request) {
     open = batches.rend();
   }
   if (open == batches.rend()) {
-    batches.push_back({.priority = request.priority});
+    batches.emplace_back();
+    batches.back().priority = request.priority;
     open = batches.rbegin();
   }
   open->sends.push_back(request);
