@@ -26,10 +26,10 @@ std::shared_ptr<Transport> transport_of(const py::object& capsule) {
 py::dict to_dict(const GradientPlan& plan) {
   using namespace py::literals;
   return py::dict("topology"_a = plan.topology, "codec"_a = plan.codec, "partitions"_a = plan.partitions,
-                  "first_owner"_a = plan.first_owner, "period"_a = plan.period, "offset"_a = plan.offset,
-                  "priority"_a = plan.priority, "on_host"_a = plan.on_host, "tensor"_a = plan.tensor,
-                  "epoch"_a = plan.epoch, "reason"_a = plan.reason, "until"_a = plan.until,
-                  "on_trial"_a = plan.on_trial, "predicted_s"_a = plan.predicted_s,
+                  "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch, "reason"_a = plan.reason,
+                  "until"_a = plan.until, "on_trial"_a = plan.on_trial, "period"_a = plan.period,
+                  "offset"_a = plan.offset, "priority"_a = plan.priority, "on_host"_a = plan.on_host,
+                  "tensor"_a = plan.tensor, "predicted_s"_a = plan.predicted_s,
                   "uncompressed_s"_a = plan.uncompressed_s, "payload_bytes"_a = plan.payload_bytes,
                   "measured_inter_s_per_byte"_a = plan.measured_inter_s_per_byte,
                   "measured_intra_s_per_byte"_a = plan.measured_intra_s_per_byte,
