@@ -354,7 +354,7 @@ class Abort : public testing::TestWithParam<Case> {};
 
 TEST_P(Abort, DeliversGivesBackOrNeverTakes) {
   Found found;
-  for (std::uint64_t seed = 1; seed <= 30 && found.failures.size() < 3; ++seed) verify(GetParam(), seed, found);
+  for (std::uint64_t seed = 1; seed <= 40 && found.failures.size() < 3; ++seed) verify(GetParam(), seed, found);
   for (const std::string& failure : found.failures) ADD_FAILURE() << failure;
   const auto [delivered, given_back, never_taken] = found.partitions;
   std::cout << "partitions of aborted operations: " << delivered << " delivered, " << given_back << " given back, "
