@@ -208,7 +208,6 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
   decision.plan.codec = chosen.codec;
   decision.plan.topology = chosen.topology;
   decision.plan.partitions = chosen.partitions;
-  decision.plan.priority = request.signature.priority;
   const double payload = payload_of(gradient, *make_codec(chosen.codec));
   const std::vector<Rank> owners = make_route(chosen.topology)->owners(request.world.host_of());
   Balance balance = deal(owners, request.world.members(), chosen.partitions, payload / chosen.partitions, request.load);
@@ -295,7 +294,10 @@ Decision plan_gradient(const PlanRequest& request) {
         break;
     }
   }
-  if (reduces(signature.kind)) decision.plan.tensor = tensor_of(signature);
+  if (reduces(signature.kind)) {
+    decision.plan.tensor = tensor_of(signature);
+    decision.plan.priority = signature.priority;
+  }
   const Alternative& chosen = decision.alternatives.front();
   decision.seconds = chosen.seconds;
   if (!reduces(signature.kind)) decision.original_s = chosen.seconds;
