@@ -48,7 +48,7 @@ def test_equals_plain_gluon_on_the_whole_batch(optimizer, options, rank, size):
     assert_identical(net)
 
 
-def test_the_first_parameters_go_first(rank, size):
+def test_the_first_parameters_go_first(rank, size, several):
     """A trainer has them in the order of their names."""
     net = make_net()
     trainer = trainer_of(net, prefix="first.")
