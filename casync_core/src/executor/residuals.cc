@@ -119,7 +119,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   Kept& kept = memory.store()[definition.name];
   kept.count(context.step);
   if (shape.provisional) return;
-  if (context.stream != nullptr && kept.is_far() && !shape.holds &&
+  if (context.stream != nullptr && kept.is_far() &&
       kept.fits(*shape.codec, signature.shape)) {  // as in the step before
     memory.kept_of(instance) = &kept;
     return;

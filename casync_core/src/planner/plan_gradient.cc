@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "casync/error.hpp"
 #include "casync/route.hpp"
@@ -15,8 +14,6 @@
 
 namespace casync {
 namespace {
-
-constexpr std::array<std::string_view, 4> kRoutes{"direct", "ps", "ring", "two_level"};
 
 /// A gradient in numbers.
 struct Gradient {
@@ -251,7 +248,7 @@ std::vector<Alternative> ways_of(const PlanRequest& request) {
     if (!known) ways.push_back(std::move(way));
   };
   for (const auto& codec : candidates_of(asked, signature.shape, request.sequence).codecs) {
-    for (const std::string_view topology : kRoutes) {
+    for (const std::string_view topology : route_names()) {
       if (asked.topology && *asked.topology != topology) continue;
       if (make_route(topology)->obstacle({codec->info(), signature.op, request.world.host_of()})) continue;
       for (const bool few : {false, true}) consider(price(gradient, *codec, std::string(topology), few));

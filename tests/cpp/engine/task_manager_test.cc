@@ -105,9 +105,9 @@ TEST_F(Managed, ALargeSendAsksItsLinkAndGivesBackWhatItTook) {
   EXPECT_EQ(outcome.release.size(), 1U);
 }
 
-/// A payload that its codec makes as long as it likes: up to 16 KiB of values and positions, mostly less.
-TEST_F(Managed, WhatACodecHasMadeShortTravelsInAHead) {
-  const auto codec = make_codec("adacomp");
+/// Of 4096 floats between two ranks.
+std::shared_ptr<const Template> direct(const char* spec) {
+  const auto codec = make_codec(spec);
   WorkflowRequest request;
   request.shape = {4096, 1};
   request.codec = codec.get();
@@ -115,6 +115,12 @@ TEST_F(Managed, WhatACodecHasMadeShortTravelsInAHead) {
   request.host_of = {0, 1};
   auto shape = std::make_shared<Template>(request);
   shape->codec = codec;
+  return shape;
+}
+
+/// A payload that its codec makes as long as it likes: up to 16 KiB of values and positions, mostly less.
+TEST_F(Managed, WhatACodecHasMadeShortTravelsInAHead) {
+  const auto shape = direct("adacomp");
   ASSERT_GT(shape->largest_message, 1024U);
   const auto task_of = [&](Primitive primitive) {
     const auto at = std::ranges::find(shape->workflow.tasks, primitive, &Task::primitive);
@@ -267,14 +273,7 @@ TEST_F(Managed, SendsThatWaitForAWindowLeaveByPriority) {
 }
 
 TEST_F(Managed, ASendTellsItsLinkItsPriority) {
-  const auto codec = make_codec("none");
-  WorkflowRequest request;
-  request.shape = {4096, 1};
-  request.codec = codec.get();
-  request.route = make_route("direct").get();
-  request.host_of = {0, 1};
-  auto shape = std::make_shared<Template>(request);
-  shape->codec = codec;
+  const auto shape = direct("none");
   for (const std::uint32_t i : {0U, 1U}) {
     tasks_.begin(i, kOp + i, kSequence, shape, {.eager = true, .priority = static_cast<std::int32_t>(i)});
   }

@@ -142,9 +142,8 @@ def test_plans_carry_numbers(adaptor, hvd, rank, size):
         if size == 1:
             assert (plan.predicted_s, plan.payload_bytes, plan.measured_encode_s_per_byte) == (0, 0, 0)
             continue
-        assert (
-            plan.predicted_s > 0 and plan.uncompressed_s > 0
-        )  # each alone: in a step the slower one may be the better
+        # Each is that of the gradient alone: in a step the slower one may be the better.
+        assert plan.predicted_s > 0 and plan.uncompressed_s > 0
         assert plan.payload_bytes > 0
         assert (plan.measured_encode_s_per_byte > 0) is (plan.epoch == 1 and plan.codec != "none")
 
