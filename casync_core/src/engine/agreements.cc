@@ -34,7 +34,12 @@ std::vector<std::int64_t> elements_of(const std::vector<std::int64_t>& rows, con
 
 Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes,
                        CodecMaker codecs)
-    : member_(member), host_of_(std::move(host_of)), inline_bytes_(inline_bytes), codecs_(std::move(codecs)) {}
+    : member_(member),
+      host_of_(std::move(host_of)),
+      inline_bytes_(inline_bytes),
+      codecs_(std::move(codecs)),
+      none_(codecs_("none")),
+      nonzeros_(codecs_("nonzeros")) {}
 
 const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t name, const Signature& signature,
                                         const std::vector<std::int64_t>& splits) {
@@ -105,7 +110,7 @@ std::vector<std::uint64_t> Agreements::forget_all() {
 std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,
                                                        const std::vector<std::int64_t>& splits, Way way) {
   // A world of one is the identity (rule R9), in the gradient's own precision.
-  auto codec = codecs_(host_of_.size() == 1 ? "none" : verdict.plan.codec);
+  auto codec = host_of_.size() == 1 || verdict.plan.codec == "none" ? none_ : codecs_(verdict.plan.codec);
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   const bool compressible = reduces(signature.kind) && is_floating(signature.dtype) &&
                             (sums || (signature.op == ReduceOp::adasum && takes_adasum(codec->info())));
@@ -148,8 +153,8 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
     auto shape = std::make_shared<Template>(request);
     shape->rows = verdict.rows;
     shape->codec = codec;
-    shape->nonzeros = codecs_("nonzeros");
-    shape->none = codecs_("none");
+    shape->nonzeros = nonzeros_;
+    shape->none = none_;
     shape->holds = holds;
     shape->counts = counts;
     shape->provisional = provisional;

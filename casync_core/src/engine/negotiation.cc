@@ -106,7 +106,7 @@ const Negotiation::Outcomes& Negotiation::speak(Nanoseconds now, std::size_t roo
   now_ = now;
   if (reports_.due(now)) tell_reports();
   lacks_room_ = now >= starts_.next();
-  if (lacks_room_) start_ranked(room);
+  if (lacks_room_ && !ranked_.empty()) start_ranked(room);
   if (starts_.due(now)) tell_starts();
   return outcomes_;
 }

@@ -57,6 +57,7 @@ Driver::~Driver() = default;
 
 void Driver::define(std::uint32_t registration, const Request& definition) {
   const auto codecs = planning_.define(definition.name, definition.signature);
+  meters_.look();
   apply(event::Define{registration, definition});
   for (const std::string& codec : codecs) start(std::make_unique<Trial>(codec));
 }
@@ -67,11 +68,12 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
   const Definition& definition = *operation->definition;
   if (meters_.begins_step(*operation) && planning_.step_began(now_, !engine_.someone_joined())) plans_changed();
   meters_.submitted(*operation);
-  if (planning_.measuring()) {
+  if (meters_.wanted()) {
     try_codecs(*operation);
     // Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
     const auto costs = planning_.costs(definition.signature, operation->step);
     if (costs) apply(event::CostsKnown{*costs});
+    meters_.look();
   }
   apply(event::Submit{registration, operations_.add(*operation), memory_.store().settled(definition),
                       memory_.store().steps(definition.name), operation->rows, operation->on_stream, operation->by_lane,
@@ -311,7 +313,7 @@ bool Driver::turn(Nanoseconds now) {
     engine_.decide(now, *this);
     for (Observer* observer : options_.observers) observer->on_return();
   } while (settle());  // what has settled may have freed memory or a link
-  ping();
+  if (meters_.wanted()) ping();
   framer_.flush();
   tally_.look(engine_, memory_, framer_.counters());
   return busy;

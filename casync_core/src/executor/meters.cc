@@ -66,14 +66,6 @@ void Meters::ended(std::uint32_t instance, const Operation& operation, Nanosecon
                      static_cast<double>(payload_bytes), false});
 }
 
-Meters::TransportCall::TransportCall(Meters& meters) : meters_(meters.wanted() ? &meters : nullptr) {
-  if (meters_ != nullptr) meters_->inside_.enter(steady_now());
-}
-
-Meters::TransportCall::~TransportCall() {
-  if (meters_ != nullptr) meters_->inside_.leave(steady_now());
-}
-
 void Meters::body_begun(Rank peer, Nanoseconds now) {
   if (near_[peer]) {
     inside_.begin(steady_now());
@@ -95,8 +87,6 @@ void Meters::sent(Rank peer, std::size_t bytes, Nanoseconds begun) {
             static_cast<double>(bytes),
             seconds(steady_now() - begun)});
 }
-
-std::optional<Rank> Meters::to_ping() { return wanted() ? pings_.ask(steady_now()) : std::nullopt; }
 
 void Meters::pong(Rank peer) {
   if (!wanted()) return;

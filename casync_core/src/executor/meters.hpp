@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "casync/transport.hpp"
+#include "common/clock.hpp"
 #include "executor/compute.hpp"
 #include "executor/copy_meter.hpp"
 #include "executor/link_meter.hpp"
@@ -23,7 +24,9 @@ class Meters {
  public:
   /// `near`: per rank, whether it is on this host.
   Meters(Planning& planning, const Memory& memory, std::vector<bool> near, Rank self)
-      : planning_(planning), memory_(memory), near_(std::move(near)), pings_(self, static_cast<Rank>(near_.size())) {}
+      : planning_(planning), memory_(memory), near_(std::move(near)), pings_(self, static_cast<Rank>(near_.size())) {
+    look();
+  }
 
   void measured(const Measurement& measurement);
   void measured(const EncodedSize& size);
@@ -48,8 +51,12 @@ class Meters {
   // Links. While a TransportCall lives the transport is at work.
   class TransportCall {
    public:
-    explicit TransportCall(Meters& meters);
-    ~TransportCall();
+    explicit TransportCall(Meters& meters) : meters_(meters.wanted() ? &meters : nullptr) {
+      if (meters_ != nullptr) meters_->inside_.enter(steady_now());
+    }
+    ~TransportCall() {
+      if (meters_ != nullptr) meters_->inside_.leave(steady_now());
+    }
     TransportCall(const TransportCall&) = delete;
     TransportCall& operator=(const TransportCall&) = delete;
 
@@ -61,10 +68,13 @@ class Meters {
   /// A message of `bytes` was handed to the transport, which began at `begun`.
   void sent(Rank peer, std::size_t bytes, Nanoseconds begun);
   /// The rank to which a ping goes now.
-  std::optional<Rank> to_ping();
+  std::optional<Rank> to_ping() { return wanted() ? pings_.ask(steady_now()) : std::nullopt; }
   void pong(Rank peer);
 
-  bool wanted() const { return planning_.measuring(); }
+  /// Whether the planning wants costs. To ask it each time would cost small operations more than all that is measured.
+  bool wanted() const { return wanted_; }
+  /// The planning may want other costs than before: a tensor was registered, or the root was told them.
+  void look() { wanted_ = planning_.measuring(); }
 
  private:
   static bool is_step_work(const Operation& operation) {
@@ -75,6 +85,7 @@ class Meters {
   Planning& planning_;
   const Memory& memory_;
   std::vector<bool> near_;
+  bool wanted_ = false;
   StepClock clock_;
   StepMeter steps_;
   std::vector<double> predicted_s_;  // by instance

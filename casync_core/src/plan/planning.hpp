@@ -76,7 +76,7 @@ class Planning {
 
   /// A tensor was registered here. Returns the codecs that are to be timed; the answers come by `measured`.
   virtual std::vector<std::string> define(const std::string& /*name*/, const Signature& /*signature*/) { return {}; }
-  /// Whether measurements are wanted.
+  /// Whether measurements are wanted. Only `define` and `costs` change that.
   virtual bool measuring() const { return false; }
   virtual void measured(const Measurement& /*measurement*/) {}
   virtual void encoded(const EncodedSize& /*size*/) {}

@@ -26,6 +26,7 @@ void WorkerPool::stop() {
   threads_.clear();
   for (auto& batch : std::exchange(queue_, {})) {
     for (auto& job : batch) finished_.emplace_back(std::move(job), "the session was shut down before its turn");
+    has_finished_.store(true, std::memory_order_release);
   }
 }
 
@@ -38,9 +39,11 @@ void WorkerPool::run(std::vector<std::unique_ptr<Job>> batch) {
 }
 
 void WorkerPool::collect(Finished& finished) {
+  if (!has_finished_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex_);
   std::ranges::move(finished_, std::back_inserter(finished));
   finished_.clear();
+  has_finished_.store(false, std::memory_order_relaxed);
 }
 
 void WorkerPool::work() {
@@ -55,6 +58,7 @@ void WorkerPool::work() {
     run_all(batch, errors);
     lock.lock();
     for (std::size_t i = 0; i < batch.size(); ++i) finished_.emplace_back(std::move(batch[i]), std::move(errors[i]));
+    has_finished_.store(true, std::memory_order_release);
     lock.unlock();
     wake_();
     lock.lock();
