@@ -76,7 +76,8 @@ class GradientPlan:
     tensor: str = ""
     """What it was made for, for example `float32 (64, 3)`: another tensor refuses it. Empty: not known."""
     predicted_s: float = 0.0
-    """Seconds that one synchronisation takes, as the planner predicted; 0 here and below: it had no such number."""
+    """Seconds from when the gradient is ready until it is synchronised, as the planner predicted: among the others of
+    its step where `auto` has planned the whole model, else alone. 0 here and below: it had no such number."""
     uncompressed_s: float = 0.0
     """The same for codec `none`, by the best topology for that."""
     payload_bytes: int = 0

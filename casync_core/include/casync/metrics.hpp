@@ -44,8 +44,8 @@ struct CodecMetrics {
   std::vector<Traffic> received;  ///< per peer
 };
 
-/// One gradient: what the planner predicted, and what it took on this rank. The planner predicts what an operation
-/// takes that is alone; one that is not shares links and cores with the others.
+/// One gradient: what the planner predicted, and what it took on this rank. Where the whole model was planned, the
+/// prediction is of the gradient among the others of its step; else alone, as if it shared no links and cores.
 struct GradientMetrics {
   std::string tensor;
   std::uint64_t operations = 0;     ///< that have ended well; the next three are of these, in all

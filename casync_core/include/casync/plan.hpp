@@ -30,9 +30,9 @@ struct GradientPlan {
   std::uint32_t until = 0;  ///< holds for the gradient's steps below this one, in which a codec begins; 0: for good
   bool on_trial = false;    ///< ways to synchronise are still being compared, and another plan follows
   // What the planner went by; 0 where it had no such number.
-  double predicted_s = 0;                 ///< of one synchronisation
-  double uncompressed_s = 0;              ///< predicted for codec `none`, by the best route for that
-  std::uint64_t payload_bytes = 0;        ///< as one rank encodes it; if it varies, as measured, or else at most
+  double predicted_s = 0;           ///< from ready to synchronised; alone, or among the others if the model was planned
+  double uncompressed_s = 0;        ///< the same with codec `none`, by the best route for that
+  std::uint64_t payload_bytes = 0;  ///< as one rank encodes it; if it varies, as measured, or else at most
   double measured_inter_s_per_byte = 0;   ///< a link between hosts; these four are measured costs, not priors
   double measured_intra_s_per_byte = 0;   ///< a link between ranks of one host
   double measured_encode_s_per_byte = 0;  ///< the plan's codec, per raw byte

@@ -12,7 +12,7 @@ namespace casync {
 Contest::Contest(const ModelRequest& request)
     : world_(request.world), costs_(request.costs), options_(request.options) {
   ModelPlan model = plan_model(request);
-  std::ranges::stable_sort(model.uniform_s, {}, [](const auto& uniform) { return loss_of(uniform.first); });
+  std::ranges::stable_sort(model.uniform, {}, [](const auto& uniform) { return loss_of(uniform.first); });
   using Taken = std::vector<std::tuple<std::string, std::string, std::uint32_t>>;  // per gradient
   const auto taken_by = [&](Way& way) {
     Taken taken;
@@ -22,16 +22,24 @@ Contest::Contest(const ModelRequest& request)
     }
     return taken;
   };
-  Way planned{"", request.lasting, model.step_s};
+  const auto by_name = [&](const std::vector<double>& gradient_s) {
+    ByGradient named;
+    for (std::size_t g = 0; g < request.open.size(); ++g) named.emplace(request.open[g].name, gradient_s[g]);
+    return named;
+  };
+  Way planned{"", request.lasting, model.step_s, by_name(model.gradient_s)};
   for (std::size_t g = 0; g < request.open.size(); ++g)
     planned.of_model.emplace(request.open[g].name, std::move(model.ways[g]));
   const Taken of_plan = taken_by(planned);
   std::vector<Taken> taken;  // per way
   std::vector<std::string> names;
   std::optional<std::size_t> first;
-  for (const auto& [spec, step_s] : model.uniform_s) {
-    if (spec == "none") none_s_ = step_s;
-    Way way{spec, request.lasting, step_s};
+  for (const auto& [spec, predicted] : model.uniform) {
+    Way way{spec, request.lasting, predicted.step_s, by_name(predicted.gradient_s)};
+    if (spec == "none") {
+      none_s_ = way.step_s;
+      uncompressed_s_ = way.gradient_s;
+    }
     Taken of_way = taken_by(way);
     if (std::ranges::find(taken, of_way) != taken.end()) continue;
     if (of_way == of_plan) first = ways_.size();
@@ -51,6 +59,11 @@ const Decision& Contest::decide(Way& way, const std::string& name, const Signatu
   const auto known = way.decisions.find(name);
   if (known != way.decisions.end() && !is_over(known->second.plan, step)) return known->second;
   Decision decision = decide_anew(way, name, signature, step);
+  const auto predicted = way.gradient_s.find(name);
+  if (predicted != way.gradient_s.end()) {
+    decision.plan.predicted_s = predicted->second;
+    decision.plan.uncompressed_s = uncompressed_s_.find(name)->second;
+  }
   way.load = decision.load;
   return way.decisions.insert_or_assign(name, std::move(decision)).first->second;
 }
@@ -79,7 +92,7 @@ Decision Contest::decide_anew(const Way& way, const std::string& name, const Sig
 Decision Contest::plan(const std::string& name, const Signature& signature, std::uint32_t step) {
   Decision decision = decide(ways_[referee_->current()], name, signature, step);
   std::string& reason = decision.plan.reason;
-  reason += "; " + prediction();
+  reason += "; among the others " + in_ms(decision.plan.predicted_s) + "; " + prediction();
   if (!compares()) return decision;
   decision.plan.on_trial = !over();
   reason = over() ? detail::concat("compared, ", verdict(), "; ", reason) : "on trial, " + reason;

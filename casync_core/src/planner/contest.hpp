@@ -33,11 +33,13 @@ class Contest {
   std::string prediction() const;
 
  private:
+  using ByGradient = std::map<std::string, double, std::less<>>;
   struct Way {
     std::string codec;  ///< empty: what is best for the model as a whole
     OwnerLoad load;
     double step_s = 0;                                           ///< predicted
-    std::map<std::string, Alternative, std::less<>> of_model{};  ///< that, by gradient
+    ByGradient gradient_s{};                                     ///< predicted among the others of the step
+    std::map<std::string, Alternative, std::less<>> of_model{};  ///< what is best for the model, by gradient
     std::map<std::string, Decision, std::less<>> decisions{};
   };
   const Decision& decide(Way& way, const std::string& name, const Signature& signature, std::uint32_t step);
@@ -46,7 +48,9 @@ class Contest {
   World world_;
   CostTable costs_;
   PlannerOptions options_;
-  double none_s_ = 0;      // predicted for a step with all gradients uncompressed
+  // Predicted with all gradients uncompressed.
+  double none_s_ = 0;  // of a step
+  ByGradient uncompressed_s_;
   std::vector<Way> ways_;  // in the order of preference
   std::optional<Referee> referee_;
 };

@@ -120,6 +120,7 @@ class MeasuredPlanning::ModelWork final : public PlanWork {
         open_(of.open_),
         settled_(of.settled_) {
     options_.epoch = of.epoch_ + 1;
+    costs.one_core = of.options_.one_core;
   }
   void run() override {
     if (!open_.empty()) contest.emplace(ModelRequest{world, costs, options_, lasting_, open_, settled_});

@@ -68,7 +68,7 @@ class Search {
  public:
   explicit Search(const ModelRequest& request) : request_(request), costs_(request.costs) {
     costs_.gradients.clear();
-    std::vector<double> ready = ready_times();
+    const std::vector<double>& ready = ready_ = ready_times();
     for (const OpenGradient& gradient : request.open) add(gradient, ready[gradients_.size()]);
     std::size_t at = request.open.size();
     for (const SettledGradient& gradient : request.settled) {
@@ -93,7 +93,8 @@ class Search {
     for (const std::string& codec : codecs_) {
       Choice uniform(gradients_.size(), 0);
       for (std::size_t g = 0; g < uniform.size(); ++g) uniform[g] = gradients_[g].with(codec).value_or(0);
-      plan.uniform_s.emplace_back(codec, start_with(std::move(uniform)));
+      plan.uniform.emplace_back(codec, predicted(uniform));
+      start_with(std::move(uniform));
     }
     std::ranges::stable_sort(starts, [](const auto& a, const auto& b) { return a.second.better_than(b.second, 0); });
     auto [best, least] = starts.front();
@@ -104,7 +105,7 @@ class Search {
       least = of_choice;
     }
     for (std::size_t g = 0; g < best.size(); ++g) plan.ways.push_back(gradients_[g].candidates[best[g]].way);
-    plan.step_s = least.seconds;
+    static_cast<PredictedStep&>(plan) = predicted(best);
     plan.bookings = bookings_;
     return plan;
   }
@@ -174,14 +175,27 @@ class Search {
     std::ranges::stable_sort(in_time_, {}, [&](std::size_t g) { return ready[g]; });
   }
 
+  const Candidate& of(const Choice& choice, std::size_t g) const {
+    return g < gradients_.size() ? gradients_[g].candidates[choice[g]] : settled_[g - gradients_.size()];
+  }
+
+  PredictedStep predicted(const Choice& choice) const {
+    Timeline timeline(costs_, request_.world);
+    PredictedStep step{0, std::vector<double>(gradients_.size())};
+    for (const std::size_t g : in_time_) {
+      const double end = timeline.add(of(choice, g).item);
+      if (g < gradients_.size()) step.gradient_s[g] = end - ready_[g];
+    }
+    step.step_s = timeline.finish();
+    return step;
+  }
+
   Score score(const Choice& choice, double limit = std::numeric_limits<double>::infinity()) {
     Timeline timeline(costs_, request_.world);
     Score score;
     for (const std::size_t g : in_time_) {
-      const bool open = g < gradients_.size();
-      const Candidate& one = open ? gradients_[g].candidates[choice[g]] : settled_[g - gradients_.size()];
-      timeline.add(one.item);
-      if (open) score.loss += one.loss;
+      timeline.add(of(choice, g).item);
+      if (g < gradients_.size()) score.loss += of(choice, g).loss;
       if (timeline.finish() > limit) break;  // it gets no shorter
     }
     bookings_ += timeline.bookings();
@@ -260,6 +274,7 @@ class Search {
   }
 
   const ModelRequest& request_;
+  std::vector<double> ready_;        // of the open gradients, and then of the settled ones
   CostTable costs_;                  // of links and codecs: all that the timeline needs, and copies
   std::vector<Gradient> gradients_;  // the open ones
   std::vector<Candidate> settled_;

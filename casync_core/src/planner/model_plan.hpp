@@ -35,13 +35,17 @@ struct ModelRequest {
   const std::vector<SettledGradient>& settled;
 };
 
-/// The steps of a model as they are predicted, in seconds from the submit of the first gradient on.
-struct ModelPlan {
+/// A step of a model as it is predicted.
+struct PredictedStep {
+  double step_s = 0;               ///< from the submit of the first gradient on
+  std::vector<double> gradient_s;  ///< of each open gradient, from when it is ready until it is synchronised
+};
+
+struct ModelPlan : PredictedStep {
   std::vector<Alternative> ways;  ///< of the open gradients, in their order
-  double step_s = 0;
-  double alone_s = 0;  ///< with what is fastest for each gradient alone
+  double alone_s = 0;             ///< a step with what is fastest for each gradient alone
   /// With each candidate for all gradients of which it is one; the others have what is fastest alone.
-  std::vector<std::pair<std::string, double>> uniform_s;
+  std::vector<std::pair<std::string, PredictedStep>> uniform;
   std::size_t bookings = 0;  ///< what the search has cost: Timeline::bookings
 };
 

@@ -108,8 +108,9 @@ double Timeline::pass(const Gradient& g, const Layer& layer, double from, const 
   // A partition that crosses the network in this layer may not in the next, as in a ring.
   if (across && part < 1) network.busiest = host.busiest = part * network.busiest + (1 - part) * host.busiest;
   const Arrival between = over(layer.between, costs_.inter, nic_, network, leading, ending);
+  Resource& copies = costs_.one_core ? processor_ : inside_;
   const Arrival inside =
-      over(layer.inside, costs_.intra, inside_, host, across ? Share{} : leading, across ? Share{} : ending);
+      over(layer.inside, costs_.intra, copies, host, across ? Share{} : leading, across ? Share{} : ending);
   return std::max(between.done, inside.done) + part * std::max(between.after, inside.after) + (1 - part) * inside.after;
 }
 

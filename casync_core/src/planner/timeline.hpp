@@ -23,7 +23,8 @@ struct TimelineItem {
 
 /// F(S): when a set S of gradients is synchronised, on one rank of a homogeneous world. Three resources, each of which
 /// does one thing at a time and fills its gaps: the processor, the host's NIC, and the rank's link inside the host (a
-/// rank sends as much as it receives, so both directions of a link are one). A gradient goes through them step by step,
+/// rank sends as much as it receives, so both directions of a link are one). Inside a host a processor copies what is
+/// sent, so where ranks have no second core the link is the processor, too. A gradient goes through them step by step,
 /// as the workflows of its route say, in a few pieces, which overlap with each other and with other gradients.
 ///
 /// A step takes of a resource what the mean rank does, because owners are dealt so that in the end all ranks do as

@@ -66,6 +66,16 @@ TEST_F(ContestTest, APlanThatComesBackIsTheOneItWas) {
   }
 }
 
+TEST_F(ContestTest, AGradientIsPredictedAmongTheOthers) {
+  const std::vector<OpenGradient> gradients{{"a", gradient_of(1 << 22, "auto(none)")},
+                                            {"b", gradient_of(1 << 22, "auto(none)")}};
+  Contest contest = make(gradients);
+  const double first = contest.plan("a", gradients[0].signature, 5).plan.predicted_s;
+  const GradientPlan second = contest.plan("b", gradients[1].signature, 5).plan;
+  EXPECT_GT(second.predicted_s, 1.5 * first) << "both are ready at once, and one waits";
+  EXPECT_EQ(second.uncompressed_s, second.predicted_s);
+}
+
 TEST_F(ContestTest, WhereThereIsOneWayNothingIsCompared) {
   const std::vector<OpenGradient> gradients{{"a", gradient_of(1 << 20, "auto(none)")}};
   Contest contest = make(gradients);

@@ -193,6 +193,22 @@ TEST(ModelPlan, AnUnknownReadinessIsThatOfTheGradientBefore) {
   EXPECT_GE(model.plan(world).step_s, 0.5);
 }
 
+/// What is predicted for a gradient counts what it waits for the others, from when it is ready on.
+TEST(ModelPlan, AGradientIsPredictedAmongTheOthers) {
+  Model model;
+  model.costs.inter = {0, 4e-9, 0};
+  for (int g = 0; g < 3; ++g) model.add(1 << 20, 1e-3 * g);
+  const World world(model.host_of);
+  const ModelPlan plan = model.plan(world);
+  ASSERT_EQ(plan.gradient_s.size(), 3);
+  EXPECT_DOUBLE_EQ(2e-3 + plan.gradient_s[2], plan.step_s) << "the last one ends the step";
+  for (const auto& [codec, step] : plan.uniform) {
+    ASSERT_EQ(step.gradient_s.size(), 3) << codec;
+    EXPECT_DOUBLE_EQ(2e-3 + step.gradient_s[2], step.step_s) << codec;
+    if (codec == "none") EXPECT_GT(step.gradient_s[2], 2 * step.gradient_s[0]) << "it waits for two";
+  }
+}
+
 TEST(ModelPlan, FourHundredGradientsCostABoundedSearch) {
   std::mt19937 random(3);
   for (const auto& host_of : {separate_hosts(4), shared_hosts(4, 2), separate_hosts(32)}) {
@@ -204,7 +220,7 @@ TEST(ModelPlan, FourHundredGradientsCostABoundedSearch) {
     const ModelPlan plan = model.plan(world);
     EXPECT_LT(plan.bookings, kSearchBookings * 11 / 10) << host_of.size();
     EXPECT_LE(plan.step_s, plan.alone_s);
-    for (const auto& [codec, step_s] : plan.uniform_s) EXPECT_LE(plan.step_s, step_s) << codec;
+    for (const auto& [codec, step] : plan.uniform) EXPECT_LE(plan.step_s, step.step_s) << codec;
   }
 }
 

@@ -72,6 +72,27 @@ TEST(Timeline, RanksOfAHostDoNotSlowItsLink) {
   EXPECT_GT(flat.add(item), 3 * 2.0 * 15 / 16 * 64 * kMiB * 1e-9) << "all ranks of a host cross it";
 }
 
+/// Copies inside a host take a processor's time, which a rank with a second core has to spare.
+TEST(Timeline, WhereARankHasOneCoreItCopiesOrComputes) {
+  const World host(shared_hosts(1, 4));
+  const auto seconds = [&](double copy_s_per_byte, double codec_s_per_byte, bool one_core) {
+    CostTable costs = plain_costs();
+    costs.intra = {0, copy_s_per_byte, 0};
+    costs.one_core = one_core;
+    Timeline timeline(costs, host);
+    for (int i = 0; i < 50; ++i) {
+      TimelineItem item{.raw = kMiB, .payload = kMiB / 2, .partitions = 4, .codec = &kOnebit->info()};
+      item.cost = {0, codec_s_per_byte, 0, codec_s_per_byte};
+      timeline.add(item);
+    }
+    return timeline.finish();
+  };
+  const double copies_s = seconds(1e-9, 0, false);
+  const double codec_s = seconds(0, 0.5e-9, false);
+  EXPECT_NEAR(seconds(1e-9, 0.5e-9, false), std::max(copies_s, codec_s), 0.05 * codec_s);
+  EXPECT_NEAR(seconds(1e-9, 0.5e-9, true), copies_s + codec_s, 0.05 * codec_s);
+}
+
 TEST(Timeline, LatencyIsHiddenByOtherGradients) {
   CostTable costs = plain_costs();
   costs.inter.latency_s = 1e-3;
