@@ -27,6 +27,10 @@ Contest::Contest(const ModelRequest& request)
     for (std::size_t g = 0; g < request.open.size(); ++g) named.emplace(request.open[g].name, gradient_s[g]);
     return named;
   };
+  const auto none = std::ranges::find(model.uniform, "none", &std::pair<std::string, PredictedStep>::first);
+  CASYNC_CHECK(none != model.uniform.end(), "no gradient may go uncompressed");
+  none_s_ = none->second.step_s;
+  uncompressed_s_ = by_name(none->second.gradient_s);
   Way planned{"", request.lasting, model.step_s, by_name(model.gradient_s)};
   for (std::size_t g = 0; g < request.open.size(); ++g)
     planned.of_model.emplace(request.open[g].name, std::move(model.ways[g]));
@@ -36,10 +40,6 @@ Contest::Contest(const ModelRequest& request)
   std::optional<std::size_t> first;
   for (const auto& [spec, predicted] : model.uniform) {
     Way way{spec, request.lasting, predicted.step_s, by_name(predicted.gradient_s)};
-    if (spec == "none") {
-      none_s_ = way.step_s;
-      uncompressed_s_ = way.gradient_s;
-    }
     Taken of_way = taken_by(way);
     if (std::ranges::find(taken, of_way) != taken.end()) continue;
     if (of_way == of_plan) first = ways_.size();
@@ -62,7 +62,7 @@ const Decision& Contest::decide(Way& way, const std::string& name, const Signatu
   const auto predicted = way.gradient_s.find(name);
   if (predicted != way.gradient_s.end()) {
     decision.plan.predicted_s = predicted->second;
-    decision.plan.uncompressed_s = uncompressed_s_.find(name)->second;
+    decision.plan.uncompressed_s = uncompressed_s_.at(name);
   }
   way.load = decision.load;
   return way.decisions.insert_or_assign(name, std::move(decision)).first->second;

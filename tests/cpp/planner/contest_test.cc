@@ -76,6 +76,21 @@ TEST_F(ContestTest, AGradientIsPredictedAmongTheOthers) {
   EXPECT_EQ(second.uncompressed_s, second.predicted_s);
 }
 
+TEST_F(ContestTest, ThePlanOfTheModelIsPredictedBesideNone) {
+  const std::vector<OpenGradient> gradients{{"large", gradient_of(1 << 22, "auto")},
+                                            {"half", gradient_of(1 << 13, "auto")}};
+  Contest contest = make(gradients);
+  std::map<std::string, double> none;
+  while (!contest.over()) {
+    for (const auto& [name, signature, step] : gradients) {
+      const GradientPlan plan = contest.plan(name, signature, 5).plan;
+      EXPECT_GT(plan.predicted_s, 0);
+      EXPECT_EQ(none.try_emplace(name, plan.uncompressed_s).first->second, plan.uncompressed_s) << "by any way";
+    }
+    contest.ended(1.0);
+  }
+}
+
 TEST_F(ContestTest, WhereThereIsOneWayNothingIsCompared) {
   const std::vector<OpenGradient> gradients{{"a", gradient_of(1 << 20, "auto(none)")}};
   Contest contest = make(gradients);
