@@ -30,6 +30,15 @@ def test_compression_shortens_it_and_sends_less():
     assert onebit["sent_bytes"] < plain["sent_bytes"] / 20
 
 
+def test_codecs_that_begin_late_have_begun():
+    late, at_once = (
+        simulate.predict([(1024, 1024)] * 4, topology="ps", compression=f"powersgd(rank=4{start})")
+        for start in ("", ", start_step=0")
+    )
+    assert late["step_s"] == at_once["step_s"]
+    assert late["sent_bytes"] == pytest.approx(at_once["sent_bytes"], rel=0.01)
+
+
 def test_what_is_sent_during_backward_is_hidden():
     step = predict(backward_s=0.5)["step_s"]
     assert step < predict()["step_s"] + 0.5 * 0.6

@@ -56,7 +56,7 @@ class Generated : public Base, private cuda::DeviceCode {
   }
   bool applies(const Shape& shape, std::uint32_t sequence) const final {
     Facts facts = instance_.facts(shape);
-    facts.step = static_cast<std::int32_t>(sequence);
+    facts.step = step_of(sequence);
     return instance_.kernels().applies(facts);
   }
   const cuda::DeviceCode* device_code() const final { return this; }

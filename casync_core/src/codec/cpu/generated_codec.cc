@@ -93,7 +93,7 @@ CodecInfo Instance::info() const {
 Facts facts_of(const Instance& instance, const Segment& segment) {
   Facts facts = instance.facts(segment.shape);
   facts.state = segment.state.data();
-  facts.step = static_cast<std::int32_t>(segment.sequence);
+  facts.step = step_of(segment.sequence);
   facts.world = static_cast<std::int32_t>(segment.world);
   facts.rank = segment.rank;
   facts.name = static_cast<std::int32_t>(static_cast<std::uint32_t>(segment.name_hash));

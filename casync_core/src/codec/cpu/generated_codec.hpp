@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -17,6 +20,11 @@ namespace casync::codec {
 
 namespace cuda {
 struct DeviceKernels;
+}
+
+/// A step as programs see it, in an int32. Those that it cannot count are its last one.
+constexpr std::int32_t step_of(std::uint32_t sequence) {
+  return static_cast<std::int32_t>(std::min<std::uint32_t>(sequence, std::numeric_limits<std::int32_t>::max()));
 }
 
 struct GeneratedParameter {
