@@ -1,5 +1,6 @@
 #include "executor/trial.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -24,15 +25,21 @@ double seconds_of(const Codec& codec, Segment& segment) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+/// About a square, of as many elements as make one.
+Shape matrix_of(std::int64_t numel) {
+  const auto side = std::max<std::int64_t>(static_cast<std::int64_t>(std::sqrt(static_cast<double>(numel))), 1);
+  return {side, numel / side};
+}
+
 /// A gradient and what a codec needs beside it.
 class Data {
  public:
   Data(const Codec& codec, DType dtype, std::vector<std::byte> values)
       : values_(std::move(values)), decoded_(values_.size()) {
-    const auto numel = static_cast<std::int64_t>(values_.size() / size_of(dtype));
-    const Shape vector{numel, 1};
-    const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(numel)));
-    gradient_.shape = codec.applies(vector, kLastStep) ? vector : Shape{side, numel / side};
+    const Shape vector{static_cast<std::int64_t>(values_.size() / size_of(dtype)), 1};
+    gradient_.shape = codec.applies(vector, kLastStep) ? vector : matrix_of(vector.numel());
+    const std::int64_t numel = gradient_.shape.numel();
+    values_.resize(static_cast<std::size_t>(numel) * size_of(dtype));
     gradient_.dtype = dtype;
     gradient_.range = {0, numel};
     raw_ = {values_.data(), values_.size(), true};
@@ -49,6 +56,8 @@ class Data {
     codec.propose(gradient_, agreed);
     codec.agree(gradient_, agreed);
   }
+
+  double bytes() const { return static_cast<double>(values_.size()); }
 
   struct Times {
     double encode_s = 0;
@@ -137,8 +146,8 @@ void Trial::run_on_scratch(const Codec& codec) {
 }
 
 void Trial::run_on_gradient(const Codec& codec) {
-  const auto bytes = static_cast<double>(gradient_->elements.size());
   Data data(codec, gradient_->dtype, std::exchange(gradient_->elements, {}));
+  const double bytes = data.bytes();
   EncodedSize size{gradient_->tensor,
                    codec_,
                    static_cast<double>(gradient_->numel) * static_cast<double>(size_of(gradient_->dtype)),

@@ -95,14 +95,18 @@ void check_period(const GradientPlan& fixed, const Signature& signature) {
                                        " has no residual that keeps what the others leave"));
 }
 
-/// The codecs that compete with `none` for an automatic gradient: canonical specs.
+constexpr std::uint32_t kLastStep = ~0U;  // in which every codec has begun that ever does
+
+/// The codecs that compete with `none` for an automatic gradient, now or in a later step: canonical specs.
 std::vector<std::string> competitors(const MeasuredPlanning::Options& options, const std::string& name,
                                      const Signature& signature) {
   const CostTable priors;
   const OwnerLoad none;
   const World world(options.host_of);
   std::vector<std::string> specs = candidates({name, signature, world, priors, options.planner, none});
-  std::erase(specs, "none");
+  std::erase_if(specs, [&](const std::string& spec) {
+    return spec == "none" || !make_codec(spec)->applies(signature.shape, kLastStep);
+  });
   return specs;
 }
 

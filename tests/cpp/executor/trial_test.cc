@@ -47,6 +47,17 @@ TEST(TrialOnAGradient, FindsHowLongThePayloadsAre) {
   EXPECT_FALSE(trial.results().empty()) << "it was timed as well";
 }
 
+/// The copy has no shape of its own, and not every number of elements is that of a matrix.
+TEST(TrialOnAGradient, AnyNumberOfElementsMakesAMatrix) {
+  for (const std::int64_t numel : {2, 1000, 30522}) {
+    const std::vector<float> values(static_cast<std::size_t>(numel), 1.0F);
+    Trial trial("powersgd(rank=1)", GradientCopy("w", DType::float32, numel, values.data()));
+    trial.run();
+    ASSERT_TRUE(trial.size()) << numel;
+    EXPECT_LE(trial.size()->raw_bytes, 5.0 * static_cast<double>(numel) * sizeof(float));
+  }
+}
+
 TEST(TrialOnAGradient, OnScratchDataNoPayloadIsFound) {
   Trial trial(kTopk);
   trial.run();

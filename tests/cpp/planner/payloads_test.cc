@@ -113,6 +113,19 @@ TEST(MeasuredPayloads, AreTriedOnceOnEachGradientBeforeTheCostsAreTold) {
   EXPECT_NE(plan.reason.find("ready 12.5 ms after"), std::string::npos) << plan.reason;
 }
 
+TEST(MeasuredPayloads, ACodecThatNeverAppliesToAGradientIsNotTriedOnIt) {
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(2);
+  MeasuredPlanning planning(options, [](const LogRecord&) {});
+  Signature vector = gradient_of(30522, "auto(powersgd(rank=4), onebit)");
+  vector.shape = {30522, 1};
+  EXPECT_EQ(planning.define("bias", vector), (std::vector<std::string>{"onebit"}));
+  EXPECT_EQ(planning.to_try("bias", vector, MeasuredPlanning::kTriedRun), (std::vector<std::string>{"onebit"}));
+  Signature matrix = vector;
+  matrix.shape = {768, 768};
+  EXPECT_EQ(planning.to_try("weight", matrix, MeasuredPlanning::kTriedRun).size(), 2U);
+}
+
 TEST(MeasuredPayloads, ACodecOfFixedSizeIsTriedOnAFewGradientsForItsTimeAlone) {
   MeasuredPlanning::Options options;
   options.host_of = separate_hosts(2);
