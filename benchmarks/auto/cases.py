@@ -21,7 +21,7 @@ RANKS = 4
 HOST = "host"
 """In place of a link's rate: all ranks on one host."""
 LINKS = ("1gbit", "2.5gbit", "10gbit", HOST)
-CODECS = ("onebit", "terngrad(bits=2)", "powersgd(rank=4)", "adacomp")
+CODECS = ("onebit", "terngrad(bits=2)", "powersgd(rank=4, start_step=0)", "adacomp")
 MODELS_AND_SMALL: dict[str, Callable[[], list[Shape]]] = {
     "resnet50": MODELS["resnet50"],
     "bert-base": MODELS["bert-base"],
@@ -31,13 +31,16 @@ MODELS_AND_SMALL: dict[str, Callable[[], list[Shape]]] = {
 AGAIN = "none again"
 """The label of a second contender that is `none`: how far the two are apart is what the machine's noise makes of it."""
 
+_OF_AUTO = "onebit"  # that plain `auto` chooses from, beside 16 bits
 _ONLY_OVER = {"vgg19": "1gbit"}
+_ONLY_WITH = {"vgg19": (_OF_AUTO,)}
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 15  # beside the first
 _RANK_BYTES = 0.5e9  # of a process with torch
 _START_S = 15.0
-_STEPS = 28  # of a contender, with those in which auto settles; that each takes the cores for a while
-_LINK_STEPS = 8  # of them, as many uncompressed steps as take the link for as long
-_CORES_BYTES_PER_S = 1e9  # of the gradients of all ranks
+_STEPS, _LINK_STEPS = 8, 2  # of a contender; and uncompressed steps that take the link for as long as these
+_SETTLING_STEPS, _SETTLING_LINK_STEPS = 36, 8  # of an `auto`, before
+_SETTLING_S = 3.0  # of an `auto`: a session begins and ends
+_CORES_BYTES_PER_S = 1.2e9  # of the gradients of all ranks
 
 
 @dataclass(frozen=True)
@@ -62,19 +65,24 @@ class Case:
         """Codec specs by label, in the order of their turns."""
         labels = {"none": "none", AGAIN: "none", "fp16": "fp16", "auto": "auto"}
         for codec in self.codecs:
-            labels |= {codec: codec, f"auto({codec})": automatic(codec)}
+            labels[codec] = codec
+            if codec != _OF_AUTO:
+                labels[f"auto({codec})"] = automatic(codec)
         return labels
 
     def candidates(self, label: str) -> list[str]:
         """The labels of what `auto` or `auto(X)` chooses from."""
-        codec = "onebit" if label == "auto" else label.removeprefix("auto(")[:-1]
+        codec = _OF_AUTO if label == "auto" else label.removeprefix("auto(")[:-1]
         return ["none", "fp16", *([codec] if codec in self.codecs else [])]
 
     def cost(self) -> float:
         """Roughly how many seconds it takes: to share out the time by."""
         link = 0.0 if self.link == HOST else 2 * (RANKS - 1) / RANKS * self.gradient_bytes / parse_rate(self.link)
         cores = RANKS * self.gradient_bytes / _CORES_BYTES_PER_S
-        return _START_S + len(self.contenders()) * (_LINK_STEPS * link + _STEPS * cores)
+        contenders = self.contenders()
+        autos = sum(label.startswith("auto") for label in contenders)
+        turns = len(contenders) * (_LINK_STEPS * link + _STEPS * cores)
+        return _START_S + turns + autos * (_SETTLING_S + _SETTLING_LINK_STEPS * link + _SETTLING_STEPS * cores)
 
 
 def automatic(codec: str) -> str:
@@ -90,8 +98,9 @@ def cases(models: Sequence[str], links: Sequence[str], codecs: Sequence[str], me
     for model in models:
         for link in links:
             if _ONLY_OVER.get(model, link) == link:
+                wanted = [codec for codec in codecs if codec in _ONLY_WITH.get(model, codecs)]
                 group = max(1, _codecs_that_fit(Case(model, link, ()).gradient_bytes, memory))
-                parts = [tuple(codecs[begin : begin + group]) for begin in range(0, len(codecs), group)] or [()]
+                parts = [tuple(wanted[begin : begin + group]) for begin in range(0, len(wanted), group)] or [()]
                 found += [Case(model, link, part) for part in parts]
     return found
 

@@ -66,7 +66,9 @@ def _judged(case: Case, figures: Figures, label: str) -> Judged:
     step = step_s(figures, label)
     plain = step / min(step_s(figures, name) for name in ("none", "fp16"))
     candidates = step / min(step_s(figures, name) for name in case.candidates(label))
-    holds = plain <= 1 + spread_of(figures) + _BESIDE_SPREAD if label == "auto" else candidates <= 1 + _OF_CANDIDATES
+    holds = candidates <= 1 + _OF_CANDIDATES
+    if label == "auto":
+        holds = holds and plain <= 1 + spread_of(figures) + _BESIDE_SPREAD
     return Judged(label, _stayed(plans), step, _predicted_step(plans), plain, candidates, holds)
 
 

@@ -5,6 +5,9 @@
 namespace casync {
 namespace {
 
+/// What is less than most of the samples: the rest waited for something else.
+constexpr double kUndisturbed = 0.25;
+
 std::optional<double> median_of(const std::vector<double>& values) {
   return values.empty() ? std::nullopt : std::optional(median(values));
 }
@@ -25,12 +28,12 @@ std::optional<double> rate_of_largest(const std::vector<Sample>& samples) {
   for (const Sample& sample : samples) {
     if (sample.bytes > 0 && sample.bytes * 2 >= largest) costs.push_back(sample.seconds / sample.bytes);
   }
-  return median_of(costs);
+  return costs.empty() ? std::nullopt : std::optional(quantile(std::move(costs), kUndisturbed));
 }
 
 MeasuredLink LinkSamples::link() const {
   MeasuredLink link{{}, rate_of_largest(bodies_.values()), time_per_message(messages_.values())};
-  if (!round_trips_.values().empty()) link.latency_s = quantile(round_trips_.values(), 0.25) / 2;
+  if (!round_trips_.values().empty()) link.latency_s = quantile(round_trips_.values(), kUndisturbed) / 2;
   return link;
 }
 

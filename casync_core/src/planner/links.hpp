@@ -28,8 +28,9 @@ class LinkSamples {
   /// A short message went to a rank, and its answer came.
   void add_round_trip(double seconds) { round_trips_.add(seconds); }
 
-  /// - The rate is the median over the largest bodies, those of half the largest one and more: in them latency and the
-  ///   pause between two looks at the network weigh least.
+  /// - The rate is that of the largest bodies, those of half the largest one and more: in them latency and the pause
+  ///   between two looks at the network weigh least. A quarter of them is faster. The others have waited for a sender
+  ///   or a receiver that had other work, and say less of the link.
   /// - The latency is half the round trip than which a quarter is shorter: most others wait behind large messages.
   /// - The time per message is what the line through the messages gives for no bytes. Messages of one length do not
   ///   tell it.
@@ -40,7 +41,7 @@ class LinkSamples {
   Recent<double, kMost> round_trips_;
 };
 
-/// Seconds per byte: the median over the largest samples, those of half the largest one and more.
+/// Seconds per byte of the largest samples, those of half the largest one and more: a quarter of them takes less.
 std::optional<double> rate_of_largest(const std::vector<Sample>& samples);
 
 /// The link of a job from those of its ranks: the slowest rank's rate, because every route passes it; of the rest the
