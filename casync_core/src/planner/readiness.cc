@@ -1,5 +1,7 @@
 #include "planner/readiness.hpp"
 
+#include <algorithm>
+
 namespace casync {
 
 void Readiness::add(std::string_view tensor, double tensor_bytes, double ready_s) {
@@ -13,7 +15,7 @@ void Readiness::tell(std::map<std::string, MeasuredGradient, std::less<>>& gradi
   for (const auto& [tensor, gradient] : gradients_) {
     MeasuredGradient& told = gradients[tensor];
     told.bytes = gradient.bytes;
-    told.ready_s = median(gradient.ready_s.values());
+    told.ready_s = std::ranges::min(gradient.ready_s.values());
   }
 }
 
