@@ -296,7 +296,8 @@ void MeasuredPlanning::note_measured(GradientPlan& plan, const std::string& name
 
 GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& signature, std::uint32_t sequence) {
   is_root_ = true;
-  GradientPlan plan = first_plan(name, signature, sequence);
+  GradientPlan plan = measures_links_with(name, signature) ? uncompressed(name, signature, sequence)
+                                                           : first_plan(name, signature, sequence);
   if (epoch_ >= kMeasuredEpoch || !reduces(signature.kind)) return plan;
   std::erase_if(open_, [&](const OpenGradient& known) { return known.name == name; });
   std::erase_if(settled_, [&](const SettledGradient& known) { return known.name == name; });
@@ -305,6 +306,24 @@ GradientPlan MeasuredPlanning::plan(const std::string& name, const Signature& si
   } else {
     settled_.push_back({name, signature, plan});
   }
+  return plan;
+}
+
+/// The first run goes uncompressed: payloads may be so small that they say more of who sends them than of the link.
+bool MeasuredPlanning::measures_links_with(const std::string& name, const Signature& signature) const {
+  const auto is_it = [&](const OpenGradient& known) { return known.name == name; };
+  return epoch_ < kMeasuredEpoch && is_open(name, signature) && std::ranges::none_of(open_, is_it);
+}
+
+GradientPlan MeasuredPlanning::uncompressed(const std::string& name, const Signature& signature,
+                                            std::uint32_t sequence) {
+  Signature asked = signature;
+  asked.compression = "none";
+  const Decision decision = plan_gradient({name, asked, world_, costs_, options_.planner, load_, sequence});
+  GradientPlan plan = decision.plan;
+  plan.until = sequence + 1;
+  plan.reason = "to measure the links; " + plan.reason;
+  tell(name, asked, decision);
   return plan;
 }
 

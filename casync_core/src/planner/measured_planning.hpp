@@ -23,12 +23,12 @@ namespace casync {
 
 /// Plans by the cost model: from priors at first (epoch 0), each gradient alone, and from measured costs after the
 /// warm-up (epoch 1), the whole model at once, which is computed elsewhere (PlanWork). Then it compares that plan with
-/// all gradients by one codec (Contest), and what takes least time stays. In large worlds the costs of a gradient's
-/// routes are counted elsewhere too, before its first plan. Only
-/// gradients whose compression is "auto(...)" are planned again. With `re_plan` all are, and once more whenever steps
-/// no longer take what was predicted and all ranks have told what things cost by then. A tensor with a plan in `fixed`
-/// has that one as far as it holds and its codec applies, unless its user named another codec; a user who names another
-/// topology is refused.
+/// all gradients by one codec (Contest), and what takes least time stays. In its first run a gradient that is planned
+/// again goes uncompressed, so that links are measured. In large worlds the costs of a gradient's routes are counted
+/// elsewhere too, before its first plan. Only gradients whose compression is "auto(...)" are planned again. With
+/// `re_plan` all are, and once more whenever steps no longer take what was predicted and all ranks have told what
+/// things cost by then. A tensor with a plan in `fixed` has that one as far as it holds and its codec applies, unless
+/// its user named another codec; a user who names another topology is refused.
 class MeasuredPlanning final : public Planning {
  public:
   static constexpr std::uint32_t kMeasuredEpoch = 1;
@@ -90,6 +90,8 @@ class MeasuredPlanning final : public Planning {
  private:
   class ModelWork;
   class CountWork;
+  bool measures_links_with(const std::string& name, const Signature& signature) const;
+  GradientPlan uncompressed(const std::string& name, const Signature& signature, std::uint32_t sequence);
   GradientPlan first_plan(const std::string& name, const Signature& signature, std::uint32_t sequence);
   void adopt(ModelWork& work);
   void tell(const std::string& name, const Signature& signature, const Decision& decision) const;

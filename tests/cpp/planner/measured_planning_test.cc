@@ -167,9 +167,11 @@ TEST_F(MeasuredPlanningTest, PlansAgainOnceWhenAllRanksHaveTold) {
   MeasuredPlanning planning = make();
   const Signature open = gradient_of(1 << 20, "auto(onebit)");
   const Signature named = gradient_of(1 << 20, "onebit");
-  const GradientPlan first = planning.plan("a", open, 0);
+  const GradientPlan at_first = planning.plan("a", open, 0);
   const GradientPlan fixed = planning.plan("n", named, 0);
-  EXPECT_EQ(first.codec, "onebit");
+  EXPECT_EQ(std::pair(at_first.codec, at_first.until), std::pair(std::string("none"), 1U)) << "one run for the links";
+  const GradientPlan first = planning.re_plan("a", open, at_first, 1).value();
+  EXPECT_EQ(std::pair(first.codec, first.until), std::pair(std::string("onebit"), 0U));
   EXPECT_EQ(first.epoch, 0U);
   planning.costs_of(0, costs(20e-9, 0.1e-9));
   EXPECT_FALSE(planning.re_plan("a", open, first, 4).has_value());
@@ -274,7 +276,8 @@ TEST_F(MeasuredPlanningTest, InALargeWorldRoutesAreCountedBeforeTheFirstPlan) {
     work->run();
     EXPECT_FALSE(planning.worked(*work)) << "no plan has changed";
     EXPECT_EQ(planning.work_for("a", open, 0), nullptr) << "once";
-    EXPECT_EQ(planning.plan("a", open, 0).codec, "onebit");
+    EXPECT_EQ(planning.plan("a", open, 0).codec, "none");
+    EXPECT_EQ(planning.plan("a", open, 1).codec, "onebit");
     return true;
   };
   EXPECT_FALSE(work_in(MeasuredPlanning::kCountsAtOnce));
@@ -318,7 +321,8 @@ TEST_F(MeasuredPlanningTest, APlanThatIsFixedLaterTakesThePlaceOfAnother) {
   MeasuredPlanning planning = make();
   const Signature open = gradient_of(1 << 20, "auto(onebit)");
   const Signature named = gradient_of(1 << 20, "onebit");
-  const GradientPlan first = planning.plan("a", open, 0);
+  const GradientPlan at_first = planning.plan("a", open, 0);
+  const GradientPlan first = planning.re_plan("a", open, at_first, 1).value();
   const GradientPlan other = planning.plan("n", named, 0);
   GradientPlan saved = first;
   saved.codec = "fp16";

@@ -137,7 +137,7 @@ def test_a_plan_that_was_made_already_gives_way(folder, size):
     with open(f"{folder}/casync.json", encoding="utf-8") as file:
         content = json.load(file)
     for plan in content["plans"].values():
-        plan.update(codec="bf16", topology="direct", partitions=1, reason="by hand")
+        plan.update(codec="bf16", topology="direct", partitions=1, until=0, reason="by hand")
     hvd.barrier()
     if hvd.rank() == 0:
         with open(f"{folder}/casync.json", "w", encoding="utf-8") as file:
