@@ -118,7 +118,7 @@ class Engines {
     void submit(std::uint32_t registration, const Signature& signature) {
       const auto costs = planning.measuring() ? planning.costs(signature, ++submits[registration]) : std::nullopt;
       if (costs) apply(event::CostsKnown{*costs});
-      apply(event::Submit{.registration = registration, .handle = registration});
+      apply(event::Submit{.registration = registration, .handle = registration, .steps = steps[registration]++});
     }
     void emit(const Action& action) override {
       std::visit([this](const auto& what) { on(what); }, action);
@@ -164,6 +164,7 @@ class Engines {
     MeasuredPlanning planning;
     std::vector<event::Planned::Plan> planned;
     std::map<std::uint32_t, std::uint64_t> submits;
+    std::map<std::uint32_t, std::uint32_t> steps;
     std::vector<std::string> to_time;
     std::map<std::pair<std::uint32_t, std::uint32_t>, GradientPlan> begun;  // by registration and sequence
   };
