@@ -60,7 +60,7 @@ class GradientPlan:
     reason: str = ""
     """Why, in words, with the predicted times."""
     until: int = 0
-    """Holds for the gradient's steps below this one, from which another plan holds; 0: for good."""
+    """The gradient's step from which another plan holds; 0: this one holds for good."""
     on_trial: bool = False
     """Ways to synchronise were still being compared when this was told: a session that is given it plans anew."""
     period: int = 1

@@ -6,7 +6,8 @@ Four ranks, each on a netlab host of its own, or all on one host, where they sha
 `none`, `fp16`, `auto`, each codec X alone, and `auto` with the candidates `none`, `fp16` and X (`auto(X)`) take turns,
 after each `auto` has compared its ways. `none` takes two turns: how far it is from itself is the noise. `auto` must be
 at most as slow as the best of `none` and `fp16`, beside the noise and 3 %. It and each `auto(X)` must be within 10 % of
-the best of their candidates; those of `auto` are `none`, `fp16` and onebit. The minutes set how many rounds there are. Needs root (network namespaces). Writes the figures as JSON.
+the best of their candidates; those of `auto` are `none`, `fp16` and onebit. The minutes set how many rounds there are.
+Needs root (network namespaces). Writes the figures as JSON.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ struct GradientPlan {
   std::string tensor;                      ///< what it was made for, as tensor_of says it; empty: not known
   std::uint32_t epoch = 0;                 ///< plans of one epoch hold together; a re-plan starts the next
   std::string reason;                      ///< why, in words, with the predicted times
-  std::uint32_t until = 0;  ///< holds for the gradient's steps below this one, in which a codec begins; 0: for good
+  std::uint32_t until = 0;  ///< the gradient's step from which another plan holds; 0: this one holds for good
   bool on_trial = false;    ///< ways to synchronise are still being compared, and another plan follows
   // What the planner went by; 0 where it had no such number.
   double predicted_s = 0;           ///< from ready to synchronised; alone, or among the others if the model was planned
