@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -176,6 +177,8 @@ class Codec {
   /// Whether a gradient of this shape is compressed in its step `sequence`; where not it goes as `none`. The same on
   /// all ranks; what applies in a step applies in all later ones.
   virtual bool applies(const Shape& /*shape*/, std::uint32_t /*sequence*/) const { return true; }
+  /// A step in which every codec is applied that ever is.
+  static constexpr std::uint32_t kLateStep = std::numeric_limits<std::uint32_t>::max();
 
   /// What a GPU needs to compute it; null: only the CPU does.
   virtual const codec::cuda::DeviceCode* device_code() const { return nullptr; }

@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::array<std::int64_t, 2> kElements{64 << 10, 1 << 20};  // two sizes tell a call's fixed cost from the rest
 constexpr int kRepeats = 5;
-constexpr std::uint32_t kLastStep = ~0U;
 
 double seconds_of(const Codec& codec, Segment& segment) {
   const auto begin = std::chrono::steady_clock::now();
@@ -37,7 +36,7 @@ class Data {
   Data(const Codec& codec, DType dtype, std::vector<std::byte> values)
       : values_(std::move(values)), decoded_(values_.size()) {
     const Shape vector{static_cast<std::int64_t>(values_.size() / size_of(dtype)), 1};
-    gradient_.shape = codec.applies(vector, kLastStep) ? vector : matrix_of(vector.numel());
+    gradient_.shape = codec.applies(vector, Codec::kLateStep) ? vector : matrix_of(vector.numel());
     const std::int64_t numel = gradient_.shape.numel();
     values_.resize(static_cast<std::size_t>(numel) * size_of(dtype));
     gradient_.dtype = dtype;

@@ -95,8 +95,6 @@ void check_period(const GradientPlan& fixed, const Signature& signature) {
                                        " has no residual that keeps what the others leave"));
 }
 
-constexpr std::uint32_t kLastStep = ~0U;  // in which every codec has begun that ever does
-
 /// The codecs that compete with `none` for an automatic gradient, now or in a later step: canonical specs.
 std::vector<std::string> competitors(const MeasuredPlanning::Options& options, const std::string& name,
                                      const Signature& signature) {
@@ -105,7 +103,7 @@ std::vector<std::string> competitors(const MeasuredPlanning::Options& options, c
   const World world(options.host_of);
   std::vector<std::string> specs = candidates({name, signature, world, priors, options.planner, none});
   std::erase_if(specs, [&](const std::string& spec) {
-    return spec == "none" || !make_codec(spec)->applies(signature.shape, kLastStep);
+    return spec == "none" || !make_codec(spec)->applies(signature.shape, Codec::kLateStep);
   });
   return specs;
 }

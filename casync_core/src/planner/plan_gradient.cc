@@ -121,12 +121,10 @@ Decision plan_broadcast(const Gradient& gradient) {
   return decision;
 }
 
-constexpr std::uint32_t kNever = ~0U;
-
-/// The first step in which `codec` is applied to gradients of `shape`.
+/// The first step in which `codec` is applied to gradients of `shape`; kLateStep: it may be none.
 std::uint32_t first_step(const Codec& codec, const Shape& shape) {
   std::uint32_t first = 0;
-  std::uint32_t last = kNever;
+  std::uint32_t last = Codec::kLateStep;
   while (first < last) {
     const std::uint32_t middle = first + (last - first) / 2;
     if (codec.applies(shape, middle)) {
@@ -149,7 +147,7 @@ Candidates candidates_of(const Asked& asked, const Shape& shape, std::uint32_t s
   for (const auto& codec : asked.codecs) {
     const std::uint32_t first = codec->applies(shape, sequence) ? 0 : first_step(*codec, shape);
     if (first == 0) candidates.codecs.push_back(codec);
-    const bool later = first > 0 && first < kNever;
+    const bool later = first > 0 && first < Codec::kLateStep;
     if (later && (candidates.until == 0 || first < candidates.until)) candidates.until = first;
   }
   return candidates;

@@ -28,6 +28,7 @@
 #include "session/make_lane.hpp"
 #include "session/names.hpp"
 #include "session/nonfinite_log.hpp"
+#include "session/processors.hpp"
 #include "session/staging.hpp"
 #include "session/stand_ins.hpp"
 #include "session/steps.hpp"
@@ -46,14 +47,6 @@ constexpr Nanoseconds kCopyTime = 1'000'000'000;  // for copies of a device that
 
 constexpr Nanoseconds from_seconds(double seconds) {
   return static_cast<Nanoseconds>(std::min(seconds * 1e9, static_cast<double>(kLongestTime)));
-}
-
-/// Whether the ranks of this host have less than two processors each. A rank that is bound to some has these.
-bool has_one_core(const std::vector<std::uint32_t>& host_of, Rank rank) {
-  const auto ranks = static_cast<std::uint32_t>(std::ranges::count(host_of, host_of[rank]));
-  const std::uint32_t usable = std::thread::hardware_concurrency();
-  const bool bound = static_cast<long>(usable) < sysconf(_SC_NPROCESSORS_ONLN);
-  return usable < 2 * (bound ? 1 : ranks);
 }
 
 [[noreturn]] void throw_failure(Status status, const std::string& text, ErrorFacts facts) {
@@ -108,7 +101,8 @@ struct Session::Impl {
     planning.planner.partition_bytes = static_cast<double>(options.partition_bytes);
     planning.fixed.insert(options.fixed_plans.begin(), options.fixed_plans.end());
     planning.re_plan = options.re_plan;
-    planning.one_core = has_one_core(options.host_of, transport->rank());
+    const auto ranks = std::ranges::count(options.host_of, options.host_of[transport->rank()]);
+    planning.one_core = has_one_core(std::thread::hardware_concurrency(), sysconf(_SC_NPROCESSORS_ONLN), ranks);
     planning.explain = options.log_level <= LogLevel::info;
     RealExecutor::Options real;
     real.worker_threads = options.worker_threads;

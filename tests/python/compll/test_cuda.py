@@ -1,7 +1,7 @@
 """Code generated for CUDA against the code for the CPU: payloads, residuals, states and decoded values, bit by bit.
 
-Everywhere its teams of threads run in lockstep on the CPU (tests/compll/cuda). With nvcc all of it is compiled for
-three generations of devices; with a device the same comparison runs on it.
+Everywhere its teams of threads run in lockstep on the CPU (tests/compll/cuda). With nvcc all of it is compiled
+once more; with a device the same comparison runs on it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ compll_programs = load("tests/fuzz/compll_programs.py")
 WRITTEN = [path for folder in ("quantisers", "units") for path in (ROOT / "tests" / "compll" / folder).glob("*.cll")]
 FILES = library_files() | {path.stem: path for path in WRITTEN}
 INCLUDES = (f"-I{CORE}/src", f"-I{CORE}/include", f"-I{OWN}")
-ARCHITECTURES = (80, 90, 100)
 F = np.float32
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(300)]
 
@@ -398,11 +397,11 @@ def test_elements_on_a_device_are_rounded_as_on_the_cpu(tmp_path: Path) -> None:
 
 
 @needs_nvcc
-def test_all_of_the_library_compiles_for_three_generations_of_devices(tmp_path: Path) -> None:
-    generations = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in ARCHITECTURES]
+def test_all_of_the_library_compiles_without_a_warning(tmp_path: Path) -> None:
+    """For one generation of devices; test_nvrtc.py has others."""
 
     def compiled(name: str) -> str:
-        command = [str(NVCC), *CUDA_FLAGS, "-O2", *generations, "-Werror", "all-warnings", *INCLUDES, "-c",
+        command = [str(NVCC), *CUDA_FLAGS, "-O2", "-arch=sm_90", "-Werror", "all-warnings", *INCLUDES, "-c",
                    write_cuda(name, tmp_path), "-o", str(tmp_path / f"{name}.o")]  # fmt: skip
         return subprocess.run(command, capture_output=True, text=True).stderr
 

@@ -35,7 +35,7 @@ def device_code(path: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90", "sm_120"])  # the oldest and the newest are among them
 def test_all_codecs_compile_without_a_word(architecture: str) -> None:
     headers = device_headers() | nvrtc._STANDARD
 

@@ -76,7 +76,8 @@ def test_digits_learns(start: Start) -> None:
 
 
 def test_flags_of_digits(tmp_path: Path) -> None:
-    output = on_this_host(tmp_path, DIGITS, "--epochs=3", "--fp16-allreduce", "--gradient-predivide-factor=2")
+    flags = ("--epochs=3", "--fp16-allreduce", "--gradient-predivide-factor=2")
+    output = on_this_host(tmp_path, DIGITS, *flags, ranks=2)
     assert last_accuracy(output) > 60
 
 
@@ -84,8 +85,8 @@ def test_digits_by_adasum(tmp_path: Path) -> None:
     assert last_accuracy(on_this_host(tmp_path, DIGITS, "--epochs=3", "--use-adasum", ranks=2)) > 60
 
 
-def test_the_benchmark_gives_a_rate(start: Start) -> None:
-    output = start(SYNTHETIC, "--batch-size=8", *FEW)
+def test_the_benchmark_gives_a_rate(tmp_path: Path) -> None:
+    output = on_this_host(tmp_path, SYNTHETIC, "--batch-size=8", *FEW)
     (mean, _), (total, spread) = numbers_after("per rank", output), numbers_after("total on 4 ranks", output)
     assert math.isfinite(total) and math.isfinite(spread) and mean > 0
     assert total == pytest.approx(4 * mean, rel=0.01)
@@ -101,9 +102,9 @@ def test_models_of_the_benchmark(tmp_path: Path, model: str) -> None:
 def test_tutorial_3_resumes_bit_for_bit(tmp_path: Path) -> None:
     """Two epochs at once, and one and one."""
     folder = f"--checkpoint={tmp_path / 'checkpoint'}"
-    whole = on_this_host(tmp_path, COMPRESSED, "--epochs=2")
-    on_this_host(tmp_path, COMPRESSED, "--epochs=1", folder)
-    resumed = on_this_host(tmp_path, COMPRESSED, "--epochs=2", folder)
+    whole = on_this_host(tmp_path, COMPRESSED, "--epochs=2", ranks=2)
+    on_this_host(tmp_path, COMPRESSED, "--epochs=1", folder, ranks=2)
+    resumed = on_this_host(tmp_path, COMPRESSED, "--epochs=2", folder, ranks=2)
     assert "in epochs 2 to 2" in resumed and last_accuracy(resumed) == last_accuracy(whole)
     (ours,), (theirs,) = (re.findall(r"parameters (\w+) on all ranks", output) for output in (resumed, whole))
     assert ours == theirs

@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-import casync.torch as hvd
-import torch
+import casync.numpy as hvd
+import numpy as np
 
 SCENARIO, FOLDER, VICTIM = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 RANK = int(os.environ["CASYNC_RANK"])
@@ -32,7 +32,7 @@ def fault() -> None:
 
 def train() -> None:
     """Steps without end; the victim falls between submitting and synchronizing, in the middle of one."""
-    gradients = [torch.ones(1 << 20) for _ in range(4)]
+    gradients = [np.ones(1 << 20, np.float32) for _ in range(4)]
     for step in range(100_000):
         handles = [
             hvd.allreduce_async_(gradient, name=f"g{i}", topology="ring") for i, gradient in enumerate(gradients)
@@ -46,7 +46,6 @@ def train() -> None:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
     if SCENARIO == "init" and RANK == VICTIM:
         fault()
     hvd.init()
@@ -59,7 +58,7 @@ def main() -> None:
         elif SCENARIO == "negotiation":
             if RANK == VICTIM:
                 fault()
-            hvd.allreduce(torch.ones(100_000), name="new")
+            hvd.allreduce(np.ones(100_000, np.float32), name="new")
         else:
             train()
     except hvd.HorovodInternalError as error:

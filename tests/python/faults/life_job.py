@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-import casync.torch as hvd
-import torch
+import casync.numpy as hvd
+import numpy as np
 
 SCENARIO, FOLDER, VICTIM = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 RANK = int(os.environ.get("CASYNC_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")))
@@ -41,7 +41,7 @@ def before_init() -> None:
 
 def train() -> None:
     """Small and large gradients, as a model has them; the victim breaks off at step 10."""
-    gradients = [torch.ones(10), torch.ones(1000), torch.ones(1 << 16)]
+    gradients = [np.ones(size, np.float32) for size in (10, 1000, 1 << 16)]
     for step in range(100_000):
         if step == 10 and RANK == VICTIM:
             fault()
@@ -59,7 +59,6 @@ def train() -> None:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
     if RANK == VICTIM:
         before_init()
     hvd.init()

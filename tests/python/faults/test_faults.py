@@ -1,4 +1,4 @@
-"""What every rank sees when one rank fails: an error that names it, in time, and nobody left behind. Each twice."""
+"""What every rank sees when one rank fails: an error that names it, in time, and nobody left behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from support.processes import casyncrun, output_of, wait_until_gone
 
 RANKS = 4
 JOB = Path(__file__).with_name("job.py")
-TWICE = pytest.mark.parametrize("again", [1, 2])
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
@@ -53,9 +52,8 @@ def outcomes(folder: Path, victim: int, output: str) -> dict[int, dict[str, Any]
     return found
 
 
-@TWICE
 @pytest.mark.parametrize("victim", [1, 2, 0])  # of rank 0: a ring neighbour, not one, and the root itself
-def test_a_killed_rank_is_named_on_every_rank(tmp_path: Path, victim: int, again: int) -> None:
+def test_a_killed_rank_is_named_on_every_rank(tmp_path: Path, victim: int) -> None:
     job = start(tmp_path, "kill", victim)
     output = finish(job, tmp_path)
     for rank, outcome in outcomes(tmp_path, victim, output).items():
@@ -65,8 +63,7 @@ def test_a_killed_rank_is_named_on_every_rank(tmp_path: Path, victim: int, again
     assert f"rank {victim}" in output and "SIGKILL" in output
 
 
-@TWICE
-def test_a_stopped_rank_is_named_on_every_rank(tmp_path: Path, again: int) -> None:
+def test_a_stopped_rank_is_named_on_every_rank(tmp_path: Path) -> None:
     job = start(tmp_path, "stop", 2)
     output = finish(job, tmp_path)
     for rank, outcome in outcomes(tmp_path, 2, output).items():
@@ -75,9 +72,8 @@ def test_a_stopped_rank_is_named_on_every_rank(tmp_path: Path, again: int) -> No
     assert job.returncode != 0
 
 
-@TWICE
 @pytest.mark.parametrize("where", ["barrier", "negotiation"])
-def test_a_death_before_the_others_are_answered(tmp_path: Path, where: str, again: int) -> None:
+def test_a_death_before_the_others_are_answered(tmp_path: Path, where: str) -> None:
     job = start(tmp_path, where, 3)
     output = finish(job, tmp_path)
     for outcome in outcomes(tmp_path, 3, output).values():
@@ -85,8 +81,7 @@ def test_a_death_before_the_others_are_answered(tmp_path: Path, where: str, agai
         assert outcome["kind"] == "PeerFailureError" and "rank 3" in str(outcome["text"]), outcome
 
 
-@TWICE
-def test_a_death_in_init_ends_the_others_with_its_name(tmp_path: Path, again: int) -> None:
+def test_a_death_in_init_ends_the_others_with_its_name(tmp_path: Path) -> None:
     job = start(tmp_path, "init", 1)
     output = finish(job, tmp_path)
     assert time.time() - fault_time(tmp_path) < 15
@@ -96,8 +91,7 @@ def test_a_death_in_init_ends_the_others_with_its_name(tmp_path: Path, again: in
         assert any("rank 1" in line for line in told), output
 
 
-@TWICE
-def test_an_exception_stops_the_others_with_its_text(tmp_path: Path, again: int) -> None:
+def test_an_exception_stops_the_others_with_its_text(tmp_path: Path) -> None:
     job = start(tmp_path, "exception", 1)
     output = finish(job, tmp_path)
     for outcome in outcomes(tmp_path, 1, output).values():
@@ -109,8 +103,7 @@ def test_an_exception_stops_the_others_with_its_text(tmp_path: Path, again: int)
 
 @pytest.mark.netns
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("tc") is None, reason="netlab needs root and iproute2")
-@TWICE
-def test_a_link_that_goes_down_is_named_on_every_rank(tmp_path: Path, again: int) -> None:
+def test_a_link_that_goes_down_is_named_on_every_rank(tmp_path: Path) -> None:
     netlab = pytest.importorskip("benchmarks.netlab")
     with netlab.Netlab(hosts=RANKS, rate="1gbit") as lab:
         job = lab.start(RANKS, [sys.executable, str(JOB), "link", str(tmp_path), "-1"])

@@ -11,8 +11,6 @@ namespace {
 
 constexpr Nanoseconds from_seconds(double seconds) { return static_cast<Nanoseconds>(seconds * 1e9); }
 
-constexpr std::uint32_t kLateStep = ~0U;  // in which every codec has begun that ever does
-
 /// Linux gives a socket up to 4 MiB of what is to be sent, and casyncrun has MPI send up to 512 KiB unasked.
 constexpr Connection kConnection{.buffer_bytes = 4 << 20, .eager_bytes = 512 << 10};
 
@@ -57,7 +55,8 @@ Simulation simulate(const SimulationRequest& request) {
     tensor.signature.shape = request.gradients[g];
     tensor.signature.compression = request.compression;
     tensor.signature.topology = request.topology;
-    Decision decision = plan_gradient({tensor.name, tensor.signature, hosts, costs, request.planner, load, kLateStep});
+    Decision decision =
+        plan_gradient({tensor.name, tensor.signature, hosts, costs, request.planner, load, Codec::kLateStep});
     load = std::move(decision.load);
     tensor.plan = std::move(decision.plan);
     submissions.push_back(
