@@ -70,12 +70,13 @@ def test_every_folder_of_tests_is_in_a_section() -> None:
     assert all((ROOT / folder).is_dir() for folder in ignored)
 
 
-def test_all_adaptors_run_with_one_rank_with_two_and_with_an_odd_number() -> None:
+def test_all_adaptors_run_with_one_rank_and_with_an_odd_number() -> None:
     sizes: dict[str, set[int]] = {}
     for one in test_all.sections(Path("build"), everyday=False):
         if found := re.search(r"-(\d+)$", one.name):
             assert one.command[:3] == ("casyncrun", "-np", found[1])
             for framework in one.frameworks.split(","):
                 sizes.setdefault(framework, set()).add(int(found[1]))
-    assert all({1, 2, 3} <= sizes[name] for name in ("numpy", "standin", "torch", "mxnet", "tensorflow"))
+    assert all({1, 2, 3} <= sizes[name] for name in ("numpy", "standin", "torch"))
+    assert all({1, 3} <= sizes[name] for name in ("mxnet", "tensorflow"))
     assert 5 in sizes["numpy"]

@@ -1,4 +1,4 @@
-"""Programs made up at random (tests/fuzz/compll_programs.py), compiled at every instruction set and held to the
+"""Programs made up at random (tests/fuzz/compll_programs.py), compiled at two instruction sets and held to the
 interpreter's bits.
 
 `CASYNC_TEST_PROGRAMS=500 pytest tests/python/compll/units/test_random_programs.py` looks at more of them, and each time
