@@ -25,8 +25,8 @@ class Played : private ActionSink {
   };
 
   Played(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes, OpKind kind = OpKind::allreduce,
-         std::int64_t numel = 4)
-      : engine_(options(member, members, eager_bytes),
+         std::int64_t numel = 4, std::size_t pool_bytes = EngineOptions{}.pool_bytes)
+      : engine_(options(member, members, eager_bytes, pool_bytes),
                 std::make_unique<LocalPolicy>(member, members, LocalPolicy::Options{})) {
     define("w", kind, numel);
   }
@@ -146,11 +146,13 @@ class Played : private ActionSink {
   std::vector<Seen> seen;
 
  private:
-  static EngineOptions options(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes) {
+  static EngineOptions options(std::uint32_t member, std::uint32_t members, std::size_t eager_bytes,
+                               std::size_t pool_bytes) {
     EngineOptions options;
     options.member = member;
     for (std::uint32_t m = 0; m < members; ++m) options.host_of.push_back(m);
     options.eager_bytes = eager_bytes;
+    options.pool_bytes = pool_bytes;
     return options;
   }
 

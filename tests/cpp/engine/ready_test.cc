@@ -16,8 +16,9 @@ constexpr std::int64_t kLarge = 1 << 16;  // elements: it waits for a start
 /// A member of a world whose tensors "w", "b", "c" and "d" are agreed on, and their first runs over.
 class Agreed : public Played {
  public:
-  Agreed(Rank member, Rank members, const std::vector<std::int32_t>& priorities = {0, 0, 0, 0})
-      : Played(member, members, 0, OpKind::allreduce, kLarge) {
+  Agreed(Rank member, Rank members, const std::vector<std::int32_t>& priorities = {0, 0, 0, 0},
+         std::size_t pool_bytes = EngineOptions{}.pool_bytes)
+      : Played(member, members, 0, OpKind::allreduce, kLarge, pool_bytes) {
     const std::vector<std::string> names{"w", "b", "c", "d"};
     GradientPlan plan;
     plan.topology = "direct";
@@ -90,6 +91,31 @@ TEST(Ready, OfWhatOneStartNamesAHigherPriorityBeginsFirst) {
   for (const std::uint32_t tensor : {0U, 1U, 2U, 3U}) member.submit(0, tensor);
   member.control(0, Start{{0, 1, 2, 3}, 1});
   EXPECT_EQ(member.begun(), root.begun());
+}
+
+TEST(Ready, WherePrioritiesDifferTheRootStartsNoMoreThanItHasMemoryFor) {
+  const auto both = {Rank{1}, Rank{2}};
+  Agreed root(0, 3, {0, -1, 3, 0}, 1);
+  for (const std::uint32_t tensor : {0U, 1U, 3U}) root.submit(0, tensor);
+  for (const Rank peer : both) root.control(peer, Ready{{0, 1, 3}, 1});
+  std::vector<std::uint32_t> expected{0};
+  EXPECT_EQ(root.begun(), expected) << "it alone takes more than there is, and goes when there is nothing else";
+  root.submit(0, 2);
+  for (const Rank peer : both) root.control(peer, Ready{{2}, 1});
+  EXPECT_EQ(root.begun(), expected);
+  for (const std::uint32_t next : {2U, 3U, 1U}) {
+    for (const Rank peer : both) root.arrive(peer, 1, expected.back());
+    expected.push_back(next);
+    EXPECT_EQ(root.begun(), expected) << "what came late has the highest priority";
+  }
+}
+
+TEST(Ready, WherePrioritiesAreEqualAllIsStartedAtOnce) {
+  Agreed root(0, 3, {0, 0, 0, 0}, 1);
+  for (const std::uint32_t tensor : {0U, 1U, 2U}) root.submit(0, tensor);
+  for (const Rank peer : {Rank{1}, Rank{2}}) root.control(peer, Ready{{0, 1, 2}, 1});
+  ASSERT_EQ(starts(root, 1).size(), 1U);
+  EXPECT_EQ(starts(root, 1)[0].ops, (OpSet{0, 1, 2}));
 }
 
 TEST(Ready, APlanMayGiveAnotherPriorityThanTheProgram) {
