@@ -93,8 +93,8 @@ class CodecMetrics:
 class GradientMetrics:
     """Of one gradient: what the planner predicted, and what it took on this rank.
 
-    Where `auto` has planned the whole model, a prediction is of the gradient among the others of its step. Else it is of
-    a gradient alone: one that is not shares links and cores with the others, and takes longer.
+    Where `auto` has planned the whole model, a prediction is of the gradient among the others of its step. Else it is
+    of a gradient alone: one that is not shares links and cores with the others, and takes longer.
     """
 
     operations: int

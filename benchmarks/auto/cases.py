@@ -36,6 +36,7 @@ _ONLY_OVER = {"vgg19": "1gbit"}
 _ONLY_WITH = {"vgg19": (_OF_AUTO,)}
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 15  # beside the first
 _RANK_BYTES = 0.5e9  # of a process with torch
+_BESIDE = 1.4  # of what a rank keeps of gradients: pools, and what was freed
 _START_S = 15.0
 _STEPS, _LINK_STEPS = 8, 2  # of a contender; and uncompressed steps that take the link for as long as these
 _SETTLING_STEPS, _SETTLING_LINK_STEPS = 36, 8  # of an `auto`, before
@@ -99,16 +100,16 @@ def cases(models: Sequence[str], links: Sequence[str], codecs: Sequence[str], me
         for link in links:
             if _ONLY_OVER.get(model, link) == link:
                 wanted = [codec for codec in codecs if codec in _ONLY_WITH.get(model, codecs)]
-                group = max(1, _codecs_that_fit(Case(model, link, ()).gradient_bytes, memory))
-                parts = [tuple(wanted[begin : begin + group]) for begin in range(0, len(wanted), group)] or [()]
-                found += [Case(model, link, part) for part in parts]
+                most = max(1, _codecs_that_fit(Case(model, link, ()).gradient_bytes, memory))
+                parts = max(1, math.ceil(len(wanted) / most))
+                found += [Case(model, link, tuple(wanted[part::parts])) for part in range(parts)]
     return found
 
 
 def _codecs_that_fit(gradient_bytes: int, memory: float) -> int:
     """A rank keeps its gradients, a residual for `auto`, and two for each codec: its own and that of its `auto`."""
     per_rank = memory / RANKS - _RANK_BYTES
-    return int((per_rank - 2 * gradient_bytes) / (2 * gradient_bytes))
+    return int((per_rank / _BESIDE - 2 * gradient_bytes) / (2 * gradient_bytes))
 
 
 def share_of(waiting: Sequence[Case], seconds: float) -> float:

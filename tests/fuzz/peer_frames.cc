@@ -80,7 +80,8 @@ Bytes control_from(Input& input) {
                         input.get<double>(),
                         {{tensor.compression, {0, 1e-9, 0, 1e-9}}},
                         {{tensor.compression, {0, 1e-9, 0, 1e-9}}},
-                        {{"gradient", {4e6, {{tensor.compression, input.get<double>()}}, input.get<double>()}}}});
+                        {{"gradient", {4e6, {{tensor.compression, input.get<double>()}}, input.get<double>()}}},
+                        {input.get<std::uint64_t>(), input.get<std::uint32_t>()}});
       break;
     case 8:
       put(message, Abort{static_cast<Status>(1 + input.below(6)), text_from(input), input.flag()});

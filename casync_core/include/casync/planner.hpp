@@ -65,7 +65,8 @@ struct CostTable {
   std::map<std::string, CodecCost, std::less<>> device_codecs;
   std::map<std::string, MeasuredGradient, std::less<>> gradients;  ///< by name; empty: nothing was measured
   double copy_s_per_byte = 0.08e-9;  ///< between a device and pinned memory of its host, one way: PCIe 3
-  bool one_core = false;  ///< ranks have less than two each: what one copies inside its host, it does not compute
+  /// Of one rank. One with less than two has its backward pass, its codecs and its copies inside the host take turns.
+  double processors = 2;
 
   /// What is known of `spec`: its own entry, else its family's prior (the name before the bracket), else a cautious
   /// prior. `none` costs nothing.

@@ -122,7 +122,6 @@ class MeasuredPlanning::ModelWork final : public PlanWork {
         open_(of.open_),
         settled_(of.settled_) {
     options_.epoch = of.epoch_ + 1;
-    costs.one_core = of.options_.one_core;
   }
   void run() override {
     if (!open_.empty()) contest.emplace(ModelRequest{world, costs, options_, lasting_, open_, settled_});
@@ -251,8 +250,10 @@ std::optional<std::vector<std::byte>> MeasuredPlanning::costs(const Signature& s
       std::ranges::all_of(on_trial_, [&](const auto& of) { return measurements_.has_payload(of.first, of.second); });
   if (!complete) return std::nullopt;
   tells_at_ = submits + kTellsEvery;
+  MeasuredCosts costs = measurements_.costs();
+  costs.processors = options_.processors;
   std::vector<std::byte> bytes;
-  put(bytes, measurements_.costs());
+  put(bytes, costs);
   return bytes;
 }
 

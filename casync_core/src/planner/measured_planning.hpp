@@ -45,7 +45,7 @@ class MeasuredPlanning final : public Planning {
     std::vector<std::uint32_t> host_of;
     PlannerOptions planner;
     std::map<std::string, GradientPlan, std::less<>> fixed;
-    bool one_core = false;      ///< CostTable::one_core
+    Processors processors{};    ///< of this rank
     std::uint32_t warm_up = 3;  ///< runs of a gradient on plans from priors
     bool explain = false;       ///< log each decision with its predicted times
     bool re_plan = false;       ///< plan anew when steps no longer take what was predicted

@@ -57,6 +57,14 @@ CodecCosts get_codecs(ByteReader& reader) {
   return costs;
 }
 
+Processors get_processors(ByteReader& reader) {
+  Processors processors;
+  processors.machine = reader.get<std::uint64_t>();
+  processors.usable = reader.get<std::uint32_t>();
+  if (processors.usable == 0) throw CorruptPayload("a message of costs is of a rank that has no processor");
+  return processors;
+}
+
 using Gradients = std::map<std::string, MeasuredGradient, std::less<>>;
 
 std::vector<std::byte> bytes_of(const std::string& tensor, const MeasuredGradient& gradient) {
@@ -122,6 +130,23 @@ Gradients reduced_gradients(std::span<const MeasuredCosts> ranks) {
   return reduced;
 }
 
+Processors scarcest(std::span<const MeasuredCosts> ranks) {
+  std::map<std::uint64_t, Processors> shared;
+  std::vector<Processors> all;
+  for (const MeasuredCosts& rank : ranks) {
+    if (rank.processors.machine == 0) {
+      all.push_back(rank.processors);
+      continue;
+    }
+    const auto [at, is_first] = shared.try_emplace(rank.processors.machine, rank.processors);
+    if (is_first) continue;
+    at->second.usable = std::min(at->second.usable, rank.processors.usable);
+    ++at->second.ranks;
+  }
+  for (const auto& [machine, processors] : shared) all.push_back(processors);
+  return std::ranges::min(all, {}, &Processors::of_one_rank);
+}
+
 bool same(const CodecCosts& a, const CodecCosts& b) {
   return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
     return x.first == y.first && std::ranges::all_of(kFields, [&](Field f) { return x.second.*f == y.second.*f; });
@@ -150,7 +175,7 @@ CodecCosts medians(std::span<const MeasuredCosts> ranks, CodecCosts MeasuredCost
 
 bool operator==(const MeasuredCosts& a, const MeasuredCosts& b) {
   return a.inter == b.inter && a.intra == b.intra && a.copy == b.copy && same(a.codecs, b.codecs) &&
-         same(a.device_codecs, b.device_codecs) && a.gradients == b.gradients;
+         same(a.device_codecs, b.device_codecs) && a.gradients == b.gradients && a.processors == b.processors;
 }
 
 void put(std::vector<std::byte>& out, const MeasuredCosts& costs) {
@@ -160,6 +185,8 @@ void put(std::vector<std::byte>& out, const MeasuredCosts& costs) {
   put_optional(writer, costs.copy);
   put_codecs(writer, costs.codecs);
   put_codecs(writer, costs.device_codecs);
+  writer.put(costs.processors.machine);
+  writer.put(costs.processors.usable);
   put_gradients(out, costs.gradients);
 }
 
@@ -171,6 +198,7 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
   costs.copy = get_optional(reader);
   costs.codecs = get_codecs(reader);
   costs.device_codecs = get_codecs(reader);
+  costs.processors = get_processors(reader);
   costs.gradients = get_gradients(reader);
   return costs;
 }
@@ -188,6 +216,7 @@ MeasuredCosts reduce(std::span<const MeasuredCosts> ranks) {
   reduced.codecs = medians(ranks, &MeasuredCosts::codecs, 1);
   reduced.device_codecs = medians(ranks, &MeasuredCosts::device_codecs, ranks.size());
   reduced.gradients = reduced_gradients(ranks);
+  reduced.processors = scarcest(ranks);
   return reduced;
 }
 
@@ -199,6 +228,7 @@ CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
   for (const auto& [codec, cost] : measured.codecs) table.codecs[codec] = cost;
   for (const auto& [codec, cost] : measured.device_codecs) table.device_codecs[codec] = cost;
   table.gradients = measured.gradients;
+  table.processors = measured.processors.of_one_rank();
   return table;
 }
 

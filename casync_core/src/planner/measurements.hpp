@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -17,6 +18,16 @@
 
 namespace casync {
 
+/// The processors that a rank may use, and who else does.
+struct Processors {
+  std::uint64_t machine = 0;  ///< which they are of; 0: no other rank uses them
+  std::uint32_t usable = 2;
+  std::uint32_t ranks = 1;  ///< that share them
+
+  double of_one_rank() const { return static_cast<double>(usable) / ranks; }
+  friend bool operator==(const Processors&, const Processors&) = default;
+};
+
 /// The part of a CostTable that was measured on one rank.
 struct MeasuredCosts {
   MeasuredLink inter;
@@ -25,6 +36,7 @@ struct MeasuredCosts {
   std::map<std::string, CodecCost, std::less<>> codecs;
   std::map<std::string, CodecCost, std::less<>> device_codecs;
   std::map<std::string, MeasuredGradient, std::less<>> gradients;
+  Processors processors;
   friend bool operator==(const MeasuredCosts& a, const MeasuredCosts& b);
 };
 
@@ -37,6 +49,7 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes);
 /// The costs of a job from those of its ranks: links as links.hpp says, and of copies the slowest rank's; of each codec
 /// the median; of gradients, the mean of their payloads, because each rank's are sent, and when the last rank has them.
 /// A codec that some rank has not measured on its device goes through the host there, and counts as one that does.
+/// Processors are those of the machine on which a rank has least.
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks);
 /// `prior`, but for what was measured.
 CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior);

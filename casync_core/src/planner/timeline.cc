@@ -62,7 +62,8 @@ Timeline::Timeline(CostTable costs, const World& world) : costs_(std::move(costs
 
 double Timeline::take(Resource& resource, double from, const Share& share) {
   ++bookings_;
-  return std::max(resource.book(from, share.mean), from + share.busiest);
+  const double stretch = &resource == &processor_ ? std::max(1.0, 1 / costs_.processors) : 1;
+  return std::max(resource.book(from, stretch * share.mean), from + stretch * share.busiest);
 }
 
 double Timeline::relay(double from, Resource& first, const Share& first_share, Resource& second,
@@ -108,10 +109,18 @@ double Timeline::pass(const Gradient& g, const Layer& layer, double from, const 
   // A partition that crosses the network in this layer may not in the next, as in a ring.
   if (across && part < 1) network.busiest = host.busiest = part * network.busiest + (1 - part) * host.busiest;
   const Arrival between = over(layer.between, costs_.inter, nic_, network, leading, ending);
-  Resource& copies = costs_.one_core ? processor_ : inside_;
+  Resource& copies = takes_turns() ? processor_ : inside_;
   const Arrival inside =
       over(layer.inside, costs_.intra, copies, host, across ? Share{} : leading, across ? Share{} : ending);
   return std::max(between.done, inside.done) + part * std::max(between.after, inside.after) + (1 - part) * inside.after;
+}
+
+/// Its part for one gradient. The time was measured, on as many processors as there are.
+double Timeline::compute_backward(double until_s) {
+  const double part_s = std::max(0.0, until_s - backward_s_);
+  backward_s_ += part_s;
+  backward_end_ = processor_.book(backward_end_, part_s);
+  return backward_end_;
 }
 
 /// Layer by layer. Every piece takes a step before any takes the next: the engine, too, has all partitions of a
@@ -144,7 +153,7 @@ double Timeline::synchronise(const Gradient& g) {
   return end;
 }
 
-Timeline::Gradient Timeline::describe(const TimelineItem& item) const {
+Timeline::Gradient Timeline::describe(const TimelineItem& item, double ready_s) const {
   const Route& route = *make_route(item.topology);
   Gradient gradient;
   gradient.route = &world_.costs(item.topology, *item.codec, item.partitions);
@@ -154,7 +163,7 @@ Timeline::Gradient Timeline::describe(const TimelineItem& item) const {
   gradient.none = costs_.of("none");
   const bool at_once = route.merges_at_once() && item.codec->identity && gradient.payload <= kInHeadBytes;
   const double hops = at_once ? 0 : item.codec->identity ? kStartHops + kWindowHops : kStartHops;
-  gradient.ready_s = item.ready_s + hops * world_.flat_link(costs_).latency_s;
+  gradient.ready_s = ready_s + hops * world_.flat_link(costs_).latency_s;
   // Partitions of a piece: so many that all hosts send at a time.
   double part = 0;
   for (const Layer& layer : gradient.route->layers) part = std::max(part, layer.between.part);
@@ -164,7 +173,8 @@ Timeline::Gradient Timeline::describe(const TimelineItem& item) const {
 }
 
 double Timeline::add(const TimelineItem& item) {
-  const double end = world_.members() > 1 && item.raw > 0 ? synchronise(describe(item)) : item.ready_s;
+  const double ready_s = takes_turns() ? compute_backward(item.ready_s) : item.ready_s;
+  const double end = world_.members() > 1 && item.raw > 0 ? synchronise(describe(item, ready_s)) : ready_s;
   finish_ = std::max(finish_, end);
   return end;
 }

@@ -23,9 +23,11 @@ struct TimelineItem {
 
 /// F(S): when a set S of gradients is synchronised, on one rank of a homogeneous world. Three resources, each of which
 /// does one thing at a time and fills its gaps: the processor, the host's NIC, and the rank's link inside the host (a
-/// rank sends as much as it receives, so both directions of a link are one). Inside a host a processor copies what is
-/// sent, so where ranks have no second core the link is the processor, too. A gradient goes through them step by step,
+/// rank sends as much as it receives, so both directions of a link are one). A gradient goes through them step by step,
 /// as the workflows of its route say, in a few pieces, which overlap with each other and with other gradients.
+///
+/// Where ranks have no second processor, what one copies inside its host and its backward pass take turns with its
+/// codecs. Where they have less than one, what it computes and copies takes the longer.
 ///
 /// A step takes of a resource what the mean rank does, because owners are dealt so that in the end all ranks do as
 /// much; but it lasts no less than it does on the busiest rank. So a hundred gradients with one owner each cost no more
@@ -78,13 +80,19 @@ class Timeline {
   double pass(const Gradient& gradient, const Layer& layer, double from, const Share& leading, const Share& ending,
               std::uint32_t parts);
   double synchronise(const Gradient& gradient);
-  Gradient describe(const TimelineItem& item) const;
+  Gradient describe(const TimelineItem& item, double ready_s) const;
+  /// Whether all that a rank does is done by one processor.
+  bool takes_turns() const { return costs_.processors < 2; }
+  /// Until what ends at `until_s` when nothing else is done; returns when it does end.
+  double compute_backward(double until_s);
 
   CostTable costs_;
   const World& world_;
   Resource processor_;
   Resource nic_;
   Resource inside_;
+  double backward_s_ = 0;    // alone
+  double backward_end_ = 0;  // beside all else
   double finish_ = 0;
   std::size_t bookings_ = 0;
 };

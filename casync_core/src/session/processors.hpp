@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstdint>
+
+#include "planner/measurements.hpp"
+
 namespace casync {
 
-/// Whether the ranks of a host have less than two processors each: one of them may use `usable` of the host's `online`
-/// ones, and there are `ranks`. A rank that may not use all is bound, and shares those that it may use with nobody.
-constexpr bool has_one_core(long usable, long online, long ranks) {
-  const bool bound = usable < online;
-  return usable < 2 * (bound ? 1 : ranks);
+/// The processors of a rank that may use `usable` of the `online` ones of a machine. One that may not use all is bound,
+/// and shares those that it may use with nobody.
+constexpr Processors processors_of(std::uint32_t usable, std::uint32_t online, std::uint64_t machine) {
+  return {.machine = usable < online ? 0 : machine, .usable = usable > 0 ? usable : 1};
 }
 
 }  // namespace casync

@@ -50,8 +50,21 @@ TEST(Measurements, WhatTheDeviceOfOneRankDoesNotComputeIsNotComputedOnDevices) {
   EXPECT_DOUBLE_EQ(table.copy_s_per_byte, 3e-9);
 }
 
+TEST(Measurements, ProcessorsAreThoseOfTheMachineOnWhichARankHasLeast) {
+  std::vector<MeasuredCosts> ranks(5);
+  const auto processors = [&] { return measured_over(reduce(ranks), CostTable()).processors; };
+  for (std::size_t m = 0; m < 4; ++m) ranks[m].processors = {.machine = 7 + m / 3, .usable = 8};
+  ranks[4].processors = {.machine = 0, .usable = 4};
+  EXPECT_DOUBLE_EQ(processors(), 8.0 / 3);
+  ranks[1].processors.usable = 6;
+  EXPECT_DOUBLE_EQ(processors(), 6.0 / 3) << "of those that one may use";
+  for (MeasuredCosts& rank : ranks) rank.processors = {.machine = 0, .usable = 4};
+  EXPECT_DOUBLE_EQ(processors(), 4) << "all are bound";
+}
+
 TEST(Measurements, TravelAsBytesAndForeignBytesAreRefused) {
   MeasuredCosts costs;
+  costs.processors = {.machine = 7, .usable = 3};
   costs.intra = {70e-6, 0.25e-9, {}};
   costs.copy = 0.5e-9;
   costs.device_codecs["onebit"] = {5, 6, 7, 8};
@@ -61,6 +74,11 @@ TEST(Measurements, TravelAsBytesAndForeignBytesAreRefused) {
   EXPECT_EQ(get_measured_costs(bytes), costs);
   bytes.pop_back();
   EXPECT_THROW(get_measured_costs(bytes), CorruptPayload);
+  bytes.clear();
+  costs.processors.usable = 0;
+  put(bytes, costs);
+  EXPECT_THROW(get_measured_costs(bytes), CorruptPayload);
+  costs.processors.usable = 1;
   costs.codecs["terngrad(bits=2)"].decode_fixed_s = std::numeric_limits<double>::quiet_NaN();
   bytes.clear();
   put(bytes, costs);

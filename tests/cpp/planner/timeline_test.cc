@@ -75,10 +75,10 @@ TEST(Timeline, RanksOfAHostDoNotSlowItsLink) {
 /// Copies inside a host take a processor's time, which a rank with a second core has to spare.
 TEST(Timeline, WhereARankHasOneCoreItCopiesOrComputes) {
   const World host(shared_hosts(1, 4));
-  const auto seconds = [&](double copy_s_per_byte, double codec_s_per_byte, bool one_core) {
+  const auto seconds = [&](double copy_s_per_byte, double codec_s_per_byte, double processors) {
     CostTable costs = plain_costs();
     costs.intra = {0, copy_s_per_byte, 0};
-    costs.one_core = one_core;
+    costs.processors = processors;
     Timeline timeline(costs, host);
     for (int i = 0; i < 50; ++i) {
       TimelineItem item{.raw = kMiB, .payload = kMiB / 2, .partitions = 4, .codec = &kOnebit->info()};
@@ -87,10 +87,33 @@ TEST(Timeline, WhereARankHasOneCoreItCopiesOrComputes) {
     }
     return timeline.finish();
   };
-  const double copies_s = seconds(1e-9, 0, false);
-  const double codec_s = seconds(0, 0.5e-9, false);
-  EXPECT_NEAR(seconds(1e-9, 0.5e-9, false), std::max(copies_s, codec_s), 0.05 * codec_s);
-  EXPECT_NEAR(seconds(1e-9, 0.5e-9, true), copies_s + codec_s, 0.05 * codec_s);
+  const double copies_s = seconds(1e-9, 0, 2);
+  const double codec_s = seconds(0, 0.5e-9, 2);
+  EXPECT_NEAR(seconds(1e-9, 0.5e-9, 2), std::max(copies_s, codec_s), 0.05 * codec_s);
+  EXPECT_NEAR(seconds(1e-9, 0.5e-9, 1), copies_s + codec_s, 0.05 * codec_s);
+  EXPECT_NEAR(seconds(1e-9, 0.5e-9, 0.5), 2 * (copies_s + codec_s), 0.1 * codec_s) << "two ranks share one";
+}
+
+/// With two processors one makes gradients while the other encodes those that there are.
+TEST(Timeline, WhereARankHasOneCoreBackwardAndCodecsTakeTurns) {
+  constexpr double kBackward = 0.1;
+  const auto seconds = [&](double processors) {
+    CostTable costs = plain_costs();
+    costs.inter = {0, 1e-12, 0};
+    costs.processors = processors;
+    Timeline timeline(costs, kFour);
+    for (int i = 1; i <= 50; ++i) {
+      TimelineItem item{
+          .ready_s = kBackward * i / 50, .raw = kMiB, .payload = kMiB / 32, .partitions = 4, .codec = &kOnebit->info()};
+      item.cost = {0, 1e-9, 0, 0};
+      timeline.add(item);
+    }
+    return timeline.finish();
+  };
+  const double codec_s = 50 * kMiB * 1e-9;  // three quarters for the others, and the sum of the fourth
+  EXPECT_NEAR(seconds(2), kBackward, 0.1 * kBackward);
+  EXPECT_NEAR(seconds(1), kBackward + codec_s, 0.1 * codec_s);
+  EXPECT_NEAR(seconds(0.5), kBackward + 2 * codec_s, 0.1 * codec_s) << "the pass was measured on what there is";
 }
 
 TEST(Timeline, LatencyIsHiddenByOtherGradients) {

@@ -5,17 +5,16 @@
 namespace casync {
 namespace {
 
-TEST(Processors, RanksThatMayUseAllShareThem) {
-  EXPECT_FALSE(has_one_core(8, 8, 4));
-  EXPECT_TRUE(has_one_core(8, 8, 5));
-  EXPECT_FALSE(has_one_core(2, 2, 1));
-  EXPECT_TRUE(has_one_core(2, 2, 2));
+TEST(Processors, ARankThatMayUseAllSharesThem) {
+  EXPECT_EQ(processors_of(8, 8, 5), (Processors{.machine = 5, .usable = 8}));
 }
 
 TEST(Processors, ARankThatIsBoundHasItsOwn) {
-  EXPECT_TRUE(has_one_core(1, 8, 8));
-  EXPECT_FALSE(has_one_core(2, 8, 4));
-  EXPECT_TRUE(has_one_core(1, 1, 1)) << "a host of one processor";
+  EXPECT_EQ(processors_of(2, 8, 5), (Processors{.machine = 0, .usable = 2}));
+}
+
+TEST(Processors, ThereIsAlwaysOne) {
+  EXPECT_EQ(processors_of(0, 0, 5), (Processors{.machine = 5, .usable = 1})) << "nobody knows";
 }
 
 }  // namespace
