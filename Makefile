@@ -56,8 +56,8 @@ BENCHMARKS := codec_speed small_tensors resources step_time
 help:
 	@echo "make install   build CaSync and install it in .venv"
 	@echo "make demo      train on 4 workers, uncompressed and with onebit, and print the table"
-	@echo "make test      lint, C++ tests, Python tests in one process and at np = 2, installation"
-	@echo "make test-all  the same with what takes long, np = 1, 3 and 5, the manual, and the README's commands"
+	@echo "make test      lint, C++ tests, Python tests in one process and at np = 2 and 3, installation"
+	@echo "make test-all  the same with what takes long, np = 1 and 5, the manual, and the README's commands"
 	@echo "make bench     the benchmarks behind the README's figures; one of them: make bench-step_time ARGS='--rounds 3'"
 	@echo "make docs      the manual, in docs/_build"
 	@echo "make sanitize  the C++ tests under AddressSanitizer + UBSan and under ThreadSanitizer"

@@ -31,8 +31,8 @@ MOST_STEPS = 48  # until auto has settled; it promises 30 after its warm-up
 Plans = Mapping[str, GradientPlan]
 
 
-def settled(label: str, spec: str, model: Model, deadline: float) -> Plans:
-    """The plans that `auto` stays with; those of the moment if it has not settled by the deadline."""
+def settled(label: str, spec: str, model: Model, deadline: float) -> Plans | None:
+    """The plans that `auto` stays with; None if it has not settled by the deadline. Alike on all ranks."""
     hvd.init(plan_file="")
     step = ours(label, model, spec, "auto")
     try:
@@ -40,15 +40,21 @@ def settled(label: str, spec: str, model: Model, deadline: float) -> Plans:
             for _ in range(CHECKED_EVERY):
                 step()
                 release(model)
-            if has_settled(plans := of_label(label, model)) or slowest(time.perf_counter())[0] > deadline:
+            plans = of_label(label, model)
+            waits, now = slowest(float(not has_settled(plans)), time.perf_counter())
+            if not waits:
+                return plans
+            if now > deadline:
                 break
-        return plans
+        return None
     finally:
         hvd.shutdown()
 
 
 def has_settled(plans: Plans) -> bool:
-    """Whether gradients were planned by what was measured, and nothing is compared any more. Alike on all ranks."""
+    """Whether gradients were planned by what was measured, and nothing is compared any more. A rank may hear of it a
+    step after another.
+    """
     return any(plan.epoch > 0 for plan in plans.values()) and not any(plan.on_trial for plan in plans.values())
 
 
@@ -100,7 +106,7 @@ def main() -> None:
     for number, label in enumerate(autos, 1):
         deadline = began + AUTO_SHARE * arguments.seconds * number / len(autos)
         plans = settled(label, contenders.pop(label), Model(storage, pool), deadline)
-        if has_settled(plans):
+        if plans is not None:
             given[label] = plans
             contenders[label] = "auto"
 

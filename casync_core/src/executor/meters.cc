@@ -22,7 +22,8 @@ void Meters::submitted(Operation& operation) {
   const Definition& definition = *operation.definition;
   if (!is_step_work(operation)) return;
   if (clock_.begins(operation.step)) {
-    if (const auto step = steps_.next()) planning_.stepped(step->predicted_s, seconds(step->busy));
+    const auto step = steps_.next(operation.submitted);
+    if (step) planning_.stepped({step->predicted_s, seconds(step->busy), seconds(step->rest)});
   }
   const auto ready = clock_.submitted(operation.step, operation.submitted);
   operation.ready = ready.value_or(0);

@@ -54,6 +54,13 @@ struct EncodedSize {
   bool of_trial = false;     ///< on a copy of the gradient, and nothing was sent
 };
 
+/// A step of one rank that is over, in seconds.
+struct Stepped {
+  double predicted_s = 0;  ///< for its gradients, each alone, in all
+  double measured_s = 0;   ///< while at least one of them was under way
+  double rest_s = 0;       ///< from the end of the last one to the next step's first
+};
+
 /// Something to compute for the planning that takes longer than the thread that drives may be held up. What it needs is
 /// its own, so it may run on any thread while the planning goes on.
 class PlanWork {
@@ -88,9 +95,8 @@ class Planning {
                                           std::uint64_t /*submits*/) {
     return {};
   }
-  /// A step is over: what was predicted for its gradients, each alone, in all, and how long at least one of them was
-  /// under way.
-  virtual void stepped(double /*predicted_s*/, double /*measured_s*/) {}
+  /// A step is over.
+  virtual void stepped(const Stepped& /*step*/) {}
   /// Asked at each submit while measuring, with how often that name was submitted: this rank's costs for the root, when
   /// there is enough.
   virtual std::optional<std::vector<std::byte>> costs(const Signature& /*signature*/, std::uint64_t /*submits*/) {

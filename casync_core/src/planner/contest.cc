@@ -9,8 +9,8 @@
 
 namespace casync {
 
-Contest::Contest(const ModelRequest& request)
-    : world_(request.world), costs_(request.costs), options_(request.options) {
+Contest::Contest(const ModelRequest& request, double rest_s)
+    : world_(request.world), costs_(request.costs), options_(request.options), rest_s_(rest_s) {
   ModelPlan model = plan_model(request);
   std::ranges::stable_sort(model.uniform, {}, [](const auto& uniform) { return loss_of(uniform.first); });
   using Taken = std::vector<std::tuple<std::string, std::string, std::uint32_t>>;  // per gradient
@@ -101,8 +101,8 @@ Decision Contest::plan(const std::string& name, const Signature& signature, std:
 
 std::string Contest::prediction() const {
   const Way& way = ways_[referee_->current()];
-  const std::string step = "the step " + in_ms(way.step_s);
-  return way.codec == "none" ? step : detail::concat(step, ", ", in_ms(none_s_), " with none");
+  const std::string step = "the step " + in_ms(way.gradients_s + rest_s_);
+  return way.codec == "none" ? step : detail::concat(step, ", ", in_ms(none_s_ + rest_s_), " with none");
 }
 
 }  // namespace casync

@@ -18,8 +18,8 @@ namespace casync {
 /// that codec is no candidate keeps what is fastest for it alone. Ways that mean the same are one.
 class Contest {
  public:
-  /// Makes the plans, which takes a while.
-  explicit Contest(const ModelRequest& request);
+  /// Makes the plans, which takes a while. `rest_s`: of a step, between its last gradient and the next step's first.
+  explicit Contest(const ModelRequest& request, double rest_s = 0);
 
   /// The plan of an open gradient by the way that is current, also of one that was not there at first.
   Decision plan(const std::string& name, const Signature& signature, std::uint32_t step);
@@ -37,7 +37,7 @@ class Contest {
   struct Way {
     std::string codec;  ///< empty: what is best for the model as a whole
     OwnerLoad load;
-    double step_s = 0;                                           ///< predicted
+    double gradients_s = 0;                                      ///< of all in a step, predicted
     ByGradient gradient_s{};                                     ///< predicted among the others of the step
     std::map<std::string, Alternative, std::less<>> of_model{};  ///< what is best for the model, by gradient
     std::map<std::string, Decision, std::less<>> decisions{};
@@ -49,8 +49,9 @@ class Contest {
   CostTable costs_;
   PlannerOptions options_;
   // Predicted with all gradients uncompressed.
-  double none_s_ = 0;  // of a step
+  double none_s_ = 0;  // of all
   ByGradient uncompressed_s_;
+  double rest_s_;
   std::vector<Way> ways_;  // in the order of preference
   std::optional<Referee> referee_;
 };

@@ -122,9 +122,11 @@ class MeasuredPlanning::ModelWork final : public PlanWork {
         open_(of.open_),
         settled_(of.settled_) {
     options_.epoch = of.epoch_ + 1;
+    // Codecs that are tried, and memory that is new, make the first ones longer.
+    if (const auto& rests = of.rests_.values(); !rests.empty()) rest_s_ = std::ranges::min(rests);
   }
   void run() override {
-    if (!open_.empty()) contest.emplace(ModelRequest{world, costs, options_, lasting_, open_, settled_});
+    if (!open_.empty()) contest.emplace(ModelRequest{world, costs, options_, lasting_, open_, settled_}, rest_s_);
   }
 
   World world;
@@ -137,6 +139,7 @@ class MeasuredPlanning::ModelWork final : public PlanWork {
   OwnerLoad lasting_;
   std::vector<OpenGradient> open_;
   std::vector<SettledGradient> settled_;
+  double rest_s_ = 0;
 };
 
 /// Plans one gradient, so that the world knows the routes that matter for it.
@@ -364,9 +367,10 @@ void MeasuredPlanning::fix(const std::map<std::string, GradientPlan, std::less<>
   for (const auto& [name, plan] : plans) options_.fixed.insert_or_assign(name, plan);
 }
 
-void MeasuredPlanning::stepped(double predicted_s, double measured_s) {
+void MeasuredPlanning::stepped(const Stepped& step) {
+  if (step.measured_s > 0) rests_.add(step.rest_s);
   if (!is_root_ || (contest_ && !contest_->over())) return;
-  const auto found = drift_.add(predicted_s, measured_s);
+  const auto found = drift_.add(step.predicted_s, step.measured_s);
   if (!found || !options_.explain) return;
   const std::string then = options_.re_plan ? "Gradients are planned anew when all ranks have told what things cost now"
                                             : "The plans stay; CASYNC_REPLAN=1 has gradients planned anew";

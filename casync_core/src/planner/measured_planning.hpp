@@ -64,7 +64,7 @@ class MeasuredPlanning final : public Planning {
     measurements_.add_ready(tensor, tensor_bytes, ready_s);
   }
   std::vector<std::string> to_try(const std::string& name, const Signature& signature, std::uint64_t submits) override;
-  void stepped(double predicted_s, double measured_s) override;
+  void stepped(const Stepped& step) override;
   std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint64_t submits) override;
 
   GradientPlan plan(const std::string& name, const Signature& signature, std::uint32_t sequence) override;
@@ -116,6 +116,7 @@ class MeasuredPlanning final : public Planning {
   MeasuredCosts measured_;  // what of them was
   std::uint32_t epoch_ = 0;
   Drift drift_;
+  Recent<double, 8> rests_;  // Stepped::rest_s
   OwnerLoad load_;
   OwnerLoad lasting_;  // the part of load_ that a re-plan leaves as it is
   std::map<std::uint32_t, MeasuredCosts> told_by_;

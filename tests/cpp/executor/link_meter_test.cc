@@ -130,21 +130,22 @@ TEST(StepMeter, AStepIsAsLongAsOneOfItsGradientsIsUnderWay) {
   meter.ended(0.25, 300);
   meter.begun(1000);
   meter.ended(1, 1100);
-  const auto step = meter.next();
+  const auto step = meter.next(1500);
   ASSERT_TRUE(step.has_value());
   EXPECT_EQ(step->predicted_s, 1.75);
   EXPECT_EQ(step->busy, 200 + 100);
-  EXPECT_EQ(meter.next()->busy, 0);
+  EXPECT_EQ(step->rest, 400);
+  EXPECT_EQ(meter.next(1600)->busy, 0);
 }
 
 TEST(StepMeter, WhatIsUnderWayCountsInTheNextStep) {
   StepMeter meter;
   meter.begun(0);
-  EXPECT_FALSE(meter.next());
+  EXPECT_FALSE(meter.next(50));
   meter.ended(1, 100);
   meter.begun(200);
   meter.failed(250);
-  EXPECT_EQ(meter.next()->busy, 150);
+  EXPECT_EQ(meter.next(300)->busy, 150);
 }
 
 }  // namespace

@@ -89,7 +89,8 @@ class DriftPlanning : public ::testing::Test {
   }
   /// Once the root has planned something.
   static void drift(MeasuredPlanning& root) {
-    for (std::uint32_t step = 0; step < kFirst + Drift::kSteps; ++step) root.stepped(0.01, step < kFirst ? 0.01 : 0.1);
+    for (std::uint32_t step = 0; step < kFirst + Drift::kSteps; ++step)
+      root.stepped({0.01, step < kFirst ? 0.01 : 0.1, 0});
   }
 
   std::vector<std::string> drifts;

@@ -315,8 +315,8 @@ def on_device(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_teams_in_lockstep_give_the_bytes_of_the_cpu(setting: Setting, lockstep: Lockstep) -> None:
-    longest = max(setting.sizes)
-    expect_no_difference(lockstep.built(setting.codec), setting, ("0",) if longest > 1 << 20 else ("0", "1"))
+    takes_long = max(setting.sizes) > 1 << 20 or setting.parameters == (4, 0)  # powersgd, of a higher rank than below
+    expect_no_difference(lockstep.built(setting.codec), setting, ("0",) if takes_long else ("0", "1"))
 
 
 @pytest.mark.parametrize("setting", COMBINATIONS, ids=str)

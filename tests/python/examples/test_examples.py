@@ -45,7 +45,10 @@ def two_hosts() -> Iterator[Netlab]:
         pytest.skip(str(error))
 
 
-@pytest.fixture(params=["4 ranks", pytest.param("2 hosts x 2 ranks", marks=pytest.mark.netns)])
+TWO_HOSTS = pytest.param("2 hosts x 2 ranks", marks=pytest.mark.netns)
+
+
+@pytest.fixture(params=["4 ranks", TWO_HOSTS])
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
     """Runs a program on 4 ranks, and returns what it prints."""
     if request.param == "4 ranks":
@@ -110,6 +113,7 @@ def test_tutorial_3_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert ours == theirs
 
 
+@pytest.mark.parametrize("start", [TWO_HOSTS], indirect=True)
 def test_ddp_learns(start: Start) -> None:
     assert last_accuracy(start(DDP, "--epochs=5", "--accumulate=2")) > 85
 

@@ -77,6 +77,5 @@ def test_all_adaptors_run_with_one_rank_and_with_an_odd_number() -> None:
             assert one.command[:3] == ("casyncrun", "-np", found[1])
             for framework in one.frameworks.split(","):
                 sizes.setdefault(framework, set()).add(int(found[1]))
-    assert all({1, 2, 3} <= sizes[name] for name in ("numpy", "standin", "torch"))
-    assert all({1, 3} <= sizes[name] for name in ("mxnet", "tensorflow"))
-    assert 5 in sizes["numpy"]
+    assert all({1, 3} <= sizes[name] for name in ("standin", "torch", "mxnet", "tensorflow"))
+    assert {1, 2, 3, 5} <= sizes["numpy"]
