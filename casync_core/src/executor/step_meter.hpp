@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -29,10 +30,11 @@ class StepMeter {
     if (--under_way_ == 0) step_.busy += now - since_;
     ended_ = now;
   }
-  /// A step begins. Returns the one before; nothing: some of it is under way, and counts in this one.
+  /// A step begins, with a gradient that was submitted at `now`. Returns the one before; nothing: some of it is under
+  /// way, and counts in this one.
   std::optional<Step> next(Nanoseconds now) {
     if (under_way_ > 0) return std::nullopt;
-    step_.rest = now - ended_;
+    step_.rest = std::max<Nanoseconds>(now - ended_, 0);
     return std::exchange(step_, {});
   }
 

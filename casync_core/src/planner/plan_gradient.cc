@@ -121,7 +121,7 @@ Decision plan_broadcast(const Gradient& gradient) {
   return decision;
 }
 
-/// The first step in which `codec` is applied to gradients of `shape`; kLateStep: it may be none.
+/// The first step in which `codec` is applied to gradients of `shape`; kLateStep: in none before, and perhaps in none.
 std::uint32_t first_step(const Codec& codec, const Shape& shape) {
   std::uint32_t first = 0;
   std::uint32_t last = Codec::kLateStep;

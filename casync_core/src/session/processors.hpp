@@ -12,4 +12,8 @@ constexpr Processors processors_of(std::uint32_t usable, std::uint32_t online, s
   return {.machine = usable < online ? 0 : machine, .usable = usable > 0 ? usable : 1};
 }
 
+/// Those of this rank, which is on `host`. Containers of a machine are hosts of their own and share its processors.
+/// Where the machine has no number, its host is the machine.
+Processors processors_here(std::uint32_t host);
+
 }  // namespace casync

@@ -1,12 +1,9 @@
 #include "casync/session.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <deque>
-#include <fstream>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -48,13 +45,6 @@ constexpr Nanoseconds kCopyTime = 1'000'000'000;  // for copies of a device that
 
 constexpr Nanoseconds from_seconds(double seconds) {
   return static_cast<Nanoseconds>(std::min(seconds * 1e9, static_cast<double>(kLongestTime)));
-}
-
-/// Equal on ranks of one machine, whose containers are hosts of their own. Where it has no such number a host is one.
-std::uint64_t machine_of(std::uint32_t host) {
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  return boot_id.empty() ? host + 1 : hash_text(boot_id);
 }
 
 [[noreturn]] void throw_failure(Status status, const std::string& text, ErrorFacts facts) {
@@ -109,9 +99,7 @@ struct Session::Impl {
     planning.planner.partition_bytes = static_cast<double>(options.partition_bytes);
     planning.fixed.insert(options.fixed_plans.begin(), options.fixed_plans.end());
     planning.re_plan = options.re_plan;
-    planning.processors =
-        processors_of(std::thread::hardware_concurrency(), static_cast<std::uint32_t>(sysconf(_SC_NPROCESSORS_ONLN)),
-                      machine_of(options.host_of[transport->rank()]));
+    planning.processors = processors_here(options.host_of[transport->rank()]);
     planning.explain = options.log_level <= LogLevel::info;
     RealExecutor::Options real;
     real.worker_threads = options.worker_threads;

@@ -148,5 +148,12 @@ TEST(StepMeter, WhatIsUnderWayCountsInTheNextStep) {
   EXPECT_EQ(meter.next(300)->busy, 150);
 }
 
+TEST(StepMeter, WhatWasSubmittedBeforeTheStepWasOverLeavesNoRest) {
+  StepMeter meter;
+  meter.begun(0);
+  meter.ended(1, 100);
+  EXPECT_EQ(meter.next(90)->rest, 0) << "it was taken up later";
+}
+
 }  // namespace
 }  // namespace casync

@@ -205,7 +205,9 @@ TEST(ModelPlan, AGradientIsPredictedAmongTheOthers) {
   for (const auto& [codec, step] : plan.uniform) {
     ASSERT_EQ(step.gradient_s.size(), 3) << codec;
     EXPECT_DOUBLE_EQ(2e-3 + step.gradient_s[2], step.step_s) << codec;
-    if (codec == "none") EXPECT_GT(step.gradient_s[2], 2 * step.gradient_s[0]) << "it waits for two";
+    if (codec == "none") {
+      EXPECT_GT(step.gradient_s[2], 2 * step.gradient_s[0]) << "it waits for two";
+    }
   }
 }
 

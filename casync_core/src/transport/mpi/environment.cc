@@ -9,10 +9,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
 #include "casync/error.hpp"
+#include "common/boot_id.hpp"
 
 namespace casync::transport::mpi {
 namespace {
@@ -26,9 +26,7 @@ std::atomic<bool> failed{false};
 std::array<char, 320> host_key() {
   std::array<char, 320> key{};
   gethostname(key.data(), 255);
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  std::strncat(key.data(), boot_id.c_str(), 60);
+  std::strncat(key.data(), boot_id().c_str(), 60);
   return key;
 }
 

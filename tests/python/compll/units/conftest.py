@@ -89,7 +89,7 @@ class Workshop:
         return {isa: ctypes.CDLL(str(self._wanted(name, isa))) for isa in self.isas_of(name)}
 
     def isas_of(self, name: str) -> list[str]:
-        return self.isas if name in library_files() else sorted({self.isas[0], self.isas[-1]})
+        return self.isas if name in library_files() else list(dict.fromkeys((self.isas[0], self.isas[-1])))
 
     def compile(self, name: str, isa: str, harness: str, *options: str) -> Path:
         return self._link(self._source(name), isa, harness, *options)

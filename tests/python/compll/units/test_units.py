@@ -1,5 +1,5 @@
 """Generated units against the interpreter of the typed tree (conftest.py), which knows nothing of passes, lanes and
-memories: payload, decoded values and states have its bits at each instruction set.
+memories: payload, decoded values and states have its bits at the instruction sets that it compiles for.
 """
 
 from __future__ import annotations
