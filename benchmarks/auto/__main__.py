@@ -98,7 +98,12 @@ def main() -> None:
     for number, case in enumerate(todo):
         seconds = share_of(todo[number:], max(0.0, end - time.monotonic()))
         console.print(f"{case.model}, {case.link}: about {seconds:.0f} s")
-        figures = measure(case, seconds)
+        try:
+            figures = measure(case, seconds)
+        except SystemExit as failure:  # the others are measured all the same
+            console.print(f"{failure}", markup=False)
+            all_judged += verdicts.missed(case)
+            continue
         judged = verdicts.judge(case, figures)
         show(case, figures, judged, console)
         all_judged += judged

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.auto.cases import AGAIN, Case
 
-__all__ = ["COLUMNS", "Judged", "gradient_errors", "judge", "row", "spread_of", "step_errors", "step_s"]
+__all__ = ["COLUMNS", "Judged", "gradient_errors", "judge", "missed", "row", "spread_of", "step_errors", "step_s"]
 
 COLUMNS = ("auto", "stayed", "step", "predicted", "/ none, fp16", "/ candidates", "verdict")
 
@@ -57,6 +57,12 @@ def spread_of(figures: Figures) -> float:
 def judge(case: Case, figures: Figures) -> list[Judged]:
     """Each `auto`, in the order of the contenders."""
     return [_judged(case, figures, label) for label in case.contenders() if label.startswith("auto")]
+
+
+def missed(case: Case) -> list[Judged]:
+    """Each `auto` of a case that could not be measured."""
+    autos = [label for label in case.contenders() if label.startswith("auto")]
+    return [Judged(label, "", None, None, None, None, holds=False) for label in autos]
 
 
 def _judged(case: Case, figures: Figures, label: str) -> Judged:

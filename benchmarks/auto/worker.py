@@ -7,6 +7,8 @@ session, in which each `auto` has the plans that it settled on. Steps are those 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import time
@@ -49,6 +51,15 @@ def settled(label: str, spec: str, model: Model, deadline: float) -> Plans | Non
         return None
     finally:
         hvd.shutdown()
+        give_back_memory()
+
+
+def give_back_memory() -> None:
+    """Of what this session has kept. Freed memory is kept for the next step (MALLOC in step_time/job.py), by the arena
+    that it is of: what one session's threads have freed, the next one's need not find.
+    """
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def has_settled(plans: Plans) -> bool:
