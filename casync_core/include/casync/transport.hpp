@@ -63,12 +63,12 @@ class Transport {
   /// Makes progress and reports. Returns whether anything was reported.
   virtual bool poll(TransportSink& sink) = 0;
   /// True while bodies or heads are being moved by or for this rank (requests outstanding that do not wait for a peer's
-  /// program).
+  /// program), and `wait` would not hear how they get on: then it is for polls to look.
   virtual bool moving() const = 0;
 
   /// Sleeps until something may have arrived or has to be reported, `wake` is called, or `timeout` passed; may return
   /// early. A `wake` that came between the last return of `wait` and this call is not lost. Ranks of one host wake each
-  /// other (shared-memory futex).
+  /// other.
   virtual void wait(Nanoseconds timeout) = 0;
   virtual void wake() = 0;
   /// True if every peer can wake this rank, so that waiting needs no polling.

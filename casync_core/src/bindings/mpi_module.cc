@@ -5,9 +5,11 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "bindings/errors_py.hpp"
+#include "bindings/transport_capsule.hpp"
 #include "casync/error.hpp"
 #include "transport/mpi/environment.hpp"
 #include "transport/mpi/mpi_transport.hpp"
@@ -17,8 +19,6 @@ using casync::transport::mpi::Environment;
 
 namespace {
 
-constexpr const char* kCapsule = "casync.Transport";
-
 /// The first call is collective over the world, so others may have to run meanwhile.
 const Environment& environment() {
   const py::gil_scoped_release release;
@@ -27,16 +27,12 @@ const Environment& environment() {
 
 py::capsule connect(int session_tag, const std::optional<std::vector<int>>& peers) {
   if (peers && peers->empty()) throw casync::InvalidArgument("peers is empty: give None for all ranks");
-  auto transport = std::make_unique<std::shared_ptr<casync::Transport>>();
+  std::unique_ptr<casync::Transport> transport;
   {
     const py::gil_scoped_release release;
-    *transport = casync::transport::connect_mpi(session_tag, peers.value_or(std::vector<int>{}));
+    transport = casync::transport::connect_mpi(session_tag, peers.value_or(std::vector<int>{}));
   }
-  return py::capsule(transport.release(), kCapsule, [](PyObject* capsule) {
-    auto* held = static_cast<std::shared_ptr<casync::Transport>*>(PyCapsule_GetPointer(capsule, kCapsule));
-    const py::gil_scoped_release release;  // the last owner closes the session
-    delete held;
-  });
+  return casync::capsule_of(std::move(transport));
 }
 
 }  // namespace

@@ -18,21 +18,16 @@ void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 }  // namespace
 
 void ring(DoorbellCell& cell) {
-  cell.word.fetch_add(1);
-  if (cell.sleeping.load() != 0) futex(cell.word, FUTEX_WAKE, INT_MAX, nullptr);
+  if (count_ring(cell)) futex(cell.word, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 void Doorbell::wait(Nanoseconds timeout) {
   constexpr Nanoseconds kSecond = 1'000'000'000;
-  if (timeout > 0) {
-    cell_->sleeping.store(1);
-    if (cell_->word.load() == seen_) {
-      const timespec relative{.tv_sec = timeout / kSecond, .tv_nsec = timeout % kSecond};
-      futex(cell_->word, FUTEX_WAIT, seen_, &relative);
-    }
-    cell_->sleeping.store(0);
-  }
-  seen_ = cell_->word.load();
+  wait_by([&] {
+    if (timeout <= 0) return;
+    const timespec relative{.tv_sec = timeout / kSecond, .tv_nsec = timeout % kSecond};
+    futex(cell_->word, FUTEX_WAIT, seen_, &relative);
+  });
 }
 
 }  // namespace casync::transport

@@ -5,8 +5,8 @@
 
 #include "casync/types.hpp"
 
-/// Where one thread sleeps and any thread, of this process or another one on the host, wakes it. Shared by local/ and
-/// mpi/.
+/// Where one thread sleeps and any thread, of this process or another one on the host, wakes it. Shared by all
+/// transports.
 namespace casync::transport {
 
 /// Plain memory: valid when zeroed, may lie in a segment that several processes map.
@@ -16,7 +16,13 @@ struct alignas(64) DoorbellCell {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Any thread. Two atomic operations; a system call only if the owner sleeps.
+/// Any thread. Counts a ring; true if the owner may sleep, and must be woken by the means by which it does.
+inline bool count_ring(DoorbellCell& cell) {
+  cell.word.fetch_add(1);
+  return cell.sleeping.load() != 0;
+}
+
+/// Any thread, where the owner sleeps in `Doorbell::wait`. Two atomic operations; a system call only if it sleeps.
 void ring(DoorbellCell& cell);
 
 /// The owner's side of a cell; one thread at a time.
@@ -35,6 +41,16 @@ class Doorbell {
 
   /// Sleeps until a ring since the previous return, or `timeout`; may return early.
   void wait(Nanoseconds timeout);
+
+  /// The same with another way to sleep, which whoever rings ends: it must return at once if it was ended since
+  /// `sleeping` was stored.
+  template <typename Sleep>
+  void wait_by(Sleep sleep) {
+    cell_->sleeping.store(1);
+    if (cell_->word.load() == seen_) sleep();
+    cell_->sleeping.store(0);
+    seen_ = cell_->word.load();
+  }
 
  private:
   DoorbellCell* cell_;

@@ -1,5 +1,5 @@
 // The segment that the ranks of a host share. These need no MPI.
-#include "transport/mpi/host_memory.hpp"
+#include "transport/host/host_memory.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,10 +10,10 @@
 #include <set>
 #include <string>
 
+#include "transport/host/heads.hpp"
 #include "transport/mailbox.hpp"
-#include "transport/mpi/heads.hpp"
 
-namespace casync::transport::mpi {
+namespace casync::transport::host {
 namespace {
 
 constexpr std::uint64_t kNonce = 41;
@@ -102,4 +102,4 @@ TEST(HostMemory, AloneThereIsABellAndNoMailbox) {
 }
 
 }  // namespace
-}  // namespace casync::transport::mpi
+}  // namespace casync::transport::host

@@ -1,5 +1,5 @@
 // Each marked peer is rung once, when the outermost call ends, and also when it ends by an exception.
-#include "transport/mpi/rings.hpp"
+#include "transport/host/rings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace casync::transport::mpi {
+namespace casync::transport::host {
 namespace {
 
 struct Host {
@@ -76,4 +76,4 @@ TEST(Rings, ring_after_a_call_that_threw) {
 }
 
 }  // namespace
-}  // namespace casync::transport::mpi
+}  // namespace casync::transport::host

@@ -8,13 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include "transport/mpi/heads.hpp"
-#include "transport/mpi/host_mail.hpp"
+#include "transport/host/heads.hpp"
+#include "transport/host/host_mail.hpp"
 #include "transport/mpi/requests.hpp"
 #include "transport/mpi/session_comm.hpp"
+#include "transport/standing.hpp"
 
 /// Memory and bookkeeping of one session that MPI may touch until its requests have ended.
 namespace casync::transport::mpi {
+
+using host::kWireHeadBytes;
 
 /// Bodies above this are announced, so that their receiver knows that bytes are on their way and polls for them.
 inline constexpr std::size_t kAnnouncedBytes = 64 * 1024;
@@ -25,12 +28,7 @@ inline constexpr int kAnswerBytes = 1024;
 /// One request moves at most this; MPI counts are ints.
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 
-struct Peer {
-  bool down = false;    ///< nothing is sent to it or accepted from it any more
-  bool told = false;    ///< on_peer_down has been called
-  bool failed = false;  ///< not reachable at all; otherwise it closed, or we do
-  bool left = false;    ///< its farewell has come
-  bool parted = false;  ///< ours is on its way
+struct Peer : Standing {
   // Announced bodies sent by the peer, large accepts, and large bodies complete. The n-th of each are the same body.
   std::uint64_t announced = 0, accepted = 0, completed = 0;
   // Receives posted for heads: a ring in the order posted, of which only the oldest is tested.
@@ -87,7 +85,7 @@ struct Lanes {
   }
 
   SessionComm session;
-  HostMail mail{session};
+  host::HostMail mail{session.rank, session.host};
   Requests requests;
   std::vector<Peer> peers;
   Slots<std::vector<std::byte>> head_buffers;

@@ -8,15 +8,19 @@
 #include <utility>
 
 #include "casync/error.hpp"
+#include "transport/host/rings.hpp"
 #include "transport/mpi/environment.hpp"
 #include "transport/mpi/lanes.hpp"
-#include "transport/mpi/rings.hpp"
 
 namespace casync::transport {
 namespace mpi {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using host::HeadKind;
+using host::HostMail;
+using host::kHeadBytes;
+using host::Rings;
 
 constexpr Nanoseconds kMicrosecond = 1'000;
 constexpr Nanoseconds kFarewellTime = 5'000'000'000;
@@ -38,7 +42,8 @@ class Nobody final : public TransportSink {
 /// Those of this host; null for the others.
 std::vector<DoorbellCell*> bells(const SessionComm& session) {
   std::vector<DoorbellCell*> found;
-  for (const int rank : session.host_ranks) found.push_back(rank >= 0 ? &session.host->bell(rank) : nullptr);
+  for (const int number : session.host.numbers)
+    found.push_back(number >= 0 ? &session.host.memory->bell(number) : nullptr);
   return found;
 }
 
@@ -61,10 +66,7 @@ class MpiTransport final : public Transport {
   std::size_t head_bytes() const override { return kHeadBytes; }
   const TransportCounters& counters() const override { return counters_; }
   bool moving() const override { return sending_ > 0 || arriving_ > 0 || lanes_->mail.kept() > 0; }
-  bool wakes() const override {
-    const auto& ranks = lanes_->session.host_ranks;
-    return std::find(ranks.begin(), ranks.end(), -1) == ranks.end();
-  }
+  bool wakes() const override { return lanes_->session.host.are_all(); }
   void wake() override { ring(own_bell()); }
   void wait(Nanoseconds timeout) override { bell_.wait(timeout); }
 
@@ -153,8 +155,10 @@ class MpiTransport final : public Transport {
  private:
   Peer& peer_of(Rank peer) { return lanes_->peers[peer]; }
   const Peer& peer_of(Rank peer) const { return lanes_->peers[peer]; }
-  DoorbellCell& own_bell() const { return lanes_->session.host->bell(host_rank(rank_)); }
-  int host_rank(Rank peer) const { return lanes_->session.host_ranks[peer]; }
+  DoorbellCell& own_bell() const {
+    const host::Neighbours& host = lanes_->session.host;
+    return host.memory->bell(host.numbers[rank_]);
+  }
 
   void check_peer(Rank peer) const { CASYNC_CHECK(peer < size_ && peer != rank_, "rank ", rank_, ", peer ", peer); }
 

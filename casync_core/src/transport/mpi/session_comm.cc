@@ -1,9 +1,7 @@
 #include "transport/mpi/session_comm.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <random>
+#include <memory>
 
 #include "casync/error.hpp"
 #include "transport/mpi/environment.hpp"
@@ -44,39 +42,6 @@ std::vector<std::uint64_t> exchange(const SessionComm& session, std::uint64_t ow
   return std::move(words->all);
 }
 
-void connect_host(SessionComm& session, int session_tag, const std::vector<int>& peers, bool share_memory) {
-  const std::vector<int>& hosts = Environment::get().hosts();
-  const auto host_of = [&](Rank rank) { return hosts[static_cast<std::size_t>(peers[rank])]; };
-  std::vector<Rank> local;
-  for (Rank rank = 0; rank < session.size; ++rank) {
-    if (host_of(rank) == host_of(session.rank)) local.push_back(rank);
-  }
-  const int ranks = static_cast<int>(local.size());
-  const Rank leader = local.front();
-  const auto name = [&](std::uint64_t nonce) { return detail::concat("/casync-", session_tag, "-", std::hex, nonce); };
-
-  std::uint64_t nonce = 0;  // zero: no segment
-  if (leader == session.rank && ranks > 1 && share_memory) {
-    std::random_device random;
-    nonce = (std::uint64_t{random()} << 32 | random()) ^ static_cast<std::uint64_t>(getpid());
-    session.host = HostMemory::create(name(nonce), ranks, nonce);
-    if (!session.host) nonce = 0;
-  }
-  nonce = exchange(session, nonce)[leader];
-  if (leader != session.rank && nonce != 0) session.host = HostMemory::open(name(nonce), ranks, nonce);
-  const std::vector<std::uint64_t> mapped = exchange(session, session.host != nullptr);
-  if (leader == session.rank && nonce != 0) HostMemory::unlink(name(nonce));
-
-  session.host_ranks.assign(session.size, -1);
-  // All ranks of the host, or none: a rank that nobody can ring must know it.
-  if (std::all_of(local.begin(), local.end(), [&](Rank rank) { return mapped[rank] != 0; })) {
-    for (int i = 0; i < ranks; ++i) session.host_ranks[local[static_cast<std::size_t>(i)]] = i;
-  } else {
-    session.host = HostMemory::own();
-    session.host_ranks[session.rank] = 0;
-  }
-}
-
 }  // namespace
 
 SessionComm connect_session(int session_tag, const std::vector<int>& peers, bool share_memory) {
@@ -110,7 +75,10 @@ SessionComm connect_session(int session_tag, const std::vector<int>& peers, bool
   MPI_Comm_size(session.comm, &size);
   session.rank = static_cast<Rank>(rank);
   session.size = static_cast<Rank>(size);
-  connect_host(session, session_tag, peers, share_memory);
+  std::vector<int> hosts;
+  for (const int peer : peers) hosts.push_back(environment.hosts()[static_cast<std::size_t>(peer)]);
+  session.host = host::meet_neighbours(session.rank, hosts, session_tag, share_memory,
+                                       [&](std::uint64_t own) { return exchange(session, own); });
   return session;
 }
 

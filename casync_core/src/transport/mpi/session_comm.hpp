@@ -2,11 +2,9 @@
 
 #include <mpi.h>
 
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "transport/mpi/host_memory.hpp"
+#include "transport/host/neighbours.hpp"
 
 /// How the processes of a session find each other: a communicator, and what the ranks of one host share.
 namespace casync::transport::mpi {
@@ -18,8 +16,7 @@ struct SessionComm {
   MPI_Comm comm = MPI_COMM_NULL;
   Rank rank = 0;
   Rank size = 1;
-  std::vector<int> host_ranks;       ///< per rank its number among those of this host, or -1 if it is on another
-  std::unique_ptr<HostMemory> host;  ///< never null; has at least this rank's doorbell
+  host::Neighbours host;
 };
 
 /// Collective over `peers` (world ranks). Speaks with every peer directly, so that connections exist before the first

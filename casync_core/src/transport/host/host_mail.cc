@@ -1,17 +1,17 @@
-#include "transport/mpi/host_mail.hpp"
+#include "transport/host/host_mail.hpp"
 
 #include <utility>
 
 #include "casync/error.hpp"
 
-namespace casync::transport::mpi {
+namespace casync::transport::host {
 
-HostMail::HostMail(const SessionComm& session) : boxes_(session.size) {
-  const int mine = session.host_ranks[session.rank];
-  for (Rank peer = 0; peer < session.size; ++peer) {
-    const int theirs = session.host_ranks[peer];
-    if (peer == session.rank || theirs < 0) continue;
-    const auto out = session.host->mailbox(mine, theirs), in = session.host->mailbox(theirs, mine);
+HostMail::HostMail(Rank self, const Neighbours& neighbours) : boxes_(neighbours.numbers.size()) {
+  const int mine = neighbours.numbers[self];
+  for (Rank peer = 0; peer < boxes_.size(); ++peer) {
+    const int theirs = neighbours.numbers[peer];
+    if (peer == self || theirs < 0) continue;
+    const auto out = neighbours.memory->mailbox(mine, theirs), in = neighbours.memory->mailbox(theirs, mine);
     if (out.empty()) continue;
     boxes_[peer] = std::make_unique<Boxes>(Boxes{MailboxWriter(out), MailboxReader(in)});
     peers_.push_back(peer);
@@ -53,7 +53,7 @@ std::optional<HostMail::Head> HostMail::front(Rank peer) {
   try {
     const auto message = from.in.front();
     if (!message) return std::nullopt;
-    if (message->kind >= static_cast<std::uint64_t>(HeadKind::farewell))  // which comes by MPI
+    if (message->kind >= static_cast<std::uint64_t>(HeadKind::farewell))  // which comes by the network
       throw CorruptPayload(detail::concat("a head of kind ", message->kind));
     return Head{static_cast<HeadKind>(message->kind), message->bytes};
   } catch (const CorruptPayload&) {
@@ -62,4 +62,4 @@ std::optional<HostMail::Head> HostMail::front(Rank peer) {
   }
 }
 
-}  // namespace casync::transport::mpi
+}  // namespace casync::transport::host

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -8,20 +9,23 @@
 #include "transport/doorbell.hpp"
 
 /// Who of this host is to be rung for what a call has left for it.
-namespace casync::transport::mpi {
+namespace casync::transport::host {
 
 /// One thread. A ring may be a system call, so each peer is rung once, when the outermost call ends.
 class Rings {
  public:
-  /// Per peer its doorbell, or null if a ring cannot reach it.
-  explicit Rings(std::vector<DoorbellCell*> bells) : bells_(std::move(bells)), marked_(bells_.size(), false) {}
+  using Ring = std::function<void(Rank peer, DoorbellCell& bell)>;
+
+  /// Per peer its doorbell, or null if a ring cannot reach it. `ring` is how one is rung.
+  explicit Rings(
+      std::vector<DoorbellCell*> bells, Ring how = [](Rank, DoorbellCell& bell) { ring(bell); })
+      : bells_(std::move(bells)), how_(std::move(how)), marked_(bells_.size(), false) {}
 
   /// There is something for `peer`. Only while a Call lives.
   void mark(Rank peer) {
-    const auto index = peer;
-    if (bells_[index] == nullptr || marked_[index]) return;
-    marked_[index] = true;
-    waiting_.push_back(index);
+    if (bells_[peer] == nullptr || marked_[peer]) return;
+    marked_[peer] = true;
+    waiting_.push_back(peer);
   }
 
   /// A call, and those that its callbacks make; however it ends.
@@ -40,17 +44,18 @@ class Rings {
 
  private:
   void ring_marked() {
-    for (const std::size_t index : waiting_) {
-      marked_[index] = false;
-      ring(*bells_[index]);
+    for (const Rank peer : waiting_) {
+      marked_[peer] = false;
+      how_(peer, *bells_[peer]);
     }
     waiting_.clear();
   }
 
   std::vector<DoorbellCell*> bells_;
+  Ring how_;
   std::vector<bool> marked_;
-  std::vector<std::size_t> waiting_;
+  std::vector<Rank> waiting_;
   int depth_ = 0;
 };
 
-}  // namespace casync::transport::mpi
+}  // namespace casync::transport::host

@@ -9,7 +9,7 @@
 #include "transport/doorbell.hpp"
 
 /// What the ranks of one host share, in a POSIX shared-memory segment: a doorbell each, and mailboxes for each pair.
-namespace casync::transport::mpi {
+namespace casync::transport::host {
 
 /// One rank creates the segment, the others open it, and it is unlinked as soon as all have: nothing stays behind,
 /// however the processes end. `nonce` tells a segment of this session from a stale or foreign one of the same name.
@@ -43,4 +43,4 @@ class HostMemory {
   DoorbellCell* bells_;
 };
 
-}  // namespace casync::transport::mpi
+}  // namespace casync::transport::host

@@ -8,12 +8,12 @@
 #include <span>
 #include <vector>
 
+#include "transport/host/heads.hpp"
+#include "transport/host/neighbours.hpp"
 #include "transport/mailbox.hpp"
-#include "transport/mpi/heads.hpp"
-#include "transport/mpi/session_comm.hpp"
 
-/// Heads to and from the ranks of this host, through mailboxes instead of MPI.
-namespace casync::transport::mpi {
+/// Heads to and from the ranks of this host, through mailboxes instead of the network.
+namespace casync::transport::host {
 
 /// One thread. Peers without mailboxes are none of its: reaches() says which it has.
 class HostMail {
@@ -23,7 +23,7 @@ class HostMail {
     std::span<const std::byte> bytes;
   };
 
-  explicit HostMail(const SessionComm& session);
+  HostMail(Rank self, const Neighbours& neighbours);
 
   bool reaches(Rank peer) const { return boxes_[peer] != nullptr; }
   const std::vector<Rank>& peers() const { return peers_; }
@@ -62,4 +62,4 @@ class HostMail {
   std::size_t kept_ = 0;
 };
 
-}  // namespace casync::transport::mpi
+}  // namespace casync::transport::host

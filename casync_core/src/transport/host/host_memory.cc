@@ -1,4 +1,4 @@
-#include "transport/mpi/host_memory.hpp"
+#include "transport/host/host_memory.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,10 +10,10 @@
 #include <cerrno>
 
 #include "casync/error.hpp"
+#include "transport/host/heads.hpp"
 #include "transport/mailbox.hpp"
-#include "transport/mpi/heads.hpp"
 
-namespace casync::transport::mpi {
+namespace casync::transport::host {
 namespace {
 
 /// Of all mailboxes of a session on a host. A session takes a part of what is free besides: containers often have 64
@@ -115,4 +115,4 @@ std::unique_ptr<HostMemory> HostMemory::own() {
   return memory;
 }
 
-}  // namespace casync::transport::mpi
+}  // namespace casync::transport::host

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 /// What a head is, however it travels.
-namespace casync::transport::mpi {
+namespace casync::transport::host {
 
 /// It follows a head on the wire, or stands before it in a mailbox.
 enum class HeadKind : std::uint64_t {
@@ -16,4 +16,4 @@ enum class HeadKind : std::uint64_t {
 inline constexpr std::size_t kWireHeadBytes = 32 * 1024;
 inline constexpr std::size_t kHeadBytes = kWireHeadBytes - sizeof(HeadKind);
 
-}  // namespace casync::transport::mpi
+}  // namespace casync::transport::host
