@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from benchmarks.netlab.job import Counters, Job, RunResult
 from benchmarks.netlab.lab import Netlab, clean
+from benchmarks.netlab.layout import Distance
 from benchmarks.netlab.system import NetlabError
 
-__all__ = ["Counters", "Job", "Netlab", "NetlabError", "RunResult", "clean"]
+__all__ = ["Counters", "Distance", "Job", "Netlab", "NetlabError", "RunResult", "clean"]

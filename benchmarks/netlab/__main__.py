@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from benchmarks.netlab import Netlab, NetlabError, RunResult, clean
+from benchmarks.netlab import Distance, Netlab, NetlabError, RunResult, clean
 
 __all__ = ["main"]
 
@@ -40,6 +40,10 @@ def _parser() -> argparse.ArgumentParser:
 def _lab_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=int, default=4, help="hosts of the lab (default: 4)")
     parser.add_argument("--rate", default="1gbit", help="each link's rate as tc writes it, or `none` (default: 1gbit)")
+    parser.add_argument("--rtt", type=float, metavar="MS", help="round trip between hosts, which are distant then")
+    parser.add_argument(
+        "--loss", type=float, default=0.0, metavar="P", help="part of the packets that is lost, with --rtt"
+    )
 
 
 def _report(result: RunResult) -> str:
@@ -68,7 +72,11 @@ def _command(given: argparse.Namespace) -> int:
     if given.what == "clean":
         sys.stdout.write("".join(f"removed {name}\n" for name in clean()))
         return 0
-    with Netlab(given.hosts, None if given.rate == "none" else given.rate) as lab:
+    try:
+        distance = Distance.of(given.rtt, given.loss)
+    except ValueError as error:
+        raise NetlabError(str(error)) from None
+    with Netlab(given.hosts, None if given.rate == "none" else given.rate, distance) as lab:
         if given.what == "goodput":
             sys.stdout.write(f"{lab.goodput(seconds=given.seconds) / 1e6:.1f} Mbit/s\n")
             return 0

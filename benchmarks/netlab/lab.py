@@ -19,7 +19,17 @@ from pathlib import Path
 from types import TracebackType
 
 from benchmarks.netlab.job import Counters, Job, RunResult
-from benchmarks.netlab.layout import SLOTS, HostLayout, Layout, agent_script, removal, setup
+from benchmarks.netlab.layout import (
+    SLOTS,
+    Distance,
+    HostLayout,
+    Layout,
+    agent_script,
+    removal,
+    setup,
+    wan_command,
+    wire,
+)
 from benchmarks.netlab.system import COMMAND_SECONDS, NetlabError, die_with_parent, environment, kill_inside, run, stop
 
 __all__ = ["Netlab", "clean"]
@@ -27,14 +37,19 @@ __all__ = ["Netlab", "clean"]
 _log = logging.getLogger(__name__)
 _PORT = 29_950
 _STREAM = Path(__file__).with_name("stream.py")
+_WAN = Path(__file__).with_name("wan.cc")
 
 
 class Netlab:
-    """`hosts` machines named h1, h2, ... on one switch; each link carries `rate` in both directions at once."""
+    """`hosts` machines named h1, h2, ... on one switch; each link carries `rate` in both directions at once. With a
+    `distance` they are in different places.
+    """
 
-    def __init__(self, hosts: int = 4, rate: str | None = "1gbit") -> None:
+    def __init__(self, hosts: int = 4, rate: str | None = "1gbit", distance: Distance | None = None) -> None:
         self._count = hosts
         self._rate = rate
+        self._distance = distance
+        self._wan: subprocess.Popen[str] | None = None
         self._layout: Layout | None = None
         self._lock: int | None = None
         self._folder: Path | None = None
@@ -43,11 +58,15 @@ class Netlab:
         _require()
         clean()
         self._lock, slot = _take_slot()
-        self._layout = Layout(slot, self._count, self._rate)
+        self._layout = Layout(slot, self._count, self._rate, self._distance)
         try:
             for command in setup(self._layout):
                 run(command)
             self._folder = Path(tempfile.mkdtemp(prefix=_folder_prefix(slot)))
+            if self._distance is not None:
+                self._wan = _start_wan(self._layout, self._folder)
+                for command in wire(self._layout):
+                    run(command)
             self.agent.write_text(agent_script(self._layout), encoding="utf-8")
             self.agent.chmod(0o700)
         except BaseException:
@@ -92,11 +111,19 @@ class Netlab:
 
     def link_down(self, host: str) -> None:
         """Pull the host's cable at the switch."""
-        run(("ip", "link", "set", self._host(host).link, "down"))
+        self._cable(host, "down")
 
     def link_up(self, host: str) -> None:
         """Put the cable back."""
-        run(("ip", "link", "set", self._host(host).link, "up"))
+        self._cable(host, "up")
+
+    def _cable(self, host: str, state: str) -> None:
+        if self._wan is None:
+            run(("ip", "link", "set", self._host(host).link, state))
+            return
+        assert self._wan.stdin is not None
+        self._wan.stdin.write(f"{state} {self._host(host).address}\n")
+        self._wan.stdin.flush()
 
     def goodput(self, source: str = "h1", target: str = "h2", seconds: float = 2.0) -> float:
         """Bits per second that one TCP stream carries from `source` to `target`, measured now."""
@@ -205,6 +232,9 @@ class Netlab:
     def _remove(self) -> None:
         if self._layout is not None:
             _sweep(self._layout.slot)
+        if self._wan is not None:
+            stop(self._wan)
+            self._wan = None
         if self._lock is not None:
             os.close(self._lock)
         self._layout = self._folder = self._lock = None
@@ -279,6 +309,24 @@ def _sweep(slot: int) -> None:
             _log.debug("%s", error)
     for folder in Path(tempfile.gettempdir()).glob(f"{_folder_prefix(slot)}*"):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_wan(layout: Layout, folder: Path) -> subprocess.Popen[str]:
+    program = folder / "wan"
+    run(("c++", "-std=c++20", "-O2", "-o", str(program), str(_WAN)), 3 * COMMAND_SECONDS)
+    wan = subprocess.Popen(
+        wan_command(layout, str(program)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WAN_GATEWAY": layout.bridge},
+        preexec_fn=die_with_parent,
+    )
+    assert wan.stdout is not None
+    if wan.stdout.readline() != "up\n":
+        stop(wan)
+        raise NetlabError("the emulator of a distance did not start: it needs /dev/net/tun")
+    return wan
 
 
 def _inside(host: HostLayout, argv: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.netlab import Netlab, NetlabError, clean
+from benchmarks.netlab import Distance, Netlab, NetlabError, clean
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.netns
@@ -211,3 +211,27 @@ def test_the_lab_is_gone_afterwards_even_after_an_exception() -> None:
     assert not folder.exists()
     with pytest.raises(NetlabError, match="inside"):
         _ = made.layout
+
+
+def test_distant_hosts_have_a_round_trip_and_lose_packets(tmp_path: Path) -> None:
+    body = """
+        import os, socket, time
+        times = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            try:
+                socket.create_connection((os.environ["MASTER_ADDR"], 7), timeout=5)  # refused, after a round trip
+            except ConnectionRefusedError:
+                times.append(time.perf_counter() - begun)
+        if os.environ["RANK"] == "1":
+            print(min(times))
+    """
+    with Netlab(hosts=2, rate="100mbit", distance=Distance(40.0)) as lab:
+        result = lab.run_torch(script(tmp_path, body), timeout=30)
+        assert 0.040 <= float(result.stdout) < 0.060, result.stderr
+        assert 0.8 * 100e6 < lab.goodput(seconds=3.0) < 100e6
+        assert lab.run(2, ["hostname"], timeout=60).stdout.split() == ["h1", "h2"]
+        bridge = lab.layout.bridge
+    assert names(bridge) == ""
+    with Netlab(hosts=2, rate="100mbit", distance=Distance(40.0, 0.01)) as lab:
+        assert lab.goodput(seconds=3.0) < 0.2 * 100e6  # cubic takes a loss for congestion

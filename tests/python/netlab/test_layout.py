@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.netlab.layout import Layout, agent_script, removal, setup
+from benchmarks.netlab.layout import Distance, Layout, agent_script, removal, setup, wan_command, wire
 
 
 def test_names_carry_the_slot() -> None:
@@ -44,3 +44,22 @@ def test_the_agent_refuses_unknown_hosts(tmp_path: Path) -> None:
         ["sh", str(agent), "-x", "nohost", "true"], capture_output=True, text=True, timeout=10, check=False
     )
     assert (done.returncode, done.stderr) == (255, "netlab: no host nohost\n")
+
+
+def test_distant_hosts_have_an_emulator_in_place_of_a_switch() -> None:
+    layout = Layout(2, 2, "100mbit", Distance(40.0, 0.001))
+    made = [" ".join(command) for command in setup(layout)]
+    assert not [command for command in made if "veth" in command or command.startswith("tc")]
+    command = " ".join(wan_command(layout, "wan"))
+    assert command == "wan 100 40 0.001 100 csnl2-h1=10.231.202.11 csnl2-h2=10.231.202.12 -=10.231.202.1"
+    after = [" ".join(command) for command in wire(layout)]
+    assert "ip -n csnl2-h2 addr add 10.231.202.12/24 dev eth0" in after
+
+
+@pytest.mark.parametrize(("rate", "rtt", "loss", "text"), [
+    ("1gbit", 10, 0, "up to 300mbit"), (None, 10, 0, "up to 300mbit"), ("100mbit", -1, 0, "round trip"),
+    ("100mbit", 10, 1, "loss"), ("100mbit", None, 0.1, "--rtt"),
+])  # fmt: skip
+def test_what_is_no_distance(rate: str | None, rtt: float | None, loss: float, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Layout(0, 2, rate, Distance.of(rtt, loss))
