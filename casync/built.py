@@ -28,8 +28,10 @@ def mpi_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Whether ranks reach each other over MPI; False in a world of one. ValueError before `init()`."""
-    return default.session().size > 1
+    """Whether ranks reach each other over MPI; False in a world of one, and where sockets connect them. ValueError
+    before `init()`.
+    """
+    return default.session().job.name == "mpi"
 
 
 def mpi_threads_supported() -> bool:
@@ -38,12 +40,12 @@ def mpi_threads_supported() -> bool:
 
 
 def gloo_built() -> bool:
-    """False: ranks reach each other over MPI."""
+    """False: ranks reach each other over MPI, or by CaSync's own sockets."""
     return False
 
 
 def gloo_enabled() -> bool:
-    """False: ranks reach each other over MPI."""
+    """False: ranks reach each other over MPI, or by CaSync's own sockets."""
     return False
 
 

@@ -16,10 +16,14 @@ from casync import _constants
 from casync._constants import LOG_LEVELS
 from casync.errors import InvalidArgumentError
 from casync.rules import read_table
+from casync.streams import CONGESTION
 
-__all__ = ["Config"]
+__all__ = ["TRANSPORTS", "Config"]
 
 _T = TypeVar("_T")
+
+TRANSPORTS = ("auto", "mpi", "tcp")
+"""By what ranks may reach each other."""
 
 NEVER_SECONDS = 1e9
 """Longer than any operation may wait."""
@@ -83,6 +87,18 @@ def _explain(text: str) -> bool:
     return text == "explain"
 
 
+def _transport(text: str) -> str:
+    if text not in TRANSPORTS:
+        raise ValueError(f"it must be one of {', '.join(TRANSPORTS)}")
+    return text
+
+
+def _congestion(text: str) -> str:
+    if text not in CONGESTION:
+        raise ValueError(f"it must be one of {', '.join(CONGESTION)}")
+    return text
+
+
 def _switch(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError("it is 0 or 1")
@@ -129,6 +145,25 @@ class Config:
         _constants.COORDINATOR_TIMEOUT_S, "CASYNC_COORDINATOR_TIMEOUT_SECONDS", _seconds
     )
     """`CASYNC_COORDINATOR_TIMEOUT_SECONDS` (0.0005): a batch that is not full is asked for after so long."""
+
+    transport: str = _setting("auto", "CASYNC_TRANSPORT", _transport)
+    """`CASYNC_TRANSPORT` (auto): by what ranks reach each other: mpi, which casyncrun and mpirun start; tcp, CaSync's
+    own sockets; or auto, which is mpi where MPI has started the process and tcp where torchrun, srun or plain RANK,
+    WORLD_SIZE, MASTER_ADDR and MASTER_PORT have."""
+
+    start_timeout_s: float = _setting(60.0, "CASYNC_START_TIMEOUT_SECONDS", _seconds)
+    """`CASYNC_START_TIMEOUT_SECONDS` (60): `init()` without MPI fails if not all processes have come after so long."""
+
+    network_interface: str = _setting("", "CASYNC_NETWORK_INTERFACE", str, HOROVOD_GLOO_IFACE=str)
+    """`CASYNC_NETWORK_INTERFACE` [`HOROVOD_GLOO_IFACE`] (the one that reaches MASTER_ADDR): without MPI, the interface
+    or the network that ranks of other hosts reach this one by, eth0 or 10.0.0.0/16."""
+
+    tcp_streams: int = _setting(0, "CASYNC_TCP_STREAMS", _count(0))
+    """`CASYNC_TCP_STREAMS` (0: CaSync chooses): without MPI, connections for the bodies of each other rank."""
+
+    tcp_congestion: str = _setting("auto", "CASYNC_TCP_CONGESTION", _congestion)
+    """`CASYNC_TCP_CONGESTION` (auto): without MPI, the congestion control of connections between hosts: system leaves
+    it as the system has it; bbr, cubic or reno; auto is bbr between distant hosts where the system allows it."""
 
     device_lane: str = _setting(_constants.DEVICE_LANES[0], "CASYNC_DEVICE_LANE", str)
     """`CASYNC_DEVICE_LANE` (auto): how GPUs send to each other: ipc, by CUDA's interprocess memory; nccl; host, through
@@ -230,7 +265,8 @@ class Config:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
         ours = {
             "compression", "topology", "plan_file", "check_replicas", "dynamic_process_sets", "timeline",
-            "timeline_mark_cycles", "log_level", "explain", "metrics_port",
+            "timeline_mark_cycles", "log_level", "explain", "metrics_port", "transport", "start_timeout_s",
+            "network_interface", "tcp_streams", "tcp_congestion",
         }  # fmt: skip
         options = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in ours}
         if self.event_log:

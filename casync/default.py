@@ -11,14 +11,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from casync import exposition
+from casync import exposition, jobs
 from casync._constants import HANDLE_BITS
 from casync.config import Config
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.session import Session
 from casync.snapshot import Metrics
-from casync.world import everyone
 
 __all__ = [
     "GLOBAL_PROCESS_SET",
@@ -52,8 +51,8 @@ class _Current:
         # How often each world was opened, by its ranks: they share this number, whatever other ranks have done.
         self.opened: dict[tuple[int, ...], int] = {}
 
-    def next_tag(self, peers: Sequence[int] | None, config: Config) -> int:
-        ranks = everyone(os.environ, config) if peers is None else tuple(peers)
+    def next_tag(self, peers: Sequence[int] | None, job: jobs.Job) -> int:
+        ranks = tuple(range(len(job.hosts)) if peers is None else peers)
         tag = self.opened.get(ranks, 0)
         self.opened[ranks] = tag + 1
         return tag
@@ -62,14 +61,16 @@ class _Current:
 _current = _Current()
 
 
-def init(comm: Any = None, process_sets: Any = None, **settings: Any) -> None:
+def init(comm: Any = None, process_sets: Any = None, *, store: Any = None, **settings: Any) -> None:
     """Open the default session; while it is open, only take `process_sets` into use, once. Collective over the ranks.
 
     Args:
-        comm: None for all ranks that MPI started, or a list of their ranks, this one among them, or an mpi4py
-            communicator. Ranks that are not in it need not call.
+        comm: None for all ranks of the job, or a list of them, this one among them, or an mpi4py communicator. Ranks
+            that are not in it need not call.
         process_sets: a list of `ProcessSet` for operations among some of the ranks, the same on all ranks; or
             "dynamic", to add them later: it sets HOROVOD_DYNAMIC_PROCESS_SETS=1.
+        store: where the processes find each other, without MPI, if not at MASTER_ADDR: a `torch.distributed.Store`, or
+            a folder that all of them see and no other job uses. RANK and WORLD_SIZE say who they are.
         settings: fields of `casync.config.Config`, which win over the environment.
 
     Raises `CasyncError` if the processes of the job cannot form one world, with what to do. After a ValueError for two
@@ -86,7 +87,8 @@ def init(comm: Any = None, process_sets: Any = None, **settings: Any) -> None:
         sets, is_new = _current.sets, _current.sets is None
         if sets is None:
             config = Config.from_environment(os.environ, **settings)
-            opened = Session(config, tag=_current.next_tag(peers, config), peers=peers)
+            job = jobs.join(os.environ, config, store)
+            opened = Session(config, tag=_current.next_tag(peers, job), peers=peers, job=job)
             sets = ProcessSets(opened, GLOBAL_PROCESS_SET)
             GLOBAL_PROCESS_SET.mpi_comm = comm if is_communicator(comm) else None
         try:

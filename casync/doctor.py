@@ -284,25 +284,6 @@ def traps(environ: Mapping[str, str]) -> list[Finding]:
                 "write `python -m casync ...` instead, or put this environment first on PATH",
             )
         )
-    in_job = "CASYNC_RANK" in environ or "OMPI_COMM_WORLD_RANK" in environ
-    if not in_job and _number(environ.get("WORLD_SIZE")) > 1:
-        found.append(
-            Finding(
-                "torchrun",
-                PROBLEM,
-                f"WORLD_SIZE is {environ['WORLD_SIZE']}, but this process is no MPI rank",
-                "start the script with `casyncrun -np N python ...`, not with torchrun",
-            )
-        )
-    if not in_job and _number(environ.get("SLURM_NTASKS")) > 1 and "PMIX_RANK" not in environ:
-        found.append(
-            Finding(
-                "srun",
-                PROBLEM,
-                f"SLURM_NTASKS is {environ['SLURM_NTASKS']}, but there is no PMIx",
-                "use `srun --mpi=pmix`, or casyncrun inside the allocation",
-            )
-        )
     pml = environ.get("OMPI_MCA_pml")
     if pml not in (None, "ob1"):
         found.append(
@@ -329,10 +310,6 @@ def traps(environ: Mapping[str, str]) -> list[Finding]:
             )
         )
     return found
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isdigit() else 0
 
 
 def _shared_memory() -> int | None:

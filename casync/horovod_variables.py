@@ -25,7 +25,6 @@ STREAMS_WAIT = "the program's stream waits for a result on a GPU, and the progra
 NO_NVTX = "there are no NVTX ranges; CASYNC_TIMELINE shows what happens to each tensor"
 NO_XLA = "it concerns operations that XLA compiles, which are not there yet"
 NO_GLOO = "ranks reach each other over MPI; CASYNC_PEER_TIMEOUT_SECONDS is how long one may be silent"
-INTERFACES = "ranks reach each other over MPI; casyncrun --network-interface names the interfaces that they may use"
 ONLY_MPI = "there is no other controller than MPI"
 THREADS = "CaSync needs all of MPI's thread support (MPI_THREAD_MULTIPLE)"
 AFFINITY = "threads are not pinned; CASYNC_WORKER_THREADS is how many there are"
@@ -49,7 +48,6 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "HOROVOD_CONTROLLER": ONLY_MPI,
     "HOROVOD_CPU_OPERATIONS": ONLY_MPI,
     "HOROVOD_CCL_CACHE": ONLY_MPI,
-    "HOROVOD_GLOO_IFACE": INTERFACES,
     "HOROVOD_GLOO_TIMEOUT_SECONDS": NO_GLOO,
     "HOROVOD_MPI_THREADS_DISABLE": THREADS,
     "HOROVOD_THREAD_AFFINITY": AFFINITY,

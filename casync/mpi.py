@@ -13,17 +13,18 @@ import os
 import site
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from casync.arrival import waiting
 from casync.config import Config
-from casync.errors import NotAvailableError
+from casync.errors import CasyncError, NotAvailableError
 from casync.launcher import report
 
-__all__ = ["join", "load", "next_key"]
+__all__ = ["MpiJob", "load"]
 
 _LIBRARY = "libmpi.so.40"
 # How cmake/FindCasyncMPI.cmake lets a module in site-packages/casync find the wheel's libmpi.
@@ -62,18 +63,43 @@ def load() -> ModuleType:
     return module
 
 
-def join(config: Config) -> ModuleType:
-    """`load()`, and MPI initialised, for which all processes of the job must come the first time."""
-    global _has_joined
-    module = load()
-    if not _has_joined:
-        with waiting("MPI", None, config, "it returns when all processes that mpirun started have called it"):
-            module.world_rank()
-        _has_joined = True
-    return module
+class MpiJob:
+    """See `casync.jobs.Job`: the processes that one mpirun started."""
+
+    name = "mpi"
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self.rank: int = module.world_rank()
+        self.hosts: list[int] = module.hosts()
+
+    @classmethod
+    def join(cls, environ: Mapping[str, str], config: Config) -> MpiJob:
+        """MPI is initialised, for which all processes of the job must come the first time."""
+        global _has_joined
+        module = load()
+        if not _has_joined:
+            with waiting("MPI", None, config, "it returns when all processes that mpirun started have called it"):
+                module.world_rank()
+            _has_joined = True
+        size = str(module.world_size())
+        if (told := environ.get("CASYNC_SIZE", size)) != size:
+            raise CasyncError(
+                f"casyncrun started {told} ranks, but MPI knows of {size}: the program and casyncrun use different MPI "
+                "libraries. `casync doctor` shows which"
+            )
+        return cls(module)
+
+    def connect(self, tag: int, ranks: Sequence[int], config: Config) -> Any:
+        until = f"all of ranks {list(ranks)} must call it with the same comm="
+        with waiting(_next_key(tag, ranks), ranks, config, until):
+            return self._module.connect(tag, list(ranks))
+
+    def note_failure(self) -> None:
+        self._module.note_failure()  # MPI_Finalize would wait for a rank that may never come
 
 
-def next_key(tag: int, ranks: Sequence[int]) -> str:
+def _next_key(tag: int, ranks: Sequence[int]) -> str:
     """What the ranks that connect a session share, and no other session has."""
     session = f"{tag} of {','.join(map(str, ranks))}"
     _connected[session] += 1

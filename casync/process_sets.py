@@ -248,7 +248,7 @@ class ProcessSets:
                 timeline=f"{timeline}.set{number}" if timeline not in ("", "DYNAMIC") else "",
             )  # fmt: skip
             peers = [world.peers[rank] for rank in ranks]
-            session = Session(config, tag=world.tag | number << _TAG_BITS, peers=peers, number=number)
+            session = Session(config, tag=world.tag | number << _TAG_BITS, peers=peers, number=number, job=world.job)
         self._use(one, session)
 
     def _use(self, one: ProcessSet, session: Session | None) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
-from casync import arrival, forks, horovod_variables
+from casync import forks, horovod_variables, jobs
 from casync.call_site import call_site, describe_exception
 from casync.codec_states import CodecStates
 from casync.config import Config
@@ -34,7 +34,7 @@ from casync.logs import log, set_level, threshold
 from casync.observer import Observer, observer_of
 from casync.plan import GradientPlan, Plans
 from casync.snapshot import Metrics, metrics_of
-from casync.world import World, started_by_mpi
+from casync.world import World
 
 if TYPE_CHECKING:
     from casync import _core
@@ -95,9 +95,10 @@ class Session:
         config: settings; None reads the environment.
         tag: tells sessions of the same peers apart. The k-th session that a rank has with these peers must have the
             same tag on all of them.
-        peers: ranks of MPI's world that form this one, in order; None: all. This process must be among them.
+        peers: ranks of the job that form this one, in order; None: all. This process must be among them.
         number: the upper 16 bits of its handles, so that those of several sessions of this process are told apart.
         environ: where the launcher's variables are looked up.
+        job: the processes that were started together, if they have been joined already; None: they are joined.
 
     Raises `CasyncError` if the processes of a job cannot find each other, with what to do. Any thread may call any
     method; none holds the GIL while it waits.
@@ -111,6 +112,7 @@ class Session:
         peers: Sequence[int] | None = None,
         number: int = 0,
         environ: Mapping[str, str] | None = None,
+        job: jobs.Job | None = None,
     ) -> None:
         environ = os.environ if environ is None else environ
         self.config = Config.from_environment(environ) if config is None else config
@@ -138,7 +140,9 @@ class Session:
         self._without_device_code: set[str] = set()
         """Codecs that a GPU may compute and has no code for yet."""
         self._known_to_devices: set[str] = set()
-        transport, self.world = self._connect(environ, tag, peers)
+        self.job = jobs.join(environ, self.config) if job is None else job
+        """The processes that were started together, of which this world may be a part."""
+        transport, self.world = self._connect(tag, peers)
         self._given_plans.check_world(self.world.host_of, is_process_set=number > 0)
         if self.world.rank == 0 and number == 0:
             horovod_variables.tell(environ)
@@ -149,7 +153,7 @@ class Session:
         options |= {"session_tag": tag, "number": number, "host_of": list(self.world.host_of)}
         options |= {"fixed_plans": self._given_plans.as_options(), "nccl_library": nccl_library()}
         self.peers = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
-        """By rank, the number that MPI's world has for it."""
+        """By rank, the number that the job has for it."""
         options |= {"world": self.peers, "log_level": threshold()}
         self._core_session = _core.Session(transport, options, log)
         self.shortcuts = _core.Shortcuts(self._core_session, self._pending)
@@ -169,30 +173,15 @@ class Session:
         is_first = self.world.rank == 0 and number == 0
         self._observer: Observer | None = observer_of(environ, self.metrics, self.plans) if is_first else None
 
-    def _connect(self, environ: Mapping[str, str], tag: int, peers: Sequence[int] | None) -> tuple[Any, World]:
-        if not started_by_mpi(environ):
-            if peers is not None and list(peers) != [0]:
-                raise InvalidArgumentError(f"peers {list(peers)}: this is a world of one, its only rank is 0")
-            return None, World.of(0, [0])
-        from casync import mpi
-
-        module = mpi.join(self.config)
-        mine, size = module.world_rank(), module.world_size()
-        if (told := environ.get("CASYNC_SIZE", str(size))) != str(size):
-            raise CasyncError(
-                f"casyncrun started {told} ranks, but MPI knows of {size}: the program and casyncrun use different MPI "
-                "libraries. `casync doctor` shows which"
-            )
-        ranks = list(range(size)) if peers is None else [int(rank) for rank in peers]
-        if mine not in ranks or len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(size)):
+    def _connect(self, tag: int, peers: Sequence[int] | None) -> tuple[Any, World]:
+        mine, hosts = self.job.rank, self.job.hosts
+        ranks = list(range(len(hosts))) if peers is None else [int(rank) for rank in peers]
+        if mine not in ranks or len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(len(hosts))):
             raise InvalidArgumentError(
-                f"peers {ranks} must be distinct ranks of 0 to {size - 1}, with this one, {mine}"
+                f"peers {ranks} must be distinct ranks of 0 to {len(hosts) - 1}, with this one, {mine}"
             )
-        hosts = module.hosts()
         world = World.of(ranks.index(mine), [hosts[rank] for rank in ranks])
-        until = f"all of ranks {ranks} must call it with the same comm="
-        with arrival.waiting(mpi.next_key(tag, ranks), ranks, self.config, until):
-            return module.connect(tag, None if peers is None else ranks), world
+        return self.job.connect(tag, ranks, self.config), world
 
     @property
     def rank(self) -> int:
@@ -448,9 +437,7 @@ class Session:
         self._forget(handles)
         self._has_failed = True
         if self.size > 1 and isinstance(error, SESSION_IS_OVER):
-            from casync import mpi
-
-            mpi.load().note_failure()  # MPI_Finalize would wait for a rank that may never come
+            self.job.note_failure()
         if isinstance(error, PeerFailureError) and error.peer is not None:
             report.unreachable(error.peer, str(error))
         elif isinstance(error, SESSION_IS_OVER):

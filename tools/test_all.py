@@ -38,6 +38,7 @@ class Job:
     frameworks: str  # that the suite of all adaptors is run for
     folders: tuple[str, ...]
     sizes: tuple[int, ...]
+    transport: str = "auto"
 
 
 ALL_ADAPTORS, TORCH, OTHERS = "tests/python/adaptor", "tests/python/mpi", "tests/python/frameworks"
@@ -46,6 +47,7 @@ ALL_ADAPTORS, TORCH, OTHERS = "tests/python/adaptor", "tests/python/mpi", "tests
 JOBS = (
     Job("mpi", ".venv", "numpy,standin,torch", (ALL_ADAPTORS, TORCH), (1, 3)),
     Job("mpi", ".venv", "numpy", (ALL_ADAPTORS,), (2, 5)),
+    Job("tcp", ".venv", "numpy", (ALL_ADAPTORS,), (3,), transport="tcp"),
     Job("frameworks", "build/frameworks", "mxnet,tensorflow,tensorflow_graph", (ALL_ADAPTORS, OTHERS), (1, 3)),
     Job("jax", "build/jax", "jax", (ALL_ADAPTORS, OTHERS), (2,)),
 )
@@ -58,6 +60,7 @@ class Section:
     command: tuple[str, ...]
     everyday: bool  # a part of `make test`; `make test-all` runs every section
     frameworks: str = ""  # that the suite of all adaptors is run for; "": all that are there
+    transport: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,9 @@ def sections(build: Path, everyday: bool) -> list[Section]:
             name = f"{job.name}-{size}"
             of_job = python if job.environment == ".venv" else str(ROOT / job.environment / "bin" / "python")
             run = ("casyncrun", "-np", str(size), of_job, "tools/mpi_pytest.py", name, *job.folders)
-            title = f"{job.frameworks.replace(',', ', ')}: {size} rank{'s' * (size > 1)} under mpirun"
+            title = f"{job.frameworks.replace(',', ', ')}: {size} rank{'s' * (size > 1)}, {job.name}"
             of_everyday = size in (2, 3) and job.name != "frameworks"
-            found.append(Section(name, title, run, of_everyday, job.frameworks))
+            found.append(Section(name, title, run, of_everyday, job.frameworks, job.transport))
     own = ("tests/python/mxnet", "tests/python/keras_backends", "tests/python/examples", "-k", "mxnet or keras")
     with_frameworks = (str(ROOT / "build/frameworks/bin/python"), *pytest, *own)
     with_jax = (str(ROOT / "build/jax/bin/python"), *pytest, "tests/python/jax")
@@ -150,6 +153,7 @@ def run(section: Section) -> Outcome:
     begin = time.monotonic()
     os.environ["CASYNC_TEST_RUNNING"] = str(RESULTS / section.name)
     os.environ["CASYNC_TEST_FRAMEWORK"] = section.frameworks
+    os.environ["CASYNC_TRANSPORT"] = section.transport
     status = run_watched(section.name, section.command, ROOT, RESULTS)
     reports = sorted([*RESULTS.glob(f"{section.name}.xml"), *RESULTS.glob(f"{section.name}-rank*.xml")])
     found = count(reports) if reports else Outcome(int(status == 0), 0, 0)

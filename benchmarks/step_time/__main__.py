@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.netlab import Netlab
+from benchmarks.netlab import Distance, Netlab
 from benchmarks.step_time import job
 from benchmarks.step_time.limits import wire_bytes
 from casync.models import MODELS, mebibytes
@@ -76,13 +76,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--rtt", type=float, help="ms of a round trip between hosts, which are distant then")
+    parser.add_argument("--loss", type=float, default=0.0, help="part of the packets that is lost, with --rtt")
     parser.add_argument("--topology", default="auto")
     parser.add_argument("--timeout", type=float, default=1500.0)
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/step_time.json"))
     arguments = parser.parse_args()
     console = Console(width=160)
     results = {}
-    with Netlab(hosts=arguments.hosts, rate=arguments.rate) as lab:
+    distance = Distance.of(arguments.rtt, arguments.loss)
+    with Netlab(hosts=arguments.hosts, rate=arguments.rate, distance=distance) as lab:
         for name in arguments.models.split(","):
             results[name] = job.run(
                 lab,

@@ -15,7 +15,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import casync.torch as hvd
 import numpy as np
@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
 from benchmarks.step_time.codec_work import CodecWork
+from casync import default
 from casync.models import MODELS
 
 CODEC_STEPS_BEFORE, CODEC_STEPS = 2, 9
@@ -90,7 +91,9 @@ Step = Callable[[], None]
 
 
 def contender(spec: str, storage: list[torch.Tensor], pool: torch.Tensor, topology: str) -> tuple[Step, Model]:
-    """`none` (no communication), `ddp`, `ddp:MB`, `ddp+fp16`, `ddp+powersgd` (rank 4), or `casync:CODEC`."""
+    """`none` (no communication), `ddp`, `ddp:MB`, `ddp+fp16`, `ddp+powersgd` (rank 4), `casync:CODEC`, which goes over
+    MPI, or `casync+tcp:CODEC`.
+    """
     model = Model(storage, pool)
     if spec == "none":
 
@@ -112,8 +115,33 @@ def contender(spec: str, storage: list[torch.Tensor], pool: torch.Tensor, topolo
             wrapped().backward()
 
     else:
-        step = ours(spec, model, spec.partition(":")[2], topology)
+        with world(spec):
+            own = ours(spec, model, spec.partition(":")[2], topology)
+
+        def step() -> None:
+            with world(spec):
+                own()
+
     return step, model
+
+
+WORLDS: dict[str, default._Current] = {}
+"""By transport. In one process, so that all contenders meet the same machine."""
+
+
+@contextlib.contextmanager
+def world(spec: str) -> Iterator[None]:
+    """Has the default session be that of the contender's transport."""
+    transport = "tcp" if spec.startswith("casync+tcp") else "mpi"
+    before = default._current
+    try:
+        if transport not in WORLDS:
+            default._current = WORLDS[transport] = default._Current()
+            hvd.init(transport=transport)
+        default._current = WORLDS[transport]
+        yield
+    finally:
+        default._current = before
 
 
 def ours(label: str, model: Model, codec: str, topology: str) -> Step:
@@ -162,7 +190,7 @@ def check(spec: str, model: Model) -> str:
             norm_got += float(got @ got)
             norm_mean += float(mean @ mean)
     cosine = dot / max((norm_got * norm_mean) ** 0.5, 1e-300)
-    lossless = spec in ("casync:none", "ddp") or spec.startswith("ddp:")
+    lossless = spec in ("casync:none", "casync+tcp:none", "ddp") or spec.startswith("ddp:")
     if lossless and worst > 1e-6:
         raise SystemExit(f"{spec}: a gradient is {worst} away from the mean of the ranks'")
     # A thousandth of a gradient has a tenth of its length; what has nothing to do with it, a cosine of 1e-3 at most.
@@ -200,8 +228,9 @@ def slowest(*values: float) -> list[float]:
 
 
 def traffic() -> tuple[int, int]:
-    counters = hvd.counters()
-    return counters["sent_bytes"], counters["received_bytes"]
+    sessions = [held.session for held in WORLDS.values()]
+    counters = [session.counters() for session in sessions if session is not None]
+    return sum(each["sent_bytes"] for each in counters), sum(each["received_bytes"] for each in counters)
 
 
 def own_address() -> str:
@@ -250,14 +279,15 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    hvd.init()
+    WORLDS["mpi"] = default._current
+    hvd.init(transport="mpi")
     rank, size = hvd.rank(), hvd.size()
     dist.init_process_group("gloo", init_method=os.environ["STEP_TIME_RENDEZVOUS"], rank=rank, world_size=size)
 
     storage = [torch.empty(shape) for shape in MODELS[arguments.model]()]  # never touched, so it takes no memory
     pool = pool_of(rank)
     specs = arguments.contenders.split(";")
-    codecs = {spec: codec_seconds(spec.removeprefix("casync:"), storage, pool) for spec in specs if "casync:" in spec}
+    codecs = {spec: codec_seconds(spec.partition(":")[2], storage, pool) for spec in specs if spec.startswith("casync")}
     wire_bytes = 2 * (size - 1) * sum(4 * tensor.numel() for tensor in storage) // size
     steps = {spec: contender(spec, storage, pool, arguments.topology) for spec in specs}
     checks: dict[str, str] = {}
@@ -284,7 +314,9 @@ def main() -> None:
     dist.barrier()
     with contextlib.suppress(RuntimeError):
         dist.destroy_process_group()
-    hvd.shutdown()
+    for held in WORLDS.values():
+        default._current = held
+        hvd.shutdown()
 
 
 def release(model: Model) -> None:

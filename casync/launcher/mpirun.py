@@ -6,14 +6,11 @@ allocation mpirun may be unable to reach the other hosts, and then srun starts t
 
 from __future__ import annotations
 
-import fcntl
-import ipaddress
 import os
 import re
 import shlex
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
+from casync import interfaces
 from casync.launcher.hosts import Host
 from casync.launcher.options import Options
 from casync.launcher.slurm import Srun, allocation, compose_srun, find_srun, is_better_than_mpirun
@@ -39,7 +37,6 @@ __all__ = [
 ]
 
 _PROBE_SECONDS = 20
-_SIOCGIFADDR = 0x8915
 _RESOURCE_MANAGERS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
 # Belongs to one login or one process; another host has its own, or mpirun passes it itself.
 _NOT_EXPORTED = re.compile(
@@ -371,40 +368,20 @@ def gather_facts(environ: Mapping[str, str]) -> Facts:
         rank_entry=str(Path(__file__).with_name("rank_entry.py")),
         root=os.geteuid() == 0,
         cores=len(os.sched_getaffinity(0)),
-        local_names=frozenset({"localhost", name, name.partition(".")[0], *_addresses().values()}),
+        local_names=frozenset({"localhost", name, name.partition(".")[0], *interfaces.addresses().values()}),
         allocation=allocated,
         srun=srun,
     )
-
-
-def _addresses() -> dict[str, str]:
-    """The IPv4 address of each interface that has one."""
-    found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, interface in socket.if_nameindex():
-            request = struct.pack("256s", interface.encode()[:15])
-            try:
-                found[interface] = socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24])
-            except OSError:
-                continue
-    return found
 
 
 def listen_addresses(networks: Sequence[str], remote: bool) -> tuple[str, ...]:
     """Where ranks may reach casyncrun: loopback only for a job of this host, else also the addresses in `networks`."""
     if not remote:
         return ("127.0.0.1",)
-    addresses = {interface: text for interface, text in _addresses().items() if not text.startswith("127.")}
+    addresses = {interface: text for interface, text in interfaces.addresses().items() if not text.startswith("127.")}
     chosen = [
         text
         for interface, text in addresses.items()
-        if not networks or any(net == interface or _within(text, net) for net in networks)
+        if not networks or any(net == interface or interfaces.is_within(text, net) for net in networks)
     ]
     return tuple(chosen) or tuple(addresses.values())
-
-
-def _within(address: str, network: str) -> bool:
-    try:
-        return ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False

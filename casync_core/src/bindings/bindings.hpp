@@ -14,6 +14,7 @@ void bind_session(pybind11::module_& module);
 void bind_shortcuts(pybind11::module_& module);
 void bind_together(pybind11::module_& module);
 void bind_simulate(pybind11::module_& module);
+void bind_tcp(pybind11::module_& module);
 
 /// What casync/snapshot.py reads.
 pybind11::dict to_dict(const Metrics& metrics);

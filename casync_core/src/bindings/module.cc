@@ -32,4 +32,5 @@ PYBIND11_MODULE(_core, module) {
   casync::bind_shortcuts(module);
   casync::bind_together(module);
   casync::bind_simulate(module);
+  casync::bind_tcp(module);
 }

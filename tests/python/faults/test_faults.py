@@ -21,10 +21,11 @@ JOB = Path(__file__).with_name("job.py")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
-def start(folder: Path, scenario: str, victim: int) -> subprocess.Popen[str]:
+def start(folder: Path, scenario: str, victim: int, transport: str = "auto") -> subprocess.Popen[str]:
     return subprocess.Popen(
         casyncrun(RANKS, JOB, scenario, folder, str(victim)),
         cwd=folder,
+        env=os.environ | {"CASYNC_TRANSPORT": transport},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -52,9 +53,10 @@ def outcomes(folder: Path, victim: int, output: str) -> dict[int, dict[str, Any]
     return found
 
 
-@pytest.mark.parametrize("victim", [1, 2, 0])  # of rank 0: a ring neighbour, not one, and the root itself
-def test_a_killed_rank_is_named_on_every_rank(tmp_path: Path, victim: int) -> None:
-    job = start(tmp_path, "kill", victim)
+# Of rank 0: a ring neighbour, not one, and the root itself.
+@pytest.mark.parametrize(("victim", "transport"), [(1, "mpi"), (2, "mpi"), (0, "mpi"), (1, "tcp"), (0, "tcp")])
+def test_a_killed_rank_is_named_on_every_rank(tmp_path: Path, victim: int, transport: str) -> None:
+    job = start(tmp_path, "kill", victim, transport)
     output = finish(job, tmp_path)
     for rank, outcome in outcomes(tmp_path, victim, output).items():
         assert float(outcome["time"]) - fault_time(tmp_path) < 10, f"rank {rank}"
@@ -63,8 +65,9 @@ def test_a_killed_rank_is_named_on_every_rank(tmp_path: Path, victim: int) -> No
     assert f"rank {victim}" in output and "SIGKILL" in output
 
 
-def test_a_stopped_rank_is_named_on_every_rank(tmp_path: Path) -> None:
-    job = start(tmp_path, "stop", 2)
+@pytest.mark.parametrize("transport", ["mpi", "tcp"])
+def test_a_stopped_rank_is_named_on_every_rank(tmp_path: Path, transport: str) -> None:
+    job = start(tmp_path, "stop", 2, transport)
     output = finish(job, tmp_path)
     for rank, outcome in outcomes(tmp_path, 2, output).items():
         assert float(outcome["time"]) - fault_time(tmp_path) < 10, f"rank {rank}"
@@ -103,10 +106,12 @@ def test_an_exception_stops_the_others_with_its_text(tmp_path: Path) -> None:
 
 @pytest.mark.netns
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("tc") is None, reason="netlab needs root and iproute2")
-def test_a_link_that_goes_down_is_named_on_every_rank(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["mpi", "tcp"])
+def test_a_link_that_goes_down_is_named_on_every_rank(tmp_path: Path, transport: str) -> None:
     netlab = pytest.importorskip("benchmarks.netlab")
     with netlab.Netlab(hosts=RANKS, rate="1gbit") as lab:
-        job = lab.start(RANKS, [sys.executable, str(JOB), "link", str(tmp_path), "-1"])
+        argv = [sys.executable, str(JOB), "link", str(tmp_path), "-1"]
+        job = lab.start(RANKS, argv, {"CASYNC_TRANSPORT": transport}, casyncrun_args=["-x", "CASYNC_TRANSPORT"])
         deadline = time.monotonic() + 60
         while len(list(tmp_path.glob("running.*"))) < RANKS:
             assert time.monotonic() < deadline, job.stdout() + job.stderr()

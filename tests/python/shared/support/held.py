@@ -6,8 +6,8 @@ import gc
 import os
 from pathlib import Path
 
+from casync.rendezvous import choose
 from casync.session import Session
-from casync.world import started_by_mpi
 
 _LISTEN = "0A"
 
@@ -36,6 +36,10 @@ def _next_communicator() -> int:
     return number
 
 
+def _is_by_mpi() -> bool:
+    return choose(os.environ, os.environ.get("CASYNC_TRANSPORT", "auto")).kind == "mpi"
+
+
 def held() -> dict[str, int]:
     """By name, how many there are."""
     gc.collect()
@@ -45,6 +49,6 @@ def held() -> dict[str, int]:
         "file descriptors": len(os.listdir("/proc/self/fd")),
         "listening ports": _listening_ports(),
         "segments of shared memory": maps.count("/dev/shm/"),
-        "communicators": _next_communicator() if started_by_mpi(os.environ) else 0,
+        "communicators": _next_communicator() if _is_by_mpi() else 0,
         "sessions": sum(type(item) is Session for item in gc.get_objects()),
     }

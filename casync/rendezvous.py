@@ -1,0 +1,156 @@
+"""Whether this process is one of several, and by what they find each other. Pure: environment in, decision out.
+
+started = choose(os.environ)
+started.kind      # "alone", "mpi" or "tcp"
+started.reason    # "torchrun set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from casync.config import TRANSPORTS
+from casync.errors import CasyncError
+
+__all__ = ["Started", "choose"]
+
+_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+_SLURM_PORTS = range(15000, 45000)
+
+
+@dataclass(frozen=True)
+class Started:
+    """How this process was started. `rank`, `size` and what follows them are of kind "tcp" alone.
+
+    `job` tells this start of this job from others that meet in the same store. `is_served`: a server of the launcher
+    listens at `address` and `port`; else rank 0 does.
+    """
+
+    kind: Literal["alone", "mpi", "tcp"]
+    reason: str
+    rank: int = 0
+    size: int = 1
+    address: str = ""
+    port: int = 0
+    job: str = ""
+    is_served: bool = False
+
+
+def choose(
+    environ: Mapping[str, str],
+    transport: str = "auto",
+    *,
+    has_store: bool = False,
+    group: tuple[int, int] | None = None,
+) -> Started:
+    """What the launcher's variables say. `transport` is one of `config.TRANSPORTS`; with `has_store` the processes have
+    a place to meet already, and need no address. `group` is this process's rank in `torch.distributed`, and how many
+    there are, if that is initialised.
+
+    Raises `CasyncError`, with the remedy, if this process was clearly meant to be one of several and it cannot be known
+    how it finds the others: N worlds of one would train N models without a word.
+    """
+    if transport not in TRANSPORTS:
+        raise CasyncError(f"CASYNC_TRANSPORT={transport!r}: it must be one of {', '.join(TRANSPORTS)}")
+    for name in _MPI_SIZES:
+        if _number(environ, name) == 1:
+            return Started("alone", f"{name} is 1")
+    by_mpi = next((name for name in (*_MPI_SIZES, "PMIX_RANK") if environ.get(name)), None)
+    if transport == "mpi" and by_mpi is None:
+        raise CasyncError(
+            "CASYNC_TRANSPORT=mpi, but mpirun did not start this process: start it with `casyncrun -np N python ...`"
+        )
+    if by_mpi is not None and transport != "tcp" and not has_store:
+        return Started("mpi", f"mpirun, or what it is part of, set {by_mpi}")
+    if _number(environ, "CASYNC_SIZE") == 1:
+        return Started("alone", "CASYNC_SIZE is 1")
+    found = _by_address(environ, has_store or group is not None)
+    if found is not None:
+        return found
+    if group is not None:
+        reason = "torch.distributed is initialised"
+        return Started("tcp", reason, *group) if group[1] > 1 else Started("alone", f"{reason}, with one process")
+    if transport == "tcp" and by_mpi is not None:
+        raise CasyncError(
+            f"CASYNC_TRANSPORT=tcp, and mpirun set {by_mpi}: the processes need MASTER_ADDR and MASTER_PORT too, to "
+            "find each other without MPI. casyncrun sets them"
+        )
+    for launcher, size, evidence in (
+        ("casyncrun or horovodrun", "CASYNC_SIZE", "CASYNC_SIZE"),
+        ("casyncrun or horovodrun", "HOROVOD_SIZE", "HOROVOD_RANK"),
+    ):
+        if (several := _number(environ, size)) > 1 and evidence in environ:
+            raise CasyncError(
+                f"{size}={several} says that this is one of {several} processes started by {launcher}, but MPI does "
+                f"not know of them, so each would be a world of its own: start them with `casyncrun -np {several} "
+                "python ...`. If this process is meant to be alone, set CASYNC_SIZE=1"
+            )
+    return Started("alone", "no launcher's variables say that there are other processes")
+
+
+def _by_address(environ: Mapping[str, str], has_store: bool) -> Started | None:
+    """One of several that meet at an address, or in a store; None for a process of which nothing says so."""
+    size = _number(environ, "WORLD_SIZE")
+    rank = _first(environ, "RANK", "JOB_COMPLETION_INDEX", *_MPI_RANKS)
+    if size > 0 and rank is not None:
+        started = _among(environ, "RANK and WORLD_SIZE", environ[rank], size, has_store)
+        if started.kind == "tcp" and environ.get("TORCHELASTIC_RUN_ID"):
+            job = f"{environ['TORCHELASTIC_RUN_ID']}/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+            served = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+            return _of_job(started, "torchrun set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT", job, served)
+        return started
+    size = _number(environ, "SLURM_NTASKS")
+    if size > 0 and "SLURM_PROCID" in environ:
+        return _by_slurm(environ, size, has_store)
+    return None
+
+
+def _of_job(started: Started, reason: str, job: str, served: bool) -> Started:
+    return Started("tcp", reason, started.rank, started.size, started.address, started.port, job=job, is_served=served)
+
+
+def _among(environ: Mapping[str, str], names: str, rank: str, size: int, has_store: bool) -> Started:
+    if size == 1:
+        return Started("alone", f"{names} say that this is the only process")
+    if not rank.isdigit() or int(rank) >= size:
+        raise CasyncError(f"{names} say that this is rank {rank!r} of {size}: a rank is a number from 0 to {size - 1}")
+    address, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
+    if not has_store and not (address and port):
+        missing = " and ".join(name for name in ("MASTER_ADDR", "MASTER_PORT") if not environ.get(name))
+        raise CasyncError(
+            f"{names} say that this is one of {size} processes, but not where they find each other: set {missing} to "
+            "the host of rank 0 and a free port there, or start them with torchrun or casyncrun. If this process is "
+            "meant to be alone, set CASYNC_SIZE=1"
+        )
+    if not has_store and not port.isdigit():
+        raise CasyncError(f"MASTER_PORT={port!r} is not a port")
+    return Started("tcp", f"{names} are set", int(rank), size, address, int(port) if port.isdigit() else 0)
+
+
+def _by_slurm(environ: Mapping[str, str], size: int, has_store: bool) -> Started:
+    """srun started this, without an MPI. Rank 0 is on the step's first host; the port follows from the step's number,
+    so that two steps of one host have two.
+    """
+    from casync.launcher.slurm import expand_hosts
+
+    step = f"{environ.get('SLURM_JOB_ID', '0')}.{environ.get('SLURM_STEP_ID', '0')}"
+    filled = dict(environ)
+    listed = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
+    if listed:
+        filled.setdefault("MASTER_ADDR", expand_hosts(listed)[0])
+    numbers = [int(part) for part in step.split(".") if part.isdigit()]
+    filled.setdefault("MASTER_PORT", str(_SLURM_PORTS[sum(7919 * n for n in numbers) % len(_SLURM_PORTS)]))
+    started = _among(filled, "SLURM_PROCID and SLURM_NTASKS", environ["SLURM_PROCID"], size, has_store)
+    return started if started.kind == "alone" else _of_job(started, started.reason, step, False)
+
+
+def _first(environ: Mapping[str, str], *names: str) -> str | None:
+    return next((name for name in names if environ.get(name)), None)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "")
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,177 @@
+"""Processes that reach each other by sockets: TCP between hosts, sockets of the host inside it.
+
+They meet in a store (`casync.stores`). There each leaves its host and its address, and for each session where it
+listens. Then each pair connects (`casync.meeting`), and the core is given the sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import socket
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from casync import interfaces
+from casync.config import Config
+from casync.errors import CasyncError, PeerFailureError
+from casync.meeting import Meeting, listen, pacing_of, places, run
+from casync.rendezvous import Started
+from casync.stores import Store, open_store, store_of
+
+__all__ = ["TcpJob", "join"]
+
+_LOOK_SECONDS = 1.0  # between looks at whether others have given up
+_LEAST_SECONDS = 0.05  # to ask the store
+
+_joined: dict[tuple[Started, int], TcpJob] = {}
+
+
+def join(started: Started, config: Config, store: Any) -> TcpJob:
+    """Collective over the processes the first time; then what it returned."""
+    key = (started, id(store))
+    if key not in _joined:
+        deadline = time.monotonic() + config.start_timeout_s
+        given = open_store(started, config.start_timeout_s) if store is None else store_of(store)
+        _joined[key] = TcpJob(started, given, config, deadline)
+    return _joined[key]
+
+
+class TcpJob:
+    """See `casync.jobs.Job`. Raises `CasyncError` if not all processes come in time, or two say that they are one."""
+
+    name = "tcp"
+
+    def __init__(self, started: Started, store: Store, config: Config, deadline: float) -> None:
+        self.rank = started.rank
+        self._started = started
+        self._store = store
+        self._connected: Counter[str] = Counter()
+        self._address = _own_address(started, config)
+        card = {"token": secrets.token_hex(8), "host": _host_key(), "address": self._address, "pid": os.getpid()}
+        told = self._leave(f"rank/{self.rank}", card)
+        if told != card:
+            raise CasyncError(
+                f"two processes say that they are rank {self.rank} of {started.size}: this one, process {os.getpid()} "
+                f"at {self._address}, and process {told['pid']} at {told['address']}. Give each its own RANK, and a "
+                "second job on the same host another MASTER_PORT"
+            )
+        if self.rank == 0:
+            self._leave("secret", secrets.token_hex(32))
+        cards = self._all("rank/", range(started.size), deadline, config)
+        self.hosts: list[str] = [card["host"] for card in cards]
+        secret = self._words(["secret"], deadline)["secret"]
+        self._secret = bytes.fromhex(json.loads(secret))
+
+    def note_failure(self) -> None:
+        pass  # nobody waits for anybody at the end of the process
+
+    def connect(self, tag: int, ranks: Sequence[int], config: Config) -> Any:
+        """See `casync.jobs.Job`. Two or more sockets for each of the other ranks: one for heads, the others for
+        bodies.
+        """
+        if len(ranks) == 1:
+            return None
+        from casync import _core
+
+        deadline = time.monotonic() + config.start_timeout_s
+        session = f"{tag} of {','.join(map(str, ranks))}"
+        self._connected[session] += 1
+        session = f"session/{session}, {self._connected[session]}"
+        meeting = Meeting(
+            me=self.rank,
+            secret=self._secret,
+            session=hashlib.sha256(f"{self._started.job}/{session}".encode()).digest()[:16],
+            pace=lambda connection: pacing_of(connection, config),
+        )
+        is_one_host = len({self.hosts[rank] for rank in ranks}) == 1
+        with contextlib.ExitStack() as stack:
+            doors = listen("127.0.0.1" if is_one_host else self._address, stack)
+            self._leave(f"{session}/{self.rank}", doors.told)
+            told = self._all(f"{session}/", ranks, deadline, config)
+            at = {
+                rank: places(place, is_near=self.hosts[rank] == self.hosts[self.rank])
+                for rank, place in zip(ranks, told, strict=True)
+                if rank != self.rank
+            }
+            try:
+                sockets = run(meeting.meet(doors.sockets, at, max(0.1, deadline - time.monotonic())))
+            except BaseException:
+                meeting.close()
+                raise
+        given = [[one.detach() for one in sockets[rank]] if rank != self.rank else [] for rank in ranks]
+        index: dict[str, int] = {}
+        hosts = [index.setdefault(self.hosts[rank], len(index)) for rank in ranks]
+        try:
+            return _core.connect_tcp(ranks.index(self.rank), given, hosts, tag, max(0.1, deadline - time.monotonic()))
+        except PeerFailureError as error:
+            error.args = (f"the ranks {list(ranks)} could not form a world: {error}",)
+            raise
+
+    # --- words --------------------------------------------------------------------------------------------------------
+
+    def _leave(self, key: str, word: Any) -> Any:
+        """Leave `word`; returns what is there: another process may have left its own."""
+        return json.loads(self._store.put(self._key(key), json.dumps(word).encode()))
+
+    def _words(self, keys: Sequence[str], deadline: float) -> dict[str, bytes]:
+        known = {self._key(key): key for key in keys}
+        found = self._store.wait(list(known), max(_LEAST_SECONDS, deadline - time.monotonic()))
+        return {known[key]: word for key, word in found.items()}
+
+    def _all(self, prefix: str, ranks: Sequence[int], deadline: float, config: Config) -> list[Any]:
+        """What each of `ranks` has left. Raises `CasyncError` that names those who have not."""
+        keys = {rank: f"{prefix}{rank}" for rank in ranks}
+        given_up = f"{prefix}given up"
+        while True:
+            words = self._words(list(keys.values()), min(deadline, time.monotonic() + _LOOK_SECONDS))
+            missing = [rank for rank, key in keys.items() if key not in words]
+            if not missing:
+                return [json.loads(words[key]) for key in keys.values()]
+            if time.monotonic() >= deadline:
+                break
+            if told := self._words([given_up], time.monotonic()):
+                missing = json.loads(told[given_up])
+                break
+        if self.rank == ranks[0]:  # with whom the store may be: the others must still hear of it
+            self._leave(given_up, missing)
+            time.sleep(2 * _LOOK_SECONDS)
+        raise CasyncError(
+            f"rank {self.rank} at {self._address} has waited in init() for ranks {missing} of {len(ranks)}, which have "
+            f"not come within {config.start_timeout_s:g} s (CASYNC_START_TIMEOUT_SECONDS); {len(ranks) - len(missing)} "
+            f"have. Have all {len(ranks)} processes been started, and do all call init() with the same comm=?"
+        )
+
+    def _key(self, key: str) -> str:
+        return f"casync/{self._started.job}/{key}"
+
+
+def _host_key() -> str:
+    """Equal exactly on the processes that can share memory: containers differ by name, machines by boot."""
+    from casync import _core
+
+    return f"{socket.gethostname()} {_core.boot_id()}"
+
+
+def _own_address(started: Started, config: Config) -> str:
+    """Where others reach this process, of the interface that is named, else of the one that reaches MASTER_ADDR."""
+    if config.network_interface:
+        known = interfaces.addresses()
+        for name, address in known.items():
+            if name == config.network_interface or interfaces.is_within(address, config.network_interface):
+                return address
+        raise CasyncError(
+            f"CASYNC_NETWORK_INTERFACE={config.network_interface} is none of this host's interfaces: "
+            f"{', '.join(f'{name} ({address})' for name, address in known.items())}"
+        )
+    try:
+        return interfaces.reaching(started.address)
+    except socket.gaierror as error:
+        raise CasyncError(f"MASTER_ADDR={started.address} cannot be resolved: {error.strerror}") from None
+    except OSError:
+        return "127.0.0.1"  # no network at all
