@@ -16,7 +16,8 @@ from typing import NoReturn
 from casync.collectives import exports
 from casync.collectives.exports import *
 
-from . import mpi_ops, ops
+from . import c10d, mpi_ops, ops
+from .c10d import Options
 from .ddp import ddp_hook, ddp_state
 from .functions import broadcast_optimizer_state, broadcast_parameters
 from .ops import *
@@ -26,6 +27,7 @@ from .sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "DistributedOptimizer",
+    "Options",
     "SyncBatchNorm",
     "broadcast_optimizer_state",
     "broadcast_parameters",
@@ -36,6 +38,8 @@ __all__ = [
 ]
 __all__ += exports.__all__
 __all__ += ops.__all__
+
+c10d.register()
 
 # Horovod's names that are not there yet: an error that says so is better than one that looks like a misspelling.
 _LATER = frozenset(("elastic",))

@@ -1,0 +1,503 @@
+"""The ranks of a process group of torch.distributed, and what its calls come to: see `c10d`.
+
+A group is a session of its own, whose ranks meet in the group's store and are connected by sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from casync import codecs
+from casync._constants import OP_KINDS
+from casync.collectives.places import Change, Places, shown
+from casync.config import Config
+from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
+from casync.jobs import Job
+from casync.rendezvous import Started
+from casync.session import Session
+from casync.stores import TorchStore
+from casync.tcp import TcpJob
+from casync.terms import Average, Max, Min, OpKind, Product, Sum, Terms
+from torch._C._distributed_c10d import Work
+
+from .tensors import TENSORS
+
+__all__ = ["NOT_THERE", "Group", "GroupWork", "Options", "all_of"]
+
+_LOG = logging.getLogger("casync")
+
+_REDUCTIONS: tuple[tuple[Any, int], ...] = (
+    (dist.ReduceOp.SUM, Sum),
+    (dist.ReduceOp.AVG, Average),
+    (dist.ReduceOp.MIN, Min),
+    (dist.ReduceOp.MAX, Max),
+    (dist.ReduceOp.PRODUCT, Product),
+)
+_OTHERS = ("BAND", "BOR", "BXOR", "PREMUL_SUM")
+_NAMES_PER_SIGNATURE = 16
+_FIRST_NUMBER = 1 << 14  # of sessions, beyond those of process sets
+_numbers = itertools.count()
+_groups: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
+class Options:
+    """What `init_process_group("casync", pg_options=...)`, `new_group` and `init_device_mesh(backend_override={"dim":
+    ("casync", ...)})` take.
+
+    Args:
+        compression: a codec (`"onebit"`, `casync.torch.Compression.powersgd(rank=4)`) for float tensors that are summed
+            or averaged; None takes `CASYNC_COMPRESSION`.
+        rules: codecs by the name of a call, `{"reduce_scatter.*": "fp16", "*": "none"}`, in place of `compression`.
+            Names are `allreduce` and `reduce_scatter`, a dot, and the number of elements.
+        min_numel: tensors of fewer elements are exact; None takes `CASYNC_MIN_NUMEL`.
+        topology: as in `hvd.allreduce`; None takes `CASYNC_TOPOLOGY`.
+        timeout: of an operation of this group; None takes that of `init_process_group`.
+    """
+
+    def __init__(
+        self,
+        compression: Any = None,
+        *,
+        rules: Mapping[str, Any] | None = None,
+        min_numel: int | None = None,
+        topology: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> None:
+        self.compression = compression if rules is None else rules
+        self.min_numel = min_numel
+        self.topology = topology
+        self._timeout = timeout  # torch.distributed looks here
+
+
+class GroupWork(Work):
+    """One call that was submitted. Any thread may wait for it."""
+
+    def __init__(self, result: Any, finish: Callable[[], None] | None = None) -> None:
+        super().__init__()
+        self._result = result
+        self._finish = finish
+        self._error: BaseException | None = None
+        self._future: torch.futures.Future[Any] = torch.futures.Future()
+        self.ended = threading.Event()
+
+    def over(self, error: BaseException | None) -> None:
+        """What was submitted has ended."""
+        if error is None and self._finish is not None:
+            try:
+                self._finish()
+            except BaseException as raised:
+                error = raised
+        self._finish = None
+        self.ended.set()
+        if error is None:
+            self._future.set_result(self._result)
+        else:
+            self._error = error
+            self._future.set_exception(error)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        del timeout  # the session has one
+        try:
+            self._future.wait()
+        except Exception:
+            if self._error is None:
+                raise
+            raise self._error from None
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        return self._future
+
+    def is_completed(self) -> bool:
+        return self._future.done()
+
+    def is_success(self) -> bool:
+        return self._future.done() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> Any:
+        return self._result
+
+
+class _Together:
+    """Several operations that are one call."""
+
+    def __init__(self, work: GroupWork, count: int) -> None:
+        self._work = work
+        self._left = count
+        self._error: BaseException | None = None
+        if count == 0:
+            work.over(None)
+
+    def one_is_over(self, error: BaseException | None, gathered: Any = None) -> None:
+        """On the session's thread for completions, one at a time."""
+        del gathered
+        self._error = self._error or error
+        self._left -= 1
+        if self._left == 0:
+            self._work.over(self._error)
+
+
+class _Call(NamedTuple):
+    """What tells calls apart."""
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    reduction: int
+    root: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {'x'.join(map(str, self.shape))} {self.dtype}"
+
+
+class Group:
+    """The ranks of one process group, and what their calls come to."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta | None, options: Options | None) -> None:
+        options = options or Options()
+        limit = options._timeout or timeout
+        seconds = None if limit is None else limit.total_seconds()
+        self._config = Config.from_environment(
+            os.environ, min_numel=options.min_numel, topology=options.topology, timeout_s=seconds
+        )
+        self._rules = codecs.rules_of(self._config.compression if options.compression is None else options.compression)
+        for _, codec in self._rules.pairs:
+            if codecs.takes_momentum(codec):
+                raise NotAvailableError(
+                    f"compression {codec!r} takes over the optimizer's momentum, which a backend of torch.distributed "
+                    "cannot reach: use casync.torch.DistributedOptimizer"
+                )
+        number = next(_numbers)
+        started = Started("tcp", "a group of torch.distributed", rank, size, job="c10d")  # the store is the group's own
+        deadline = time.monotonic() + self._config.start_timeout_s
+        job: Job = TcpJob(started, TorchStore(store), self._config, deadline)
+        self.session = Session(self._config, number=_FIRST_NUMBER + number % _FIRST_NUMBER, job=job)
+        self.rank, self.size = rank, size
+        self._places = Places()
+        self._calls: dict[Hashable, int] = {}  # by signature, how many
+        self._under: dict[str, threading.Event] = {}  # by name, set when the last call of it has ended
+        self._kept: set[str] = set()  # names under which codecs may keep something
+        self._stale: set[str] = set()  # and of those, whose calls are no more
+        self._is_open = True
+        _groups.add(self)
+        _hear_of_optimizers()
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def _exact_name(self, signature: Hashable) -> str:
+        """The next of the few names of calls like this one. All ranks make the same calls in one order."""
+        number = self._calls.get(signature, 0)
+        self._calls[signature] = number + 1
+        name = f"c10d.{_digest(signature)}.{number % _NAMES_PER_SIGNATURE}"
+        earlier = self._under.pop(name, None)
+        if earlier is not None:
+            earlier.wait()
+        return name
+
+    def step_ends(self) -> None:
+        """An optimizer has made its step."""
+        change = self._places.end()
+        if change is not None:
+            if not change.is_second:
+                self._stale |= self._kept
+                self._kept = set()
+            if self.rank == 0:
+                _tell(change)
+        if self._stale:
+            with contextlib.suppress(InvalidArgumentError):  # one is still under way: next time
+                self.session.codec_states.forget(self._stale)
+                self._stale.clear()
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Sequence[torch.Tensor], op: Any) -> GroupWork:
+        reduction = _reduction(op)
+        work = GroupWork(list(tensors), finish=None)
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        values = []
+        for tensor in tensors:
+            flat, to_assign = _reducible(tensor, reduction)
+            values.append(flat)
+            if to_assign is not None:
+                copies.append((tensor, to_assign))
+        work._finish = lambda: _assign_all(copies)
+        together = _Together(work, len(values))
+        for flat, tensor in zip(values, tensors, strict=True):
+            kept = _reduction_of(tensor, reduction)
+            codec = self._codec("allreduce", flat, kept)
+            self._submit(OpKind.ALLREDUCE, flat, flat, kept, codec, work, together)
+        return work
+
+    def reduce_scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], op: Any) -> GroupWork:
+        """Each input has a part for each rank, one after the other."""
+        reduction = _reduction(op)
+        if reduction not in (Sum, Average):
+            raise NotAvailableError(f"reduce_scatter: casync has SUM and AVG. {NOT_THERE}")
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        work = GroupWork(list(outputs), finish=lambda: _assign_all(copies))
+        together = _Together(work, len(outputs))
+        for output, given in zip(outputs, inputs, strict=True):
+            source = _plain(given.detach()).contiguous().view(self.size, -1)
+            target = _plain(output.detach())
+            if not target.is_contiguous():
+                target = target.contiguous()
+                copies.append((_plain(output.detach()), target))
+            codec = self._codec("reduce_scatter", source, reduction)
+            self._submit(OpKind.REDUCESCATTER, source, target, reduction, codec, work, together)
+        return work
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], root: int) -> GroupWork:
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        work = GroupWork(list(tensors), finish=lambda: _assign_all(copies))
+        together = _Together(work, len(tensors))
+        for tensor in tensors:
+            flat = _bytes_of(tensor)
+            if flat.data_ptr() != tensor.data_ptr():
+                copies.append((tensor, flat))
+            self._submit(OpKind.BROADCAST, flat, flat, Sum, "none", work, together, root=root)
+        return work
+
+    def allgather(self, outputs: Sequence[torch.Tensor], given: torch.Tensor) -> GroupWork:
+        """What each rank gives, in `outputs` by rank."""
+        sources = [_bytes_of(given)] * self.size
+        return self._exchange("allgather", list(outputs), sources, given)
+
+    def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> GroupWork:
+        """To each rank its input; from each its output."""
+        return self._exchange("alltoall", list(outputs), [_bytes_of(one) for one in inputs], list(outputs))
+
+    def barrier(self) -> GroupWork:
+        work = GroupWork([])
+        name = self._exact_name("barrier")
+        self._under[name] = work.ended
+        registration = Terms(f"barrier.{name}", OpKind.BARRIER, "uint8", (0,)).register(self.session)
+        self._start(registration, 0, 0, work, lambda error, _: work.over(error))
+        return work
+
+    def _exchange(self, kind: str, outputs: list[torch.Tensor], sources: list[torch.Tensor], result: Any) -> GroupWork:
+        """Bytes to each rank, and from each. Lengths are each rank's own, so one registration serves all of them."""
+        work = GroupWork(outputs)
+
+        def over(error: BaseException | None, gathered: Any) -> None:
+            if error is not None:
+                return work.over(error)
+            data, rows = gathered
+            work._finish = lambda: _deal_out(data, rows, outputs)
+            work.over(None)
+
+        if kind == "allgather":
+            name = self._exact_name("allgather")
+            registration = Terms(f"allgather.{name}", OpKind.ALLGATHER, "uint8", ()).register(self.session)
+            self._under[name] = work.ended
+            self._start(registration, sources[0].data_ptr(), 0, work, over, sources[0], rows=sources[0].numel())
+            return work
+        name = self._exact_name("alltoall")
+        registration = Terms(f"alltoall.{name}", OpKind.ALLTOALL, "uint8", ()).register(self.session)
+        self._under[name] = work.ended
+        joined = torch.cat(sources) if len(sources) > 1 else sources[0]
+        splits = [one.numel() for one in sources]
+        self._start(registration, joined.data_ptr(), 0, work, over, joined, splits=splits)
+        return work
+
+    def _codec(self, call: str, flat: torch.Tensor, reduction: int) -> str:
+        if reduction not in (Sum, Average) or not flat.is_floating_point():
+            return "none"
+        if flat.numel() < self._config.min_numel:
+            return "none"
+        return codecs.codec_by_name(self._rules, f"{call}.{flat.numel()}")
+
+    def _submit(
+        self,
+        kind: int,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        reduction: int,
+        codec: str,
+        work: GroupWork,
+        together: _Together,
+        root: int = 0,
+    ) -> None:
+        dtype, shape = TENSORS.dtype(source), tuple(source.shape)
+        call = _Call(OP_KINDS[kind], dtype, shape, reduction, root)
+        place = None if codec == "none" else self._places.place(call)
+        if place is None:
+            name, codec = self._exact_name(call), "none"
+        else:
+            name = f"c10d.{self._places.generation}.{_digest(call)}.{place}"
+            self._kept.add(name)
+        terms = Terms(name, kind, dtype, shape, reduction, root, compression=codec, topology=self._config.topology)
+        registration = terms.register(self.session)
+        self._under[name] = work.ended
+        self._start(registration, source.data_ptr(), target.data_ptr(), work, together.one_is_over, (source, target))
+
+    def _start(
+        self,
+        registration: int,
+        source: int,
+        target: int,
+        work: GroupWork,
+        completion: Any,
+        keep: Any = None,
+        **more: Any,
+    ) -> None:
+        try:
+            self.session.submit(registration, source, target, (keep, work), completion=completion, **more)
+        except CasyncError as error:
+            completion(error, None)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            _groups.discard(self)
+            self.session.shutdown()
+
+    def abort(self) -> None:
+        if self._is_open:
+            self.session.abort(f"rank {self.rank} called abort() of its process group")
+            self.close()
+
+
+NOT_THERE = 'Give such calls to another backend, by a group of its own: dist.new_group(backend="gloo")'
+"""What to do instead."""
+
+
+def _tell(change: Change) -> None:
+    if change.is_second:
+        _LOG.info(
+            "the second step of a group of torch.distributed has other compressed calls than the first, as when DDP "
+            "lays out its buckets anew: codecs begin with the second"
+        )
+        return
+    _LOG.warning(
+        "a step of a group of torch.distributed has other compressed calls than the one before: what codecs keep "
+        "begins anew. Before: %s. Now: %s",
+        shown(change.before),
+        shown(change.after),
+    )
+
+
+def _digest(signature: Hashable) -> str:
+    return hashlib.blake2s(repr(signature).encode(), digest_size=6).hexdigest()
+
+
+def _reduction(op: Any) -> int:
+    for theirs, ours in _REDUCTIONS:
+        if op == theirs:
+            return ours
+    name = next((name for name in _OTHERS if op == getattr(dist.ReduceOp, name, None)), str(op))
+    raise NotAvailableError(f"{name}: casync reduces by SUM, AVG, MIN, MAX and PRODUCT. {NOT_THERE}")
+
+
+def _reduction_of(tensor: torch.Tensor, reduction: int) -> int:
+    """Of truth values "or" is the largest and "and" the smallest."""
+    if tensor.dtype != torch.bool:
+        return reduction
+    return Min if reduction in (Min, Product) else Max
+
+
+def _check_place(tensor: torch.Tensor) -> None:
+    if not tensor.is_cpu:
+        raise NotAvailableError(
+            f"a tensor on {tensor.device}: the backend casync has the host's memory only. casync.torch.ddp_hook and "
+            "DistributedOptimizer take gradients on a GPU"
+        )
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Of complex numbers the pairs."""
+    _check_place(tensor)
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _reducible(tensor: torch.Tensor, reduction: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """What the core reduces in place, and, if that is not the tensor's own memory, what to copy back."""
+    _check_place(tensor)
+    values = tensor.detach()
+    if values.is_complex():
+        if reduction not in (Sum, Average):
+            raise NotAvailableError(f"complex numbers are reduced by SUM and AVG. {NOT_THERE}")
+        values = torch.view_as_real(values)
+    if values.dtype == torch.bool:
+        values = values.view(torch.uint8)
+    TENSORS.dtype(TENSORS.admit(values))  # raises for those that there is no sum of
+    if values.is_contiguous():
+        return values, None
+    copy = values.contiguous()
+    back = torch.view_as_complex(copy) if tensor.is_complex() else copy.view(tensor.dtype)
+    return copy, back
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Its memory, or that of a copy if it is not contiguous."""
+    _check_place(tensor)
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+@torch.no_grad()
+def _assign_all(copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    for target, values in copies:
+        if values.dtype == torch.uint8 and target.dtype != torch.uint8:
+            values = values.view(target.dtype).view(target.shape)
+        target.copy_(values.view(target.shape))
+
+
+@torch.no_grad()
+def _deal_out(data: bytearray, rows: Sequence[int], outputs: Sequence[torch.Tensor]) -> None:
+    begin = 0
+    for count, output in zip(rows, outputs, strict=False):
+        if count:
+            values = torch.frombuffer(data, dtype=torch.uint8, count=count, offset=begin)
+            output.detach().copy_(values.view(output.dtype).view(output.shape))
+        begin += count
+
+
+def all_of(works: Sequence[GroupWork], result: Any) -> GroupWork:
+    """One for several."""
+    whole = GroupWork(result)
+    together = _Together(whole, len(works))
+    for work in works:
+        work.get_future().add_done_callback(functools.partial(_one_is_over, together, work))
+    return whole
+
+
+def _one_is_over(together: _Together, work: GroupWork, _: Any) -> None:
+    together.one_is_over(work.exception())
+
+
+_has_hook = False
+
+
+def _hear_of_optimizers() -> None:
+    """Once: a step of an optimizer is the end of a step of all groups."""
+    global _has_hook
+    if _has_hook:
+        return
+    _has_hook = True
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def after_step(*_: Any) -> None:
+        for group in list(_groups):
+            group.step_ends()
+
+    register_optimizer_step_post_hook(after_step)

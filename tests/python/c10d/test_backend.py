@@ -1,0 +1,50 @@
+"""`casync` as a backend of torch.distributed, in jobs that torchrun starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "CASYNC_", "HOROVOD_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_")
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)} | {"OMP_NUM_THREADS": "1"}
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+
+def torchrun(folder: Path, ranks: int, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *words]
+    return subprocess.run(
+        command, cwd=folder, env=CLEAN | environ, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def trained(folder: Path, ranks: int, what: str, codec: str) -> dict[str, Any]:
+    done = torchrun(folder, ranks, str(HERE / "training.py"), what, codec, str(folder / codec))
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr.replace("FutureWarning", ""), done.stderr
+    note: dict[str, Any] = json.loads(done.stdout)
+    return note
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_every_collective(tmp_path: Path, leaves: bool) -> None:
+    """Whether or not the program destroys its groups before it ends."""
+    done = torchrun(tmp_path, 3, str(HERE / "collectives.py"), **({"LEAVE": "1"} if leaves else {}))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["done"] * 3, done.stderr
+
+
+@pytest.mark.parametrize(("what", "ranks", "part"), [("ddp", 2, 0.1), ("fsdp", 2, 0.75), ("hsdp", 4, 0.1)])
+def test_training_is_compressed_and_replicas_stay_alike(tmp_path: Path, what: str, ranks: int, part: float) -> None:
+    """FSDP gathers parameters, which are exact; its gradients are what is compressed."""
+    exact, compressed = (trained(tmp_path, ranks, what, codec) for codec in ("none", "onebit"))
+    for note in (exact, compressed):
+        assert note["alike"] and note["restored"] and note["loss"] < 0.5
+    assert abs(compressed["loss"] - exact["loss"]) < 0.05
+    assert compressed["sent"] < part * exact["sent"]
