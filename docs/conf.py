@@ -60,8 +60,11 @@ def check_public_names(_app, environment):
 
 
 def read_definitions_first(_app, _environment, documents):
-    """Every adaptor has ProcessSet. Two entries are a mistake to Sphinx unless it read first where it is defined."""
-    documents.sort(key=lambda name: (name != "api/casync.process_sets", name))
+    """Every adaptor has ProcessSet, and that of torch Options. Two entries are a mistake to Sphinx unless it read first
+    where they are defined.
+    """
+    first = ("api/casync.process_sets", "api/casync.torch.c10d_group")
+    documents.sort(key=lambda name: (name not in first, name))
 
 
 def setup(app):

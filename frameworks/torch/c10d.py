@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import Work
 
 from .c10d_group import NOT_THERE, Group, GroupWork, Options, all_of
 
-__all__ = ["Options", "register"]
+__all__ = ["register"]
 
 
 class _Calls:

@@ -37,7 +37,7 @@ def test_every_collective(tmp_path: Path, leaves: bool) -> None:
     """Whether or not the program destroys its groups before it ends."""
     done = torchrun(tmp_path, 3, str(HERE / "collectives.py"), **({"LEAVE": "1"} if leaves else {}))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["done"] * 3, done.stderr
+    assert done.stdout.count("done") == 3, done.stderr
 
 
 @pytest.mark.parametrize(("what", "ranks", "part"), [("ddp", 2, 0.1), ("fsdp", 2, 0.75), ("hsdp", 4, 0.1)])
