@@ -48,7 +48,7 @@ def load() -> ModuleType:
     if spec is None or spec.origin is None:
         raise NotAvailableError(
             "this build of CaSync has no MPI transport, so ranks cannot find each other: reinstall it without "
-            "CASYNC_WITH_MPI=0, or start one process without mpirun"
+            "CASYNC_WITH_MPI=0, or start them with torchrun"
         )
     _preload(Path(spec.origin))
     try:

@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from casync.models import MODELS
 from casync.simulate import parse_rate
 
-__all__ = ["AGAIN", "CODECS", "LINKS", "MODELS_AND_SMALL", "RANKS", "Case", "cases", "rounds_in", "share_of"]
+__all__ = [
+    "AGAIN",
+    "CODECS",
+    "LINKS",
+    "MODELS_AND_SMALL",
+    "RANKS",
+    "Case",
+    "cases",
+    "rounds_in",
+    "share_of",
+    "turns_of",
+]
 
 Shape = tuple[int, ...]
 
@@ -35,6 +46,7 @@ _OF_AUTO = "onebit"  # that plain `auto` chooses from, beside 16 bits
 _ONLY_OVER = {"vgg19": "1gbit"}
 _ONLY_WITH = {"vgg19": (_OF_AUTO,)}
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 15  # beside the first
+_MOST_TURNS = 5  # of a contender in a round
 _RANK_BYTES = 0.5e9  # of a process with torch
 _BESIDE = 1.4  # of what a rank keeps of gradients: pools, and what was freed
 _START_S = 15.0
@@ -122,3 +134,10 @@ def rounds_in(seconds: float, round_s: float) -> int:
     more than help it.
     """
     return max(_LEAST_ROUNDS, min(_MOST_ROUNDS, int(seconds / round_s)))
+
+
+def turns_of(step_s: float, slowest_s: float) -> int:
+    """How many turns a contender with such a step takes in a round, beside the slowest, which takes one. Short steps
+    vary more, and cost little: so their median is of more of them.
+    """
+    return max(1, min(_MOST_TURNS, int(slowest_s / (2 * step_s))))

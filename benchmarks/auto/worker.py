@@ -19,7 +19,7 @@ import casync.torch as hvd
 import torch
 import torch.distributed as dist
 
-from benchmarks.auto.cases import MODELS_AND_SMALL, Case, rounds_in
+from benchmarks.auto.cases import MODELS_AND_SMALL, Case, rounds_in, turns_of
 from benchmarks.step_time.worker import Model, Step, ours, pool_of, release, slowest, timed
 from casync.bench.ways import own_plans
 from casync.default import session
@@ -82,14 +82,17 @@ def take_turns(steps: Mapping[str, tuple[Step, Model]], end: float) -> dict[str,
             release(model)
     seconds: dict[str, list[float]] = {label: [] for label in steps}
 
+    turns = dict.fromkeys(steps, 1)
+
     def one_round() -> None:
         for label, (step, model) in steps.items():
-            seconds[label].append(timed(step, model)[0])
+            seconds[label] += [timed(step, model)[0] for _ in range(turns[label])]
 
-    began = time.perf_counter()
     one_round()
-    now = time.perf_counter()
-    took, late = slowest(now - began, now - end)
+    (late,) = slowest(time.perf_counter() - end)
+    longest = max(each[0] for each in seconds.values())
+    turns = {label: turns_of(each[0], longest) for label, each in seconds.items()}
+    took = sum(2 * turns[label] * each[0] for label, each in seconds.items())  # each turn is of two steps
     for _ in range(rounds_in(-late, took)):
         one_round()
     return seconds

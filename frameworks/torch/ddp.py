@@ -168,7 +168,8 @@ class DdpState:
         told = f"torch.distributed says rank {theirs[0]} of {theirs[1]}"
         if owner.size == 1:
             raise InvalidArgumentError(
-                f"{told}, and CaSync is alone: start the processes with `casyncrun -np {theirs[1]} python ...`"
+                f"{told}, and CaSync is alone: call hvd.init() after init_process_group(), or start the processes with "
+                f"torchrun or with `casyncrun -np {theirs[1]} python ...`"
             )
         raise InvalidArgumentError(
             f"{told}, CaSync rank {ours[0]} of {ours[1]}: give init_process_group hvd.rank() and hvd.size()"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.auto import verdicts
-from benchmarks.auto.cases import CODECS, LINKS, RANKS, Case, cases, rounds_in, share_of
+from benchmarks.auto.cases import CODECS, LINKS, RANKS, Case, cases, rounds_in, share_of, turns_of
 
 CASE = Case("small", "1gbit", ("onebit", "adacomp"))
 PLENTY = 1e12
@@ -102,3 +102,7 @@ def test_rounds_are_as_many_as_fit_within_limits():
     assert rounds_in(50.0, 10.0) == 5
     assert rounds_in(-1.0, 10.0) == 2, "a median of fewer than three says nothing"
     assert rounds_in(1e6, 1.0) == 15
+
+
+def test_short_steps_have_more_turns():
+    assert [turns_of(step, 1.0) for step in (1.0, 0.6, 0.5, 0.2, 0.1, 0.001)] == [1, 1, 1, 2, 5, 5]
