@@ -81,7 +81,6 @@ def take_turns(steps: Mapping[str, tuple[Step, Model]], end: float) -> dict[str,
             step()
             release(model)
     seconds: dict[str, list[float]] = {label: [] for label in steps}
-
     turns = dict.fromkeys(steps, 1)
 
     def one_round() -> None:
