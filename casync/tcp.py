@@ -29,12 +29,13 @@ __all__ = ["TcpJob", "join"]
 _LOOK_SECONDS = 1.0  # between looks at whether others have given up
 _LEAST_SECONDS = 0.05  # to ask the store
 
-_joined: dict[tuple[Started, int], TcpJob] = {}
+_joined: dict[tuple[Started, int | str], TcpJob] = {}
 
 
 def join(started: Started, config: Config, store: Any) -> TcpJob:
     """Collective over the processes the first time; then what it returned."""
-    key = (started, id(store))
+    # A job keeps its store, so no later one has its number; a folder is known by its path.
+    key = (started, os.fspath(store) if isinstance(store, (str, os.PathLike)) else id(store))
     if key not in _joined:
         deadline = time.monotonic() + config.start_timeout_s
         given = open_store(started, config.start_timeout_s) if store is None else store_of(store)
