@@ -102,22 +102,20 @@ class Meeting:
         """Per peer its sockets, blocking no more. Raises `CasyncError` that names who did not come."""
         complete = asyncio.Event()
 
-        def missing() -> list[int]:
-            return [peer for peer in places if len(self.sockets(peer)) != self.counts.get(peer, -1)]
-
         def add(peer: int, number: int, connection: socket.socket) -> None:
             self.made[peer, number] = connection
-            if not missing():
+            if len(self.counts) == len(places) and len(self.made) == sum(self.counts.values()):
                 complete.set()
 
         tasks = [asyncio.create_task(self._answer(door, add, set(places))) for door in doors]
         calls = [asyncio.create_task(self._call_all(peer, at, add)) for peer, at in places.items() if peer > self.me]
+        waiting = asyncio.create_task(complete.wait())
         try:
-            waiting = asyncio.create_task(complete.wait())
             await asyncio.wait_for(self._first_error(waiting, calls), timeout_s)
         except (asyncio.TimeoutError, TimeoutError):
+            missing = [peer for peer in places if len(self.sockets(peer)) != self.counts.get(peer)]
             raise CasyncError(
-                f"rank {self.me} is not connected with ranks {missing()} after {timeout_s:.0f} s "
+                f"rank {self.me} is not connected with ranks {missing} after {timeout_s:.0f} s "
                 "(CASYNC_START_TIMEOUT_SECONDS): may they reach each other? CASYNC_NETWORK_INTERFACE names another "
                 "network"
             ) from None

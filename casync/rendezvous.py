@@ -8,7 +8,7 @@ started.reason    # "torchrun set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from casync.config import TRANSPORTS
@@ -109,7 +109,7 @@ def _by_address(environ: Mapping[str, str], has_store: bool) -> Started | None:
 
 
 def _of_job(started: Started, reason: str, job: str, served: bool) -> Started:
-    return Started("tcp", reason, started.rank, started.size, started.address, started.port, job=job, is_served=served)
+    return replace(started, reason=reason, job=job, is_served=served)
 
 
 def _among(environ: Mapping[str, str], names: str, rank: str, size: int, has_store: bool) -> Started:

@@ -272,18 +272,19 @@ class Group:
         for tensor in tensors:
             flat = _bytes_of(tensor)
             if flat.data_ptr() != tensor.data_ptr():
-                copies.append((tensor, flat))
+                copies.append((tensor, flat.view(tensor.dtype).view(tensor.shape)))
             self._submit(OpKind.BROADCAST, flat, flat, Sum, "none", work, together, root=root)
         return work
 
     def allgather(self, outputs: Sequence[torch.Tensor], given: torch.Tensor) -> GroupWork:
         """What each rank gives, in `outputs` by rank."""
-        sources = [_bytes_of(given)] * self.size
-        return self._exchange("allgather", list(outputs), sources, given)
+        source = _bytes_of(given)
+        return self._exchange(OpKind.ALLGATHER, outputs, source, rows=source.numel())
 
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> GroupWork:
         """To each rank its input; from each its output."""
-        return self._exchange("alltoall", list(outputs), [_bytes_of(one) for one in inputs], list(outputs))
+        sources = [_bytes_of(one) for one in inputs]
+        return self._exchange(OpKind.ALLTOALL, outputs, torch.cat(sources), splits=[one.numel() for one in sources])
 
     def barrier(self) -> GroupWork:
         work = GroupWork([])
@@ -293,29 +294,20 @@ class Group:
         self._start(registration, 0, 0, work, lambda error, _: work.over(error))
         return work
 
-    def _exchange(self, kind: str, outputs: list[torch.Tensor], sources: list[torch.Tensor], result: Any) -> GroupWork:
+    def _exchange(self, kind: int, outputs: Sequence[torch.Tensor], source: torch.Tensor, **lengths: Any) -> GroupWork:
         """Bytes to each rank, and from each. Lengths are each rank's own, so one registration serves all of them."""
-        work = GroupWork(outputs)
+        work = GroupWork(list(outputs))
 
         def over(error: BaseException | None, gathered: Any) -> None:
-            if error is not None:
-                return work.over(error)
-            data, rows = gathered
-            work._finish = lambda: _deal_out(data, rows, outputs)
-            work.over(None)
+            if error is None:
+                data, rows = gathered
+                work._finish = functools.partial(_deal_out, data, rows, outputs)
+            work.over(error)
 
-        if kind == "allgather":
-            name = self._exact_name("allgather")
-            registration = Terms(f"allgather.{name}", OpKind.ALLGATHER, "uint8", ()).register(self.session)
-            self._under[name] = work.ended
-            self._start(registration, sources[0].data_ptr(), 0, work, over, sources[0], rows=sources[0].numel())
-            return work
-        name = self._exact_name("alltoall")
-        registration = Terms(f"alltoall.{name}", OpKind.ALLTOALL, "uint8", ()).register(self.session)
+        name = self._exact_name(OP_KINDS[kind])
         self._under[name] = work.ended
-        joined = torch.cat(sources) if len(sources) > 1 else sources[0]
-        splits = [one.numel() for one in sources]
-        self._start(registration, joined.data_ptr(), 0, work, over, joined, splits=splits)
+        registration = Terms(f"{OP_KINDS[kind]}.{name}", kind, "uint8", ()).register(self.session)
+        self._start(registration, source.data_ptr(), 0, work, over, source, **lengths)
         return work
 
     def _codec(self, call: str, flat: torch.Tensor, reduction: int) -> str:
@@ -457,9 +449,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def _assign_all(copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
     for target, values in copies:
-        if values.dtype == torch.uint8 and target.dtype != torch.uint8:
-            values = values.view(target.dtype).view(target.shape)
-        target.copy_(values.view(target.shape))
+        target.copy_(values)
 
 
 @torch.no_grad()
@@ -485,15 +475,9 @@ def _one_is_over(together: _Together, work: GroupWork, _: Any) -> None:
     together.one_is_over(work.exception())
 
 
-_has_hook = False
-
-
+@functools.cache
 def _hear_of_optimizers() -> None:
     """Once: a step of an optimizer is the end of a step of all groups."""
-    global _has_hook
-    if _has_hook:
-        return
-    _has_hook = True
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def after_step(*_: Any) -> None:

@@ -22,6 +22,12 @@ std::uint64_t draw_nonce() {
 
 bool Neighbours::are_all() const { return std::find(numbers.begin(), numbers.end(), -1) == numbers.end(); }
 
+std::vector<DoorbellCell*> Neighbours::bells() const {
+  std::vector<DoorbellCell*> found;
+  for (const int number : numbers) found.push_back(number >= 0 ? &memory->bell(number) : nullptr);
+  return found;
+}
+
 Neighbours meet_neighbours(Rank self, std::span<const int> hosts, int session_tag, bool share_memory,
                            const Exchange& exchange) {
   std::vector<Rank> local;

@@ -19,6 +19,8 @@ struct Neighbours {
 
   /// Whether every rank of the session is on this host, and can be rung.
   bool are_all() const;
+  /// Per rank of the session its doorbell, or null if it is on another host.
+  std::vector<DoorbellCell*> bells() const;
 };
 
 /// Every rank gives a word, and gets those of all, by rank. Collective over the session.

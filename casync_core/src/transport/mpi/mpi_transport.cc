@@ -11,6 +11,7 @@
 #include "transport/host/rings.hpp"
 #include "transport/mpi/environment.hpp"
 #include "transport/mpi/lanes.hpp"
+#include "transport/nobody.hpp"
 
 namespace casync::transport {
 namespace mpi {
@@ -30,23 +31,6 @@ constexpr int kRoundsPerPoll = 16;
 /// And reports so many heads of one neighbour in a round, then the next one's.
 constexpr int kHeadsPerRound = 4;
 
-/// Where what arrives during close goes.
-class Nobody final : public TransportSink {
- public:
-  void on_head(Rank, std::span<const std::byte>) override {}
-  void on_sent(std::uint64_t) override {}
-  void on_body(std::uint64_t) override {}
-  void on_peer_down(Rank, std::string_view) override {}
-};
-
-/// Those of this host; null for the others.
-std::vector<DoorbellCell*> bells(const SessionComm& session) {
-  std::vector<DoorbellCell*> found;
-  for (const int number : session.host.numbers)
-    found.push_back(number >= 0 ? &session.host.memory->bell(number) : nullptr);
-  return found;
-}
-
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(SessionComm session)
@@ -54,7 +38,7 @@ class MpiTransport final : public Transport {
         rank_(lanes_->session.rank),
         size_(lanes_->session.size),
         bell_(own_bell()),
-        rings_(bells(lanes_->session)) {
+        rings_(lanes_->session.host.bells()) {
     for (Rank peer = 0; peer < size_; ++peer) {
       if (peer != rank_) post_heads(peer);
     }

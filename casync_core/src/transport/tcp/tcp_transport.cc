@@ -16,6 +16,7 @@
 #include "transport/host/host_mail.hpp"
 #include "transport/host/neighbours.hpp"
 #include "transport/host/rings.hpp"
+#include "transport/nobody.hpp"
 #include "transport/standing.hpp"
 #include "transport/tcp/bodies_in.hpp"
 #include "transport/tcp/bodies_out.hpp"
@@ -46,15 +47,6 @@ constexpr std::size_t kWholeBody = std::size_t{1} << 40;
 /// In a tag, above the number of the connection: 0 for heads, then the streams.
 constexpr int kRankShift = 16;
 
-/// Where what arrives during close goes.
-class Nobody final : public TransportSink {
- public:
-  void on_head(Rank, std::span<const std::byte>) override {}
-  void on_sent(std::uint64_t) override {}
-  void on_body(std::uint64_t) override {}
-  void on_peer_down(Rank, std::string_view) override {}
-};
-
 /// A socket and what it is watched for.
 struct Connection {
   Socket socket;
@@ -80,13 +72,6 @@ struct Peer : Standing {
   bool is_marked = false;     ///< there is something to push when the outermost call ends
 };
 
-/// Those of this host; null for the others.
-std::vector<DoorbellCell*> bells(const host::Neighbours& neighbours) {
-  std::vector<DoorbellCell*> found;
-  for (const int number : neighbours.numbers) found.push_back(number >= 0 ? &neighbours.memory->bell(number) : nullptr);
-  return found;
-}
-
 class TcpTransport final : public Transport {
  public:
   TcpTransport(Rank self, std::vector<Given> given, host::Neighbours neighbours)
@@ -94,7 +79,7 @@ class TcpTransport final : public Transport {
         neighbours_(std::move(neighbours)),
         mail_(self, neighbours_),
         ready_(neighbours_.memory->bell(neighbours_.numbers[self])),
-        rings_(bells(neighbours_), [this](Rank peer, DoorbellCell& bell) { ring(peer, bell); }),
+        rings_(neighbours_.bells(), [this](Rank peer, DoorbellCell& bell) { ring(peer, bell); }),
         scratch_(std::make_unique_for_overwrite<std::byte[]>(kScratchBytes)) {
     for (Rank peer = 0; peer < given.size(); ++peer) {
       Peer& other =
