@@ -23,7 +23,8 @@ def main(name: str, paths: list[str]) -> int:
     # thread: a rank that waits inside the core for a peer that is gone still ends, and shows where every thread was.
     # 180 s: ranks on two busy cores needed a minute for torch's first optimizer alone, which imports its compiler.
     # No cache: ranks would write one file at once.
-    options = ["-q", "--timeout=180", "--timeout-method=thread", "-p", "no:cacheprovider"]
+    # maxfail: where one rank fails alone, those after it may all wait for peers that are elsewhere.
+    options = ["-q", "--timeout=180", "--timeout-method=thread", "--maxfail=10", "-p", "no:cacheprovider"]
     options += [f"--junitxml={RESULTS / name}-rank{rank}.xml"]
     return pytest.main([*options, *paths])
 

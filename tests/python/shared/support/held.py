@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from pathlib import Path
 
 from casync.rendezvous import choose
@@ -52,3 +53,12 @@ def held() -> dict[str, int]:
         "communicators": _next_communicator() if _is_by_mpi() else 0,
         "sessions": sum(type(item) is Session for item in gc.get_objects()),
     }
+
+
+def held_at_last(expected: dict[str, int], within_s: float = 10) -> dict[str, int]:
+    """`held()`, as soon as it is `expected`, or what it still is after `within_s`: what nobody waits for, such as a
+    thread of rank 0 that has answered a question, ends a moment after the session."""
+    until = time.monotonic() + within_s
+    while (now := held()) != expected and time.monotonic() < until:
+        time.sleep(0.01)
+    return now
