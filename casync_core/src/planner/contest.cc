@@ -81,8 +81,9 @@ Decision Contest::decide_anew(const Way& way, const std::string& name, const Sig
   const bool always = parse_always(signature.compression).has_value();
   Signature asked = signature;
   asked.compression = always ? detail::concat("always(", way.codec, ")") : way.codec;
+  const CostTable priors;  // as for a codec that the program names: the way is to be no worse than that
   try {
-    return plan_gradient({name, asked, world_, costs_, options_, way.load, step});
+    return plan_gradient({name, asked, world_, priors, options_, way.load, step});
   } catch (const InvalidArgument&) {
     // The topology that is named for the gradient does not carry that codec.
     return plan_gradient(request);

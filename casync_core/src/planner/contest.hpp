@@ -14,8 +14,9 @@
 namespace casync {
 
 /// The ways to synchronise a model that are compared, and the plans of each: what is best for the model as a whole
-/// ("plan": model_plan.hpp), and all gradients by one codec, for each codec that is a candidate. A gradient of which
-/// that codec is no candidate keeps what is fastest for it alone. Ways that mean the same are one.
+/// ("plan": model_plan.hpp), and all gradients by one codec, for each codec that is a candidate: planned as where the
+/// program names it. A gradient of which that codec is no candidate keeps what is fastest for it alone. Ways that mean
+/// the same are one.
 class Contest {
  public:
   /// Makes the plans, which takes a while. `rest_s`: of a step, between its last gradient and the next step's first.
