@@ -48,7 +48,7 @@ void Readiness::add(int descriptor, const Ready& what) { control(epoll_, EPOLL_C
 void Readiness::change(int descriptor, const Ready& what) { control(epoll_, EPOLL_CTL_MOD, descriptor, what); }
 void Readiness::remove(int descriptor) { control(epoll_, EPOLL_CTL_DEL, descriptor, {}); }
 
-std::span<const Ready> Readiness::now() {
+std::span<Ready> Readiness::now() {
   std::array<epoll_event, kAtOnce> events;
   const int count = epoll_wait(epoll_, events.data(), kAtOnce, 0);
   ready_.clear();

@@ -33,7 +33,7 @@ class Readiness {
   void remove(int descriptor);
 
   /// What is ready now, until the next call.
-  std::span<const Ready> now();
+  std::span<Ready> now();
   /// Until something is ready, a ring, or `timeout`; may return early.
   void sleep(Nanoseconds timeout);
   /// A ring of this process.

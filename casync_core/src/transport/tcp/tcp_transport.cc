@@ -142,7 +142,11 @@ class TcpTransport final : public Transport {
   bool poll(TransportSink& sink) override {
     const Call call(*this);
     bool any = report_mail(sink);
-    for (const Ready& ready : ready_.now()) any |= handle(ready, sink);
+    // Heads first: most bodies that came with them are accepted by then, and go to their place at once.
+    const std::span<Ready> ready = ready_.now();
+    const auto bodies = std::stable_partition(ready.begin(), ready.end(), [](const Ready& one) { return is_heads(one); });
+    for (const Ready& one : std::span(ready.begin(), bodies)) any |= handle_heads(one, sink);
+    for (const Ready& one : std::span(bodies, ready.end())) handle_bodies(one);
     for (const Rank peer : std::exchange(resumable_, {})) resume(peer);
     any |= report_bodies(sink);
     any |= report_sent(sink);
@@ -309,24 +313,30 @@ class TcpTransport final : public Transport {
 
   // --- Receiving ---
 
-  bool handle(const Ready& ready, TransportSink& sink) {
-    const auto peer = static_cast<Rank>(ready.tag >> kRankShift);
-    const std::size_t number = ready.tag & ((std::uint64_t{1} << kRankShift) - 1);
-    Peer& other = peer_of(peer);
-    if (number == 0) {
-      if (ready.to_write) push_heads(peer);
-      if (ready.lost && other.has_farewell) close(other.heads);  // nobody reads ours any more
-      return (ready.to_read || ready.lost) && read_heads(peer, sink);
-    }
-    Stream& stream = other.streams[number - 1];
-    if (!stream.socket.is_open()) return false;  // an earlier event has closed it
+  static Rank rank_of(const Ready& ready) { return static_cast<Rank>(ready.tag >> kRankShift); }
+  static std::size_t number_of(const Ready& ready) { return ready.tag & ((std::uint64_t{1} << kRankShift) - 1); }
+  static bool is_heads(const Ready& ready) { return number_of(ready) == 0; }
+
+  bool handle_heads(const Ready& ready, TransportSink& sink) {
+    const Rank peer = rank_of(ready);
+    if (ready.to_write) push_heads(peer);
+    if (ready.lost && peer_of(peer).has_farewell) close(peer_of(peer).heads);  // nobody reads ours any more
+    return (ready.to_read || ready.lost) && read_heads(peer, sink);
+  }
+
+  void handle_bodies(const Ready& ready) {
+    const Rank peer = rank_of(ready);
+    Stream& stream = peer_of(peer).streams[number_of(ready) - 1];
+    if (!stream.socket.is_open()) return;  // an earlier event has closed it
     if (ready.to_write) push_bodies(peer, stream);
-    if (stream.in.is_held()) {
-      if (ready.lost && stream.socket.is_open()) lose(peer, stream);
-    } else if ((ready.to_read || ready.lost) && stream.socket.is_open()) {
-      read_bodies(peer, stream);
+    if (!stream.socket.is_open()) return;
+    if (!stream.in.is_held()) {
+      if (ready.to_read || ready.lost) read_bodies(peer, stream);
+    } else if (ready.lost) {
+      lose(peer, stream);
+    } else {
+      watch(stream, false, stream.watched.to_write);  // it has been held for a poll: this may take longer
     }
-    return false;
   }
 
   /// Reports what it reads.
@@ -401,13 +411,7 @@ class TcpTransport final : public Transport {
     } catch (const CorruptPayload& error) {
       return fail(peer, error.what());
     }
-    if (stream.in.is_held()) hold(peer, stream);
-  }
-
-  /// The next chunk is of a body that was not accepted.
-  void hold(Rank peer, Stream& stream) {
-    watch(stream, false, stream.watched.to_write);
-    leave_if_over(peer);
+    if (stream.in.is_held()) leave_if_over(peer);  // the next chunk is of a body that was not accepted
   }
 
   void resume(Rank peer) {
