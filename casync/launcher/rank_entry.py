@@ -1,4 +1,4 @@
-"""What mpirun starts on each rank: exports the rank's environment, runs the user's command, reports how it ended.
+"""What starts on each rank, by mpirun or another: exports its environment, runs the command, reports how it ended.
 
 mpirun's own exit status is 0 when the survivors of a failure leave with 0, and its output loses the line structure, so
 each rank keeps a TCP connection to casyncrun and sends over it what the command writes and how it exits. The same
@@ -97,7 +97,8 @@ def rank_names(place: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     for key in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "hostname"):
         if place.get(key) is not None:
             names |= {f"{prefix}_{key.upper()}": str(place[key]) for prefix in ("CASYNC", "HOROVOD")}
-    names["HOROVOD_CONTROLLER"] = names["HOROVOD_CPU_OPERATIONS"] = "mpi"
+    # Horovod's words: what works without MPI is called gloo.
+    names["HOROVOD_CONTROLLER"] = names["HOROVOD_CPU_OPERATIONS"] = "gloo" if _WITHOUT_MPI[0] in environ else "mpi"
     torch_names = {
         "RANK": place["rank"],
         "WORLD_SIZE": place["size"],
@@ -113,8 +114,10 @@ def _prctl_death_signal(number: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
+_WITHOUT_MPI = ("CASYNC_STARTED_RANK", "CASYNC_STARTED_SIZE")  # by casync.launcher.local_start
 # The variables in which whoever started a rank says rank, size, local rank and (Slurm does not) local size.
 _STARTERS = (
+    (*_WITHOUT_MPI, *_WITHOUT_MPI),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),

@@ -75,7 +75,7 @@ def test_flags_without_effect_say_why_in_one_line_per_reason() -> None:
         ["-np", "2", "--cycle-time-ms", "5", "--tcp", "--num-nccl-streams", "2", "--mpi", "--gloo", "a"]
     ).remarks
     assert set(remarks) == {
-        "--mpi, --gloo: no effect: there is no other controller than MPI",
+        "--mpi, --gloo: no effect: it is MPI where mpirun starts the ranks, else none: CASYNC_TRANSPORT chooses",
         "--num-nccl-streams: no effect: there is one stream for NCCL",
         "--cycle-time-ms: no effect: there are no cycles: a tensor goes when it is ready",
         "--tcp: no effect: between hosts there is only TCP",
