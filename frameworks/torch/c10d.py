@@ -9,9 +9,10 @@ Sums and means of float tensors are compressed, by allreduce and by reduce-scatt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -19,8 +20,55 @@ from casync.errors import NotAvailableError
 from torch._C._distributed_c10d import Work
 
 from .c10d_group import NOT_THERE, Group, GroupWork, Options, all_of
+from .flight_recorder import Size, recorder, sizes_of
 
 __all__ = ["register"]
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _recorded(kind: str, ends: Callable[..., tuple[Sequence[Size], Sequence[Size]]]) -> Callable[[_Method], _Method]:
+    """The Flight Recorder hears of calls of a method: as which `kind` of them, and from what to what sizes."""
+
+    def decorate(method: _Method) -> _Method:
+        @functools.wraps(method)
+        def call(self: _Calls, *arguments: Any, **options: Any) -> Any:
+            entry = recorder.begin(self._group.name, kind, *ends(*arguments))
+            try:
+                work = method(self, *arguments, **options)
+            except BaseException:
+                recorder.withdraw(entry)  # it was refused
+                raise
+            work.tells(entry)
+            return work
+
+        return cast(_Method, call)
+
+    return decorate
+
+
+def _same(tensors: Sequence[torch.Tensor], *_: Any) -> tuple[Sequence[Size], Sequence[Size]]:
+    sizes = sizes_of(tensors)
+    return sizes, sizes
+
+
+def _single(output: torch.Tensor, given: torch.Tensor, *_: Any) -> tuple[Sequence[Size], Sequence[Size]]:
+    return sizes_of([given]), sizes_of([output])
+
+
+def _each(outputs: Sequence[Any], inputs: Sequence[Any], *_: Any) -> tuple[Sequence[Size], Sequence[Size]]:
+    """What belongs together, a tensor for each rank, counts as one."""
+    return [_joined(one) for one in inputs], [_joined(one) for one in outputs]
+
+
+def _joined(tensors: torch.Tensor | Sequence[torch.Tensor]) -> Size:
+    if isinstance(tensors, torch.Tensor):
+        return sizes_of([tensors])[0]
+    return (sum(one.numel() for one in tensors),), sizes_of(tensors[:1])[0][1]
+
+
+def _nothing(*_: Any) -> tuple[Sequence[Size], Sequence[Size]]:
+    return (), ()
 
 
 class _Calls:
@@ -28,47 +76,61 @@ class _Calls:
 
     _group: Group
 
+    @_recorded("all_reduce", _same)
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         return self._group.allreduce(tensors, _op_of(opts))
 
+    @_recorded("allreduce_coalesced", _same)
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         return self._group.allreduce(tensors, _op_of(opts))
 
+    @_recorded("reduce", _same)
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         group, root = self._group, opts.rootRank
         if group.rank == root:
             return group.allreduce(tensors, _op_of(opts))
         return group.allreduce([tensor.clone() for tensor in tensors], _op_of(opts))
 
+    @_recorded("broadcast", _same)
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         return self._group.broadcast(tensors, opts.rootRank)
 
+    @_recorded("all_gather", _each)
     def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None) -> Work:
         del opts
         return self._group.allgather(outputs[0], inputs[0])
 
-    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> GroupWork:
+    @_recorded("_all_gather_base", _single)
+    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Work:
         del opts
-        return self._group.allgather(list(output.view(self._group.size, -1).unbind()), given)
+        return self._gather(output, given)
 
     _allgather_base = all_gather_single
 
+    @_recorded("all_gather_into_tensor_coalesced", _each)
     def all_gather_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Work:
-        return all_of([self.all_gather_single(*pair, opts) for pair in zip(outputs, inputs, strict=True)], outputs)
+        del opts
+        return all_of([self._gather(*pair) for pair in zip(outputs, inputs, strict=True)], outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
+    def _gather(self, output: torch.Tensor, given: torch.Tensor) -> GroupWork:
+        return self._group.allgather(list(output.view(self._group.size, -1).unbind()), given)
+
+    @_recorded("reduce_scatter", _each)
     def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
         joined = [torch.cat([one.reshape(-1) for one in of_output]) for of_output in inputs]
         return self._group.reduce_scatter(outputs, joined, _op_of(opts))
 
+    @_recorded("_reduce_scatter_base", _single)
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Work:
         return self._group.reduce_scatter([output], [given], _op_of(opts))
 
     _reduce_scatter_base = reduce_scatter_single
 
+    @_recorded("reduce_scatter_tensor_coalesced", _each)
     def reduce_scatter_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Work:
@@ -76,10 +138,12 @@ class _Calls:
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
+    @_recorded("all_to_all", _each)
     def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Work:
         del opts
         return self._group.alltoall(outputs, inputs)
 
+    @_recorded("all_to_all_single", _single)
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -94,18 +158,21 @@ class _Calls:
 
     alltoall_base = all_to_all_single
 
+    @_recorded("gather", _each)
     def gather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any) -> Work:
         group, root = self._group, opts.rootRank
         nothing = inputs[0].new_empty(0)
         to_each = [inputs[0] if rank == root else nothing for rank in range(group.size)]
         return group.alltoall(outputs[0] if group.rank == root else [], to_each)
 
+    @_recorded("scatter", _each)
     def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> Work:
         group, root = self._group, opts.rootRank
         nothing = outputs[0].new_empty(0)
         to_each = inputs[0] if group.rank == root else [nothing] * group.size
         return group.alltoall([outputs[0] if rank == root else nothing for rank in range(group.size)], to_each)
 
+    @_recorded("barrier", _nothing)
     def barrier(self, opts: Any = None) -> Work:
         del opts
         return self._group.barrier()
@@ -148,7 +215,8 @@ def _make(options: Any, given: Options | None) -> Any:
     """What torch calls for a new group."""
     if given is not None and not isinstance(given, Options):
         raise NotAvailableError(f"pg_options={given!r}: casync takes casync.torch.Options(...)")
-    group = Group(options.store, options.group_rank, options.group_size, options.timeout, given)
+    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    group = Group(options.store, options.group_rank, ranks, options.timeout, given, options.group_id)
     return _ProcessGroup(options.store, group) if _version() < (2, 14) else _make_backend(options, group)
 
 

@@ -27,15 +27,17 @@ from casync.config import Config
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.jobs import Job
 from casync.rendezvous import Started
-from casync.session import Session
+from casync.rules import Rules
+from casync.session import Session, Together
 from casync.stores import TorchStore
 from casync.tcp import TcpJob
 from casync.terms import Average, Max, Min, OpKind, Product, Sum, Terms
 from torch._C._distributed_c10d import Work
 
+from .flight_recorder import Entry, recorder
 from .tensors import TENSORS
 
-__all__ = ["NOT_THERE", "Group", "GroupWork", "Options", "all_of"]
+__all__ = ["NOT_THERE", "Group", "GroupWork", "Named", "Options", "all_of", "check_momentum", "group_of"]
 
 _LOG = logging.getLogger("casync")
 
@@ -92,24 +94,44 @@ class GroupWork(Work):
         self._error: BaseException | None = None
         self._future: torch.futures.Future[Any] = torch.futures.Future()
         self.ended = threading.Event()
+        self.together: Together | None = None
+        """The operations, while they last. Who waits for them makes progress meanwhile."""
+        self._entry: Entry | None = None
+
+    def tells(self, entry: Entry) -> None:
+        """Flight Recorder's `entry` is of this."""
+        self._entry = entry
+        if self.ended.is_set():
+            entry.is_over(self._error)
+
+    def refused(self, error: CasyncError) -> None:
+        """An operation could not be submitted; others may have been."""
+        self._error = error
 
     def over(self, error: BaseException | None) -> None:
         """What was submitted has ended."""
+        error = self._error or error
         if error is None and self._finish is not None:
             try:
                 self._finish()
             except BaseException as raised:
                 error = raised
-        self._finish = None
+        self._finish = self.together = None  # they hold this work in their turn
+        self._error = error
         self.ended.set()
+        if self._entry is not None:
+            self._entry.is_over(error)
         if error is None:
             self._future.set_result(self._result)
         else:
-            self._error = error
+            recorder.dump_if_wanted()
             self._future.set_exception(error)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         del timeout  # the session has one
+        together = self.together
+        if together is not None:
+            together.wait()
         try:
             self._future.wait()
         except Exception:
@@ -137,25 +159,6 @@ class GroupWork(Work):
         return self._result
 
 
-class _Together:
-    """Several operations that are one call."""
-
-    def __init__(self, work: GroupWork, count: int) -> None:
-        self._work = work
-        self._left = count
-        self._error: BaseException | None = None
-        if count == 0:
-            work.over(None)
-
-    def one_is_over(self, error: BaseException | None, gathered: Any = None) -> None:
-        """On the session's thread for completions, one at a time."""
-        del gathered
-        self._error = self._error or error
-        self._left -= 1
-        if self._left == 0:
-            self._work.over(self._error)
-
-
 class _Call(NamedTuple):
     """What tells calls apart."""
 
@@ -169,34 +172,59 @@ class _Call(NamedTuple):
         return f"{self.kind} of {'x'.join(map(str, self.shape))} {self.dtype}"
 
 
+class Named(NamedTuple):
+    """An operation that somebody knows by a name: the name, and its codec."""
+
+    name: str
+    codec: str
+
+
+def check_momentum(rules: Rules) -> None:
+    """Raises `NotAvailableError` for a codec that wants what nobody here has."""
+    for _, codec in rules.pairs:
+        if codecs.takes_momentum(codec):
+            raise NotAvailableError(
+                f"compression {codec!r} takes over the optimizer's momentum, which a backend of torch.distributed "
+                "cannot reach: use casync.torch.DistributedOptimizer"
+            )
+
+
 class Group:
     """The ranks of one process group, and what their calls come to."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta | None, options: Options | None) -> None:
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        ranks: Sequence[int],
+        timeout: timedelta | None,
+        options: Options | None,
+        name: str,
+    ) -> None:
+        """`rank` is this process's place in `ranks`, which are the world's."""
+        size = len(ranks)
         options = options or Options()
         limit = options._timeout or timeout
         seconds = None if limit is None else limit.total_seconds()
         self._config = Config.from_environment(
             os.environ, min_numel=options.min_numel, topology=options.topology, timeout_s=seconds
         )
-        self._rules = codecs.rules_of(self._config.compression if options.compression is None else options.compression)
-        for _, codec in self._rules.pairs:
-            if codecs.takes_momentum(codec):
-                raise NotAvailableError(
-                    f"compression {codec!r} takes over the optimizer's momentum, which a backend of torch.distributed "
-                    "cannot reach: use casync.torch.DistributedOptimizer"
-                )
+        self.rules = codecs.rules_of(self._config.compression if options.compression is None else options.compression)
+        check_momentum(self.rules)
+        self.min_numel = self._config.min_numel
         number = next(_numbers)
         started = Started("tcp", "a group of torch.distributed", rank, size, job="c10d")  # the store is the group's own
         deadline = time.monotonic() + self._config.start_timeout_s
         job: Job = TcpJob(started, TorchStore(store), self._config, deadline)
         self.session = Session(self._config, number=_FIRST_NUMBER + number % _FIRST_NUMBER, job=job)
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.name = rank, size, name
+        recorder.know(name, ranks, ranks[rank])
         self._places = Places()
         self._calls: dict[Hashable, int] = {}  # by signature, how many
         self._under: dict[str, threading.Event] = {}  # by name, set when the last call of it has ended
         self._kept: set[str] = set()  # names under which codecs may keep something
         self._stale: set[str] = set()  # and of those, whose calls are no more
+        self._expected: tuple[Named, int] | None = None  # the next allreduce, and of how many elements
         self._is_open = True
         _groups.add(self)
         _hear_of_optimizers()
@@ -212,6 +240,16 @@ class Group:
         if earlier is not None:
             earlier.wait()
         return name
+
+    def expect(self, named: Named, numel: int) -> None:
+        """The next allreduce, if it is of `numel` elements, is `named`: who calls it cannot say so."""
+        self._expected = named, numel
+
+    def _take_expected(self, tensors: Sequence[torch.Tensor]) -> Named | None:
+        expected, self._expected = self._expected, None
+        if expected is not None and [tensor.numel() for tensor in tensors] == [expected[1]]:
+            return expected[0]
+        return None
 
     def step_ends(self) -> None:
         """An optimizer has made its step."""
@@ -240,40 +278,47 @@ class Group:
             if to_assign is not None:
                 copies.append((tensor, to_assign))
         work._finish = lambda: _assign_all(copies)
-        together = _Together(work, len(values))
-        for flat, tensor in zip(values, tensors, strict=True):
-            kept = _reduction_of(tensor, reduction)
-            codec = self._codec("allreduce", flat, kept)
-            self._submit(OpKind.ALLREDUCE, flat, flat, kept, codec, work, together)
+        named = self._take_expected(tensors)
+        with self._together(work) as together:
+            for flat, tensor in zip(values, tensors, strict=True):
+                kept = _reduction_of(tensor, reduction)
+                codec = self._codec("allreduce", flat, kept)
+                self._submit(OpKind.ALLREDUCE, flat, flat, kept, codec, work, together, named=named)
         return work
 
-    def reduce_scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], op: Any) -> GroupWork:
-        """Each input has a part for each rank, one after the other."""
+    def reduce_scatter(
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        op: Any,
+        named: Named | None = None,
+    ) -> GroupWork:
+        """Each input has a part for each rank, one after the other. `named`: the one that there is."""
         reduction = _reduction(op)
         if reduction not in (Sum, Average):
             raise NotAvailableError(f"reduce_scatter: casync has SUM and AVG. {NOT_THERE}")
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         work = GroupWork(list(outputs), finish=lambda: _assign_all(copies))
-        together = _Together(work, len(outputs))
-        for output, given in zip(outputs, inputs, strict=True):
-            source = _plain(given.detach()).contiguous().view(self.size, -1)
-            target = _plain(output.detach())
-            if not target.is_contiguous():
-                target = target.contiguous()
-                copies.append((_plain(output.detach()), target))
-            codec = self._codec("reduce_scatter", source, reduction)
-            self._submit(OpKind.REDUCESCATTER, source, target, reduction, codec, work, together)
+        with self._together(work) as together:
+            for output, given in zip(outputs, inputs, strict=True):
+                source = _plain(given.detach()).contiguous().view(self.size, -1)
+                target = _plain(output.detach())
+                if not target.is_contiguous():
+                    target = target.contiguous()
+                    copies.append((_plain(output.detach()), target))
+                codec = self._codec("reduce_scatter", source, reduction)
+                self._submit(OpKind.REDUCESCATTER, source, target, reduction, codec, work, together, named=named)
         return work
 
     def broadcast(self, tensors: Sequence[torch.Tensor], root: int) -> GroupWork:
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         work = GroupWork(list(tensors), finish=lambda: _assign_all(copies))
-        together = _Together(work, len(tensors))
-        for tensor in tensors:
-            flat = _bytes_of(tensor)
-            if flat.data_ptr() != tensor.data_ptr():
-                copies.append((tensor, flat.view(tensor.dtype).view(tensor.shape)))
-            self._submit(OpKind.BROADCAST, flat, flat, Sum, "none", work, together, root=root)
+        with self._together(work) as together:
+            for tensor in tensors:
+                flat = _bytes_of(tensor)
+                if flat.data_ptr() != tensor.data_ptr():
+                    copies.append((tensor, flat.view(tensor.dtype).view(tensor.shape)))
+                self._submit(OpKind.BROADCAST, flat, flat, Sum, "none", work, together, root=root)
         return work
 
     def allgather(self, outputs: Sequence[torch.Tensor], given: torch.Tensor) -> GroupWork:
@@ -291,8 +336,14 @@ class Group:
         name = self._exact_name("barrier")
         self._under[name] = work.ended
         registration = Terms(f"barrier.{name}", OpKind.BARRIER, "uint8", (0,)).register(self.session)
-        self._start(registration, 0, 0, work, lambda error, _: work.over(error))
+        with self._together(work) as together:
+            self._start(registration, 0, 0, work, together)
         return work
+
+    def _together(self, work: GroupWork) -> Together:
+        """What the operations of `work` are submitted with, in a `with` block. The last of them ends it."""
+        work.together = self.session.together(work.over)
+        return work.together
 
     def _exchange(self, kind: int, outputs: Sequence[torch.Tensor], source: torch.Tensor, **lengths: Any) -> GroupWork:
         """Bytes to each rank, and from each. Lengths are each rank's own, so one registration serves all of them."""
@@ -307,7 +358,10 @@ class Group:
         name = self._exact_name(OP_KINDS[kind])
         self._under[name] = work.ended
         registration = Terms(f"{OP_KINDS[kind]}.{name}", kind, "uint8", ()).register(self.session)
-        self._start(registration, source.data_ptr(), 0, work, over, source, **lengths)
+        try:
+            self.session.submit(registration, source.data_ptr(), 0, (source, work), completion=over, **lengths)
+        except CasyncError as error:
+            work.over(error)
         return work
 
     def _codec(self, call: str, flat: torch.Tensor, reduction: int) -> str:
@@ -315,7 +369,7 @@ class Group:
             return "none"
         if flat.numel() < self._config.min_numel:
             return "none"
-        return codecs.codec_by_name(self._rules, f"{call}.{flat.numel()}")
+        return codecs.codec_by_name(self.rules, f"{call}.{flat.numel()}")
 
     def _submit(
         self,
@@ -325,13 +379,16 @@ class Group:
         reduction: int,
         codec: str,
         work: GroupWork,
-        together: _Together,
+        together: Together,
         root: int = 0,
+        named: Named | None = None,
     ) -> None:
         dtype, shape = TENSORS.dtype(source), tuple(source.shape)
         call = _Call(OP_KINDS[kind], dtype, shape, reduction, root)
-        place = None if codec == "none" else self._places.place(call)
-        if place is None:
+        place = None if codec == "none" or named is not None else self._places.place(call)
+        if named is not None:
+            name, codec = named
+        elif place is None:
             name, codec = self._exact_name(call), "none"
         else:
             name = f"c10d.{self._places.generation}.{_digest(call)}.{place}"
@@ -339,22 +396,15 @@ class Group:
         terms = Terms(name, kind, dtype, shape, reduction, root, compression=codec, topology=self._config.topology)
         registration = terms.register(self.session)
         self._under[name] = work.ended
-        self._start(registration, source.data_ptr(), target.data_ptr(), work, together.one_is_over, (source, target))
+        self._start(registration, source.data_ptr(), target.data_ptr(), work, together, (source, target))
 
     def _start(
-        self,
-        registration: int,
-        source: int,
-        target: int,
-        work: GroupWork,
-        completion: Any,
-        keep: Any = None,
-        **more: Any,
+        self, registration: int, source: int, target: int, work: GroupWork, together: Together, keep: Any = None
     ) -> None:
         try:
-            self.session.submit(registration, source, target, (keep, work), completion=completion, **more)
+            self.session.submit(registration, source, target, keep, completion=together)
         except CasyncError as error:
-            completion(error, None)
+            work.refused(error)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -368,6 +418,16 @@ class Group:
         if self._is_open:
             self.session.abort(f"rank {self.rank} called abort() of its process group")
             self.close()
+
+
+def group_of(process_group: Any) -> Group | None:
+    """Of a process group that the backend casync has made; None for another."""
+    if hasattr(process_group, "_group"):  # up to torch 2.13
+        return process_group._group if isinstance(process_group._group, Group) else None
+    with contextlib.suppress(RuntimeError):  # it has no backend for the CPU
+        backend = process_group._get_backend(torch.device("cpu"))
+        return getattr(backend, "_group", None)
+    return None
 
 
 NOT_THERE = 'Give such calls to another backend, by a group of its own: dist.new_group(backend="gloo")'
@@ -465,14 +525,16 @@ def _deal_out(data: bytearray, rows: Sequence[int], outputs: Sequence[torch.Tens
 def all_of(works: Sequence[GroupWork], result: Any) -> GroupWork:
     """One for several."""
     whole = GroupWork(result)
-    together = _Together(whole, len(works))
-    for work in works:
-        work.get_future().add_done_callback(functools.partial(_one_is_over, together, work))
+    if not works:
+        whole.over(None)
+        return whole
+
+    def over(_: Any) -> None:
+        errors = [work.exception() for work in works]
+        whole.over(next(filter(None, errors), None))
+
+    torch.futures.collect_all([work.get_future() for work in works]).add_done_callback(over)
     return whole
-
-
-def _one_is_over(together: _Together, work: GroupWork, _: Any) -> None:
-    together.one_is_over(work.exception())
 
 
 @functools.cache

@@ -48,3 +48,10 @@ def test_training_is_compressed_and_replicas_stay_alike(tmp_path: Path, what: st
         assert note["alike"] and note["restored"] and note["loss"] < 0.5
     assert abs(compressed["loss"] - exact["loss"]) < 0.05
     assert compressed["sent"] < part * exact["sent"]
+
+
+def test_memory_stays_as_it_is(tmp_path: Path) -> None:
+    """Names are used again. By hand with 1,000,000."""
+    done = torchrun(tmp_path, 2, str(HERE / "many.py"), "20000")
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 4

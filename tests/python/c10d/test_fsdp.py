@@ -1,0 +1,73 @@
+"""`casync.torch.fsdp.compress` in jobs that torchrun starts: how well they train, and what their checkpoints keep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.python.c10d.test_backend import torchrun
+
+HERE = Path(__file__).parent
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+class Jobs:
+    """Each is run once, for all tests that look at it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._notes: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def trained(self, model: str, codec: str, reduce: str, ranks: int = 4, *more: str) -> dict[str, Any]:
+        key = (model, codec, reduce, str(ranks), *more)
+        if key not in self._notes:
+            checkpoint = self._folder / f"{model} {codec} {reduce}"
+            words = (str(HERE / "fsdp_training.py"), model, codec, reduce, str(checkpoint), *more)
+            done = torchrun(self._folder, ranks, *words)
+            assert done.returncode == 0, done.stderr
+            self._notes[key] = json.loads(done.stdout)
+        return self._notes[key]
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Jobs:
+    return Jobs(tmp_path_factory.mktemp("fsdp"))
+
+
+@pytest.mark.parametrize(
+    ("model", "codecs"), [("digits", ("onebit", "terngrad(bits=8)")), ("transformer", ("onebit",))]
+)
+def test_training_is_as_good_with_fewer_bytes(jobs: Jobs, model: str, codecs: tuple[str, ...]) -> None:
+    exact = jobs.trained(model, "none", "shard")
+    for codec in codecs:
+        note = jobs.trained(model, codec, "shard")
+        assert note["alike"]
+        assert note["loss"] < exact["loss"] + 0.1, codec
+        assert note["sent"] < 0.85 * exact["sent"], codec
+
+
+@pytest.mark.parametrize("reduce", ["replicate", "both"])
+def test_replicas_are_reduced_by_name(jobs: Jobs, reduce: str) -> None:
+    note = jobs.trained("digits", "onebit", reduce)
+    assert note["alike"]
+    assert note["loss"] < jobs.trained("digits", "none", "shard")["loss"] + 0.1
+    kinds = {name.partition(".")[0] for name, total in note["pending"].items() if total != 0}
+    assert kinds == ({"replicate", "shard"} if reduce == "both" else {"replicate"})
+    if reduce == "replicate":
+        assert note["sent"] < 0.1 * note["numel"] * 4, "of what the all-reduce sends uncompressed"
+
+
+def test_what_is_pending_is_as_much_on_another_number_of_ranks(jobs: Jobs) -> None:
+    saved = jobs.trained("digits", "onebit", "shard")
+    resumed = jobs.trained("digits", "onebit", "shard", 3, "resume")
+    assert saved["pending"].keys() == resumed["pending"].keys()
+    assert any(abs(total) > 1e-3 for total in saved["pending"].values())
+    for name, total in saved["pending"].items():
+        assert resumed["pending"][name] == pytest.approx(total, rel=1e-4, abs=1e-5), name
+    assert saved["by ranks"]
+    for name, total in saved["by ranks"].items():
+        assert saved["pending"][name] == pytest.approx(total, rel=1e-4, abs=1e-5), name
+    assert resumed["alike"] and resumed["loss"] < saved["loss"]
