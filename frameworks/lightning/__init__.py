@@ -1,0 +1,60 @@
+"""CaSync for Lightning: `Trainer(strategy=casync.lightning.CasyncStrategy("onebit"))` in place of `strategy="ddp"`."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from typing import Any
+
+import casync.torch as hvd
+
+import casync
+from casync.errors import CasyncError, InvalidArgumentError
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.trainer.states import TrainerFn
+
+__all__ = ["CasyncStrategy"]
+
+
+class CasyncStrategy(DDPStrategy):
+    """DDP whose gradients CaSync reduces, on GPUs and on CPUs. What codecs keep is saved beside each checkpoint.
+
+    Args:
+        compression: a codec, or codecs by the names of the module's parameters, as in `casync.torch.ddp_state`.
+        topology: as there.
+        ddp: what `DDPStrategy` takes. Raises `InvalidArgumentError` for a hook, since DDP has room for one.
+    """
+
+    def __init__(self, compression: Any = "none", *, topology: str | None = None, **ddp: Any) -> None:
+        for name in ("ddp_comm_hook", "ddp_comm_state", "ddp_comm_wrapper"):
+            if ddp.get(name) is not None:
+                raise InvalidArgumentError(f"{name}: DDP takes one hook, and CasyncStrategy is it")
+        super().__init__(**ddp)
+        self._compression, self._topology = compression, topology
+
+    def _register_ddp_hooks(self) -> None:
+        """Lightning's own registers no hook on a CPU."""
+        hvd.init()
+        scaler = getattr(self.precision_plugin, "scaler", None)
+        names = self.model.module.named_parameters()
+        state = hvd.ddp_state(self._compression, names, topology=self._topology, grad_scaler=scaler)
+        self.model.register_comm_hook(state, hvd.ddp_hook)
+
+    def save_checkpoint(self, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
+        super().save_checkpoint(checkpoint, filepath, storage_options)
+        if hvd.is_initialized():  # training has begun
+            casync.save_state(f"{filepath}.casync")
+
+    def load_checkpoint(self, checkpoint_path: Any, *arguments: Any, **more: Any) -> Any:
+        if self.lightning_module.trainer.state.fn == TrainerFn.FITTING:
+            hvd.init()
+            try:
+                casync.load_state(f"{checkpoint_path}.casync")
+            except CasyncError as error:
+                warnings.warn(f"what codecs kept begins anew: {error}", stacklevel=2)
+        return super().load_checkpoint(checkpoint_path, *arguments, **more)
+
+    def remove_checkpoint(self, filepath: Any) -> None:
+        super().remove_checkpoint(filepath)
+        if self.is_global_zero:
+            shutil.rmtree(f"{filepath}.casync", ignore_errors=True)

@@ -1,0 +1,67 @@
+"""One process that trains with Lightning: `with_lightning.py CODEC FOLDER [resume]`; "ddp": Lightning's strategy."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+CODEC, FOLDER = sys.argv[1], Path(sys.argv[2])
+RESUMES = "resume" in sys.argv
+warnings.simplefilter("ignore")
+
+
+class Student(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.teacher = [torch.randn(64, 256)]
+        self.layer = torch.nn.Linear(256, 64)
+
+    def training_step(self, batch: torch.Tensor, number: int) -> torch.Tensor:
+        loss = (self.layer(batch) - batch @ self.teacher[0].T).square().mean()
+        self.last = loss.detach()
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=2.0)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    strategy = "ddp"
+    if CODEC != "ddp":
+        import casync.lightning
+
+        strategy = casync.lightning.CasyncStrategy(CODEC)
+    data = torch.utils.data.DataLoader(torch.randn(3200, 256), batch_size=32)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=strategy,
+        max_epochs=3 if RESUMES else 2,
+        callbacks=[ModelCheckpoint(FOLDER, filename="last")],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    model = Student()
+    trainer.fit(model, data, ckpt_path=str(FOLDER / "last.ckpt") if RESUMES else None)
+    note = {"loss": float(model.last), "checksum": float(sum(p.double().sum() for p in model.parameters()))}
+    if CODEC != "ddp":
+        import casync.torch as hvd
+
+        note["sent"] = hvd.counters()["sent_bytes"]
+    every = [None, None]
+    dist.all_gather_object(every, note["checksum"])
+    note["alike"] = every[0] == every[1]
+    if dist.get_rank() == 0:
+        print(json.dumps(note), flush=True)
+
+
+if __name__ == "__main__":
+    main()

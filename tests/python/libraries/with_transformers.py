@@ -1,0 +1,71 @@
+"""One process that trains with the Trainer: `with_transformers.py CODEC FOLDER [resume]`; "ddp" leaves CaSync out."""
+
+import json
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+CODEC, FOLDER = sys.argv[1:3]
+RESUMES = "resume" in sys.argv
+warnings.simplefilter("ignore")
+
+
+class Words(torch.utils.data.Dataset):
+    """Which of two letters comes first."""
+
+    def __init__(self) -> None:
+        numbers = torch.Generator().manual_seed(0)
+        self.words = torch.randint(4, 60, (640, 12), generator=numbers)
+        self.labels = torch.randint(2, (640,), generator=numbers)
+        self.words[:, 0] = self.labels + 1
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, at: int) -> dict[str, torch.Tensor]:
+        return {"input_ids": self.words[at], "labels": self.labels[at]}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=64, hidden_size=64, num_hidden_layers=1, num_attention_heads=2, intermediate_size=128
+    )
+    arguments = TrainingArguments(
+        FOLDER,
+        use_cpu=True,
+        per_device_train_batch_size=16,
+        max_steps=60 if RESUMES else 40,
+        save_steps=40,
+        learning_rate=2e-3,
+        logging_steps=5,
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        ddp_backend="gloo",
+    )
+    trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=Words())
+    if CODEC != "ddp":
+        import casync.transformers
+
+        casync.transformers.patch(trainer, CODEC)
+    trainer.train(resume_from_checkpoint=RESUMES)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    note = {"loss": losses[-1], "checksum": float(sum(p.double().sum() for p in trainer.model.parameters()))}
+    if CODEC != "ddp":
+        import casync.torch as hvd
+
+        note["sent"] = hvd.counters()["sent_bytes"]
+    every = [None, None]
+    dist.all_gather_object(every, note["checksum"])
+    note["alike"] = every[0] == every[1]
+    if dist.get_rank() == 0:
+        print("NOTE " + json.dumps(note), flush=True)
+
+
+if __name__ == "__main__":
+    main()
