@@ -125,9 +125,24 @@ class Netlab:
         self._wan.stdin.write(f"{state} {self._host(host).address}\n")
         self._wan.stdin.flush()
 
-    def goodput(self, source: str = "h1", target: str = "h2", seconds: float = 2.0) -> float:
-        """Bits per second that one TCP stream carries from `source` to `target`, measured now."""
-        skip = min(0.5, seconds / 4)
+    def set_congestion(self, name: str) -> None:
+        """The congestion control of connections that are made from now on, where nobody chooses another."""
+        for host in self.layout.hosts:
+            run(_inside(host, ("sysctl", "-q", "-w", f"net.ipv4.tcp_congestion_control={name}")))
+
+    def goodput(
+        self,
+        source: str = "h1",
+        target: str = "h2",
+        seconds: float = 2.0,
+        *,
+        skip: float | None = None,
+        congestion: str = "",
+    ) -> float:
+        """Bits per second that one TCP stream carries from `source` to `target`, measured now, but for the first `skip`
+        seconds. `congestion`: by this congestion control.
+        """
+        skip = min(0.5, seconds / 4) if skip is None else skip
         python = (sys.executable, "-I", "-S", str(_STREAM))
         receiver = subprocess.Popen(
             _inside(self._host(target), (*python, "receive", str(_PORT), str(skip))),
@@ -140,7 +155,10 @@ class Netlab:
             if receiver.stdout.readline() != "ready\n":
                 raise NetlabError(f"goodput: the receiver on {target} did not start")
             run(
-                _inside(self._host(source), (*python, "send", self._host(target).address, str(_PORT), str(seconds))),
+                _inside(
+                    self._host(source),
+                    (*python, "send", self._host(target).address, str(_PORT), str(seconds), congestion),
+                ),
                 seconds + COMMAND_SECONDS,
             )
             text, _ = receiver.communicate(timeout=COMMAND_SECONDS)

@@ -1,7 +1,7 @@
 """One TCP stream between two hosts: how many bits per second arrive. Run by path, inside the namespaces.
 
 stream.py receive PORT SKIP     prints bits/s after the connection closed; the first SKIP seconds do not count
-stream.py send ADDRESS PORT SECONDS
+stream.py send ADDRESS PORT SECONDS CONGESTION   by this congestion control; "": that of the system
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ def receive(port: int, skip: float) -> float:
     return 8.0 * total / (last - began) if last > began else 0.0
 
 
-def send(address: str, port: int, seconds: float) -> None:
+def send(address: str, port: int, seconds: float, congestion: str) -> None:
     """Send as fast as the link takes it, for `seconds`."""
     data = bytes(_CHUNK)
     with socket.create_connection((address, port), timeout=_ACCEPT_SECONDS) as link:
+        if congestion:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             link.sendall(data)
@@ -52,7 +54,7 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["receive"]:
         sys.stdout.write(f"{receive(int(argv[1]), float(argv[2])):.0f}\n")
         return 0
-    send(argv[1], int(argv[2]), float(argv[3]))
+    send(argv[1], int(argv[2]), float(argv[3]), argv[4])
     return 0
 
 
