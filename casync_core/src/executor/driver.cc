@@ -296,6 +296,7 @@ Nanoseconds Driver::nap(Nanoseconds now, Nanoseconds last_news) const {
   return pause({.outstanding = engine_.outstanding(),
                 .moving = transport_.moving() || (places_.lane != nullptr && places_.lane->moving()),
                 .rung = transport_.wakes(),
+                .heard = transport_.hears() && places_.lane == nullptr,
                 .since_news = now - last_news,
                 .due = wakes_at ? std::optional(*wakes_at - now) : std::nullopt});
 }

@@ -13,6 +13,7 @@ constexpr Nanoseconds kRung = 50 * kMillisecond;    // where all peers ring: in 
 
 Nanoseconds pause_for_news(const Lull& lull) {
   if (!lull.outstanding) return lull.rung ? 100 * kMillisecond : kIdle;
+  if (lull.heard) return kRung;
   if (lull.moving) return lull.rung ? 50 * kMicrosecond : 100 * kMicrosecond;
   return std::clamp(lull.since_news / 20, 20 * kMicrosecond, lull.rung ? kRung : kSilence);
 }

@@ -28,6 +28,12 @@ TEST(Pause, WaitingItSleepsATwentiethOfTheSilence) {
   EXPECT_EQ(waiting(true, 10'000 * kMillisecond), 50 * kMillisecond);
 }
 
+TEST(Pause, WherePeersAreHeardThereIsNothingToLookFor) {
+  for (const Nanoseconds silence : {Nanoseconds{0}, 10'000 * kMillisecond}) {
+    EXPECT_EQ(pause({.outstanding = true, .rung = true, .heard = true, .since_news = silence}), 50 * kMillisecond);
+  }
+}
+
 TEST(Pause, WhileBytesMoveItStaysClose) {
   for (const Nanoseconds silence : {Nanoseconds{0}, 1'000 * kMillisecond}) {
     EXPECT_EQ(pause({.outstanding = true, .moving = true, .rung = true, .since_news = silence}), 50 * kMicrosecond);

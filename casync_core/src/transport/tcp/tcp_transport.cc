@@ -100,6 +100,7 @@ class TcpTransport final : public Transport {
   const TransportCounters& counters() const override { return counters_; }
   bool moving() const override { return false; }
   bool wakes() const override { return true; }
+  bool hears() const override { return true; }
   void wake() override { ready_.ring(); }
   void wait(Nanoseconds timeout) override { ready_.sleep(timeout); }
 

@@ -26,7 +26,8 @@ struct PeerSockets {
 ///    stops the stream that it came on, and nothing else of that peer.
 ///  - A body is sent from the memory that it lies in, and received into the memory that was accepted. Its parts go over
 ///    all streams; whichever has room takes the next part.
-///  - `wait` sleeps in the kernel until a socket has something, so `wakes` is always true and `moving` always false.
+///  - `wait` sleeps in the kernel until a socket has something, so `wakes` and `hears` are always true, and `moving` is
+///    always false.
 ///  - A connection that ends or is reset without a farewell is the end of the peer: on_peer_down, once. A peer that is
 ///    silent is not noticed here.
 std::unique_ptr<Transport> connect_tcp(Rank self, std::vector<PeerSockets> peers, std::span<const int> hosts,
