@@ -81,9 +81,15 @@ PYTHON_LAYERS = (
 # Modules that may see less than everything below them: a codec is compiled where there is no job.
 NARROW_MODULES = {"compll": {"_constants", "errors", "_core"}}
 # Packages that only a folder of frameworks/ of the same name imports, as well as what is installed from that folder.
-FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet", "jax")
-# But for Keras, which runs on others, and which TensorFlow has in it.
-TIED = {"keras": {"tensorflow", "torch"}, "tensorflow": {"keras"}}
+FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet", "jax", "lightning", "accelerate", "transformers")
+# But for Keras, which runs on others, and which TensorFlow has in it, and for what is built on PyTorch.
+TIED = {
+    "keras": {"tensorflow", "torch"},
+    "tensorflow": {"keras"},
+    "lightning": {"torch"},
+    "accelerate": {"torch"},
+    "transformers": {"torch", "accelerate"},
+}
 # Hosts that a file may link to. Anything else, a package registry above all, is named by what it is.
 LINKED_HOSTS = {"www.apache.org", "arxiv.org", "doi.org", "www.open-mpi.org", "www.mpi-forum.org", "localhost"}
 

@@ -38,7 +38,8 @@ def measured(lab: Netlab, rounds: int) -> dict[str, float]:
         told = json.loads(out.read_text())
         found |= told if of_system == "cubic" else {f"{name}, bbr": rate for name, rate in told.items()}
     lab.set_congestion("cubic")
-    ended = lab.run(2, [*WORKER, str(rounds), str(out), *BY_MPI], {"PYTHONSAFEPATH": "1"}, timeout=900)
+    environ = {"PYTHONSAFEPATH": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+    ended = lab.run(2, [*WORKER, str(rounds), str(out), *BY_MPI], environ, timeout=900)
     if ended.status:
         raise SystemExit(ended.stdout + ended.stderr)
     return found | json.loads(out.read_text())
