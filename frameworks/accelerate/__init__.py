@@ -26,7 +26,7 @@ def ddp_kwargs(compression: Any = "none", *, topology: str | None = None, **ddp:
         ddp: what `DistributedDataParallelKwargs` takes, but for its hook.
     """
 
-    class Handler(DistributedDataParallelKwargs):
+    class Handler(DistributedDataParallelKwargs):  # type: ignore[misc]
         def register_comm_hook(self, model: Any) -> None:
             hvd.init()
             state = hvd.ddp_state(compression, model.module.named_parameters(), topology=topology)

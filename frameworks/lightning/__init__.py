@@ -1,7 +1,5 @@
 """CaSync for Lightning: `Trainer(strategy=casync.lightning.CasyncStrategy("onebit"))` in place of `strategy="ddp"`."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from typing import Any
@@ -36,9 +34,10 @@ class CasyncStrategy(DDPStrategy):
         """Lightning's own registers no hook on a CPU."""
         hvd.init()
         scaler = getattr(self.precision_plugin, "scaler", None)
-        names = self.model.module.named_parameters()
+        model: Any = self.model  # in DDP
+        names = model.module.named_parameters()
         state = hvd.ddp_state(self._compression, names, topology=self._topology, grad_scaler=scaler)
-        self.model.register_comm_hook(state, hvd.ddp_hook)
+        model.register_comm_hook(state, hvd.ddp_hook)
 
     def save_checkpoint(self, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
         super().save_checkpoint(checkpoint, filepath, storage_options)
@@ -46,7 +45,8 @@ class CasyncStrategy(DDPStrategy):
             casync.save_state(f"{filepath}.casync")
 
     def load_checkpoint(self, checkpoint_path: Any, *arguments: Any, **more: Any) -> Any:
-        if self.lightning_module.trainer.state.fn == TrainerFn.FITTING:
+        module = self.lightning_module
+        if module is not None and module.trainer.state.fn == TrainerFn.FITTING:
             hvd.init()
             try:
                 casync.load_state(f"{checkpoint_path}.casync")

@@ -169,7 +169,7 @@ class _Reduction:
             self.group.session.codec_states.set_residual(self.named.name, pending.numpy())
 
 
-class _Communication(ReduceScatter):  # type: ignore[misc]  # torch exports no name of it
+class _Communication(ReduceScatter):
     """What FSDP calls for a unit's gradients: `allocate` for both ends, then the reduce-scatter, if there are shards.
     The all-reduce between replicas follows, of which it says nothing; so its name is said before.
     """
@@ -179,7 +179,7 @@ class _Communication(ReduceScatter):  # type: ignore[misc]  # torch exports no n
         self._shards = shards
         self._replicas = replicas
 
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         if self._replicas is not None:
             self._replicas.group.expect(self._replicas.named, self._replicas.numel)
         return torch.empty(*size, dtype=dtype, device=device)
@@ -195,7 +195,10 @@ class _Communication(ReduceScatter):  # type: ignore[misc]  # torch exports no n
         """A parameter without a gradient is not in `input_tensor`: then it goes as the group's options say."""
         shards = self._shards
         if shards is None or input_tensor.numel() != shards.numel:
-            return dist.reduce_scatter_single(output_tensor, input_tensor, group=group, op=op, async_op=async_op)
+            plain: dist.Work | None = dist.reduce_scatter_single(
+                output_tensor, input_tensor, group=group, op=op, async_op=async_op
+            )
+            return plain
         work = shards.group.reduce_scatter([output_tensor], [input_tensor], op, shards.named)
         if async_op:
             return work

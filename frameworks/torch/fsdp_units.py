@@ -72,7 +72,7 @@ class Unit:
 
     def split(self, reduced: torch.Tensor) -> Sequence[torch.Tensor]:
         """Columns of `reduced` (..., numel) for each parameter."""
-        return reduced.split([parameter.padded_shape.numel() for parameter in self.parameters], dim=-1)
+        return torch.split(reduced, [parameter.padded_shape.numel() for parameter in self.parameters], dim=-1)
 
 
 def units_of(model: torch.nn.Module) -> list[Unit]:

@@ -118,7 +118,7 @@ def main() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     note: dict[str, Any] = {}
     if RESUMES:
-        state = {"model": get_model_state_dict(model), "casync": compressed}
+        state: dict[str, Any] = {"model": get_model_state_dict(model), "casync": compressed}
         load(state, checkpoint_id=FOLDER)
         set_model_state_dict(model, state["model"])
         note["pending"] = sums(compressed)
@@ -137,7 +137,8 @@ def main() -> None:
     note["sent"] = (group.session.counters()["sent_bytes"] - before) / 10
     note["numel"] = sum(one.numel for one in compressed._reductions)
     note["loss"] = sum(losses[-5:]) / 5
-    whole = torch.cat([parameter.full_tensor().reshape(-1) for parameter in model.parameters()])
+    sharded: Any = model.parameters()
+    whole = torch.cat([parameter.full_tensor().reshape(-1) for parameter in sharded])
     every: list[Any] = [None] * SIZE
     dist.all_gather_object(every, float(whole.double().sum()))
     note["alike"] = len(set(every)) == 1

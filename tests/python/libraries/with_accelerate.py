@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +22,8 @@ def main() -> None:
     teacher = torch.randn(64, 256)
     model = torch.nn.Linear(256, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
-    data = torch.utils.data.DataLoader(torch.randn(6400, 256), batch_size=32)
+    samples: Any = torch.randn(6400, 256)
+    data: Any = torch.utils.data.DataLoader(samples, batch_size=32)
     model, optimizer, data = accelerator.prepare(model, optimizer, data)
     for batch in data:
         optimizer.zero_grad()

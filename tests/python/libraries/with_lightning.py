@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -33,12 +34,13 @@ class Student(pl.LightningModule):
 
 def main() -> None:
     torch.set_num_threads(1)
-    strategy = "ddp"
+    strategy: Any = "ddp"
     if CODEC != "ddp":
         import casync.lightning
 
         strategy = casync.lightning.CasyncStrategy(CODEC)
-    data = torch.utils.data.DataLoader(torch.randn(3200, 256), batch_size=32)
+    samples: Any = torch.randn(3200, 256)
+    data: Any = torch.utils.data.DataLoader(samples, batch_size=32)
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=2,

@@ -3,6 +3,7 @@
 import json
 import sys
 import warnings
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -55,7 +56,8 @@ def main() -> None:
         casync.transformers.patch(trainer, CODEC)
     trainer.train(resume_from_checkpoint=RESUMES)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    note = {"loss": losses[-1], "checksum": float(sum(p.double().sum() for p in trainer.model.parameters()))}
+    model: Any = trainer.model
+    note = {"loss": losses[-1], "checksum": float(sum(p.double().sum() for p in model.parameters()))}
     if CODEC != "ddp":
         import casync.torch as hvd
 

@@ -145,7 +145,8 @@ class TcpTransport final : public Transport {
     bool any = report_mail(sink);
     // Heads first: most bodies that came with them are accepted by then, and go to their place at once.
     const std::span<Ready> ready = ready_.now();
-    const auto bodies = std::stable_partition(ready.begin(), ready.end(), [](const Ready& one) { return is_heads(one); });
+    const auto bodies =
+        std::stable_partition(ready.begin(), ready.end(), [](const Ready& one) { return is_heads(one); });
     for (const Ready& one : std::span(ready.begin(), bodies)) any |= handle_heads(one, sink);
     for (const Ready& one : std::span(bodies, ready.end())) handle_bodies(one);
     for (const Rank peer : std::exchange(resumable_, {})) resume(peer);
