@@ -51,7 +51,7 @@ CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
 
 BENCHMARKS := codec_speed small_tensors resources step_time
 
-.PHONY: help install demo test test-all suite lint format bench bench-codec_speed docs sanitize fuzz test-gpu bench-gpu gpu-wheels clean need need-tests FORCE
+.PHONY: help install demo test test-all suite lint format bench bench-codec_speed docs sanitize fuzz test-gpu test-newest bench-gpu gpu-wheels clean need need-tests FORCE
 
 help:
 	@echo "make install   build CaSync and install it in .venv"
@@ -62,6 +62,7 @@ help:
 	@echo "make docs      the manual, in docs/_build"
 	@echo "make sanitize  the C++ tests under AddressSanitizer + UBSan and under ThreadSanitizer"
 	@echo "make fuzz      decoders, frames, event logs and the CompLL front end on made-up input; SECONDS=60 for a minute in all"
+	@echo "make test-newest  the tests of Lightning, Accelerate and Transformers, each as new as there is"
 	@echo "make test-gpu  the tests that need a CUDA device;  make bench-gpu  what can be measured on it"
 	@echo "make gpu-wheels WHEELS=folder PYTHON_VERSION=3.12  what such a machine lacks, for make test-gpu PYTHON=python3 WHEELS=folder"
 	@echo "make lint      style and structure;  make format  what can be put right by a tool"
@@ -181,6 +182,12 @@ fuzz: $(VENV)/.fuzz
 
 test-gpu: $(VENV)/.installed
 	@$(VENV)/bin/python tools/test_gpu.py
+
+# By hand: what is pinned is what CI tries.
+test-newest: $(VENV)/.installed
+	@$(VENV)/bin/python tools/overlay.py build/newest
+	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade lightning accelerate transformers
+	@build/newest/bin/python $(VENV)/bin/pytest -q tests/python/libraries
 
 bench-gpu: $(VENV)/.installed $(VENV)/.checkout
 	@cmake -S benchmarks/gpu -B build/gpu_codecs -GNinja -DCMAKE_BUILD_TYPE=Release --log-level=WARNING \

@@ -144,7 +144,8 @@ def test_srun_gets_open_mpis_settings_by_the_environment() -> None:
 def test_hosts_named_by_the_user_need_mpirun() -> None:
     assert compose(parse(["-H", "n1:2", "a"], HOSTS), FACTS, JOB).starter == "mpirun"
     with pytest.raises(MpiNotFound, match="leave out -H"):
-        compose(parse(["-H", "n1:2", "a"], HOSTS), dataclasses.replace(FACTS, mpi=None), JOB)
+        compose(parse(["-H", "n1:1,n2:1", "a"], HOSTS), dataclasses.replace(FACTS, mpi=None), JOB)
+    assert "local_start" in compose(parse(["-H", "n1:2", "a"]), dataclasses.replace(FACTS, mpi=None), JOB).shell()
 
 
 FAKE_SRUN = """
