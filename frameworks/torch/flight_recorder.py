@@ -1,6 +1,6 @@
 """What the groups of the backend casync have done last, in the form that PyTorch's `torchfrtrace` reads.
 
-    casync.torch.flight_recorder.dump("traces/rank_")   # on each rank; then: torchfrtrace traces
+    casync.torch.flight_recorder.dump("traces/rank")   # on each rank; then: torchfrtrace traces
 
 With TORCH_FR_DUMP_TEMP_FILE (or NCCL's TORCH_NCCL_DEBUG_INFO_TEMP_FILE) in the environment, which is the beginning of
 the files' names, a rank writes its file by itself, at its first operation that fails. TORCH_FR_BUFFER_SIZE calls are

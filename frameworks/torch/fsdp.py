@@ -2,8 +2,6 @@
 
     import casync.torch.fsdp
 
-    for layer in model.layers:
-        fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     compressed = casync.torch.fsdp.compress(model, compression="onebit")
     ...
