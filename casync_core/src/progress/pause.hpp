@@ -12,7 +12,7 @@ struct Lull {
   bool outstanding = false;  ///< operations are
   bool moving = false;       ///< bytes are, from or to this rank
   bool rung = false;         ///< every peer wakes this rank when it has sent something
-  bool heard = false;        ///< and it costs the peer nothing
+  bool heard = false;        ///< and the kernel does so, at whatever comes
   Nanoseconds since_news = 0;
   std::optional<Nanoseconds> due{};  ///< in how long the Engine decides something though nothing happens
 };

@@ -42,10 +42,14 @@ WITHOUT_MPI = """
 
 def start(casyncrun: Runner, script: str, *args: str) -> subprocess.Popen[str]:
     """A job without mpirun."""
+    command = casyncrun.command(script, *args)
+    return start_command(casyncrun, *command[command.index("run") + 1 :])
+
+
+def start_command(casyncrun: Runner, *words: str) -> subprocess.Popen[str]:
     starter = casyncrun.folder / "without_mpi.py"
     starter.write_text(textwrap.dedent(WITHOUT_MPI))
-    command = casyncrun.command(script, *args)
-    return casyncrun.start_command([sys.executable, str(starter), *command[command.index("run") + 1 :]])
+    return casyncrun.start_command([sys.executable, str(starter), *words])
 
 
 def run(casyncrun: Runner, script: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -124,8 +128,6 @@ def test_nothing_is_left(
 
 
 def test_a_command_that_is_not_there_is_named(casyncrun: Runner) -> None:
-    starter = casyncrun.folder / "without_mpi.py"
-    starter.write_text(textwrap.dedent(WITHOUT_MPI))
-    process = casyncrun.start_command([sys.executable, str(starter), "-np", "2", "no-such-program", casyncrun.marker])
+    process = start_command(casyncrun, "-np", "2", "no-such-program", casyncrun.marker)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 127 and "no-such-program" in err

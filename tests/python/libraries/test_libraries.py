@@ -21,7 +21,7 @@ def trained(folder: Path, library: str, codec: str, *words: str) -> tuple[dict[s
         pytest.skip(f"{library} is not installed")
     done = torchrun(folder, 2, str(HERE / f"with_{library}.py"), codec, str(folder / codec), *words)
     assert done.returncode == 0, done.stderr
-    (line,) = (line for line in done.stdout.splitlines() if '"alike"' in line)
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("NOTE "))
     note: dict[str, Any] = json.loads(line.removeprefix("NOTE "))
     assert note["alike"]
     return note, done.stdout + done.stderr
