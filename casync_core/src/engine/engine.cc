@@ -87,7 +87,11 @@ void Engine::on(const event::Submit& event) {
   } else if (ending_) {
     finish(run, ending_->abort);
   } else if (left_[0]) {
-    finish(run, {.text = detail::concat("rank 0 has shut down; tensor ", submissions_.text(submissions_.run(run).name),
+    std::string gone = "rank 0 has shut down";  // perhaps only because another one had
+    for (Rank p = 1; p < members(); ++p) {
+      if (left_[p]) gone += detail::concat(", and so has rank ", p);
+    }
+    finish(run, {.text = detail::concat(gone, "; tensor ", submissions_.text(submissions_.run(run).name),
                                         " cannot be agreed on"),
                  .facts = {.kind = ErrorKind::shut_down, .peer = 0}});
   } else {

@@ -262,6 +262,16 @@ TEST(Engine, WhatCanEndWithoutARankThatHasLeftDoesSo) {
   EXPECT_EQ(member.finished().back(), Status::aborted);
 }
 
+TEST(Engine, AllThatHaveLeftAreNamedWhereTheRootHasLeftToo) {
+  Played member(1, 3, 0);
+  member.plain(2, ControlKind::bye);
+  member.plain(0, ControlKind::bye);
+  member.submit();
+  ASSERT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
+  EXPECT_EQ(member.seen.back().failure.value().text,
+            "rank 0 has shut down, and so has rank 2; tensor w cannot be agreed on");
+}
+
 TEST(Engine, ARankThatLeavesAfterAnotherPassesOnWhyAsItHeardIt) {
   Played member(1, 3, 0);
   member.control(2, Abort{Status::aborted, "rank 2 has shut down while", true});

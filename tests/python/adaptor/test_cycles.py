@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from support.held import held, held_at_last
+from support.held import Meeting, held
 from support.ranks import LIMITS
 
 
@@ -37,16 +37,17 @@ def cycle(adaptor, hvd, number, world, folder):
     hvd.shutdown()
 
 
-def test_many_cycles_leave_nothing_behind(adaptor, hvd, size, monkeypatch, tmp_path):
+def test_many_cycles_leave_nothing_behind(adaptor, hvd, rank, size, monkeypatch, tmp_path):
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+    meeting = Meeting(tmp_path, rank, size)
     hvd.shutdown()
     cycles = adaptor.cycles
     for number in range(cycles // 10):
         cycle(adaptor, hvd, number, size, tmp_path)
-    before = held()
+    before = meeting.held("before")
     for number in range(cycles):
         cycle(adaptor, hvd, number, size, tmp_path)
-    assert held_at_last(before) == before
+    assert meeting.held("after") == before
     hvd.init(**LIMITS)
     now = held()
     counted = ["threads", "sessions"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from support.held import held, held_at_last
+from support.held import Meeting
 from support.ranks import LIMITS
 
 
@@ -26,14 +26,15 @@ def cycle(number: int) -> None:
     hvd.shutdown()
 
 
-def test_a_hundred_sessions_of_optimizers_leave_nothing_behind():
+def test_a_hundred_sessions_of_optimizers_leave_nothing_behind(rank, size, tmp_path):
+    meeting = Meeting(tmp_path, rank, size)
     hvd.shutdown()
     for number in range(10):
         cycle(number)
-    before = held()
+    before = meeting.held("before")
     for number in range(100):
         cycle(number)
-    assert held_at_last(before) == before
+    assert meeting.held("after") == before
     hvd.init(**LIMITS)
 
 

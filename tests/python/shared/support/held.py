@@ -7,10 +7,14 @@ import os
 import time
 from pathlib import Path
 
+from casync.collectives.objects import broadcast_object
 from casync.rendezvous import choose
 from casync.session import Session
+from casync.stores import FileStore
 
 _LISTEN = "0A"
+_REST_SECONDS = 10
+_MEETING_SECONDS = 60
 
 
 def _listening_ports() -> int:
@@ -55,10 +59,27 @@ def held() -> dict[str, int]:
     }
 
 
-def held_at_last(expected: dict[str, int], within_s: float = 10) -> dict[str, int]:
-    """`held()`, as soon as it is `expected`, or what it still is after `within_s`: what nobody waits for, such as a
-    thread of rank 0 that has answered a question, ends a moment after the session."""
-    until = time.monotonic() + within_s
-    while (now := held()) != expected and time.monotonic() < until:
-        time.sleep(0.01)
-    return now
+class Meeting:
+    """Where ranks meet that have no session open: in a folder that rank 0 chooses while one is."""
+
+    def __init__(self, folder: Path, rank: int, size: int) -> None:
+        self._store = FileStore(broadcast_object(str(folder / "meeting")))
+        self._rank, self._size = rank, size
+
+    def held(self, moment: str) -> dict[str, int]:
+        """`held()` of this rank between two sessions, once nothing is about to end. All ranks count at one time: each
+        question of a rank that went on to the next session would be a thread and a socket of rank 0's store.
+        """
+        self._meet(f"{moment} begins")
+        last, before = held(), None
+        until = time.monotonic() + _REST_SECONDS
+        while last != before and time.monotonic() < until:
+            time.sleep(0.1)  # an answer's thread ends a moment after the answer
+            last, before = held(), last
+        self._meet(f"{moment} is over")
+        return last
+
+    def _meet(self, moment: str) -> None:
+        self._store.put(f"{moment}: {self._rank}", b"")
+        there = self._store.wait([f"{moment}: {rank}" for rank in range(self._size)], _MEETING_SECONDS)
+        assert len(there) == self._size, f"{moment}: only {sorted(there)} came"
