@@ -54,6 +54,7 @@ _STEPS, _LINK_STEPS = 8, 2  # of a contender; and uncompressed steps that take t
 _SETTLING_STEPS, _SETTLING_LINK_STEPS = 36, 8  # of an `auto`, before
 _SETTLING_S = 3.0  # of an `auto`: a session begins and ends
 _CORES_BYTES_PER_S = 1.2e9  # of the gradients of all ranks
+_TENSOR_S = 0.4e-3  # of a gradient of all ranks, however small
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,12 @@ class Case:
         """Of one rank, as float32."""
         return 4 * sum(math.prod(shape) for shape in MODELS_AND_SMALL[self.model]())
 
+    @property
+    def _cores_s(self) -> float:
+        """Of a step, roughly: what all ranks' gradients ask of the processors."""
+        gradients = len(MODELS_AND_SMALL[self.model]())
+        return RANKS * self.gradient_bytes / _CORES_BYTES_PER_S + gradients * _TENSOR_S
+
     def contenders(self) -> dict[str, str]:
         """Codec specs by label, in the order of their turns."""
         labels = {"none": "none", AGAIN: "none", "fp16": "fp16", "auto": "auto"}
@@ -91,7 +98,7 @@ class Case:
     def cost(self) -> float:
         """Roughly how many seconds it takes: to share out the time by."""
         link = 0.0 if self.link == HOST else 2 * (RANKS - 1) / RANKS * self.gradient_bytes / parse_rate(self.link)
-        cores = RANKS * self.gradient_bytes / _CORES_BYTES_PER_S
+        cores = self._cores_s
         contenders = self.contenders()
         autos = sum(label.startswith("auto") for label in contenders)
         turns = len(contenders) * (_LINK_STEPS * link + _STEPS * cores)

@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--out", required=True)
     arguments = parser.parse_args()
-    began = time.perf_counter()
+    end = time.perf_counter() + arguments.seconds
     torch.set_num_threads(1)
     rank, size = int(os.environ["CASYNC_RANK"]), int(os.environ["CASYNC_SIZE"])
     dist.init_process_group("gloo", init_method=os.environ["STEP_TIME_RENDEZVOUS"], rank=rank, world_size=size)
@@ -116,8 +116,9 @@ def main() -> None:
 
     given: dict[str, Plans] = {}
     autos = [label for label in contenders if label.startswith("auto")]
+    began = time.perf_counter()
     for number, label in enumerate(autos, 1):
-        deadline = began + AUTO_SHARE * arguments.seconds * number / len(autos)
+        deadline = began + AUTO_SHARE * (end - began) * number / len(autos)
         plans = settled(label, contenders.pop(label), Model(storage, pool), deadline)
         if plans is not None:
             given[label] = plans
@@ -127,7 +128,7 @@ def main() -> None:
     session().fix_plans({name: plan for plans in given.values() for name, plan in plans.items()})
     models = {label: Model(storage, pool) for label in contenders}
     steps = {label: (ours(label, model, contenders[label], "auto"), model) for label, model in models.items()}
-    seconds = take_turns(steps, began + arguments.seconds)
+    seconds = take_turns(steps, end)
     plans = {label: [asdict(plan) for plan in of_label(label, models[label]).values()] for label in given}
     hvd.shutdown()
     if rank == 0:

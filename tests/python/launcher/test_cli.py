@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import casync
 from casync import cli, doctor
 from casync.doctor import ABSENT, OK, PROBLEM, Finding
+from casync.launcher import mpirun
 from casync.launcher.cli import main as casyncrun
 
 
@@ -77,6 +79,18 @@ def test_the_doctor_finds_this_python_and_says_what_to_do_about_what_is_missing(
     found = {f.what: f for f in doctor.examine({"PATH": "/bin:/usr/bin"})}
     assert sys.executable in found["Python"].detail
     assert all(f.advice for f in found.values() if f.state != OK)
+
+
+def test_the_doctor_complains_of_a_missing_mpirun_only_where_one_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(environ: Mapping[str, str]) -> None:
+        raise mpirun.MpiNotFound("no mpirun")
+
+    monkeypatch.setattr(mpirun, "find", none)
+    found = {f.what: f for f in doctor.examine({"PATH": "/bin:/usr/bin"})}
+    assert found["mpirun"].state == ABSENT and "ULFM" not in found
+    assert "this host without it" in found["mpirun"].advice and "casync[mpi]" in found["mpirun"].advice
+    found = {f.what: f for f in doctor.examine({"PATH": "/bin:/usr/bin", "MPICC": "mpicc"})}
+    assert found["mpirun"].state == PROBLEM and "MPICC" in found["mpirun"].advice
 
 
 def test_the_doctor_advises_only_what_there_is_an_adaptor_for() -> None:
