@@ -25,6 +25,7 @@ from .flight_recorder import Size, recorder, sizes_of
 __all__ = ["register"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
 
 def _recorded(kind: str, ends: Callable[..., tuple[Sequence[Size], Sequence[Size]]]) -> Callable[[_Method], _Method]:
@@ -40,11 +41,20 @@ def _recorded(kind: str, ends: Callable[..., tuple[Sequence[Size], Sequence[Size
                 recorder.withdraw(entry)  # it was refused
                 raise
             work.tells(entry)
-            return work
+            return _for_torch(work)
 
         return cast(_Method, call)
 
     return decorate
+
+
+def _for_torch(work: GroupWork) -> Work:
+    """Up to torch 2.6 a work that only C++ holds, as DDP does, has lost its methods of Python's. A future stays whole;
+    but who waits for that one does not make progress meanwhile.
+    """
+    if _VERSION >= (2, 7):
+        return work
+    return torch._C._distributed_c10d._create_work_from_future(work.get_future())
 
 
 def _same(tensors: Sequence[torch.Tensor], *_: Any) -> tuple[Sequence[Size], Sequence[Size]]:
@@ -206,18 +216,13 @@ def _parts(tensor: torch.Tensor, splits: Sequence[int], size: int) -> list[torch
     return list(torch.split(tensor, counts))
 
 
-def _version() -> tuple[int, int]:
-    major, minor = torch.__version__.split("+")[0].split(".")[:2]
-    return int(major), int(minor)
-
-
 def _make(options: Any, given: Options | None) -> Any:
     """What torch calls for a new group."""
     if given is not None and not isinstance(given, Options):
         raise NotAvailableError(f"pg_options={given!r}: casync takes casync.torch.Options(...)")
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     group = Group(options.store, options.group_rank, ranks, options.timeout, given, options.group_id)
-    return _ProcessGroup(options.store, group) if _version() < (2, 14) else _make_backend(options, group)
+    return _ProcessGroup(options.store, group) if _VERSION < (2, 14) else _make_backend(options, group)
 
 
 class _ProcessGroup(_Calls, dist.ProcessGroup):  # type: ignore[misc]

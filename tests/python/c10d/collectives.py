@@ -115,7 +115,7 @@ def groups() -> None:
         assert of_each([tensor]) == [2]
     works = [dist.all_reduce(full(1, 100 + i % 3), async_op=True) for i in range(100)]
     for work in works:
-        assert work.wait() and work.is_completed()
+        assert work.wait() and work.get_future().done()
     tensor = full(1, 7)
     future = dist.all_reduce(tensor, async_op=True).get_future()
     assert of_each(future.wait()) == [SIZE]

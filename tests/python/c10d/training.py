@@ -10,6 +10,7 @@ from typing import Any
 import casync.torch as hvd
 import torch
 import torch.distributed as dist
+from casync.torch.c10d_group import group_of
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -54,16 +55,18 @@ def main() -> None:
     model, group = sharded(torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.ReLU(), torch.nn.Linear(128, 32)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     samples = torch.Generator().manual_seed(100 + RANK)
-    before = 0
+    ours = group_of(group)
+    assert ours is not None
+    session, before = ours.session, 0
     for step in range(STEPS):
         x = torch.randn(32, 128, generator=samples)
         optimizer.zero_grad()
         loss = (model(x) - teacher(x)).square().mean()
         if step == STEPS - 10:
-            before = group._group.session.counters()["sent_bytes"]
+            before = session.counters()["sent_bytes"]
         loss.backward()
         optimizer.step()
-    sent = (group._group.session.counters()["sent_bytes"] - before) / 10
+    sent = (session.counters()["sent_bytes"] - before) / 10
 
     parameters = torch.cat([whole(parameter.detach()).reshape(-1) for parameter in model.parameters()])
     sums = [None] * SIZE
