@@ -54,7 +54,8 @@ def _for_torch(work: GroupWork) -> Work:
     """
     if _VERSION >= (2, 7):
         return work
-    return torch._C._distributed_c10d._create_work_from_future(work.get_future())
+    c10d: Any = torch._C._distributed_c10d
+    return cast(Work, c10d._create_work_from_future(work.get_future()))
 
 
 def _same(tensors: Sequence[torch.Tensor], *_: Any) -> tuple[Sequence[Size], Sequence[Size]]:
