@@ -111,6 +111,17 @@ class _Calls:
         del opts
         return self._group.allgather(outputs[0], inputs[0])
 
+    @_recorded("allgather_coalesced", _each)
+    def allgather_coalesced(
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        """`outputs` has a list for each rank, with a tensor for each of `inputs`."""
+        del opts
+        each = zip(*outputs, strict=True)
+        return all_of(
+            [self._group.allgather(of_ranks, given) for of_ranks, given in zip(each, inputs, strict=True)], outputs
+        )
+
     @_recorded("_all_gather_base", _single)
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Work:
         del opts

@@ -71,6 +71,10 @@ def moves() -> None:
     gathered = [torch.empty(3) for _ in range(SIZE)]
     dist.all_gather(gathered, full(RANK, 3))
     assert of_each(gathered) == list(range(SIZE))
+    if hasattr(dist, "all_gather_coalesced"):
+        each = [[torch.empty(2), torch.empty(3)] for _ in range(SIZE)]
+        dist.all_gather_coalesced(each, [full(RANK, 2), full(10 * RANK, 3)])
+        assert [of_each(of_rank) for of_rank in each] == [[rank, 10 * rank] for rank in range(SIZE)]
     whole = torch.empty(3 * SIZE)
     dist.all_gather_into_tensor(whole, full(RANK, 3))
     assert of_each(list(whole.split(3))) == list(range(SIZE))

@@ -26,7 +26,7 @@ from torch.testing._internal.distributed.distributed_test import DistributedTest
 class TestCasync(TestDistBackend, DistributedTest._DistTestBase):
     def setUp(self):
         super().setUp()
-        self._fork_processes()
+        self._spawn_processes()
 
 
 if __name__ == "__main__":
