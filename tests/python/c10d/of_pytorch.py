@@ -2,7 +2,7 @@
 
     python of_pytorch.py -k allreduce -k DistributedDataParallel
 
-The options are those of `unittest`. Most of the tests are for devices, and skip themselves.
+The options are those of `unittest`. Most of the tests are for devices, and skip themselves. They need `expecttest`.
 """
 
 import os
@@ -31,5 +31,4 @@ class TestCasync(TestDistBackend, DistributedTest._DistTestBase):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    torch.backends.disable_global_flags()
     unittest.main()
