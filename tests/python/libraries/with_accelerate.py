@@ -21,7 +21,7 @@ def main() -> None:
     teacher = torch.randn(64, 256)
     model = torch.nn.Linear(256, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
-    samples: Any = torch.randn(6400, 256)
+    samples: Any = torch.randn(12800, 256)
     data: Any = torch.utils.data.DataLoader(samples, batch_size=32)
     model, optimizer, data = accelerator.prepare(model, optimizer, data)
     for batch in data:

@@ -38,7 +38,7 @@ def main() -> None:
         import casync.lightning
 
         strategy = casync.lightning.CasyncStrategy(CODEC)
-    samples: Any = torch.randn(3200, 256)
+    samples: Any = torch.randn(6400, 256, generator=torch.Generator().manual_seed(0))
     data: Any = torch.utils.data.DataLoader(samples, batch_size=32)
     trainer = pl.Trainer(
         accelerator="cpu",

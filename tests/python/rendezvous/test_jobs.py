@@ -34,10 +34,9 @@ SUMS = """
 
 
 def start(folder: Path, program: str, environ: dict[str, str]) -> subprocess.Popen[str]:
-    path = folder / "program.py"
-    path.write_text(textwrap.dedent(program))
+    """In `folder`. Not from a file there: a rank would read it while it is written for the next one."""
     return subprocess.Popen(
-        [sys.executable, str(path)], cwd=folder, env=CLEAN | environ, text=True,
+        [sys.executable, "-c", textwrap.dedent(program)], cwd=folder, env=CLEAN | environ, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
