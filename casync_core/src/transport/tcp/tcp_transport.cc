@@ -41,6 +41,8 @@ constexpr std::size_t kReadPerPoll = std::size_t{4} << 20;
 constexpr int kHeadsPerRound = 4;
 /// Where the bytes behind a chunk go, until they are looked at. Small bodies come through it, large ones do not.
 constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
+/// Of it, behind a chunk that is large itself: most likely the next one is too, and what comes here is copied.
+constexpr std::size_t kScratchBytesBehindLarge = std::size_t{1} << 10;
 /// Of a body, that one of several streams takes at once. A single stream takes all.
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 constexpr std::size_t kWholeBody = std::size_t{1} << 40;
@@ -395,10 +397,11 @@ class TcpTransport final : public Transport {
 
   void read_bodies(Rank peer, Stream& stream) {
     Peer& from = peer_of(peer);
-    const std::span<std::byte> scratch(scratch_.get(), kScratchBytes);
     try {
       for (std::size_t read = 0; read < kReadPerPoll && !stream.in.is_held();) {
         const std::span<std::byte> rest = stream.in.rest();
+        const bool is_large = rest.size() > kScratchBytes;
+        const std::span scratch(scratch_.get(), is_large ? kScratchBytesBehindLarge : kScratchBytes);
         std::array<iovec, 2> room{part(rest), part(scratch)};
         const Moved moved = stream.socket.receive(rest.empty() ? std::span(room).last(1) : std::span(room));
         if (moved.ended || moved.error != 0) {
