@@ -19,7 +19,9 @@ import torch.distributed as dist
 from casync.errors import NotAvailableError
 from torch._C._distributed_c10d import Work
 
-from .c10d_group import NOT_THERE, Group, GroupWork, Options, all_of
+from .c10d_group import DEVICES, Group, Options
+from .c10d_values import NOT_THERE
+from .c10d_work import GroupWork, all_of
 from .flight_recorder import Size, recorder, sizes_of
 
 __all__ = ["register"]
@@ -303,4 +305,4 @@ def register() -> None:
     entry point of the package.
     """
     if dist.is_available() and not hasattr(dist.Backend, "CASYNC"):
-        dist.Backend.register_backend("casync", _make, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("casync", _make, extended_api=True, devices=DEVICES)

@@ -14,16 +14,16 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from casync import codecs
 from casync._constants import OP_KINDS
 from casync.collectives.places import Change, Places, shown
 from casync.config import Config
+from casync.device import Device
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.jobs import Job
 from casync.rendezvous import Started
@@ -31,24 +31,20 @@ from casync.rules import Rules
 from casync.session import Session, Together
 from casync.stores import TorchStore
 from casync.tcp import TcpJob
-from casync.terms import Average, Max, Min, OpKind, Product, Sum, Terms
-from torch._C._distributed_c10d import Work
+from casync.terms import Average, OpKind, Sum, Terms
 
-from .flight_recorder import Entry, recorder
+from . import device
+from .c10d_values import NOT_THERE, assign_all, bytes_of, deal_out, plain, reducible, reduction_by, reduction_of
+from .c10d_work import GroupWork
+from .flight_recorder import recorder
 from .tensors import TENSORS
 
-__all__ = ["NOT_THERE", "Group", "GroupWork", "Named", "Options", "all_of", "check_momentum", "group_of"]
+__all__ = ["DEVICES", "Group", "Named", "Options", "check_momentum", "group_of"]
 
 _LOG = logging.getLogger("casync")
 
-_REDUCTIONS: tuple[tuple[Any, int], ...] = (
-    (dist.ReduceOp.SUM, Sum),
-    (dist.ReduceOp.AVG, Average),
-    (dist.ReduceOp.MIN, Min),
-    (dist.ReduceOp.MAX, Max),
-    (dist.ReduceOp.PRODUCT, Product),
-)
-_OTHERS = ("BAND", "BOR", "BXOR", "PREMUL_SUM")
+DEVICES = ["cpu", "cuda"]
+"""Whose tensors the backend takes."""
 _NAMES_PER_SIGNATURE = 16
 _FIRST_NUMBER = 1 << 14  # of sessions, beyond those of process sets
 _numbers = itertools.count()
@@ -84,81 +80,6 @@ class Options:
         self._timeout = timeout  # torch.distributed looks here
 
 
-class GroupWork(Work):
-    """One call that was submitted. Any thread may wait for it."""
-
-    def __init__(self, result: Any, finish: Callable[[], None] | None = None) -> None:
-        super().__init__()
-        self._result = result
-        self._finish = finish
-        self._error: BaseException | None = None
-        self._future: torch.futures.Future[Any] = torch.futures.Future()
-        self.ended = threading.Event()
-        self.together: Together | None = None
-        """The operations, while they last. Who waits for them makes progress meanwhile."""
-        self._entry: Entry | None = None
-
-    def tells(self, entry: Entry) -> None:
-        """Flight Recorder's `entry` is of this."""
-        self._entry = entry
-        if self.ended.is_set():
-            entry.is_over(self._error)
-
-    def refused(self, error: CasyncError) -> None:
-        """An operation could not be submitted; others may have been."""
-        self._error = error
-
-    def over(self, error: BaseException | None) -> None:
-        """What was submitted has ended."""
-        error = self._error or error
-        if error is None and self._finish is not None:
-            try:
-                self._finish()
-            except BaseException as raised:
-                error = raised
-        self._finish = self.together = None  # they hold this work in their turn
-        self._error = error
-        self.ended.set()
-        if self._entry is not None:
-            self._entry.is_over(error)
-        if error is None:
-            self._future.set_result(self._result)
-        else:
-            recorder.dump_if_wanted()
-            self._future.set_exception(error)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        del timeout  # the session has one
-        together = self.together
-        if together is not None:
-            together.wait()
-        try:
-            self._future.wait()
-        except Exception:
-            if self._error is None:
-                raise
-            raise self._error from None
-        return True
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        return self._future
-
-    def is_completed(self) -> bool:
-        return self._future.done()
-
-    def is_success(self) -> bool:
-        return self._future.done() and self._error is None
-
-    def exception(self) -> BaseException | None:
-        return self._error
-
-    def result(self) -> Any:
-        return self._result
-
-
 class _Call(NamedTuple):
     """What tells calls apart."""
 
@@ -167,6 +88,7 @@ class _Call(NamedTuple):
     shape: tuple[int, ...]
     reduction: int
     root: int
+    on_device: bool
 
     def __str__(self) -> str:
         return f"{self.kind} of {'x'.join(map(str, self.shape))} {self.dtype}"
@@ -268,20 +190,20 @@ class Group:
     # --- operations ---------------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Sequence[torch.Tensor], op: Any) -> GroupWork:
-        reduction = _reduction(op)
+        reduction = reduction_by(op)
         work = GroupWork(list(tensors), finish=None)
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         values = []
         for tensor in tensors:
-            flat, to_assign = _reducible(tensor, reduction)
+            flat, to_assign = reducible(tensor, reduction)
             values.append(flat)
             if to_assign is not None:
                 copies.append((tensor, to_assign))
-        work._finish = lambda: _assign_all(copies)
+        work._finish = lambda: assign_all(copies)
         named = self._take_expected(tensors)
         with self._together(work) as together:
             for flat, tensor in zip(values, tensors, strict=True):
-                kept = _reduction_of(tensor, reduction)
+                kept = reduction_of(tensor, reduction)
                 codec = self._codec("allreduce", flat, kept)
                 self._submit(OpKind.ALLREDUCE, flat, flat, kept, codec, work, together, named=named)
         return work
@@ -294,28 +216,28 @@ class Group:
         named: Named | None = None,
     ) -> GroupWork:
         """Each input has a part for each rank, one after the other. `named`: the one that there is."""
-        reduction = _reduction(op)
+        reduction = reduction_by(op)
         if reduction not in (Sum, Average):
             raise NotAvailableError(f"reduce_scatter: casync has SUM and AVG. {NOT_THERE}")
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        work = GroupWork(list(outputs), finish=lambda: _assign_all(copies))
+        work = GroupWork(list(outputs), finish=lambda: assign_all(copies))
         with self._together(work) as together:
             for output, given in zip(outputs, inputs, strict=True):
-                source = _plain(given.detach()).contiguous().view(self.size, -1)
-                target = _plain(output.detach())
+                source = plain(given.detach()).contiguous().view(self.size, -1)
+                target = plain(output.detach())
                 if not target.is_contiguous():
                     target = target.contiguous()
-                    copies.append((_plain(output.detach()), target))
+                    copies.append((plain(output.detach()), target))
                 codec = self._codec("reduce_scatter", source, reduction)
                 self._submit(OpKind.REDUCESCATTER, source, target, reduction, codec, work, together, named=named)
         return work
 
     def broadcast(self, tensors: Sequence[torch.Tensor], root: int) -> GroupWork:
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        work = GroupWork(list(tensors), finish=lambda: _assign_all(copies))
+        work = GroupWork(list(tensors), finish=lambda: assign_all(copies))
         with self._together(work) as together:
             for tensor in tensors:
-                flat = _bytes_of(tensor)
+                flat = bytes_of(tensor)
                 if flat.data_ptr() != tensor.data_ptr():
                     copies.append((tensor, flat.view(tensor.dtype).view(tensor.shape)))
                 self._submit(OpKind.BROADCAST, flat, flat, Sum, "none", work, together, root=root)
@@ -323,12 +245,12 @@ class Group:
 
     def allgather(self, outputs: Sequence[torch.Tensor], given: torch.Tensor) -> GroupWork:
         """What each rank gives, in `outputs` by rank."""
-        source = _bytes_of(given)
+        source = bytes_of(given)
         return self._exchange(OpKind.ALLGATHER, outputs, source, rows=source.numel())
 
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> GroupWork:
         """To each rank its input; from each its output."""
-        sources = [_bytes_of(one) for one in inputs]
+        sources = [bytes_of(one) for one in inputs]
         return self._exchange(OpKind.ALLTOALL, outputs, torch.cat(sources), splits=[one.numel() for one in sources])
 
     def barrier(self) -> GroupWork:
@@ -352,14 +274,21 @@ class Group:
         def over(error: BaseException | None, gathered: Any) -> None:
             if error is None:
                 data, rows = gathered
-                work._finish = functools.partial(_deal_out, data, rows, outputs)
+                work._finish = functools.partial(deal_out, data, rows, outputs)
             work.over(error)
 
-        name = self._exact_name(OP_KINDS[kind])
+        where = TENSORS.device(source)
+        if where is not None and not source.numel():  # else the outputs would be written before their stream is there
+            device.await_stream(source)
+        signature = OP_KINDS[kind], where is not None
+        name = self._exact_name(signature)
         self._under[name] = work.ended
-        registration = Terms(f"{OP_KINDS[kind]}.{name}", kind, "uint8", ()).register(self.session)
+        terms = Terms(f"{signature[0]}.{name}", kind, "uint8", (), on_device=signature[1])
+        registration = terms.register(self.session)
         try:
-            self.session.submit(registration, source.data_ptr(), 0, (source, work), completion=over, **lengths)
+            self.session.submit(
+                registration, source.data_ptr(), 0, (source, work), completion=over, device=where, **lengths
+            )
         except CasyncError as error:
             work.over(error)
         return work
@@ -384,7 +313,8 @@ class Group:
         named: Named | None = None,
     ) -> None:
         dtype, shape = TENSORS.dtype(source), tuple(source.shape)
-        call = _Call(OP_KINDS[kind], dtype, shape, reduction, root)
+        where = TENSORS.device(source, target)
+        call = _Call(OP_KINDS[kind], dtype, shape, reduction, root, where is not None)
         place = None if codec == "none" or named is not None else self._places.place(call)
         if named is not None:
             name, codec = named
@@ -393,16 +323,33 @@ class Group:
         else:
             name = f"c10d.{self._places.generation}.{_digest(call)}.{place}"
             self._kept.add(name)
-        terms = Terms(name, kind, dtype, shape, reduction, root, compression=codec, topology=self._config.topology)
+        terms = Terms(
+            name,
+            kind,
+            dtype,
+            shape,
+            reduction,
+            root,
+            compression=codec,
+            topology=self._config.topology,
+            on_device=call.on_device,
+        )
         registration = terms.register(self.session)
         self._under[name] = work.ended
-        self._start(registration, source.data_ptr(), target.data_ptr(), work, together, (source, target))
+        self._start(registration, source.data_ptr(), target.data_ptr(), work, together, (source, target), where)
 
     def _start(
-        self, registration: int, source: int, target: int, work: GroupWork, together: Together, keep: Any = None
+        self,
+        registration: int,
+        source: int,
+        target: int,
+        work: GroupWork,
+        together: Together,
+        keep: Any = None,
+        where: Device | None = None,
     ) -> None:
         try:
-            self.session.submit(registration, source, target, keep, completion=together)
+            self.session.submit(registration, source, target, keep, completion=together, device=where)
         except CasyncError as error:
             work.refused(error)
 
@@ -424,14 +371,13 @@ def group_of(process_group: Any) -> Group | None:
     """Of a process group that the backend casync has made; None for another."""
     if hasattr(process_group, "_group"):  # up to torch 2.13
         return process_group._group if isinstance(process_group._group, Group) else None
-    with contextlib.suppress(RuntimeError):  # it has no backend for the CPU
-        backend = process_group._get_backend(torch.device("cpu"))
-        return getattr(backend, "_group", None)
+    for place in DEVICES:
+        with contextlib.suppress(RuntimeError):  # it has no backend for those
+            backend = process_group._get_backend(torch.device(place))
+            if hasattr(backend, "_group"):
+                group: Group = backend._group
+                return group
     return None
-
-
-NOT_THERE = 'Give such calls to another backend, by a group of its own: dist.new_group(backend="gloo")'
-"""What to do instead."""
 
 
 def _tell(change: Change) -> None:
@@ -451,90 +397,6 @@ def _tell(change: Change) -> None:
 
 def _digest(signature: Hashable) -> str:
     return hashlib.blake2s(repr(signature).encode(), digest_size=6).hexdigest()
-
-
-def _reduction(op: Any) -> int:
-    for theirs, ours in _REDUCTIONS:
-        if op == theirs:
-            return ours
-    name = next((name for name in _OTHERS if op == getattr(dist.ReduceOp, name, None)), str(op))
-    raise NotAvailableError(f"{name}: casync reduces by SUM, AVG, MIN, MAX and PRODUCT. {NOT_THERE}")
-
-
-def _reduction_of(tensor: torch.Tensor, reduction: int) -> int:
-    """Of truth values "or" is the largest and "and" the smallest."""
-    if tensor.dtype != torch.bool:
-        return reduction
-    return Min if reduction in (Min, Product) else Max
-
-
-def _check_place(tensor: torch.Tensor) -> None:
-    if not tensor.is_cpu:
-        raise NotAvailableError(
-            f"a tensor on {tensor.device}: the backend casync has the host's memory only. casync.torch.ddp_hook and "
-            "DistributedOptimizer take gradients on a GPU"
-        )
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Of complex numbers the pairs."""
-    _check_place(tensor)
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
-def _reducible(tensor: torch.Tensor, reduction: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """What the core reduces in place, and, if that is not the tensor's own memory, what to copy back."""
-    _check_place(tensor)
-    values = tensor.detach()
-    if values.is_complex():
-        if reduction not in (Sum, Average):
-            raise NotAvailableError(f"complex numbers are reduced by SUM and AVG. {NOT_THERE}")
-        values = torch.view_as_real(values)
-    if values.dtype == torch.bool:
-        values = values.view(torch.uint8)
-    TENSORS.dtype(TENSORS.admit(values))  # raises for those that there is no sum of
-    if values.is_contiguous():
-        return values, None
-    copy = values.contiguous()
-    back = torch.view_as_complex(copy) if tensor.is_complex() else copy.view(tensor.dtype)
-    return copy, back
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Its memory, or that of a copy if it is not contiguous."""
-    _check_place(tensor)
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
-
-
-@torch.no_grad()
-def _assign_all(copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    for target, values in copies:
-        target.copy_(values)
-
-
-@torch.no_grad()
-def _deal_out(data: bytearray, rows: Sequence[int], outputs: Sequence[torch.Tensor]) -> None:
-    begin = 0
-    for count, output in zip(rows, outputs, strict=False):
-        if count:
-            values = torch.frombuffer(data, dtype=torch.uint8, count=count, offset=begin)
-            output.detach().copy_(values.view(output.dtype).view(output.shape))
-        begin += count
-
-
-def all_of(works: Sequence[GroupWork], result: Any) -> GroupWork:
-    """One for several."""
-    whole = GroupWork(result)
-    if not works:
-        whole.over(None)
-        return whole
-
-    def over(_: Any) -> None:
-        errors = [work.exception() for work in works]
-        whole.over(next(filter(None, errors), None))
-
-    torch.futures.collect_all([work.get_future() for work in works]).add_done_callback(over)
-    return whole
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import torch
 from casync.device import Device
 from casync.errors import NotAvailableError
 
-__all__ = ["CudaDevice", "check", "device_of"]
+__all__ = ["CudaDevice", "await_stream", "check", "device_of"]
 
 
 class CudaDevice(Device):
@@ -46,3 +46,9 @@ def check(tensor: torch.Tensor) -> None:
 def device_of(tensors: tuple[torch.Tensor, ...]) -> CudaDevice | None:
     """Where tensors are; None for the CPU."""
     return None if tensors[0].is_cpu else CudaDevice(tensors)
+
+
+def await_stream(tensor: torch.Tensor) -> None:
+    """Wait until the device of `tensor` has done what its current stream has been given by now."""
+    if tensor.is_cuda:
+        torch.cuda.current_stream(tensor.device).synchronize()

@@ -131,6 +131,7 @@ class _Reduction:
         mine = torch.zeros(self.numel)
         if self.named.name in kept.residual_names():
             mine = torch.from_numpy(kept.residual(self.named.name))
+        mine = mine.to(unit.device)
         if self.kind == _BETWEEN_SHARDS:
             part = mine.new_empty(unit.numel)
             self.group.reduce_scatter([part], [mine], dist.ReduceOp.AVG, _exact(self.named)).wait()
@@ -164,7 +165,7 @@ class _Reduction:
         pending = torch.cat(columns, dim=-1).reshape(-1)
         self.group.session.codec_states.forget([self.named.name])
         if self.named.codec != "none":
-            self.group.session.codec_states.set_residual(self.named.name, pending.numpy())
+            self.group.session.codec_states.set_residual(self.named.name, pending.cpu().numpy())
 
 
 class _Communication(ReduceScatter):

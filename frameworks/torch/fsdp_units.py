@@ -66,6 +66,10 @@ class Unit:
         return 1 if self.shard_group is None else self.shard_group.size()
 
     @property
+    def device(self) -> torch.device:
+        return self.parameters[0].parameter.device
+
+    @property
     def numel(self) -> int:
         """Of what a rank has after the reduce-scatter, with the padding."""
         return sum(parameter.padded_shape.numel() for parameter in self.parameters)

@@ -1,4 +1,7 @@
-"""One process of a job over `casync`: every collective of torch.distributed beside what it must give. Prints `done`."""
+"""One process of a job over `casync`: every collective of torch.distributed beside what it must give. Prints `done`.
+
+Where DEVICE says cuda, with tensors there.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import torch.distributed as dist
 
 warnings.simplefilter("ignore")  # old names, which older programs use
 torch.set_num_threads(1)
+torch.set_default_device(os.environ.get("DEVICE", "cpu"))
 TORCH_ONLY_WAITS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)  # docs/torch_backend.md
 dist.init_process_group("casync")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()

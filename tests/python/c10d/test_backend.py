@@ -24,8 +24,15 @@ def torchrun(folder: Path, ranks: int, *words: str, **environ: str) -> subproces
     )
 
 
-def trained(folder: Path, ranks: int, what: str, codec: str) -> dict[str, Any]:
-    done = torchrun(folder, ranks, str(HERE / "training.py"), what, codec, str(folder / codec))
+def need_gpu() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+
+
+def trained(folder: Path, ranks: int, what: str, codec: str, **environ: str) -> dict[str, Any]:
+    done = torchrun(folder, ranks, str(HERE / "training.py"), what, codec, str(folder / codec), **environ)
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr.replace("FutureWarning", ""), done.stderr
     note: dict[str, Any] = json.loads(done.stdout)
@@ -44,6 +51,26 @@ def test_every_collective(tmp_path: Path, leaves: bool) -> None:
 def test_training_is_compressed_and_replicas_stay_alike(tmp_path: Path, what: str, ranks: int, part: float) -> None:
     """FSDP gathers parameters, which are exact; its gradients are what is compressed."""
     exact, compressed = (trained(tmp_path, ranks, what, codec) for codec in ("none", "onebit"))
+    for note in (exact, compressed):
+        assert note["alike"] and note["restored"] and note["loss"] < 0.5
+    assert abs(compressed["loss"] - exact["loss"]) < 0.05
+    assert compressed["sent"] < part * exact["sent"]
+
+
+@pytest.mark.gpu
+def test_every_collective_on_a_gpu(tmp_path: Path) -> None:
+    need_gpu()
+    done = torchrun(tmp_path, 3, str(HERE / "collectives.py"), DEVICE="cuda")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == 3, done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("what", "part"), [("ddp", 0.1), ("fsdp", 0.75)])
+def test_training_on_a_gpu(tmp_path: Path, what: str, part: float) -> None:
+    """Its ranks share one."""
+    need_gpu()
+    exact, compressed = (trained(tmp_path, 2, what, codec, DEVICE="cuda") for codec in ("none", "onebit"))
     for note in (exact, compressed):
         assert note["alike"] and note["restored"] and note["loss"] < 0.5
     assert abs(compressed["loss"] - exact["loss"]) < 0.05

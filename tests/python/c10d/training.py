@@ -1,9 +1,13 @@
-"""One process of a job that trains: `training.py ddp|fsdp|hsdp CODEC FOLDER`. Prints its loss and what it sent."""
+"""One process of a job that trains: `training.py ddp|fsdp|hsdp CODEC FOLDER`. Prints its loss and what it sent.
+
+Where DEVICE says cuda, on a GPU.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from typing import Any
 
@@ -21,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 WHAT, CODEC, FOLDER = sys.argv[1:4]
 OPTIONS = hvd.Options(compression=CODEC, min_numel=1000)
 STEPS = 40
+DEVICE = os.environ.get("DEVICE", "cpu")
 
 logging.basicConfig(level=logging.WARNING)
 torch.set_num_threads(1)
@@ -35,15 +40,15 @@ RANK, SIZE = dist.get_rank(), dist.get_world_size()
 def sharded(model: torch.nn.Sequential) -> tuple[torch.nn.Module, Any]:
     if WHAT == "ddp":
         return DistributedDataParallel(model, bucket_cap_mb=0.1), dist.group.WORLD
-    mesh = None
+    mesh = init_device_mesh(DEVICE, (SIZE,))
     if WHAT == "hsdp":
         names = ("replicate", "shard")
         override: Any = {"replicate": ("casync", OPTIONS)}
-        mesh = init_device_mesh("cpu", (2, SIZE // 2), mesh_dim_names=names, backend_override=override)
+        mesh = init_device_mesh(DEVICE, (2, SIZE // 2), mesh_dim_names=names, backend_override=override)
     for layer in (model[0], model[2]):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return model, dist.group.WORLD if mesh is None else mesh.get_group("replicate")
+    return model, mesh.get_group("replicate") if WHAT == "hsdp" else dist.group.WORLD
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -51,15 +56,16 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> None:
-    teacher = torch.nn.Linear(128, 32)
-    model, group = sharded(torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.ReLU(), torch.nn.Linear(128, 32)))
+    teacher = torch.nn.Linear(128, 32).to(DEVICE)
+    layers = torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.ReLU(), torch.nn.Linear(128, 32))
+    model, group = sharded(layers.to(DEVICE))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     samples = torch.Generator().manual_seed(100 + RANK)
     ours = group_of(group)
     assert ours is not None
     session, before = ours.session, 0
     for step in range(STEPS):
-        x = torch.randn(32, 128, generator=samples)
+        x = torch.randn(32, 128, generator=samples).to(DEVICE)
         optimizer.zero_grad()
         loss = (model(x) - teacher(x)).square().mean()
         if step == STEPS - 10:
