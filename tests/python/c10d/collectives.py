@@ -16,7 +16,8 @@ import torch.distributed as dist
 
 warnings.simplefilter("ignore")  # old names, which older programs use
 torch.set_num_threads(1)
-torch.set_default_device(os.environ.get("DEVICE", "cpu"))
+if "DEVICE" in os.environ:
+    torch.set_default_device(os.environ["DEVICE"])
 TORCH_ONLY_WAITS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)  # docs/torch_backend.md
 dist.init_process_group("casync")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
