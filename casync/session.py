@@ -511,6 +511,7 @@ class Session:
         """In a child process after a fork: have every later call refuse, since the session's threads and connections
         are the parent's. Only `casync.forks` calls it.
         """
+        self._core_session.stay_with_parent()
         self._core_session = cast("_core.Session", forks.Forked(self._core_session))
         self.shortcuts = cast("_core.Shortcuts", forks.Forked(self.shortcuts))
         self.codec_states = CodecStates(self._core_session)

@@ -169,6 +169,7 @@ class SocketStore:
                     f"rank 0 cannot listen at MASTER_PORT={port}: {error.strerror}. Another job may use it: choose "
                     "another port"
                 ) from None
+            os.register_at_fork(after_in_child=server.socket.close)  # or the port would be taken as long as it lives
             threading.Thread(target=server.serve_forever, name="casync-store", daemon=True).start()
 
     def put(self, key: str, word: bytes) -> bytes:

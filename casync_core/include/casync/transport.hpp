@@ -83,6 +83,9 @@ class Transport {
   /// waits for at most `patience`.
   virtual void flush(Nanoseconds timeout) = 0;
   virtual void close(Nanoseconds patience) = 0;
+  /// In a child process after a fork: gives up the child's part of the connections, so that peers notice when the
+  /// parent has gone. Nothing else may be called there, before or after, the destructor included.
+  virtual void stay_with_parent() {}
 };
 
 }  // namespace casync

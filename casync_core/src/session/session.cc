@@ -675,6 +675,7 @@ bool Session::collect(Handle handle) {
 }
 
 void Session::abort(const std::string& why) { impl_->executor->abort(why); }
+void Session::stay_with_parent() { impl_->transport->stay_with_parent(); }
 
 void Session::shutdown() {
   {

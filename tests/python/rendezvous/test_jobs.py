@@ -134,6 +134,36 @@ def test_two_jobs_at_one_port_are_told(tmp_path: Path) -> None:
     assert [note["total"] for note in notes(ended(first))] == [3.0, 3.0]
 
 
+def test_a_killed_rank_is_named_at_once_though_its_child_lives_on(tmp_path: Path) -> None:
+    """As the workers of a DataLoader do for a while: they have copies of its sockets. No launcher ends the others."""
+    program = """
+        import json, os, signal, sys, time
+        import numpy as np
+        import casync.numpy as hvd
+        hvd.init()
+        hvd.allreduce(np.ones(10, np.float32), name="g")
+        if hvd.rank() == 1:
+            if os.fork() == 0:
+                for descriptor in range(3):  # which the test reads to their end
+                    os.close(descriptor)
+                time.sleep(12)
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        begun = time.monotonic()
+        try:
+            hvd.allreduce(np.ones(10, np.float32), name="g")
+        except hvd.HorovodInternalError as error:
+            seconds = time.monotonic() - begun
+            print(json.dumps({"rank": 0, "peer": error.peer, "seconds": seconds, "said": str(error)}))
+            sys.stdout.flush()
+            os._exit(0)
+    """
+    port = free_port()
+    outputs = ended([start(tmp_path, program, plain(rank, 2, port)) for rank in range(2)])
+    (note,) = notes(outputs)
+    assert note["peer"] == 1 and note["seconds"] < 3, note
+
+
 def torchrun(folder: Path, program: str, *arguments: str, timeout: float = 100.0) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("torch")
     path = folder / "program.py"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -54,6 +57,26 @@ def test_who_waits_gets_all_as_soon_as_they_are_there(stores: tuple[Store, Store
 def test_what_is_missing_when_the_time_is_over(stores: tuple[Store, Store]) -> None:
     stores[0].put("first", b"1")
     assert stores[1].wait(["first", "second"], 0.2) == {"first": b"1"}
+
+
+def test_a_child_does_not_hold_the_port(tmp_path: Path) -> None:
+    """Of a process that served it and has gone."""
+    port, ended = free_port(), tmp_path / "ended"
+    program = f"""
+        import os, pathlib, time
+        from casync.stores import SocketStore
+        SocketStore("127.0.0.1", {port}, True, 5.0)
+        if os.fork() == 0:
+            while not pathlib.Path({str(ended)!r}).exists():
+                time.sleep(0.02)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=True)
+    try:
+        with socket.socket() as later:
+            later.bind(("127.0.0.1", port))
+            later.listen()
+    finally:
+        ended.touch()
 
 
 def test_nobody_at_the_port_is_named_in_time() -> None:

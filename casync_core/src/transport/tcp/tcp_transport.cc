@@ -105,6 +105,12 @@ class TcpTransport final : public Transport {
   bool hears() const override { return true; }
   void wake() override { ready_.ring(); }
   void wait(Nanoseconds timeout) override { ready_.sleep(timeout); }
+  void stay_with_parent() override {
+    for (const std::unique_ptr<Peer>& peer : peers_) {
+      peer->heads.socket.close();
+      for (Stream& stream : peer->streams) stream.socket.close();
+    }
+  }
 
   void send_head(Rank peer, std::vector<std::byte>&& head) override {
     Peer& to = checked(peer);
