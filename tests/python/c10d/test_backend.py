@@ -19,9 +19,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 def torchrun(folder: Path, ranks: int, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *words]
-    return subprocess.run(
-        command, cwd=folder, env=CLEAN | environ, capture_output=True, text=True, timeout=120, check=False
-    )
+    with subprocess.Popen(
+        command, cwd=folder, env=CLEAN | environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        try:
+            stdout, stderr = job.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            job.terminate()  # it ends its ranks then
+            raise
+    return subprocess.CompletedProcess(command, job.returncode, stdout, stderr)
 
 
 def need_gpu() -> None:

@@ -1,16 +1,19 @@
 """What each of the scripts beside it says at its end."""
 
 import json
+import os
+import sys
 from collections.abc import Iterable
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
 
 
-def tell(codec: str, loss: float, parameters: Iterable[torch.Tensor]) -> None:
-    """Rank 0 prints its loss, what it sent, and whether all ranks have the same parameters.
-
-    Ends the process group, which Lightning and the Trainer leave to the interpreter: gloo's threads may abort it then.
+def tell(codec: str, loss: float, parameters: Iterable[torch.Tensor]) -> NoReturn:
+    """Rank 0 prints its loss, what it sent, and whether all ranks have the same parameters. The process ends here: gloo
+    may abort or hang an interpreter that goes on to its end, with or without CaSync (its destructor holds the
+    interpreter's lock and waits for a thread that wants it).
     """
     note: dict[str, object] = {"loss": loss}
     if codec != "ddp":
@@ -22,4 +25,8 @@ def tell(codec: str, loss: float, parameters: Iterable[torch.Tensor]) -> None:
     note["alike"] = len(set(every)) == 1
     if dist.get_rank() == 0:
         print("NOTE " + json.dumps(note), flush=True)
-    dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if codec != "ddp":
+        hvd.shutdown()
+    os._exit(0)

@@ -30,7 +30,6 @@ def main() -> None:
         accelerator.backward(loss)
         optimizer.step()
     tell(CODEC, float(loss), model.parameters())
-    accelerator.end_training()
 
 
 if __name__ == "__main__":
