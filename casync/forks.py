@@ -49,3 +49,4 @@ def _after_fork() -> None:
     for session in _sessions:
         if session.is_open:
             session.stay_with_parent()
+    _sessions.clear()  # a child of this one has them as they are now

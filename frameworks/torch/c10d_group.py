@@ -278,12 +278,12 @@ class Group:
             work.over(error)
 
         where = TENSORS.device(source)
-        if where is not None and not source.numel():  # else the outputs would be written before their stream is there
+        if not source.numel():  # else the outputs would be written before their stream is there
             device.await_stream(source)
-        signature = OP_KINDS[kind], where is not None
-        name = self._exact_name(signature)
+        on_device = where is not None
+        name = self._exact_name((OP_KINDS[kind], on_device))
         self._under[name] = work.ended
-        terms = Terms(f"{signature[0]}.{name}", kind, "uint8", (), on_device=signature[1])
+        terms = Terms(f"{OP_KINDS[kind]}.{name}", kind, "uint8", (), on_device=on_device)
         registration = terms.register(self.session)
         try:
             self.session.submit(

@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 if "DEVICE" in os.environ:
     torch.set_default_device(os.environ["DEVICE"])
 TORCH_ONLY_WAITS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)  # docs/torch_backend.md
-dist.init_process_group("casync")
+dist.init_process_group(os.environ.get("BACKEND", "casync"))
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 TOTAL = SIZE * (SIZE - 1) / 2  # of all ranks
 

@@ -24,7 +24,7 @@ def tell(codec: str, loss: float, parameters: Iterable[torch.Tensor]) -> NoRetur
     dist.all_gather_object(every, sum(float(one.detach().double().sum()) for one in parameters))
     note["alike"] = len(set(every)) == 1
     if dist.get_rank() == 0:
-        print("NOTE " + json.dumps(note), flush=True)
+        print("NOTE " + json.dumps(note))
     sys.stdout.flush()
     sys.stderr.flush()
     if codec != "ddp":

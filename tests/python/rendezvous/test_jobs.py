@@ -144,9 +144,14 @@ def test_a_killed_rank_is_named_at_once_though_its_child_lives_on(tmp_path: Path
         hvd.allreduce(np.ones(10, np.float32), name="g")
         if hvd.rank() == 1:
             if os.fork() == 0:
+                if os.fork() == 0:
+                    os._exit(0)
+                os.wait()
                 for descriptor in range(3):  # which the test reads to their end
                     os.close(descriptor)
-                time.sleep(12)
+                until = time.monotonic() + 12
+                while not os.path.exists("over") and time.monotonic() < until:
+                    time.sleep(0.05)
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGKILL)
         begun = time.monotonic()
@@ -156,12 +161,14 @@ def test_a_killed_rank_is_named_at_once_though_its_child_lives_on(tmp_path: Path
             seconds = time.monotonic() - begun
             print(json.dumps({"rank": 0, "peer": error.peer, "seconds": seconds, "said": str(error)}))
             sys.stdout.flush()
+            open("over", "w").close()
             os._exit(0)
     """
     port = free_port()
     outputs = ended([start(tmp_path, program, plain(rank, 2, port)) for rank in range(2)])
     (note,) = notes(outputs)
     assert note["peer"] == 1 and note["seconds"] < 3, note
+    assert outputs[1] == "", "neither the child nor its own child has anything to say"
 
 
 def torchrun(folder: Path, program: str, *arguments: str, timeout: float = 100.0) -> subprocess.CompletedProcess[str]:

@@ -41,7 +41,7 @@ constexpr std::size_t kReadPerPoll = std::size_t{4} << 20;
 constexpr int kHeadsPerRound = 4;
 /// Where the bytes behind a chunk go, until they are looked at. Small bodies come through it, large ones do not.
 constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
-/// Of it, behind a chunk that is large itself: most likely the next one is too, and what comes here is copied.
+/// So much of it is offered behind a large chunk. The next one is most likely large too, and what lands here is copied.
 constexpr std::size_t kScratchBytesBehindLarge = std::size_t{1} << 10;
 /// Of a body, that one of several streams takes at once. A single stream takes all.
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
