@@ -19,6 +19,7 @@ sys.path.append(str(ROOT))  # last: benchmarks/ is in the checkout, casync is th
 
 from benchmarks.accuracy import statistics as accuracy  # noqa: E402
 from benchmarks.coordinator import figures as coordinator  # noqa: E402
+from benchmarks.gpu import manual as gpu  # noqa: E402
 from benchmarks.step_time import limits  # noqa: E402
 from casync import _core, horovod_variables, simulate  # noqa: E402
 from casync.config import Config  # noqa: E402
@@ -86,7 +87,10 @@ def predicted(codec: str, rate: str) -> float:
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"step time": lambda: limits.headline(figures("step_time_rates.json"))},
-    "docs/benchmarks.md": {"step time": lambda: limits.table(figures("step_time_rates.json"))},
+    "docs/benchmarks.md": {
+        "step time": lambda: limits.table(figures("step_time_rates.json")),
+        "gpu": lambda: gpu.tables(figures("gpu.json")),
+    },
     "docs/choosing.md": {"simulated": simulated},
     "docs/codecs.md": {"accuracy": lambda: accuracy.manual(figures("accuracy.json"))},
     "docs/configuration.md": {"settings": settings},

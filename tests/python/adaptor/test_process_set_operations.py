@@ -87,7 +87,7 @@ def test_reducescatter_alltoall_and_groups(adaptor, hvd, rank, mine):
     adaptor.assert_close(hvd.reducescatter(tensor, process_set=mine), np.full((2, 3), total / n), rtol=1e-6)
     output, counts = hvd.alltoall(adaptor.full(n, rank), [1] * n, process_set=mine)
     adaptor.assert_equal(output, np.array(members, np.float32))
-    adaptor.assert_filled(counts, n, 1, "int32")
+    adaptor.assert_counts(counts, full(n, 1, "int32"))
     handle = hvd.grouped_allreduce_async([adaptor.full(2, rank), adaptor.full(2, rank)], op=hvd.Sum, process_set=mine)
     while not hvd.poll(handle):
         pass

@@ -88,6 +88,10 @@ class Binding(ABC):
         assert (values.dtype, values.shape) == (expected.dtype, expected.shape)
         np.testing.assert_array_equal(values, expected)
 
+    def assert_counts(self, counts: Any, expected: Array) -> None:
+        """They are the received splits of an alltoall whose splits were a list."""
+        self.assert_equal(counts, expected)
+
     def assert_filled(self, tensor: Any, shape: int | Sequence[int], value: float, dtype: str = "float32") -> None:
         self.assert_equal(tensor, full(shape, value, dtype))
 
