@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from casync.config import Config
 from casync.errors import InvalidArgumentError
 from casync.rules import Rules, read_table
+from casync.setting_kinds import Compression
 
 # Few letters, so that patterns often match and often meet.
 NAMES = st.text("ab.", min_size=1, max_size=6)
@@ -85,7 +86,7 @@ def test_tables_that_cannot_be_meant(table, said):
 @given(st.dictionaries(st.text(), st.text()))
 def test_a_table_in_json_keeps_its_order(table):
     assert list(read_table(json.dumps(table)).items()) == list(table.items())
-    assert Config.from_environment({"CASYNC_COMPRESSION": " " + json.dumps(table)}).compression == table
+    assert Compression().read(" " + json.dumps(table)) == table
 
 
 def test_a_codec_alone_is_a_codec():

@@ -6,6 +6,7 @@ import sys
 import weakref
 
 import casync.torch as hvd
+import numpy as np
 import pytest
 import torch
 
@@ -109,6 +110,31 @@ def test_a_bad_value_names_its_variable(variable, value):
         Config.from_environment({variable: value})
 
 
+@pytest.mark.parametrize(("name", "value", "allowed"), [
+    ("min_numel", "12", "whole number of at least 0"), ("min_numel", -5, "at least 0"), ("worker_threads", True, "whole"),
+    ("tcp_streams", 1.5, "whole number"), ("metrics_port", "abc", "from 0 to 65535"), ("metrics_port", 65536, "65535"),
+    ("timeout_s", -1, "seconds above 0"), ("peer_timeout_s", float("nan"), "seconds above 0"), ("timeout_s", "9", "sec"),
+    ("stall_warning_s", float("inf"), "finite"), ("re_plan", "0", "True or False"), ("explain", 1, "True or False"),
+    ("log_level", "loud", "TRACE, DEBUG"), ("tcp_congestion", "vegas", "auto, system"), ("transport", "udp", "auto, mpi"),
+    ("coordinator", "x", "local, global"), ("device_lane", "foo", "auto, host"), ("topology", 3, "path"),
+    ("compression", "onebitt", "codec 'onebitt' is not known"), ("compression", {"*": "fp17"}, "fp17"),
+    ("plan_file", 7, "path"), ("network_interface", 7, "string"),
+])  # fmt: skip
+def test_a_bad_argument_is_refused_like_a_variable(name, value, allowed):
+    for make in (Config, lambda **settings: Config.from_environment({}, **settings), hvd.init):
+        with pytest.raises(InvalidArgumentError, match=allowed) as refused:
+            make(**{name: value})
+        assert str(refused.value).startswith(f"{name}={value!r}: ")
+    assert not hvd.is_initialized()
+
+
+def test_arguments_are_taken_in_the_forms_that_python_has(tmp_path):
+    config = Config(log_level="info", timeout_s=np.float32(3), min_numel=np.int64(5), timeline=tmp_path / "trace")
+    assert (config.log_level, config.timeout_s, config.min_numel) == ("INFO", 3.0, 5)
+    assert config.timeline == str(tmp_path / "trace")
+    assert Config.from_environment({"CASYNC_MIN_NUMEL": "7"}, min_numel=None).min_numel == 7
+
+
 def test_every_rank_writes_its_own_event_log():
     assert Config(event_log="log").core_options(3, 4)["event_log"] == "log.3"
     assert Config(event_log="log-{rank}.bin").core_options(3, 4)["event_log"] == "log-3.bin"
@@ -148,8 +174,8 @@ def test_before_init():
 
 
 def test_init_refuses_what_it_does_not_know():
-    with pytest.raises(TypeError):
-        hvd.init(colour="blue")
+    with pytest.raises(TypeError, match="no setting compresion: did you mean compression"):
+        hvd.init(compresion="onebit")
     with pytest.raises(ValueError, match="3, which is no ProcessSet"):
         hvd.init(process_sets=[3])
     with pytest.raises(ValueError, match="ranks of 0 to 0"):
