@@ -29,6 +29,8 @@ __all__ = [
     "NotAvailableError",
     "PeerFailureError",
     "StallError",
+    "StartError",
+    "StorageError",
     "error_of",
 ]
 
@@ -84,6 +86,26 @@ class NotAvailableError(CasyncError, NotImplementedError):
     """
 
     USUAL_KIND = "not_available"
+
+
+class StartError(CasyncError):
+    """The processes of the job cannot form one world: a rank did not come in time, a port is taken, a name cannot be
+    resolved, two processes say that they are one rank. Raised by `init()`.
+
+    Remedy: the text says who or what is missing, and what to change.
+    """
+
+    USUAL_KIND = "start"
+
+
+class StorageError(CasyncError):
+    """A file could not be read or written: a checkpoint's shard is damaged, a folder is missing, a disk is full.
+
+    Raised on every rank, also where one rank alone has met it; the session stays usable. Remedy: the text names the
+    rank, the file, and what the system said.
+    """
+
+    USUAL_KIND = "storage"
 
 
 class JobError(CasyncError):
@@ -182,6 +204,8 @@ _CLASSES: dict[str, type[CasyncError]] = {
     "stalled": StallError,
     "corrupt_payload": CorruptPayloadError,
     "device": AbortedError,
+    "start": StartError,
+    "storage": StorageError,
 }
 
 

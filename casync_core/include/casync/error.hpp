@@ -34,12 +34,14 @@ enum class ErrorKind : std::uint8_t {
   stalled = 13,          ///< Timeout: the peer has not submitted it
   corrupt_payload = 14,  ///< CorruptPayload: the bytes are the peer's
   device = 15,           ///< DeviceFailure, or Aborted: a device of the peer failed
+  start = 16,            ///< Python only
+  storage = 17,          ///< Python only
 };
 
-inline constexpr std::array<std::string_view, 16> kErrorKindName{
+inline constexpr std::array<std::string_view, 18> kErrorKindName{
     "internal", "invalid_argument", "unfit_plan",      "unloaded_codec", "not_available", "job",
     "mismatch", "joined",           "peer_gone",       "peer_silent",    "aborted",       "shut_down",
-    "fault",    "stalled",          "corrupt_payload", "device"};
+    "fault",    "stalled",          "corrupt_payload", "device",         "start",         "storage"};
 constexpr std::string_view name_of(ErrorKind kind) { return kErrorKindName[static_cast<std::size_t>(kind)]; }
 
 /// What an error is about, for programs. Made where the error is, and only then.
