@@ -156,12 +156,18 @@ void wait_until_done(BoundSession& session, Session::Handle handle) {
   while (!session.done(handle)) wait_a_while(session, handle);
 }
 
+/// A device that fails here is told to whoever makes progress, for whom it is waited.
+void order_after(BoundSession& session, Session::Handle handle, std::uintptr_t stream) {
+  const py::gil_scoped_release release;
+  session.order_after(handle, reinterpret_cast<void*>(stream));
+}
+
 /// Waits for all before it throws the first failure, so that no handle is left behind.
 void synchronize_all(BoundSession& session, const std::vector<Session::Handle>& handles,
                      std::optional<std::uintptr_t> stream) {
   for (const Session::Handle handle : handles) wait_until_done(session, handle);
   if (stream) {
-    for (const Session::Handle handle : handles) session.order_after(handle, reinterpret_cast<void*>(*stream));
+    for (const Session::Handle handle : handles) order_after(session, handle, *stream);
   }
   std::exception_ptr first;
   for (const Session::Handle handle : handles) {
@@ -210,7 +216,7 @@ py::none synchronize(BoundSession& session, Arguments given) {
   const auto handle = argument<Session::Handle>(given, 0);
   if (given.size() == 2) {
     wait_until_done(session, handle);
-    session.order_after(handle, reinterpret_cast<void*>(argument<std::uintptr_t>(given, 1)));
+    order_after(session, handle, argument<std::uintptr_t>(given, 1));
   }
   while (!session.collect(handle)) wait_a_while(session, handle);
   return py::none();

@@ -133,25 +133,37 @@ void RealExecutor::advance(bool awaited) {
   if (Completing* const here = Completing::here()) {
     return here->driver() == this ? here->submitted() : leave_turn();
   }
+  Intake::Advice advice;
+  {
+    const std::unique_lock role(role_, std::try_to_lock);
+    if (!role.owns_lock()) return rouse();
+    if (stop_) return;
+    const Nanoseconds time = now();
+    advice = intake_.submitted(time, large_ == 0, awaited);
+    if (!advice.turn) {
+      rests_until_ = rests_after_submit(advice, time);
+      rouse(awake_after_submit(advice, time, 0));
+      return;
+    }
+  }
+  // Whoever lets go of an interpreter's lock waits for it afterwards: that must not be with the role.
+  if (around_turn_) {
+    around_turn_([&] { take_turn(advice); });
+  } else {
+    take_turn(advice);
+  }
+}
+
+/// The turn of a thread that submits. Without a lock, before and afterwards.
+void RealExecutor::take_turn(const Intake::Advice& advice) {
   std::unique_lock role(role_, std::try_to_lock);
   if (!role.owns_lock()) return rouse();
   if (stop_) return;
+  turn();
   const Nanoseconds time = now();
-  const Intake::Advice advice = intake_.submitted(time, large_ == 0, awaited);
-  if (advice.turn && around_turn_) {
-    around_turn_([this] { turn(); });
-  } else if (advice.turn) {
-    turn();
-  }
-  const Nanoseconds after = advice.turn ? now() : time;
-  rests_until_ = rests_after_submit(advice, after);
-  rouse(awake_after_submit(advice, after, advice.turn ? nap(after) : 0));
-  if (to_tell_.empty()) return;
-  if (around_turn_) {
-    around_turn_([&] { tell_and_leave(role); });
-  } else {
-    tell_and_leave(role);
-  }
+  rests_until_ = rests_after_submit(advice, time);
+  rouse(awake_after_submit(advice, time, nap(time)));
+  tell_and_leave(role);
 }
 
 void RealExecutor::poll() {

@@ -115,6 +115,7 @@ class RealExecutor {
   void rouse(Nanoseconds time);
   bool small(const Operation& operation) const;
   void finish(Operation& operation);
+  void take_turn(const Intake::Advice& advice);
   bool tell(std::unique_lock<std::mutex>& role);
   void tell_and_leave(std::unique_lock<std::mutex>& role);
   void leave_turn();
