@@ -270,12 +270,12 @@ void Engine::begin(std::uint32_t index) {
   const Submissions::Run& run = submissions_.run(index);
   const auto [op_number, sequence] = std::pair(run.op, run.sequence);
   const Agreements::Op& op = *agreements_.find(op_number);
-  submissions_.begin(index);
   const bool holds = op.holding != nullptr && !synchronises(op.plan, run.step);
   const bool settles = !holds && op.settling != nullptr && run.settled != op.settled;
   const std::shared_ptr<const Template>& shape = holds ? op.holding : settles ? op.settling : op.shape;
   const bool by_lane = run.by_lane && shape == op.shape;  // the lane was meant for that template
   out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, shape, op.plan, by_lane});
+  submissions_.begin(index);  // not before: if there is no memory for it, nothing of it is to be undone
   const TaskManager::How how{.eager = op.eager,
                              .on_stream = run.on_stream,
                              .by_lane = by_lane,

@@ -62,6 +62,8 @@ class Engine {
   /// When `decide` must be called again though nothing happens. Nothing: there is no such time.
   std::optional<Nanoseconds> wakes_at() const;
   bool failed() const { return failure_.has_value(); }
+  /// Why, if it has.
+  const Abort& failure() const { return *failure_; }
   /// Messages up to this travel inside a head.
   std::size_t inline_bytes() const { return options_.inline_bytes; }
   const Admission& admission() const { return tasks_.admission(); }

@@ -29,6 +29,9 @@ std::string describe(const Signature& signature) {
 
 namespace {
 
+/// A text lists so many sides or ranks, and counts the others.
+constexpr std::size_t kListed = 16;
+
 /// An allgather's rows may differ between ranks; everything else must be alike.
 bool agree(const Signature& a, const Signature& b) {
   if (a.kind != OpKind::allgather || b.kind != OpKind::allgather) return a == b;
@@ -363,7 +366,12 @@ std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
   std::ostringstream out;
   out << difference(entry.known[one->first].signature, entry.known[other->first].signature)
       << ": the ranks disagree about tensor " << entry.name << ".";
+  std::size_t listed = 0;
   for (const auto& [terms, ranks] : sides) {
+    if (listed++ == kListed) {
+      out << "\n  " << sides.size() - kListed << " more ranks or groups of ranks, each with other terms";
+      break;
+    }
     out << "\n  rank" << (ranks.size() > 1 ? "s" : "");
     for (const std::uint32_t m : ranks) out << ' ' << m;
     out << ": " << describe(entry.known[terms].signature) << ", submitted at " << place_of(entry, ranks.front());
@@ -385,13 +393,15 @@ Stall Ledger::stall(const Entry& entry, const Run& run, Nanoseconds now) const {
     found.missing.push_back(m);
     out << ' ' << m << (joined ? " (has joined)" : "");
   }
-  for (std::uint32_t m = 0; m < members_; ++m) {
-    if (run.terms[m] != kNoTerms) out << "\n  rank " << m << " submitted it at " << place_of(entry, m);
-  }
-  for (std::uint32_t m = 0; m < members_; ++m) {
-    if (run.terms[m] == kNoTerms && !entry.sites[m].empty())
-      out << "\n  rank " << m << " submitted it last at " << entry.sites[m];
-  }
+  const auto list = [&](const char* when, const auto& is_one) {
+    std::size_t listed = 0;
+    for (std::uint32_t m = 0; m < members_; ++m) {
+      if (is_one(m) && listed++ < kListed) out << "\n  rank " << m << when << place_of(entry, m);
+    }
+    if (listed > kListed) out << "\n  and " << listed - kListed << " more ranks";
+  };
+  list(" submitted it at ", [&](std::uint32_t m) { return run.terms[m] != kNoTerms; });
+  list(" submitted it last at ", [&](std::uint32_t m) { return run.terms[m] == kNoTerms && !entry.sites[m].empty(); });
   found.text = out.str();
   return found;
 }

@@ -1,10 +1,12 @@
 #include "executor/driver.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "casync/error.hpp"
 #include "common/clock.hpp"
+#include "common/shortened.hpp"
 #include "executor/residuals.hpp"
 #include "progress/pause.hpp"
 
@@ -28,6 +30,17 @@ std::vector<bool> near_ranks(const Engine& engine, Rank size) {
   std::vector<bool> near;
   for (Rank peer = 0; peer < size; ++peer) near.push_back(engine.on_my_host(static_cast<int>(peer)));
   return near;
+}
+
+/// What is being thrown, in words.
+std::string text_of_current() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "something was thrown that is no std::exception";
+  }
 }
 
 bool is_pong(std::span<const std::byte> message) {
@@ -56,35 +69,100 @@ Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& pl
 Driver::~Driver() = default;
 
 void Driver::define(std::uint32_t registration, const Request& definition) {
-  const auto codecs = planning_.define(definition.name, definition.signature);
-  meters_.look();
+  std::vector<std::string> codecs;
+  guarded([&] {
+    if (engine_.failed()) return;
+    codecs = planning_.define(definition.name, definition.signature);
+    meters_.look();
+  });
   apply(event::Define{registration, definition});
   for (const std::string& codec : codecs) start(std::make_unique<Trial>(codec));
 }
 
 void Driver::submit(std::uint32_t registration, Operation* operation) {
-  tally_.submitted();
-  CASYNC_CHECK(!operation->on_stream || places_.stream != nullptr, "an operation for a stream, and there is none");
+  const std::uint32_t handle = operations_.add(*operation);
+  guarded([&] { prepare_submit(*operation); });
   const Definition& definition = *operation->definition;
-  if (meters_.begins_step(*operation) && planning_.step_began(now_, !engine_.someone_joined())) plans_changed();
-  meters_.submitted(*operation);
+  apply(event::Submit{registration, handle, memory_.store().settled(definition),
+                      memory_.store().steps(definition.name), operation->rows, operation->on_stream, operation->by_lane,
+                      operation->splits});
+}
+
+/// What comes before the Engine hears of it.
+void Driver::prepare_submit(Operation& operation) {
+  tally_.submitted();
+  if (engine_.failed()) return;
+  CASYNC_CHECK(!operation.on_stream || places_.stream != nullptr, "an operation for a stream, and there is none");
+  if (meters_.begins_step(operation) && planning_.step_began(now_, !engine_.someone_joined())) plans_changed();
+  meters_.submitted(operation);
   if (meters_.wanted()) {
-    try_codecs(*operation);
+    try_codecs(operation);
     // Before the submit itself is told, so that the root knows all ranks' costs when it has heard this submit from all.
-    const auto costs = planning_.costs(definition.signature, operation->step);
+    const auto costs = planning_.costs(operation.definition->signature, operation.step);
     if (costs) apply(event::CostsKnown{*costs});
     meters_.look();
   }
-  apply(event::Submit{registration, operations_.add(*operation), memory_.store().settled(definition),
-                      memory_.store().steps(definition.name), operation->rows, operation->on_stream, operation->by_lane,
-                      operation->splits});
 }
 
 void Driver::abort(const std::string& why) {
   give_up({.text = why, .facts = {.kind = ErrorKind::aborted, .peer = self()}});
 }
 
-void Driver::give_up(const Abort& why) { apply(event::GiveUp{why}); }
+/// The text goes to all ranks.
+void Driver::give_up(Abort why) {
+  why.text = shortened(std::move(why.text));
+  apply(event::GiveUp{why});
+}
+
+/// `work()`. What it throws is a fault of our own, or there is no memory: it ends the session. If that has ended
+/// already, there is nothing more to be said to the Engine.
+template <typename Work>
+void Driver::guarded(const Work& work) {
+  try {
+    work();
+  } catch (...) {
+    if (engine_.failed()) throw;
+    has_thrown_ = true;
+    give_up({.text = text_of_current(), .facts = {.kind = ErrorKind::fault, .peer = self()}});
+  }
+}
+
+/// What the Engine has lost ends as well, as soon as no job touches its memory.
+void Driver::end_strays() {
+  if (!has_thrown_ || !engine_.failed() || jobs_out_ > 0) return;
+  const Abort why = engine_.failure();
+  for (Operation* const operation : operations_.take_all()) end(*operation, why);
+}
+
+void Driver::end(Operation& operation, const Abort& why) {
+  try {
+    operation.status = why.status;
+    operation.text = why.text;
+    operation.facts = std::make_unique<ErrorFacts>(why.facts);
+    operation.facts->tensor = operation.definition->name;
+    operation.facts->op = operation.definition->signature.kind;
+    callbacks_.finished(operation);
+  } catch (...) {
+    operation.done.store(true, std::memory_order_release);  // who waits for it does not do so for ever
+  }
+}
+
+void Driver::collapse(const std::string& why, Inbox& came, const std::function<void()>& stop) {
+  collapsed_ = Abort{.text = shortened(why), .facts = {.kind = ErrorKind::fault, .peer = self()}};
+  if (engine_.failed()) collapsed_ = engine_.failure();  // what came first
+  try {
+    Bytes message;
+    put(message, *collapsed_);
+    for (Rank peer = 0; peer < transport_.size(); ++peer) {
+      if (peer != self()) framer_.control(peer, message);
+    }
+    framer_.flush();
+  } catch (...) {  // they hear that this rank has gone
+  }
+  stop();
+  for (Operation* const operation : operations_.take_all()) end(*operation, *collapsed_);
+  turn(came, now_);
+}
 
 void Driver::add_stream(Stream& stream, DeviceLane* lane) {
   places_.stream = &stream;
@@ -118,6 +196,7 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
     spare_jobs_.push_back(std::move(job));
     return;
   }
+  --jobs_out_;
   const std::uint32_t instance = job->instance;
   const Template& shape = memory_.shape(instance);
   const Task& task = shape.workflow.tasks[job->task];
@@ -272,23 +351,32 @@ void Driver::hear_costs(Rank member, const Bytes& costs) {
 bool Driver::turn(Inbox& came, Nanoseconds now) {
   now_ = now;
   const bool news = !came.items.empty() || !came.jobs.empty();
-  for (const Inbox::Item& item : came.items) {
-    switch (item.kind) {
-      case Inbox::Item::Kind::define:
-        define(item.registration, *item.definition);
-        break;
-      case Inbox::Item::Kind::submit:
-        submit(item.registration, item.operation);
-        break;
-      case Inbox::Item::Kind::abort:
-        abort(*item.why);
-        break;
-    }
+  for (Inbox::Item& item : came.items) {
+    guarded([&] { take(item); });
   }
   came.items.clear();
-  for (auto& [job, error] : came.jobs) finished(std::move(job), std::move(error));
+  if (collapsed_) came.jobs.clear();
+  for (auto& [job, error] : came.jobs) {
+    guarded([&] { finished(std::move(job), std::move(error)); });
+  }
   came.jobs.clear();
-  return turn(now) || news;
+  return (!collapsed_ && turn(now)) || news;
+}
+
+void Driver::take(Inbox::Item& item) {
+  Operation* const operation = std::exchange(item.operation, nullptr);  // from now on it is known here
+  switch (item.kind) {
+    case Inbox::Item::Kind::define:
+      if (!collapsed_) define(item.registration, *item.definition);
+      break;
+    case Inbox::Item::Kind::submit:
+      if (collapsed_ && operation != nullptr) end(*operation, *collapsed_);
+      if (!collapsed_) submit(item.registration, operation);
+      break;
+    case Inbox::Item::Kind::abort:
+      if (!collapsed_) abort(*item.why);
+      break;
+  }
 }
 
 Nanoseconds Driver::nap(Nanoseconds now, Nanoseconds last_news) const {
@@ -303,6 +391,19 @@ Nanoseconds Driver::nap(Nanoseconds now, Nanoseconds last_news) const {
 
 bool Driver::turn(Nanoseconds now) {
   now_ = now;
+  bool busy = false;
+  guarded([&] { busy = carry_on(); });
+  // What has failed in the middle of it is told and ended now.
+  if (has_thrown_) {
+    settle();
+    framer_.flush();
+    end_strays();
+  }
+  return busy;
+}
+
+bool Driver::carry_on() {
+  const Nanoseconds now = now_;
   if (places_.stream != nullptr && !places_.stream->failure().empty() && !engine_.failed())
     give_up({.text = places_.stream->failure(), .facts = {.kind = ErrorKind::device, .peer = self()}});
   bool busy = poll_network();
@@ -311,7 +412,7 @@ bool Driver::turn(Nanoseconds now) {
   settle();
   do {
     for (Observer* observer : options_.observers) observer->on_decide(now);
-    engine_.decide(now, *this);
+    guarded([&] { engine_.decide(now, *this); });
     for (Observer* observer : options_.observers) observer->on_return();
   } while (settle());  // what has settled may have freed memory or a link
   if (meters_.wanted()) ping();
@@ -345,6 +446,7 @@ void Driver::apply(const Event& event) {
   } catch (const std::exception& error) {
     // A fault of our own, or there is no memory.
     if (engine_.failed()) throw;
+    has_thrown_ = true;
     give_up({.text = error.what(), .facts = {.kind = ErrorKind::fault, .peer = self()}});
   }
   for (Observer* observer : options_.observers) observer->on_return();
@@ -387,21 +489,23 @@ void Driver::on(const action::Reserve& action) { memory_.reserve(action.instance
 void Driver::on(const action::Release& action) { memory_.release(action.instance, action.partition); }
 
 void Driver::on(const action::Run& action) {
-  std::vector<std::unique_ptr<Job>> for_workers;
-  auto& jobs = action.where == action::Where::at_once ? at_once_ : for_workers;
+  std::vector<std::unique_ptr<Job>> jobs;
+  jobs.reserve(action.batch.size());
   for (const auto& [instance, task] : action.batch) {
     tally_.queued();
     jobs.push_back(new_job());
     prepare(*jobs.back(), memory_, memory_.shape(instance), instance, task, context_of(instance));
   }
+  jobs_out_ += action.batch.size();
   switch (action.where) {
     case action::Where::at_once:
+      std::ranges::move(jobs, std::back_inserter(at_once_));
       break;
     case action::Where::pool:
-      places_.pool.run(std::move(for_workers));
+      places_.pool.run(std::move(jobs));
       break;
     case action::Where::stream:
-      places_.stream->run(std::move(for_workers));
+      places_.stream->run(std::move(jobs));
       for (const auto& [instance, task] : action.batch) pending_.push_back(event::Launched{instance, task});
       break;
   }
@@ -449,7 +553,8 @@ void Driver::on(const action::Accept& action) {
 void Driver::on(const action::Drop& action) { framer_.drop(action.cookie, *this); }
 
 void Driver::on(const action::Finish& action) {
-  Operation& operation = operations_.remove(action.handle);
+  if (!operations_.has(action.handle)) return;  // it ended without the Engine
+  Operation& operation = operations_.at(action.handle);
   operation.nonfinite = action.nonfinite;
   operation.status = action.failure == nullptr ? Status::ok : action.failure->status;
   if (action.failure == nullptr) {
@@ -471,6 +576,7 @@ void Driver::on(const action::Finish& action) {
   }
   if (operation.fetched) places_.stream->restore(operation);
   callbacks_.finished(operation);
+  operations_.remove(action.handle);
 }
 
 void Driver::on(const action::Control& action) { framer_.control(action.peer, action.message); }
@@ -499,7 +605,9 @@ void Driver::run_at_once() {
   jobs.swap(at_once_);
   errors_.clear();
   run_all(jobs, errors_);
-  for (std::size_t i = 0; i < jobs.size(); ++i) finished(std::move(jobs[i]), std::move(errors_[i]));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    guarded([&] { finished(std::move(jobs[i]), std::move(errors_[i])); });
+  }
 }
 
 std::unique_ptr<Job> Driver::new_job() {

@@ -52,11 +52,20 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
 
   /// A turn: takes what came, which is empty then, polls the network, and carries on as far as possible. Returns
   /// whether anything had come.
+  ///
+  /// Whatever is thrown in it ends the session, on every rank. It throws only if the session cannot even be ended in
+  /// good order: then `collapse` is left.
   bool turn(Inbox& came, Nanoseconds now);
   /// A turn of a rank that has nothing new of its own.
   bool turn(Nanoseconds now);
   /// How long the thread with the role may sleep after a turn that brought nothing. The last news came at `last_news`.
   Nanoseconds nap(Nanoseconds now, Nanoseconds last_news) const;
+
+  /// Ends all that is outstanding, and from now on whatever is submitted, without the Engine. Tells the peers why, if
+  /// that still can be. `came`: of the turn that has thrown. No job is at work any more, and no transfer afterwards:
+  /// `stop` sees to that when the peers have been told.
+  void collapse(const std::string& why, Inbox& came, const std::function<void()>& stop);
+  bool collapsed() const { return collapsed_.has_value(); }
 
   // The parts of a turn.
   void define(std::uint32_t registration, const Request& definition);
@@ -98,10 +107,17 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on_body_begun(Rank peer) override;
   void on_body_done(Rank peer, std::size_t bytes) override;
 
+  template <typename Work>
+  void guarded(const Work& work);
+  void take(Inbox::Item& item);
+  void prepare_submit(Operation& operation);
+  bool carry_on();
+  void end(Operation& operation, const Abort& why);
+  void end_strays();
   void apply(const Event& event);
   bool poll_network();
   bool poll_lane();
-  void give_up(const Abort& why);
+  void give_up(Abort why);
   void start(std::unique_ptr<Trial> trial);
   void start(std::unique_ptr<PlanWork> work);
   void finished(PlanWork& work, const std::string& error);
@@ -144,6 +160,9 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Tally tally_;
   GradientTally gradients_;
   Nanoseconds now_ = 0;
+  std::size_t jobs_out_ = 0;         // compute tasks that have not come back
+  bool has_thrown_ = false;          // something has: the Engine may have lost operations
+  std::optional<Abort> collapsed_;   // why
   Meters meters_;
   std::vector<Event> pending_;  // events that follow from actions of this turn
   // What the Engine wants of the planning, until it is through with its event.

@@ -12,7 +12,7 @@ namespace casync {
 /// A raw or encoded message follows its entry. A body travels alone, and its entry announces it; of an encoded body the
 /// checksum follows the entry. A body of a device goes by the lane, and the words of two lanes to each other follow
 /// theirs. A bulk is the bodies of several messages, one after the other as one body: a BulkPart for each follows the
-/// entry.
+/// entry. A control message that is longer than an entry comes in parts, of which the last one is a `control`.
 enum class EntryKind : std::uint32_t {
   control = 0,
   raw = 1,
@@ -22,6 +22,7 @@ enum class EntryKind : std::uint32_t {
   device_body = 5,
   lane = 6,
   bulk = 7,
+  control_part = 8,
 };
 
 /// What a frame says of one message. The writer fills in `bytes` and `crc`.

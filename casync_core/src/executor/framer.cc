@@ -16,7 +16,8 @@ Framer::Framer(Transport& transport, std::uint32_t session_tag, bool checksums)
       checksums_(checksums),
       outgoing_(transport.size(), FrameWriter(session_tag, transport.head_bytes())),
       announced_(transport.size()),
-      announced_by_lane_(transport.size()) {}
+      announced_by_lane_(transport.size()),
+      control_(transport.size()) {}
 
 void Framer::append(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes) {
   FrameWriter& out = outgoing_[peer];
@@ -27,6 +28,10 @@ void Framer::append(Rank peer, const FrameEntry& entry, std::span<const std::byt
 }
 
 void Framer::control(Rank peer, std::span<const std::byte> message) {
+  const std::size_t most = FrameWriter::room(transport_.head_bytes());
+  for (; message.size() > most; message = message.subspan(most)) {
+    append(peer, {.kind = EntryKind::control_part, .size = most}, message.first(most));
+  }
   append(peer, {.kind = EntryKind::control, .size = message.size()}, message);
 }
 
@@ -89,11 +94,11 @@ void Framer::take(Rank peer, std::span<const std::byte> head, Receiver& receiver
     const FrameEntry& entry = frame.entry();
     const auto bytes = frame.bytes();
     const bool here = entry.kind == EntryKind::raw || entry.kind == EntryKind::encoded;
-    if (entry.kind > EntryKind::bulk || (here && entry.size != entry.bytes) ||
+    if (entry.kind > EntryKind::control_part || (here && entry.size != entry.bytes) ||
         (entry.kind == EntryKind::device_body && lane_ == nullptr))
       throw CorruptPayload("a frame holds an entry that is none");
-    if (entry.kind == EntryKind::control) {
-      receiver.on_control(peer, bytes);
+    if (entry.kind == EntryKind::control || entry.kind == EntryKind::control_part) {
+      take_control(peer, entry.kind == EntryKind::control, bytes, receiver);
       continue;
     }
     if (entry.kind == EntryKind::lane) {
@@ -106,6 +111,16 @@ void Framer::take(Rank peer, std::span<const std::byte> head, Receiver& receiver
       announce(peer, entry, bytes, receiver);
     }
   }
+}
+
+void Framer::take_control(Rank peer, bool is_last, std::span<const std::byte> bytes, Receiver& receiver) {
+  std::vector<std::byte>& before = control_[peer];
+  if (is_last && before.empty()) return receiver.on_control(peer, bytes);
+  if (bytes.size() > kLongestControl - before.size()) {
+    throw CorruptPayload(detail::concat("a control message of more than ", kLongestControl, " bytes"));
+  }
+  before.insert(before.end(), bytes.begin(), bytes.end());
+  if (is_last) receiver.on_control(peer, std::exchange(before, {}));
 }
 
 /// The bytes of a message are here.

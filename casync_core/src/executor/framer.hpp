@@ -47,6 +47,7 @@ class Framer {
   void add_lane(DeviceLane& lane) { lane_ = &lane; }
 
   // Outgoing.
+  /// Of any length.
   void control(Rank peer, std::span<const std::byte> message);
   /// A word of this rank's lane to that of `peer`.
   void lane(Rank peer, std::span<const std::byte> message);
@@ -102,7 +103,10 @@ class Framer {
     std::vector<std::byte> body;
     std::vector<std::uint64_t> ids;
   };
+  /// No rank says more at once: what is longer is not kept.
+  static constexpr std::size_t kLongestControl = std::size_t{64} << 20;
   static constexpr std::uint64_t kBulk = std::uint64_t{1} << 63U;  // ids of bulks have it, those of messages do not
+  void take_control(Rank peer, bool is_last, std::span<const std::byte> bytes, Receiver& receiver);
   void announce(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes, Receiver& receiver);
   bool make_room(Message& message, Receiver& receiver);
   void take_apart(Rank peer, std::span<const BulkPart> parts, std::span<const std::byte> body, Receiver& receiver);
@@ -128,7 +132,8 @@ class Framer {
   std::vector<std::uint64_t> free_;
   Queues announced_;
   Queues announced_by_lane_;
-  std::span<const std::byte> fresh_;  // bytes of the message being delivered
+  std::vector<std::vector<std::byte>> control_;  // per peer: what has come of a message in parts
+  std::span<const std::byte> fresh_;             // bytes of the message being delivered
 };
 
 }  // namespace casync

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "executor/operation.hpp"
@@ -21,11 +22,20 @@ class Operations {
     by_handle_[handle] = &operation;
     return handle;
   }
+  bool has(std::uint32_t handle) const { return by_handle_[handle] != nullptr; }
   Operation& at(std::uint32_t handle) const { return *by_handle_[handle]; }
-  /// The operation is over: its handle may be used again.
-  Operation& remove(std::uint32_t handle) {
+  /// The operation is over, and perhaps gone: its handle may be used again.
+  void remove(std::uint32_t handle) {
     free_.push_back(handle);
-    return *by_handle_[handle];
+    by_handle_[handle] = nullptr;
+  }
+  /// What the Engine has lost: all that are not over. Their handles are not used again.
+  std::vector<Operation*> take_all() {
+    std::vector<Operation*> left;
+    for (Operation*& operation : by_handle_) {
+      if (operation != nullptr) left.push_back(std::exchange(operation, nullptr));
+    }
+    return left;
   }
 
  private:

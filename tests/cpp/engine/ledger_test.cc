@@ -165,6 +165,24 @@ TEST_F(LedgerTest, ShowsBothSidesOfADisagreement) {
   EXPECT_EQ(verdicts.size(), 1U);
 }
 
+class LedgerOfMany : public LedgerTest {
+ protected:
+  static constexpr std::uint32_t kMembers = 500;
+  LedgerOfMany() : LedgerTest(kMembers) {}
+};
+
+TEST_F(LedgerOfMany, SaysNoMoreThanOneCanRead) {
+  for (Rank m = 0; m < kMembers; ++m) ledger.request(m, request(0, 8 + m, "train.py:1"), 0);
+  ASSERT_EQ(refusals.size(), 1U);
+  EXPECT_LT(refusals[0].text.size(), 4096U);
+  EXPECT_TRUE(contains(refusals[0].text, "484 more ranks or groups of ranks")) << refusals[0].text;
+  for (Rank m = 1; m < kMembers; ++m) ledger.request(m, request(1), 0);
+  ledger.check(6 * kSecond);
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_LT(reports[0].size(), 4096U);
+  EXPECT_TRUE(contains(reports[0], "483 more ranks")) << reports[0];
+}
+
 TEST_F(LedgerTest, NamesWhatDiffers) {
   struct Case {
     std::function<void(Signature&)> change;

@@ -55,7 +55,9 @@ class Kept final : public Transport {
 class Receiver final : public Framer::Receiver {
  public:
   explicit Receiver(Framer& framer) : framer_(framer) {}
-  void on_control(Rank /*peer*/, std::span<const std::byte> /*message*/) override { FAIL(); }
+  void on_control(Rank /*peer*/, std::span<const std::byte> message) override {
+    controls.emplace_back(message.begin(), message.end());
+  }
   void on_lane(Rank /*peer*/, std::span<const std::byte> /*message*/) override { FAIL(); }
   void on_message(Rank /*peer*/, const MessageName& name, std::uint64_t cookie) override {
     if (name.tag % 2 != 0) {
@@ -74,6 +76,7 @@ class Receiver final : public Framer::Receiver {
 
   std::vector<std::pair<std::uint32_t, std::uint64_t>> later;
   std::map<std::uint64_t, std::vector<std::byte>> placed;
+  std::vector<std::vector<std::byte>> controls;
   std::string corrupt;
 
  private:
@@ -105,6 +108,38 @@ class Bulk : public testing::Test {
   Framer receiver_framer_{to_, 5, true};
   Receiver receiver_{receiver_framer_};
 };
+
+TEST(Control, ALongMessageGoesInSeveralHeads) {
+  Kept from;
+  Kept to;
+  Framer sender(from, 5, true);
+  Framer receiver_framer(to, 5, true);
+  Receiver receiver(receiver_framer);
+  const std::size_t most = FrameWriter::room(from.head_bytes());
+  std::vector<std::vector<std::byte>> messages;
+  for (const std::size_t bytes : {std::size_t{1}, most, most + 1, 2 * most, 5 * most - 7, std::size_t{3}})
+    messages.push_back(bytes_of_length(bytes, static_cast<int>(bytes)));
+  for (const auto& message : messages) sender.control(1, message);
+  sender.flush();
+  for (const auto& head : from.heads) {
+    EXPECT_LE(head.size(), from.head_bytes());
+    receiver_framer.take(1, head, receiver);
+  }
+  EXPECT_EQ(receiver.controls, messages);
+}
+
+TEST(Control, WhatNeverEndsIsNotKept) {
+  Kept to;
+  Framer receiver_framer(to, 5, true);
+  Receiver receiver(receiver_framer);
+  const std::vector<std::byte> part(std::size_t{1} << 20);
+  FrameWriter writer(5, std::size_t{2} << 20);
+  writer.append({.kind = EntryKind::control_part, .size = part.size()}, part);
+  const std::vector<std::byte> head = writer.complete();
+  for (int megabytes = 0; megabytes < 64; ++megabytes) receiver_framer.take(1, head, receiver);
+  EXPECT_THROW(receiver_framer.take(1, head, receiver), CorruptPayload);
+  EXPECT_TRUE(receiver.controls.empty());
+}
 
 TEST_F(Bulk, ComesApartIntoItsMessages) {
   receive();

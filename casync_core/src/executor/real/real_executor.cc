@@ -52,7 +52,7 @@ Nanoseconds RealExecutor::now() const { return steady_now() - start_; }
 /// Wakes whoever sleeps in the transport, which a shutdown has not closed as long as the mutex is held.
 void RealExecutor::ring() {
   const std::lock_guard lock(inbox_mutex_);
-  if (!stop_) transport_->wake();
+  if (!stop_ && !closed_) transport_->wake();
 }
 
 /// Wakes the background thread wherever it sleeps, or keeps it from going to sleep.
@@ -109,13 +109,25 @@ bool RealExecutor::tell(std::unique_lock<std::mutex>& role) {
   bool submitted = false;
   {
     const Completing here(this);
-    for (const Stall& stall : now.stalls) callbacks_.report(stall);
-    for (Operation* const operation : now.completed) callbacks_.completed(*operation);
+    for (const Stall& stall : now.stalls) attempt([&] { callbacks_.report(stall); });
+    for (Operation* const operation : now.completed) attempt([&] { callbacks_.completed(*operation); });
     submitted = here.has_submitted();
   }
   if (telling_.fetch_sub(1) == 1) telling_.notify_all();
   if (waiters_.load() > 0) ring();  // one may wait for what a completion has just set
   return submitted;
+}
+
+/// `work()`, a call of the program: what that throws ends the session.
+template <typename Work>
+void RealExecutor::attempt(const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    abort(detail::concat("a completion, or the log, has thrown: ", error.what()));
+  } catch (...) {
+    abort("a completion, or the log, has thrown something that is no std::exception");
+  }
 }
 
 /// `tell`, if there is anything, by a thread that takes no turn afterwards.
@@ -183,11 +195,55 @@ void RealExecutor::abort(std::string why) {
 }
 
 Nanoseconds RealExecutor::nap(Nanoseconds time) const {
+  if (closed_) return kMillisecond;
   const Nanoseconds longest = driver_.nap(time, last_news_);
   return looks_again_ ? std::min(longest, *looks_again_) : longest;
 }
 
+/// Throws nothing.
 bool RealExecutor::turn() {
+  try {
+    return turn_of_driver();
+  } catch (const std::exception& error) {
+    collapse(error.what());
+  } catch (...) {
+    collapse("something was thrown that is no std::exception");
+  }
+  return true;
+}
+
+/// The session cannot be ended in good order. It ends all the same, and so does whatever is submitted from now on.
+void RealExecutor::collapse(const std::string& why) {
+  const auto stop = [this] {
+    workers_.stop();
+    planner_.stop();
+    if (stream_ != nullptr) stream_->quiesce();
+    close_transport(true);
+  };
+  driver_.collapse(why, taken_, stop);
+}
+
+/// From now on nobody sleeps there.
+void RealExecutor::close_transport(bool failed) {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    if (closed_.exchange(true)) return;
+  }
+  if (lane_ != nullptr) lane_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
+  transport_->flush(kFlushTime);
+  transport_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
+}
+
+void RealExecutor::sleep(Nanoseconds time) {
+  if (closed_) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(time));
+  } else {
+    transport_->wait(time);
+  }
+}
+
+bool RealExecutor::turn_of_driver() {
+  if (std::exchange(leaves_, false) && !driver_.collapsed()) driver_.shutdown();
   const Nanoseconds time = now();
   looks_again_ = callbacks_.look();
   intake_.taken(time);
@@ -241,7 +297,7 @@ bool RealExecutor::wait(const std::atomic<bool>& is_done, Nanoseconds timeout) {
             ring();
             bed.lock();
           } else {
-            transport_->wait(std::min(nap(time), deadline - time));
+            sleep(std::min(nap(time), deadline - time));
           }
           break;
       }
@@ -289,7 +345,7 @@ void RealExecutor::background() {
     const std::lock_guard bed(bed_);
     sleeps_until_ = now() + longest;
     role.unlock();
-    transport_->wait(longest);
+    sleep(longest);
     sleeps_until_ = 0;
   }
 }
@@ -312,7 +368,7 @@ void RealExecutor::shutdown() {
   {
     const std::lock_guard lock(inbox_mutex_);
     if (stop_.exchange(true)) return;
-    transport_->wake();
+    if (!closed_) transport_->wake();
   }
   rouse();
   thread_.join();
@@ -325,23 +381,21 @@ void RealExecutor::shutdown() {
       tell(role);
       role.lock();
     }
-    if (!turn()) transport_->wait(nap(now()));
+    if (!turn()) sleep(nap(now()));
   }
   if (stream_ != nullptr) {
     stream_->quiesce();
     if (!stream_->failure().empty()) turn();  // the session ends with that, and not with the shutdown
   }
   const bool failed = engine_->failed();
-  driver_.shutdown();
+  leaves_ = true;
   turn();
   // A job may still write the user's memory, and wakes the transport when it ends: neither outlives this call. Its
   // operation ends with it.
   workers_.stop();
   planner_.stop();
   turn();
-  if (lane_ != nullptr) lane_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
-  transport_->flush(kFlushTime);
-  transport_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
+  close_transport(failed);
   // Nothing touches the memory of what failed any more, so its completions may have it.
   if (to_tell_.empty()) {
     role.unlock();

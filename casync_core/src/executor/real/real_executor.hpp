@@ -122,7 +122,13 @@ class RealExecutor {
   void hand_back(Nanoseconds time);
   bool park();
   void background();
+  template <typename Work>
+  void attempt(const Work& work);
+  void sleep(Nanoseconds time);
+  void collapse(const std::string& why);    // with the role
+  void close_transport(bool failed);        // with the role
   bool turn();                              // with the role
+  bool turn_of_driver();                    // with the role
   Nanoseconds nap(Nanoseconds time) const;  // with the role
 
   std::unique_ptr<Engine> engine_;
@@ -144,6 +150,8 @@ class RealExecutor {
   Nanoseconds last_news_ = 0;               // with the role
   std::optional<Nanoseconds> looks_again_;  // with the role
   ToTell to_tell_;                          // with the role
+  bool leaves_ = false;                     // the next turn says so to the others; with the role
+  std::atomic<bool> closed_{false};         // the transport; written with the role and the inbox's mutex
 
   std::mutex role_;
   std::mutex bed_;  // held while in Transport::wait; taken with the role, kept by the background thread without it
