@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = ["ProcessSet", "ProcessSets", "is_communicator", "ranks_of"]
 
 _NAME = "process_sets"  # of the operation by which ranks agree on them
 _TAG_BITS = 16  # of a session's tag that are the world's own
+_UNANNOUNCED = 1 << 13  # numbers from here on are of sets that only their members know
 
 
 class ProcessSet:
@@ -105,6 +107,8 @@ class ProcessSets:
         """Whether `start()` has been called."""
         self._world = world
         self._sets: dict[int, ProcessSet] = {}
+        self._unannounced: dict[tuple[int, ...], ProcessSet] = {}
+        """By its ranks, each set that `among` has opened."""
         self._next = 0
         everyone.ranks = list(range(world.size))
         self._use(everyone, world)
@@ -192,8 +196,38 @@ class ProcessSets:
         self._end(number)
         return True
 
+    def among(self, ranks: Sequence[int]) -> ProcessSet:
+        """The set of `ranks`, this one among them: one that is in use, the world too, or else a set that only they know
+        of. It has a number of this rank's own, and is in use until the world ends. Collective over `ranks` alone.
+        """
+        wanted = sorted(ranks)
+        self._check_ranks(wanted)
+        for one in self._sets.values():
+            if one.ranks == wanted:
+                return one
+        key = tuple(wanted)
+        if key not in self._unannounced:
+            one = ProcessSet(wanted)
+            number = _UNANNOUNCED + len(self._unannounced)
+            # Ranks give it different numbers. So its tag says only that it is one of these, and its files are named by
+            # its ranks. The others come when their programs do, as to an operation.
+            suffix = f"ranks{wanted[0]}-{wanted[-1]}.{zlib.crc32(repr(wanted).encode()):08x}"
+            config = self._world.config
+            patience = max(config.start_timeout_s, config.timeout_s)
+            session = self._session_over(wanted, number, _UNANNOUNCED, suffix, start_timeout_s=patience)
+            one.process_set_id, one.session, one.world = number, session, self._world
+            self._unannounced[key], self.sessions[number] = one, session
+        return self._unannounced[key]
+
     def close(self) -> None:
         """End the use of all, the newest first and the world last."""
+        for one in reversed(self._unannounced.values()):
+            session, number = one.member_session(), one.process_set_id
+            one.process_set_id = one.session = one.world = None
+            if number is not None:
+                del self.sessions[number]
+            session.shutdown()
+        self._unannounced.clear()
         for number in sorted(self._sets, reverse=True):
             self._end(number)
 
@@ -237,19 +271,21 @@ class ProcessSets:
 
     def _open(self, one: ProcessSet) -> None:
         """All ranks open sets in the order of their numbers, so none waits for another in a circle."""
-        number, world = self._next, self._world
-        ranks = one.ranks or []
-        session = None
-        if world.rank in ranks:
-            log, timeline = world.config.event_log, world.config.timeline
-            # A plan file is the world's: of other ranks its plans would not be.
-            config = replace(
-                world.config, plan_file="", event_log=log and f"{log}.set{number}",
-                timeline=f"{timeline}.set{number}" if timeline not in ("", "DYNAMIC") else "",
-            )  # fmt: skip
-            peers = [world.peers[rank] for rank in ranks]
-            session = Session(config, tag=world.tag | number << _TAG_BITS, peers=peers, number=number, job=world.job)
-        self._use(one, session)
+        number, ranks = self._next, one.ranks or []
+        is_member = self._world.rank in ranks
+        self._use(one, self._session_over(ranks, number, number, f"set{number}") if is_member else None)
+
+    def _session_over(self, ranks: Sequence[int], number: int, tag: int, suffix: str, **settings: Any) -> Session:
+        """`suffix` is that of its files; `settings` are its own."""
+        world = self._world
+        log, timeline = world.config.event_log, world.config.timeline
+        # A plan file is the world's: of other ranks its plans would not be.
+        config = replace(
+            world.config, plan_file="", event_log=log and f"{log}.{suffix}",
+            timeline=f"{timeline}.{suffix}" if timeline not in ("", "DYNAMIC") else "", **settings,
+        )  # fmt: skip
+        peers = [world.peers[rank] for rank in ranks]
+        return Session(config, tag=world.tag | tag << _TAG_BITS, peers=peers, number=number, job=world.job)
 
     def _use(self, one: ProcessSet, session: Session | None) -> None:
         one.process_set_id, one.session, one.world = self._next, session, self._world

@@ -46,9 +46,11 @@ class Gradient:
 class GradientSubmits(Generic[T]):
     """Those of one optimizer, or of one hook, under one claim to what codecs keep of them."""
 
-    def __init__(self, tensors: Tensors[T], settings: Settings, always_claims: bool = False) -> None:
+    def __init__(self, tensors: Tensors[T], settings: Settings, always_claims: bool = False, prefix: str = "") -> None:
+        """`prefix`: of the names under which ranks meet; the user's names and the rules do not have it."""
         self.tensors = tensors
         self.settings = settings
+        self.prefix = prefix
         self.by_name: dict[str, Gradient] = {}
         """Those that `know` was told of."""
         self._claim = Claim() if always_claims or settings.keeps_something else None
@@ -61,7 +63,7 @@ class GradientSubmits(Generic[T]):
         """Have these, which are new, from now on."""
         owner = self.session()
         for gradient in gradients:
-            gradient.tensor = tensor_name(owner, OpKind.ALLREDUCE, gradient.name)
+            gradient.tensor = tensor_name(owner, OpKind.ALLREDUCE, self.prefix + gradient.name)
         if gradients and self._claim is not None:
             owner.codec_states.give_to(self._claim, [gradient.tensor for gradient in gradients])
 

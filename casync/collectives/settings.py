@@ -74,11 +74,11 @@ class Settings:
 
 
 def rules_and_topology(compression: Any, topology: str | None) -> tuple[Rules, str]:
-    """What a user gives, with the default session's settings in the place of what was not said. `Compression.none` is
-    the default argument, so it stands for that; the string says it.
+    """What a user gives, with the default session's settings in the place of what was not said: None. So does
+    `Compression.none`, which is the default argument in Horovod's interface; the string "none" says that.
     """
     config = default.session().config
-    given = config.compression if compression is Compression.none else compression
+    given = config.compression if compression is None or compression is Compression.none else compression
     return codecs.rules_of(given), config.topology if topology is None else topology
 
 

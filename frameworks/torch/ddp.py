@@ -8,26 +8,46 @@ parameter's name, so that what a codec keeps of it survives DDP's rebuilding of 
 """
 
 # No postponed annotations here: DDP looks at those of its hook.
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from casync import codecs, default
-from casync.collectives.gradient_submits import Gradient, GradientSubmits, OptimizerTerms
+from casync import codecs, default, state
+from casync.collectives.gradient_submits import Gradient, OptimizerTerms
 from casync.collectives.settings import Settings
-from casync.compression import Compression
+from casync.collectives.sparse import SparsePending
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
-from casync.session import Together
+from casync.session import Session, Together
+from casync.terms import Average, Sum
 
+from . import ops, sparse
+from .ddp_gradients import DdpGradients, parts_of, wire_of
+from .ddp_groups import caller_of, divisor_is_of_active, members_of
 from .loss_scale import LossScale
 from .tensors import TENSORS
 
 __all__ = ["DdpState", "ddp_hook", "ddp_state"]
 
+_Result = torch.futures.Future[torch.Tensor]
+_OUTSIDE = -1  # of all backward passes
+
+
+class _Sparse(NamedTuple):
+    """A sparse gradient under way: a bucket of its own."""
+
+    pending: SparsePending[torch.Tensor]
+    gradient: torch.Tensor
+    result: _Result
+
 
 class DdpState:
-    """What `ddp_hook` needs between its calls, for one DistributedDataParallel; made by `ddp_state`."""
+    """What `ddp_hook` needs between its calls, for one DistributedDataParallel; made by `ddp_state`.
+
+    Which DDP calls, and so among which ranks it reduces, is known at the first bucket. A copy of it, as `copy.deepcopy`
+    and pickle make with the model in DDP, has the same settings and begins anew; it knows no GradScaler.
+    """
 
     def __init__(
         self,
@@ -36,108 +56,169 @@ class DdpState:
         topology: str | None,
         grad_scaler: torch.amp.GradScaler | None,
     ) -> None:
+        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named_parameters or ()}
+        world = default.session()
+        self._know(compression, topology, names, world, grad_scaler)
         settings = Settings.of(compression=compression, topology=topology)
-        owner = default.session()
-        self._owner = owner
-        self._submits = GradientSubmits(TENSORS, settings, always_claims=True)
-        self._loss_scale = LossScale(grad_scaler, settings.rules)
-        self._terms = OptimizerTerms()  # of the gradients of this backward
-        self._has_looked = False
+        LossScale(grad_scaler, settings.rules)
         for _, codec in settings.rules.pairs:
             if codecs.takes_momentum(codec):
                 raise NotAvailableError(
                     f"compression {codec!r} takes over the optimizer's momentum, which a hook of DDP cannot reach: use "
                     "casync.torch.DistributedOptimizer in place of DistributedDataParallel"
                 )
-        # The ranks make their states in one order, so this tells two models apart.
-        self._prefix = f"ddp{owner.next_number('ddp')}"
-        self._names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named_parameters or ()}
-        if self._names:
-            codecs.check_rules(owner, settings.rules, self._names.values())
-        self._numbers = not self._names
-        self._outstanding = 0
-        self._under_way: list[Together] = []  # of this backward
-        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # until the next: on a GPU they are read later
+        if names:
+            codecs.check_rules(world, settings.rules, names.values())
+
+    def _know(
+        self,
+        compression: Any,
+        topology: str | None,
+        names: dict[torch.Tensor, str],
+        world: Session | None = None,
+        grad_scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        self._compression, self._topology, self._names = compression, topology, names
+        self._world, self._grad_scaler = world, grad_scaler
+        self._group: Any = None  # that of the DDP, which `_gradients` are for
+        self._gradients: DdpGradients | None = None
+        self._loaded: Mapping[str, Any] | None = None  # until there are gradients
+        self._loss_scale: LossScale | None = None
+        self._terms = OptimizerTerms()  # of the gradients of this backward
+        self._bucket = sys.maxsize  # the last one that came
+        self._task = _OUTSIDE  # of autograd, whose end was asked for
+        self._factor = 1.0  # of the means of this backward
+        self._results: list[_Result] = []  # of this backward
+        self._under_way: list[Together] = []
+        self._sparse: list[_Sparse] = []
         self._failure: CasyncError | None = None  # the first of this backward
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"compression": self._compression, "topology": self._topology, "names": self._names}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        self._know(**kept)
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and codec state by parameter name. Local; call it between steps, and save one per
         rank."""
-        if self._outstanding:
+        if not all(result.done() for result in self._results):
             raise AssertionError("state_dict() of a DDP hook was called while backward was running")
-        return self._submits.state_dict(self._submits.by_name.values(), torch.from_numpy)
+        gradients = self._gradients
+        if gradients is not None:
+            return gradients.state_dict(gradients.by_name.values(), torch.from_numpy)
+        if self._loaded is not None:
+            return dict(self._loaded)
+        return state.collect(default.session(), {})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict()` gave; before the first backward, or between steps. State of another rank starts
         anew, with a warning.
         """
-        self._submits.know([*state_dict["residuals"], *state_dict.get("states", {})])
-        self._submits.load_state_dict(self._submits.by_name.values(), state_dict, torch.Tensor.numpy)
+        gradients = self._gradients
+        if gradients is None:
+            self._loaded = state_dict
+            return
+        gradients.know([*state_dict["residuals"], *state_dict.get("states", {})])
+        gradients.load_state_dict(gradients.by_name.values(), state_dict, torch.Tensor.numpy)
 
-    def submit(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    # --- a bucket -----------------------------------------------------------------------------------------------------
+
+    def submit(self, bucket: dist.GradBucket) -> _Result:
         """See `ddp_hook`."""
-        if not bucket.index():
-            self._begin()
-        names = [self._name_of(parameter) for parameter in bucket.parameters()]
-        if bucket.buffer().layout is not torch.strided:
-            raise NotAvailableError(
-                f"the gradient of {names[0]} is sparse, which DDP's hook does not carry: use "
-                "casync.torch.DistributedOptimizer, or Embedding(sparse=False)"
-            )
-        self._submits.know(names)
+        task = torch._C._current_graph_task_id()
+        if bucket.index() <= self._bucket:
+            self._begin(bucket, is_active=task != _OUTSIDE)
+        self._bucket = bucket.index()
+        if task not in (_OUTSIDE, self._task):  # with activation checkpointing a backward may have several
+            _after_backward(self._after_last_hook)
+        self._task = task
         buffer = bucket.buffer()
-        devices: list[int | str | torch.device] | None = None if buffer.is_cpu else [buffer.device]
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
-        copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # of what is not contiguous
+        devices: list[int | str | torch.device] | None = None if buffer.device.type == "cpu" else [buffer.device]
+        result: _Result = torch.futures.Future(devices=devices)
+        submit = self._submit_dense if buffer.layout is torch.strided else self._submit_sparse
+        submit(bucket, result)
+        self._results.append(result)
+        if task == _OUTSIDE and bucket.is_last():  # a rank that has joined has no backward that would end
+            self._finish()
+            self._end()
+        return result
+
+    def _submit_dense(self, bucket: dist.GradBucket, result: _Result) -> None:
+        ours, buffer, factor = self._ours(), bucket.buffer(), self._factor
 
         def over(error: CasyncError | None) -> None:
             try:
-                for values, contiguous in copies if error is None else ():
-                    TENSORS.assign(values, contiguous)
+                if error is None and factor != 1.0:
+                    buffer.mul_(factor)
             finally:  # or DDP would wait for ever
                 self._failure = self._failure or error
-                self._outstanding -= 1
-                future.set_result(buffer)
+                result.set_result(buffer)
 
-        self._outstanding += 1
-        gradients = bucket.gradients()
-        with self._owner.together(over) as together:
-            for i, (name, values) in enumerate(zip(names, gradients, strict=True), 1):
-                contiguous = values.contiguous()
-                if contiguous is not values:
-                    copies.append((values, contiguous))
-                self._submit(self._submits.by_name[name], contiguous, together, is_last=i == len(gradients))
+        gradients, parts = ours.of(bucket), parts_of(bucket)
+        with ours.owner.together(over) as together:
+            for i, (gradient, values) in enumerate(zip(gradients, parts, strict=True), 1):
+                self._submit(ours, gradient, values, together, is_last=i == len(parts))
         self._under_way.append(together)
-        self._copies += copies
-        return future
 
-    def _submit(self, gradient: Gradient, values: torch.Tensor, together: Together, *, is_last: bool) -> None:
-        submits, owner = self._submits, self._owner
-        if not submits.is_registered(owner, gradient, values.dtype, values.shape, values.device):
-            submits.register(owner, gradient, TENSORS.admit(values), values.dtype, values.shape, values.device)
-        if self._loss_scale.is_told:
-            submits.tell(owner, gradient, self._terms)
-        submits.submit_to(together, owner, gradient, values, wake=is_last)
+    def _submit(
+        self, ours: DdpGradients, gradient: Gradient, values: torch.Tensor, together: Together, *, is_last: bool
+    ) -> None:
+        owner = ours.owner
+        if not ours.is_registered(owner, gradient, values.dtype, values.shape, values.device):
+            ours.register(owner, gradient, TENSORS.admit(values), values.dtype, values.shape, values.device)
+        if self._loss_scale is not None and self._loss_scale.is_told:
+            ours.tell(owner, gradient, self._terms)
+        ours.submit_to(together, owner, gradient, values, wake=is_last)
 
-    def _begin(self) -> None:
-        """At the first bucket of a backward."""
-        self._check()
-        self._failure = None
-        if self._loss_scale.is_told:  # on a GPU the question waits for the device
+    def _submit_sparse(self, bucket: dist.GradBucket, result: _Result) -> None:
+        ours, values = self._ours(), bucket.buffer()
+        (gradient,) = ours.of(bucket)
+        wire = wire_of(gradient, ours.codec_of(gradient))
+        pending = sparse.submit(values, gradient.tensor, Average, ours.settings.process_set, wire)
+        self._sparse.append(_Sparse(pending, values, result))
+
+    # --- a backward ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, bucket: dist.GradBucket, *, is_active: bool) -> None:
+        """At its first bucket. A rank is not active once it has left a `with ddp.join():` that others are still in."""
+        caller = caller_of(self, bucket.parameters()[0])
+        ours = self._among(caller)
+        ours.check()
+        self._finish()  # what a backward that raised has left
+        self._results.clear()
+        self._failure, self._task = None, _OUTSIDE
+        if self._loss_scale is not None and self._loss_scale.is_told:  # on a GPU the question waits for the device
             self._terms = OptimizerTerms(loss_scale=self._loss_scale.now())
-        if not self._has_looked:
-            self._loss_scale.look_for_another("ddp_state")
-            self._has_looked = True
-        self._under_way.clear()
-        self._copies.clear()
-        _after_backward(self._after_last_hook)
+        self._factor = 1.0
+        if divisor_is_of_active(caller):
+            mine = torch.tensor([float(is_active)])
+            active = ops.allreduce(mine, name="ddp.active", op=Sum, process_set=ours.settings.process_set)
+            self._factor = ours.owner.size / float(active)
 
     def _after_last_hook(self) -> None:
-        """Backward is through, and DDP would now wait for its futures: this thread makes progress meanwhile."""
+        """A part of backward is through, and DDP would now wait for its futures: this thread makes progress
+        meanwhile.
+        """
         _after_backward(self._end)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Wait for all that is under way."""
         for together in self._under_way:
             together.wait()
         self._under_way.clear()
+        for one in self._sparse:
+            mean = one.gradient
+            try:
+                mean = sparse.sparse_of(*one.pending.finish(), one.gradient.shape).coalesce()
+                if self._factor != 1.0:
+                    mean = mean * self._factor
+            except CasyncError as error:
+                self._failure = self._failure or error
+            finally:  # or DDP would wait for ever
+                one.result.set_result(mean)
+        self._sparse.clear()
 
     def _end(self) -> None:
         """When DDP has taken all results: raises what ended an operation."""
@@ -145,35 +226,30 @@ class DdpState:
         if failure is not None:
             raise failure
 
-    def _name_of(self, parameter: torch.Tensor) -> str:
-        name = self._names.get(parameter)
-        if name is None:
-            if not self._numbers:
-                raise InvalidArgumentError(
-                    f"ddp_state(named_parameters=...) names no parameter of shape {tuple(parameter.shape)} that DDP "
-                    "synchronises: give model.named_parameters() of the same model"
-                )
-            # By first appearance: DDP's first buckets follow the parameters' order, which all ranks share.
-            name = self._names[parameter] = f"{self._prefix}.{len(self._names)}"
-        return name
+    # --- among which ranks --------------------------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        self._submits.check()
-        owner = default.session()
-        if owner is not self._owner:
+    def _ours(self) -> DdpGradients:
+        assert self._gradients is not None, "a backward begins with its first bucket"
+        return self._gradients
+
+    def _among(self, caller: torch.nn.parallel.DistributedDataParallel | None) -> DdpGradients:
+        """The gradients among the ranks of `caller`; new ones where those are others than before."""
+        world = default.session()
+        self._world = self._world or world
+        if world is not self._world:
             raise InvalidArgumentError("this ddp_state belongs to a session that was shut down: make a new one")
-        theirs, ours = (dist.get_rank(), dist.get_world_size()), (owner.rank, owner.size)
-        if theirs == ours:
-            return
-        told = f"torch.distributed says rank {theirs[0]} of {theirs[1]}"
-        if owner.size == 1:
-            raise InvalidArgumentError(
-                f"{told}, and CaSync is alone: call hvd.init() after init_process_group(), or start the processes with "
-                f"torchrun or with `casyncrun -np {theirs[1]} python ...`"
-            )
-        raise InvalidArgumentError(
-            f"{told}, CaSync rank {ours[0]} of {ours[1]}: give init_process_group hvd.rank() and hvd.size()"
-        )
+        group = None if caller is None else caller.process_group
+        if self._gradients is None or group is not self._group or not self._gradients.owner.is_open:
+            members = members_of(world, caller)
+            settings = Settings.of(compression=self._compression, topology=self._topology, process_set=members)
+            gradients = DdpGradients(settings, self._names)
+            self._loss_scale = LossScale(self._grad_scaler, settings.rules)
+            self._loss_scale.look_for_another("ddp_state")
+            self._gradients, self._group = gradients, group
+            if self._loaded is not None:
+                loaded, self._loaded = self._loaded, None
+                self.load_state_dict(loaded)
+        return self._gradients
 
 
 def _after_backward(act: Callable[[], None]) -> None:
@@ -182,19 +258,20 @@ def _after_backward(act: Callable[[], None]) -> None:
 
 
 def ddp_state(
-    compression: Any = Compression.none,
+    compression: Any = None,
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
     *,
     topology: str | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
 ) -> DdpState:
-    """The first argument of `register_comm_hook`; one per DistributedDataParallel, made in one order on all ranks.
+    """The first argument of `register_comm_hook`; one per DistributedDataParallel. Gradients become their mean over the
+    ranks of that DDP's process group.
 
     Args:
         compression: a codec, or codecs by name, as in `DistributedOptimizer`; not one that takes over the optimizer's
-            momentum (dgc).
+            momentum (dgc). None takes `CASYNC_COMPRESSION`.
         named_parameters: `model.named_parameters()`. Without it parameters are numbered in DDP's order, ddp0.0, ddp0.1
-            and so on.
+            and so on. All ranks first use their models in one order.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
         grad_scaler: the GradScaler that scales the loss, if there is one and a codec keeps residuals.
 
@@ -204,9 +281,10 @@ def ddp_state(
 
 
 def ddp_hook(hook_state: DdpState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The second argument of `register_comm_hook`: the bucket's gradients become their mean over all ranks.
+    """The second argument of `register_comm_hook`: the bucket's gradients become their mean over DDP's ranks.
 
-    Called by DDP, with what `ddp_state` made as `hook_state`, on the thread that runs backward. It does not wait: the
+    Called by DDP, with what `ddp_state` made as `hook_state`, on the thread that runs backward. It does not wait, but
+    for the first bucket where it asks how many ranks have data, for `join(divide_by_initial_world_size=False)`: the
     future of `bucket` has its result when the last of its gradients does. What ended an operation
     (`HorovodInternalError`) is raised by `backward()`, once all have ended.
     """
