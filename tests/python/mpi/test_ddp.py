@@ -68,9 +68,7 @@ def test_same_bits_as_the_optimizer(rank, codec):
     assert_same_bits(model, other)
 
 
-@pytest.mark.interplay(
-    "channels_last and other gradients that are not contiguous", "DDP hook", "supported", "by way of a copy"
-)
+@pytest.mark.interplay("channels_last and other gradients that are not contiguous", "DDP hook", "supported")
 def test_uncompressed_is_ddps_own_mean(rank):
     model, other = make_model(), make_model()
     ddp, _ = with_hook(model)

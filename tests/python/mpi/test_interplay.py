@@ -302,7 +302,7 @@ def test_gradients_that_are_changed_under_way_are_refused(how, in_place, rank, s
     optimizer.step()
 
 
-# --- closures, sparse gradients -------------------------------------------------------------------------------
+# --- closures -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.interplay(
@@ -332,11 +332,3 @@ def test_lbfgs_under_ddp(rank, size, gloo):
     reference.step(plain_closure)
     assert_same(model, plain, rtol=1e-2, atol=1e-3)
     assert_replicas_identical(model)
-
-
-@pytest.mark.interplay("sparse embeddings", "DDP hook", "refused", "use DistributedOptimizer")
-def test_sparse_gradients_under_ddp(rank, size, gloo):
-    model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2))
-    ddp = with_hook(model)
-    with pytest.raises(hvd.NotAvailableError, match=r"the gradient of 0.weight is sparse.*DistributedOptimizer"):
-        ddp(torch.tensor([rank])).sum().backward()
