@@ -55,6 +55,7 @@ PYTHON_LAYERS = (
         "replicas",
         "rules",
         "snapshot",
+        "strangers",
         "streams",
         "trace",
     ),

@@ -23,11 +23,13 @@ from dataclasses import asdict
 from typing import Any
 
 from casync.launcher import actions, hosts, ledger
+from casync.launcher.greeting import Hello, hello_of
 from casync.launcher.mpirun import Launch, listen_addresses
 from casync.launcher.options import Options
 from casync.launcher.output import LinePrinter
 from casync.launcher.rank_entry import LAUNCHER, TOKEN, Unpacker, keep_alive, pack, remove_session
 from casync.launcher.rank_files import RankFiles
+from casync.strangers import SAY_BYTES, Strangers
 
 __all__ = ["Job"]
 
@@ -37,14 +39,21 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Connection:
-    """The launcher's side of one rank's connection; `rank` is unknown until its hello."""
+    """The launcher's side of one connection; without a `hello` it has proved nothing."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
-        self.rank: int | None = None
-        self.frames = Unpacker()
+        self.frames = Unpacker(SAY_BYTES)
         self.report = b""
-        self.hello: dict[str, Any] = {}
+        self.hello: Hello | None = None
+
+    @property
+    def rank(self) -> int | None:
+        return None if self.hello is None else self.hello.rank
+
+    def welcome(self, hello: Hello) -> None:
+        self.hello = hello
+        self.frames.longest = Unpacker().longest
 
 
 class Job:
@@ -78,6 +87,7 @@ class Job:
         self._token = secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[int, _Connection] = {}
+        self._strangers: Strangers[_Connection] = Strangers(options.num_proc)
         self._printer = LinePrinter(write or self._write, _now if options.timestamps else None)
         self._mpirun: subprocess.Popen[bytes] | None = None
         began = time.monotonic()
@@ -137,9 +147,12 @@ class Job:
     def _loop(self) -> int:
         book = self.ledger
         while not book.done(time.monotonic()):
-            deadlines = [at for at in (book.next_deadline(), self._limit) if at is not None and at < math.inf]
+            due = (book.next_deadline(), self._strangers.next_deadline(), self._limit)
+            deadlines = [at for at in due if at is not None and at < math.inf]
             timeout = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
-            for key, _ in self._selector.select(timeout):
+            # New connections last: one that has said who it is by now keeps its place.
+            events = sorted(self._selector.select(timeout), key=lambda event: event[0].data == self._accept)
+            for key, _ in events:
                 if isinstance(key.data, tuple):
                     handler, argument = key.data
                     handler(key.fileobj, argument)
@@ -148,6 +161,8 @@ class Job:
             if time.monotonic() >= self._limit:
                 self._limit = math.inf
                 self._end()
+            for overdue in self._strangers.overdue(time.monotonic()):
+                self._forget(overdue)
             self._do(book.tick(time.monotonic()))
         verdict = book.verdict()
         if verdict.text:
@@ -158,7 +173,7 @@ class Job:
         listener.close()
         if self._files is not None:
             self._files.close()
-        for connection in self._ranks.values():
+        for connection in (*self._ranks.values(), *self._strangers.everyone()):
             connection.link.close()
         if self._mpirun is not None and self._mpirun.returncode is None:
             self._mpirun.kill()
@@ -169,33 +184,44 @@ class Job:
     # Events --------------------------------------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket) -> None:
-        link, _ = listener.accept()
+        try:
+            link, _ = listener.accept()
+        except OSError:
+            return  # who called has hung up, or there are too many
         keep_alive(link)
-        self._selector.register(link, selectors.EVENT_READ, (self._of_rank, _Connection(link)))
+        connection = _Connection(link)
+        if (dropped := self._strangers.enter(connection, time.monotonic())) is not None:
+            self._forget(dropped)
+        self._selector.register(link, selectors.EVENT_READ, (self._of_rank, connection))
 
     def _of_rank(self, link: socket.socket, connection: _Connection) -> None:
         try:
             data = link.recv(_CHUNK)
-        except OSError:
-            data = b""
-        for kind, body in connection.frames.feed(data):
-            if connection.rank is None:
-                if kind != "H" or not self._greet(connection, json.loads(body)):
-                    data = b""
-                    break
-            else:
+            frames = list(connection.frames.feed(data))
+        except (OSError, ValueError):
+            data, frames = b"", []
+        for kind, body in frames:
+            if connection.rank is not None:
                 self._frame(connection, connection.rank, kind, body)
+                continue
+            try:
+                self._greet(connection, hello_of(kind, body, self._token, self._options.num_proc))
+            except (OSError, ValueError):  # no rank of this job
+                data = b""
+                break
         if not data and link.fileno() >= 0:
             self._forget(connection)
 
-    def _greet(self, connection: _Connection, hello: dict[str, Any]) -> bool:
-        rank = int(hello["rank"])
-        if not secrets.compare_digest(str(hello.get("token")), self._token) or rank in self._ranks:
-            return False
-        connection.rank, connection.hello = rank, hello
-        self._ranks[rank] = connection
-        self._do(self.ledger.hello(rank, hello["hostname"], hello["pid"]))
-        return True
+    def _greet(self, connection: _Connection, hello: Hello) -> None:
+        """Raises `ValueError` for a second process that says it is the same rank."""
+        self._strangers.leave(connection)
+        if hello.rank in self._ranks:
+            connection.link.sendall(pack("K", b"was sent away: casyncrun has that rank already"))
+            raise ValueError("a rank that is there already")
+        connection.welcome(hello)
+        self._ranks[hello.rank] = connection
+        self._send(hello.rank, "W", b"")
+        self._do(self.ledger.hello(hello.rank, hello.hostname, hello.pid))
 
     def _frame(self, connection: _Connection, rank: int, kind: str, body: bytes) -> None:
         now = time.monotonic()
@@ -245,6 +271,7 @@ class Job:
             self._do(self.ledger.failing(rank, str(said["failing"]), now))
 
     def _forget(self, connection: _Connection) -> None:
+        self._strangers.leave(connection)
         self._selector.unregister(connection.link)
         connection.link.close()
         if connection.rank is not None:
@@ -295,7 +322,8 @@ class Job:
                     self._mpirun.send_signal(number)
 
     def _start_ranks(self) -> None:
-        located = {r: (c.hello["hostname"], c.hello["local_rank"]) for r, c in self._ranks.items()}
+        hellos = {rank: c.hello for rank, c in self._ranks.items() if c.hello is not None}
+        located = {rank: (hello.hostname, hello.local_rank) for rank, hello in hellos.items()}
         first = self._ranks[0]
         address = str(first.link.getpeername()[0])
         if address.startswith("127."):
@@ -303,7 +331,7 @@ class Job:
             seen = [str(c.link.getsockname()[0]) for c in self._ranks.values()]
             address = next((a for a in seen if not a.startswith("127.")), address)
         for rank, place in hosts.places(located).items():
-            where = {**asdict(place), "master_addr": address, "master_port": first.hello["port"]}
+            where = {**asdict(place), "master_addr": address, "master_port": hellos[0].port}
             go = {"place": where, "fault_tolerant": self._launch.fault_tolerant, "environ": self._terminal(rank)}
             stdin = self._stdin or b""
             for begin in range(0, len(stdin), _PIECE):

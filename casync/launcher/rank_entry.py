@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
+import hmac
 import json
 import os
 import selectors
@@ -29,10 +31,12 @@ from typing import Any
 
 __all__ = [
     "LAUNCHER",
+    "PROOF_BYTES",
     "REPORT_FD",
     "RESULT_FD",
     "TOKEN",
     "Unpacker",
+    "hello_proof",
     "keep_alive",
     "main",
     "mpi_place",
@@ -42,13 +46,18 @@ __all__ = [
 ]
 
 LAUNCHER = "CASYNC_LAUNCHER"  # "address,address,...:port" of casyncrun
-TOKEN = "CASYNC_LAUNCHER_TOKEN"  # proves that a connection comes from this job
+TOKEN = "CASYNC_LAUNCHER_TOKEN"  # known to the ranks of this job alone; it never travels over the connection
 REPORT_FD = "CASYNC_REPORT_FD"  # where the command may write lines for casyncrun, see casync.launcher.report
 RESULT_FD = "CASYNC_RESULT_FD"  # the file into which casync.launcher.task writes what its function returned
 
+PROOF_BYTES = hashlib.sha256().digest_size
+
 _HEADER = struct.Struct("!BI")
+_LONGEST = 1 << 26  # bytes of a frame
 _CHUNK = 65536
 _CONNECT_SECONDS = 5.0
+_WELCOME_SECONDS = 10.0  # how long casyncrun may take to answer a greeting
+_JOIN_SECONDS = 60.0  # how long a rank tries to be let in
 _DRAIN_SECONDS = 0.5  # how long output is awaited from what the command left behind
 _PARENT_SECONDS = 2.0  # how long mpirun or prted may take to die, before its session folder is left to it
 _PR_SET_PDEATHSIG = 1
@@ -59,23 +68,31 @@ def pack(kind: str, payload: bytes | Mapping[str, Any] = b"") -> bytes:
     """One frame: a letter for its kind, a length, and bytes or JSON.
 
     From a rank: H hello, O stdout, E stderr, R report line, T stopped or continued, V a piece of its result, X exit.
-    To a rank: F a piece of what the command finds on its stdin, G go, S signal, K kill.
+    To a rank: W welcome, F a piece of what the command finds on its stdin, G go, S signal, K kill.
     """
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     return _HEADER.pack(ord(kind), len(body)) + body
 
 
-class Unpacker:
-    """Cuts a byte stream into the frames that `pack` made."""
+def hello_proof(token: str) -> bytes:
+    """What a hello begins with: only who knows the token can say it, and the token does not follow from it."""
+    return hmac.new(token.encode(), b"a rank greets casyncrun", hashlib.sha256).digest()
 
-    def __init__(self) -> None:
+
+class Unpacker:
+    """Cuts a byte stream into the frames that `pack` made. `longest`: bytes of a frame that are taken."""
+
+    def __init__(self, longest: int = _LONGEST) -> None:
+        self.longest = longest
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[str, bytes]]:
-        """Add bytes; yield each (kind, body) that is complete."""
+        """Add bytes; yield each (kind, body) that is complete. Raises `ValueError` for a frame that is too long."""
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
             kind, length = _HEADER.unpack_from(self._buffer)
+            if length > self.longest:
+                raise ValueError(f"a frame of {length} bytes: there may be {self.longest}")
             if len(self._buffer) < _HEADER.size + length:
                 return
             body = bytes(self._buffer[_HEADER.size : _HEADER.size + length])
@@ -159,24 +176,59 @@ def _connect(where: str) -> socket.socket:
         try:
             connection = socket.create_connection((address, int(port)), timeout=_CONNECT_SECONDS)
         except OSError as error:
-            errors.append(f"{address} ({error.strerror or error})")
+            errors.append((address, error))
             continue
-        connection.settimeout(None)
         keep_alive(connection)
         return connection
-    raise OSError(
-        f"cannot reach casyncrun at port {port} of {', '.join(errors)}; name the network with --network-interface"
-    )
+    told = ", ".join(f"{address} ({error.strerror or error})" for address, error in errors)
+    # A packet may get lost; where every address says no, nobody is there.
+    kind = TimeoutError if any(isinstance(error, TimeoutError) for _, error in errors) else OSError
+    raise kind(f"cannot reach casyncrun at port {port} of {told}; name the network with --network-interface")
+
+
+def _join(where: str, hello: bytes) -> tuple[socket.socket, Unpacker]:
+    """A connection over which casyncrun has welcomed this rank, and what came after that.
+
+    casyncrun hangs up on a connection that has proved nothing where others want its place, so a rank calls again.
+    """
+    deadline = time.monotonic() + _JOIN_SECONDS
+    while True:
+        connection = None
+        try:
+            connection = _connect(where)
+            connection.settimeout(_WELCOME_SECONDS)
+            connection.sendall(hello)
+            frames = Unpacker()
+            while data := connection.recv(_HEADER.size):  # no more than the welcome, which has no body
+                for kind, body in frames.feed(data):
+                    if kind != "W":
+                        raise PermissionError(body.decode(errors="replace") or "was sent away by casyncrun")
+                    connection.settimeout(None)
+                    return connection, frames
+            raise ConnectionResetError("reached casyncrun, which hung up without a welcome")
+        except (TimeoutError, ConnectionError, ValueError) as error:
+            if connection is None and not isinstance(error, TimeoutError):
+                raise  # nobody listens there
+            if connection is not None:
+                connection.close()
+            if time.monotonic() >= deadline:
+                raise OSError(error.args[-1]) from None
+            time.sleep(_pause())
+
+
+def _pause() -> float:
+    """Between two calls: not the same for all ranks."""
+    return 0.02 + 0.2 * os.urandom(1)[0] / 255
 
 
 class _Rank:
     """One rank: the command, its pipes, and the connection to casyncrun. Single-threaded, sleeps in select."""
 
-    def __init__(self, connection: socket.socket, first_of_host: bool) -> None:
+    def __init__(self, connection: socket.socket, frames: Unpacker, first_of_host: bool) -> None:
         self._connection = connection
         self._first_of_host = first_of_host
         self._parent = os.getppid()
-        self._frames = Unpacker()
+        self._frames = frames
         self._selector = selectors.DefaultSelector()
         self._child: subprocess.Popen[bytes] | None = None
         self._group = 0
@@ -252,6 +304,7 @@ class _Rank:
             self._selector.register(descriptor, selectors.EVENT_READ)
         self._selector.register(self._connection, selectors.EVENT_READ)
         self._selector.register(wake_read, selectors.EVENT_READ)
+        self._obey(b"")  # what came right behind the word to go
         self._loop(pipes, wake_read)
         for result in passed[1:]:
             self._send_result(result)
@@ -315,9 +368,12 @@ class _Rank:
             data = self._connection.recv(_CHUNK)
         except OSError:
             data = b""
-        if not data:
+        if data:
+            self._obey(data)
+        else:
             self._cut()
-            return
+
+    def _obey(self, data: bytes) -> None:
         for kind, body in self._frames.feed(data):
             order = json.loads(body) if body else {}
             if kind == "S":
@@ -470,14 +526,14 @@ def main(argv: Sequence[str]) -> int:
         return _alone(command, place)
     # mpirun or prted dying is a SIGTERM here, not a SIGKILL: the handler still has to kill the command's group.
     _prctl_death_signal(signal.SIGTERM)
+    hello = {**place, "pid": os.getpid(), "port": _free_port()}
+    greeting = hello_proof(os.environ.get(TOKEN, "")) + json.dumps(hello).encode()
     try:
-        connection = _connect(where)
+        connection, frames = _join(where, pack("H", greeting))
     except OSError as error:
         sys.stderr.write(f"casyncrun: rank {place['rank']} on host {place['hostname']} {error}\n")
         return _UNREACHABLE
-    rank = _Rank(connection, not place["local_rank"])
-    hello = {**place, "pid": os.getpid(), "port": _free_port(), "token": os.environ.get(TOKEN, "")}
-    rank.send("H", hello)
+    rank = _Rank(connection, frames, not place["local_rank"])
     go = rank.wait_for_go()
     return rank.leave(rank.run(command, go), bool(go.get("fault_tolerant")))
 

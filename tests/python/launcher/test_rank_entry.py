@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,17 @@ def test_outside_of_a_job_it_says_so() -> None:
 def test_the_wrapper_needs_the_standard_library_only() -> None:
     done = subprocess.run(ENTRY, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stderr) == (2, "usage: rank_entry.py -- COMMAND ...\n")
+
+
+def test_an_order_right_behind_the_word_to_go_is_obeyed() -> None:
+    program = """
+        import signal, socket
+        import casync.launcher.rank_entry as entry
+        ours, theirs = socket.socketpair()
+        theirs.sendall(entry.pack("G", {"place": PLACE}) + entry.pack("S", {"signal": int(signal.SIGTERM)}))
+        rank = entry._Rank(ours, entry.Unpacker(), False)
+        print(rank.run(["sleep", "30"], rank.wait_for_go()))
+    """
+    program = textwrap.dedent(program).replace("PLACE", repr(PLACE))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert done.stdout == "-15\n", done.stderr
