@@ -1,17 +1,19 @@
 """How the ranks of a session that know where each listens connect: the lower rank of each pair to the higher.
 
-Before a byte is read as a message both prove, by an HMAC over what the other has drawn, that they know the job's
-secret.
+Before a byte is read as a message both prove that they know the job's secret (`casync.proof`). A call that fails on the
+way is made again, as long as there is time: packets get lost, and a rank hangs up on those that have proved nothing
+where others want their place.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
-import hashlib
 import hmac
 import os
+import random
 import secrets
 import socket
 import struct
@@ -21,22 +23,25 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from casync import descriptors, proof
 from casync.config import Config
 from casync.errors import CasyncError
+from casync.gate import Gate, exactly
+from casync.interfaces import is_loopback, listen_at
+from casync.proof import Hello
 from casync.streams import Pacing, pacing
 
 __all__ = ["Doors", "Meeting", "Place", "listen", "pacing_of", "places", "run"]
 
 _T = TypeVar("_T")
 
-_MAGIC = b"CaSync01"
-_HELLO = struct.Struct(">8s16sIH16s")
-"""Magic, which session, who calls, the number of the connection between the two, what the caller has drawn."""
 _COUNT = struct.Struct(">H")
 """What the caller of the first connection of a pair says next: how many follow."""
-_NONCE_BYTES = 16
-_PROOF_BYTES = hashlib.sha256().digest_size
 _HANDSHAKE_SECONDS = 10.0
+_NEXT_PLACE_SECONDS = 3.0
+"""A place that has not answered by then is tried beside the next one."""
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6}
+_OF_THIS_PROCESS = (errno.EMFILE, errno.ENFILE)
 _RTT_AT = 68
 """Of tcpi_rtt, in us, in the kernel's tcp_info (linux/tcp.h)."""
 
@@ -49,18 +54,17 @@ class Doors:
     told: dict[str, Any]
 
 
-def listen(address: str, stack: contextlib.ExitStack) -> Doors:
-    """At a port of `address`, and at a socket of this host; until `stack` is left."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    far = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-    far.bind((address, 0))
-    near = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+def listen(addresses: Sequence[str], stack: contextlib.ExitStack) -> Doors:
+    """At a port of each of `addresses`, and at a socket of this host; until `stack` is left."""
+    far = listen_at(addresses[0] if len(addresses) == 1 else "")
+    near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     name = f"casync-{secrets.token_hex(8)}"
     near.bind(f"\0{name}")  # in no file system: it is gone with the process
-    for door in (far, near):
-        door.listen(1024)
+    near.listen(1024)
+    for door in (*far, near):
+        stack.enter_context(door)
         door.setblocking(False)
-    return Doors([far, near], {"near": name, "address": address, "port": far.getsockname()[1]})
+    return Doors([*far, near], {"near": name, "addresses": list(addresses), "port": far[0].getsockname()[1]})
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,13 @@ class Place:
 
 def places(told: dict[str, Any], *, is_near: bool) -> list[Place]:
     """Where another rank listens, the best first. A host may have several networks of its own, as containers do."""
-    family = socket.AF_INET6 if ":" in told["address"] else socket.AF_INET
-    far = Place(family, (told["address"], told["port"]))
-    return [Place(socket.AF_UNIX, f"\0{told['near']}"), far] if is_near else [far]
+    addresses = told["addresses"]
+    if not is_near:
+        addresses = [address for address in addresses if not is_loopback(address)] or addresses
+    far = [
+        Place(socket.AF_INET6 if ":" in address else socket.AF_INET, (address, told["port"])) for address in addresses
+    ]
+    return [Place(socket.AF_UNIX, f"\0{told['near']}"), *far] if is_near else far
 
 
 @dataclass
@@ -89,12 +97,14 @@ class Meeting:
 
     me: int
     secret: bytes
-    session: bytes
+    session: str
     pace: Callable[[socket.socket], Pacing]
     made: dict[tuple[int, int], socket.socket] = field(default_factory=dict)
     """By peer and number."""
     counts: dict[int, int] = field(default_factory=dict)
     """By peer, how many there are, as soon as that is known."""
+    reasons: dict[int, str] = field(default_factory=dict)
+    """By peer, why the last call that was tried has failed."""
 
     async def meet(
         self, doors: Sequence[socket.socket], places: dict[int, list[Place]], timeout_s: float
@@ -103,22 +113,31 @@ class Meeting:
         complete = asyncio.Event()
 
         def add(peer: int, number: int, connection: socket.socket) -> None:
+            if (before := self.made.get((peer, number))) is not None:
+                before.close()  # its caller has not heard that it was welcome
             self.made[peer, number] = connection
             if len(self.counts) == len(places) and len(self.made) == sum(self.counts.values()):
                 complete.set()
 
-        tasks = [asyncio.create_task(self._answer(door, add, set(places))) for door in doors]
+        gate = Gate(self.secret, self._tag, len(places) + 1)
+        welcome = functools.partial(self._welcome, add=add, expected=set(places))
+        tasks = [asyncio.create_task(gate.stand(door, welcome)) for door in doors]
         calls = [asyncio.create_task(self._call_all(peer, at, add)) for peer, at in places.items() if peer > self.me]
         waiting = asyncio.create_task(complete.wait())
         try:
-            await asyncio.wait_for(self._first_error(waiting, calls), timeout_s)
+            await asyncio.wait_for(self._first_error(waiting, [*calls, *tasks]), timeout_s)
         except (asyncio.TimeoutError, TimeoutError):
             missing = [peer for peer in places if len(self.sockets(peer)) != self.counts.get(peer)]
+            reasons = [f"rank {peer}: {self.reasons[peer]}" for peer in missing if peer in self.reasons]
             raise CasyncError(
                 f"rank {self.me} is not connected with ranks {missing} after {timeout_s:.0f} s "
-                "(CASYNC_START_TIMEOUT_SECONDS): may they reach each other? CASYNC_NETWORK_INTERFACE names another "
-                "network"
+                f"(CASYNC_START_TIMEOUT_SECONDS): may they reach each other? {'; '.join([*reasons, ''])}"
+                "CASYNC_NETWORK_INTERFACE names another network"
             ) from None
+        except OSError as error:
+            if error.errno in _OF_THIS_PROCESS:
+                raise CasyncError(descriptors.exhausted(f"rank {self.me} cannot connect")) from None
+            raise
         finally:
             for task in [*tasks, *calls, waiting]:
                 task.cancel()
@@ -146,98 +165,128 @@ class Meeting:
     # --- who calls ----------------------------------------------------------------------------------------------------
 
     async def _call_all(self, peer: int, places: Sequence[Place], add: Any) -> None:
-        heads = await self._call(peer, 0, places)
-        chosen = self.pace(heads)
+        loop = asyncio.get_running_loop()
+        while True:
+            heads, place = await self._call(peer, 0, places)
+            places = [place, *(other for other in places if other != place)]  # all of a pair by one network
+            chosen = self.pace(heads)
+            try:
+                await loop.sock_sendall(heads, _COUNT.pack(1 + chosen.streams))
+                await exactly(heads, len(proof.WELCOME))
+                break
+            except (OSError, EOFError) as error:
+                heads.close()
+                self.reasons[peer] = f"{place}: {_reason(error)}"
         self.counts[peer] = 1 + chosen.streams
-        await asyncio.get_running_loop().sock_sendall(heads, _COUNT.pack(self.counts[peer]))
         add(peer, 0, _prepared(heads, chosen))
         for number in range(1, self.counts[peer]):
-            add(peer, number, _prepared(await self._call(peer, number, places), chosen))
+            connection, _ = await self._call(peer, number, places)
+            add(peer, number, _prepared(connection, chosen))
 
-    async def _call(self, peer: int, number: int, places: Sequence[Place]) -> socket.socket:
-        errors = []
-        for place in places:
-            connection = socket.socket(place.family, socket.SOCK_STREAM)
-            try:
-                connection.setblocking(False)
-                await asyncio.get_running_loop().sock_connect(connection, place.where)
-                await asyncio.wait_for(self._prove_as_caller(connection, number), _HANDSHAKE_SECONDS)
-            except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
-                connection.close()
-                errors.append(f"{place}: {_reason(error)}")
-                continue
-            except BaseException:
-                connection.close()
-                raise
-            return connection
-        raise CasyncError(
-            f"rank {self.me} cannot connect to rank {peer} ({'; '.join(errors)}). CASYNC_NETWORK_INTERFACE names "
-            "another network"
-        )
+    async def _call(self, peer: int, number: int, places: Sequence[Place]) -> tuple[socket.socket, Place]:
+        """A connection over which both have proved themselves, and where it leads. Raises `CasyncError` if nobody
+        listens at any place, or one is there who does not know the secret.
+        """
+        while True:
+            errors: dict[Place, Exception] = {}
+            untried = list(places)
+            while untried and (found := await _first_to_answer(untried, errors)) is not None:
+                connection, place = found
+                try:
+                    await asyncio.wait_for(self._prove_as_caller(connection, peer, number), _HANDSHAKE_SECONDS)
+                except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
+                    connection.close()
+                    errors[place] = error
+                except BaseException:
+                    connection.close()
+                    raise
+                else:
+                    return connection, place
+                untried = [other for other in untried if other not in errors]
+            told = "; ".join(f"{place}: {_reason(error)}" for place, error in errors.items())
+            self.reasons[peer] = told
+            if all(_is_final(error) for error in errors.values()):
+                raise CasyncError(
+                    f"rank {self.me} cannot connect to rank {peer} ({told}). CASYNC_NETWORK_INTERFACE names another "
+                    "network"
+                )
+            await asyncio.sleep(random.uniform(0.01, 0.1))
 
-    async def _prove_as_caller(self, connection: socket.socket, number: int) -> None:
-        hello = _HELLO.pack(_MAGIC, self.session, self.me, number, secrets.token_bytes(_NONCE_BYTES))
+    async def _prove_as_caller(self, connection: socket.socket, peer: int, number: int) -> None:
+        hello = Hello(self._tag, self.me, peer, number).pack()
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(connection, hello)
-        nonce = await _exactly(connection, _NONCE_BYTES)
-        if not hmac.compare_digest(await _exactly(connection, _PROOF_BYTES), self._proof(b"called", hello, nonce)):
+        nonce = await exactly(connection, proof.NONCE_BYTES)
+        said = await exactly(connection, proof.PROOF_BYTES)
+        if not hmac.compare_digest(said, proof.proof(self.secret, b"called", hello, nonce)):
             raise ValueError("who listens there does not know this job's secret")
-        await loop.sock_sendall(connection, self._proof(b"caller", hello, nonce))
+        await loop.sock_sendall(connection, proof.proof(self.secret, b"caller", hello, nonce))
+        if number:
+            await exactly(connection, len(proof.WELCOME))
 
     # --- who is called ------------------------------------------------------------------------------------------------
 
-    async def _answer(self, door: socket.socket, add: Any, expected: set[int]) -> None:
-        welcomes = set()
-        try:
-            while True:
-                connection, _ = await asyncio.get_running_loop().sock_accept(door)
-                connection.setblocking(False)
-                welcomes.add(asyncio.create_task(self._welcome(connection, add, expected)))
-        finally:
-            for task in welcomes:
-                task.cancel()
-            await asyncio.gather(*welcomes, return_exceptions=True)
+    @functools.cached_property
+    def _tag(self) -> bytes:
+        return proof.tag_of(self.secret, self.session)
 
-    async def _welcome(self, connection: socket.socket, add: Any, expected: set[int]) -> None:
-        """A stranger is left alone."""
-        try:
-            peer, number = await asyncio.wait_for(self._prove_as_called(connection), _HANDSHAKE_SECONDS)
-            if peer not in expected or (peer, number) in self.made:
-                raise ValueError("nobody expects it")
-            if number == 0:
-                self.counts[peer] = _COUNT.unpack(await _exactly(connection, _COUNT.size))[0]
-        except (OSError, EOFError, ValueError, struct.error, asyncio.TimeoutError):
-            connection.close()
-        except BaseException:
-            connection.close()
-            raise
-        else:
-            add(peer, number, _prepared(connection, self.pace(connection)))
-
-    async def _prove_as_called(self, connection: socket.socket) -> tuple[int, int]:
-        hello = await _exactly(connection, _HELLO.size)
-        magic, session, peer, number, _ = _HELLO.unpack(hello)
-        if magic != _MAGIC or session != self.session:
-            raise ValueError("of another session")
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(connection, nonce + self._proof(b"called", hello, nonce))
-        if not hmac.compare_digest(await _exactly(connection, _PROOF_BYTES), self._proof(b"caller", hello, nonce)):
-            raise ValueError("it does not know the secret")
-        return peer, number
-
-    def _proof(self, whose: bytes, hello: bytes, nonce: bytes) -> bytes:
-        return hmac.new(self.secret, whose + hello + nonce, hashlib.sha256).digest()
+    async def _welcome(self, hello: Hello, connection: socket.socket, add: Any, expected: set[int]) -> None:
+        """A connection that has proved that it is of this session."""
+        if hello.caller not in expected or hello.called != self.me:
+            raise ValueError("nobody expects it")
+        if hello.number == 0:
+            said = await asyncio.wait_for(exactly(connection, _COUNT.size), _HANDSHAKE_SECONDS)
+            self.counts[hello.caller] = _COUNT.unpack(said)[0]
+        await asyncio.get_running_loop().sock_sendall(connection, proof.WELCOME)
+        add(hello.caller, hello.number, _prepared(connection, self.pace(connection)))
 
 
-async def _exactly(connection: socket.socket, count: int) -> bytes:
-    got = b""
-    while len(got) < count:
-        more = await asyncio.get_running_loop().sock_recv(connection, count - len(got))
-        if not more:
-            raise EOFError("it hung up")
-        got += more
-    return got
+async def _first_to_answer(
+    places: Sequence[Place], errors: dict[Place, Exception]
+) -> tuple[socket.socket, Place] | None:
+    """The first place that a connection is made to. One that keeps silent is tried beside the next; why one cannot be
+    reached goes into `errors`. None: none can.
+    """
+    tasks: dict[asyncio.Task[socket.socket], Place] = {}
+    left = list(places)
+    try:
+        while left or tasks:
+            if left:
+                place = left.pop(0)
+                tasks[asyncio.create_task(_connected(place))] = place
+            done, _ = await asyncio.wait(
+                tasks, timeout=_NEXT_PLACE_SECONDS if left else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                if (error := task.exception()) is None:
+                    return task.result(), tasks.pop(task)
+                if not isinstance(error, OSError) or error.errno in _OF_THIS_PROCESS:
+                    raise error
+                errors[tasks.pop(task)] = error
+        return None
+    finally:
+        for task in tasks:
+            task.cancel()
+        for late in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(late, socket.socket):
+                late.close()
+
+
+async def _connected(place: Place) -> socket.socket:
+    connection = socket.socket(place.family, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, place.where)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether there is no sense in calling again: nobody is there, or somebody else."""
+    number = error.errno if isinstance(error, OSError) else None
+    return isinstance(error, ValueError) or number in (errno.ECONNREFUSED, errno.ENETUNREACH)
 
 
 def _reason(error: Exception) -> str:
@@ -249,6 +298,10 @@ def _reason(error: Exception) -> str:
 def _prepared(connection: socket.socket, chosen: Pacing) -> socket.socket:
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Probes are answered by the kernel of a peer that does not read, and not by a host or a network that is gone.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE.items():
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         if chosen.congestion:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, chosen.congestion.encode())
     return connection

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CONGESTION", "Pacing", "pacing"]
+__all__ = ["CONGESTION", "MOST_STREAMS", "Pacing", "pacing"]
 
 CONGESTION = ("auto", "system", "bbr", "cubic", "reno")
 
@@ -17,6 +17,8 @@ _FAR_S = 0.005
 """From this round trip on hosts are taken for distant: no network of one site has it."""
 _STREAMS_FAR = 8
 _STREAMS_FAR_BBR = 4
+MOST_STREAMS = _STREAMS_FAR
+"""That `pacing` chooses by itself."""
 
 
 @dataclass(frozen=True)

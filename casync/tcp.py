@@ -17,17 +17,21 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from casync import interfaces
+from casync import descriptors, interfaces
 from casync.config import Config
 from casync.errors import CasyncError, PeerFailureError
 from casync.meeting import Meeting, listen, pacing_of, places, run
 from casync.rendezvous import Started
+from casync.secret import FILE, VARIABLE, job_secret
 from casync.stores import Store, open_store, store_of
+from casync.streams import MOST_STREAMS
 
-__all__ = ["TcpJob", "join"]
+__all__ = ["TcpJob", "join", "session_name"]
 
 _LOOK_SECONDS = 1.0  # between looks at whether others have given up
 _LEAST_SECONDS = 0.05  # to ask the store
+_SECRET_SECONDS = 10.0
+_MOST_ADDRESSES = 8
 
 _joined: dict[tuple[Started, int | str], TcpJob] = {}
 
@@ -38,7 +42,10 @@ def join(started: Started, config: Config, store: Any) -> TcpJob:
     key = (started, os.fspath(store) if isinstance(store, (str, os.PathLike)) else id(store))
     if key not in _joined:
         deadline = time.monotonic() + config.start_timeout_s
-        given = open_store(started, config.start_timeout_s) if store is None else store_of(store)
+        if store is None:
+            given = open_store(started, config.start_timeout_s, job_secret(os.environ))
+        else:
+            given = store_of(store)
         _joined[key] = TcpJob(started, given, config, deadline)
     return _joined[key]
 
@@ -53,7 +60,10 @@ class TcpJob:
         self._started = started
         self._store = store
         self._connected: Counter[str] = Counter()
-        self._address = _own_address(started, config)
+        self._addresses = _own_addresses(started, config)
+        self._address = self._addresses[0]
+        if self.rank == 0 and not job_secret(os.environ):
+            self._leave("secret", secrets.token_hex(32))
         card = {"token": secrets.token_hex(8), "host": _host_key(), "address": self._address, "pid": os.getpid()}
         told = self._leave(f"rank/{self.rank}", card)
         if told != card:
@@ -62,12 +72,19 @@ class TcpJob:
                 f"at {self._address}, and process {told['pid']} at {told['address']}. Give each its own RANK, and a "
                 "second job on the same host another MASTER_PORT"
             )
-        if self.rank == 0:
-            self._leave("secret", secrets.token_hex(32))
         cards = self._all("rank/", range(started.size), deadline, config)
         self.hosts: list[str] = [card["host"] for card in cards]
-        secret = self._words(["secret"], deadline)["secret"]
-        self._secret = bytes.fromhex(json.loads(secret))
+        self._secret = job_secret(os.environ) or self._agreed_secret()
+
+    def _agreed_secret(self) -> bytes:
+        """That which rank 0 has left. It did so before its card."""
+        words = self._words(["secret"], time.monotonic() + _SECRET_SECONDS)
+        if not words:
+            raise CasyncError(
+                f"rank 0 has a secret for this job ({VARIABLE} or {FILE}), and rank {self.rank} has none: give all "
+                "ranks the same"
+            )
+        return bytes.fromhex(json.loads(words["secret"]))
 
     def note_failure(self) -> None:
         pass  # nobody waits for anybody at the end of the process
@@ -81,18 +98,19 @@ class TcpJob:
         from casync import _core
 
         deadline = time.monotonic() + config.start_timeout_s
-        session = f"{tag} of {','.join(map(str, ranks))}"
+        session = session_name(tag, ranks)
         self._connected[session] += 1
         session = f"session/{session}, {self._connected[session]}"
         meeting = Meeting(
             me=self.rank,
             secret=self._secret,
-            session=hashlib.sha256(f"{self._started.job}/{session}".encode()).digest()[:16],
+            session=f"{self._started.job}/{session}",
             pace=lambda connection: pacing_of(connection, config),
         )
+        self._make_room(session, ranks, config)
         is_one_host = len({self.hosts[rank] for rank in ranks}) == 1
         with contextlib.ExitStack() as stack:
-            doors = listen("127.0.0.1" if is_one_host else self._address, stack)
+            doors = listen(["127.0.0.1"] if is_one_host else self._addresses, stack)
             self._leave(f"{session}/{self.rank}", doors.told)
             told = self._all(f"{session}/", ranks, deadline, config)
             at = {
@@ -112,6 +130,22 @@ class TcpJob:
             return _core.connect_tcp(ranks.index(self.rank), given, hosts, tag, max(0.1, deadline - time.monotonic()))
         except PeerFailureError as error:
             error.args = (f"the ranks {list(ranks)} could not form a world: {error}",)
+            raise
+
+    def _make_room(self, session: str, ranks: Sequence[int], config: Config) -> None:
+        """For the connections of a session. What is not enough is said at once, here and to the others."""
+        near = sum(self.hosts[rank] == self.hosts[self.rank] for rank in ranks) - 1
+        far = len(ranks) - 1 - near
+        fewest, most = config.tcp_streams or 1, config.tcp_streams or MOST_STREAMS
+        strangers = 2 * len(ranks)
+        least = near * (1 + fewest) + far * (1 + fewest)
+        try:
+            what = f"rank {self.rank} has {len(ranks) - 1} other ranks to connect with, which"
+            descriptors.make_room(what, least, near * (1 + fewest) + far * (1 + most) + strangers)
+        except CasyncError as error:
+            with contextlib.suppress(CasyncError):  # rank 0 may have gone for the same reason
+                self._leave(f"{session}/given up", str(error))
+            self._linger(ranks)
             raise
 
     # --- words --------------------------------------------------------------------------------------------------------
@@ -137,19 +171,32 @@ class TcpJob:
             if time.monotonic() >= deadline:
                 break
             if told := self._words([given_up], time.monotonic()):
-                missing = json.loads(told[given_up])
+                word = json.loads(told[given_up])
+                if isinstance(word, str):
+                    raise CasyncError(word)
+                missing = word
                 break
-        if self.rank == ranks[0]:  # with whom the store may be: the others must still hear of it
+        if self.rank == ranks[0]:
             self._leave(given_up, missing)
-            time.sleep(2 * _LOOK_SECONDS)
+        self._linger(ranks)
         raise CasyncError(
             f"rank {self.rank} at {self._address} has waited in init() for ranks {missing} of {len(ranks)}, which have "
             f"not come within {config.start_timeout_s:g} s (CASYNC_START_TIMEOUT_SECONDS); {len(ranks) - len(missing)} "
             f"have. Have all {len(ranks)} processes been started, and do all call init() with the same comm=?"
         )
 
+    def _linger(self, ranks: Sequence[int]) -> None:
+        """The first rank, with whom the store may be, leaves last: the others must still hear why."""
+        if self.rank == ranks[0]:
+            time.sleep(2 * _LOOK_SECONDS)
+
     def _key(self, key: str) -> str:
         return f"casync/{self._started.job}/{key}"
+
+
+def session_name(tag: int, ranks: Sequence[int]) -> str:
+    """The same for all ranks of a session, and short for any number of them: stores limit their keys."""
+    return f"{tag} of {len(ranks)} ranks {hashlib.blake2s(','.join(map(str, ranks)).encode()).hexdigest()}"
 
 
 def _host_key() -> str:
@@ -159,20 +206,28 @@ def _host_key() -> str:
     return f"{socket.gethostname()} {_core.boot_id()}"
 
 
-def _own_address(started: Started, config: Config) -> str:
-    """Where others reach this process, of the interface that is named, else of the one that reaches MASTER_ADDR."""
+def _own_addresses(started: Started, config: Config) -> list[str]:
+    """Where others reach this process, the best first: that of the interface which is named, and no other; else that
+    of the one that reaches MASTER_ADDR, and then those of the other networks.
+    """
+    known = interfaces.addresses()
     if config.network_interface:
-        known = interfaces.addresses()
-        for name, address in known.items():
-            if name == config.network_interface or interfaces.is_within(address, config.network_interface):
-                return address
+        if found := interfaces.named(config.network_interface, known):
+            return found[:1]
         raise CasyncError(
             f"CASYNC_NETWORK_INTERFACE={config.network_interface} is none of this host's interfaces: "
-            f"{', '.join(f'{name} ({address})' for name, address in known.items())}"
+            f"{', '.join(f'{name} ({address})' for name, texts in known.items() for address in texts)}"
         )
     try:
-        return interfaces.reaching(started.address)
-    except socket.gaierror as error:
-        raise CasyncError(f"MASTER_ADDR={started.address} cannot be resolved: {error.strerror}") from None
+        first = interfaces.reaching(started.address)
+    except (socket.gaierror, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CasyncError(f"MASTER_ADDR={started.address} cannot be resolved: {reason}") from None
     except OSError:
-        return "127.0.0.1"  # no network at all
+        first = "127.0.0.1"  # no network at all
+    if started.address in interfaces.LOOPBACK:
+        return [first]
+    others = [text for texts in known.values() for text in texts if not interfaces.is_loopback(text)]
+    # A host's own name may mean a loopback address on it, which no other host reaches.
+    best = others if interfaces.is_loopback(first) else [first, *others]
+    return list(dict.fromkeys([*best[:_MOST_ADDRESSES], first]))

@@ -63,7 +63,7 @@ PYTHON_LAYERS = (
     ("config",),
     ("horovod_variables",),
     ("doctor", "launcher"),  # these and all below are there where the compiled modules do not load
-    ("arrival", "meeting", "rendezvous", "stores"),
+    ("arrival", "descriptors", "gate", "meeting", "proof", "rendezvous", "secret", "socket_store", "stores"),
     ("_core", "_mpi"),
     ("compll", "cuda", "forks", "glue", "jobs", "mpi", "tcp"),
     ("codec_states", "device_code", "exposition", "given_plans", "observer", "world"),

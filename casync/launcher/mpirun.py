@@ -397,7 +397,7 @@ def gather_facts(environ: Mapping[str, str]) -> Facts:
         rank_entry=str(Path(__file__).with_name("rank_entry.py")),
         root=os.geteuid() == 0,
         cores=len(os.sched_getaffinity(0)),
-        local_names=frozenset({"localhost", name, name.partition(".")[0], *interfaces.addresses().values()}),
+        local_names=frozenset({"localhost", name, name.partition(".")[0], *_own_addresses()}),
         allocation=allocated,
         srun=srun,
         no_mpi=no_mpi,
@@ -408,10 +408,10 @@ def listen_addresses(networks: Sequence[str], remote: bool) -> tuple[str, ...]:
     """Where ranks may reach casyncrun: loopback only for a job of this host, else also the addresses in `networks`."""
     if not remote:
         return ("127.0.0.1",)
-    addresses = {interface: text for interface, text in interfaces.addresses().items() if not text.startswith("127.")}
-    chosen = [
-        text
-        for interface, text in addresses.items()
-        if not networks or any(net == interface or interfaces.is_within(text, net) for net in networks)
-    ]
-    return tuple(chosen) or tuple(addresses.values())
+    known = interfaces.addresses()
+    chosen = [text for network in networks for text in interfaces.named(network, known)] or _own_addresses()
+    return tuple(dict.fromkeys(text for text in chosen if not interfaces.is_loopback(text)))
+
+
+def _own_addresses() -> list[str]:
+    return [text for texts in interfaces.addresses().values() for text in texts]

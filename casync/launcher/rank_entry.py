@@ -50,6 +50,7 @@ TOKEN = "CASYNC_LAUNCHER_TOKEN"  # known to the ranks of this job alone; it neve
 REPORT_FD = "CASYNC_REPORT_FD"  # where the command may write lines for casyncrun, see casync.launcher.report
 RESULT_FD = "CASYNC_RESULT_FD"  # the file into which casync.launcher.task writes what its function returned
 
+JOB_SECRET = ("CASYNC_JOB_SECRET", "CASYNC_JOB_SECRET_FILE")  # see casync.secret
 PROOF_BYTES = hashlib.sha256().digest_size
 
 _HEADER = struct.Struct("!BI")
@@ -77,6 +78,11 @@ def pack(kind: str, payload: bytes | Mapping[str, Any] = b"") -> bytes:
 def hello_proof(token: str) -> bytes:
     """What a hello begins with: only who knows the token can say it, and the token does not follow from it."""
     return hmac.new(token.encode(), b"a rank greets casyncrun", hashlib.sha256).digest()
+
+
+def job_secret(token: str) -> str:
+    """What ranks that meet without MPI prove to each other that they know."""
+    return hmac.new(token.encode(), b"the secret of a job", hashlib.sha256).hexdigest()
 
 
 class Unpacker:
@@ -275,6 +281,8 @@ class _Rank:
         environ = {k: v for k, v in os.environ.items() if k not in (LAUNCHER, TOKEN)}
         environ.update(rank_names(go["place"], environ))
         environ.update(go.get("environ", {}))
+        if not any(environ.get(name) for name in JOB_SECRET):  # the user's own is for more than this job
+            environ[JOB_SECRET[0]] = job_secret(os.environ.get(TOKEN, ""))
         environ[REPORT_FD] = str(report_write)
         passed = [report_write]
         stdin = subprocess.DEVNULL  # mpirun 5.0.11 never passes on the end of its stdin: a reader would hang

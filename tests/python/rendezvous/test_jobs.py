@@ -237,3 +237,51 @@ def test_a_name_that_does_not_resolve_is_named(tmp_path: Path) -> None:
     environ = plain(1, 2, free_port(), CASYNC_START_TIMEOUT_SECONDS="3") | {"MASTER_ADDR": "no.such.host.invalid"}
     (output,) = ended([start(tmp_path, SUMS, environ)])
     assert re.search("MASTER_ADDR=no.such.host.invalid cannot be resolved", output), output
+
+
+@pytest.mark.parametrize("with_torch", [0, 1])
+def test_one_rank_may_import_torch_and_the_others_not(tmp_path: Path, with_torch: int) -> None:
+    pytest.importorskip("torch")
+    port = free_port()
+    programs = ["import torch\n" + textwrap.dedent(SUMS) if rank == with_torch else SUMS for rank in range(3)]
+    outputs = ended([start(tmp_path, program, plain(rank, 3, port)) for rank, program in enumerate(programs)])
+    assert [note["total"] for note in notes(outputs)] == [6.0] * 3, outputs
+
+
+@pytest.mark.parametrize("torch_too", [False, True])
+def test_ranks_with_one_secret_meet_and_another_is_told(tmp_path: Path, torch_too: bool) -> None:
+    if torch_too:
+        pytest.importorskip("torch")
+    program = "import torch\n" * torch_too + textwrap.dedent(SUMS)
+    secret = {"CASYNC_JOB_SECRET": "0123456789abcdef"}
+    port = free_port()
+    outputs = ended([start(tmp_path, program, plain(rank, 2, port, **secret)) for rank in range(2)])
+    assert [note["total"] for note in notes(outputs)] == [3.0, 3.0], outputs
+    other = {"CASYNC_JOB_SECRET": "fedcba9876543210", "CASYNC_START_TIMEOUT_SECONDS": "6"}
+    port = free_port()
+    outputs = ended([
+        start(tmp_path, program, plain(0, 2, port, **secret | {"CASYNC_START_TIMEOUT_SECONDS": "6"})),
+        start(tmp_path, program, plain(1, 2, port, **other)),
+    ])  # fmt: skip
+    assert "does not know this job's secret" in "".join(outputs), outputs
+
+
+def test_too_few_descriptors_are_said_at_once_and_a_soft_limit_is_raised(tmp_path: Path) -> None:
+    """Each of five ranks has four others, with eleven connections to each."""
+    limited = """
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (46, HARD))
+    """
+    for hard, fits in ((4096, True), (46, False)):
+        program = textwrap.dedent(limited.replace("HARD", str(hard))) + textwrap.dedent(SUMS)
+        port = free_port()
+        begun = time.monotonic()
+        outputs = ended([start(tmp_path, program, plain(rank, 5, port, CASYNC_TCP_STREAMS="10")) for rank in range(5)])
+        if fits:
+            assert [note["total"] for note in notes(outputs)] == [15.0] * 5, outputs
+        else:
+            assert time.monotonic() - begun < 40  # and not after the start's time-out
+            for output in outputs:
+                assert re.search(
+                    r"needs 44 descriptors beside the \d+ that are open, .* may have 46: .*ulimit -n", output
+                )

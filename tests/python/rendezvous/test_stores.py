@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from typing import Any
 import pytest
 
 from casync.errors import CasyncError, InvalidArgumentError
+from casync.socket_store import speaks
 from casync.stores import FileStore, SocketStore, Store, store_of
+from casync.tcp import session_name
 from support.ports import free_port
 
 Open = Callable[[bool], Store]
@@ -105,6 +108,144 @@ def test_strangers_at_the_port_do_no_harm() -> None:
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.sendall(nonsense)
     assert store.put("a", b"1") == b"1"
+
+
+def full(place: socket.socket) -> list[socket.socket]:
+    """Connections for which a listener of none has no room: to whoever calls next it is as if its SYN were lost."""
+    calls = []
+    for _ in range(4):
+        calls.append(socket.socket())
+        calls[-1].setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            calls[-1].connect(place.getsockname())
+    return calls
+
+
+def test_a_packet_that_is_lost_ends_no_start() -> None:
+    """Linux sends a lost SYN again after a second."""
+    with socket.socket() as listener, contextlib.ExitStack() as stack:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for each in full(listener):
+            stack.enter_context(each)
+        store = SocketStore("127.0.0.1", listener.getsockname()[1], False, 60.0)
+        for seconds in (0.05, 1.0, 0.05, 1.2):
+            begun = time.monotonic()
+            assert store.wait(["a"], seconds) == {}
+            assert time.monotonic() - begun < seconds + 5
+
+
+def test_a_store_that_comes_late_is_found_by_who_has_waited() -> None:
+    port = free_port()
+    store = SocketStore("127.0.0.1", port, False, 60.0)
+    assert store.wait(["a"], 0.3) == {}
+    SocketStore("127.0.0.1", port, True, 60.0).put("a", b"1")
+    assert store.wait(["a"], 20.0) == {"a": b"1"}
+
+
+def test_a_key_may_be_longer_than_a_files_name(stores: tuple[Store, Store]) -> None:
+    keys = [f"session/{end} of {','.join(map(str, range(300)))}, 1/0" for end in "ab"]
+    for key in keys:
+        stores[0].put(key, key.encode())
+    assert stores[1].wait(keys, 5.0) == {key: key.encode() for key in keys}
+
+
+def test_the_name_of_a_session_is_short_for_any_number_of_ranks() -> None:
+    names = {session_name(tag, range(size)) for tag in (0, 1) for size in (2, 3, 4000)}
+    assert len(names) == 6 and max(map(len, names)) < 100
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CasyncError, match="store='.*file/meet': the ranks cannot meet in this folder: Not a directory"):
+        FileStore(tmp_path / "file" / "meet")
+
+
+SECRET = b"0123456789abcdef"
+
+
+def test_who_does_not_know_the_secret_reads_and_writes_nothing() -> None:
+    port = free_port()
+    store = SocketStore("127.0.0.1", port, True, 5.0, secret=SECRET)
+    store.put("secret", b"1")
+    for other in (b"", b"another secret of 16"):
+        with pytest.raises(CasyncError, match="does not know this job's secret"):
+            SocketStore("127.0.0.1", port, False, 0.5, secret=other).put("secret", b"2")
+    assert SocketStore("127.0.0.1", port, False, 5.0, secret=SECRET).put("secret", b"3") == b"1"
+
+
+def test_what_has_proved_nothing_cannot_hold_the_places_of_ranks() -> None:
+    port = free_port()
+    SocketStore("127.0.0.1", port, True, 20.0, ranks=2, secret=SECRET).put("a", b"1")
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(50)]
+        held[-1].sendall(b"CaSync02" + b"x" * 10_000)  # more than anybody may say
+        assert SocketStore("127.0.0.1", port, False, 20.0, secret=SECRET).wait(["a"], 20.0) == {"a": b"1"}
+        gone = 0
+        for each in held:
+            each.settimeout(0.2)
+            with contextlib.suppress(TimeoutError):
+                try:
+                    gone += each.recv(1000)[-1:] == b""
+                except ConnectionResetError:
+                    gone += 1
+        assert gone >= 50 - 4
+
+
+def test_a_start_in_a_flood_of_connections() -> None:
+    port, over = free_port(), threading.Event()
+
+    def flood() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                pass
+            time.sleep(0.001)
+
+    store = SocketStore("127.0.0.1", port, True, 30.0, ranks=4, secret=SECRET)
+    stranger = threading.Thread(target=flood)
+    stranger.start()
+    try:
+        for rank in range(4):
+            other = SocketStore("127.0.0.1", port, False, 30.0, ranks=4, secret=SECRET)
+            assert other.put(f"rank/{rank}", b"here") == b"here"
+        assert len(store.wait([f"rank/{rank}" for rank in range(4)], 30.0)) == 4
+    finally:
+        over.set()
+        stranger.join()
+
+
+@pytest.mark.parametrize("serves", ["casync", "torch"])
+def test_whose_store_listens_there(serves: str) -> None:
+    port = free_port()
+    if serves == "torch":
+        distributed = pytest.importorskip("torch").distributed
+        kept: Any = distributed.TCPStore("127.0.0.1", port, 2, True, wait_for_workers=False)
+    else:
+        kept = SocketStore("127.0.0.1", port, True, 5.0, secret=SECRET)
+    assert speaks("127.0.0.1", port, 10.0) == serves
+    del kept
+
+
+def test_a_server_of_something_else_is_neither() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(CasyncError, match="neither CaSync's store nor torch's"):
+            speaks("127.0.0.1", server.getsockname()[1], 1.0)
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_names_that_can_be_none() -> None:
+    for name in ("a" * 64 + ".example", "host..example", "x" * 256):
+        with pytest.raises(CasyncError, match=f"MASTER_ADDR={name} cannot be resolved"):
+            SocketStore(name, 1, False, 1.0)
 
 
 def test_what_is_no_store() -> None:
