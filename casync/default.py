@@ -113,6 +113,7 @@ def shutdown() -> None:
             if page is not None:
                 page.close()
             closed = dict(_current.sets.sessions)
+            jobs.leave(closed[0].job)
             _current.sets.close()
             with contextlib.suppress(CasyncError):  # a child process that was forked has none
                 _current.last_metrics = {number: session.metrics() for number, session in closed.items()}

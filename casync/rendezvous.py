@@ -18,6 +18,7 @@ __all__ = ["Started", "choose"]
 
 _MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+_SLURM_OWN_STEPS = 0xFFFFFFF0  # that of the batch script is one of those above
 _SLURM_PORTS = range(15000, 45000)
 
 
@@ -55,7 +56,7 @@ def choose(
     """
     if transport not in TRANSPORTS:
         raise CasyncError(f"CASYNC_TRANSPORT={transport!r}: it must be one of {', '.join(TRANSPORTS)}")
-    for name in _MPI_SIZES:
+    for name in ("CASYNC_SIZE", *_MPI_SIZES):  # the first is the user's word, also in a child of a rank
         if _number(environ, name) == 1:
             return Started("alone", f"{name} is 1")
     by_mpi = next((name for name in (*_MPI_SIZES, "PMIX_RANK") if environ.get(name)), None)
@@ -65,8 +66,6 @@ def choose(
         )
     if by_mpi is not None and transport != "tcp" and not has_store:
         return Started("mpi", f"mpirun, or what it is part of, set {by_mpi}")
-    if _number(environ, "CASYNC_SIZE") == 1:
-        return Started("alone", "CASYNC_SIZE is 1")
     found = _by_address(environ, has_store or group is not None)
     if found is not None:
         return found
@@ -102,10 +101,17 @@ def _by_address(environ: Mapping[str, str], has_store: bool) -> Started | None:
             served = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
             return _of_job(started, "torchrun set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT", job, served)
         return started
-    size = _number(environ, "SLURM_NTASKS")
+    size = _number(environ, "SLURM_STEP_NUM_TASKS") or (_number(environ, "SLURM_NTASKS") if _is_step(environ) else 0)
     if size > 0 and "SLURM_PROCID" in environ:
         return _by_slurm(environ, size, has_store)
     return None
+
+
+def _is_step(environ: Mapping[str, str]) -> bool:
+    """Whether srun has started this. A plain process in an sbatch script has a rank too, and the number of its job's
+    tasks, and is alone.
+    """
+    return 0 <= _number(environ, "SLURM_STEP_ID") < _SLURM_OWN_STEPS and "SLURM_STEP_ID" in environ
 
 
 def _of_job(started: Started, reason: str, job: str, served: bool) -> Started:

@@ -46,6 +46,7 @@ PYTHON_LAYERS = (
     ("errors",),
     (
         "call_site",
+        "children",
         "device",
         "graph",
         "interfaces",

@@ -368,7 +368,7 @@ class Job:
 
 def _of_another_job(name: str) -> bool:
     """Left by whatever started the rank that this casyncrun runs in: a rank that inherited it would join that job."""
-    of_starters = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_", "PMI_", "CASYNC_STARTED_")
+    of_starters = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_", "PMI_", "CASYNC_STARTED_", "CASYNC_RANK_PROCESS")
     return name.startswith(of_starters) and not name.startswith("PMIX_MCA_")
 
 

@@ -30,6 +30,10 @@ MPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2"}
     ({"WORLD_SIZE": "1", "RANK": "0"}, "alone"),
     ({"WORLD_SIZE": "4"}, "alone"),
     ({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}, "alone"),
+    (MPI | {"CASYNC_SIZE": "1"}, "alone"),  # a child of a rank that is to be a world of its own
+    ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}, "alone"),  # in an sbatch script, without srun
+    ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_STEP_ID": "4294967291"}, "alone"),
+    ({"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}, "alone"),
     (TORCHRUN, "tcp"),
 ])  # fmt: skip
 def test_who_started_this_process(environ: dict[str, str], kind: str) -> None:
