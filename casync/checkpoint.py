@@ -27,6 +27,7 @@ from casync import default, plan
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.gather_bytes import gather_bytes
 from casync.session import Session
+from casync.snapshot import OWN
 from casync.terms import OpKind, Sum, Terms
 
 __all__ = ["load_state", "save_state"]
@@ -148,7 +149,7 @@ def _means(owner: Session, source: Path, manifest: _Manifest) -> dict[str, np.nd
     means = {}
     for key, length in sorted(_lengths(owner, mine).items()):
         total = np.ascontiguousarray(mine.get(key, np.zeros(length)))
-        terms = Terms(f"casync.state.{key}", OpKind.ALLREDUCE, "float64", total.shape, Sum)
+        terms = Terms(f"{OWN}state.{key}", OpKind.ALLREDUCE, "float64", total.shape, Sum)
         address = total.ctypes.data
         owner.synchronize(owner.submit(terms.register(owner), address, address, total))
         means[key] = total.astype(np.float32)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 from casync.session import Session
-from casync.terms import OpKind, Terms, tensor_name
+from casync.snapshot import OWN
+from casync.terms import OpKind, Sum, Terms, tensor_name
 
-__all__ = ["gather_bytes"]
+__all__ = ["gather_bytes", "gather_present", "present"]
 
 
 def gather_bytes(session: Session, name: str, data: bytes | bytearray) -> list[memoryview]:
@@ -27,3 +29,40 @@ def gather_bytes(session: Session, name: str, data: bytes | bytearray) -> list[m
         each.append(whole[begin : begin + length])
         begin += length
     return each
+
+
+def present(session: Session, name: str, number: int) -> dict[int, int]:
+    """What each rank gave as `number`, by rank; without the ranks that have joined. Collective over the others; blocks.
+
+    Args:
+        session: over the ranks that take part.
+        name: under which the ranks meet.
+        number: this rank's, of 64 bits and not 0.
+    """
+    numbers = (ctypes.c_int64 * session.size)()
+    numbers[session.rank] = number
+    _sum(session, f"{name}.numbers", "int64", numbers)
+    return {rank: number for rank, number in enumerate(numbers) if number != 0}
+
+
+def gather_present(session: Session, name: str, data: bytes) -> dict[int, memoryview]:
+    """As `gather_bytes`, by rank, and without the ranks that have joined: collective over the others. It sums what all
+    give, since that goes on without such ranks, so it is for what is small or rare.
+    """
+    lengths = present(session, name, len(data) + 1)
+    everything = (ctypes.c_uint8 * sum(length - 1 for length in lengths.values()))()
+    places, end = {}, 0
+    for rank, length in lengths.items():
+        places[rank] = slice(end, end + length - 1)
+        end += length - 1
+    everything[places[session.rank]] = list(data)
+    _sum(session, f"{name}.bytes", "uint8", everything)
+    whole = memoryview(everything).cast("B")
+    return {rank: whole[place] for rank, place in places.items()}
+
+
+def _sum(session: Session, name: str, dtype: str, values: Any) -> None:
+    """Add up the arrays of all ranks in place."""
+    terms = Terms(f"{OWN}{name}", OpKind.ALLREDUCE, dtype, (len(values),), Sum)
+    address = ctypes.addressof(values)
+    session.synchronize(session.submit(terms.register(session), address, address, values, wake=False))

@@ -33,7 +33,7 @@ from casync.launcher import report
 from casync.logs import log, set_level, threshold
 from casync.observer import Observer, observer_of
 from casync.plan import GradientPlan, Plans
-from casync.snapshot import Metrics, metrics_of
+from casync.snapshot import OWN, Metrics, metrics_of
 from casync.world import World
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ class Session:
         """The tensors that were outstanding when the session failed: transfers may touch them until it is closed."""
         self._completions = itertools.count(-1, -1)
         self._numbers: dict[str, int] = {}
+        self._started: set[str] = set()
+        """The series that `start_numbers` was called for."""
         self._given_plans = GivenPlans(self.config.plan_file)
         self._has_failed = False
         self._has_told_gpu = False
@@ -456,6 +458,14 @@ class Session:
         self._numbers[series] = number + 1
         return number
 
+    def start_numbers(self, series: str) -> None:
+        """Have `series` begin at 0 again, if this rank has started it before: for what is made anew. At first it goes
+        on from what `skip_numbers` has brought of ranks that came here earlier.
+        """
+        if series in self._started:
+            self._numbers[series] = 0
+        self._started.add(series)
+
     def next_numbers(self) -> dict[str, int]:
         """What `next_number` would return, for every series that was begun."""
         return dict(self._numbers)
@@ -485,6 +495,7 @@ class Session:
         plans = {
             name: GradientPlan(**plan, measured_s=gradients[name].plan_seconds if name in gradients else 0.0)
             for name, plan in self._core_session.plans().items()
+            if not name.startswith(OWN)
         }
         return Plans(plans, self.world.host_of)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 __all__ = [
+    "OWN",
     "CodecMetrics",
     "GradientMetrics",
     "Histogram",
@@ -24,6 +25,9 @@ __all__ = [
     "Transport",
     "Work",
 ]
+
+OWN: Final = "casync."
+"""What the names of CaSync's own tensors begin with. They are in no metrics and no plans: those are the program's."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ def metrics_of(rank: int, size: int, told: Mapping[str, Any]) -> Metrics:
         waited_seconds=told["waited_seconds"],
         failed_operations=told["failed_operations"],
         codecs={name: _codec_of(codec) for name, codec in told["codecs"].items()},
-        gradients={name: GradientMetrics(**one) for name, one in told["gradients"].items()},
+        gradients={name: GradientMetrics(**one) for name, one in told["gradients"].items() if not name.startswith(OWN)},
         queues=Queues(**told["queues"]),
         pool=Pool(**told["pool"]),
         transport=Transport(**told["transport"]),

@@ -79,7 +79,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         self._gradients = Gradients(settings)
         self._groups: Groups[str] = Groups(settings.groups)
         self._parts: list[list[str]] = []
-        self._replicas = Replicas(TENSORS, settings.process_set)
+        self._replicas = Replicas(TENSORS, settings, next(iter(self._by_name()), ""))
         self._momentum: Momentum | None = None
         if settings.is_distributed and settings.takes_momentum:
             self._momentum = Momentum(self._optimizer, momentum)
@@ -96,7 +96,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         self._gradients.check()
         params = self._by_name()
         new = self._new(list(params))
-        self._replicas.step(self._gradients.by_name.values(), [param.data() for param in params.values()])
+        self._replicas.step({name: param.data() for name, param in params.items()})
         scaler = getattr(self, "_amp_loss_scaler", None)  # of mx.contrib.amp
         scale = 1.0 if scaler is None else float(scaler.loss_scale)
         terms = OptimizerTerms(loss_scale=scale)

@@ -12,6 +12,7 @@ from casync.tensors import Tensors, no_such_dtype, register
 from casync.terms import DTYPES
 
 from . import device
+from .checksums import checksums
 
 __all__ = ["TENSORS", "TorchTensors"]
 
@@ -53,6 +54,9 @@ class TorchTensors(Tensors[torch.Tensor]):
 
     def nbytes(self, tensor: torch.Tensor) -> int:
         return tensor.nbytes
+
+    def checksums(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        return checksums(tensors)
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if tensor.is_contiguous() else tensor.detach().contiguous()

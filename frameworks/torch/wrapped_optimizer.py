@@ -67,7 +67,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self.op = settings.op
         self._synchronized = False
         self._should_synchronize = True
-        self._replicas = Replicas(TENSORS, settings.process_set)
+        first = next((names[parameter] for group in self.param_groups for parameter in group["params"]), "")
+        self._replicas = Replicas(TENSORS, settings, first)
         if self._gradients.is_distributed:
             self._gradients.register_hooks()
 
@@ -126,8 +127,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return bool(self.__dict__.get("_step_supports_amp_scaling", False))
 
     def _check_replicas(self) -> None:
-        entries = self._gradients.entries.values()
-        self._replicas.step(entries, (entry.parameter.detach() for entry in entries))
+        self._replicas.step({entry.name: entry.parameter.detach() for entry in self._gradients.entries.values()})
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def run() -> Any:
