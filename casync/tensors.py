@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from casync.device import Device
-from casync.errors import NotAvailableError
+from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.terms import DTYPES
 
-__all__ = ["T", "Tensors", "adaptor_of", "register"]
+__all__ = ["T", "Tensors", "about", "adaptor_of", "register"]
 
 T = TypeVar("T")
 
@@ -111,6 +111,30 @@ class Tensors(ABC, Generic[T]):
 def no_such_dtype(dtype: object) -> NotAvailableError:
     """What `Tensors.dtype` raises."""
     return NotAvailableError(f"dtype {dtype}: there are {', '.join(DTYPES)}")
+
+
+class about:
+    """Have what is refused within it name the tensor that it is about. None: it has no name.
+
+    with about(name):
+        tensor = tensors.admit(value)
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        name = self._name
+        if name is None or not isinstance(error, InvalidArgumentError | NotAvailableError) or error.tensor is not None:
+            return
+        error.tensor = name
+        if name not in str(error):
+            error.args = (f"tensor {name}: {error}", *error.args[1:])
 
 
 _adaptors: dict[type, Tensors[Any]] = {}

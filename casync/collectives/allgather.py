@@ -7,7 +7,7 @@ from typing import Any
 from casync.collectives.waiting import PendingRows
 from casync.default import session_of
 from casync.session import Session
-from casync.tensors import T, Tensors
+from casync.tensors import T, Tensors, about
 from casync.terms import OpKind, Terms, no_rows, tensor_name
 
 __all__ = ["submit", "terms_of"]
@@ -16,7 +16,8 @@ __all__ = ["submit", "terms_of"]
 def submit(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any, *, wake: bool = True) -> int:
     """The handle of an allgather; arguments as `Collectives.allgather` has them."""
     owner = session_of(process_set)
-    tensor = tensors.admit(tensor)
+    with about(name):
+        tensor = tensors.admit(tensor)
     registration = terms_of(tensors, owner, tensor, name).register(owner)
     source = tensors.contiguous(tensor)
     device, rows = tensors.device(source), tensors.shape(source)[0]
@@ -26,8 +27,9 @@ def submit(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any,
 
 def terms_of(tensors: Tensors[T], owner: Session, tensor: T, name: str | None) -> Terms:
     """What the ranks must agree on; `tensor` is admitted."""
-    dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
-    if not shape:
-        raise no_rows(OpKind.ALLGATHER)
+    with about(name):
+        dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
+        if not shape:
+            raise no_rows(OpKind.ALLGATHER)
     full, on_device = tensor_name(owner, OpKind.ALLGATHER, name), tensors.device(tensor) is not None
     return Terms(full, OpKind.ALLGATHER, dtype, shape[1:], on_device=on_device)

@@ -11,7 +11,7 @@ from casync.collectives.waiting import PendingResult
 from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session
-from casync.tensors import T, Tensors
+from casync.tensors import T, Tensors, about
 from casync.terms import OpKind, Terms, tensor_name
 
 __all__ = ["UNSCALED", "codec_of", "submit", "submit_registered", "terms_of"]
@@ -44,7 +44,10 @@ def submit(
             return handle
     registration = owner.shortcuts.registration(name, tensor, op, scales, compression, topology)
     given = tensor
-    tensor = tensors.admit(tensor)
+    with about(name):
+        tensor = tensors.admit(tensor)
+        if in_place:
+            tensors.check_in_place(tensor)
     if registration is None:
         registration = terms_of(tensors, owner, tensor, name, op, scales, compression, topology).register(owner)
         if name is not None and type(given) is tensors.kind:
@@ -63,9 +66,10 @@ def terms_of(
     topology: str | None,
 ) -> Terms:
     """What the ranks must agree on; `tensor` is admitted."""
-    dtype = tensors.dtype(tensor)
-    if dtype == "bool":
-        raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
+    with about(name):
+        dtype = tensors.dtype(tensor)
+        if dtype == "bool":
+            raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
     full = tensor_name(owner, OpKind.ALLREDUCE, name)
     route = owner.config.topology if topology is None else topology
     on_device = tensors.device(tensor) is not None
@@ -93,8 +97,6 @@ def submit_registered(
     wake: bool,
 ) -> int:
     """Submit `tensor`; what is not contiguous, or is scaled, works on a copy."""
-    if in_place:
-        tensors.check_in_place(tensor)
     if scales != UNSCALED:
         copy = tensors.scaled(tensor, scales[0])
         address = tensors.address(copy)

@@ -9,7 +9,7 @@ from casync.collectives.waiting import PendingRows
 from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session
-from casync.tensors import T, Tensors
+from casync.tensors import T, Tensors, about
 from casync.terms import OpKind, Terms, no_rows, tensor_name
 
 __all__ = ["submit", "terms_of"]
@@ -34,7 +34,8 @@ def submit(
 ) -> int:
     """The handle of an alltoall; arguments as `Collectives.alltoall` has them."""
     owner = session_of(process_set)
-    tensor = tensors.admit(tensor)
+    with about(name):
+        tensor = tensors.admit(tensor)
     terms, counts = terms_of(tensors, owner, tensor, splits, name)
     source = tensors.contiguous(tensor)
     device, address = tensors.device(source), tensors.address(source)
@@ -44,9 +45,10 @@ def submit(
 
 def terms_of(tensors: Tensors[T], owner: Session, tensor: T, splits: Any, name: str | None) -> tuple[Terms, list[int]]:
     """What the ranks must agree on, and how many rows go to each; `tensor` is admitted."""
-    dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
-    if not shape:
-        raise no_rows(OpKind.ALLTOALL)
+    with about(name):
+        dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
+        if not shape:
+            raise no_rows(OpKind.ALLTOALL)
     full, on_device = tensor_name(owner, OpKind.ALLTOALL, name), tensors.device(tensor) is not None
     counts = _counts(splits, shape[0], owner, full)
     return Terms(full, OpKind.ALLTOALL, dtype, shape[1:], on_device=on_device), counts

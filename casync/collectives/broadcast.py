@@ -8,7 +8,7 @@ from casync.collectives.allreduce import UNSCALED, submit_registered
 from casync.collectives.waiting import PendingResult
 from casync.default import session_of
 from casync.session import Session
-from casync.tensors import T, Tensors
+from casync.tensors import T, Tensors, about
 from casync.terms import OpKind, Sum, Terms, tensor_name
 
 __all__ = ["submit", "terms_of"]
@@ -26,7 +26,10 @@ def submit(
 ) -> int:
     """The handle of a broadcast; arguments as `Collectives.broadcast` has them."""
     owner = session_of(process_set)
-    tensor = tensors.admit(tensor)
+    with about(name):
+        tensor = tensors.admit(tensor)
+        if in_place:
+            tensors.check_in_place(tensor)
     registration = terms_of(tensors, owner, tensor, root_rank, name, process_set).register(owner)
     if in_place:
         return submit_registered(tensors, owner, registration, tensor, UNSCALED, in_place=True, wake=wake)
@@ -41,5 +44,6 @@ def terms_of(
 ) -> Terms:
     """What the ranks must agree on; `tensor` is admitted."""
     full, root = tensor_name(owner, OpKind.BROADCAST, name), process_set.root(root_rank)
-    dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
+    with about(name):
+        dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
     return Terms(full, OpKind.BROADCAST, dtype, shape, Sum, root, on_device=tensors.device(tensor) is not None)

@@ -10,7 +10,7 @@ from casync.codec_states import Claim
 from casync.collectives.settings import Settings
 from casync.default import session_of
 from casync.session import Session, Together
-from casync.tensors import T, Tensors
+from casync.tensors import T, Tensors, about
 from casync.terms import OpKind, Terms, tensor_name
 
 __all__ = ["Gradient", "GradientSubmits", "OptimizerTerms"]
@@ -96,10 +96,13 @@ class GradientSubmits(Generic[T]):
         time.
         """
         settings = self.settings
+        with about(gradient.name):
+            values = self.tensors.admit(values)
+            in_core = self.tensors.dtype(values)
         terms = Terms(
             gradient.tensor,
             OpKind.ALLREDUCE,
-            self.tensors.dtype(values),
+            in_core,
             self.tensors.shape(values),
             settings.op,
             0,

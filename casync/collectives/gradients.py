@@ -14,7 +14,6 @@ from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.parameter_groups import Group, Groups
 from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending
-from casync.errors import CasyncError
 from casync.tensors import T, Tensors
 
 __all__ = ["Entry", "Gradients"]
@@ -117,11 +116,11 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
         return dense.keys()
 
     def _take_sparse(self, outstanding: dict[P, SparsePending[T]]) -> None:
-        failure: CasyncError | None = None
+        failure: Exception | None = None
         for parameter, handle in outstanding.items():
             try:
                 self.set_sparse(parameter, *handle.finish())
-            except CasyncError as error:
+            except Exception as error:
                 failure = failure or error
         if failure is not None:
             raise failure

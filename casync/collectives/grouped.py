@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from casync.collectives import allgather, allreduce, reducescatter
 from casync.collectives.autograd import Autograd, Blocking
-from casync.collectives.waiting import PendingGroup, synchronize
+from casync.collectives.waiting import PendingGroup, synchronize, synchronize_each
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
 from casync.errors import InvalidArgumentError
-from casync.tensors import T, Tensors
+from casync.tensors import T, Tensors, about
 from casync.terms import Average, OpKind, resolve_op, tensor_name
 
 __all__ = ["GroupedCollectives", "check_group"]
@@ -50,15 +51,16 @@ class GroupedCollectives(Generic[T]):
         owner = session_of(process_set)
         check_group(tensors)
         base = tensor_name(owner, kind, name)
-        for tensor in tensors:
-            self._tensors.dtype(self._tensors.admit(tensor))  # a bad one is found before the first is submitted
+        for i, tensor in enumerate(tensors):  # a bad one is found before the first is submitted
+            with about(f"{base}.{i}"):
+                self._tensors.dtype(self._tensors.admit(tensor))
         handles: list[int] = []
         try:
             for i, tensor in enumerate(tensors):
                 handles.append(submit(tensor, f"{base}.{i}", i == len(tensors) - 1))
-        except BaseException:
-            for handle in handles:
-                synchronize(handle)
+        except Exception:
+            with contextlib.suppress(Exception):  # the first failure is the one that tells
+                synchronize_each(handles)
             raise
         owner.keep(handles[-1], PendingGroup(owner, handles))
         return handles[-1]
@@ -215,8 +217,9 @@ class GroupedCollectives(Generic[T]):
         once. The tensors must not change before `synchronize(handle)` returns.
         """
         scales = (prescale_factor, postscale_factor)
-        for tensor in tensors:
-            reducescatter.check(self._tensors, tensor, op)
+        for i, tensor in enumerate(tensors):
+            with about(None if name is None else f"{name}.{i}"):
+                reducescatter.check(self._tensors, tensor, op)
 
         def submit(tensor: Any, each: str, wake: bool) -> int:
             return reducescatter.submit(self._tensors, tensor, each, op, scales, process_set, compression, wake=wake)

@@ -10,7 +10,7 @@ from casync.collectives.waiting import PendingResult
 from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
-from casync.tensors import T, Tensors
+from casync.tensors import T, Tensors, about
 from casync.terms import Average, OpKind, Sum, Terms, no_rows, resolve_op, tensor_name
 
 __all__ = ["check", "check_op", "gradient_factor", "shape_of_share", "submit", "terms_of"]
@@ -53,7 +53,8 @@ def submit(
 ) -> int:
     """The handle of a reducescatter; arguments as `Collectives.reducescatter` has them."""
     owner = session_of(process_set)
-    tensor = check(tensors, tensor, op)
+    with about(name):
+        tensor = check(tensors, tensor, op)
     registration = terms_of(tensors, owner, tensor, name, op, scales, compression).register(owner)
     source = tensors.contiguous(tensor) if scales[0] == 1.0 else tensors.scaled(tensor, scales[0])
     result = tensors.empty(shape_of_share(owner, tensors.shape(tensor)), source)

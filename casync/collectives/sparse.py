@@ -5,13 +5,14 @@ A sparse tensor is two here: the rows of `values`, and the rows of `indices` tha
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Generic
 
 from casync.collectives import allgather
-from casync.collectives.waiting import synchronize
+from casync.collectives.waiting import synchronize_each
 from casync.default import session_of
 from casync.errors import NotAvailableError
-from casync.tensors import T, Tensors
+from casync.tensors import T, Tensors, about
 from casync.terms import Average, Sum, resolve_op
 
 __all__ = ["SparsePending", "submit", "wire_dtype"]
@@ -22,17 +23,24 @@ _CASTS = {"fp16": "float16", "bf16": "bfloat16", "always(fp16)": "float16", "alw
 class SparsePending(Generic[T]):
     """An outstanding reduction of a sparse tensor."""
 
-    def __init__(self, tensors: Tensors[T], dtype: str, indices: int, values: int, divisor: int) -> None:
+    def __init__(self, tensors: Tensors[T], dtype: str, handles: list[int], divisor: int) -> None:
         self._tensors = tensors
         self._dtype = dtype
-        self._handles = (indices, values)
+        self._handles = handles
         self._divisor = divisor
+        self._failure: Exception | None = None
 
     def finish(self) -> tuple[T, T]:
         """Wait for it; indices and values of all ranks, in rank order. An element that several ranks have is there
-        several times.
+        several times. Raises what ended it, once both parts have ended.
         """
-        indices, values = (synchronize(handle) for handle in self._handles)
+        if self._failure is not None:
+            raise self._failure
+        try:
+            indices, values = synchronize_each(self._handles)
+        except Exception as error:
+            self._failure = error
+            raise
         values = self._tensors.cast(values, self._dtype)
         if self._divisor > 1:
             values = self._tensors.scaled(values, 1.0 / self._divisor)
@@ -56,11 +64,18 @@ def submit(
     owner = session_of(process_set)
     if resolve_op(op, None) not in (Average, Sum):
         raise NotAvailableError(f"the sparse allreduce of {name} takes op Sum or Average; use a dense one")
-    dtype = tensors.dtype(values)
+    with about(name):
+        dtype = tensors.dtype(values)
     given = values if wire is None else tensors.cast(values, wire)
-    first = allgather.submit(tensors, indices, f"{name}.indices", process_set, wake=False)
-    second = allgather.submit(tensors, given, f"{name}.values", process_set)
-    return SparsePending(tensors, dtype, first, second, owner.size if op == Average else 1)
+    handles: list[int] = []
+    try:
+        handles.append(allgather.submit(tensors, indices, f"{name}.indices", process_set, wake=False))
+        handles.append(allgather.submit(tensors, given, f"{name}.values", process_set))
+    except Exception:
+        with contextlib.suppress(Exception):  # the first failure is the one that tells
+            synchronize_each(handles)
+        raise
+    return SparsePending(tensors, dtype, handles, owner.size if op == Average else 1)
 
 
 def wire_dtype(tensor: str, codec: str) -> str | None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic
 
 from casync.default import GLOBAL_PROCESS_SET, owner_of, session_of
-from casync.errors import CasyncError
 from casync.session import Session
 from casync.tensors import T, Tensors
 from casync.terms import OpKind, Terms
 
-__all__ = ["Pending", "PendingGroup", "PendingResult", "PendingRows", "barrier", "finish", "poll", "synchronize"]
+__all__ = [
+    "Pending",
+    "PendingGroup",
+    "PendingResult",
+    "PendingRows",
+    "barrier",
+    "finish",
+    "poll",
+    "synchronize",
+    "synchronize_each",
+]
 
 
 class Pending:
@@ -84,12 +93,12 @@ class PendingGroup(Pending):
 
     def finish(self, owner: Session, handle: int) -> list[Any]:
         """Waits for all before it raises the first failure. After Ctrl-C those that are left are still outstanding."""
-        failure: CasyncError | None = None
+        failure: Exception | None = None
         while self.members:
             member, pending = self.members[0]
             try:
                 self.results.append(finish(owner, member, pending))
-            except CasyncError as error:
+            except Exception as error:  # a framework's own too: its tensor may not take the result
                 failure = failure or error
             del self.members[0]
         if failure is not None:
@@ -131,3 +140,25 @@ def synchronize(handle: int) -> Any:
     if isinstance(pending, Pending):
         return pending.finish(owner, handle)
     return None if pending is None else owner.synchronize(handle)
+
+
+def synchronize_each(handles: Iterable[int]) -> list[Any]:
+    """`synchronize` all, in their order, and then raise the first failure. `handles` may submit them one after the
+    other: when that fails, those that were submitted are waited for too. So whatever fails, no name stays taken.
+    """
+    submitted: list[int] = []
+    results: list[Any] = []
+    failure: Exception | None = None
+    try:
+        for handle in handles:
+            submitted.append(handle)  # noqa: PERF402: extend() would lose them when the next one fails
+    except Exception as error:
+        failure = error
+    for handle in submitted:
+        try:
+            results.append(synchronize(handle))
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return results

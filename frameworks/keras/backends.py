@@ -9,6 +9,7 @@ import keras
 from casync.collectives.gradient_submits import GradientSubmits, OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.errors import NotAvailableError
+from casync.tensors import about
 
 __all__ = ["Reducer", "check_backend", "reducer_of"]
 
@@ -58,7 +59,10 @@ class TorchReducer:
         submits.know(names)
         submits.check()
         predivide = submits.settings.predivide
-        result = [self._own(gradient, 1.0 / predivide) for gradient in gradients]
+        result = []
+        for name, gradient in zip(names, gradients, strict=True):
+            with about(name):
+                result.append(self._own(gradient, 1.0 / predivide))
         handles = []
         try:
             for name, values in zip(names, result, strict=True):

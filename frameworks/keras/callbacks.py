@@ -64,8 +64,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             self._broadcast()
 
     def _broadcast(self) -> None:
-        self._is_done = True
         broadcast_variables([one for one in _variables_of(self.model) if id(one) not in self._local], self._root_rank)
+        self._is_done = True
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -9,6 +9,7 @@ import numpy as np
 
 import keras
 from casync import numpy as hvd
+from casync.collectives.waiting import synchronize_each
 from casync.compression import Compression
 from casync.errors import NotAvailableError
 from casync.terms import Average
@@ -52,12 +53,12 @@ def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
     """Give these variables of Keras, the same on all ranks and in one order, the values of the rank `root_rank`."""
-    handles = [
+    values = synchronize_each(
         hvd.broadcast_async(_array(variable), root_rank, f"{variable.path}.{index}")
         for index, variable in enumerate(variables)
-    ]
-    for variable, handle in zip(variables, handles, strict=True):
-        variable.assign(hvd.synchronize(handle))
+    )
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 def broadcast_global_variables(root_rank: int) -> None:

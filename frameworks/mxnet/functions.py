@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from casync import default
@@ -43,17 +44,30 @@ def broadcast_parameters(
     if not isinstance(params, dict | mx.gluon.ParameterDict):
         raise InvalidArgumentError(f"invalid params of type: {type(params)}")
     default.session_of(process_set)
-    given = []
-    for name, param in sorted(params.items()):
-        full = f"{prefix or ''}{name}"
+    given: list[Any] = []
+    try:
+        for name, param in sorted(params.items()):
+            full = f"{prefix or ''}{name}"
+            try:
+                array = param.data() if isinstance(param, mx.gluon.Parameter) else param
+            except mx.gluon.DeferredInitializationError:
+                _broadcast_later(param, root_rank, full, process_set)
+            else:
+                given.append(broadcast_(array, root_rank, full, process_set=process_set))
+    finally:
+        _wait_for(given)
+
+
+def _wait_for(arrays: Iterable[Any]) -> None:
+    """Until all have their values, or what went wrong instead: then raises the first failure."""
+    failure: Exception | None = None
+    for array in arrays:
         try:
-            array = param.data() if isinstance(param, mx.gluon.Parameter) else param
-        except mx.gluon.DeferredInitializationError:
-            _broadcast_later(param, root_rank, full, process_set)
-        else:
-            given.append(broadcast_(array, root_rank, full, process_set=process_set))
-    for array in given:
-        array.wait_to_read()
+            array.wait_to_read()
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def _broadcast_later(param: Any, root_rank: int, name: str, process_set: Any) -> None:

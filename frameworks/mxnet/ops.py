@@ -27,6 +27,7 @@ from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
 from casync.gather_bytes import gather_bytes
 from casync.session import Session
+from casync.tensors import about
 from casync.terms import Average, OpKind, Terms, resolve_op, tensor_name
 
 from .engine import Operation, push
@@ -101,7 +102,7 @@ def allreduce(
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
     """
     owner, op, scales = session_of(process_set), resolve_op(op, average), (prescale_factor, postscale_factor)
-    tensor = LAZY.admit(tensor)
+    tensor = _admitted(tensor, name)
     terms = _allreduce.terms_of(LAZY, owner, tensor, name, op, scales, compression, topology)._replace(
         priority=priority
     )
@@ -131,13 +132,13 @@ def allreduce_(
 ) -> NDArray:
     """`allreduce`, with its arguments, whose result replaces the array's values; returns the array. Does not wait."""
     owner, op, scales = session_of(process_set), resolve_op(op, average), (prescale_factor, postscale_factor)
-    if scales != _allreduce.UNSCALED or not _is_plain(LAZY.admit(tensor)):
+    if scales != _allreduce.UNSCALED or not _is_plain(_admitted(tensor, name)):
         result = allreduce(
             tensor, None, name, priority, *scales, process_set, op, compression=compression, topology=topology
         )
         LAZY.assign(tensor, result)
         return tensor
-    tensor = LAZY.admit(tensor)
+    tensor = _admitted(tensor, name)
     terms = _allreduce.terms_of(LAZY, owner, tensor, name, op, scales, compression, topology)._replace(
         priority=priority
     )
@@ -160,7 +161,7 @@ def allgather(
         process_set: the ranks that take part; all by default.
     """
     owner = session_of(process_set)
-    tensor = _plain(tensor)
+    tensor = _plain(_admitted(tensor, name))
     terms = _allgather.terms_of(LAZY, owner, tensor, name)._replace(priority=priority)
     registration, rows = terms.register(owner), tensor.shape[0]
     everyones = gather_bytes(owner, _exchange_of(terms), array.array("q", [rows]).tobytes())
@@ -186,7 +187,7 @@ def broadcast(
         priority: of arrays that wait, for MXNet or for a link, that with the highest goes first; alike on all ranks.
         process_set: the ranks that take part; all by default.
     """
-    return broadcast_(LAZY.copy(LAZY.admit(tensor)), root_rank, name, priority, process_set)
+    return broadcast_(LAZY.copy(_admitted(tensor, name)), root_rank, name, priority, process_set)
 
 
 def broadcast_(
@@ -198,7 +199,7 @@ def broadcast_(
 ) -> NDArray:
     """`broadcast`, with its arguments, whose result replaces the array's values; returns the array. Does not wait."""
     owner = session_of(process_set)
-    tensor = LAZY.admit(tensor)
+    tensor = _admitted(tensor, name)
     terms = _broadcast.terms_of(LAZY, owner, tensor, root_rank, name, process_set)._replace(priority=priority)
     registration = terms.register(owner)
     values = _plain(tensor)
@@ -230,7 +231,7 @@ def alltoall(
     Returns the array, and, if `splits` is given, how many of its rows came from each rank, as an array of int32.
     """
     owner = session_of(process_set)
-    tensor = _plain(tensor)
+    tensor = _plain(_admitted(tensor, name))
     terms, counts = _alltoall.terms_of(LAZY, owner, tensor, _numbers(splits), name)
     terms = terms._replace(priority=priority)
     registration, received = terms.register(owner), _received(owner, terms, counts)
@@ -276,13 +277,21 @@ def reducescatter(
         compression: a codec that reduces in one pass, or codecs by name as in `DistributedTrainer`; for float arrays.
     """
     owner, scales = session_of(process_set), (prescale_factor, postscale_factor)
-    tensor = _reducescatter.check(LAZY, tensor, op)
+    with about(name):
+        tensor = _reducescatter.check(LAZY, tensor, op)
     terms = _reducescatter.terms_of(LAZY, owner, tensor, name, op, scales, compression)._replace(priority=priority)
     registration = terms.register(owner)
     source = _plain(tensor) if prescale_factor == 1.0 else LAZY.scaled(tensor, prescale_factor)
     output = LAZY.empty(_reducescatter.shape_of_share(owner, tensor.shape), tensor)
     push(owner, process_set, [Operation(registration, source, output)], priority, terms.name)
     return output if postscale_factor == 1.0 else LAZY.scaled(output, postscale_factor)
+
+
+def _admitted(tensor: Any, name: str | None) -> NDArray:
+    with about(name):
+        tensor = LAZY.admit(tensor)
+        LAZY.dtype(tensor)
+        return tensor
 
 
 def _is_plain(tensor: NDArray) -> bool:
@@ -292,9 +301,8 @@ def _is_plain(tensor: NDArray) -> bool:
     return len(tensor.shape) < 3
 
 
-def _plain(tensor: Any) -> NDArray:
+def _plain(tensor: NDArray) -> NDArray:
     """The array, or a copy whose values lie in order."""
-    tensor = LAZY.admit(tensor)
     return tensor if _is_plain(tensor) else LAZY.copy(tensor)
 
 
@@ -327,8 +335,8 @@ def _grouped(
     """`each` of all, under names of the group. A bad one is found before the first is given to the engine."""
     check_group(tensors)
     base = tensor_name(session_of(process_set), kind, name)
-    for tensor in tensors:
-        LAZY.dtype(LAZY.admit(tensor))
+    for i, tensor in enumerate(tensors):
+        _admitted(tensor, f"{base}.{i}")
     return [each(tensor, name=f"{base}.{i}", process_set=process_set, **rest) for i, tensor in enumerate(tensors)]
 
 
@@ -395,8 +403,9 @@ def grouped_reducescatter(
     """`reducescatter` of several arrays, of any shapes and dtypes, with its other arguments; new arrays in the order
     given. Does not wait.
     """
-    for tensor in tensors:
-        _reducescatter.check(LAZY, tensor, op)
+    for i, tensor in enumerate(tensors):
+        with about(None if name is None else f"{name}.{i}"):
+            _reducescatter.check(LAZY, tensor, op)
     return _grouped(
         reducescatter, OpKind.REDUCESCATTER, tensors, name, process_set, op=op, priority=priority,
         prescale_factor=prescale_factor, postscale_factor=postscale_factor, compression=compression,

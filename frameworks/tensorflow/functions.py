@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from casync import basics, default
 from casync.collectives import objects
-from casync.collectives.waiting import synchronize
+from casync.collectives.waiting import synchronize_each
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import NotAvailableError
 
@@ -49,8 +49,7 @@ def broadcast_variables(
             (variable, broadcast(value, root_rank, name, process_set=process_set)) for name, variable, value in values
         ]
         return tf.group(*[variable.assign(value) for variable, value in given])
-    handles = [broadcast_async(value, root_rank, name, process_set) for name, _, value in values]
-    results = [synchronize(handle) for handle in handles]
+    results = synchronize_each(broadcast_async(value, root_rank, name, process_set) for name, _, value in values)
     for variable, result in zip(variables, results, strict=True):
         variable.assign(result)
     return None

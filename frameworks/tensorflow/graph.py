@@ -18,6 +18,7 @@ from casync.collectives.reducescatter import check_op
 from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.graph import topology_of
+from casync.tensors import about
 from casync.terms import OpKind, Sum, codec_for_dtype, no_rows, tensor_name
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
@@ -44,7 +45,7 @@ class Graph:
         """`terms`: a float32 vector of learning rate, momentum, whether it is Nesterov's, and the loss scale, for
         codecs that ask for them.
         """
-        _check_reducible(tensor)
+        _check_reducible(tensor, name)
         output = self._run(
             OpKind.ALLREDUCE, _scaled(tensor, scales[0]), name, process_set, tensor.shape, compression=compression,
             topology=topology, reduce_op=op, scales=scales, terms=tf.zeros([0]) if terms is None else terms,
@@ -71,7 +72,7 @@ class Graph:
         self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
     ) -> Any:
         check_op(op)
-        _check_reducible(tensor)
+        _check_reducible(tensor, name)
         output = self._run(
             OpKind.REDUCESCATTER, _scaled(tensor, scales[0]), name, process_set,
             _any_rows(tensor, OpKind.REDUCESCATTER), compression=compression, reduce_op=op, scales=scales,
@@ -112,8 +113,9 @@ class Graph:
         if GraphOrParentsInXlaContext(graph):
             raise NotAvailableError(_JIT.format(OP_KINDS[kind]))
         owner = session_of(process_set)
-        dtype = TENSORS.dtype(tensor)
         full = tensor_name(owner, kind, _unnamed(graph, tensor, kind) if name is None else name)
+        with about(full):
+            dtype = TENSORS.dtype(tensor)
         made = getattr(operations(), f"casync_{OP_KINDS[kind]}")(
             tensor,
             **inputs,
@@ -142,9 +144,10 @@ def _unnamed(graph: Any, tensor: Any, kind: int) -> str:
     return f"noname.{function}.{graph.unique_name(f'{OP_KINDS[kind]}.{tensor.op.name}')}"
 
 
-def _check_reducible(tensor: Any) -> None:
-    if tensor.dtype == tf.bool:
-        raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
+def _check_reducible(tensor: Any, name: str | None) -> None:
+    with about(name):
+        if tensor.dtype == tf.bool:
+            raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
 
 
 def _member(name: str | None, index: int) -> str | None:

@@ -166,7 +166,7 @@ class DdpState:
     ) -> None:
         owner = ours.owner
         if not ours.is_registered(owner, gradient, values.dtype, values.shape, values.device):
-            ours.register(owner, gradient, TENSORS.admit(values), values.dtype, values.shape, values.device)
+            ours.register(owner, gradient, values, values.dtype, values.shape, values.device)
         if self._loss_scale is not None and self._loss_scale.is_told:
             ours.tell(owner, gradient, self._terms)
         ours.submit_to(together, owner, gradient, values, wake=is_last)

@@ -8,14 +8,18 @@ from typing import Any
 import torch
 from casync import default
 from casync.collectives.objects import broadcast_object
-from casync.collectives.waiting import synchronize
+from casync.collectives.waiting import synchronize_each
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
 from casync.state import STATE_KEY
 
+from .likeness import agree, difference, outline
 from .ops import broadcast_async_
+from .tensors import TENSORS
 
 __all__ = ["broadcast_optimizer_state", "broadcast_parameters"]
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def broadcast_parameters(
@@ -28,7 +32,7 @@ def broadcast_parameters(
 
     Args:
         params: `model.state_dict()` or `model.named_parameters()`, of the same names, shapes and dtypes on all ranks.
-            Entries of a state_dict that are not tensors are left alone.
+            Entries of a state_dict that are not tensors are left alone. Of any dtype: complex numbers and float8 too.
         root_rank: its number in the world, also where a process set is given.
         process_set: the ranks that take part; all by default.
     """
@@ -47,13 +51,14 @@ def broadcast_parameters(
 
 
 def _broadcast_all(named: Iterable[tuple[str, torch.Tensor]], root_rank: int, process_set: Any) -> None:
-    handles = []
-    try:
-        for name, tensor in named:
-            handles.append(broadcast_async_(tensor, root_rank, name, process_set))
-    finally:
-        for handle in handles:
-            synchronize(handle)
+    synchronize_each(broadcast_async_(_as_known(tensor), root_rank, name, process_set) for name, tensor in named)
+
+
+def _as_known(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory in a dtype that can be sent, where that of the tensor cannot: its bits are all that matters."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or TENSORS.has_dtype(tensor):
+        return tensor
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach().view(_BITS[tensor.itemsize])
 
 
 class _Slot:
@@ -97,7 +102,8 @@ def broadcast_optimizer_state(
 
     Codec state (residuals) is each rank's own and is not copied: see `casync.state`. As after Horovod's, parameters of
     an optimizer without state have a gradient: zeros, where there was none. Blocks. Raises ValueError for LBFGS, whose
-    state is not per parameter.
+    state is not per parameter, and `MismatchError` on every rank if one has other parameters, or an optimizer with
+    other settings, than the root; no rank's state changes then.
 
     Args:
         optimizer: wrapped by `DistributedOptimizer` or not, over the same parameters on all ranks.
@@ -114,8 +120,9 @@ def broadcast_optimizer_state(
     structure: Any = None
     if is_root:
         state = {key: value for key, value in optimizer.state_dict().items() if key != STATE_KEY}
-        structure = _take_out(state, tensors)
-    structure = broadcast_object(structure, root_rank, "optimizer_state", process_set)
+        structure = outline(optimizer), _take_out(state, tensors)
+    theirs, structure = broadcast_object(structure, root_rank, "optimizer_state", process_set)
+    agree(process_set, difference(optimizer, theirs, root_rank))
     if not is_root:
         structure = _put_in(structure, tensors)
     _broadcast_all([(f"optimizer_state.{i}", tensor) for i, tensor in enumerate(tensors)], root_rank, process_set)

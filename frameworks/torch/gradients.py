@@ -133,7 +133,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return self.submit(owner, entry, gradient, wake=wake)
 
     def _register(self, owner: Session, entry: Entry, gradient: torch.Tensor) -> None:
-        self.register(owner, entry, self.tensors.admit(gradient), gradient.dtype, gradient.shape, gradient.device)
+        self.register(owner, entry, gradient, gradient.dtype, gradient.shape, gradient.device)
         entry.uncompressed = None
 
     def _terms(self, entry: Entry) -> OptimizerTerms:

@@ -40,6 +40,10 @@ class TorchTensors(Tensors[torch.Tensor]):
             raise no_such_dtype(tensor.dtype)
         return name
 
+    def has_dtype(self, tensor: torch.Tensor) -> bool:
+        """Whether `dtype` has a name for it."""
+        return tensor.dtype in _NAMES
+
     def shape(self, tensor: torch.Tensor) -> tuple[int, ...]:
         return tensor.shape
 
@@ -77,7 +81,19 @@ class TorchTensors(Tensors[torch.Tensor]):
 
     @torch.no_grad()
     def assign(self, target: torch.Tensor, values: torch.Tensor) -> None:
-        target.copy_(values)
+        shared = [d for d in range(target.dim()) if target.stride(d) == 0 and target.shape[d] > 1]
+        if not shared:
+            target.copy_(values)
+            return
+        once, first = target, values  # of an expanded tensor, where elements along `shared` are one
+        for dim in shared:
+            once, first = once.narrow(dim, 0, 1), first.narrow(dim, 0, 1)
+        once.copy_(first)
+        if _bytes_of(target).ne(_bytes_of(values)).any():
+            raise InvalidArgumentError(
+                f"a tensor of shape {tuple(target.shape)} that was expanded cannot take values that differ along "
+                f"dimension {shared[0]}, as those of another rank do: give it memory of its own, by .clone()"
+            )
 
     def scaled(self, tensor: torch.Tensor, factor: float) -> torch.Tensor:
         tensor = tensor.detach()
@@ -89,6 +105,10 @@ class TorchTensors(Tensors[torch.Tensor]):
 
     def cast(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
         return tensor.to(getattr(torch, dtype)) if tensor.dtype.is_floating_point else tensor
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8)
 
 
 TENSORS = TorchTensors()

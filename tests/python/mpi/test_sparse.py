@@ -4,6 +4,7 @@ import casync.torch as hvd
 import pytest
 import torch
 
+from casync import default
 from support.replicas import assert_same_everywhere
 
 
@@ -140,3 +141,21 @@ def test_a_codec_that_cannot_be_obeyed_is_refused(rank, size):
     obeying = wrapped(True)
     model(torch.tensor([1])).sum().backward()
     obeying.step()
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("what", ["indices", "values", "both"])
+def test_after_ranks_have_disagreed_the_names_can_be_used_again(rank, what):
+    def table(dims=1, dtype=torch.float32):
+        values = torch.ones((3, 4) if dims == 1 else 3, dtype=dtype)
+        return torch.sparse_coo_tensor(torch.zeros((dims, 3), dtype=torch.int64), values, (5, 4))
+
+    for _ in range(2):
+        assert hvd.sparse_allreduce_async(table(), name="table", op=hvd.Sum)().to_dense()[0, 0] == 3 * hvd.size()
+        dims = 2 if rank and what != "values" else 1
+        wrong = table(dims, torch.float64 if rank and what != "indices" else torch.float32)
+        handle = hvd.sparse_allreduce_async(wrong, name="table", op=hvd.Sum)
+        for _ in range(2):
+            with pytest.raises(hvd.MismatchError, match="table"):
+                handle()
+        assert not default.session().has_outstanding
