@@ -25,20 +25,29 @@ class Claim:
 
     def __init__(self) -> None:
         self._lost = ""
+        self._tensors: set[str] = set()
+        self._loaded: set[str] = set()  # the session's
+
+    def have(self, tensors: Collection[str], loaded: set[str]) -> None:
+        """These are ours. `loaded`: what was loaded and not used yet, which is kept up to date here."""
+        self._tensors.update(tensors)
+        self._loaded = loaded
 
     def lose(self, tensor: str) -> None:
         """Another optimizer has taken `tensor`."""
         self._lost = tensor
 
     def check(self) -> None:
-        """Raise `InvalidArgumentError` if a later optimizer has a name of ours: they would feed on each other's
-        residuals.
+        """At each step, which uses what was loaded. Raises `InvalidArgumentError` if a later optimizer has a name of
+        ours: they would feed on each other's residuals.
         """
         if self._lost:
             raise InvalidArgumentError(
                 f"tensor {self._lost} belongs to a DistributedOptimizer that was made later, and both compress: give "
                 "their parameters different names, e.g. named_parameters=model.named_parameters(prefix='generator')"
             )
+        if self._loaded:
+            self._loaded -= self._tensors
 
 
 class CodecStates:
@@ -91,8 +100,8 @@ class CodecStates:
     # --- whose it is --------------------------------------------------------------------------------------------------
 
     def give_to(self, claim: Claim, tensors: Collection[str]) -> None:
-        """Let `claim` have `tensors`, which others lose. What is kept of them starts anew, unless it was loaded before
-        anybody had claimed them.
+        """Let `claim` have `tensors`, which others lose. What is kept of them starts anew, unless it was loaded and no
+        step has used it yet.
         """
         for tensor in tensors:
             if (other := self._claims.get(tensor)) is not None:
@@ -100,9 +109,11 @@ class CodecStates:
             self._claims[tensor] = claim
         self.forget(set(tensors) - self._loaded)
         self._loaded.difference_update(tensors)
+        claim.have(tensors, self._loaded)
 
     def note_loaded(self, tensors: Collection[str]) -> None:
-        """A checkpoint was put back, and these are all its tensors: those that nobody has claimed yet wait for their
-        optimizer.
+        """A checkpoint was put back, and these are all its tensors. They are for the optimizer that uses them next: the
+        one that has them, or one that is made before that makes another step.
         """
-        self._loaded = {tensor for tensor in tensors if tensor not in self._claims}
+        self._loaded.clear()
+        self._loaded.update(tensors)

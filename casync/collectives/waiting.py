@@ -151,7 +151,7 @@ def synchronize_each(handles: Iterable[int]) -> list[Any]:
     failure: Exception | None = None
     try:
         for handle in handles:
-            submitted.append(handle)  # noqa: PERF402: extend() would lose them when the next one fails
+            submitted.append(handle)  # one by one: extend() would lose them when the next one fails
     except Exception as error:
         failure = error
     for handle in submitted:

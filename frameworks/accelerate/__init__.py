@@ -6,10 +6,13 @@ accelerator.ddp_handler = casync.accelerate.ddp_kwargs(compression="onebit")
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import casync.torch as hvd
+import torch
 
+from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 
 __all__ = ["ddp_kwargs"]
@@ -18,7 +21,10 @@ __all__ = ["ddp_kwargs"]
 def ddp_kwargs(compression: Any = "none", *, topology: str | None = None, **ddp: Any) -> DistributedDataParallelKwargs:
     """Has each model that `accelerator.prepare` wraps in DDP synchronise through CaSync, on GPUs and on CPUs.
 
-    Assign it to `accelerator.ddp_handler`: in `kwargs_handlers` Accelerate knows its own classes only.
+    Assign it to `accelerator.ddp_handler`: in `kwargs_handlers` Accelerate knows its own classes only. Of several
+    models those whose parameters' names are taken have `ddp1.`, `ddp2.` and so on before them where ranks meet, in the
+    order of `prepare`; rules are for the names without that. With mixed precision in float16 residuals follow
+    the scale of the accelerator's `scaler`.
 
     Args:
         compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`.
@@ -29,7 +35,25 @@ def ddp_kwargs(compression: Any = "none", *, topology: str | None = None, **ddp:
     class Handler(DistributedDataParallelKwargs):  # type: ignore[misc]
         def register_comm_hook(self, model: Any) -> None:
             hvd.init()
-            state = hvd.ddp_state(compression, model.module.named_parameters(), topology=topology)
+            accelerator = _accelerator_of(self, model.module)
+            scaler = getattr(accelerator, "scaler", None)
+            state = hvd.ddp_state(
+                compression,
+                model.module.named_parameters(),
+                topology=topology,
+                grad_scaler=scaler if isinstance(scaler, torch.amp.GradScaler) else None,
+            )
             model.register_comm_hook(state, hvd.ddp_hook)
 
     return Handler(**ddp)
+
+
+def _accelerator_of(handler: Any, module: torch.nn.Module) -> Any:
+    """Who is about to prepare `module`, and has `handler`, which Accelerate does not tell it. None if that is a program
+    of its own.
+    """
+    for holder in gc.get_objects():
+        if issubclass(type(holder), Accelerator) and getattr(holder, "ddp_handler", None) is handler:
+            if any(model is module for model in holder._models):
+                return holder
+    return None

@@ -26,7 +26,6 @@ from . import ops, sparse
 from .ddp_gradients import DdpGradients, parts_of, wire_of
 from .ddp_groups import caller_of, divisor_is_of_active, members_of
 from .loss_scale import LossScale
-from .tensors import TENSORS
 
 __all__ = ["DdpState", "ddp_hook", "ddp_state"]
 

@@ -12,6 +12,7 @@ from casync.accelerate import ddp_kwargs
 import casync
 from casync.errors import CasyncError
 from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
 
 __all__ = ["patch"]
 
@@ -19,32 +20,52 @@ __all__ = ["patch"]
 def patch(trainer: Trainer, compression: Any = "none", *, topology: str | None = None) -> None:
     """Have `trainer` synchronise its gradients through CaSync. Its other settings of DDP stay.
 
-    What codecs keep is saved in the folder of each checkpoint, and loaded from the last one of `output_dir` when
-    training resumes there.
+    What codecs keep is saved in the folder of each checkpoint, and loaded from the one with which training resumes,
+    wherever that lies.
 
     Args:
         compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`.
         topology: as there.
     """
-    given = trainer.accelerator.ddp_handler
-    others = {} if given is None else given.to_kwargs()
-    trainer.accelerator.ddp_handler = ddp_kwargs(compression, topology=topology, **others)
-    trainer.add_callback(_State())
+    state = _State()
+    trainer.add_callback(state)
+    train, create = trainer.train, trainer.create_accelerator_and_postprocess
+
+    def hand_over() -> None:
+        given = trainer.accelerator.ddp_handler
+        others = {} if given is None else given.to_kwargs()
+        trainer.accelerator.ddp_handler = ddp_kwargs(compression, topology=topology, **others)
+
+    def resuming(resume_from_checkpoint: Any = None, *arguments: Any, **more: Any) -> Any:
+        state.source = resume_from_checkpoint
+        if resume_from_checkpoint is True:
+            state.source = get_last_checkpoint(trainer.args.output_dir)
+        return train(resume_from_checkpoint, *arguments, **more)
+
+    def created(*arguments: Any, **more: Any) -> Any:
+        """For a search of hyperparameters, which makes one for each trial."""
+        made = create(*arguments, **more)
+        hand_over()
+        return made
+
+    hand_over()
+    trainer.train = resuming
+    trainer.create_accelerator_and_postprocess = created
 
 
 class _State(TrainerCallback):
+    def __init__(self) -> None:
+        self.source: str | None = None
+        """The folder of the checkpoint with which training resumes."""
+
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if hvd.is_initialized():
-            casync.save_state(_folder(args, state))
+            casync.save_state(Path(args.output_dir) / f"checkpoint-{state.global_step}" / "casync")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step > 0:  # it resumes
+        if self.source and state.global_step > 0:  # it resumes
             hvd.init()
             try:
-                casync.load_state(_folder(args, state))
+                casync.load_state(Path(self.source) / "casync")
             except CasyncError as error:
                 warnings.warn(f"what codecs kept begins anew: {error}", stacklevel=2)
-
-
-def _folder(args: Any, state: Any) -> Path:
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}" / "casync"

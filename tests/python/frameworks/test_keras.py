@@ -18,7 +18,7 @@ from casync.keras.names import names_of  # noqa: E402
 from keras import layers, optimizers  # noqa: E402
 
 from casync import default  # noqa: E402
-from casync.errors import InvalidArgumentError, NotAvailableError  # noqa: E402
+from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError  # noqa: E402
 from support import keras_training as training  # noqa: E402
 
 CODECS = [
@@ -506,6 +506,35 @@ def test_operations_on_values(rank, size):
     assert variable.numpy().tolist() == [0] * 3
     with pytest.raises(NotAvailableError, match="BroadcastGlobalVariablesCallback"):
         hvd.broadcast_global_variables(0)
+
+
+@pytest.mark.usefixtures("several")
+def test_after_a_variable_that_ranks_disagree_about_the_names_can_be_used_again(rank):
+    for _ in range(2):
+        shapes = [3, 4 + rank, 3, 3]
+        with pytest.raises(MismatchError, match="v1"):
+            hvd.broadcast_variables([keras.Variable(np.zeros(n), name=f"v{i}") for i, n in enumerate(shapes)], 0)
+        assert not default.session().has_outstanding
+        good = [keras.Variable(np.full(3, rank), name=f"v{i}") for i in range(4)]
+        hvd.broadcast_variables(good, 0)
+        assert all(one.numpy().tolist() == [0] * 3 for one in good)
+
+
+@pytest.mark.usefixtures("several")
+def test_the_callback_that_failed_broadcasts_when_it_is_used_again(rank):
+    def model(width):
+        return keras.Sequential([keras.Input((2,)), layers.Dense(width, kernel_initializer="ones", name="dense")])
+
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    callback.set_model(model(3 + rank))
+    callback.model.compile(optimizer="sgd", loss="mse")
+    with pytest.raises(MismatchError, match="dense"):
+        callback.on_train_begin()
+    callback.set_model(model(3))
+    callback.model.compile(optimizer="sgd", loss="mse")
+    callback.model.layers[0].kernel.assign(np.full((2, 3), rank))
+    callback.on_train_begin()
+    assert not callback.model.layers[0].kernel.numpy().any()
 
 
 def test_a_world_of_one_is_keras_alone(rank, size):

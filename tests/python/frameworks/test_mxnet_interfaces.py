@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
+from casync import default
 from support.mxnet import assert_identical, batches, hvd, make_net, mx, share, step, values_of
 
 
@@ -131,6 +132,29 @@ def test_parameters_are_the_roots(rank, size):
     hvd.broadcast_parameters(arrays, root_rank=root)
     for array in arrays.values():
         assert (array.asnumpy() == root).all()
+
+
+@pytest.mark.usefixtures("several")
+def test_after_a_parameter_that_ranks_disagree_about_the_names_can_be_used_again(rank):
+    def arrays(odd):
+        return {f"p{i}": mx.nd.ones(odd if i == 1 else 3) * rank for i in range(4)}
+
+    for _ in range(2):
+        with pytest.raises(hvd.MismatchError, match="p1"):
+            hvd.broadcast_parameters(arrays(4 + rank), 0)
+        assert not default.session().has_outstanding
+        good = arrays(3)
+        hvd.broadcast_parameters(good, 0)
+        assert all((one.asnumpy() == 0).all() for one in good.values())
+
+
+def test_a_refused_array_is_named():
+    odd = {"a": mx.nd.ones(3), "b": mx.nd.ones((3, 4)).tostype("csr"), "c": mx.nd.ones(3)}
+    for _ in range(2):
+        with pytest.raises(hvd.NotAvailableError, match="tensor b: an array of storage csr"):
+            hvd.broadcast_parameters(odd, 0)
+        assert not default.session().has_outstanding
+        hvd.broadcast_parameters({"a": mx.nd.ones(3), "c": mx.nd.ones(3)}, 0)
 
 
 def test_objects(rank, size):

@@ -264,3 +264,23 @@ def test_the_loss_scale_is_told(rank, size):
             trainer.step(1)
         results.append(param.data().asnumpy())
     np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shortest", [0, 3, 4, 5])
+def test_join_with_any_numbers_of_batches(rank, size, shortest, caplog):
+    """Replicas are compared before steps 1, 5, 9; after a join all ranks count the same steps."""
+    hvd.shutdown()
+    hvd.init(timeout_s=20.0, check_replicas=4)
+    param = mx.gluon.Parameter("w", shape=(30, 7), init="zeros")
+    param.initialize()
+    trainer = hvd.DistributedTrainer([param], "sgd", {"learning_rate": 0.1})
+    for _ in range(2):
+        for _ in range(shortest + 2 * rank):
+            with mx.autograd.record():
+                loss = (param.data() * 2.0).sum()
+            loss.backward()
+            trainer.step(1)
+        mx.nd.waitall()
+        last = hvd.join()
+        hvd.broadcast_parameters({"w": param.data()}, last)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -296,6 +296,29 @@ def test_variables_of_the_root(rank, size):
     assert variables[0].numpy().tolist() == [0.0] * 3
 
 
+def test_after_a_variable_that_ranks_disagree_about_the_names_can_be_used_again(rank, several):
+    def variables(odd):
+        return [tf.Variable(tf.fill([odd if i == 1 else 3], float(rank)), name=f"v{i}") for i in range(4)]
+
+    for _ in range(2):
+        with pytest.raises(hvd.MismatchError, match="v1"):
+            hvd.broadcast_variables(variables(4 + rank), 0)
+        assert not default.session().has_outstanding
+        good = variables(3)
+        hvd.broadcast_variables(good, 0)
+        assert all(one.numpy().tolist() == [0.0] * 3 for one in good)
+
+
+def test_a_refused_variable_is_named(rank):
+    odd = [tf.Variable(tf.ones(3), name="plain"), tf.Variable(tf.constant(["text"]), name="odd")]
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="tensor odd: dtype string"):
+            hvd.broadcast_variables(odd, 0)
+        assert not default.session().has_outstanding
+    with pytest.raises(NotImplementedError, match=r"tensor broadcast\.odd: dtype string"):
+        tf.function(lambda: hvd.broadcast_variables(odd, 0))()
+
+
 def test_checkpoint_and_resume(tmp_path, rank, size):
     """Residuals are put back: what comes out goes on bit for bit."""
     import casync

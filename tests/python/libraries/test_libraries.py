@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,32 @@ def test_a_checkpoint_keeps_what_codecs_keep(tmp_path: Path, library: str) -> No
     assert len(saved) == 2, "a file for each rank"
     note, said = trained(tmp_path, library, "onebit", "resume")
     assert "begins anew" not in said
+    assert note["loss"] < 1.0
+
+
+def test_transformers_takes_what_codecs_keep_from_the_checkpoint_that_is_resumed(tmp_path: Path) -> None:
+    """And not from a folder of the same name where it writes its own."""
+    trained(tmp_path, "transformers", "onebit")
+    (checkpoint,) = tmp_path.rglob("checkpoint-40")
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(checkpoint, elsewhere)
+    (checkpoint / "casync" / "casync.json").write_text("{}")
+    note, said = trained(tmp_path, "transformers", "onebit", "resume", str(elsewhere))
+    assert "begins anew" not in said
+    assert note["loss"] < 1.0
+
+
+def test_residuals_follow_the_scale_of_accelerates_scaler(tmp_path: Path) -> None:
+    """Scales are powers of two, so a training with a scaler is the same bit for bit."""
+    plain, _ = trained(tmp_path, "accelerate", "onebit")
+    scaled, said = trained(tmp_path, "accelerate", "onebit", "scaler")
+    assert scaled["loss"] == plain["loss"]
+    assert "GradScaler" not in said
+
+
+@pytest.mark.parametrize("codec", ["none", "onebit"])
+def test_accelerate_prepares_two_models_whose_parameters_have_the_same_names(tmp_path: Path, codec: str) -> None:
+    note, _ = trained(tmp_path, "accelerate", codec, "two")
     assert note["loss"] < 1.0
 
 

@@ -1,4 +1,6 @@
-"""One process that trains with the Trainer: `with_transformers.py CODEC FOLDER [resume]`; "ddp" leaves CaSync out."""
+"""One process that trains with the Trainer: `with_transformers.py CODEC FOLDER [resume [CHECKPOINT]]`; "ddp" leaves CaSync
+out.
+"""
 
 import sys
 import warnings
@@ -53,7 +55,7 @@ def main() -> None:
         import casync.transformers
 
         casync.transformers.patch(trainer, CODEC)
-    trainer.train(resume_from_checkpoint=RESUMES)
+    trainer.train(resume_from_checkpoint=sys.argv[4] if len(sys.argv) > 4 else RESUMES)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     model: Any = trainer.model
     tell(CODEC, losses[-1], model.parameters())
