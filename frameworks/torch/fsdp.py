@@ -12,7 +12,11 @@ The process groups whose reductions are compressed must be of the backend casync
 
 from __future__ import annotations
 
+import logging
+import math
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -22,10 +26,11 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 from torch.distributed.tensor import DTensor
 
 from .c10d_group import Group, Named, check_momentum, group_of
-from .fsdp_units import ReduceScatter, ShardedParameter, Unit, units_of
+from .fsdp_units import ReduceScatter, ShardedParameter, Unit, numel_of, split, units_of
 
-__all__ = ["FsdpCompression", "compress"]
+__all__ = ["FsdpCompression", "Report", "compress"]
 
+_LOG = logging.getLogger("casync")
 _OLDEST = (2, 13)
 _BETWEEN_REPLICAS, _BETWEEN_SHARDS = "replicate", "shard"
 _HOW = {
@@ -42,7 +47,7 @@ def compress(
     min_numel: int | None = None,
 ) -> FsdpCompression:
     """Compress what the modules of `model` that `fully_shard` made reduce. Between steps, before the first backward;
-    the same on all ranks.
+    the same on all ranks. Parameters may be frozen or not, and that may change between steps.
 
     Args:
         compression: a codec, or codecs by the name of the module (`{"layers.*": "onebit", "*": "none"}`); None takes
@@ -50,9 +55,10 @@ def compress(
         reduce: "replicate": the all-reduce between replicas of a mesh with two dimensions (HSDP). A codec with feedback
             keeps 4 bytes for each element of a shard. "shard": the reduce-scatter of gradients between the ranks that
             share a replica. It keeps 4 bytes for each element of the *unsharded* model, on each rank. "both": both.
-        min_numel: modules of fewer elements are exact; None takes `CASYNC_MIN_NUMEL`.
+        min_numel: modules with fewer elements that require a gradient are exact; None takes `CASYNC_MIN_NUMEL`.
 
-    Returns what keeps the feedback, to be saved with the model by `torch.distributed.checkpoint`.
+    Returns what keeps the feedback, to be saved with the model by `torch.distributed.checkpoint`. Its `report()` says
+    what is compressed, and what is not and why.
 
     Raises `InvalidArgumentError` if a group is not of the backend casync, or there is no such dimension, and
     `NotAvailableError` for a torch before 2.13, or a codec that takes over the optimizer's momentum.
@@ -71,7 +77,24 @@ def compress(
             _Communication(by_kind.get(_BETWEEN_SHARDS), by_kind.get(_BETWEEN_REPLICAS))
         )
         reductions += of_unit
-    return FsdpCompression(reductions)
+    compressed = FsdpCompression(reductions)
+    if dist.get_rank() == 0:
+        _LOG.info("fsdp.compress:\n%s", compressed.report())
+    return compressed
+
+
+@dataclass(frozen=True)
+class Report:
+    """By parameter, with "shard." or "replicate." before its name."""
+
+    compressed: dict[str, str]
+    """With what: the codec."""
+    exact: dict[str, str]
+    """And why the others are not."""
+
+    def __str__(self) -> str:
+        lines = [f"{name}: {codec}" for name, codec in self.compressed.items()]
+        return "\n".join([*lines, *(f"{name}: exact, since {why}" for name, why in self.exact.items())])
 
 
 class FsdpCompression:
@@ -80,9 +103,16 @@ class FsdpCompression:
     def __init__(self, reductions: Sequence[_Reduction]) -> None:
         self._reductions = reductions
 
+    def report(self) -> Report:
+        """What is compressed, and what is not and why, as things are now."""
+        report = Report({}, {})
+        for one in self._reductions:
+            one.describe(report)
+        return report
+
     def state_dict(self) -> dict[str, DTensor]:
-        """For each parameter what the ranks have not sent of its gradient, as a mean over them: by its name, sharded as
-        it is. Collective, between steps.
+        """For each parameter that requires a gradient what the ranks have not sent of it, as a mean over them: by its
+        name, sharded as it is. Collective, between steps.
         """
         return {name: value for one in self._reductions for name, value in one.pending().items()}
 
@@ -115,38 +145,131 @@ class _Reduction:
         self.group: Group = group
         rules = group.rules if compression is None else codecs.rules_of(compression)
         check_momentum(rules)
-        self.numel = unit.numel * (unit.ranks if kind == _BETWEEN_SHARDS else 1)
-        limit = group.min_numel if min_numel is None else min_numel
-        codec = "none" if self.numel < limit else codecs.codec_by_name(rules, unit.name)
-        self.named = Named(f"fsdp.{kind}.{unit.name}", codec)
+        self._codec = codecs.codec_by_name(rules, unit.name)
+        self._least = group.min_numel if min_numel is None else min_numel
+        self._partial = 0  # steps in which only some that require a gradient had one
+        self._aside: dict[str, torch.Tensor] = {}
+        """By parameter, what is pending of those that require no gradient any more."""
+        self._take(unit.training())
+
+    @property
+    def ranks(self) -> int:
+        """Of the shard group."""
+        return self._unit.ranks
+
+    # --- what is reduced ----------------------------------------------------------------------------------------------
+
+    def _take(self, trained: tuple[ShardedParameter, ...]) -> None:
+        self.trained = trained
+        self.numel = numel_of(trained) * self._rows()
+        name = f"fsdp.{self.kind}.{self._unit.name}"
+        if len(trained) < len(self._unit.parameters):  # an operation of its own, of another shape
+            name += f".{zlib.crc32(repr([one.name for one in trained]).encode()):08x}"
+        codec = "none" if self.numel < self._least else self._codec
+        if self.numel < self.group.min_numel and codec != "none" and not codec.startswith(("always(", "auto")):
+            codec = f"always({codec})"  # which the group alone would send as it is
+        self.named = Named(name, codec)
+
+    def follow(self) -> _Reduction:
+        """Before each reduction: go by what requires a gradient now. What is pending of a parameter that has been
+        frozen waits until it requires one again.
+        """
+        trained = self._unit.training()
+        if trained != self.trained:
+            aside = {**self._aside, **self._columns(self._kept())}
+            self.group.session.codec_states.forget([self.named.name])
+            self._take(trained)
+            if self.named.codec != "none" and any(one.name in aside for one in trained):
+                self._keep({one.name: aside.pop(one.name) for one in trained if one.name in aside})
+            self._aside = aside
+        return self
+
+    def is_whole(self, numel: int) -> bool:
+        """Whether a reduction of so many elements is of all that require a gradient. The first that is not is told."""
+        if numel == self.numel:
+            return True
+        self._partial += 1
+        if self._partial == 1 and self.named.codec != "none":
+            _LOG.warning(
+                "%s: of the parameters that require a gradient some have none in this step, so its gradients are "
+                "reduced as the options of the group say, and what is pending waits (fsdp.compress)",
+                self._unit.name,
+            )
+        return False
+
+    def describe(self, report: Report) -> None:
+        """Add what is known of each parameter."""
+        self.follow()
+        for one in self._unit.parameters:
+            why = ""
+            if one not in self.trained:
+                why = "it requires no gradient"
+            elif self.numel < self._least:
+                counted = f"{self._unit.name} has {self.numel} elements that require a gradient"
+                why = f"{counted}, and min_numel is {self._least}"
+            elif self._codec == "none":
+                why = f"the codec of {self._unit.name} is none"
+            if why:
+                report.exact[self._key(one)] = why
+            else:
+                report.compressed[self._key(one)] = self._codec
 
     # --- what is pending ----------------------------------------------------------------------------------------------
 
     def _key(self, parameter: ShardedParameter) -> str:
         return f"{self.kind}.{parameter.name}"
 
-    def pending(self) -> dict[str, DTensor]:
-        unit = self._unit
+    def _kept(self) -> torch.Tensor | None:
+        """This rank's residual; None if it has none."""
         kept = self.group.session.codec_states
-        mine = torch.zeros(self.numel)
-        if self.named.name in kept.residual_names():
-            mine = torch.from_numpy(kept.residual(self.named.name))
-        mine = mine.to(unit.device)
+        if self.named.name not in kept.residual_names():
+            return None
+        return torch.from_numpy(kept.residual(self.named.name))
+
+    def _rows(self) -> int:
+        return self.ranks if self.kind == _BETWEEN_SHARDS else 1
+
+    def _columns(self, kept: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        """By parameter: a row for each rank that gets a part of the result."""
+        if kept is None:
+            return {}
+        parts = split(kept.view(self._rows(), -1), self.trained)
+        return {one.name: part.clone() for one, part in zip(self.trained, parts, strict=True)}
+
+    def _keep(self, columns: Mapping[str, torch.Tensor]) -> None:
+        """The opposite: make them this rank's residual. Nothing is pending of a parameter that has no columns."""
+        if self.named.codec == "none":
+            return
+        rows = self._rows()
+        whole = [
+            columns[one.name].to("cpu") if one.name in columns else torch.zeros(rows, one.padded_shape.numel())
+            for one in self.trained
+        ]
+        pending = torch.cat([part.reshape(rows, -1) for part in whole], dim=-1).reshape(-1)
+        self.group.session.codec_states.set_residual(self.named.name, pending.numpy())
+
+    def pending(self) -> dict[str, DTensor]:
+        unit = self.follow()._unit
+        if not self.trained:
+            return {}
+        kept = self._kept()
+        mine = (torch.zeros(self.numel) if kept is None else kept).to(unit.device)
         if self.kind == _BETWEEN_SHARDS:
-            part = mine.new_empty(unit.numel)
+            part = mine.new_empty(numel_of(self.trained))
             self.group.reduce_scatter([part], [mine], dist.ReduceOp.AVG, _exact(self.named)).wait()
             mine = part
         if unit.replicate_group is not None:
             mine = _mean(mine, unit.replicate_group, self.named)
         return {
             self._key(parameter): parameter.as_dtensor(parameter.part_of(values))
-            for parameter, values in zip(unit.parameters, unit.split(mine), strict=True)
+            for parameter, values in zip(self.trained, split(mine, self.trained), strict=True)
         }
 
     def load_pending(self, state: Mapping[str, DTensor]) -> None:
-        unit = self._unit
-        columns = []
-        for parameter in unit.parameters:
+        self.follow()
+        self._aside = {}
+        columns = {}
+        for parameter in self.trained:
             given = state.get(self._key(parameter))
             if given is None or given.shape != parameter.parameter.shape:
                 shape = "nothing" if given is None else f"shape {tuple(given.shape)}"
@@ -155,17 +278,16 @@ class _Reduction:
                     f"{tuple(parameter.parameter.shape)}: it belongs to another model, or to another reduce="
                 )
             if self.kind == _BETWEEN_REPLICAS:
-                columns.append(parameter.padded(given.to_local()))
+                columns[parameter.name] = parameter.padded(given.to_local())
                 continue
-            rows = parameter.padded_shape[0] * unit.ranks
+            rows = parameter.padded_shape[0] * self.ranks
             whole = given.full_tensor()
             padded = whole.new_zeros((rows, *whole.shape[1:]))
             padded[: whole.shape[0]] = whole
-            columns.append(padded.view(unit.ranks, -1))
-        pending = torch.cat(columns, dim=-1).reshape(-1)
+            columns[parameter.name] = padded.view(self.ranks, -1)
         self.group.session.codec_states.forget([self.named.name])
-        if self.named.codec != "none":
-            self.group.session.codec_states.set_residual(self.named.name, pending.cpu().numpy())
+        if columns:
+            self._keep(columns)
 
 
 class _Communication(ReduceScatter):
@@ -179,7 +301,10 @@ class _Communication(ReduceScatter):
 
     def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         if self._replicas is not None:
-            self._replicas.group.expect(self._replicas.named, self._replicas.numel)
+            replicas, numel = self._replicas.follow(), math.prod(int(one) for one in size)
+            # The first call is for what goes into the reduce-scatter, the second one for what comes out of it.
+            if numel == replicas.numel * replicas.ranks or replicas.is_whole(numel):
+                replicas.group.expect(replicas.named, replicas.numel)
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
@@ -190,9 +315,11 @@ class _Communication(ReduceScatter):
         op: Any,
         async_op: bool = False,
     ) -> dist.Work | None:
-        """A parameter without a gradient is not in `input_tensor`: then it goes as the group's options say."""
+        """A parameter without a gradient is not in `input_tensor`. If it requires one, this goes as the group's options
+        say.
+        """
         shards = self._shards
-        if shards is None or input_tensor.numel() != shards.numel:
+        if shards is None or not shards.follow().is_whole(input_tensor.numel()):
             plain: dist.Work | None = dist.reduce_scatter_single(
                 output_tensor, input_tensor, group=group, op=op, async_op=async_op
             )

@@ -16,10 +16,10 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 from torch.distributed.tensor import DTensor, Shard
 
-__all__ = ["ReduceScatter", "ShardedParameter", "Unit", "units_of"]
+__all__ = ["ReduceScatter", "ShardedParameter", "Unit", "numel_of", "split", "units_of"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ShardedParameter:
     """One parameter of a unit. FSDP pads dimension 0 until each rank of the shard group has as many rows."""
 
@@ -51,7 +51,7 @@ class ShardedParameter:
 @dataclass(frozen=True)
 class Unit:
     """A module that gathers its parameters together, and reduces their gradients in one reduce-scatter. Of what that
-    reduces each rank of the shard group has the parts of `parameters`, one after the other.
+    reduces each rank of the shard group has the parts of those that have a gradient, one after the other.
     """
 
     name: str
@@ -69,14 +69,19 @@ class Unit:
     def device(self) -> torch.device:
         return self.parameters[0].parameter.device
 
-    @property
-    def numel(self) -> int:
-        """Of what a rank has after the reduce-scatter, with the padding."""
-        return sum(parameter.padded_shape.numel() for parameter in self.parameters)
+    def training(self) -> tuple[ShardedParameter, ...]:
+        """Those that require a gradient now."""
+        return tuple(one for one in self.parameters if one.parameter.requires_grad)
 
-    def split(self, reduced: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Columns of `reduced` (..., numel) for each parameter."""
-        return torch.split(reduced, [parameter.padded_shape.numel() for parameter in self.parameters], dim=-1)
+
+def numel_of(parameters: Sequence[ShardedParameter]) -> int:
+    """Of what a rank has of them after the reduce-scatter, with the padding."""
+    return sum(parameter.padded_shape.numel() for parameter in parameters)
+
+
+def split(reduced: torch.Tensor, parameters: Sequence[ShardedParameter]) -> Sequence[torch.Tensor]:
+    """Columns of `reduced` (..., numel) for each parameter."""
+    return torch.split(reduced, [parameter.padded_shape.numel() for parameter in parameters], dim=-1)
 
 
 def units_of(model: torch.nn.Module) -> list[Unit]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,33 @@ def test_what_is_pending_is_as_much_on_another_number_of_ranks(jobs: Jobs) -> No
     for name, total in saved["by ranks"].items():
         assert saved["pending"][name] == pytest.approx(total, rel=1e-4, abs=1e-5), name
     assert resumed["alike"] and resumed["loss"] < saved["loss"]
+
+
+@pytest.mark.parametrize(("reduce", "ranks"), [("shard", 2), ("replicate", 2), ("both", 4)])
+def test_frozen_parameters_leave_the_others_compressed(tmp_path: Path, reduce: str, ranks: int) -> None:
+    """And nothing is lost while parameters are frozen and train again, or have no gradient in a step."""
+    done = torchrun(tmp_path, ranks, str(HERE / "fsdp_frozen.py"), reduce, "onebit", "500")
+    assert done.returncode == 0, done.stderr
+    note = json.loads(done.stdout)
+    kinds = ("shard", "replicate") if reduce == "both" else (reduce,)
+    trained = {f"{kind}.{part}.{name}" for kind in kinds for part in ("first", "second") for name in ("down", "up")}
+    assert note["compressed"] == dict.fromkeys(trained, "onebit")
+    frozen = {
+        f"{kind}.{part}.base.{name}" for kind in kinds for part in ("first", "second") for name in ("weight", "bias")
+    }
+    assert note["exact"] == dict.fromkeys(frozen, "it requires no gradient")
+    assert set(note["pending"]) == trained
+    assert note["waiting"] > 0.1, "something is compressed"
+    assert note["off"] < 1e-4
+    assert note["kept"] < 1e-4
+
+
+def test_what_is_too_small_is_said(tmp_path: Path) -> None:
+    done = torchrun(tmp_path, 2, str(HERE / "fsdp_frozen.py"), "shard", "onebit", "100000")
+    assert done.returncode == 0, done.stderr
+    note = json.loads(done.stdout)
+    assert not note["compressed"] and note["waiting"] == 0
+    assert re.fullmatch(
+        r"first has \d+ elements that require a gradient, and min_numel is 100000", note["exact"]["shard.first.down"]
+    )
+    assert note["off"] < 1e-4
