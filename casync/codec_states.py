@@ -111,6 +111,11 @@ class CodecStates:
         self._loaded.difference_update(tensors)
         claim.have(tensors, self._loaded)
 
+    def release(self, claim: Claim) -> None:
+        """Its optimizer is through. What is kept stays, until another one takes the names."""
+        for tensor in [tensor for tensor, other in self._claims.items() if other is claim]:
+            del self._claims[tensor]
+
     def note_loaded(self, tensors: Collection[str]) -> None:
         """A checkpoint was put back, and these are all its tensors. They are for the optimizer that uses them next: the
         one that has them, or one that is made before that makes another step.

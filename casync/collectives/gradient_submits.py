@@ -53,7 +53,7 @@ class GradientSubmits(Generic[T]):
         self.prefix = prefix
         self.by_name: dict[str, Gradient] = {}
         """Those that `know` was told of."""
-        self._claim = Claim() if always_claims or settings.keeps_something else None
+        self.claim = Claim() if always_claims or settings.keeps_something else None
 
     def session(self) -> Session:
         """The session over the ranks whose gradients these are."""
@@ -64,8 +64,8 @@ class GradientSubmits(Generic[T]):
         owner = self.session()
         for gradient in gradients:
             gradient.tensor = tensor_name(owner, OpKind.ALLREDUCE, self.prefix + gradient.name)
-        if gradients and self._claim is not None:
-            owner.codec_states.give_to(self._claim, [gradient.tensor for gradient in gradients])
+        if gradients and self.claim is not None:
+            owner.codec_states.give_to(self.claim, [gradient.tensor for gradient in gradients])
 
     def know(self, names: Iterable[str]) -> None:
         """Have the gradients of these names, those that are new, from now on."""
@@ -75,8 +75,8 @@ class GradientSubmits(Generic[T]):
 
     def check(self) -> None:
         """Raise `InvalidArgumentError` if another optimizer or hook has taken one of the names."""
-        if self._claim is not None:
-            self._claim.check()
+        if self.claim is not None:
+            self.claim.check()
 
     def codec_of(self, gradient: Gradient) -> str:
         """The codec that the rules have for it."""

@@ -18,7 +18,7 @@ from accelerate.utils import DistributedDataParallelKwargs
 __all__ = ["ddp_kwargs"]
 
 
-def ddp_kwargs(compression: Any = "none", *, topology: str | None = None, **ddp: Any) -> DistributedDataParallelKwargs:
+def ddp_kwargs(compression: Any = None, *, topology: str | None = None, **ddp: Any) -> DistributedDataParallelKwargs:
     """Has each model that `accelerator.prepare` wraps in DDP synchronise through CaSync, on GPUs and on CPUs.
 
     Assign it to `accelerator.ddp_handler`: in `kwargs_handlers` Accelerate knows its own classes only. Of several
@@ -27,7 +27,8 @@ def ddp_kwargs(compression: Any = "none", *, topology: str | None = None, **ddp:
     the scale of the accelerator's `scaler`.
 
     Args:
-        compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`.
+        compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`. None
+            takes `CASYNC_COMPRESSION`.
         topology: as there.
         ddp: what `DistributedDataParallelKwargs` takes, but for its hook.
     """

@@ -18,17 +18,19 @@ class CasyncStrategy(DDPStrategy):
     """DDP whose gradients CaSync reduces, on GPUs and on CPUs. What codecs keep is saved beside each checkpoint.
 
     Args:
-        compression: a codec, or codecs by the names of the module's parameters, as in `casync.torch.ddp_state`.
+        compression: a codec, or codecs by the names of the module's parameters, as in `casync.torch.ddp_state`. None
+            takes `CASYNC_COMPRESSION`.
         topology: as there.
         ddp: what `DDPStrategy` takes. Raises `InvalidArgumentError` for a hook, since DDP has room for one.
     """
 
-    def __init__(self, compression: Any = "none", *, topology: str | None = None, **ddp: Any) -> None:
+    def __init__(self, compression: Any = None, *, topology: str | None = None, **ddp: Any) -> None:
         for name in ("ddp_comm_hook", "ddp_comm_state", "ddp_comm_wrapper"):
             if ddp.get(name) is not None:
                 raise InvalidArgumentError(f"{name}: DDP takes one hook, and CasyncStrategy is it")
         super().__init__(**ddp)
         self._compression, self._topology = compression, topology
+        self._hook_state: Any = None
 
     def _register_ddp_hooks(self) -> None:
         """Lightning's own registers no hook on a CPU."""
@@ -36,8 +38,14 @@ class CasyncStrategy(DDPStrategy):
         scaler = getattr(self.precision_plugin, "scaler", None)
         model: Any = self.model  # in DDP
         names = model.module.named_parameters()
-        state = hvd.ddp_state(self._compression, names, topology=self._topology, grad_scaler=scaler)
-        model.register_comm_hook(state, hvd.ddp_hook)
+        self._hook_state = hvd.ddp_state(self._compression, names, topology=self._topology, grad_scaler=scaler)
+        model.register_comm_hook(self._hook_state, hvd.ddp_hook)
+
+    def teardown(self) -> None:
+        """At the end of `fit()`, after which another one may begin from a checkpoint."""
+        if self._hook_state is not None:
+            self._hook_state.release()
+        super().teardown()
 
     def save_checkpoint(self, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
         super().save_checkpoint(checkpoint, filepath, storage_options)

@@ -24,7 +24,7 @@ from casync.terms import Average, Sum
 
 from . import ops, sparse
 from .ddp_gradients import DdpGradients, parts_of, wire_of
-from .ddp_groups import caller_of, divisor_is_of_active, members_of
+from .ddp_groups import caller_of, divisor_is_of_active, may_discard, members_of
 from .loss_scale import LossScale
 
 __all__ = ["DdpState", "ddp_hook", "ddp_state"]
@@ -90,6 +90,8 @@ class DdpState:
         self._results: list[_Result] = []  # of this backward
         self._under_way: list[Together] = []
         self._sparse: list[_Sparse] = []
+        self._may_discard: list[tuple[Gradient, torch.Tensor, torch.Tensor]] = []  # each with its parameter and mean
+        self._watches = False
         self._failure: CasyncError | None = None  # the first of this backward
 
     def __getstate__(self) -> dict[str, Any]:
@@ -120,6 +122,11 @@ class DdpState:
             return
         gradients.know([*state_dict["residuals"], *state_dict.get("states", {})])
         gradients.load_state_dict(gradients.by_name.values(), state_dict, torch.Tensor.numpy)
+
+    def release(self) -> None:
+        """Training in this DDP is over: what `casync.load_state` loads from now on is for the next ddp_state."""
+        if self._gradients is not None:
+            self._gradients.release()
 
     # --- a bucket -----------------------------------------------------------------------------------------------------
 
@@ -155,6 +162,8 @@ class DdpState:
                 result.set_result(buffer)
 
         gradients, parts = ours.of(bucket), parts_of(bucket)
+        if self._watches:
+            self._may_discard += zip(gradients, bucket.parameters(), parts, strict=True)
         with ours.owner.together(over) as together:
             for i, (gradient, values) in enumerate(zip(gradients, parts, strict=True), 1):
                 self._submit(ours, gradient, values, together, is_last=i == len(parts))
@@ -189,6 +198,8 @@ class DdpState:
         self._failure, self._task = None, _OUTSIDE
         if self._loss_scale is not None and self._loss_scale.is_told:  # on a GPU the question waits for the device
             self._terms = OptimizerTerms(loss_scale=self._loss_scale.now())
+        self._may_discard.clear()
+        self._watches = ours.settings.keeps_something and is_active and may_discard(caller)
         self._factor = 1.0
         if divisor_is_of_active(caller):
             mine = torch.tensor([float(is_active)])
@@ -222,8 +233,13 @@ class DdpState:
     def _end(self) -> None:
         """When DDP has taken all results: raises what ended an operation."""
         failure, self._failure = self._failure, None
+        given, self._may_discard = self._may_discard, []
         if failure is not None:
             raise failure
+        for gradient, parameter, mean in given:
+            # Of a parameter that no rank used DDP takes no mean. But codecs have sent what was pending of it.
+            if parameter.grad is None or (mean.any() and not parameter.grad.any()):
+                self._ours().put_back(gradient, mean / self._terms.loss_scale)
 
     # --- among which ranks --------------------------------------------------------------------------------------------
 

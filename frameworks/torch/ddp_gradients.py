@@ -60,6 +60,18 @@ class DdpGradients(GradientSubmits[torch.Tensor]):
         self.know(names)
         return [self.by_name[name] for name in names]
 
+    def release(self) -> None:
+        """Nothing more will be submitted: what a checkpoint brings from now on waits for who has these names next."""
+        if self.claim is not None and self.owner.is_open:
+            self.owner.codec_states.release(self.claim)
+
+    def put_back(self, gradient: Gradient, mean: torch.Tensor) -> None:
+        """Have each rank send it again, which nobody took: if a residual is kept, and it is finite."""
+        kept = self.owner.codec_states
+        if gradient.tensor in kept.residual_names() and mean.isfinite().all():
+            residual = torch.from_numpy(kept.residual(gradient.tensor)) + mean.detach().float().cpu().reshape(-1)
+            kept.set_residual(gradient.tensor, residual.numpy())
+
 
 def _free_prefix(owner: Session, names: Mapping[torch.Tensor, str]) -> str:
     """The first with which no other model has one of these names. Ranks that use their models in one order agree."""

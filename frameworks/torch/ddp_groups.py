@@ -18,7 +18,7 @@ from casync.process_sets import ProcessSet
 from casync.session import Session
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["caller_of", "divisor_is_of_active", "members_of"]
+__all__ = ["caller_of", "divisor_is_of_active", "may_discard", "members_of"]
 
 _hooked: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 _register = DistributedDataParallel.register_comm_hook
@@ -64,6 +64,11 @@ def divisor_is_of_active(ddp: DistributedDataParallel | None) -> bool:
     config = ddp._join_config
     by_initial = getattr(ddp, "_divide_by_initial_world_size", True)
     return bool(config.enable and config.is_first_joinable and not by_initial)
+
+
+def may_discard(ddp: DistributedDataParallel | None) -> bool:
+    """Whether DDP leaves the gradient of a parameter alone that no rank has used."""
+    return ddp is not None and bool(ddp.find_unused_parameters or ddp.static_graph)
 
 
 def members_of(world: Session, ddp: DistributedDataParallel | None) -> ProcessSet:

@@ -17,14 +17,15 @@ from transformers.trainer_utils import get_last_checkpoint
 __all__ = ["patch"]
 
 
-def patch(trainer: Trainer, compression: Any = "none", *, topology: str | None = None) -> None:
+def patch(trainer: Trainer, compression: Any = None, *, topology: str | None = None) -> None:
     """Have `trainer` synchronise its gradients through CaSync. Its other settings of DDP stay.
 
     What codecs keep is saved in the folder of each checkpoint, and loaded from the one with which training resumes,
     wherever that lies.
 
     Args:
-        compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`.
+        compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`. None
+            takes `CASYNC_COMPRESSION`.
         topology: as there.
     """
     state = _State()

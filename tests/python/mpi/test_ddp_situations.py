@@ -228,6 +228,42 @@ def test_complex_gradients_are_compressed_whole(rank: int, codec: str) -> None:
         torch.testing.assert_close(model.c.grad, alone.c.grad, rtol=2e-2, atol=1e-2)
 
 
+class Branches(nn.Module):
+    """Linear in each of its parameters, of which a step uses some: so gradients do not hang on what was sent before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.zeros(40, 12)), nn.Parameter(torch.zeros(40, 12))
+
+    def forward(self, x: torch.Tensor, used: str) -> torch.Tensor:
+        terms = [(getattr(self, name) @ x.T).sum() for name in used]
+        return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("views", [True, False])
+def test_nothing_is_lost_of_parameters_that_go_unused(rank: int, size: int, to_none: bool, views: bool) -> None:
+    """On one rank, or on all of them, as those of the network that a GAN does not train in this step."""
+    model = Branches()
+    ddp = DistributedDataParallel(model, find_unused_parameters=True, gradient_as_bucket_view=views)
+    state = hooked(ddp, "always(onebit)")
+    sums = {name: torch.zeros(12) for name in "ab"}
+    for step, used in enumerate(["ab", "a", "b", "b", "ab", "a", "a"]):
+        ddp.zero_grad(set_to_none=to_none)
+        ddp(batch(step, rank), "ab"[rank % 2] if step == 4 else used).backward()
+        for name, parameter in model.named_parameters():
+            users = [each for each in range(size) if name in ("ab"[each % 2] if step == 4 else used)]
+            sums[name] += sum((batch(step, each).sum(0) for each in users), torch.zeros(12)) / size
+            if parameter.grad is not None:
+                with torch.no_grad():
+                    parameter += parameter.grad
+    for name, values in model.named_parameters():
+        pending = state.state_dict()["residuals"].get(name, torch.zeros(480))
+        pending = hvd.allreduce(pending.reshape(40, 12), name=f"pending.{name}")
+        assert size == 1 or pending.any()
+        torch.testing.assert_close(values + pending, sums[name].expand(40, 12), rtol=1e-4, atol=1e-4)
+
+
 # --- among which ranks ------------------------------------------------------------------------------------------------
 
 
