@@ -83,3 +83,15 @@ def test_lightning_has_room_for_one_hook() -> None:
 
     with pytest.raises(InvalidArgumentError, match="ddp_comm_hook: DDP takes one hook"):
         casync.lightning.CasyncStrategy(ddp_comm_hook=print)
+
+
+def test_lightning_in_several_ways(tmp_path: Path) -> None:
+    """Two optimizers by hand, accumulation, fit() twice, from a checkpoint too, and the codec by CASYNC_COMPRESSION."""
+    pytest.importorskip("lightning")
+    done = torchrun(tmp_path, 2, str(HERE / "lightning_situations.py"), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("NOTE "))
+    note: dict[str, Any] = json.loads(line.removeprefix("NOTE "))
+    assert note.pop("alike")
+    assert "fp16" in note.pop("by the variable")
+    assert note == pytest.approx(dict.fromkeys(note, 0.0), abs=1e-5)
