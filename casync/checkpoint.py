@@ -13,6 +13,7 @@ the ranks share stays as it is, and gradients are planned anew.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -76,7 +77,7 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
 
     def write_shard() -> None:
         target.mkdir(parents=True, exist_ok=True)
-        with _whole(_shard(target, save, owner.rank)) as path, path.open("wb") as file:
+        with _whole(_shard(target, save, owner.rank), "new") as path, path.open("wb") as file:
             np.savez(file, **_arrays_of(owner))  # type: ignore[arg-type]  # one of them might be called allow_pickle
 
     _together(owner, write_shard)
@@ -84,14 +85,15 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
 
     def write_manifest() -> None:
         if owner.world.local_rank == 0:  # of each host, should the folder not be shared
-            with _whole(target / _MANIFEST) as path:
+            with _whole(target / _MANIFEST, f"{save}-{owner.rank:05}") as path:
                 path.write_text(manifest.to_json(), encoding="utf-8")
 
     _together(owner, write_manifest)
     if owner.world.local_rank == 0:
-        for old in target.glob("casync-*.npz"):
-            if not old.name.startswith(f"casync-{save}-"):
-                old.unlink(missing_ok=True)
+        for old in (*target.glob("casync-*.npz"), *target.glob("casync*.partial")):
+            if save not in old.name:
+                with contextlib.suppress(OSError):  # what cannot be removed does no harm
+                    old.unlink()
 
 
 def load_state(folder: str | os.PathLike[str], session: Session | None = None) -> None:
@@ -112,10 +114,12 @@ def load_state(folder: str | os.PathLike[str], session: Session | None = None) -
             f"{source} holds another state on rank {other} than on rank 0: give all ranks what one save_state() wrote"
         )
     if manifest.size == owner.size:
-        _restore(owner, _together(owner, lambda: _read_shard(source, manifest, owner.rank)), manifest)
-        owner.fix_plans(manifest.plans)
+        arrays = _together(owner, lambda: _read_shard(source, manifest, owner.rank))
     else:
-        _restore(owner, _means(owner, source, manifest), manifest)
+        arrays = _means(owner, source, manifest)
+    _together(owner, lambda: _restore(owner, arrays, manifest))
+    if manifest.size == owner.size:
+        owner.fix_plans(manifest.plans)
 
 
 def _restore(owner: Session, arrays: Mapping[str, np.ndarray[Any, Any]], manifest: _Manifest) -> None:
@@ -216,11 +220,14 @@ def _read_shard(folder: Path, manifest: _Manifest, rank: int) -> dict[str, np.nd
 
 
 class _whole:
-    """A file that is there whole or not at all: `with _whole(target) as path` is written under another name first."""
+    """A file that is there whole or not at all: `with _whole(target, writer) as path` is written under another name.
 
-    def __init__(self, target: Path) -> None:
+    `writer` tells those that may write it at once. The number of a process does not: that of each container is 1.
+    """
+
+    def __init__(self, target: Path, writer: str) -> None:
         self._target = target
-        self._partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        self._partial = target.with_name(f"{target.name}.{writer}.partial")
 
     def __enter__(self) -> Path:
         return self._partial
@@ -250,7 +257,7 @@ def _together(owner: Session, act: Callable[[], _T]) -> _T:
     failure: Exception | None = None
     try:
         result.append(act())
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # whatever a damaged file makes of its reader: the others must hear of it
         failure = error
     texts = _gathered(owner, f"{type(failure).__name__}: {failure}".encode() if failure else b"")
     failed = [f"rank {rank}: {text.decode()}" for rank, text in enumerate(texts) if text]

@@ -75,10 +75,10 @@ def join(environ: Mapping[str, str], config: Config, store: Any = None) -> Job:
     if not places:
         return _Alone()
     if not free:
-        place, started = next(iter(places.items()))
+        place = next(iter(places))
         raise CasyncError(
             f"init() was called in a child of a rank: process {os.getpid()} has its place from the environment of "
-            f"process {children.who_has(environ, place)}, that rank ({started.reason}). A rank is one process: "
+            f"process {children.who_has(environ, place)}, which is that rank. A rank is one process: "
             "its children, such as the workers of a DataLoader, have no part in its session. Call init() under `if "
             "__name__ == '__main__':`. A child that is to be a world of its own has CASYNC_SIZE=1 in its environment"
         )

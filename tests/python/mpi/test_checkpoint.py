@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from pathlib import Path
 
 import casync.torch as hvd
 import numpy as np
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 
 import casync
 from casync import default
+from casync.checkpoint import _whole
 from support.replicas import assert_same_bits
 from support.training import new_session
 
@@ -201,6 +203,64 @@ def test_who_cannot_write_is_named_on_all_ranks_and_the_old_state_stays(folder, 
 def test_a_missing_folder_is_named_on_all_ranks(folder):
     with pytest.raises(hvd.CasyncError, match=r"rank 0: FileNotFoundError: .*checkpoint"):
         casync.load_state(folder)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+
+
+def rob(path):
+    """A good file that lacks what belongs into it."""
+    with path.open("wb") as file:
+        np.savez(file)
+
+
+def rubbish(path):
+    path.write_bytes(b"PK\x03\x04" + b"\xff" * 1000)
+
+
+@pytest.mark.parametrize("damage", [cut, empty, flip, rob, rubbish])
+def test_a_damaged_shard_is_an_error_on_all_ranks(folder, rank, size, damage):
+    Job("always(onebit)").train(2).save(folder)
+    hvd.barrier()
+    if rank == 0:
+        (shard,) = Path(folder).glob(f"casync-*-{size - 1:05}.npz")
+        damage(shard)
+    hvd.barrier()
+    with pytest.raises(hvd.CasyncError, match=f"rank {size - 1}: "):
+        casync.load_state(folder)
+    assert hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [size] * 3
+
+
+def test_a_manifest_that_is_no_table_is_an_error_on_all_ranks(folder, rank):
+    Job("always(onebit)").train(2).save(folder)
+    for said in ("[]", "{", '{"format": "casync-state", "version": 1}', "[" * 100_000):
+        hvd.barrier()
+        if rank == 0:
+            (Path(folder) / "casync.json").write_text(said)
+        hvd.barrier()
+        with pytest.raises(hvd.CasyncError):
+            casync.load_state(folder)
+
+
+def test_two_hosts_whose_processes_have_one_number_write_one_folder(tmp_path):
+    """As containers have, in which each process is number 1."""
+    target = tmp_path / "casync.json"
+    one, other = _whole(target, "save-00000"), _whole(target, "save-00002")
+    with one as first, other as second:
+        first.write_text("whole")
+        second.write_text("whole")
+    assert target.read_text() == "whole" and list(tmp_path.iterdir()) == [target]
 
 
 def test_states_of_two_saves_are_not_mixed(folder, rank, size):
