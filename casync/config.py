@@ -176,7 +176,11 @@ class Config:
 
     metrics_port: int = _setting(0, Count(0, 65535), "CASYNC_METRICS_PORT")
     """`CASYNC_METRICS_PORT` (none): `hvd.init()` has each rank serve its metrics to Prometheus on this port plus its
-    local rank, on all interfaces of the host. A port that is taken is an `InvalidArgumentError`."""
+    local rank. A port that is taken is an `InvalidArgumentError`."""
+
+    metrics_address: str = _setting("127.0.0.1", "CASYNC_METRICS_ADDRESS", str)
+    """`CASYNC_METRICS_ADDRESS` (127.0.0.1): the address of this host at which they are served: whoever reaches it reads
+    them. 0.0.0.0 is every interface."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], **overrides: Any) -> Config:
@@ -214,8 +218,8 @@ class Config:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
         ours = {
             "compression", "topology", "plan_file", "check_replicas", "dynamic_process_sets", "timeline",
-            "timeline_mark_cycles", "log_level", "explain", "metrics_port", "transport", "start_timeout_s",
-            "network_interface", "tcp_streams", "tcp_congestion",
+            "timeline_mark_cycles", "log_level", "explain", "metrics_port", "metrics_address", "transport",
+            "start_timeout_s", "network_interface", "tcp_streams", "tcp_congestion",
         }  # fmt: skip
         options = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in ours}
         if self.event_log:

@@ -123,9 +123,12 @@ def shutdown() -> None:
 def _page_of(sets: ProcessSets) -> exposition.Page | None:
     """Where the metrics of `sets` are served, if that was asked for."""
     world = sets.sessions[0]
-    if not world.config.metrics_port:
+    config = world.config
+    if not config.metrics_port:
         return None
-    return exposition.Page(world.config.metrics_port, world.world.local_rank, lambda: _metrics_of(sets))
+    return exposition.Page(
+        config.metrics_port, world.world.local_rank, lambda: _metrics_of(sets), config.metrics_address
+    )
 
 
 def _metrics_of(sets: ProcessSets) -> dict[int, Metrics]:

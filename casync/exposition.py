@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Page", "text_of"]
 
 _VARIABLE = "CASYNC_METRICS_PORT"
+_ADDRESS = "CASYNC_METRICS_ADDRESS"
 _LAST_PORT = 65535
 
 Read = Callable[[], Mapping[int, Metrics]]
@@ -191,13 +192,13 @@ def text_of(read: Read) -> str:
 
 
 class Page:
-    """An HTTP server on all interfaces of this host, with a thread of its own; the page is `/metrics`.
+    """An HTTP server at an address of this host, with a thread of its own; the page is `/metrics`.
 
     Its port is `port` + `local_rank`, so that each rank of a host has one. Raises `InvalidArgumentError` if that is
-    taken or no port, and `NotAvailableError` without `prometheus_client`.
+    taken or no port, or the address is none of this host, and `NotAvailableError` without `prometheus_client`.
     """
 
-    def __init__(self, port: int, local_rank: int, read: Read) -> None:
+    def __init__(self, port: int, local_rank: int, read: Read, address: str = "127.0.0.1") -> None:
         registry = _registry(read)
         from prometheus_client import start_http_server
 
@@ -206,11 +207,12 @@ class Page:
         if self.port > _LAST_PORT:
             raise InvalidArgumentError(f"{asked}, and {_LAST_PORT} is the last port that there is")
         try:
-            self._server, self._thread = start_http_server(self.port, registry=registry)
-        except OSError as error:
+            self._server, self._thread = start_http_server(self.port, addr=address, registry=registry)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise InvalidArgumentError(
-                f"{asked}, which it cannot have: {error.strerror}. Name another port, of which as many after it are "
-                "free as this host has ranks"
+                f"{asked}, which it cannot have at {_ADDRESS}={address}: {reason}. Name another port, of which as many "
+                "after it are free as this host has ranks, or another address of this host"
             ) from None
         self._process = os.getpid()
 

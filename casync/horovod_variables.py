@@ -61,15 +61,20 @@ WITHOUT_EFFECT: Mapping[str, str] = {
 """Variable -> why it has no effect. Those with which Horovod is built are not among them: it does not read them at run
 time either."""
 
-# What asks for what is so here anyway: a switch that is off, no fusion, no cycles, no cache; MPI.
+# What asks for what is so here anyway: a switch that is off, no fusion, no cycles, no cache; MPI, or none of it, which
+# is what "gloo" means in Horovod, and casyncrun says whichever is so.
 _AS_HERE = frozenset(("", "0", "mpi"))
+_GLOO_IS_NONE = frozenset(("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"))
+_BY_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 
 
 def remarks(environ: Mapping[str, str]) -> list[str]:
     """One line per reason for the variables that are set and have no effect."""
     by_reason: dict[str, list[str]] = {}
+    by_mpi = any(environ.get(name) for name in _BY_MPI) and environ.get("CASYNC_TRANSPORT") != "tcp"
     for name, why in WITHOUT_EFFECT.items():
-        if environ.get(name, "").lower() not in _AS_HERE:
+        value = environ.get(name, "").lower()
+        if value not in _AS_HERE and not (value == "gloo" and name in _GLOO_IS_NONE and not by_mpi):
             by_reason.setdefault(why, []).append(name)
     return [f"{', '.join(names)}: no effect: {why}" for why, names in by_reason.items()]
 

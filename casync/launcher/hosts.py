@@ -12,6 +12,11 @@ from dataclasses import dataclass
 __all__ = ["Host", "HostError", "Place", "parse_hostfile", "parse_hosts", "places"]
 
 
+_NAME = r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]{1,255})"
+"""Of a host. An address with colons stands in brackets, or its last part would be taken for slots."""
+_MOST_DIGITS = 6
+
+
 class HostError(ValueError):
     """A host list that cannot be meant."""
 
@@ -41,10 +46,10 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     """`h1:2,h2:4`; a host without a number has one slot."""
     hosts = []
     for item in text.split(","):
-        match = re.fullmatch(r"\s*(\[[0-9a-fA-F:]+\]|[^\s:]+)(?::(\d+))?\s*", item)
+        match = re.fullmatch(rf"\s*{_NAME}(?::(\d+))?\s*", item)
         if match is None:
-            raise HostError(f"host list {text!r}: {item!r} is not HOST or HOST:SLOTS")
-        hosts.append(Host(match[1], int(match[2] or 1)))
+            raise HostError(f"host list {text!r}: {item.strip()!r} is not HOST or HOST:SLOTS{_hint(item)}")
+        hosts.append(Host(match[1], _slots(match[2], f"host list {text!r}")))
     return _checked(hosts, "host list")
 
 
@@ -55,11 +60,22 @@ def parse_hostfile(text: str) -> tuple[Host, ...]:
         content = line.split("#", 1)[0].strip()
         if not content:
             continue
-        match = re.fullmatch(r"(\S+?)(?::(\d+)|\s+slots\s*=\s*(\d+))?", content)
+        match = re.fullmatch(rf"{_NAME}(?::(\d+)|\s+slots\s*=\s*(\d+))?", content)
         if match is None:
-            raise HostError(f"hostfile line {number}: {content!r} is not `HOST slots=N`")
-        hosts.append(Host(match[1], int(match[2] or match[3] or 1)))
+            raise HostError(f"hostfile line {number}: {content!r} is not `HOST slots=N`{_hint(content.split()[0])}")
+        hosts.append(Host(match[1], _slots(match[2] or match[3], f"hostfile line {number}")))
     return _checked(hosts, "hostfile")
+
+
+def _hint(word: str) -> str:
+    word = word.strip()
+    return f": an IPv6 address stands in brackets, [{word}]:N or [{word}]" if word.count(":") > 1 else ""
+
+
+def _slots(digits: str | None, where: str) -> int:
+    if digits is not None and len(digits) > _MOST_DIGITS:
+        raise HostError(f"{where}: {digits} slots are more than a host has")
+    return int(digits or 1)
 
 
 def _checked(hosts: Sequence[Host], where: str) -> tuple[Host, ...]:

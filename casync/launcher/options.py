@@ -195,9 +195,11 @@ def _hosts(listed: str | None, file: str | None) -> tuple[Host, ...]:
         if listed is not None:
             return parse_hosts(listed)
         if file is not None:
-            return parse_hostfile(Path(file).read_text(encoding="utf-8"))
+            return parse_hostfile(Path(file).read_text(encoding="utf-8-sig"))  # editors put a mark before UTF-8
     except HostError as error:
         raise UsageError(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--hostfile {file}: byte {error.start} is no UTF-8: save it as UTF-8") from None
     except OSError as error:
         raise UsageError(f"--hostfile {file}: {error.strerror}") from None
     return ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from casync.launcher.hosts import Host, Place, parse_hosts, places
+import pytest
+
+from casync.launcher.hosts import Host, HostError, Place, parse_hostfile, parse_hosts, places
 
 
 def test_places_on_equal_hosts() -> None:
@@ -24,6 +26,21 @@ def test_places_do_not_depend_on_the_order_in_which_ranks_were_heard_of() -> Non
 
 def test_a_bracketed_address_is_one_name() -> None:
     assert parse_hosts("[fe80::1]:2") == (Host("[fe80::1]", 2),)
+
+
+@pytest.mark.parametrize("text", ["fd00::12", "fd00::12 slots=2", "::1", "a:b:2", "fe80::1%eth0"])
+def test_an_address_with_colons_stands_in_brackets_in_a_hostfile_too(text: str) -> None:
+    with pytest.raises(HostError, match=r"hostfile line 1: .* an IPv6 address stands in brackets, \["):
+        parse_hostfile(text)
+    assert parse_hostfile("[fd00::12] slots=3\n[fd00::13]:2") == (Host("[fd00::12]", 3), Host("[fd00::13]", 2))
+
+
+def test_a_name_may_be_long_and_slots_may_not() -> None:
+    name = ".".join(["h" * 63] * 4)
+    assert parse_hosts(f"{name}:2") == parse_hostfile(f"{name} slots=2") == (Host(name, 2),)
+    for digits in ("9" * 7, "9" * 5000):
+        with pytest.raises(HostError, match="slots are more than a host has"):
+            parse_hostfile(f"h slots={digits}")
 
 
 def test_unknown_local_ranks_count_within_their_host() -> None:

@@ -81,3 +81,13 @@ def test_hostfile_is_read(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("# ours\nh1 slots=2\n\nh2   slots = 4 # big\nh3\nh4:3\n")
     assert parse(["--hostfile", str(file), "a"]).hosts == (Host("h1", 2), Host("h2", 4), Host("h3", 1), Host("h4", 3))
+
+
+def test_a_hostfile_of_an_editor_and_one_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_bytes("\ufeffh1 slots=2\r\nh2 slots=1\r\n".encode())
+    assert parse(["--hostfile", str(file), "a"]).hosts == (Host("h1", 2), Host("h2", 1))
+    for content in ("h1 slots=2".encode("utf-16"), b"caf\xe9 slots=2", b"\xff" * 100):
+        file.write_bytes(content)
+        with pytest.raises(UsageError, match=r"--hostfile .*: byte \d+ is no UTF-8"):
+            parse(["--hostfile", str(file), "a"])

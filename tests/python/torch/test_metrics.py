@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import casync.torch as hvd
 import pytest
@@ -100,6 +101,30 @@ def test_a_port_that_is_asked_for_is_served(port):
         fetch(port)
     hvd.init(metrics_port=port)  # it is free again
     hvd.shutdown()
+
+
+def listening(port):
+    """Addresses at which somebody listens at `port`, as the kernel writes them."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
+                found.add(local.rpartition(":")[0])
+    return found
+
+
+def test_only_this_host_reads_them_unless_an_address_is_named(monkeypatch, port):
+    hvd.init(metrics_port=port)
+    assert listening(port) == {"0100007F"}
+    hvd.shutdown()
+    monkeypatch.setenv("CASYNC_METRICS_ADDRESS", "0.0.0.0")
+    hvd.init(metrics_port=port)
+    assert listening(port) == {"00000000"}
+    hvd.shutdown()
+    monkeypatch.setenv("CASYNC_METRICS_ADDRESS", "192.0.2.1")
+    with pytest.raises(ValueError, match="CASYNC_METRICS_ADDRESS=192.0.2.1: Cannot assign requested address"):
+        hvd.init(metrics_port=port)
 
 
 def test_a_port_that_is_taken_is_named(monkeypatch, port):

@@ -73,6 +73,14 @@ def test_horovods_other_variables_have_one_line_per_reason():
     ]
 
 
+def test_what_casyncrun_says_of_mpi_needs_no_remark():
+    ours = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    assert horovod_variables.remarks(ours | {"CASYNC_STARTED_RANK": "0", "CASYNC_STARTED_SIZE": "2"}) == []
+    assert horovod_variables.remarks({"HOROVOD_CONTROLLER": "mpi", "OMPI_COMM_WORLD_SIZE": "2"}) == []
+    (line,) = horovod_variables.remarks(ours | {"OMPI_COMM_WORLD_SIZE": "2"})  # the user wants what is not so
+    assert line.startswith("HOROVOD_CONTROLLER, HOROVOD_CPU_OPERATIONS: no effect")
+
+
 def test_rank_0_says_once_what_has_no_effect(monkeypatch, caplog):
     monkeypatch.setenv("HOROVOD_CACHE_CAPACITY", "4096")
     for _ in range(3):
