@@ -28,7 +28,7 @@ __all__ = ["Finding", "check_build", "examine", "frameworks", "gpus", "main", "r
 
 _PROBE_SECONDS = 60
 _SHM_BYTES = 256 << 20
-_FRAMEWORKS = {"PyTorch": "torch", "TensorFlow": "tensorflow", "MXNet": "mxnet"}
+_FRAMEWORKS = {"PyTorch": "torch", "TensorFlow": "tensorflow", "Keras": "keras", "MXNet": "mxnet", "JAX": "jax"}
 _LOAD = """
 import importlib, sys
 if sys.argv[1] == "casync._mpi":
@@ -234,9 +234,7 @@ def frameworks(versions: Mapping[str, str | None], adaptors: Collection[str], to
 
 
 def _adaptor(module: str) -> str:
-    if module == "torch":
-        return "pip install . in the repository: the adaptor is a part of casync"
-    return "this version of casync synchronises PyTorch only"
+    return f"the adaptor casync.{module} is a part of casync: pip install . in the repository"
 
 
 def _installed_frameworks() -> list[Finding]:
@@ -344,18 +342,22 @@ def render(findings: Sequence[Finding], width: int | None = None) -> str:
 
 def check_build(findings: Sequence[Finding] | None = None) -> str:
     """The table of `casyncrun --check-build`, laid out as horovodrun's."""
-    by_name = {f.what: f.state == OK for f in (examine(os.environ) if findings is None else findings)}
+    if findings is None:
+        findings = examine(os.environ)
+        if not any(f.what == "NCCL" for f in findings):  # which is asked about where there is a GPU
+            findings = [*findings, _nccl()]
+    by_name = {f.what: f.state == OK for f in findings}
 
     def lines(*rows: tuple[str, bool]) -> str:
         return "\n".join(f"    [{'X' if there else ' '}] {name}" for name, there in rows)
 
-    mpi = by_name.get("MPI transport", False)
-    adaptors = lines(*((name, by_name.get(name, False)) for name in ("TensorFlow", "PyTorch", "MXNet")))
+    mpi, nccl, core = (by_name.get(what, False) for what in ("MPI transport", "NCCL", "core"))
+    adaptors = lines(*((name, by_name.get(name, False)) for name in ("TensorFlow", "PyTorch", "MXNet", "Keras", "JAX")))
     return (
         f"CaSync v{casync.__version__}:\n\nAvailable Frameworks:\n{adaptors}\n\n"
         f"Available Controllers:\n{lines(('MPI', mpi), ('Gloo', False))}\n\n"
-        f"Available Tensor Operations:\n{lines(('NCCL', False), ('MPI', mpi), ('Gloo', False))}\n\n"
-        f"Available Compute:\n{lines(('CPU', by_name.get('core', False)), ('CUDA', False))}\n"
+        f"Available Tensor Operations:\n{lines(('NCCL', nccl), ('MPI', mpi), ('Gloo', False))}\n\n"
+        f"Available Compute:\n{lines(('CPU', core), ('CUDA', core))}\n"
     )
 
 

@@ -10,7 +10,7 @@ from casync.session import Session
 from casync.tensors import T, Tensors, about
 from casync.terms import OpKind, Terms, no_rows, tensor_name
 
-__all__ = ["submit", "terms_of"]
+__all__ = ["gathered", "submit", "terms_of"]
 
 
 def submit(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any, *, wake: bool = True) -> int:
@@ -23,6 +23,13 @@ def submit(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any,
     device, rows = tensors.device(source), tensors.shape(source)[0]
     keep = PendingRows(tensors, source)
     return owner.submit(registration, tensors.address(source), 0, keep, rows=rows, wake=wake, device=device)
+
+
+def gathered(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any) -> tuple[T, list[int]]:
+    """The rows of all ranks, and how many came from each. Blocks."""
+    owner, handle = session_of(process_set), submit(tensors, tensor, name, process_set, wake=False)
+    pending: PendingRows[T] = owner.kept(handle)
+    return pending.rows(owner, handle)
 
 
 def terms_of(tensors: Tensors[T], owner: Session, tensor: T, name: str | None) -> Terms:

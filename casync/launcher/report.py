@@ -39,7 +39,10 @@ __all__ = [
 ]
 
 _DESCRIPTOR = "CASYNC_REPORT_FD"
-_LONGEST = 2000  # with the JSON around it below PIPE_BUF, so that lines of several threads stay whole
+_LONGEST = 2000
+"""Bytes of a text in a line, as JSON writes it: with what is around it below PIPE_BUF, so that lines of several threads
+stay whole.
+"""
 
 
 def is_heard() -> bool:
@@ -66,17 +69,17 @@ def initialized() -> None:
 
 def failing(why: str) -> None:
     """Say that this rank leaves because of its own fault, in one line of text."""
-    _write({"failing": why[:_LONGEST]})
+    _write({"failing": _cut(why)})
 
 
 def unreachable(peer: int, why: str) -> None:
     """Say that this rank gives up because `peer`, counted as mpirun does, does not answer."""
-    _write({"peer": peer, "why": why[:_LONGEST]})
+    _write({"peer": peer, "why": _cut(why)})
 
 
 def gave_up(why: str) -> None:
     """Say that what another rank did has ended this rank's session, in one line of text."""
-    _write({"gave_up": why[:_LONGEST]})
+    _write({"gave_up": _cut(why)})
 
 
 def uses_gpu(uuid: str) -> None:
@@ -86,7 +89,7 @@ def uses_gpu(uuid: str) -> None:
 
 def progress(done: float, what: str) -> None:
     """Say how much of the work is done, from 0 to 1, and what is next; for who started the job by a call."""
-    _write({"progress": done, "what": what[:_LONGEST]})
+    _write({"progress": done, "what": _cut(what)})
 
 
 def observed(what: Mapping[str, object]) -> None:
@@ -97,6 +100,16 @@ def observed(what: Mapping[str, object]) -> None:
 def leaving() -> None:
     """Say that this rank leaves MPI, for which it may wait until all do."""
     _write({"leaving": True})
+
+
+def _cut(text: str) -> str:
+    """The beginning of it. JSON writes a letter that is not ASCII in 6 bytes or 12, and a line's end in two."""
+    length = 0
+    for place, letter in enumerate(text):
+        length += len(json.dumps(letter)) - 2
+        if length > _LONGEST:
+            return text[:place]
+    return text
 
 
 def _write(line: Mapping[str, object]) -> None:

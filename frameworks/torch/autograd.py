@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
+from casync.collectives import allgather
 from casync.collectives.interface import Collectives
 from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
@@ -86,9 +87,8 @@ class HorovodAllgather(Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: Any) -> torch.Tensor:
         ctx.process_set = process_set
-        rows = torch.tensor([tensor.shape[0]], dtype=torch.int64)
-        ctx.rows = _hvd.allgather(rows, None if name is None else f"{name}.rows", process_set).tolist()
-        return _hvd.allgather(tensor.detach(), name, process_set)
+        output, ctx.rows = allgather.gathered(TENSORS, tensor.detach(), name, process_set)
+        return output
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

@@ -9,13 +9,14 @@ kept (2,000).
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
@@ -25,6 +26,7 @@ import torch
 
 __all__ = ["Entry", "Recorder", "Size", "dump", "recorder", "sizes_of"]
 
+_LOG = logging.getLogger("casync")
 _VERSION = "2.10"
 _NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _CALLS = 2000
@@ -163,5 +165,14 @@ def _frames(frame: FrameType | None) -> Sequence[tuple[CodeType, int]]:
     return found
 
 
-recorder = Recorder(int(os.environ.get("TORCH_FR_BUFFER_SIZE") or _CALLS))
+def calls_kept(environ: Mapping[str, str]) -> int:
+    """How many calls are kept; as many as by default, with a warning, where the environment does not say a number."""
+    given = environ.get("TORCH_FR_BUFFER_SIZE", "").strip()
+    if not given or given.isdecimal():
+        return int(given or _CALLS)
+    _LOG.warning("TORCH_FR_BUFFER_SIZE=%s is no number of calls: the last %d are kept", given, _CALLS)
+    return _CALLS
+
+
+recorder = Recorder(calls_kept(os.environ))
 dump = recorder.dump

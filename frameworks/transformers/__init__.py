@@ -40,7 +40,7 @@ def patch(trainer: Trainer, compression: Any = None, *, topology: str | None = N
     def resuming(resume_from_checkpoint: Any = None, *arguments: Any, **more: Any) -> Any:
         state.source = resume_from_checkpoint
         if resume_from_checkpoint is True:
-            state.source = get_last_checkpoint(trainer.args.output_dir)
+            state.source = get_last_checkpoint(trainer.args.output_dir)  # type: ignore[no-untyped-call]
         return train(resume_from_checkpoint, *arguments, **more)
 
     def created(*arguments: Any, **more: Any) -> Any:
@@ -50,8 +50,7 @@ def patch(trainer: Trainer, compression: Any = None, *, topology: str | None = N
         return made
 
     hand_over()
-    trainer.train = resuming
-    trainer.create_accelerator_and_postprocess = created
+    vars(trainer).update(train=resuming, create_accelerator_and_postprocess=created)
 
 
 class _State(TrainerCallback):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from casync.torch.flight_recorder import Recorder, sizes_of
+from casync.torch.flight_recorder import Recorder, calls_kept, sizes_of
 
 from tests.python.c10d.test_backend import torchrun
 
@@ -60,3 +60,11 @@ def test_a_call_that_was_refused_was_none(tmp_path: Path) -> None:
     recorder.withdraw(recorder.begin("0", "reduce", (), ()))
     assert recorder.begin("0", "barrier", (), ()).number == 1
     assert len(pickle.loads(recorder.dump(f"{tmp_path}/rank_").read_bytes())["entries"]) == 1
+
+
+def test_a_size_of_the_buffer_that_is_no_number_is_told_and_not_taken(caplog: pytest.LogCaptureFixture) -> None:
+    assert [calls_kept({"TORCH_FR_BUFFER_SIZE": given}) for given in ("", " 12 ", "0")] == [2000, 12, 0]
+    assert calls_kept({}) == 2000 and not caplog.records
+    for given in ("many", "-3", "1e3"):
+        assert calls_kept({"TORCH_FR_BUFFER_SIZE": given}) == 2000
+        assert f"TORCH_FR_BUFFER_SIZE={given} is no number of calls" in caplog.records[-1].getMessage()

@@ -1,7 +1,7 @@
 """One process that trains with Accelerate: `with_accelerate.py CODEC FOLDER [scaler|two]`; "ddp" leaves CaSync out."""
 
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -36,7 +36,7 @@ def main() -> None:
     tell(CODEC, float(loss), model.parameters())
 
 
-def two_models(accelerator: Accelerator) -> NoReturn:
+def two_models(accelerator: Accelerator) -> None:
     """Whose parameters have the same names, in one backward pass and in turns; and then two others in their place."""
     teacher = torch.randn(64, 256)
     for _ in range(2):

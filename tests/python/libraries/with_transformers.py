@@ -1,5 +1,6 @@
-"""One process that trains with the Trainer: `with_transformers.py CODEC FOLDER [resume [CHECKPOINT]]`; "ddp" leaves CaSync
-out.
+"""One process that trains with the Trainer; "ddp" leaves CaSync out.
+
+with_transformers.py CODEC FOLDER [resume [CHECKPOINT]]
 """
 
 import sys

@@ -77,6 +77,15 @@ def test_a_group_of_allreduces(rank, size):
         hvd.grouped_allreduce(tensors, op=hvd.Max)
 
 
+def test_an_allgather_with_a_gradient_meets_one_without(rank, size):
+    """It is one operation, under one name or number, whether a rank wants gradients or not."""
+    for name in ("rows", None):
+        tensor = torch.full((rank + 1, 2), float(rank), requires_grad=rank == 0)
+        result = hvd.allgather(tensor, name=name)
+        assert result.detach()[:, 0].tolist() == [float(r) for r in range(size) for _ in range(r + 1)]
+    assert float(hvd.allgather(torch.ones(1)).sum()) == size
+
+
 def test_a_group_of_allgathers(rank, size):
     """As of allgather: the mean over ranks of the gradients of this rank's rows."""
     tensors = [torch.rand(rank + n, 2, requires_grad=True) for n in (1, 2)]
