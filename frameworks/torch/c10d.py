@@ -4,7 +4,7 @@
     dist.init_process_group("casync", pg_options=casync.torch.Options(compression="onebit"))
     model = DistributedDataParallel(model)
 
-Sums and means of float tensors are compressed, by allreduce and by reduce-scatter; all else is exact.
+The gradients that DDP and FSDP send while a backward pass runs are compressed; all else is exact.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import torch.distributed as dist
 from casync.errors import NotAvailableError
 from torch._C._distributed_c10d import Work
 
+from .c10d_checks import check_gathered, parts_of
 from .c10d_group import DEVICES, Group, Options
-from .c10d_values import NOT_THERE
-from .c10d_work import GroupWork, all_of
+from .c10d_values import NOT_THERE, assign_all
+from .c10d_work import GroupWork, all_of, follow
 from .flight_recorder import Size, recorder, sizes_of
 
 __all__ = ["register"]
@@ -100,9 +101,8 @@ class _Calls:
     @_recorded("reduce", _same)
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         group, root = self._group, opts.rootRank
-        if group.rank == root:
-            return group.allreduce(tensors, _op_of(opts))
-        return group.allreduce([tensor.clone() for tensor in tensors], _op_of(opts))
+        given = tensors if group.rank == root else [tensor.clone() for tensor in tensors]
+        return group.allreduce(given, _op_of(opts), "reduce", root)
 
     @_recorded("broadcast", _same)
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
@@ -120,9 +120,8 @@ class _Calls:
         """`outputs` has a list for each rank, with a tensor for each of `inputs`."""
         del opts
         each = zip(*outputs, strict=True)
-        return all_of(
-            [self._group.allgather(of_ranks, given) for of_ranks, given in zip(each, inputs, strict=True)], outputs
-        )
+        works = [self._group.allgather(of_ranks, given) for of_ranks, given in zip(each, inputs, strict=True)]
+        return all_of("all_gather_coalesced", works, outputs)
 
     @_recorded("_all_gather_base", _single)
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Work:
@@ -136,17 +135,27 @@ class _Calls:
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Work:
         del opts
-        return all_of([self._gather(*pair) for pair in zip(outputs, inputs, strict=True)], outputs)
+        call = "all_gather_into_tensor_coalesced"
+        for output, given in zip(outputs, inputs, strict=True):
+            check_gathered(call, output, given, self._group.size)
+        return all_of(call, [self._gather(*pair) for pair in zip(outputs, inputs, strict=True)], outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def _gather(self, output: torch.Tensor, given: torch.Tensor) -> GroupWork:
-        return self._group.allgather(list(output.view(self._group.size, -1).unbind()), given)
+        call, size = "all_gather_into_tensor", self._group.size
+        check_gathered(call, output, given, size)
+        if output.is_contiguous():
+            return self._group.allgather(list(output.view(size, given.numel()).unbind()), given, call)
+        whole = torch.empty_like(output, memory_format=torch.contiguous_format)
+        work = self._group.allgather(list(whole.view(size, given.numel()).unbind()), given, call)
+        return follow(work, [output], lambda: assign_all([(output.detach(), whole)]))
 
     @_recorded("reduce_scatter", _each)
     def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
-        joined = [torch.cat([one.reshape(-1) for one in of_output]) for of_output in inputs]
-        return self._group.reduce_scatter(outputs, joined, _op_of(opts))
+        each = zip(outputs, inputs, strict=True)
+        works = [self._group.reduce_scatter_parts(output, parts, _op_of(opts)) for output, parts in each]
+        return works[0] if len(works) == 1 else all_of("reduce_scatter", works, outputs)
 
     @_recorded("_reduce_scatter_base", _single)
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Work:
@@ -177,8 +186,12 @@ class _Calls:
         opts: Any = None,
     ) -> Work:
         del opts
-        return self._group.alltoall(_parts(output, output_splits, self._group.size),
-                                    _parts(given, input_splits, self._group.size))  # fmt: skip
+        call, size = "all_to_all_single", self._group.size
+        return self._group.alltoall(
+            parts_of(call, "output", output, output_splits, size),
+            parts_of(call, "input", given, input_splits, size),
+            call,
+        )
 
     alltoall_base = all_to_all_single
 
@@ -187,14 +200,15 @@ class _Calls:
         group, root = self._group, opts.rootRank
         nothing = inputs[0].new_empty(0)
         to_each = [inputs[0] if rank == root else nothing for rank in range(group.size)]
-        return group.alltoall(outputs[0] if group.rank == root else [], to_each)
+        return group.alltoall(outputs[0] if group.rank == root else [], to_each, f"gather to {root}")
 
     @_recorded("scatter", _each)
     def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> Work:
         group, root = self._group, opts.rootRank
         nothing = outputs[0].new_empty(0)
         to_each = inputs[0] if group.rank == root else [nothing] * group.size
-        return group.alltoall([outputs[0] if rank == root else nothing for rank in range(group.size)], to_each)
+        from_each = [outputs[0] if rank == root else nothing for rank in range(group.size)]
+        return group.alltoall(from_each, to_each, f"scatter from {root}")
 
     @_recorded("barrier", _nothing)
     def barrier(self, opts: Any = None) -> Work:
@@ -222,12 +236,6 @@ class _Calls:
 
 def _op_of(opts: Any) -> Any:
     return dist.ReduceOp.SUM if opts is None else opts.reduceOp
-
-
-def _parts(tensor: torch.Tensor, splits: Sequence[int], size: int) -> list[torch.Tensor]:
-    """Rows of `tensor` for each rank."""
-    counts = list(splits) or [tensor.shape[0] // size] * size
-    return list(torch.split(tensor, counts))
 
 
 def _make(options: Any, given: Options | None) -> Any:

@@ -9,39 +9,39 @@ import contextlib
 import functools
 import hashlib
 import itertools
-import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
 from casync import codecs
 from casync._constants import OP_KINDS
-from casync.collectives.places import Change, Places, shown
+from casync.collectives.places import Places
 from casync.config import Config
 from casync.device import Device
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.jobs import Job
 from casync.rendezvous import Started
-from casync.rules import Rules
 from casync.session import Session, Together
 from casync.stores import TorchStore
 from casync.tcp import TcpJob
 from casync.terms import Average, OpKind, Sum, Terms
 
 from . import device
+from .c10d_backward import Sender, is_gone, sender_of
+from .c10d_checks import check_count, check_dtypes, check_parts, check_scattered
+from .c10d_futures import current_scope
+from .c10d_options import Options, check_momentum
 from .c10d_values import NOT_THERE, assign_all, bytes_of, deal_out, plain, reducible, reduction_by, reduction_of
-from .c10d_work import GroupWork
+from .c10d_work import GroupWork, follow
 from .flight_recorder import recorder
 from .tensors import TENSORS
 
 __all__ = ["DEVICES", "Group", "Named", "Options", "check_momentum", "group_of"]
-
-_LOG = logging.getLogger("casync")
 
 DEVICES = ["cpu", "cuda"]
 """Whose tensors the backend takes."""
@@ -49,35 +49,6 @@ _NAMES_PER_SIGNATURE = 16
 _FIRST_NUMBER = 1 << 14  # of sessions, beyond those of process sets
 _numbers = itertools.count()
 _groups: weakref.WeakSet[Group] = weakref.WeakSet()
-
-
-class Options:
-    """What `init_process_group("casync", pg_options=...)`, `new_group` and `init_device_mesh(backend_override={"dim":
-    ("casync", ...)})` take.
-
-    Args:
-        compression: a codec (`"onebit"`, `casync.torch.Compression.powersgd(rank=4)`) for float tensors that are summed
-            or averaged; None takes `CASYNC_COMPRESSION`.
-        rules: codecs by the name of a call, `{"reduce_scatter.*": "fp16", "*": "none"}`, in place of `compression`.
-            Names are `allreduce` and `reduce_scatter`, a dot, and the number of elements.
-        min_numel: tensors of fewer elements are exact; None takes `CASYNC_MIN_NUMEL`.
-        topology: as in `hvd.allreduce`; None takes `CASYNC_TOPOLOGY`.
-        timeout: of an operation of this group; None takes that of `init_process_group`.
-    """
-
-    def __init__(
-        self,
-        compression: Any = None,
-        *,
-        rules: Mapping[str, Any] | None = None,
-        min_numel: int | None = None,
-        topology: str | None = None,
-        timeout: timedelta | None = None,
-    ) -> None:
-        self.compression = compression if rules is None else rules
-        self.min_numel = min_numel
-        self.topology = topology
-        self._timeout = timeout  # torch.distributed looks here
 
 
 class _Call(NamedTuple):
@@ -90,25 +61,12 @@ class _Call(NamedTuple):
     root: int
     on_device: bool
 
-    def __str__(self) -> str:
-        return f"{self.kind} of {'x'.join(map(str, self.shape))} {self.dtype}"
-
 
 class Named(NamedTuple):
     """An operation that somebody knows by a name: the name, and its codec."""
 
     name: str
     codec: str
-
-
-def check_momentum(rules: Rules) -> None:
-    """Raises `NotAvailableError` for a codec that wants what nobody here has."""
-    for _, codec in rules.pairs:
-        if codecs.takes_momentum(codec):
-            raise NotAvailableError(
-                f"compression {codec!r} takes over the optimizer's momentum, which a backend of torch.distributed "
-                "cannot reach: use casync.torch.DistributedOptimizer"
-            )
 
 
 class Group:
@@ -141,11 +99,14 @@ class Group:
         self.session = Session(self._config, number=_FIRST_NUMBER + number % _FIRST_NUMBER, job=job)
         self.rank, self.size, self.name = rank, size, name
         recorder.know(name, ranks, ranks[rank])
+        self._compresses_all = options.compress_all
+        self._lock = threading.Lock()  # of what follows: callbacks call from threads of their own
         self._places = Places()
         self._calls: dict[Hashable, int] = {}  # by signature, how many
-        self._under: dict[str, threading.Event] = {}  # by name, set when the last call of it has ended
-        self._kept: set[str] = set()  # names under which codecs may keep something
-        self._stale: set[str] = set()  # and of those, whose calls are no more
+        self._numbers = itertools.count(1)
+        self._under: dict[str, GroupWork] = {}  # by name, the last call of it
+        self._senders: dict[str, Hashable] = {}  # names under which codecs may keep something, and whose they are
+        self._steps = 0  # of optimizers
         self._expected: tuple[Named, int] | None = None  # the next allreduce, and of how many elements
         self._is_open = True
         _groups.add(self)
@@ -153,15 +114,55 @@ class Group:
 
     # --- names --------------------------------------------------------------------------------------------------------
 
-    def _exact_name(self, signature: Hashable) -> str:
-        """The next of the few names of calls like this one. All ranks make the same calls in one order."""
-        number = self._calls.get(signature, 0)
-        self._calls[signature] = number + 1
-        name = f"c10d.{_digest(signature)}.{number % _NAMES_PER_SIGNATURE}"
-        earlier = self._under.pop(name, None)
-        if earlier is not None:
-            earlier.wait()
+    def _exact_name(self, signature: Hashable, work: GroupWork) -> str:
+        """The next of the few names of calls like this one. All ranks make the same calls in one order; those of a
+        callback come in the order of that callback.
+        """
+        scope = current_scope()
+        with self._lock:
+            calls = self._calls if scope is None else scope.calls
+            number = calls.get(signature, 0)
+            calls[signature] = number + 1
+        whole = signature if scope is None else (signature, scope.path)
+        return self._take(f"c10d.{_digest(whole)}.{number % _NAMES_PER_SIGNATURE}", work)
+
+    def _take(self, name: str, work: GroupWork) -> str:
+        """`work` has the name `name`, when the call that had it is over."""
+        with self._lock:
+            if not work.name:
+                work.name = name
+                work.number = 0 if current_scope() is not None else next(self._numbers)
+            earlier = self._under.get(name)
+            self._under[name] = work
+        if earlier is not None and earlier is not work:
+            earlier.settle()
         return name
+
+    def _lossy_name(self, call: _Call, sender: Sender | None, work: GroupWork) -> str | None:
+        """The name under which a codec keeps what it has not sent; None: this time it is exact."""
+        key = None if sender is None else sender.key
+        with self._lock:
+            if key is not None:
+                place = self._places.of_object(call, key)
+            else:
+                place = self._places.of_turn(call, f"{self._steps}" if sender is None else sender.turn)
+            if place.is_new and sender is not None and sender.is_reducer:
+                return None  # DDP lays out its buckets anew after the first pass, and what is kept would be lost
+            name = f"c10d.{_digest(call)}.{place.name}"
+            is_new = name not in self._senders
+            self._senders[name] = key
+        if is_new:
+            self._forget_gone()
+        return self._take(name, work)
+
+    def _forget_gone(self) -> None:
+        """What codecs have kept of models that are no more."""
+        with self._lock:
+            gone = [name for name, key in self._senders.items() if is_gone(key)]
+        with contextlib.suppress(InvalidArgumentError):  # one is still under way: next time
+            self.session.codec_states.forget(gone)
+            for name in gone:
+                self._senders.pop(name, None)
 
     def expect(self, named: Named, numel: int) -> None:
         """The next allreduce, if it is of `numel` elements, is `named`: who calls it cannot say so."""
@@ -175,23 +176,18 @@ class Group:
 
     def step_ends(self) -> None:
         """An optimizer has made its step."""
-        change = self._places.end()
-        if change is not None:
-            if not change.is_second:
-                self._stale |= self._kept
-                self._kept = set()
-            if self.rank == 0:
-                _tell(change)
-        if self._stale:
-            with contextlib.suppress(InvalidArgumentError):  # one is still under way: next time
-                self.session.codec_states.forget(self._stale)
-                self._stale.clear()
+        self._steps += 1
+
+    def outstanding(self) -> list[GroupWork]:
+        """The calls that have not ended, in order; without those of callbacks."""
+        works = {id(work): work for work in list(self._under.values()) if work.number and not work.ended.is_set()}
+        return sorted(works.values(), key=lambda work: work.number)
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    def allreduce(self, tensors: Sequence[torch.Tensor], op: Any) -> GroupWork:
+    def allreduce(self, tensors: Sequence[torch.Tensor], op: Any, call: str = "all_reduce", root: int = 0) -> GroupWork:
+        """`root`: of a reduce, which tells its calls apart and no more."""
         reduction = reduction_by(op)
-        work = GroupWork(list(tensors), finish=None)
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         values = []
         for tensor in tensors:
@@ -199,13 +195,14 @@ class Group:
             values.append(flat)
             if to_assign is not None:
                 copies.append((tensor, to_assign))
-        work._finish = lambda: assign_all(copies)
+        work = GroupWork(call, list(tensors), finish=lambda: assign_all(copies))
         named = self._take_expected(tensors)
         with self._together(work) as together:
             for flat, tensor in zip(values, tensors, strict=True):
                 kept = reduction_of(tensor, reduction)
-                codec = self._codec("allreduce", flat, kept)
-                self._submit(OpKind.ALLREDUCE, flat, flat, kept, codec, work, together, named=named)
+                self._reduce(OpKind.ALLREDUCE, flat, flat, kept, work, together, named, call, root)
+        if work.is_reducer and tensors[0].dtype == torch.float16:
+            work.end_as_list()  # PyTorch's fp16 hook is C++ and reads the future of what it sends as a list
         return work
 
     def reduce_scatter(
@@ -214,51 +211,81 @@ class Group:
         inputs: Sequence[torch.Tensor],
         op: Any,
         named: Named | None = None,
+        call: str = "reduce_scatter_tensor",
     ) -> GroupWork:
         """Each input has a part for each rank, one after the other. `named`: the one that there is."""
-        reduction = reduction_by(op)
-        if reduction not in (Sum, Average):
-            raise NotAvailableError(f"reduce_scatter: casync has SUM and AVG. {NOT_THERE}")
+        reduction = self._scatters(op)
+        for output, given in zip(outputs, inputs, strict=True):
+            check_scattered(call, output, given, self.size)
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        work = GroupWork(list(outputs), finish=lambda: assign_all(copies))
+        work = GroupWork(call, list(outputs), finish=lambda: assign_all(copies))
         with self._together(work) as together:
             for output, given in zip(outputs, inputs, strict=True):
-                source = plain(given.detach()).contiguous().view(self.size, -1)
+                source = plain(given.detach()).contiguous()
+                source = source.view(self.size, source.numel() // self.size)
                 target = plain(output.detach())
                 if not target.is_contiguous():
                     target = target.contiguous()
                     copies.append((plain(output.detach()), target))
-                codec = self._codec("reduce_scatter", source, reduction)
-                self._submit(OpKind.REDUCESCATTER, source, target, reduction, codec, work, together, named=named)
+                self._reduce(OpKind.REDUCESCATTER, source, target, reduction, work, together, named, call)
         return work
+
+    def reduce_scatter_parts(self, output: torch.Tensor, parts: Sequence[torch.Tensor], op: Any) -> GroupWork:
+        """A tensor for each rank, of any sizes. If they differ, all ranks sum all of them."""
+        call = "reduce_scatter"
+        check_parts(call, output, parts, self.rank, self.size)
+        joined = torch.cat([one.detach().reshape(-1) for one in parts])
+        if len({one.numel() for one in parts}) == 1:
+            return self.reduce_scatter([output], [joined], op, call=call)
+        self._scatters(op)
+        work = self.allreduce([joined], op, f"{call} of {[one.numel() for one in parts]}")
+        begin = sum(one.numel() for one in parts[: self.rank])
+        mine = joined[begin : begin + output.numel()].view(output.shape)
+        return follow(work, [output], lambda: assign_all([(output.detach(), mine)]))
+
+    def _scatters(self, op: Any) -> int:
+        reduction = reduction_by(op)
+        if reduction not in (Sum, Average):
+            raise NotAvailableError(f"reduce_scatter: casync has SUM and AVG. {NOT_THERE}")
+        return reduction
 
     def broadcast(self, tensors: Sequence[torch.Tensor], root: int) -> GroupWork:
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        work = GroupWork(list(tensors), finish=lambda: assign_all(copies))
+        work = GroupWork("broadcast", list(tensors), finish=lambda: assign_all(copies))
+        flats = [bytes_of(tensor) for tensor in tensors]
         with self._together(work) as together:
-            for tensor in tensors:
-                flat = bytes_of(tensor)
+            for tensor, flat in zip(tensors, flats, strict=True):
                 if flat.data_ptr() != tensor.data_ptr():
                     copies.append((tensor, flat.view(tensor.dtype).view(tensor.shape)))
-                self._submit(OpKind.BROADCAST, flat, flat, Sum, "none", work, together, root=root)
+                call = self._call("broadcast", flat, Sum, root, tensor.dtype)
+                self._submit(OpKind.BROADCAST, flat, flat, call, Named(self._exact_name(call, work), "none"), work,
+                             together)  # fmt: skip
         return work
 
-    def allgather(self, outputs: Sequence[torch.Tensor], given: torch.Tensor) -> GroupWork:
+    def allgather(self, outputs: Sequence[torch.Tensor], given: torch.Tensor, call: str = "all_gather") -> GroupWork:
         """What each rank gives, in `outputs` by rank."""
+        check_count(call, "output", outputs, self.size)
+        check_dtypes(call, outputs, [given])
         source = bytes_of(given)
-        return self._exchange(OpKind.ALLGATHER, outputs, source, rows=source.numel())
+        return self._exchange(OpKind.ALLGATHER, call, outputs, source, given.dtype, rows=source.numel())
 
-    def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> GroupWork:
-        """To each rank its input; from each its output."""
+    def alltoall(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], call: str = "all_to_all"
+    ) -> GroupWork:
+        """To each rank its input; from each its output. No outputs: nothing comes."""
+        if outputs:
+            check_count(call, "output", outputs, self.size)
+        check_count(call, "input", inputs, self.size)
+        check_dtypes(call, outputs, inputs)
         sources = [bytes_of(one) for one in inputs]
-        return self._exchange(OpKind.ALLTOALL, outputs, torch.cat(sources), splits=[one.numel() for one in sources])
+        lengths = [one.numel() for one in sources]
+        return self._exchange(OpKind.ALLTOALL, call, outputs, torch.cat(sources), inputs[0].dtype, splits=lengths)
 
     def barrier(self) -> GroupWork:
-        work = GroupWork([])
-        name = self._exact_name("barrier")
-        self._under[name] = work.ended
-        registration = Terms(f"barrier.{name}", OpKind.BARRIER, "uint8", (0,)).register(self.session)
+        work = GroupWork("barrier", [])
         with self._together(work) as together:
+            name = self._exact_name("barrier", work)
+            registration = Terms(f"barrier.{name}", OpKind.BARRIER, "uint8", (0,)).register(self.session)
             self._start(registration, 0, 0, work, together)
         return work
 
@@ -267,25 +294,32 @@ class Group:
         work.together = self.session.together(work.over)
         return work.together
 
-    def _exchange(self, kind: int, outputs: Sequence[torch.Tensor], source: torch.Tensor, **lengths: Any) -> GroupWork:
+    def _exchange(
+        self,
+        kind: int,
+        call: str,
+        outputs: Sequence[torch.Tensor],
+        source: torch.Tensor,
+        dtype: torch.dtype,
+        **lengths: Any,
+    ) -> GroupWork:
         """Bytes to each rank, and from each. Lengths are each rank's own, so one registration serves all of them."""
-        work = GroupWork(list(outputs))
+        work = GroupWork(call, list(outputs))
 
         def over(error: BaseException | None, gathered: Any) -> None:
             if error is None:
                 data, rows = gathered
-                work._finish = functools.partial(deal_out, data, rows, outputs)
+                work._finish = functools.partial(deal_out, call, data, rows, outputs)
             work.over(error)
 
         where = TENSORS.device(source)
         if not source.numel():  # else the outputs would be written before their stream is there
             device.await_stream(source)
         on_device = where is not None
-        name = self._exact_name((OP_KINDS[kind], on_device))
-        self._under[name] = work.ended
+        name = self._exact_name((call, dtype, on_device), work)
         terms = Terms(f"{OP_KINDS[kind]}.{name}", kind, "uint8", (), on_device=on_device)
-        registration = terms.register(self.session)
         try:
+            registration = terms.register(self.session)
             self.session.submit(
                 registration, source.data_ptr(), 0, (source, work), completion=over, device=where, **lengths
             )
@@ -300,42 +334,62 @@ class Group:
             return "none"
         return codecs.codec_by_name(self.rules, f"{call}.{flat.numel()}")
 
-    def _submit(
+    def _call(
+        self, kind: str, flat: torch.Tensor, reduction: int, root: int, dtype: torch.dtype | None = None
+    ) -> _Call:
+        """`dtype` of the user's tensor, if `flat` is another view of it."""
+        name = TENSORS.dtype(flat) if dtype is None else str(dtype)
+        return _Call(kind, name, tuple(flat.shape), reduction, root, TENSORS.device(flat) is not None)
+
+    def _reduce(
         self,
         kind: int,
         source: torch.Tensor,
         target: torch.Tensor,
         reduction: int,
-        codec: str,
         work: GroupWork,
         together: Together,
+        named: Named | None,
+        what: str,
         root: int = 0,
-        named: Named | None = None,
     ) -> None:
-        dtype, shape = TENSORS.dtype(source), tuple(source.shape)
-        where = TENSORS.device(source, target)
-        call = _Call(OP_KINDS[kind], dtype, shape, reduction, root, where is not None)
-        place = None if codec == "none" or named is not None else self._places.place(call)
-        if named is not None:
-            name, codec = named
-        elif place is None:
-            name, codec = self._exact_name(call), "none"
+        short = "allreduce" if kind == OpKind.ALLREDUCE else "reduce_scatter"
+        sender = sender_of(short, source)
+        work.is_reducer = sender is not None and sender.is_reducer
+        call = self._call(what, source, reduction, root)
+        if named is None:
+            codec = self._codec(short, source, reduction)
+            if codec != "none" and (sender is not None or self._compresses_all):
+                name = self._lossy_name(call, sender, work)
+                named = None if name is None else Named(name, codec)
+            named = named or Named(self._exact_name(call, work), "none")
         else:
-            name = f"c10d.{self._places.generation}.{_digest(call)}.{place}"
-            self._kept.add(name)
+            self._take(named.name, work)
+        self._submit(kind, source, target, call, named, work, together)
+
+    def _submit(
+        self,
+        kind: int,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        call: _Call,
+        named: Named,
+        work: GroupWork,
+        together: Together,
+    ) -> None:
         terms = Terms(
-            name,
+            named.name,
             kind,
-            dtype,
-            shape,
-            reduction,
-            root,
-            compression=codec,
+            TENSORS.dtype(source),
+            call.shape,
+            call.reduction,
+            call.root if kind == OpKind.BROADCAST else 0,
+            compression=named.codec,
             topology=self._config.topology,
             on_device=call.on_device,
         )
         registration = terms.register(self.session)
-        self._under[name] = work.ended
+        where = TENSORS.device(source, target)
         self._start(registration, source.data_ptr(), target.data_ptr(), work, together, (source, target), where)
 
     def _start(
@@ -378,21 +432,6 @@ def group_of(process_group: Any) -> Group | None:
                 group: Group = backend._group
                 return group
     return None
-
-
-def _tell(change: Change) -> None:
-    if change.is_second:
-        _LOG.info(
-            "the second step of a group of torch.distributed has other compressed calls than the first, as when DDP "
-            "lays out its buckets anew: codecs begin with the second"
-        )
-        return
-    _LOG.warning(
-        "a step of a group of torch.distributed has other compressed calls than the one before: what codecs keep "
-        "begins anew. Before: %s. Now: %s",
-        shown(change.before),
-        shown(change.after),
-    )
 
 
 def _digest(signature: Hashable) -> str:

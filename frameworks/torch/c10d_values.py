@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from casync.errors import NotAvailableError
+from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.terms import Average, Max, Min, Product, Sum
 
 from . import device
@@ -81,7 +81,15 @@ def assign_all(copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 
 @torch.no_grad()
-def deal_out(data: bytearray, rows: Sequence[int], outputs: Sequence[torch.Tensor]) -> None:
+def deal_out(call: str, data: bytearray, rows: Sequence[int], outputs: Sequence[torch.Tensor]) -> None:
+    """Raises `InvalidArgumentError` if a rank has sent what does not fit; before anything is written."""
+    for rank, (count, output) in enumerate(zip(rows, outputs, strict=False)):
+        if count != output.numel() * output.element_size():
+            raise InvalidArgumentError(
+                f"{call}: rank {rank} of the group has sent {count} bytes, and the tensor for them, {output.dtype} of "
+                f"shape {tuple(output.shape)}, has {output.numel() * output.element_size()}: make what that rank gives "
+                "and what this rank gives for it of one size"
+            )
     begin = 0
     for count, output in zip(rows, outputs, strict=False):
         if count:

@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import torch
-from casync.errors import CasyncError
+from casync.errors import CasyncError, StallError
 from casync.session import Together
 from torch._C._distributed_c10d import Work
 
+from . import device
+from .c10d_backward import raise_after_backward
+from .c10d_futures import GroupFuture
 from .flight_recorder import Entry, recorder
 
-__all__ = ["GroupWork", "all_of"]
+__all__ = ["GroupWork", "all_of", "follow"]
 
 
 class GroupWork(Work):
     """One call that was submitted. Any thread may wait for it."""
 
-    def __init__(self, result: Any, finish: Callable[[], None] | None = None) -> None:
+    def __init__(self, kind: str, result: Any, finish: Callable[[], None] | None = None) -> None:
         super().__init__()
+        self.kind = kind
+        """What the call is, for messages."""
+        self.name = ""
+        """Of its first operation: alike on all ranks."""
         self._result = result
         self._finish = finish
         self._error: BaseException | None = None
-        self._future: torch.futures.Future[Any] = torch.futures.Future(devices=_devices_of(result) or None)
+        self._lock = threading.Lock()
+        self._future: torch.futures.Future[Any] | None = None  # once somebody wants it
+        self._listeners: list[Callable[[], None]] = []
+        self._is_told = False
         self.ended = threading.Event()
         self.together: Together | None = None
         """The operations, while they last. Who waits for them makes progress meanwhile."""
-        self._entry: Entry | None = None
+        self.entry: Entry | None = None
+        self.is_reducer = False
+        """DDP's own reducer has called."""
+        self.number = 0
+        """Of the group's calls; 0: a callback has called."""
+        self.began = time.monotonic()
 
     def tells(self, entry: Entry) -> None:
         """Flight Recorder's `entry` is of this."""
-        self._entry = entry
+        self.entry = entry
         if self.ended.is_set():
             entry.is_over(self._error)
 
@@ -47,29 +63,64 @@ class GroupWork(Work):
         if error is None and self._finish is not None:
             try:
                 self._finish()
+                device.await_all(self._result)  # what it has begun there
             except BaseException as raised:
                 error = raised
         self._finish = self.together = None  # they hold this work in their turn
         self._error = error
-        self.ended.set()
-        if self._entry is not None:
-            self._entry.is_over(error)
-        if error is None:
-            self._future.set_result(self._result)
-        else:
+        with self._lock:
+            self.ended.set()
+            future, listeners = self._future, self._listeners
+            self._listeners = []
+        if self.entry is not None:
+            self.entry.is_over(error)
+        if error is not None:
             recorder.dump_if_wanted()
-            self._future.set_exception(error)
+        for listener in listeners:
+            listener()
+        if isinstance(future, GroupFuture):
+            future.end(self._result, error)
 
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        del timeout  # the session has one
+    def when_over(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called on the thread that ends this: it may not wait."""
+        with self._lock:
+            if not self.ended.is_set():
+                self._listeners.append(listener)
+                return
+        listener()
+
+    def progress(self) -> None:
+        """Wait for the end."""
         together = self.together
         if together is not None:
             together.wait()
-        try:
-            self._future.wait()
-        except Exception:
-            if self._error is None:
-                raise
+        self.ended.wait()
+
+    def settle(self) -> BaseException | None:
+        """Wait for the end, and for that of all callbacks; returns the first error of those."""
+        self.progress()
+        return self._future.settle() if isinstance(self._future, GroupFuture) else None
+
+    @property
+    def has_callbacks(self) -> bool:
+        return isinstance(self._future, GroupFuture) and self._future.has_callbacks
+
+    def untold(self) -> BaseException | None:
+        """The error of which nobody has heard yet."""
+        is_told = self._is_told or (isinstance(self._future, GroupFuture) and self._future.is_told)
+        return None if is_told else self._error
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        if timeout is not None and timeout > timedelta(0):
+            if not self.ended.wait(timeout.total_seconds()):
+                raise StallError(
+                    f"{self.kind} has not ended within {timeout.total_seconds():g} s, which is the time-out of this "
+                    "wait(). It is still under way, and its tensors are in use: wait() for it again, or leave"
+                )
+        else:
+            self.progress()
+        if self._error is not None:
+            self._is_told = True
             raise self._error from None
         return True
 
@@ -77,13 +128,27 @@ class GroupWork(Work):
         self.wait()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        return self._future
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            future = self._future = GroupFuture(self.name, _devices_of(self._result), self.progress)
+            is_over = self.ended.is_set()
+        raise_after_backward(self)
+        if is_over:
+            future.end(self._result, self._error)
+        return future
+
+    def end_as_list(self) -> None:
+        """Wait, and have a future that C++ finds a list of tensors in, not an object of Python's."""
+        self.wait()
+        tensors = list(self._result)
+        self._future = cast("torch.futures.Future[Any]", torch._C.fork(lambda: tensors))  # it has ended
 
     def is_completed(self) -> bool:
-        return self._future.done()
+        return self.ended.is_set()
 
     def is_success(self) -> bool:
-        return self._future.done() and self._error is None
+        return self.ended.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
         return self._error
@@ -92,19 +157,55 @@ class GroupWork(Work):
         return self._result
 
 
-def all_of(works: Sequence[GroupWork], result: Any) -> GroupWork:
+class _Several(GroupWork):
     """One for several."""
-    whole = GroupWork(result)
-    if not works:
-        whole.over(None)
-        return whole
 
-    def over(_: Any) -> None:
-        errors = [work.exception() for work in works]
-        whole.over(next(filter(None, errors), None))
+    def __init__(self, kind: str, works: Sequence[GroupWork], result: Any) -> None:
+        super().__init__(kind, result)
+        self._works = works
+        self._left = len(works)
+        self.name = works[0].name if works else ""
+        if not works:
+            self.over(None)
+        for work in works:
+            work.when_over(self._one_less)
 
-    torch.futures.collect_all([work.get_future() for work in works]).add_done_callback(over)
-    return whole
+    def _one_less(self) -> None:
+        with self._lock:
+            self._left -= 1
+            left = self._left
+        if not left:
+            errors = [work.exception() for work in self._works]
+            self.over(next(filter(None, errors), None))
+
+    def progress(self) -> None:
+        for work in self._works:
+            work.progress()
+        self.ended.wait()
+
+
+class _Follower(GroupWork):
+    """What another becomes when `finish` has been called after it."""
+
+    def __init__(self, work: GroupWork, result: Any, finish: Callable[[], None]) -> None:
+        super().__init__(work.kind, result, finish)
+        self._work = work
+        self.name = work.name
+        work.when_over(lambda: self.over(work.exception()))
+
+    def progress(self) -> None:
+        self._work.progress()
+        self.ended.wait()
+
+
+def follow(work: GroupWork, result: Any, finish: Callable[[], None]) -> GroupWork:
+    """`work`, and after it `finish`."""
+    return _Follower(work, result, finish)
+
+
+def all_of(kind: str, works: Sequence[GroupWork], result: Any) -> GroupWork:
+    """One for several."""
+    return _Several(kind, works, result)
 
 
 def _devices_of(result: Any) -> list[int | str | torch.device]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from casync.device import Device
 from casync.errors import NotAvailableError
 
-__all__ = ["CudaDevice", "await_stream", "check", "device_of"]
+__all__ = ["CudaDevice", "await_all", "await_stream", "check", "device_of"]
 
 
 class CudaDevice(Device):
@@ -52,3 +54,12 @@ def await_stream(tensor: torch.Tensor) -> None:
     """Wait until the device of `tensor` has done what its current stream has been given by now."""
     if tensor.is_cuda:
         torch.cuda.current_stream(tensor.device).synchronize()
+
+
+def await_all(tensors: Any) -> None:
+    """`await_stream` for each of them, which may be in lists."""
+    if isinstance(tensors, torch.Tensor):
+        await_stream(tensors)
+        return
+    for one in tensors:
+        await_all(one)

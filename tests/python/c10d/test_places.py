@@ -1,53 +1,31 @@
-"""Calls without names are known by their place in a step."""
+"""Calls without names are known by who sends them, or by their place in a turn."""
 
 from __future__ import annotations
 
-from casync.collectives.places import Change, Places, shown
+from casync.collectives.places import PLACES, Place, Places
 
 
-def step(places: Places, calls: str) -> list[int | None]:
-    return [places.place(call) for call in calls]
+def names(places: Places, calls: str, turn: int) -> list[str]:
+    return [places.of_turn(call, turn).name for call in calls]
 
 
-def test_places_by_the_ends_that_are_told() -> None:
+def test_senders_are_known_whatever_the_turn() -> None:
     places = Places()
-    assert step(places, "aba") == [None] * 3
-    assert places.end() is None
-    for _ in range(3):
-        assert step(places, "aba") == [0, 0, 1]
-        assert places.end() is None
-    assert places.end() is None, "another optimizer's step, without calls"
-    assert places.generation == 0
+    assert [places.of_object("a", sender) for sender in "xy"] == [Place("sender0", True), Place("sender1", True)]
+    assert [places.of_object("a", sender) for sender in "yxy"] == [
+        Place(name, False) for name in ("sender1", "sender0", "sender1")
+    ]
+    assert places.of_object("b", "y") == Place("sender0", True), "another kind of call counts for itself"
 
 
-def test_buckets_that_are_laid_out_anew_after_the_first_step() -> None:
+def test_a_turn_has_the_same_places_again() -> None:
     places = Places()
-    step(places, "abc")
-    places.end()
-    assert step(places, "xy") == [0, 0]
-    assert places.end() == Change(True, tuple("abc"), tuple("xy"))
-    assert places.generation == 0, "nothing was kept of the first step"
-    assert step(places, "xy") == [0, 0]
-    assert places.end() is None
+    for turn in range(3):
+        assert names(places, "aba", turn) == ["place0", "place0", "place1"]
+    assert names(places, "b", 3) == ["place0"], "a turn may have fewer calls"
+    assert names(places, "aab", 4) == ["place0", "place1", "place0"]
 
 
-def test_a_later_change_begins_anew() -> None:
+def test_without_turns_places_come_again() -> None:
     places = Places()
-    for _ in range(3):
-        step(places, "ab")
-        places.end()
-    step(places, "a")
-    assert places.end() == Change(False, tuple("ab"), tuple("a"))
-    assert places.generation == 1
-    step(places, "a")
-    assert places.end() is None
-
-
-def test_without_ends_a_step_is_what_comes_again() -> None:
-    places = Places()
-    assert step(places, "abcabc") == [None] * 6
-    assert step(places, "abcabc") == [0] * 6
-
-
-def test_calls_are_shown_in_short() -> None:
-    assert shown("abc") == "a, b, c" and shown("a" * 10) == "a, a, a, a, a, a, a, a, and 2 more"
+    assert names(places, "a" * (PLACES + 1), 0)[-1] == "place0"

@@ -1,0 +1,56 @@
+"""What a group of the backend casync is told when it is made: see `c10d`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from casync import codecs
+from casync.errors import NotAvailableError
+from casync.rules import Rules
+
+__all__ = ["Options", "check_momentum"]
+
+
+class Options:
+    """What `init_process_group("casync", pg_options=...)`, `new_group` and `init_device_mesh(backend_override={"dim":
+    ("casync", ...)})` take.
+
+    Args:
+        compression: a codec (`"onebit"`, `"powersgd(rank=4)"`) for gradients: the sums and means of float tensors that
+            DDP and FSDP send while a backward pass runs. None takes `CASYNC_COMPRESSION`.
+        rules: codecs by the name of a call, `{"reduce_scatter.*": "fp16", "*": "none"}`, in place of `compression`.
+            Names are `allreduce` and `reduce_scatter`, a dot, and the number of elements.
+        min_numel: tensors of fewer elements are exact; None takes `CASYNC_MIN_NUMEL`.
+        topology: as in `hvd.allreduce`; None takes `CASYNC_TOPOLOGY`.
+        timeout: of an operation of this group; None takes that of `init_process_group`.
+        compress_all: compress every sum and mean of float tensors, not only gradients: weights that are averaged,
+            counts and metrics too. For a group of its own, which only what may be lossy is given.
+    """
+
+    def __init__(
+        self,
+        compression: Any = None,
+        *,
+        rules: Mapping[str, Any] | None = None,
+        min_numel: int | None = None,
+        topology: str | None = None,
+        timeout: timedelta | None = None,
+        compress_all: bool = False,
+    ) -> None:
+        self.compression = compression if rules is None else rules
+        self.min_numel = min_numel
+        self.topology = topology
+        self.compress_all = compress_all
+        self._timeout = timeout  # torch.distributed looks here
+
+
+def check_momentum(rules: Rules) -> None:
+    """Raises `NotAvailableError` for a codec that wants what nobody here has."""
+    for _, codec in rules.pairs:
+        if codecs.takes_momentum(codec):
+            raise NotAvailableError(
+                f"compression {codec!r} takes over the optimizer's momentum, which a backend of torch.distributed "
+                "cannot reach: use casync.torch.DistributedOptimizer"
+            )
