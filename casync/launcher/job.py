@@ -16,18 +16,19 @@ import shutil
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from casync.launcher import actions, hosts, ledger
+from casync.interfaces import is_loopback, listen_at
+from casync.launcher import actions, hosts, ledger, signals
 from casync.launcher.greeting import Hello, hello_of
 from casync.launcher.mpirun import Launch, listen_addresses
 from casync.launcher.options import Options
+from casync.launcher.outlet import Outlet
 from casync.launcher.output import LinePrinter
-from casync.launcher.rank_entry import LAUNCHER, TOKEN, Unpacker, keep_alive, pack, remove_session
+from casync.launcher.rank_entry import LAUNCHER, TOKEN, Unpacker, is_silent, keep_alive, pack, remove_session
 from casync.launcher.rank_files import RankFiles
 from casync.strangers import SAY_BYTES, Strangers
 
@@ -35,7 +36,7 @@ __all__ = ["Job"]
 
 _CHUNK = 65536
 _PIECE = 1 << 20
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_CHECK_SECONDS = 5.0
 
 
 class _Connection:
@@ -88,7 +89,10 @@ class Job:
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[int, _Connection] = {}
         self._strangers: Strangers[_Connection] = Strangers(options.num_proc)
-        self._printer = LinePrinter(write or self._write, _now if options.timestamps else None)
+        self._outlet = Outlet()
+        self._printer = LinePrinter(write or self._outlet.write, _now if options.timestamps else None)
+        self._paused: list[_Connection] = []
+        """Ranks that nothing is read from, because nobody reads their output."""
         self._mpirun: subprocess.Popen[bytes] | None = None
         began = time.monotonic()
         self._limit = began + limit
@@ -100,7 +104,9 @@ class Job:
             began,
         )
         self._everyone = range(options.num_proc)
-        self._broken_output = False
+        self._checked_at = began
+        self._wake: int | None = None
+        self._is_ending = False
 
     def run(self) -> int:
         """Run to the end; returns casyncrun's exit status."""
@@ -113,15 +119,17 @@ class Job:
                 self._printer.note(
                     f"--output-filename {self._options.output_folder}: {error.filename}: {error.strerror}"
                 )
+                self._outlet.drain(lambda: True)
                 return 1
         if self._options.verbose:
             self._printer.note(launch.shell())
-        listener = socket.create_server(("" if launch.remote else "127.0.0.1", 0), backlog=self._options.num_proc + 16)
+        (listener,) = listen_at("" if launch.remote else "127.0.0.1", backlog=self._options.num_proc + 1024)
+        listener.setblocking(False)
         port = listener.getsockname()[1]
         addresses = listen_addresses(self._options.networks, launch.remote)
         environ = {k: v for k, v in self._environ.items() if not _of_another_job(k)}
         environ |= {**launch.environ, LAUNCHER: f"{','.join(addresses)}:{port}", TOKEN: self._token}
-        wake, restore = _catch_signals()
+        self._wake, restore = signals.catch()
         try:
             self._mpirun = subprocess.Popen(
                 launch.argv,
@@ -133,21 +141,28 @@ class Job:
             )
             assert self._mpirun.stdout is not None and self._mpirun.stderr is not None
             self._selector.register(listener, selectors.EVENT_READ, self._accept)
+            self._selector.register(self._outlet.wake, selectors.EVENT_READ, self._of_outlet)
             for pipe, stream in ((self._mpirun.stdout, "stdout"), (self._mpirun.stderr, "stderr")):
                 self._selector.register(pipe, selectors.EVENT_READ, (self._of_mpirun, stream))
             ended = os.pidfd_open(self._mpirun.pid)
             self._selector.register(ended, selectors.EVENT_READ, self._reap)
-            if wake is not None:
-                self._selector.register(wake, selectors.EVENT_READ, self._caught)
+            if self._wake is not None:
+                self._selector.register(self._wake, selectors.EVENT_READ, self._caught)
             return self._loop()
         finally:
             restore()
             self._clean_up(listener)
+            self._outlet.close()
 
     def _loop(self) -> int:
         book = self.ledger
         while not book.done(time.monotonic()):
-            due = (book.next_deadline(), self._strangers.next_deadline(), self._limit)
+            due = (
+                book.next_deadline(),
+                self._strangers.next_deadline(),
+                self._limit,
+                self._checked_at + _CHECK_SECONDS,
+            )
             deadlines = [at for at in due if at is not None and at < math.inf]
             timeout = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
             # New connections last: one that has said who it is by now keeps its place.
@@ -163,11 +178,35 @@ class Job:
                 self._end()
             for overdue in self._strangers.overdue(time.monotonic()):
                 self._forget(overdue)
+            self._check_ranks()
             self._do(book.tick(time.monotonic()))
         verdict = book.verdict()
         if verdict.text:
             self._printer.note(verdict.text)
-        return 128 + signal.SIGPIPE if self._broken_output else verdict.status
+        self._outlet.drain(lambda: self._is_ending or self._is_interrupted())
+        return 128 + signal.SIGPIPE if "stdout" in self._outlet.broken else verdict.status
+
+    def _check_ranks(self) -> None:
+        """Give up ranks whose hosts are gone, and listen to none while nobody reads their output."""
+        now = time.monotonic()
+        if now >= self._checked_at + _CHECK_SECONDS:
+            self._checked_at = now
+            for connection in list(self._ranks.values()):
+                if connection.link.fileno() >= 0 and is_silent(connection.link):
+                    self._forget(connection)
+        if self._outlet.is_full and not self._paused and not self._is_ending:
+            self._paused = [one for one in self._ranks.values() if one.link.fileno() >= 0]
+            for connection in self._paused:
+                self._selector.unregister(connection.link)
+
+    def _listen_again(self) -> None:
+        for connection in self._paused:
+            if connection.link.fileno() >= 0:
+                self._selector.register(connection.link, selectors.EVENT_READ, (self._of_rank, connection))
+        self._paused = []
+
+    def _is_interrupted(self) -> bool:
+        return self._wake is not None and bool(signals.caught(self._wake))
 
     def _clean_up(self, listener: socket.socket) -> None:
         listener.close()
@@ -272,7 +311,10 @@ class Job:
 
     def _forget(self, connection: _Connection) -> None:
         self._strangers.leave(connection)
-        self._selector.unregister(connection.link)
+        if connection in self._paused:
+            self._paused.remove(connection)
+        else:
+            self._selector.unregister(connection.link)
         connection.link.close()
         if connection.rank is not None:
             self._printer.finish(connection.rank)
@@ -295,9 +337,16 @@ class Job:
         self._do(self.ledger.mpirun_ended(status, time.monotonic()))
 
     def _caught(self, wake: int) -> None:
-        for number in os.read(wake, 64):
-            if number in _SIGNALS:
-                self._do(self.ledger.interrupted(number, time.monotonic()))
+        for number in signals.caught(wake):
+            self._end(number)
+
+    def _of_outlet(self, _: int) -> None:
+        self._outlet.hear()
+        if "stdout" in self._outlet.broken and not self._is_ending:
+            # `casyncrun ... | head`: nobody reads any more, which ends a command of one process too.
+            self._end()
+        if not self._outlet.is_full:
+            self._listen_again()
 
     # Actions -------------------------------------------------------------------------------------------------------
 
@@ -325,11 +374,11 @@ class Job:
         hellos = {rank: c.hello for rank, c in self._ranks.items() if c.hello is not None}
         located = {rank: (hello.hostname, hello.local_rank) for rank, hello in hellos.items()}
         first = self._ranks[0]
-        address = str(first.link.getpeername()[0])
-        if address.startswith("127."):
+        address = _plain(first.link.getpeername()[0])
+        if is_loopback(address):
             # Rank 0 is on this host: name the address by which another host reached it, if there is one.
-            seen = [str(c.link.getsockname()[0]) for c in self._ranks.values()]
-            address = next((a for a in seen if not a.startswith("127.")), address)
+            seen = [_plain(c.link.getsockname()[0]) for c in self._ranks.values()]
+            address = next((a for a in seen if not is_loopback(a)), address)
         for rank, place in hosts.places(located).items():
             where = {**asdict(place), "master_addr": address, "master_port": hellos[0].port}
             go = {"place": where, "fault_tolerant": self._launch.fault_tolerant, "environ": self._terminal(rank)}
@@ -338,8 +387,11 @@ class Job:
                 self._send(rank, "F", stdin[begin : begin + _PIECE])
             self._send(rank, "G", go)
 
-    def _end(self) -> None:
-        self._do(self.ledger.interrupted(signal.SIGTERM, time.monotonic()))
+    def _end(self, number: int = signal.SIGTERM) -> None:
+        """The user wants it to end: from here on nothing waits for who reads the output."""
+        self._is_ending = True
+        self._listen_again()
+        self._do(self.ledger.interrupted(number, time.monotonic()))
 
     def _terminal(self, rank: int) -> dict[str, str]:
         """What rank 0's progress bar needs to know of the terminal at the far end of its pipe."""
@@ -354,16 +406,10 @@ class Job:
         except OSError:
             pass  # its end will be seen where it is read
 
-    def _write(self, stream: str, data: bytes) -> None:
-        descriptor = 1 if stream == "stdout" else 2
-        try:
-            while data:
-                data = data[os.write(descriptor, data) :]
-        except BrokenPipeError:
-            if stream == "stdout" and not self._broken_output:
-                # `casyncrun ... | head`: nobody reads any more, which ends a command of one process too.
-                self._broken_output = True
-                self._end()
+
+def _plain(address: str) -> str:
+    """An IPv4 address as such, which a socket for both kinds writes as ::ffff:10.0.0.1."""
+    return address.removeprefix("::ffff:")
 
 
 def _of_another_job(name: str) -> bool:
@@ -381,25 +427,6 @@ def _is_tty(descriptor: int) -> bool:
         return os.isatty(descriptor)
     except OSError:
         return False
-
-
-def _catch_signals() -> tuple[int | None, Any]:
-    """A descriptor on which caught signals arrive, and the function that undoes it; only the main thread may."""
-    if threading.current_thread() is not threading.main_thread():
-        return None, lambda: None
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)
-    before_fd = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
-
-    def restore() -> None:
-        signal.set_wakeup_fd(before_fd)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        os.close(wake_read)
-        os.close(wake_write)
-
-    return wake_read, restore
 
 
 def _before_exec() -> None:

@@ -19,6 +19,7 @@ import hashlib
 import hmac
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -37,6 +38,7 @@ __all__ = [
     "TOKEN",
     "Unpacker",
     "hello_proof",
+    "is_silent",
     "keep_alive",
     "main",
     "mpi_place",
@@ -61,6 +63,10 @@ _WELCOME_SECONDS = 10.0  # how long casyncrun may take to answer a greeting
 _JOIN_SECONDS = 60.0  # how long a rank tries to be let in
 _DRAIN_SECONDS = 0.5  # how long output is awaited from what the command left behind
 _PARENT_SECONDS = 2.0  # how long mpirun or prted may take to die, before its session folder is left to it
+_LAST_ACK_AT, _RETRANSMITS_AT, _PROBES_AT = 56, 2, 3  # in struct tcp_info (linux/tcp.h)
+_SILENT_MS, _SILENT_TRIES = 30_000, 5
+_CHECK_SECONDS = 5.0
+_UNREAD = 1 << 20  # bytes for casyncrun; with more, nothing is read from the command, whose prints then wait
 _PR_SET_PDEATHSIG = 1
 _UNREACHABLE = 97
 
@@ -107,11 +113,23 @@ class Unpacker:
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Notice within half a minute that the other end's host is gone, which TCP alone never does while idle."""
+    """Notice within half a minute that the other end's host is gone, which TCP alone never does while idle.
+
+    The other end's kernel answers for a process that is stopped, or does not read. TCP_USER_TIMEOUT would not wait for
+    that one.
+    """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000)):
+    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
         connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def is_silent(connection: socket.socket) -> bool:
+    """Whether what was sent has not been acknowledged for half a minute. While that is so, nothing is probed."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK_AT + 4)
+    last_ack_ms = int.from_bytes(info[_LAST_ACK_AT:], sys.byteorder)
+    again, probes = info[_RETRANSMITS_AT], info[_PROBES_AT]  # of a window that is closed, the peer answers each probe
+    return last_ack_ms > _SILENT_MS and max(again, probes) >= _SILENT_TRIES
 
 
 def rank_names(place: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
@@ -242,15 +260,38 @@ class _Rank:
         self._leash_broken = False
         self._orphaned = False
         self._input: int | None = None
+        self._out = bytearray()
 
     def send(self, kind: str, payload: bytes | Mapping[str, Any] = b"") -> None:
-        """Send one frame; a broken connection ends the rank, it does not raise."""
-        if self._leash_broken:
-            return
+        """Send one frame, as soon as casyncrun reads; a broken connection ends the rank, it does not raise."""
+        if not self._leash_broken:
+            self._out += pack(kind, payload)
+            self._flush()
+
+    def _flush(self) -> None:
         try:
-            self._connection.sendall(pack(kind, payload))
+            while self._out:
+                del self._out[: self._connection.send(self._out[:_CHUNK])]
+        except BlockingIOError:
+            if is_silent(self._connection):
+                self._cut()
         except OSError:
             self._cut()
+
+    def _wait_for_casyncrun(self, most: int) -> bytes | None:
+        """Until at most `most` bytes are to be sent, or it says something, which is returned; empty: it is gone."""
+        while not self._leash_broken and len(self._out) > most:
+            readable, writable, _ = select.select([self._connection], [self._connection], [], _CHECK_SECONDS)
+            self._flush()
+            if readable:
+                return self._heard()
+        return None
+
+    def _heard(self) -> bytes:
+        try:
+            return self._connection.recv(_CHUNK)
+        except OSError:
+            return b""
 
     def wait_for_go(self) -> dict[str, Any]:
         """Block until casyncrun has heard from every rank."""
@@ -270,6 +311,7 @@ class _Rank:
 
     def run(self, command: Sequence[str], go: Mapping[str, Any]) -> int:
         """Run the command to its end; returns its status as subprocess gives it (negative: a signal)."""
+        self._connection.setblocking(False)
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         os.set_blocking(wake_read, False)
@@ -321,21 +363,24 @@ class _Rank:
 
     def _send_result(self, result: int) -> None:
         os.lseek(result, 0, os.SEEK_SET)
-        while data := os.read(result, _CHUNK):
+        while (data := os.read(result, _CHUNK)) and not self._leash_broken:
             self.send("V", data)
+            while (said := self._wait_for_casyncrun(_UNREAD)) is not None:
+                self._obey(said) if said else self._cut()
 
     def _loop(self, pipes: dict[int, str], wake_read: int) -> None:
         deadline: float | None = None
         while self._status is None or pipes:
+            is_unread = self._watch(pipes)
             if self._status is not None:
                 # The command is gone: end what it left behind in its process group, then wait briefly for the
                 # pipes, which a process outside the group may still hold open.
-                if deadline is None:
+                if deadline is None or is_unread:
                     self._kill_group()
                     deadline = time.monotonic() + _DRAIN_SECONDS
                 if time.monotonic() > deadline:
                     break
-            for key, _ in self._selector.select(None if deadline is None else 0.05):
+            for key, events in self._selector.select(self._patience(deadline)):
                 if key.fd in pipes:
                     data = os.read(key.fd, _CHUNK)
                     if data:
@@ -345,8 +390,30 @@ class _Rank:
                         del pipes[key.fd]
                 elif key.fd == wake_read:
                     self._signals(os.read(wake_read, 512))
-                else:
+                elif events & selectors.EVENT_READ:
                     self._orders()
+            if self._out:
+                self._flush()
+
+    def _patience(self, deadline: float | None) -> float | None:
+        if deadline is not None:
+            return 0.05
+        return _CHECK_SECONDS if self._out else None
+
+    def _watch(self, pipes: Mapping[int, str]) -> bool:
+        """Select what there is to wait for; whether the command's output waits, because casyncrun does not read."""
+        is_unread = len(self._out) > _UNREAD
+        watched = self._selector.get_map()
+        if self._connection in watched:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+            if self._selector.get_key(self._connection).events != events:
+                self._selector.modify(self._connection, events)
+        for pipe, kind in pipes.items():
+            if kind in "OE" and is_unread and pipe in watched:
+                self._selector.unregister(pipe)
+            elif pipe not in watched and not is_unread:
+                self._selector.register(pipe, selectors.EVENT_READ)
+        return is_unread
 
     def _signals(self, numbers: bytes) -> None:
         for number in numbers:
@@ -372,11 +439,7 @@ class _Rank:
                 self._status = self._child.returncode = os.waitstatus_to_exitcode(status)
 
     def _orders(self) -> None:
-        try:
-            data = self._connection.recv(_CHUNK)
-        except OSError:
-            data = b""
-        if data:
+        if data := self._heard():
             self._obey(data)
         else:
             self._cut()
@@ -394,6 +457,7 @@ class _Rank:
         """casyncrun cannot be heard any more: end the command."""
         if not self._leash_broken:
             self._leash_broken = True
+            self._out.clear()
             if self._selector.get_map() and self._connection in self._selector.get_map():
                 self._selector.unregister(self._connection)
             self._kill_group()
@@ -412,12 +476,12 @@ class _Rank:
         """Report the exit, wait until casyncrun lets go, and end the way MPI should see it."""
         self.send("X", {"status": status, "orphaned": self._orphaned})
         while not self._leash_broken:
-            try:
-                data = self._connection.recv(_CHUNK)
-            except InterruptedError:
-                continue
-            except OSError:
-                break
+            data = self._wait_for_casyncrun(0)
+            if data is None:
+                self._connection.setblocking(True)
+                data = self._heard()
+            elif not data:
+                self._cut()  # with words for it left
             if not data or any(kind == "K" for kind, _ in self._frames.feed(data)):
                 break
         self._connection.close()
