@@ -102,15 +102,27 @@ class FileStore:
 
     def wait(self, keys: Sequence[str], timeout_s: float) -> dict[str, bytes]:
         until = time.monotonic() + timeout_s
+        missing = list(keys)
         there: dict[str, bytes] = {}
         while True:
-            for key in keys:
-                if key not in there:
-                    with contextlib.suppress(FileNotFoundError), _named(self._folder):
-                        there[key] = self._path(key).read_bytes()
-            if len(there) == len(keys) or time.monotonic() >= until:
+            # One key that is not there is enough to know that not all are: many ranks look at one folder.
+            while missing and self._read(missing[-1], there):
+                missing.pop()
+            if not missing:
+                return there
+            if time.monotonic() >= until:
+                for key in missing:
+                    self._read(key, there)
                 return there
             time.sleep(_LOOK_SECONDS)
+
+    def _read(self, key: str, there: dict[str, bytes]) -> bool:
+        with _named(self._folder):
+            try:
+                there[key] = self._path(key).read_bytes()
+            except FileNotFoundError:
+                return False
+        return True
 
     def _path(self, key: str) -> Path:
         # A key names every rank of its session: that may be longer than a file's name.
@@ -121,8 +133,6 @@ class FileStore:
 def _named(folder: Path) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise CasyncError(f"store={str(folder)!r}: the ranks cannot meet in this folder: {error.strerror}") from None
 
