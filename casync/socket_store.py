@@ -93,7 +93,7 @@ class _Server:
                 raise ValueError("too long")
             try:
                 answer = await self._answer(json.loads(await exactly(connection, length)))
-            except (KeyError, TypeError, RecursionError) as error:
+            except (KeyError, TypeError, OverflowError, RecursionError) as error:
                 raise ValueError("no request") from error
             await loop.sock_sendall(connection, _packed(answer))
 
@@ -106,7 +106,9 @@ class _Server:
                 keys = [key]
             else:
                 keys = [str(key) for key in asked["wait"]]
-                limit = min(max(float(asked["timeout_s"]), 0.0), _LONGEST_WAIT_S)
+                limit = float(asked["timeout_s"])
+                if not 0 <= limit <= _LONGEST_WAIT_S:  # nor is it NaN
+                    raise ValueError("no time to wait")
                 with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
                     await asyncio.wait_for(
                         self._changed.wait_for(lambda: all(key in self._words for key in keys)), limit
@@ -207,7 +209,7 @@ class SocketStore:
                     self._connection = _proved(connected, self._secret)
                 left = max(0.0, until - time.monotonic())
                 self._connection.settimeout(min(waits_s, left) + _SAY_SECONDS)
-                self._connection.sendall(_packed({**request, "timeout_s": left}))
+                self._connection.sendall(_packed({**request, "timeout_s": min(left, _LONGEST_WAIT_S)}))
                 answer = _answered(self._connection)
                 self._lost_since, self._was_there = None, True
                 return {str(key): base64.b64decode(word) for key, word in answer.items()}

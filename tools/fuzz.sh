@@ -8,13 +8,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$PWD/build/fuzz
 export PATH=$PWD/.venv/bin:$PATH UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-declare -A longest=([codec]=500 [wire]=2000 [peer]=2000 [log]=4000 [compll_text]=4000)  # bytes of an input
+declare -A longest=([codec]=500 [wire]=2000 [peer]=2000 [log]=4000 [compll_text]=4000 [strangers]=6000)  # bytes of an input
 failed=()
 
 # target NAME ARGUMENT...: the arguments are libFuzzer's.
 target() {
-  if [ "$1" = compll_text ]; then
-    PYTHONPATH=$PWD tests/fuzz/run_atheris.py -max_len="${longest[$1]}" "${@:2}"
+  if [ -f "tests/fuzz/$1.py" ]; then
+    PYTHONPATH=$PWD tests/fuzz/run_atheris.py "$1" -max_len="${longest[$1]}" "${@:2}"
   else
     "$build/tests/fuzz/fuzz_$1" -max_len="${longest[$1]}" "${@:2}"
   fi
@@ -47,7 +47,7 @@ cmake -S . -B "$build" -GNinja --log-level=WARNING -DCMAKE_CXX_COMPILER=clang++ 
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" -DCASYNC_SANITIZE=address,undefined -DCASYNC_WITH_FUZZ=ON \
   -DCASYNC_WITH_PYTHON=OFF -DCASYNC_WITH_MPI=OFF -DPython_EXECUTABLE="$(command -v python)" >/dev/null
 cmake --build "$build"
-for name in codec wire peer log compll_text; do
+for name in codec wire peer log compll_text strangers; do
   mkdir -p "$build/found/$name" "$build/kept/$name"
   tar -C "$build/kept/$name" -xf "tests/fuzz/corpus/$name.tar.gz"
   if [ "${1:-}" = corpus ]; then

@@ -29,8 +29,8 @@ def hello_of(kind: str, body: bytes, token: str, size: int) -> Hello:
     """The first frame of a connection. Raises `ValueError` for any that is not a rank's of this job of `size` ranks."""
     if kind != "H" or not hmac.compare_digest(body[:PROOF_BYTES], hello_proof(token)):
         raise ValueError("not of this job")
-    said = json.loads(body[PROOF_BYTES:])  # of a rank from here on
     try:
+        said = json.loads(body[PROOF_BYTES:])  # of a rank from here on
         local_rank = said["local_rank"]
         hello = Hello(
             int(said["rank"]),
@@ -39,8 +39,8 @@ def hello_of(kind: str, body: bytes, token: str, size: int) -> Hello:
             None if local_rank is None else int(local_rank),
             int(said["port"]),
         )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"a greeting without {error}") from None
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"no greeting: {error!r}") from None
     if not 0 <= hello.rank < size:
         raise ValueError(f"there is no rank {hello.rank} of {size}")
     return hello

@@ -1,20 +1,30 @@
 #!/usr/bin/env python3
-"""Hands compll_text.py to atheris; the arguments are libFuzzer's: `run_atheris.py -max_total_time=60 FOLDER...`.
+"""Hands a target in Python to atheris: `run_atheris.py compll_text -max_total_time=60 FOLDER...`, or `strangers`.
 
-A program by itself, because libFuzzer starts it again when it merges inputs.
+The arguments behind the target are libFuzzer's. A program by itself, because libFuzzer starts it again when it merges
+inputs.
 """
 
 from __future__ import annotations
 
+import importlib
 import random
 import re
 import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["casync.compll", "compll_text"]):
-    from compll_text import look_at
+TARGET = sys.argv[1]
+LOOKED_INTO = {
+    "compll_text": ["casync.compll", "compll_text"],
+    "strangers": [
+        *("casync.gate", "casync.proof", "casync.socket_store", "casync.meeting", "casync.launcher.greeting"),
+        *("casync.launcher.job", "casync.launcher.rank_entry", "strangers"),
+    ],
+}
 
+with atheris.instrument_imports(include=LOOKED_INTO[TARGET]):
+    look_at = importlib.import_module(TARGET).look_at
     from casync.compll.library import library_files
 
 TOKEN = re.compile(rb"\w+|\s+|.", re.DOTALL)
@@ -42,5 +52,9 @@ def mutate(data: bytes, most: int, seed: int) -> bytes:
     return b"".join(tokens)[:most]
 
 
-atheris.Setup(sys.argv, look_at, custom_mutator=mutate)
+ARGUMENTS = [sys.argv[0], *sys.argv[2:]]
+if TARGET == "compll_text":
+    atheris.Setup(ARGUMENTS, look_at, custom_mutator=mutate)
+else:
+    atheris.Setup(ARGUMENTS, look_at)
 atheris.Fuzz()
