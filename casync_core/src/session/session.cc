@@ -155,6 +155,7 @@ struct Session::Impl {
       executor->call_later(operation);
     } else {
       operation.done.store(true, std::memory_order_release);
+      executor->has_ended();
     }
   }
 

@@ -278,6 +278,19 @@ void draw_faults(Dice& dice, Schedule& schedule) {
   schedule.options.ticks = true;
 }
 
+/// Several threads of a program wait, and another one keeps its lock, the GIL, now and then.
+void draw_threads(Dice& dice, const Distributions& from, Schedule& schedule) {
+  schedule.options.waiters = dice.one_of(from.waiters);
+  if (!dice.chance(from.holds)) return;
+  for (std::uint64_t i = 0; i < 1 + dice.below(3); ++i) {
+    Fault fault{.kind = Fault::Kind::hold};
+    fault.at = static_cast<Nanoseconds>(dice.below(100)) * kMillisecond / 10;
+    fault.rank = static_cast<Rank>(dice.below(static_cast<std::uint64_t>(schedule.size)));
+    fault.time = static_cast<Nanoseconds>(1 + dice.below(1000)) * kMillisecond;
+    schedule.script.faults.push_back(fault);
+  }
+}
+
 /// By some tensors' plans, by the others' programs.
 void draw_priorities(Dice& dice, Schedule& schedule) {
   for (VirtualTensor& tensor : schedule.script.tensors) {
@@ -348,6 +361,7 @@ Schedule draw(std::uint64_t seed, const Distributions& from) {
     if (has_lane) schedule.script.by_lane = 0.9;
   }
   if (dice.chance(from.prioritised)) draw_priorities(dice, schedule);
+  if (schedule.options.threads) draw_threads(dice, from, schedule);
   return schedule;
 }
 
@@ -370,8 +384,9 @@ std::string Distributions::print() const {
       << ", Adasum " << adasum << ", odd ops " << odd_op << ", in place " << in_place << ", scaled " << scaled
       << ", NaN or Inf " << nonfinite << ", another plan " << re_planned << ", same order " << same_order
       << ", global coordinator " << global_policy << ", disagreement " << disagree << ", join " << join
-      << ", shutdown at the end " << leave << ", faults " << faults << ", threads " << threads << ", ticks " << ticks
-      << ", on a device " << device << ", of these with a lane " << lane << ", priorities " << prioritised << '\n';
+      << ", shutdown at the end " << leave << ", faults " << faults << ", threads " << threads
+      << ", of them with holds of the program's lock " << holds << ", ticks " << ticks << ", on a device " << device
+      << ", of these with a lane " << lane << ", priorities " << prioritised << '\n';
   return out.str();
 }
 
@@ -382,7 +397,7 @@ std::string Schedule::print() const {
       << options.engine.eager_bytes << ", ready interval " << *options.engine.ready_interval << " ns, at once "
       << options.engine.at_once_bytes << ", steps " << script.steps.size() << ", " << options.coordinator.policy
       << " coordinator"
-      << (options.threads ? ", threads"
+      << (options.threads ? detail::concat(", ", options.waiters, " threads that wait")
           : options.ticks ? ", ticks"
                           : "");
   for (std::size_t r = 0; r < script.on_stream.size(); ++r) {
@@ -407,7 +422,7 @@ std::string Schedule::print() const {
       if (joined[s][r]) out << ' ' << r;
     }
   }
-  constexpr const char* kKinds[] = {"kill", "stop", "resume", "cut", "mend", "abort"};
+  constexpr const char* kKinds[] = {"kill", "stop", "resume", "cut", "mend", "abort", "hold the program's lock on"};
   for (const Fault& fault : script.faults) {
     out << "\n  fault: " << kKinds[static_cast<std::size_t>(fault.kind)] << " rank " << fault.rank << " (peer "
         << fault.peer << ") at " << static_cast<double>(fault.at) * 1e-9 << " s";

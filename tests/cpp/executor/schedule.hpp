@@ -68,12 +68,14 @@ struct Distributions {
   int re_planned = 25;  ///< sums and means of floats whose plan is over after some steps
   int same_order = 40;  ///< schedules in which all ranks submit in one order
   int global_policy = 25;
-  int disagree = 12;     ///< schedules in which one rank once submits other terms
-  int join = 20;         ///< of the others: some ranks join early, and all later on
-  int leave = 25;        ///< schedules whose ranks shut down when they are through
-  int faults = 25;       ///< schedules with one or two faults
-  int threads = 40;      ///< schedules whose turns are those of threads, which sleep and are woken
-  int ticks = 50;        ///< schedules without faults in which time passes without news, too
+  int disagree = 12;  ///< schedules in which one rank once submits other terms
+  int join = 20;      ///< of the others: some ranks join early, and all later on
+  int leave = 25;     ///< schedules whose ranks shut down when they are through
+  int faults = 25;    ///< schedules with one or two faults
+  int threads = 40;   ///< schedules whose turns are those of threads, which sleep and are woken
+  std::vector<std::size_t> waiters{1, 1, 2, 3};  ///< with threads: of each program
+  int holds = 40;                                ///< of these: one more thread keeps the program's lock now and then
+  int ticks = 50;                                ///< schedules without faults in which time passes without news, too
   int device = 35;       ///< schedules in which most ranks' tensors are a device's, and computed on its stream
   int lane = 50;         ///< of these, with devices that send to each other
   int prioritised = 50;  ///< schedules in which some tensors go before others

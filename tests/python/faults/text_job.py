@@ -6,9 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-import casync.default
 import casync.numpy as hvd
 import numpy as np
+
+import casync.default
 
 SCENARIO, FOLDER = sys.argv[1], Path(sys.argv[2])
 LONG = "\N{EURO SIGN}" * 70_000  # 210 kB

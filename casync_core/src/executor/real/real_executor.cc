@@ -10,7 +10,6 @@
 
 #include "common/clock.hpp"
 #include "progress/background.hpp"
-#include "progress/waiting.hpp"
 
 namespace casync {
 namespace {
@@ -20,6 +19,7 @@ constexpr Nanoseconds kDrainTime = 1'000 * kMillisecond;                 // for 
 constexpr Nanoseconds kFlushTime = 2'000 * kMillisecond;                 // for its last messages
 constexpr Nanoseconds kFarewellTime = 5'000 * kMillisecond;              // for the others to leave too
 constexpr Nanoseconds kFarewellTimeAfterFailure = 1'000 * kMillisecond;  // one of them may never leave
+constexpr Nanoseconds kLongestFollow = 3'600'000 * kMillisecond;         // the library's clock overflows beyond
 constexpr Nanoseconds kForever = std::numeric_limits<Nanoseconds>::max();
 
 }  // namespace
@@ -97,15 +97,12 @@ void RealExecutor::submit(std::uint32_t registration, Operation* operation) {
 
 void RealExecutor::finish(Operation& operation) {
   if (!small(operation)) --large_;
+  has_ended_ = true;
   callbacks_.finished(operation);
 }
 
-/// Lets go of the role, and of nothing else: tells the program what the last turns have left. Returns whether it has
-/// submitted something meanwhile.
-bool RealExecutor::tell(std::unique_lock<std::mutex>& role) {
-  const ToTell now = std::exchange(to_tell_, {});
-  telling_.fetch_add(1);
-  role.unlock();
+/// Tells the program what turns have left, without a lock. Returns whether it has submitted something meanwhile.
+bool RealExecutor::tell(const ToTell& now) {
   bool submitted = false;
   {
     const Completing here(this);
@@ -114,7 +111,10 @@ bool RealExecutor::tell(std::unique_lock<std::mutex>& role) {
     submitted = here.has_submitted();
   }
   if (telling_.fetch_sub(1) == 1) telling_.notify_all();
-  if (waiters_.load() > 0) ring();  // one may wait for what a completion has just set
+  if (waiters_.fetch_add(0) > 0) {  // one may wait for what a completion has just set
+    ring();
+    call();
+  }
   return submitted;
 }
 
@@ -130,11 +130,6 @@ void RealExecutor::attempt(const Work& work) {
   }
 }
 
-/// `tell`, if there is anything, by a thread that takes no turn afterwards.
-void RealExecutor::tell_and_leave(std::unique_lock<std::mutex>& role) {
-  if (!to_tell_.empty() && tell(role)) leave_turn();
-}
-
 /// The background thread, or who waits in its place, takes a turn at once.
 void RealExecutor::leave_turn() {
   rests_until_ = 0;
@@ -145,45 +140,24 @@ void RealExecutor::advance(bool awaited) {
   if (Completing* const here = Completing::here()) {
     return here->driver() == this ? here->submitted() : leave_turn();
   }
-  Intake::Advice advice;
-  {
-    const std::unique_lock role(role_, std::try_to_lock);
-    if (!role.owns_lock()) return rouse();
-    if (stop_) return;
-    const Nanoseconds time = now();
-    advice = intake_.submitted(time, large_ == 0, awaited);
-    if (!advice.turn) {
-      rests_until_ = rests_after_submit(advice, time);
-      rouse(awake_after_submit(advice, time, 0));
-      return;
-    }
-  }
-  // Whoever lets go of an interpreter's lock waits for it afterwards: that must not be with the role.
+  VisitorSteps steps(VisitorSteps::Kind::submits);
+  Thread thread{.awaited = awaited};
+  const auto never = [] { return false; };
+  if (run(steps, thread, never) != Step::let_go) return;
+  const auto go_on = [&] { run(steps, thread, never); };
   if (around_turn_) {
-    around_turn_([&] { take_turn(advice); });
+    around_turn_(go_on);
   } else {
-    take_turn(advice);
+    go_on();
   }
-}
-
-/// The turn of a thread that submits. Without a lock, before and afterwards.
-void RealExecutor::take_turn(const Intake::Advice& advice) {
-  std::unique_lock role(role_, std::try_to_lock);
-  if (!role.owns_lock()) return rouse();
-  if (stop_) return;
-  turn();
-  const Nanoseconds time = now();
-  rests_until_ = rests_after_submit(advice, time);
-  rouse(awake_after_submit(advice, time, nap(time)));
-  tell_and_leave(role);
+  run(steps, thread, never);
 }
 
 void RealExecutor::poll() {
   if (Completing::here() != nullptr) return;
-  std::unique_lock role(role_, std::try_to_lock);
-  if (!role.owns_lock() || stop_) return;
-  turn();
-  tell_and_leave(role);
+  VisitorSteps steps(VisitorSteps::Kind::polls);
+  Thread thread;
+  run(steps, thread, [] { return false; });
 }
 
 void RealExecutor::abort(std::string why) {
@@ -223,23 +197,24 @@ void RealExecutor::collapse(const std::string& why) {
   driver_.collapse(why, taken_, stop);
 }
 
+/// Returns when nobody sleeps in the transport: none is to any more.
+void RealExecutor::empty_transport() {
+  while (in_transport_) {
+    transport_->wake();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
 /// From now on nobody sleeps there.
 void RealExecutor::close_transport(bool failed) {
   {
     const std::lock_guard lock(inbox_mutex_);
     if (closed_.exchange(true)) return;
   }
+  empty_transport();
   if (lane_ != nullptr) lane_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
   transport_->flush(kFlushTime);
   transport_->close(failed ? kFarewellTimeAfterFailure : kFarewellTime);
-}
-
-void RealExecutor::sleep(Nanoseconds time) {
-  if (closed_) {
-    std::this_thread::sleep_for(std::chrono::nanoseconds(time));
-  } else {
-    transport_->wait(time);
-  }
 }
 
 bool RealExecutor::turn_of_driver() {
@@ -266,50 +241,164 @@ bool RealExecutor::wait(const std::atomic<bool>& is_done, Nanoseconds timeout) {
   const auto done = [&] { return is_done.load(std::memory_order_acquire); };
   if (done()) return true;
   const Nanoseconds begun = now();
-  const Nanoseconds deadline = begun + timeout;
+  Thread thread{.kind = Seat::waiter, .deadline = begun + timeout};
   waiters_.fetch_add(1);
-  ring();                  // the background thread leaves its bed to this one
-  bool owes_turn = false;  // for what completions have submitted
-  std::unique_lock role(role_);
-  {
-    std::unique_lock bed(bed_, std::defer_lock);
-    Waiting waiting;
-    while (!done() && !stop_) {
-      if (!role.owns_lock()) role.lock();
-      owes_turn = false;
-      const bool news = turn();
-      const Nanoseconds time = now();
-      if (done() || time >= deadline) break;
-      if (!to_tell_.empty()) {
-        if (bed.owns_lock()) bed.unlock();
-        owes_turn = tell(role);
-        continue;
+  ring();  // the background thread leaves its seat to this one
+  WaiterSteps steps;
+  run(steps, thread, [&] { return done() || stop_ || thread.time >= thread.deadline; });
+  waited_.fetch_add(now() - begun, std::memory_order_relaxed);
+  return done();
+}
+
+/// Does what `steps` say, until the program's lock is in question, or to their end. `over`: whether what the thread
+/// waits for is.
+template <typename Steps, typename Over>
+Step RealExecutor::run(Steps& steps, Thread& thread, const Over& over) {
+  Seen& seen = thread.seen;
+  for (;;) {
+    seen.over = over();
+    seen.seat = seat_.load();
+    const Step step = steps.next(seen);
+    switch (step) {
+      case Step::let_go:
+      case Step::regain:
+      case Step::end:
+        if (thread.owes_turn && thread.kind != Seat::background) leave_turn();
+        return step;
+      case Step::begin:
+        break;
+      case Step::try_role:
+        thread.role = std::unique_lock(role_, std::try_to_lock);
+        seen.got = thread.role.owns_lock() && !stop_;
+        if (!seen.got && thread.role.owns_lock()) thread.role.unlock();
+        break;
+      case Step::take_role:
+        thread.role = std::unique_lock(role_);
+        break;
+      case Step::leave_role:
+        leave_role(thread);
+        break;
+      case Step::turn:
+        take_turn(thread);
+        break;
+      case Step::ask:
+        thread.time = now();
+        thread.advice = intake_.submitted(thread.time, large_ == 0, thread.awaited);
+        seen.got = thread.advice.turn;
+        break;
+      case Step::arrange:
+        rests_until_ = rests_after_submit(thread.advice, thread.time);
+        rouse(awake_after_submit(thread.advice, thread.time, thread.advice.turn ? nap(thread.time) : 0));
+        break;
+      case Step::try_seat: {
+        Seat vacant = Seat::vacant;
+        seen.got = seat_.compare_exchange_strong(vacant, thread.kind);
+        thread.is_seated = seen.got;
+        break;
       }
-      switch (waiting.after(news)) {
-        case Waiting::Next::turn:
-          break;
-        case Waiting::Next::yield:
-          sched_yield();
-          break;
-        case Waiting::Next::sleep:
-          if (!bed.owns_lock() && !bed.try_lock()) {
-            // The background thread sleeps there. What rang it may have been meant for this one, so look once more.
-            ring();
-            bed.lock();
-          } else {
-            sleep(std::min(nap(time), deadline - time));
-          }
-          break;
-      }
+      case Step::leave_seat:
+        thread.is_seated = false;
+        seat_ = Seat::vacant;
+        call();
+        break;
+      case Step::sleep:
+        sleep(thread);
+        break;
+      case Step::follow:
+        follow(thread, over);
+        break;
+      case Step::yield:
+        sched_yield();
+        break;
+      case Step::ring:
+        ring();
+        break;
+      case Step::call:
+        if (!thread.is_seated && seen.seat == Seat::waiter) ring();
+        call();
+        break;
+      case Step::rouse:
+        rouse();
+        break;
+      case Step::park:
+        seen.got = park();
+        break;
+      case Step::hand_back:
+        hand_back(rests_after_wait(now()));
+        break;
+      case Step::tell:
+        thread.owes_turn = tell(std::exchange(thread.to_tell, {}));
+        seen.to_tell = false;
+        break;
     }
   }
-  if (role.owns_lock() && to_tell_.empty()) role.unlock();
-  const Nanoseconds ended = now();
-  waited_.fetch_add(ended - begun, std::memory_order_relaxed);
-  hand_back(rests_after_wait(ended));
-  if (role.owns_lock()) owes_turn = tell(role);
-  if (owes_turn) leave_turn();
-  return done();
+}
+
+/// With it the thread takes along what is to be told, and how long it may sleep.
+void RealExecutor::leave_role(Thread& thread) {
+  if (thread.is_seated) {
+    const Nanoseconds time = now();
+    thread.awake = time + nap(time);
+    if (thread.kind == Seat::background) sleeps_until_ = thread.awake;
+  }
+  if (!to_tell_.empty()) {
+    thread.to_tell = std::exchange(to_tell_, {});
+    telling_.fetch_add(1);
+  }
+  thread.role.unlock();
+}
+
+void RealExecutor::take_turn(Thread& thread) {
+  thread.owes_turn = false;
+  has_ended_ = false;
+  thread.seen.news = turn();
+  thread.seen.ended = has_ended_;
+  thread.seen.to_tell = !to_tell_.empty();
+  // Who waits says so before it looks whether its operation is over, and what is over says so before this look.
+  if (has_ended_) thread.seen.waiters = waiters_.fetch_add(0);
+  thread.time = now();
+}
+
+void RealExecutor::sleep(Thread& thread) {
+  const Nanoseconds time = now();
+  const Nanoseconds until = std::min(thread.awake, thread.deadline);
+  in_transport_ = true;  // before the look at what closes the transport: that does them the other way round
+  if (stop_ || closed_) {
+    in_transport_ = false;
+    if (!stop_)
+      std::this_thread::sleep_for(std::chrono::nanoseconds(std::clamp(until - time, Nanoseconds{0}, kMillisecond)));
+  } else {
+    if (until > time) transport_->wait(until - time);
+    in_transport_ = false;
+  }
+  if (thread.kind == Seat::background) sleeps_until_ = 0;
+  thread.time = now();
+}
+
+/// Sleeps until another thread calls, as long as one is in the seat.
+template <typename Over>
+void RealExecutor::follow(Thread& thread, const Over& over) {
+  {
+    std::unique_lock lock(company_mutex_);
+    followers_.fetch_add(1);  // before the looks: who ends something, or leaves the seat, does that first
+    const std::uint64_t calls = calls_;
+    if (seat_ != Seat::vacant && !over()) {
+      const auto time = std::chrono::nanoseconds(std::min(thread.deadline - now(), kLongestFollow));
+      company_.wait_for(lock, time, [&] { return calls_ != calls; });
+    }
+    followers_.fetch_sub(1);
+  }
+  thread.time = now();
+}
+
+/// Who follows looks again.
+void RealExecutor::call() {
+  if (followers_.fetch_add(0) == 0) return;
+  {
+    const std::lock_guard lock(company_mutex_);
+    ++calls_;
+  }
+  company_.notify_all();
 }
 
 /// The caller, one of `waiters_`, leaves progress to the background thread, which rests until `time`.
@@ -336,17 +425,10 @@ bool RealExecutor::park() {
 
 void RealExecutor::background() {
   while (!stop_) {
-    if (park()) continue;
-    std::unique_lock role(role_);
-    const bool news = turn();
-    if (!to_tell_.empty()) tell(role);
-    if (news || !role.owns_lock()) continue;
-    const Nanoseconds longest = nap(now());
-    const std::lock_guard bed(bed_);
-    sleeps_until_ = now() + longest;
-    role.unlock();
-    sleep(longest);
-    sleeps_until_ = 0;
+    BackgroundSteps steps;
+    Thread thread{.kind = Seat::background};
+    run(steps, thread, [] { return false; });
+    if (thread.owes_turn) rests_until_ = 0;
   }
 }
 
@@ -356,12 +438,20 @@ void RealExecutor::inspect(const std::function<void(Driver&, const Engine&)>& re
     ~Leaving() { of.hand_back(of.now()); }
   };
   waiters_.fetch_add(1);
-  std::unique_lock role(role_);
+  Thread thread;
+  thread.role = std::unique_lock(role_);
   {
     const Leaving leaving{*this};
+    has_ended_ = false;
     read(driver_, *engine_);
+    const bool has_ended = has_ended_;
+    leave_role(thread);
+    if (has_ended) {
+      ring();
+      call();
+    }
   }
-  tell_and_leave(role);
+  if (!thread.to_tell.empty() && tell(thread.to_tell)) leave_turn();
 }
 
 void RealExecutor::shutdown() {
@@ -371,17 +461,21 @@ void RealExecutor::shutdown() {
     if (!closed_) transport_->wake();
   }
   rouse();
+  call();
   thread_.join();
-  std::unique_lock role(role_);
+  Thread thread;
+  thread.role = std::unique_lock(role_);
+  if (!closed_) empty_transport();
   const Nanoseconds deadline = now() + kDrainTime;
   turn();
   // What has begun ends by itself as long as all ranks stay: nobody gave it up but the caller here.
   while (engine_->under_way() && now() < deadline) {
     if (!to_tell_.empty()) {
-      tell(role);
-      role.lock();
+      leave_role(thread);
+      tell(std::exchange(thread.to_tell, {}));
+      thread.role.lock();
     }
-    if (!turn()) sleep(nap(now()));
+    if (!turn() && !closed_) transport_->wait(nap(now()));
   }
   if (stream_ != nullptr) {
     stream_->quiesce();
@@ -397,11 +491,8 @@ void RealExecutor::shutdown() {
   turn();
   close_transport(failed);
   // Nothing touches the memory of what failed any more, so its completions may have it.
-  if (to_tell_.empty()) {
-    role.unlock();
-  } else {
-    tell(role);
-  }
+  leave_role(thread);
+  if (!thread.to_tell.empty()) tell(thread.to_tell);
   while (const int telling = telling_.load()) telling_.wait(telling);
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "executor/real/cuda_stream.hpp"
 #include "executor/real/worker_pool.hpp"
 #include "progress/intake.hpp"
+#include "progress/thread_steps.hpp"
 
 namespace casync {
 
@@ -82,6 +84,9 @@ class RealExecutor {
   /// Within `finished`, with the progress role: `completed` is called for the operation after the turn.
   void call_later(Operation& operation) { to_tell_.completed.push_back(&operation); }
 
+  /// Within `finished`, `look` or `inspect`, with the progress role: `done` of an operation was stored.
+  void has_ended() { has_ended_ = true; }
+
   /// With the progress role: what the next run of `registration` is like; null: nothing is agreed.
   std::shared_ptr<const Template> shape_of(std::uint32_t registration) const { return engine_->shape_of(registration); }
   /// With the progress role.
@@ -115,16 +120,36 @@ class RealExecutor {
   void rouse(Nanoseconds time);
   bool small(const Operation& operation) const;
   void finish(Operation& operation);
-  void take_turn(const Intake::Advice& advice);
-  bool tell(std::unique_lock<std::mutex>& role);
-  void tell_and_leave(std::unique_lock<std::mutex>& role);
+  /// A thread on its way through its steps.
+  struct Thread {
+    Seat kind = Seat::vacant;  ///< what it is in the seat; vacant: it never sits there
+    bool awaited = true;       ///< of a submit
+    Nanoseconds deadline = std::numeric_limits<Nanoseconds>::max();
+    std::unique_lock<std::mutex> role{};
+    bool is_seated = false;
+    Nanoseconds time = -1;   ///< when it last looked
+    Nanoseconds awake = 0;   ///< until then it may sleep
+    bool owes_turn = false;  ///< for what completions have submitted
+    Intake::Advice advice{};
+    ToTell to_tell{};
+    Seen seen{};
+  };
+  template <typename Steps, typename Over>
+  Step run(Steps& steps, Thread& thread, const Over& over);
+  void leave_role(Thread& thread);
+  void take_turn(Thread& thread);
+  void sleep(Thread& thread);
+  template <typename Over>
+  void follow(Thread& thread, const Over& over);
+  void call();
+  bool tell(const ToTell& now);
   void leave_turn();
   void hand_back(Nanoseconds time);
   bool park();
   void background();
   template <typename Work>
   void attempt(const Work& work);
-  void sleep(Nanoseconds time);
+  void empty_transport();
   void collapse(const std::string& why);    // with the role
   void close_transport(bool failed);        // with the role
   bool turn();                              // with the role
@@ -150,11 +175,17 @@ class RealExecutor {
   Nanoseconds last_news_ = 0;               // with the role
   std::optional<Nanoseconds> looks_again_;  // with the role
   ToTell to_tell_;                          // with the role
+  bool has_ended_ = false;                  // an operation, in this turn; with the role
   bool leaves_ = false;                     // the next turn says so to the others; with the role
   std::atomic<bool> closed_{false};         // the transport; written with the role and the inbox's mutex
 
   std::mutex role_;
-  std::mutex bed_;  // held while in Transport::wait; taken with the role, kept by the background thread without it
+  std::atomic<Seat> seat_{Seat::vacant};   // taken with the role, kept without it
+  std::atomic<bool> in_transport_{false};  // somebody is in Transport::wait
+  std::atomic<int> followers_{0};
+  std::mutex company_mutex_;
+  std::condition_variable company_;           // the followers
+  std::uint64_t calls_ = 0;                   // with the mutex
   std::atomic<Nanoseconds> sleeps_until_{0};  // the background thread; 0: awake, or rung
   std::atomic<Nanoseconds> rests_until_{0};   // the background thread, because another one makes progress
   std::atomic<int> large_{0};                 // outstanding operations that are not small

@@ -66,8 +66,9 @@ struct VirtualWorld::Member {
   bool failed = false;
   std::uint32_t step = 0;
   std::size_t to_submit = 0;
-  std::size_t to_finish = 1;  // and until the next step has begun
-  int large = 0;              // operations outstanding that are not small
+  std::size_t to_finish = 1;      // and until the next step has begun
+  int large = 0;                  // operations outstanding that are not small
+  std::vector<std::size_t> left;  // per thread that waits: operations of the step that have not ended
 };
 
 /// The script's plans, as they are.
@@ -136,7 +137,7 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
 void VirtualWorld::start_threads(Rank rank) {
   const bool alone = options_.network.host_of.size() == 1;
   ranks_[rank]->threads = std::make_unique<VirtualThreads>(
-      agenda_, options_.notice, alone,
+      agenda_, options_.notice, alone, options_.waiters,
       VirtualThreads::Callbacks{
           .turn = [this, rank] { return turn(rank); },
           .nap = [this, rank](Nanoseconds last_news) { return driver(rank).nap(agenda_.now(), last_news); },
@@ -247,9 +248,15 @@ void VirtualWorld::happen(std::uint32_t what, std::uint64_t value) {
     case kStep:
       begin_step(rank);
       break;
-    case kSubmit:
-      submit(rank, static_cast<std::uint32_t>(value >> 32U));
+    case kSubmit: {
+      const auto tensor = static_cast<std::uint32_t>(value >> 32U);
+      if (who.threads == nullptr) {
+        submit(rank, tensor);
+      } else {
+        who.threads->program([this, rank, tensor] { submit(rank, tensor); });
+      }
       break;
+    }
     case kTick:
       news(rank);
       agenda_.at(agenda_.now() + kTickInterval, *this, kTick, value);
@@ -344,9 +351,10 @@ void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
   --who.to_submit;
   if (!is_small_there(operation)) ++who.large;
   if (who.threads == nullptr) return news(rank);
-  const std::uint32_t step = who.step;
   who.threads->submitted(who.large == 0);
-  if (who.to_submit == 0 && who.step == step) who.threads->waits();
+  for (std::size_t waiter = 0; who.to_submit == 0 && waiter < who.left.size(); ++waiter) {
+    if (who.left[waiter] > 0) who.threads->waits(waiter);
+  }
 }
 
 bool VirtualWorld::may_go_by_lane(Rank rank, std::uint32_t tensor) {
@@ -375,6 +383,8 @@ void VirtualWorld::begin_step(Rank rank) {
   }
   const auto& submissions = script_.steps[who.step][r];
   who.to_submit = who.to_finish = submissions.size();
+  who.left.assign(options_.waiters, 0);
+  for (const Submission& submission : submissions) ++who.left[submission.tensor % options_.waiters];
   for (const Submission& submission : submissions) {
     agenda_.at(agenda_.now() + submission.after, *this, kSubmit,
                (static_cast<std::uint64_t>(submission.tensor) << 32U) | r);
@@ -402,6 +412,8 @@ void VirtualWorld::ended(Rank rank, Operation& operation) {
   running.outstanding = false;
   last_end_ = agenda_.now();
   --who.to_finish;
+  if (who.threads != nullptr && --who.left[tensor % options_.waiters] == 0 && who.to_submit == 0)
+    who.threads->is_done(tensor % options_.waiters);
   if (!is_small_there(operation)) --who.large;
   if (operation.status != Status::ok && operation.status != Status::mismatch) who.failed = true;
   if (program_ != nullptr) program_->ended(rank, running.step, tensor, operation);
@@ -437,7 +449,6 @@ void VirtualWorld::rouse(Rank rank) {
 void VirtualWorld::check_step(Rank rank) {
   Member& who = *ranks_[rank];
   if (who.to_finish > 0 || who.done || who.step == script_.steps.size()) return;
-  if (who.threads != nullptr) who.threads->is_done();
   outcome_.step_ends[who.step] = std::max(outcome_.step_ends[who.step], agenda_.now());
   outcome_.finished = std::max(outcome_.finished, agenda_.now());
   ++who.step;
@@ -474,6 +485,9 @@ void VirtualWorld::fault(const Fault& fault) {
       break;
     case Fault::Kind::cut:
     case Fault::Kind::mend:
+      break;
+    case Fault::Kind::hold:
+      if (who.threads != nullptr) who.threads->hold(fault.time);
       break;
     case Fault::Kind::abort:
       who.inbox.abort(detail::concat("rank ", fault.rank, " raised an exception (virtual world)"));

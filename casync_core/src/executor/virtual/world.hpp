@@ -35,11 +35,12 @@ struct Submission {
 };
 
 struct Fault {
-  enum class Kind : std::uint8_t { kill, stop, resume, cut, mend, abort } kind = Kind::kill;
+  enum class Kind : std::uint8_t { kill, stop, resume, cut, mend, abort, hold } kind = Kind::kill;
   Nanoseconds at = 0;
   Rank rank = 0;
-  Rank peer = 0;       ///< cut, mend
-  double noticed = 1;  ///< kill: share of the peers whose transport hears of it
+  Rank peer = 0;         ///< cut, mend
+  Nanoseconds time = 0;  ///< hold: with threads, one of the program keeps the GIL for so long
+  double noticed = 1;    ///< kill: share of the peers whose transport hears of it
 };
 
 /// What the ranks' programs do: every step each rank submits, waits for all it submitted, and goes on.
@@ -63,6 +64,7 @@ struct VirtualOptions {
   Nanoseconds notice = 0;   ///< a rank's progress role notices news after up to this
   bool ticks = true;        ///< turns without news, as the real executor has them; liveness and stalls need them
   bool threads = false;     ///< turns as the threads of RealExecutor take them, instead of one for each news
+  std::size_t waiters = 1;  ///< with threads: of each program, that wait; each for a part of what it has submitted
   bool sizes_only = false;  ///< bodies and tensors have lengths and no contents, codecs are Lengths
   Nanoseconds patience = 100'000'000'000;  ///< a world in which no operation ends for so long hangs
   CoordinatorOptions coordinator;

@@ -1,0 +1,140 @@
+#include "progress/thread_steps.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace casync {
+
+Step ThreadSteps::plan(std::initializer_list<Step> steps) {
+  std::ranges::copy(steps, steps_.begin());
+  count_ = static_cast<std::uint8_t>(steps.size());
+  at_ = 1;
+  return steps_[0];
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A thread that waits
+
+Step WaiterSteps::choose(const Seen& seen) {
+  if (const Step next = planned(); next != Step::begin) return next;
+  switch (last_) {
+    case Step::try_role:
+      return seen.got ? Step::turn : Step::follow;  // whoever has it takes one more turn, since this thread has rung
+    case Step::take_role:
+      return seen.over ? leave() : Step::turn;
+    case Step::turn:
+      return seen.ended && seen.waiters > 1 ? Step::call : after_turn(seen);
+    case Step::call:
+      return after_turn(seen);
+    case Step::yield:
+      return Step::turn;
+    case Step::try_seat:
+      is_seated_ = seen.got;
+      // The background thread leaves the seat when it is rung, and calls.
+      return is_seated_ ? plan({Step::leave_role, Step::sleep}) : plan({Step::leave_role, Step::ring, Step::follow});
+    case Step::hand_back:
+      return seen.to_tell ? plan({Step::tell, Step::end}) : Step::end;
+    default:
+      return start(seen);
+  }
+}
+
+Step WaiterSteps::start(const Seen& seen) {
+  if (seen.over && std::exchange(is_seated_, false)) return plan({Step::leave_seat, Step::hand_back});
+  if (seen.over) return Step::hand_back;
+  const bool is_led = !is_seated_ && seen.seat == Seat::waiter;
+  if (!is_led) return Step::take_role;
+  return last_ == Step::follow ? Step::follow : Step::try_role;  // called for somebody else's operation
+}
+
+Step WaiterSteps::after_turn(const Seen& seen) {
+  if (seen.over) return leave();
+  if (seen.to_tell) {
+    if (!std::exchange(is_seated_, false)) return plan({Step::leave_role, Step::tell});
+    return plan({Step::leave_role, Step::leave_seat, Step::tell});
+  }
+  if (!is_seated_ && seen.seat == Seat::waiter) return plan({Step::leave_role, Step::ring, Step::follow});
+  switch (waiting_.after(seen.news)) {
+    case Waiting::Next::turn:
+      return Step::turn;
+    case Waiting::Next::yield:
+      return Step::yield;
+    case Waiting::Next::sleep:
+      break;
+  }
+  if (!is_seated_) return Step::try_seat;
+  return plan({Step::leave_role, Step::sleep});
+}
+
+/// What it waits for is over.
+Step WaiterSteps::leave() {
+  if (!std::exchange(is_seated_, false)) return plan({Step::leave_role, Step::hand_back});
+  return plan({Step::leave_role, Step::leave_seat, Step::hand_back});
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A thread that takes one turn
+
+Step VisitorSteps::choose(const Seen& seen) {
+  if (const Step next = planned(); next != Step::begin) return next;
+  switch (last_) {
+    case Step::begin:
+      return Step::try_role;
+    case Step::try_role:
+      if (seen.got) return kind_ == Kind::submits && !has_let_go_ ? Step::ask : Step::turn;
+      if (kind_ == Kind::polls) return Step::end;
+      return has_let_go_ ? plan({Step::rouse, Step::regain, Step::end}) : plan({Step::rouse, Step::end});
+    case Step::ask:
+      if (!seen.got) return plan({Step::arrange, Step::leave_role, Step::end});
+      has_let_go_ = true;  // without the role: who lets go of the program's lock may have to wait for it afterwards
+      return plan({Step::leave_role, Step::let_go, Step::try_role});
+    case Step::turn:
+      return seen.ended && seen.waiters > 0 ? Step::call : leave();
+    case Step::call:
+      return leave();
+    case Step::leave_role:
+      return seen.to_tell ? Step::tell : end();
+    case Step::tell:
+      return end();
+    default:
+      return Step::end;
+  }
+}
+
+Step VisitorSteps::leave() {
+  return kind_ == Kind::submits ? plan({Step::arrange, Step::leave_role}) : Step::leave_role;
+}
+
+Step VisitorSteps::end() { return has_let_go_ ? plan({Step::regain, Step::end}) : Step::end; }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The background thread
+
+Step BackgroundSteps::choose(const Seen& seen) {
+  if (const Step next = planned(); next != Step::begin) return next;
+  switch (last_) {
+    case Step::begin:
+      return Step::park;
+    case Step::park:
+      return seen.got ? Step::end : Step::take_role;
+    case Step::take_role:
+      return Step::turn;
+    case Step::turn:
+      return seen.ended && seen.waiters > 0 ? Step::call : after_turn(seen);
+    case Step::call:
+      return after_turn(seen);
+    case Step::try_seat:
+      // A waiter that has come meanwhile sits there, and makes progress.
+      return seen.got ? plan({Step::leave_role, Step::sleep, Step::leave_seat, Step::end})
+                      : plan({Step::leave_role, Step::end});
+    default:
+      return Step::end;
+  }
+}
+
+Step BackgroundSteps::after_turn(const Seen& seen) {
+  if (seen.to_tell) return plan({Step::leave_role, Step::tell, Step::end});
+  return seen.news ? plan({Step::leave_role, Step::end}) : Step::try_seat;
+}
+
+}  // namespace casync
