@@ -25,6 +25,7 @@ from casync.socket_store import SocketStore, speaks
 __all__ = ["FileStore", "SocketStore", "Store", "TorchStore", "open_store", "store_of"]
 
 _LOOK_SECONDS = 0.01
+_LEAST_SECONDS = 0.1
 
 
 class Store(Protocol):
@@ -52,8 +53,9 @@ class TorchStore:
         return bytes(self._store.compare_set(key, "", word.decode()))
 
     def wait(self, keys: Sequence[str], timeout_s: float) -> dict[str, bytes]:
-        with contextlib.suppress(RuntimeError):  # the time is over
-            self._store.wait(list(keys), timedelta(seconds=timeout_s))
+        if timeout_s >= _LEAST_SECONDS:  # torch prints that a time is over
+            with contextlib.suppress(RuntimeError):
+                self._store.wait(list(keys), timedelta(seconds=timeout_s))
         there = [key for key in keys if self._store.check([key])]
         return {key: bytes(self._store.get(key)) for key in there}
 

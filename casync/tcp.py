@@ -20,6 +20,7 @@ from typing import Any
 from casync import descriptors, interfaces
 from casync.config import Config
 from casync.errors import CasyncError, PeerFailureError
+from casync.incarnations import Missing, Twin, agree
 from casync.meeting import Meeting, listen, pacing_of, places, run
 from casync.rendezvous import Started
 from casync.secret import FILE, VARIABLE, job_secret
@@ -64,15 +65,19 @@ class TcpJob:
         self._address = self._addresses[0]
         if self.rank == 0 and not job_secret(os.environ):
             self._leave("secret", secrets.token_hex(32))
-        card = {"token": secrets.token_hex(8), "host": _host_key(), "address": self._address, "pid": os.getpid()}
-        told = self._leave(f"rank/{self.rank}", card)
-        if told != card:
+        card = {"host": _host_key(), "address": self._address, "pid": os.getpid()}
+        self._life = ""
+        try:
+            self._life, cards = agree(store, self._key("life"), self.rank, started.size, card, deadline)
+        except Twin as twin:
+            told = twin.card
             raise CasyncError(
                 f"two processes say that they are rank {self.rank} of {started.size}: this one, process {os.getpid()} "
                 f"at {self._address}, and process {told['pid']} at {told['address']}. Give each its own RANK, and a "
                 "second job on the same host another MASTER_PORT"
-            )
-        cards = self._all("rank/", range(started.size), deadline, config)
+            ) from None
+        except Missing as error:
+            raise self._alone(error.ranks, range(started.size), config) from None
         self.hosts: list[str] = [card["host"] for card in cards]
         self._secret = job_secret(os.environ) or self._agreed_secret()
 
@@ -100,7 +105,7 @@ class TcpJob:
         deadline = time.monotonic() + config.start_timeout_s
         session = session_name(tag, ranks)
         self._connected[session] += 1
-        session = f"session/{session}, {self._connected[session]}"
+        session = f"{self._life}/session/{session}, {self._connected[session]}"
         meeting = Meeting(
             me=self.rank,
             secret=self._secret,
@@ -178,11 +183,16 @@ class TcpJob:
                 break
         if self.rank == ranks[0]:
             self._leave(given_up, missing)
+        raise self._alone(missing, ranks, config)
+
+    def _alone(self, missing: Sequence[int], ranks: Sequence[int], config: Config) -> CasyncError:
+        """What to raise when `missing` have not come."""
         self._linger(ranks)
-        raise CasyncError(
-            f"rank {self.rank} at {self._address} has waited in init() for ranks {missing} of {len(ranks)}, which have "
-            f"not come within {config.start_timeout_s:g} s (CASYNC_START_TIMEOUT_SECONDS); {len(ranks) - len(missing)} "
-            f"have. Have all {len(ranks)} processes been started, and do all call init() with the same comm=?"
+        return CasyncError(
+            f"rank {self.rank} at {self._address} has waited in init() for ranks {list(missing)} of {len(ranks)}, "
+            f"which have not come within {config.start_timeout_s:g} s (CASYNC_START_TIMEOUT_SECONDS); "
+            f"{len(ranks) - len(missing)} have. Have all {len(ranks)} processes been started, and do all call init() "
+            "with the same comm=?"
         )
 
     def _linger(self, ranks: Sequence[int]) -> None:
