@@ -116,6 +116,13 @@ class CodecStates:
         for tensor in [tensor for tensor, other in self._claims.items() if other is claim]:
             del self._claims[tensor]
 
+    def take_from(self, claim: Claim, tensors: Collection[str]) -> None:
+        """`claim` does not want `tensors` any more: forget what is kept of those that it has."""
+        owned = {tensor for tensor in tensors if self._claims.get(tensor) is claim}
+        for tensor in owned:
+            del self._claims[tensor]
+        self.forget(owned)
+
     def note_loaded(self, tensors: Collection[str]) -> None:
         """A checkpoint was put back, and these are all its tensors. They are for the optimizer that uses them next: the
         one that has them, or one that is made before that makes another step.

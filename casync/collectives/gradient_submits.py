@@ -67,6 +67,11 @@ class GradientSubmits(Generic[T]):
         if gradients and self.claim is not None:
             owner.codec_states.give_to(self.claim, [gradient.tensor for gradient in gradients])
 
+    def give_back(self, gradients: Sequence[Gradient]) -> None:
+        """Have these, which are not under way, no more; nothing is kept of them."""
+        if gradients and self._claim is not None:
+            self.session().codec_states.take_from(self._claim, [gradient.tensor for gradient in gradients])
+
     def know(self, names: Iterable[str]) -> None:
         """Have the gradients of these names, those that are new, from now on."""
         new = [Gradient(name) for name in dict.fromkeys(names) if name not in self.by_name]

@@ -30,13 +30,14 @@ _TOO_MANY_PASSES = (
 class Entry(Gradient, Generic[P]):
     """The gradient of one parameter."""
 
-    __slots__ = ("delay", "group", "parameter")
+    __slots__ = ("delay", "group", "is_wanted", "parameter")
 
     def __init__(self, parameter: P, name: str) -> None:
         super().__init__(name)
         self.parameter = parameter
         self.delay = 0  # backward passes until the gradient is ready
         self.group: Group[P] | None = None  # whose gradients are submitted with this one
+        self.is_wanted = True  # whether this step synchronises it also where backward does not reach it
 
 
 class Gradients(GradientSubmits[T], Generic[P, T, E]):
@@ -58,6 +59,14 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
         for entry, joined in zip(new, self._groups.join([entry.parameter for entry in new]), strict=True):
             entry.delay, entry.group = self.passes, joined
             self.entries[entry.parameter] = entry
+
+    def leave(self, gone: Sequence[E]) -> None:
+        """Have the gradients of these, which are not under way, no more."""
+        for entry in gone:
+            del self.entries[entry.parameter]
+            self.handles.pop(entry.parameter, None)
+        self._groups.leave([entry.parameter for entry in gone])
+        self.give_back(gone)
 
     def start_anew(self) -> None:
         """Count backward passes from 0 again."""
@@ -88,7 +97,7 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
     def submit_missing(self) -> None:
         """Those that backward did not reach, or not often enough; zeros where there is no gradient."""
         for parameter, entry in self.entries.items():
-            if self.handles.get(parameter) is None:
+            if self.handles.get(parameter) is None and (entry.is_wanted or parameter in self.handles):
                 self.handles[parameter] = self.submit_entry(entry)
 
     def _submit_together(self, group: Group[P]) -> None:

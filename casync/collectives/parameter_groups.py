@@ -95,8 +95,15 @@ class Groups(Generic[P]):
                 group.members.append(parameter)
         return found
 
+    def leave(self, gone: Sequence[P]) -> None:
+        """Wait for these no more."""
+        for parameter in gone:
+            if (group := self._of.get(parameter)) is not None:
+                group.members = [member for member in group.members if member is not parameter]
+
     def _split(self, new: Sequence[P]) -> list[Group[P] | None]:
         number, self._number = self._number, 0
         ends = [len(new) * (i + 1) // number for i in range(number)]
         groups = [Group(new[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+        self._of.update((parameter, group) for group in groups for parameter in group.members)
         return [group for group in groups for _ in group.members]

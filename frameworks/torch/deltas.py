@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 
 import torch
 from casync.errors import NotAvailableError
+from torch._compile import _disable_dynamo
 
 from .gradients import Entry, Gradients
 from .wrapped_optimizer import _DistributedOptimizer
@@ -29,9 +30,9 @@ class Deltas(Gradients):
         super().__init__(*arguments)
         self._deltas: dict[torch.nn.Parameter, torch.Tensor] = {}
 
-    def register_hooks(self) -> None:
+    def start(self) -> None:
         """And find out at once what Adasum does not take."""
-        super().register_hooks()
+        super().start()
         for entry in self.entries.values():
             if entry.session is None:
                 self._register(self.session(), entry, entry.parameter)
@@ -51,7 +52,7 @@ class Deltas(Gradients):
         """The optimizer's own step for one parameter; zeros where that has no gradient."""
         optimizer = cast(DeltaOptimizer, self._optimizer)
         parameter, groups = entry.parameter, optimizer.param_groups
-        group = groups[entry.param_group]
+        group = groups[entry.place.group]
         members = group["params"]
         with torch.no_grad():
             start = parameter.clone()
@@ -102,8 +103,13 @@ class DeltaOptimizer(_DistributedOptimizer):
                 loss = closure()
         super().synchronize()
         self._check_replicas()
+        self._note_step()
         self._gradients.apply()
         return loss
+
+    # What one parameter's step does not run: the hooks of the whole step. And torch.compile leaves it alone.
+    step = _disable_dynamo(torch.optim.Optimizer.profile_hook_step(step))
+    step.hooked = True  # type: ignore[attr-defined]
 
     @property
     def _step_supports_amp_scaling(self) -> NoReturn:
@@ -114,5 +120,6 @@ class DeltaOptimizer(_DistributedOptimizer):
         )
 
     def step_locally(self) -> None:
-        """The wrapped optimizer's own."""
-        super(_DistributedOptimizer, self).step()
+        """The wrapped optimizer's own, without step hooks."""
+        own = self.wrapped_class.step
+        getattr(own, "__wrapped__", own)(self)

@@ -13,9 +13,11 @@ from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
 from casync.state import STATE_KEY
 
+from .in_place import loading_in_place
 from .likeness import agree, difference, outline
 from .ops import broadcast_async_
 from .tensors import TENSORS
+from .wrapped_optimizer import _DistributedOptimizer
 
 __all__ = ["broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -140,8 +142,11 @@ def _fill_gradients(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _load_shared(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load what ranks share. Of a DistributedOptimizer the codec state stays as it is, so its class's own loader is
-    used.
+    """Load what ranks share, in place, as the root keeps its own. Of a DistributedOptimizer the codec state stays as it
+    is, so its class's own loader is used.
     """
-    load = getattr(optimizer, "load_shared_state_dict", optimizer.load_state_dict)
-    load(state)
+    if isinstance(optimizer, _DistributedOptimizer):
+        optimizer.load_shared_state_dict(state)
+        return
+    with loading_in_place(optimizer):
+        optimizer.load_state_dict(state)

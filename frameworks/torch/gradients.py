@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -14,11 +15,15 @@ from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending, wire_dtype
 from casync.errors import InvalidArgumentError
 from casync.session import Session
+from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import sparse
 from .loss_scale import LossScale
+from .membership import Membership, Place
 from .momentum import Momentum
-from .parameter_names import numbered
+from .ownership import alive, other_owner, own
+from .parameter_names import numbered, unused
 from .tensors import TENSORS
 
 __all__ = ["Entry", "Gradients"]
@@ -27,11 +32,12 @@ __all__ = ["Entry", "Gradients"]
 class Entry(gradients.Entry[torch.nn.Parameter]):
     """What is remembered of one parameter beside what all frameworks' adaptors do."""
 
-    __slots__ = ("contiguous", "param_group", "sparse_dim", "submitted", "uncompressed", "version")
+    __slots__ = ("contiguous", "hook", "place", "sparse_dim", "submitted", "uncompressed", "version")
 
-    def __init__(self, parameter: torch.nn.Parameter, name: str, param_group: int) -> None:
+    def __init__(self, parameter: torch.nn.Parameter, name: str, place: Place) -> None:
         super().__init__(parameter, name)
-        self.param_group = param_group
+        self.place = place
+        self.hook: RemovableHandle | None = None
         # A copy to synchronise, where the gradient itself is not contiguous, or is sparse and goes as a dense one.
         self.contiguous: torch.Tensor | None = None
         self.sparse_dim = 0  # of gradients that are sparse
@@ -43,7 +49,7 @@ class Entry(gradients.Entry[torch.nn.Parameter]):
 
 
 class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
-    """Those of one optimizer. Nothing is submitted before `register_hooks`."""
+    """Those of one optimizer. Nothing is submitted before `start`."""
 
     changed_text = (
         "the gradient of {} was changed after backward had submitted it, while it was being synchronised. Call "
@@ -57,35 +63,91 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         settings: Settings,
         loss_scale: LossScale,
         momentum: float | None,
-        names: dict[torch.nn.Parameter, str],
+        names: Mapping[torch.nn.Parameter, str],
     ) -> None:
         super().__init__(TENSORS, settings)
-        self._optimizer = optimizer
-        self._names = names
+        self._optimizer_ref = weakref.ref(optimizer)  # which has this object
+        self.names = WeakTensorKeyDictionary(names)
+        """Those that the user gave, and those that were made up; also of parameters that it does not hold."""
+        self._membership = Membership()
+        self._hook = self._make_hook()
+        self._dead_hooks: list[RemovableHandle] = []
+        self._without: list[torch.nn.Parameter] = []  # that are held and have no entry: they never needed a gradient
+        self._has_left = False  # what was under way when it left the optimizer
+        # The backward pass that was seen last, and whether there was one in this step.
+        self._pass = -1
+        self._has_begun = False
+        self._is_retired = False
         self._loss_scale = loss_scale
         # Of this step's gradients: asked for once, because on a GPU each question to a scaler waits for the device.
         self._scale: float | None = None
+        self.given_momentum = momentum
         self.momentum: Momentum | None = None
         if self.is_distributed and settings.takes_momentum:
             self.momentum = Momentum(optimizer, momentum)
 
+    @property
+    def _optimizer(self) -> torch.optim.Optimizer:
+        return alive(self._optimizer_ref)
+
+    # --- whose gradients these are ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Have the gradients of what the optimizer holds, from now on."""
+        self._refresh()
+
+    def __del__(self) -> None:
+        for entry in getattr(self, "entries", {}).values():
+            self._drop_hook(entry)
+
+    def copy_from(self, other: Gradients) -> None:
+        """These are those of a copy of the other's optimizer. It may never be used, so it begins when it is."""
+        self.passes = other.passes
+        self._is_retired = True
+        if self.momentum is not None and other.momentum is not None:
+            self.momentum.copy_from(other.momentum)
+
+    def holds(self, parameter: torch.Tensor) -> bool:
+        return any(parameter is held for group in self._optimizer.param_groups for held in group["params"])
+
+    def retire(self, parameter: torch.Tensor) -> None:
+        """Another optimizer is given `parameter`: have no more hooks, unless this one is used again."""
+        if self.is_under_way:
+            raise InvalidArgumentError(
+                f"the gradients of {self.names.get(parameter)} are being synchronised by another DistributedOptimizer: "
+                "call its step() or synchronize() before another one is made for this parameter"
+            )
+        self.handles.clear()
+        self.start_anew()
+        self._is_retired = True
+        for entry in self.entries.values():
+            self._drop_hook(entry)
+
+    def check(self) -> None:
+        """Raise `InvalidArgumentError` if a later optimizer has one of the parameters, or of the names."""
+        if self._is_retired:
+            self._take_back()
+        super().check()
+
+    def _take_back(self) -> None:
+        held = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        if any(other_owner(parameter, self) for parameter in held):
+            gc.collect()  # one that nobody holds any more is none
+        for parameter in held:
+            if other_owner(parameter, self) is not None:
+                raise InvalidArgumentError(
+                    f"parameter {self.names.get(parameter)} belongs to a DistributedOptimizer that was made later, and "
+                    "this one is used too: their gradients are one. Use the later one alone, delete it, or give each "
+                    "optimizer parameters of its own"
+                )
+        own(held, self)
+        self._is_retired = False
+        for entry in self.entries.values():
+            self._put_hook(entry)
+
     # --- hooks --------------------------------------------------------------------------------------------------------
 
-    def register_hooks(self) -> None:
-        """Put hooks on the parameters that need gradients and have none: all at first, later those that were frozen or
-        added.
-        """
-        hook = self._hook()
-        new: list[Entry] = []
-        for g, group in enumerate(self._optimizer.param_groups):
-            for i, parameter in enumerate(group["params"]):
-                if parameter.requires_grad and parameter not in self.entries:
-                    new.append(Entry(parameter, self._names.setdefault(parameter, numbered(g, i)), g))
-        self.add(new)
-        for entry in new:
-            entry.parameter.register_post_accumulate_grad_hook(hook)
-
-    def _hook(self) -> Callable[[torch.Tensor], None]:
+    def _make_hook(self) -> Callable[[torch.Tensor], None]:
         """For every parameter. It holds none of them, and not this object, which does: torch's garbage collection does
         not see through hooks, and a parameter in its own hook would never be freed, nor the session.
         """
@@ -94,14 +156,89 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         def hook(parameter: torch.Tensor) -> None:
             gradients = weak()
             if gradients is not None:
-                gradients.arrived(gradients.entries[parameter])  # type: ignore[index]
+                gradients.reached(parameter)
 
         return hook
 
+    def _put_hook(self, entry: Entry) -> None:
+        entry.hook = entry.parameter.register_post_accumulate_grad_hook(self._hook)
+
+    def _drop_hook(self, entry: Entry) -> None:
+        if entry.hook is not None:
+            entry.hook.remove()
+            entry.hook = None
+
+    def reached(self, parameter: torch.Tensor) -> None:
+        """Backward has accumulated the gradient of `parameter`."""
+        task = torch._C._current_graph_task_id()
+        if task != self._pass:
+            self._pass = task
+            self._begin()
+        entry = self.entries.get(parameter)  # type: ignore[call-overload]
+        if entry is not None:
+            self.arrived(entry)
+
     def prepare(self) -> None:
-        """Before the end of a step: raises if another optimizer has taken the codec state; hooks what is new."""
+        """Before the end of a step: takes what is new. Raises if another optimizer has a parameter, or codec state."""
         self.check()
-        self.register_hooks()
+        if self._has_begun:
+            self._refresh()
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        """A backward pass begins, or the step ends without one: what requires a gradient now is synchronised."""
+        self._refresh()
+        if self._has_begun:
+            for entry in self.entries.values():
+                entry.is_wanted = entry.is_wanted or entry.parameter.requires_grad
+        else:
+            for entry in self.entries.values():
+                entry.is_wanted = entry.parameter.requires_grad
+        self._has_begun = True
+
+    def _refresh(self) -> None:
+        """Take what the optimizer holds now, and forget what has left it."""
+        before = self._membership.places
+        left: dict[Place, str] = {}
+        if self._membership.look(self._optimizer.param_groups):
+            places = self._membership.places
+            own([parameter for parameter in places if parameter not in before], self)
+            left = self._forget_left()
+            for parameter, entry in self.entries.items():
+                entry.place = places.get(parameter, entry.place)
+            self._without = [parameter for parameter in places if parameter not in self.entries]
+        if any(parameter.requires_grad for parameter in self._without):
+            self._take_new(before, left if self._membership.is_replaced else {})
+
+    def _forget_left(self) -> dict[Place, str]:
+        """Forget what the optimizer does not hold any more; the names, by place. What is under way goes after it."""
+        left = [entry for parameter, entry in self.entries.items() if parameter not in self._membership.places]
+        gone = [entry for entry in left if self.handles.get(entry.parameter) is None]
+        self._has_left = len(gone) < len(left)
+        self.leave(gone)
+        # Not at once: this may run in one of these hooks, while torch goes through them.
+        self._dead_hooks += [entry.hook for entry in gone if entry.hook is not None]
+        return {entry.place: entry.name for entry in gone}
+
+    def _take_new(self, before: Collection[torch.nn.Parameter], left: Mapping[Place, str]) -> None:
+        """What is held and needs a gradient. In the middle of a step: also what has one, or was not held when backward
+        began.
+        """
+        new = [parameter for parameter in self._without if parameter.requires_grad]
+        names = {name: parameter for parameter, name in self.names.items() if parameter in self._membership.places}
+        names.update((entry.name, entry.parameter) for entry in self.entries.values())
+        entries = []
+        for parameter in new:
+            place = self._membership.places[parameter]
+            name = self.names.get(parameter) or left.get(place) or numbered(*place)
+            self.names[parameter] = name = unused(name, parameter, names)
+            entries.append(Entry(parameter, name, place))
+        self.add(entries)
+        for entry in entries:
+            entry.is_wanted = entry.parameter not in before or entry.parameter.grad is not None
+            self._put_hook(entry)
+        self._without = [parameter for parameter in self._without if parameter not in self.entries]
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
@@ -142,7 +279,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         terms = OptimizerTerms()
         if self.momentum is not None:
             self.momentum.take()
-            terms = self.momentum.terms(entry.param_group)
+            terms = self.momentum.terms(entry.place.group)
         return terms._replace(loss_scale=self._scale)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -151,7 +288,11 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         """As of all adaptors; raises `InvalidArgumentError` too, if the program has changed a gradient meanwhile."""
         changed = self._changed()
         scale, self._scale = self._scale, None
-        dense = super().wait()
+        try:
+            dense = super().wait()
+        finally:
+            self._has_begun = False
+            self._end_hooks()
         if changed is not None:
             raise InvalidArgumentError(self.changed_text.format(changed))
         with torch.no_grad():
@@ -167,8 +308,16 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
                 for gradient in (parameter.grad for parameter in dense if parameter.grad is not None):
                     gradient.mul_(self.settings.predivide)
             if self.momentum is not None:
-                self._apply_momentum(self.momentum, self._loss_scale.now() if scale is None else scale)
+                self._apply_momentum(dense, self.momentum, self._loss_scale.now() if scale is None else scale)
         return dense
+
+    def _end_hooks(self) -> None:
+        """Of what has left."""
+        if self._has_left:
+            self._forget_left()
+        for hook in self._dead_hooks:
+            hook.remove()
+        self._dead_hooks.clear()
 
     def set_sparse(self, parameter: torch.nn.Parameter, indices: torch.Tensor, values: torch.Tensor) -> None:
         parameter.grad = sparse.sparse_of(indices, values, parameter.shape)
@@ -185,7 +334,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
                 changed = changed or entry.name
         return changed
 
-    def _apply_momentum(self, momentum: Momentum, scale: float) -> None:
+    def _apply_momentum(self, dense: Collection[torch.nn.Parameter], momentum: Momentum, scale: float) -> None:
         """To gradients that another codec than the momentum's carried."""
         if any(entry.uncompressed is None for entry in self.entries.values()):
             plans = self.session().plans()
@@ -194,7 +343,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
                 entry.uncompressed = plan is None or not codecs.takes_momentum(plan.codec)
         for parameter, entry in self.entries.items():
             if entry.uncompressed:
-                momentum.apply(parameter, entry.param_group, scale)
+                momentum.apply(parameter, entry.place.group, scale)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,15 @@ switched off in its groups, told to the core with every gradient, and applied he
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from casync.collectives.gradient_submits import OptimizerTerms
 from casync.errors import InvalidArgumentError
+
+from .ownership import alive
 
 __all__ = ["Momentum"]
 
@@ -21,9 +24,11 @@ class Momentum:
 
     def __init__(self, optimizer: torch.optim.Optimizer, given: float | None) -> None:
         """Raises `InvalidArgumentError` for an optimizer whose momentum is none that a codec can take over."""
-        self._optimizer = optimizer
+        self._optimizer_ref = weakref.ref(optimizer)  # which has this object
         self._given = given
+        # Of each group that had one: a pair of momentum and nesterov, by the group's id, and the group itself.
         self._taken: dict[int, tuple[float, bool]] = {}
+        self._groups: list[dict[str, Any]] = []
         if given is None and not isinstance(optimizer, torch.optim.SGD):
             raise InvalidArgumentError(
                 f"the codec takes over the optimizer's momentum, and {type(optimizer).__name__} is no torch.optim.SGD: "
@@ -33,20 +38,41 @@ class Momentum:
             raise InvalidArgumentError("the codec takes over SGD's momentum, which must be without dampening")
         self.take()
 
+    @property
+    def _optimizer(self) -> torch.optim.Optimizer:
+        return alive(self._optimizer_ref)
+
     def take(self) -> None:
         """Switch off what the groups have; a scheduler may have set it anew."""
         if self._given is not None:
             return
-        for index, group in enumerate(self._optimizer.param_groups):
+        self._groups = list(self._optimizer.param_groups)
+        ids = {id(group) for group in self._groups}
+        self._taken = {key: taken for key, taken in self._taken.items() if key in ids}
+        for group in self._groups:
             if group["momentum"]:
-                self._taken[index] = (group["momentum"], group["nesterov"])
+                self._taken[id(group)] = (group["momentum"], group["nesterov"])
                 group["momentum"], group["nesterov"] = 0, False
 
-    def terms(self, group: int) -> OptimizerTerms:
-        lr = float(self._optimizer.param_groups[group]["lr"])
+    def give_back(self) -> None:
+        """Have the groups as the user made them."""
+        for group in self._groups:
+            if (taken := self._taken.get(id(group))) is not None:
+                group["momentum"], group["nesterov"] = taken
+
+    def copy_from(self, other: Momentum) -> None:
+        """What the other has taken from the groups that ours are copies of."""
+        for group, copied in zip(other._optimizer.param_groups, self._optimizer.param_groups, strict=True):
+            if (taken := other._taken.get(id(group))) is not None:
+                self._taken[id(copied)] = taken
+
+    def terms(self, index: int) -> OptimizerTerms:
+        """Of the group with this number."""
+        group = self._optimizer.param_groups[index]
+        lr = float(group["lr"])
         if self._given is not None:
             return OptimizerTerms(lr, self._given, False)
-        return OptimizerTerms(lr, *self._taken.get(group, (0.0, False)))
+        return OptimizerTerms(lr, *self._taken.get(id(group), (0.0, False)))
 
     def apply(self, parameter: torch.nn.Parameter, group: int, loss_scale: float = 1.0) -> None:
         """To the mean gradient of a parameter that went uncompressed: as SGD does, in the place where SGD keeps it.
@@ -77,6 +103,7 @@ class Momentum:
     def restored(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """A state_dict with the groups as the user made them."""
         groups = [dict(group) for group in shared["param_groups"]]
-        for index, (momentum, nesterov) in self._taken.items():
-            groups[index].update(momentum=momentum, nesterov=nesterov)
+        for restored, group in zip(groups, self._optimizer.param_groups, strict=True):
+            if (taken := self._taken.get(id(group))) is not None:
+                restored["momentum"], restored["nesterov"] = taken
         return {**shared, "param_groups": groups}

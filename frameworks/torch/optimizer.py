@@ -40,7 +40,7 @@ def DistributedOptimizer(
 
     Args:
         optimizer: any `torch.optim.Optimizer`. Its state and parameter groups are taken over, so use only the result
-            from now on.
+            from now on. One that this function gave is wrapped anew, with the arguments of this call.
         named_parameters: `model.named_parameters()`. Names appear in messages and in checkpoints; without them
             parameters are numbered. Two optimizers that compress must not share names.
         compression: a codec (`Compression.onebit()`, "onebit"), or codecs by name, of which the first whose pattern
@@ -57,7 +57,7 @@ def DistributedOptimizer(
             gradients are batched without it as well. Ranks need not give the same.
         sparse_as_dense: sparse gradients (of `Embedding(sparse=True)`) travel as dense tensors, with the codec that
             their name has. False: ranks exchange the elements that there are, uncompressed or in 16 bits, with Average
-            or Sum. On all ranks a gradient must be sparse from the first step in which it is one anywhere.
+            or Sum.
         process_set: the ranks whose gradients are reduced together. On other ranks nothing is: the optimizer steps with
             their own.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
@@ -66,6 +66,10 @@ def DistributedOptimizer(
         grad_scaler: the GradScaler that scales the loss, if there is one and a codec keeps residuals.
 
     `init()` comes first. Call `step()` and the rest on one thread; hooks run on the thread that runs backward.
+
+    A step synchronises what the optimizer holds and what required a gradient when backward began, on all ranks alike. A
+    parameter belongs to the last optimizer that it was given to: an earlier one raises `InvalidArgumentError` where it
+    is used next, unless the later one is gone.
     """
     settings = Settings.of(
         compression=compression,
@@ -79,14 +83,17 @@ def DistributedOptimizer(
         is_parameter=torch.Tensor,
         sparse_as_dense=sparse_as_dense,
     )
+    if isinstance(optimizer, _DistributedOptimizer):  # wrapping twice is wrapping once, with what is said now
+        original = optimizer.wrapped_class
+        named_parameters = optimizer.take_back(named_parameters)
+    else:
+        original = type(optimizer)
     names = names_of(optimizer, named_parameters)
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     codecs.check_rules(default.session(), settings.rules, held)
     base = DeltaOptimizer if settings.op == Adasum and settings.is_distributed else _DistributedOptimizer
-    original = type(optimizer)
-    cls: type[_DistributedOptimizer] = type(
-        original.__name__, (base, original), {"__module__": __name__, "__doc__": original.__doc__}
-    )
+    own = {"__module__": __name__, "__doc__": original.__doc__, "wrapped_class": original}
+    cls: type[_DistributedOptimizer] = type(original.__name__, (base, original), own)
     distributed = cls.__new__(cls)
     distributed._adopt(optimizer, settings, LossScale(grad_scaler, settings.rules), momentum, names)
     return distributed

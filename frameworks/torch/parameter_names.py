@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 
 import torch
 from casync.errors import InvalidArgumentError
 
-__all__ = ["names_of", "numbered"]
+__all__ = ["names_of", "numbered", "unused"]
 
 
 def numbered(group: int, index: int) -> str:
@@ -42,3 +42,13 @@ def names_of(
             f"{', '.join(str(tuple(p.shape)) for p in unnamed)}"
         )
     return found
+
+
+def unused(name: str, parameter: torch.nn.Parameter, names: MutableMapping[str, torch.nn.Parameter]) -> str:
+    """`name` for `parameter`, or with a number after it if another one has it; `names` has it from then on."""
+    number, free = 1, name
+    while names.get(free, parameter) is not parameter:
+        number += 1
+        free = f"{name}.{number}"
+    names[free] = parameter
+    return free

@@ -8,18 +8,23 @@ optimizer itself.
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import torch
 from casync import state
 from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings, positive
-from casync.errors import InvalidArgumentError
+from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.terms import Average
+from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it imports the compiler when it is called
 
 from .gradients import Gradients
+from .in_place import poured
 from .loss_scale import LossScale
 from .ops import allreduce_
 from .tensors import TENSORS
@@ -48,6 +53,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     _casync: Settings
     _gradients: Gradients
     _gradients_of: type[Gradients] = Gradients
+    wrapped_class: type[torch.optim.Optimizer]
+    """That of the optimizer that was wrapped."""
 
     def _adopt(
         self,
@@ -59,21 +66,49 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     ) -> None:
         # A scheduler made before wraps `step` on the instance; kept, it would bypass ours.
         self.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k not in ("step", "zero_grad")})
+        self._wraps = [weakref.ref(optimizer), *optimizer.__dict__.get("_wraps", ())]
+        self._distribute(settings, loss_scale, momentum, names)
+        if self._gradients.is_distributed:
+            self._gradients.start()
+
+    def _distribute(
+        self,
+        settings: Settings,
+        loss_scale: LossScale,
+        momentum: float | None,
+        names: Mapping[torch.nn.Parameter, str],
+    ) -> None:
         self._casync = settings
         self._loss_scale = loss_scale
         self._gradients = self._gradients_of(self, settings, loss_scale, momentum, names)
         self._handles = self._gradients.handles
-        self._parameter_names = names
+        self._parameter_names = self._gradients.names
         self.op = settings.op
         self._synchronized = False
         self._should_synchronize = True
-        first = next((names[parameter] for group in self.param_groups for parameter in group["params"]), "")
-        self._replicas = Replicas(TENSORS, settings, first)
-        if self._gradients.is_distributed:
-            self._gradients.register_hooks()
+        held = (names.get(parameter, "") for group in self.param_groups for parameter in group["params"])
+        self._replicas = Replicas(TENSORS, settings, next(held, ""))
+
+    def take_back(
+        self, named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None
+    ) -> Iterable[tuple[str, torch.nn.Parameter]] | None:
+        """Before this is wrapped anew: have the groups as the user made them. The names to use are those that are
+        given, or that the parameters have.
+        """
+        if self._gradients.is_under_way:
+            raise InvalidArgumentError(
+                "DistributedOptimizer was given an optimizer whose gradients are being synchronised: call its step() "
+                "or synchronize() before it is wrapped anew"
+            )
+        if self._gradients.momentum is not None:
+            self._gradients.momentum.give_back()
+        if named_parameters is not None:
+            return named_parameters
+        return [(name, parameter) for parameter, name in self._held_names().items()]
 
     # --- what a training script calls ---------------------------------------------------------------------------------
 
+    @_disable_dynamo
     def synchronize(self) -> None:
         """Wait until every gradient is the reduced one; those that backward did not reach are submitted first, as
         zeros.
@@ -82,8 +117,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         `skip_synchronize()`. Raises what ended an operation (`casync.errors.HorovodInternalError`) once all have ended.
         """
         if self._gradients.is_distributed:
-            self._gradients.prepare()
             try:
+                self._gradients.prepare()
                 self._gradients.submit_missing()
             finally:
                 # Also when a submit failed: what was submitted must end before the gradients are anybody's again.
@@ -99,23 +134,35 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         finally:
             self._should_synchronize = True
 
+    @_disable_dynamo
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Synchronise the gradients, then step. Gradients that `closure` computes are synchronised after each call of
         it.
         """
         if self._should_synchronize:
             if self._synchronized:
-                warnings.warn(_STEP_AFTER_SYNCHRONIZE, stacklevel=2)
+                warnings.warn(_STEP_AFTER_SYNCHRONIZE, stacklevel=4)  # past what keeps torch.compile out
             if closure is None or self._handles:
                 self.synchronize()
             if closure is not None:
                 closure = self._synchronizing(closure)
         self._synchronized = False
         if self._gradients.is_distributed:
+            self._gradients.check()
             self._check_replicas()
         if self._gradients.momentum is not None:
             self._gradients.momentum.take()
+        self._note_step()
         return super().step(closure) if closure is not None else super().step()
+
+    # torch runs step hooks around each class's step that is not marked. The wrapped one's runs them, with the mean.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _note_step(self) -> None:
+        """A scheduler that was made before the optimizer was wrapped asks that one whether it has stepped."""
+        for wrapped in self._wraps:
+            if (optimizer := wrapped()) is not None:
+                optimizer._opt_called = True
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -138,6 +185,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
         return run
 
+    @_disable_dynamo
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Reset gradients. AssertionError between `backward()` and `step()`, when they are being synchronised."""
         if self._handles:
@@ -211,3 +259,37 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             self._gradients.momentum.take()
         self._synchronized = False
         self._should_synchronize = True
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """torch's `load_state_dict` ends here."""
+        super().__setstate__(poured(self, state))
+
+    # --- copies -------------------------------------------------------------------------------------------------------
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """As of torch's optimizers: of the groups, the state and the parameters. Local. The copy has the same settings
+        and names, and nothing of what codecs keep. It takes part from its first step on.
+        """
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        super(_DistributedOptimizer, copied).__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        copied._wraps = []
+        groups = self._casync.groups
+        if isinstance(groups, list):
+            groups = [[copy.deepcopy(parameter, memo) for parameter in group] for group in groups]
+        names = {copy.deepcopy(parameter, memo): name for parameter, name in self._held_names().items()}
+        ours = self._gradients
+        copied._distribute(replace(self._casync, groups=groups), self._loss_scale, ours.given_momentum, names)
+        copied._gradients.copy_from(ours)
+        return copied
+
+    def _held_names(self) -> dict[torch.nn.Parameter, str]:
+        held = [parameter for group in self.param_groups for parameter in group["params"]]
+        return {parameter: self._gradients.names[parameter] for parameter in held if parameter in self._gradients.names}
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise NotAvailableError(
+            "a DistributedOptimizer cannot be pickled, nor copied by copy.copy(): it has hooks on the parameters of "
+            "this process. Save optimizer.state_dict() and load it into an optimizer that is wrapped there; "
+            "copy.deepcopy() works"
+        )
