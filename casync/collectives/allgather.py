@@ -13,12 +13,23 @@ from casync.terms import OpKind, Terms, no_rows, tensor_name
 __all__ = ["gathered", "submit", "terms_of"]
 
 
-def submit(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any, *, wake: bool = True) -> int:
-    """The handle of an allgather; arguments as `Collectives.allgather` has them."""
+def submit(
+    tensors: Tensors[T],
+    tensor: Any,
+    name: str | None,
+    process_set: Any,
+    *,
+    wake: bool = True,
+    meets: str | None = None,
+) -> int:
+    """The handle of an allgather; arguments as `Collectives.allgather` has them. `meets`: the session's name for it, in
+    place of `name`.
+    """
     owner = session_of(process_set)
     with about(name):
         tensor = tensors.admit(tensor)
-    registration = terms_of(tensors, owner, tensor, name).register(owner)
+    terms = terms_of(tensors, owner, tensor, name)
+    registration = (terms if meets is None else terms._replace(name=meets)).register(owner)
     source = tensors.contiguous(tensor)
     device, rows = tensors.device(source), tensors.shape(source)[0]
     keep = PendingRows(tensors, source)

@@ -6,14 +6,16 @@ found and where its mean goes, is left to a subclass.
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.parameter_groups import Group, Groups
 from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending
+from casync.errors import MismatchError
 from casync.tensors import T, Tensors
 
 __all__ = ["Entry", "Gradients"]
@@ -30,14 +32,41 @@ _TOO_MANY_PASSES = (
 class Entry(Gradient, Generic[P]):
     """The gradient of one parameter."""
 
-    __slots__ = ("delay", "group", "is_wanted", "parameter")
+    __slots__ = ("delay", "group", "is_wanted", "is_zeros", "parameter")
 
     def __init__(self, parameter: P, name: str) -> None:
         super().__init__(name)
         self.parameter = parameter
         self.delay = 0  # backward passes until the gradient is ready
         self.group: Group[P] | None = None  # whose gradients are submitted with this one
+        self.is_zeros = False  # whether zeros were submitted, because this rank has no gradient
         self.is_wanted = True  # whether this step synchronises it also where backward does not reach it
+
+
+class _Ends:
+    """How the operations of one step have ended."""
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+        self.disputed: set[str] = set()
+        """Tensors that some ranks have submitted as sparse ones, and others as dense ones."""
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Within it a failure is noted."""
+        try:
+            yield
+        except Exception as error:
+            if not self.disputes(error):
+                self.failure = self.failure or error
+
+    def disputes(self, error: Exception | None) -> bool:
+        """Whether `error` says that ranks disagree about what is sparse; noted then."""
+        if not isinstance(error, MismatchError) or not str(error).startswith("Mismatched operations"):
+            return False
+        assert error.tensor is not None
+        self.disputed.add(error.tensor)
+        return True
 
 
 class Gradients(GradientSubmits[T], Generic[P, T, E]):
@@ -116,23 +145,42 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
         """
         dense = {p: handle for p, handle in self.handles.items() if isinstance(handle, int)}
         sparse = {p: handle for p, handle in self.handles.items() if isinstance(handle, SparsePending)}
+        ends = _Ends()
         try:
-            self.session().synchronize_all(list(dense.values()))
+            # Zeros that stand for a gradient end one by one: it may be sparse on another rank.
+            self._end(ends, [handle for p, handle in dense.items() if not self.entries[p].is_zeros])
+            for parameter, handle in dense.items():
+                if self.entries[parameter].is_zeros:
+                    self._end(ends, [handle])
         finally:
             self.handles.clear()
             self.start_anew()
-            self._take_sparse(sparse)
+            self._take_sparse(ends, sparse)
+        by_tensor = {entry.tensor: entry for entry in self.entries.values()} if ends.disputed else {}
+        for tensor in sorted(ends.disputed):
+            entry = by_tensor[tensor]
+            dense.pop(entry.parameter, None)
+            with ends.noting():
+                self.settle(entry, sparse.get(entry.parameter))
+        if ends.failure is not None:
+            raise ends.failure
         return dense.keys()
 
-    def _take_sparse(self, outstanding: dict[P, SparsePending[T]]) -> None:
-        failure: Exception | None = None
+    def _end(self, ends: _Ends, handles: list[int]) -> None:
+        with ends.noting():
+            self.session().synchronize_all(handles)
+
+    def _take_sparse(self, ends: _Ends, outstanding: dict[P, SparsePending[T]]) -> None:
         for parameter, handle in outstanding.items():
-            try:
-                self.set_sparse(parameter, *handle.finish())
-            except Exception as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+            if not ends.disputes(handle.wait_for_indices()):
+                with ends.noting():
+                    self.set_sparse(parameter, *handle.finish())
+
+    def settle(self, entry: E, pending: SparsePending[T] | None) -> None:
+        """Ranks have submitted the gradient of `entry` as a sparse one, which `pending` is, and as a dense one; all
+        come here.
+        """
+        raise NotImplementedError
 
     def set_sparse(self, parameter: P, indices: T, values: T) -> None:
         """The reduced gradient of a parameter whose gradients are sparse, and were submitted as such."""

@@ -6,10 +6,11 @@ A sparse tensor is two here: the rows of `values`, and the rows of `indices` tha
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, Generic
 
 from casync.collectives import allgather
-from casync.collectives.waiting import synchronize_each
+from casync.collectives.waiting import synchronize, synchronize_each
 from casync.default import session_of
 from casync.errors import NotAvailableError
 from casync.tensors import T, Tensors, about
@@ -23,32 +24,60 @@ _CASTS = {"fp16": "float16", "bf16": "bfloat16", "always(fp16)": "float16", "alw
 class SparsePending(Generic[T]):
     """An outstanding reduction of a sparse tensor."""
 
-    def __init__(self, tensors: Tensors[T], dtype: str, handles: list[int], divisor: int) -> None:
+    def __init__(
+        self, tensors: Tensors[T], dtype: str, submit_indices: Callable[[], int], handles: list[int], divisor: int
+    ) -> None:
         self._tensors = tensors
         self._dtype = dtype
-        self._handles = handles
+        self._submit_indices = submit_indices
+        self._values, self._indices = handles
         self._divisor = divisor
+        self._rows: T | None = None  # of the indices, once they are there
         self._failure: Exception | None = None
+        self._has_ended = False
+
+    def wait_for_indices(self) -> Exception | None:
+        """What ended them, if something did. The values are still outstanding."""
+        if self._rows is None and self._failure is None:
+            try:
+                self._rows = synchronize(self._indices)
+            except Exception as error:
+                self._failure = error
+        return self._failure
+
+    def again(self) -> None:
+        """Submit the indices once more, which a rank with a dense tensor has ended, and which now has a sparse one."""
+        self._failure, self._indices = None, self._submit_indices()
 
     def finish(self) -> tuple[T, T]:
         """Wait for it; indices and values of all ranks, in rank order. An element that several ranks have is there
         several times. Raises what ended it, once both parts have ended.
         """
-        if self._failure is not None:
-            raise self._failure
-        try:
-            indices, values = synchronize_each(self._handles)
-        except Exception as error:
-            self._failure = error
-            raise
+        failure = self.wait_for_indices()
+        if not self._has_ended:
+            self._has_ended = True
+            try:
+                values = synchronize(self._values)
+            except Exception as error:
+                self._failure = failure = failure or error
+        if failure is not None:
+            raise failure
+        assert self._rows is not None
         values = self._tensors.cast(values, self._dtype)
         if self._divisor > 1:
             values = self._tensors.scaled(values, 1.0 / self._divisor)
-        return indices, values
+        return self._rows, values
 
 
 def submit(
-    tensors: Tensors[T], indices: T, values: T, name: str, op: int, process_set: Any, wire: str | None = None
+    tensors: Tensors[T],
+    indices: T,
+    values: T,
+    name: str,
+    op: int,
+    process_set: Any,
+    wire: str | None = None,
+    meets: str | None = None,
 ) -> SparsePending[T]:
     """Submit the reduction of a sparse tensor: two allgathers, `<name>.indices` and `<name>.values`.
 
@@ -60,6 +89,8 @@ def submit(
         op: Sum or Average.
         process_set: the ranks that take part.
         wire: the dtype in which values travel; None: their own.
+        meets: the session's name of the operation that a rank with a dense tensor has. The indices go under it, so that
+            ranks that disagree hear of it at once.
     """
     owner = session_of(process_set)
     if resolve_op(op, None) not in (Average, Sum):
@@ -67,15 +98,19 @@ def submit(
     with about(name):
         dtype = tensors.dtype(values)
     given = values if wire is None else tensors.cast(values, wire)
+
+    def submit_indices() -> int:
+        return allgather.submit(tensors, indices, f"{name}.indices", process_set, meets=meets)
+
     handles: list[int] = []
     try:
-        handles.append(allgather.submit(tensors, indices, f"{name}.indices", process_set, wake=False))
-        handles.append(allgather.submit(tensors, given, f"{name}.values", process_set))
+        handles.append(allgather.submit(tensors, given, f"{name}.values", process_set, wake=False))
+        handles.append(submit_indices())
     except Exception:
         with contextlib.suppress(Exception):  # the first failure is the one that tells
             synchronize_each(handles)
         raise
-    return SparsePending(tensors, dtype, handles, owner.size if op == Average else 1)
+    return SparsePending(tensors, dtype, submit_indices, handles, owner.size if op == Average else 1)
 
 
 def wire_dtype(tensor: str, codec: str) -> str | None:

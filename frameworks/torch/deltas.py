@@ -121,5 +121,5 @@ class DeltaOptimizer(_DistributedOptimizer):
 
     def step_locally(self) -> None:
         """The wrapped optimizer's own, without step hooks."""
-        own = self.wrapped_class.step
+        own = self._wrapped_class.step
         getattr(own, "__wrapped__", own)(self)

@@ -15,6 +15,7 @@ from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending, wire_dtype
 from casync.errors import InvalidArgumentError
 from casync.session import Session
+from casync.terms import Sum
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -22,6 +23,7 @@ from . import sparse
 from .loss_scale import LossScale
 from .membership import Membership, Place
 from .momentum import Momentum
+from .ops import allreduce_
 from .ownership import alive, other_owner, own
 from .parameter_names import numbered, unused
 from .tensors import TENSORS
@@ -245,17 +247,16 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     def submit_entry(self, entry: Entry, *, wake: bool = True) -> int | SparsePending[torch.Tensor]:
         gradient = entry.parameter.grad
         owner = self.session()
+        entry.is_zeros = gradient is None
         if gradient is None:
             # Unused on this rank in this step, but perhaps used on another, which waits for ours.
-            gradient = entry.parameter.grad = sparse.zeros_of(entry.parameter, entry.sparse_dim)
+            gradient = entry.parameter.grad = sparse.zeros_of(entry.parameter, self._sparse_dim(entry))
         entry.submitted, entry.version = gradient, gradient._version
         is_sparse = gradient.layout is not torch.strided
         if is_sparse:
             entry.sparse_dim = gradient.sparse_dim()
-            settings = self.settings
-            if not settings.sparse_as_dense:
-                wire = wire_dtype(entry.tensor, self.codec_of(entry))
-                return sparse.submit(gradient, entry.tensor, settings.op, settings.process_set, wire)
+            if not self.settings.sparse_as_dense:
+                return self._submit_sparse(entry, gradient)
             gradient = gradient.to_dense()
         if not self.is_registered(owner, entry, gradient.dtype, gradient.shape, gradient.device):
             self._register(owner, entry, gradient)
@@ -268,6 +269,14 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         if self.settings.predivide != 1.0:
             gradient.data.mul_(1.0 / self.settings.predivide)  # .data: that is no change of the program's
         return self.submit(owner, entry, gradient, wake=wake)
+
+    def _submit_sparse(self, entry: Entry, gradient: torch.Tensor) -> SparsePending[torch.Tensor]:
+        wire, settings = wire_dtype(entry.tensor, self.codec_of(entry)), self.settings
+        return sparse.submit(gradient, entry.tensor, settings.op, settings.process_set, wire, meets=entry.tensor)
+
+    def _sparse_dim(self, entry: Entry) -> int:
+        """Of zeros; SparseAdam takes no dense gradient."""
+        return entry.sparse_dim or int(isinstance(self._optimizer, torch.optim.SparseAdam))
 
     def _register(self, owner: Session, entry: Entry, gradient: torch.Tensor) -> None:
         self.register(owner, entry, gradient, gradient.dtype, gradient.shape, gradient.device)
@@ -318,6 +327,32 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         for hook in self._dead_hooks:
             hook.remove()
         self._dead_hooks.clear()
+
+    def settle(self, entry: Entry, pending: SparsePending[torch.Tensor] | None) -> None:
+        """The sparse gradients come together, and the dense ones, if there is more than zeros. Their sum is sparse or
+        dense alike on all ranks.
+        """
+        parameter, of = entry.parameter, self.settings.process_set
+        gradient = parameter.grad
+        assert gradient is not None
+        has_dense = pending is None and not entry.is_zeros
+        says = torch.tensor([has_dense, pending is not None, entry.sparse_dim if pending else 0], dtype=torch.int32)
+        dense_ranks, sparse_ranks, dims = allreduce_(says, name=f"{entry.name}.layout", op=Sum, process_set=of).tolist()
+        entry.sparse_dim, entry.contiguous = dims // sparse_ranks, None
+        if pending is None:
+            pending = self._submit_sparse(entry, sparse.zeros_of(parameter, entry.sparse_dim))
+        else:
+            pending.again()
+        result = sparse.sparse_of(*pending.finish(), parameter.shape)
+        if dense_ranks > 0:
+            rest = (
+                gradient.detach().clone(memory_format=torch.contiguous_format)
+                if has_dense
+                else torch.zeros_like(parameter)
+            )
+            rest = allreduce_(rest.detach(), name=f"{entry.name}.dense", op=self.settings.op, process_set=of)
+            result = rest.mul_(self.settings.predivide) + result
+        parameter.grad = result
 
     def set_sparse(self, parameter: torch.nn.Parameter, indices: torch.Tensor, values: torch.Tensor) -> None:
         parameter.grad = sparse.sparse_of(indices, values, parameter.shape)

@@ -84,15 +84,15 @@ def DistributedOptimizer(
         sparse_as_dense=sparse_as_dense,
     )
     if isinstance(optimizer, _DistributedOptimizer):  # wrapping twice is wrapping once, with what is said now
-        original = optimizer.wrapped_class
-        named_parameters = optimizer.take_back(named_parameters)
+        original = optimizer._wrapped_class
+        named_parameters = optimizer._unwrap(named_parameters)
     else:
         original = type(optimizer)
     names = names_of(optimizer, named_parameters)
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     codecs.check_rules(default.session(), settings.rules, held)
     base = DeltaOptimizer if settings.op == Adasum and settings.is_distributed else _DistributedOptimizer
-    own = {"__module__": __name__, "__doc__": original.__doc__, "wrapped_class": original}
+    own = {"__module__": __name__, "__doc__": original.__doc__, "_wrapped_class": original}
     cls: type[_DistributedOptimizer] = type(original.__name__, (base, original), own)
     distributed = cls.__new__(cls)
     distributed._adopt(optimizer, settings, LossScale(grad_scaler, settings.rules), momentum, names)

@@ -49,11 +49,15 @@ def sparse_allreduce_async(
     return SparseHandle(submit(tensor, name, op, process_set, None), tensor.shape)
 
 
-def submit(tensor: torch.Tensor, name: str, op: int, process_set: Any, wire: str | None) -> SparsePending[torch.Tensor]:
-    """As `sparse_allreduce_async`; the values travel as `wire`, or as they are."""
+def submit(
+    tensor: torch.Tensor, name: str, op: int, process_set: Any, wire: str | None, *, meets: str | None = None
+) -> SparsePending[torch.Tensor]:
+    """As `sparse_allreduce_async`; the values travel as `wire`, or as they are. `meets`: the session's name of what a
+    rank with a dense tensor submits.
+    """
     tensor = tensor.detach()
     indices = tensor._indices().t().contiguous()
-    return sparse.submit(TENSORS, indices, tensor._values(), name, op, process_set, wire)
+    return sparse.submit(TENSORS, indices, tensor._values(), name, op, process_set, wire, meets)
 
 
 def sparse_of(indices: torch.Tensor, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:

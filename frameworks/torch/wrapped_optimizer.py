@@ -53,7 +53,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     _casync: Settings
     _gradients: Gradients
     _gradients_of: type[Gradients] = Gradients
-    wrapped_class: type[torch.optim.Optimizer]
+    _wrapped_class: type[torch.optim.Optimizer]
     """That of the optimizer that was wrapped."""
 
     def _adopt(
@@ -89,7 +89,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         held = (names.get(parameter, "") for group in self.param_groups for parameter in group["params"])
         self._replicas = Replicas(TENSORS, settings, next(held, ""))
 
-    def take_back(
+    def _unwrap(
         self, named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None
     ) -> Iterable[tuple[str, torch.nn.Parameter]] | None:
         """Before this is wrapped anew: have the groups as the user made them. The names to use are those that are
