@@ -103,11 +103,14 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         if self._momentum is not None:
             terms = self._momentum.terms(self._optimizer, scale)
         for i, part in enumerate(self._parts):
-            self._gradients.give([(name, _gradient(params[name])) for name in part], -i, terms)
+            # Without those that have been frozen since.
+            named = [(name, _gradient(params[name])) for name in part if name in params]
+            if named:
+                self._gradients.give(named, -i, terms)
         if self._momentum is not None:
             if new:
-                self._uncompressed = self._gradients.uncompressed(list(params))
-            for name in self._uncompressed:
+                self._uncompressed = self._gradients.uncompressed([name for part in self._parts for name in part])
+            for name in (name for name in self._uncompressed if name in params):
                 self._momentum.apply(name, params[name].list_grad()[0], scale)
 
     def _new(self, names: list[str]) -> list[str]:

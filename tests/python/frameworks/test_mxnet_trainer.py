@@ -205,6 +205,27 @@ def test_a_parameter_that_only_some_ranks_reach(rank, size):
     del net
 
 
+@pytest.mark.parametrize("options", [{}, {"num_groups": 1}], ids=str)
+def test_a_parameter_that_is_frozen_later_stays(options, rank, size):
+    """And goes on when it is not any more."""
+    staying, frozen = (mx.gluon.Parameter(name, shape=(3,), init="ones") for name in ("staying", "frozen"))
+    for param in (staying, frozen):
+        param.initialize()
+    trainer = hvd.DistributedTrainer([staying, frozen], "sgd", {"learning_rate": 1.0, "momentum": 0.5}, **options)
+    seen = []
+    for grad_req in ("write", "null", "null", "write"):
+        frozen.grad_req = grad_req
+        with mx.autograd.record():
+            loss = ((staying.data() + frozen.data()) * (rank + 1)).sum()
+        loss.backward()
+        trainer.step(1)
+        seen.append(float(frozen.data().asnumpy()[0]))
+    mean = (size + 1) / 2
+    assert seen[:3] == [1 - mean] * 3
+    assert seen[3] < seen[2]
+    assert float(staying.data().asnumpy()[0]) == 1 - mean * (1 + 1.5 + 1.75 + 1.875)
+
+
 def test_replicas_that_differ_are_told_of(rank, size, caplog):
     net = make_net(seed=rank)
     with caplog.at_level(logging.ERROR, logger="casync"):
