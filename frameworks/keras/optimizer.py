@@ -94,6 +94,7 @@ class _Distributed:
             with keras.name_scope(self.name, caller=self):  # type: ignore[attr-defined]
                 self.build(variables)
             self.built = True
+        self._check_variables_are_known(variables)  # type: ignore[attr-defined]
         if state.settings.passes == 1:
             super().apply(self._reduced(gradients, variables), variables)  # type: ignore[misc]
         else:

@@ -208,7 +208,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def flush_residuals(self) -> None:
         """Make every gradient the mean over the ranks of what codecs have held back of it, uncompressed; nothing is
-        pending after that. Parameters of which nothing was get zeros.
+        pending after that. Parameters of which nothing was get zeros; frozen ones keep what they have.
 
         Collective, between steps; one more step within `skip_synchronize()` applies it. For the end of a training, or
         before it goes on without compression.
@@ -216,6 +216,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if self._gradients.is_under_way:
             raise AssertionError("flush_residuals() was called after loss.backward() but before optimizer.step()")
         for entry in self._gradients.entries.values():
+            if not entry.parameter.requires_grad:
+                continue
             owner = self._gradients.session()
             held = torch.from_numpy(state.take_pending(owner, entry.tensor, entry.parameter.numel()))
             name = f"flush.{entry.tensor}"

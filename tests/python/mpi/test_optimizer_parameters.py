@@ -101,6 +101,19 @@ def test_toggling_within_an_iteration(passes, rank, size):
     assert_close(trained(True, [x[2 * rank : 2 * rank + 2] for x in data]), trained(False, data))
 
 
+def test_residuals_of_what_is_frozen_stay(rank, size):
+    (model, optimizer), _ = pair(compression="onebit")
+    step(model, optimizer, share(make_data(size)[0], rank))
+    model[0].requires_grad_(False)
+    optimizer.zero_grad()
+    kept = copy.deepcopy(model[0].weight.data)
+    optimizer.flush_residuals()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    assert torch.equal(model[0].weight, kept)
+    assert_replicas_identical(model)
+
+
 def test_toggling_with_one_optimizer(rank, size):
     """What was frozen while backward ran and is not any more at the step does not move."""
     ours, reference = pair()
