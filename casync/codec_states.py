@@ -23,7 +23,9 @@ __all__ = ["Claim", "CodecStates"]
 class Claim:
     """One optimizer's right to what is kept under its names, until another optimizer takes one of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: bool = True) -> None:
+        self.keeps = keeps
+        """Whether anything may be kept of its gradients. Without that nothing is lost to another one."""
         self._lost = ""
         self._tensors: set[str] = set()
         self._loaded: set[str] = set()  # the session's
@@ -43,8 +45,9 @@ class Claim:
         """
         if self._lost:
             raise InvalidArgumentError(
-                f"tensor {self._lost} belongs to a DistributedOptimizer that was made later, and both compress: give "
-                "their parameters different names, e.g. named_parameters=model.named_parameters(prefix='generator')"
+                f"tensor {self._lost} belongs to a DistributedOptimizer that was made later, and residuals are kept by "
+                "name: give their parameters different names, e.g. "
+                "named_parameters=model.named_parameters(prefix='generator')"
             )
         if self._loaded:
             self._loaded -= self._tensors
@@ -104,7 +107,8 @@ class CodecStates:
         step has used it yet.
         """
         for tensor in tensors:
-            if (other := self._claims.get(tensor)) is not None:
+            other = self._claims.get(tensor)
+            if other is not None and (other.keeps or claim.keeps):
                 other.lose(tensor)
             self._claims[tensor] = claim
         self.forget(set(tensors) - self._loaded)

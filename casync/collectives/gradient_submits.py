@@ -53,7 +53,7 @@ class GradientSubmits(Generic[T]):
         self.prefix = prefix
         self.by_name: dict[str, Gradient] = {}
         """Those that `know` was told of."""
-        self.claim = Claim() if always_claims or settings.keeps_something else None
+        self.claim = Claim(keeps=always_claims or settings.keeps_something)
 
     def session(self) -> Session:
         """The session over the ranks whose gradients these are."""
@@ -64,13 +64,13 @@ class GradientSubmits(Generic[T]):
         owner = self.session()
         for gradient in gradients:
             gradient.tensor = tensor_name(owner, OpKind.ALLREDUCE, self.prefix + gradient.name)
-        if gradients and self.claim is not None:
+        if gradients:
             owner.codec_states.give_to(self.claim, [gradient.tensor for gradient in gradients])
 
     def give_back(self, gradients: Sequence[Gradient]) -> None:
         """Have these, which are not under way, no more; nothing is kept of them."""
-        if gradients and self._claim is not None:
-            self.session().codec_states.take_from(self._claim, [gradient.tensor for gradient in gradients])
+        if gradients:
+            self.session().codec_states.take_from(self.claim, [gradient.tensor for gradient in gradients])
 
     def know(self, names: Iterable[str]) -> None:
         """Have the gradients of these names, those that are new, from now on."""
@@ -80,8 +80,7 @@ class GradientSubmits(Generic[T]):
 
     def check(self) -> None:
         """Raise `InvalidArgumentError` if another optimizer or hook has taken one of the names."""
-        if self.claim is not None:
-            self.claim.check()
+        self.claim.check()
 
     def codec_of(self, gradient: Gradient) -> str:
         """The codec that the rules have for it."""

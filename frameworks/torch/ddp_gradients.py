@@ -62,7 +62,7 @@ class DdpGradients(GradientSubmits[torch.Tensor]):
 
     def release(self) -> None:
         """Nothing more will be submitted: what a checkpoint brings from now on waits for who has these names next."""
-        if self.claim is not None and self.owner.is_open:
+        if self.owner.is_open:
             self.owner.codec_states.release(self.claim)
 
     def put_back(self, gradient: Gradient, mean: torch.Tensor) -> None:

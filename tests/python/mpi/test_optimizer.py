@@ -407,6 +407,22 @@ def test_broadcast_never_copies_codec_state(rank, size):
     assert str(optimizer.state_dict()["casync"]) == str(before)
 
 
+@pytest.mark.parametrize("earlier", ["onebit", "tbq", "terngrad(bits=2)"])
+def test_an_earlier_training_leaves_nothing_to_one_that_compresses_nothing(earlier, rank, size):
+    """Seen on a GPU: what the codec had not sent of the first model went into the first step of the second."""
+
+    def trained(codec):
+        model = make_model()
+        optimizer = wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), compression=codec)
+        for batch in make_data(size, 3):
+            step(model, optimizer, share(batch, rank))
+        return model
+
+    alone = trained("none")
+    trained(earlier)
+    assert_same(trained("none"), alone, rtol=0, atol=0)
+
+
 def test_a_new_optimizer_starts_without_residuals_and_owns_its_names(rank, size):
     if size < 2:
         pytest.skip("a world of one has no residuals")

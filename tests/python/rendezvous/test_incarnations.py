@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from casync.incarnations import Missing, Twin, _process, agree
 from casync.stores import FileStore
 

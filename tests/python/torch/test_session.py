@@ -119,11 +119,14 @@ def test_a_bad_value_names_its_variable(variable, value):
 
 
 @pytest.mark.parametrize(("name", "value", "allowed"), [
-    ("min_numel", "12", "whole number of at least 0"), ("min_numel", -5, "at least 0"), ("worker_threads", True, "whole"),
+    ("min_numel", "12", "whole number of at least 0"), ("min_numel", -5, "at least 0"),
+    ("worker_threads", True, "whole"),
     ("tcp_streams", 1.5, "whole number"), ("metrics_port", "abc", "from 0 to 65535"), ("metrics_port", 65536, "65535"),
-    ("timeout_s", -1, "seconds above 0"), ("peer_timeout_s", float("nan"), "seconds above 0"), ("timeout_s", "9", "sec"),
+    ("timeout_s", -1, "seconds above 0"), ("peer_timeout_s", float("nan"), "seconds above 0"),
+    ("timeout_s", "9", "seconds"),
     ("stall_warning_s", float("inf"), "finite"), ("re_plan", "0", "True or False"), ("explain", 1, "True or False"),
-    ("log_level", "loud", "TRACE, DEBUG"), ("tcp_congestion", "vegas", "auto, system"), ("transport", "udp", "auto, mpi"),
+    ("log_level", "loud", "TRACE, DEBUG"), ("tcp_congestion", "vegas", "auto, system"),
+    ("transport", "udp", "auto, mpi"),
     ("coordinator", "x", "local, global"), ("device_lane", "foo", "auto, host"), ("topology", 3, "path"),
     ("compression", "onebitt", "codec 'onebitt' is not known"), ("compression", {"*": "fp17"}, "fp17"),
     ("plan_file", 7, "path"), ("network_interface", 7, "string"),
