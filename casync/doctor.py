@@ -122,9 +122,7 @@ def _extension(what: str, module: str, state: str, advice: str) -> Finding:
     if importlib.util.find_spec(module) is None:
         return Finding(what, state, f"{module} is not built", advice)
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _LOAD, module], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-        )
+        done = _run(_LOAD, module)
     except subprocess.TimeoutExpired:
         return Finding(what, state, f"{module} does not load within {_PROBE_SECONDS} s", advice)
     if done.returncode != 0:
@@ -189,8 +187,22 @@ def _nvrtc() -> Finding:
 
 def _said(program: str, *arguments: str) -> str:
     """What a Python program prints, in a process of its own. Raises `subprocess.SubprocessError` if it fails."""
+    done = _run(program, *arguments)
+    done.check_returncode()
+    return done.stdout
+
+
+def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """With this very casync: Python imports from the folder it is in first, and that may be a checkout."""
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True).stdout
+    return subprocess.run(
+        command,
+        cwd=Path(casync.__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=_PROBE_SECONDS,
+        check=False,
+    )
 
 
 def _mpirun(environ: Mapping[str, str]) -> list[Finding]:

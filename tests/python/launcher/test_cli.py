@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -89,6 +90,15 @@ def test_the_doctor_finds_this_python_and_says_what_to_do_about_what_is_missing(
     found = {f.what: f for f in doctor.examine({"PATH": "/bin:/usr/bin"})}
     assert sys.executable in found["Python"].detail
     assert all(f.advice for f in found.values() if f.state != OK)
+
+
+def test_the_doctor_in_a_checkout_looks_at_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Seen where it was called in the repository: "casync._core does not load"."""
+    (tmp_path / "casync").mkdir()
+    (tmp_path / "casync" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    found = {f.what: f for f in doctor.examine(os.environ)}
+    assert found["core"].state == OK
 
 
 def test_the_doctor_complains_of_a_missing_mpirun_only_where_one_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
