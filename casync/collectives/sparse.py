@@ -53,14 +53,16 @@ class SparsePending(Generic[T]):
         """Wait for it; indices and values of all ranks, in rank order. An element that several ranks have is there
         several times. Raises what ended it, once both parts have ended.
         """
+        if self._has_ended and self._failure is not None:
+            raise self._failure
         failure = self.wait_for_indices()
-        if not self._has_ended:
-            self._has_ended = True
-            try:
-                values = synchronize(self._values)
-            except Exception as error:
-                self._failure = failure = failure or error
+        try:
+            values = synchronize(self._values)
+        except Exception as error:
+            failure = failure or error
+        self._has_ended = True
         if failure is not None:
+            self._failure = failure
             raise failure
         assert self._rows is not None
         values = self._tensors.cast(values, self._dtype)
