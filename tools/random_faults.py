@@ -1,4 +1,5 @@
-"""Runs jobs in each of which a random rank is killed or stopped at a random moment, and checks how they end.
+"""Runs jobs in each of which a random rank is killed or stopped at a random moment, and checks how they end. Some have
+no fault, in some strangers talk to every port (random_faults_stranger.py), and some ranks are stopped for a while only.
 
     python tools/random_faults.py                       100 jobs, one after the other
     python tools/random_faults.py --jobs 5 --seed 7     five others
@@ -6,10 +7,10 @@
     python tools/random_faults.py --json report.json    all that was found, for a program
 
 A job trains a small model on 2 to 5 ranks with a random codec and topology. The moment is drawn from all of a rank's
-life: while it imports, in init(), in training, and while it leaves. What must come of it: casyncrun ends with an error
-and the victim's number, every other rank is told of it, all within `--limit` seconds of the fault, and no process is
-left. A job that ends well because the fault came too late is counted apart. The exit status is 1 if a job did anything
-else.
+life: while it imports, in init(), in training, and while it leaves. What must come of it: a job without a fault, or
+whose rank goes on within a second, ends well. Any other ends with casyncrun's error and the victim's number, and every
+other rank is told of it, all within `--limit` seconds of the fault. No process is left. A job that ends well because
+the fault came too late is counted apart. The exit status is 1 if a job did anything else.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("random_faults_rank.py")
+STRANGER = Path(__file__).with_name("random_faults_stranger.py")
+RATE = 1000  # connections a second of a stranger
 MARKER = "CASYNC_RANDOM_FAULTS"  # in the environment of every process of a job
 # Any of these, where a codec can go by it.
 TOPOLOGIES = {
@@ -45,6 +48,7 @@ TOPOLOGIES = {
 }
 # What a rank notes as it goes, and how many seconds after that note the fault comes at most.
 PHASES = {"importing": 4.0, "init": 1.0, "training": 3.0, "leaving": 0.5}
+PAUSE_SECONDS = 1.0  # less than the time-out below
 SETTINGS = {"CASYNC_PEER_TIMEOUT_SECONDS": "4", "CASYNC_TIMEOUT_SECONDS": "20"}
 FLAGS = ("--start-timeout", "10")
 
@@ -62,11 +66,18 @@ class Plan:
     phase: str
     delay: float
     explicit: bool  # whether the program calls shutdown() itself
+    transport: str  # what CASYNC_TRANSPORT says
+    strangers: bool
+
+    @property
+    def ends_well(self) -> bool:
+        return self.signal in ("nothing", "pause")
 
     def __str__(self) -> str:
+        beside = ", beside strangers" * self.strangers
         return (
-            f"job {self.number}: {self.ranks} ranks, {self.codec}, {self.topology}, {self.signal} to rank "
-            f"{self.victim} {self.delay:.2f} s after it noted {self.phase!r}"
+            f"job {self.number}: {self.ranks} ranks, {self.codec}, {self.topology}, {self.transport}{beside}, "
+            f"{self.signal} to rank {self.victim} {self.delay:.2f} s after it noted {self.phase!r}"
         )
 
 
@@ -102,10 +113,12 @@ def draw(seed: int, number: int) -> Plan:
         codec,
         dice.choice(TOPOLOGIES[codec]),
         dice.randrange(ranks),
-        dice.choice(["SIGKILL", "SIGSTOP"]),
+        dice.choice(["SIGKILL", "SIGKILL", "SIGSTOP", "SIGSTOP", "pause", "nothing"]),
         phase,
         round(dice.uniform(0, PHASES[phase]), 3),
         dice.random() < 0.5,
+        transport := dice.choice(["auto", "tcp"]),
+        transport == "tcp" and dice.random() < 0.5,  # Open MPI's own ports are not ours to try
     )
 
 
@@ -136,7 +149,12 @@ def strike(plan: Plan, folder: Path, job: subprocess.Popen[str], limit: float) -
     time.sleep(plan.delay)
     notes = noted(folder, plan.victim)
     try:
-        os.kill(int(notes["process"]), signal.Signals[plan.signal])
+        if plan.signal == "pause":
+            os.kill(int(notes["process"]), signal.SIGSTOP)
+            time.sleep(PAUSE_SECONDS)
+            os.kill(int(notes["process"]), signal.SIGCONT)
+        elif plan.signal != "nothing":
+            os.kill(int(notes["process"]), signal.Signals[plan.signal])
     except ProcessLookupError:
         return ""
     return next(phase for phase in reversed(PHASES) if phase in notes)
@@ -146,6 +164,11 @@ def judge(result: Result, folder: Path) -> None:
     """What of it must not be."""
     plan, output = result.plan, result.output
     lines = [line for line in output.splitlines() if line.startswith("casyncrun: ")]
+    if plan.ends_well:
+        result.verdict = "well" if result.status == 0 else lines[-1]
+        if result.status != 0:
+            result.faults.append("the job did not end well")
+        return
     result.verdict = lines[-1].removeprefix("casyncrun: ") if lines else "nothing"
     if result.status == 0:
         if result.phase in ("", "leaving"):
@@ -171,12 +194,22 @@ def run(plan: Plan, folder: Path, limit: float) -> Result:
     with open(folder / "output", "w", encoding="utf-8") as output:
         job = subprocess.Popen(
             [*command, *arguments],
-            env={**os.environ, **SETTINGS, MARKER: token, "CASYNC_TOPOLOGY": plan.topology},
+            env={
+                **os.environ,
+                **SETTINGS,
+                MARKER: token,
+                "CASYNC_TOPOLOGY": plan.topology,
+                "CASYNC_TRANSPORT": plan.transport,
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
         )
+        stranger = None
+        if plan.strangers:
+            command = [sys.executable, str(STRANGER), f"{MARKER}={token}", str(RATE), str(4 * limit)]
+            stranger = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         try:
             result.phase = strike(plan, folder, job, 3 * limit)
             begin = time.monotonic()
@@ -189,6 +222,9 @@ def run(plan: Plan, folder: Path, limit: float) -> Result:
             if job.poll() is None:
                 job.kill()
                 job.wait()
+            if stranger is not None:
+                stranger.kill()
+                stranger.wait()
     result.output = (folder / "output").read_text(encoding="utf-8", errors="replace")
     deadline = time.monotonic() + 5
     while (left := alive(token)) and time.monotonic() < deadline:
@@ -214,10 +250,10 @@ def summary(results: Sequence[Result]) -> str:
     """How many ended how, and how long that took."""
     counts = Counter("bad" if r.faults else "too late" if r.too_late else "good" for r in results)
     lines = [
-        f"{len(results)} jobs: {counts['good']} ended with the victim's name and nothing left, {counts['too late']} "
+        f"{len(results)} jobs: {counts['good']} ended well or with the victim's name, {counts['too late']} "
         f"were hit too late, {counts['bad']} did something else"
     ]
-    for name in ("SIGKILL", "SIGSTOP"):
+    for name in ("SIGKILL", "SIGSTOP", "pause", "nothing"):
         for phase in PHASES:
             times = sorted(
                 r.seconds for r in results if (r.plan.signal, r.phase) == (name, phase) and not (r.too_late or r.faults)
