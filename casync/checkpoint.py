@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from casync import default, plan
-from casync.errors import CasyncError, InvalidArgumentError
+from casync.errors import InvalidArgumentError, StorageError
 from casync.gather_bytes import gather_bytes
 from casync.session import Session
 from casync.snapshot import OWN
@@ -66,7 +66,7 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
     """Write the residuals, codec state and plans of all ranks into `folder`, in place of what was saved there before.
 
     Collective: all ranks call it between steps, when nothing is outstanding. `session`: None takes the default one.
-    Raises `CasyncError` on every rank if one of them cannot write, with its reason; the folder's earlier state is then
+    Raises `StorageError` on every rank if one of them cannot write, with its reason; the folder's earlier state is then
     still whole.
     """
     owner = default.session() if session is None else session
@@ -100,7 +100,7 @@ def load_state(folder: str | os.PathLike[str], session: Session | None = None) -
     """Put back what `save_state` wrote into `folder`. Collective: all ranks call it, when nothing is outstanding.
 
     Optimizers may be made before or after it; their own `load_state_dict()` comes first. `session`: None takes the
-    default one. Raises `CasyncError` on every rank if one of them cannot read, with its reason.
+    default one. Raises `StorageError` on every rank if one of them cannot read, with its reason.
     """
     owner = default.session() if session is None else session
     if owner.has_outstanding:
@@ -110,7 +110,7 @@ def load_state(folder: str | os.PathLike[str], session: Session | None = None) -
     saves = [each.decode() for each in _gathered(owner, manifest.save.encode())]
     if len(set(saves)) > 1:
         other = next(rank for rank, each in enumerate(saves) if each != saves[0])
-        raise CasyncError(
+        raise StorageError(
             f"{source} holds another state on rank {other} than on rank 0: give all ranks what one save_state() wrote"
         )
     if manifest.size == owner.size:
@@ -262,5 +262,5 @@ def _together(owner: Session, act: Callable[[], _T]) -> _T:
     texts = _gathered(owner, f"{type(failure).__name__}: {failure}".encode() if failure else b"")
     failed = [f"rank {rank}: {text.decode()}" for rank, text in enumerate(texts) if text]
     if failed:
-        raise CasyncError("; ".join(failed)) from failure
+        raise StorageError("; ".join(failed)) from failure
     return result[0]

@@ -73,7 +73,7 @@ def init(comm: Any = None, process_sets: Any = None, *, store: Any = None, **set
             a folder that all of them see and no other job uses. RANK and WORLD_SIZE say who they are.
         settings: fields of `casync.config.Config`, which win over the environment.
 
-    Raises `CasyncError` if the processes of the job cannot form one world, with what to do. After a ValueError for two
+    Raises `StartError` if the processes of the job cannot form one world, with what to do. After a ValueError for two
     sets of the same ranks the session is open, as in Horovod: call again with a list that has them once.
     """
     if isinstance(process_sets, str):

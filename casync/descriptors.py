@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 
-from casync.errors import CasyncError
+from casync.errors import StartError
 
 __all__ = ["exhausted", "make_room"]
 
@@ -26,7 +26,7 @@ def make_room(what: str, least: int, most: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         soft = allowed
     if not _fits(used + least, soft):
-        raise CasyncError(
+        raise StartError(
             f"{what} needs {least} descriptors beside the {used} that are open, and this process may have {soft}: have "
             f"`ulimit -n {used + most + _SLACK}` run where it is started, or the limit of its container raised"
         )

@@ -7,7 +7,7 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from casync.errors import CasyncError
+from casync.errors import StartError
 
 if TYPE_CHECKING:
     from casync.session import Session
@@ -27,7 +27,7 @@ class Forked:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
 
     def __getattr__(self, name: str) -> Any:
-        raise CasyncError(
+        raise StartError(
             "this process was forked after init() and has no part in the session: use it in the parent only, or start "
             "child processes with the spawn method and call init() there"
         )

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from casync import children
 from casync.config import Config
-from casync.errors import CasyncError
+from casync.errors import CasyncError, StartError
 from casync.rendezvous import Started, choose
 
 __all__ = ["Job", "join", "leave"]
@@ -67,7 +67,7 @@ class _Alone:
 def join(environ: Mapping[str, str], config: Config, store: Any = None) -> Job:
     """The job that this process is one of; collective over its processes the first time.
 
-    `store` is where they meet, if the program brings one (`init(store=...)`). Raises `CasyncError` if they cannot find
+    `store` is where they meet, if the program brings one (`init(store=...)`). Raises `StartError` if they cannot find
     each other, with what to do, and in a child process of a rank that would be that rank a second time.
     """
     places = _places_of(environ, config, store)
@@ -76,7 +76,7 @@ def join(environ: Mapping[str, str], config: Config, store: Any = None) -> Job:
         return _Alone()
     if not free:
         place = next(iter(places))
-        raise CasyncError(
+        raise StartError(
             f"init() was called in a child of a rank: process {os.getpid()} has its place from the environment of "
             f"process {children.who_has(environ, place)}, which is that rank. A rank is one process: "
             "its children, such as the workers of a DataLoader, have no part in its session. Call init() under `if "

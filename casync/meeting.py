@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from casync import descriptors, proof
 from casync.config import Config
-from casync.errors import CasyncError
+from casync.errors import StartError
 from casync.gate import Gate, exactly
 from casync.interfaces import is_loopback, listen_at
 from casync.proof import Hello
@@ -109,7 +109,7 @@ class Meeting:
     async def meet(
         self, doors: Sequence[socket.socket], places: dict[int, list[Place]], timeout_s: float
     ) -> dict[int, list[socket.socket]]:
-        """Per peer its sockets, blocking no more. Raises `CasyncError` that names who did not come."""
+        """Per peer its sockets, blocking no more. Raises `StartError` that names who did not come."""
         complete = asyncio.Event()
 
         def add(peer: int, number: int, connection: socket.socket) -> None:
@@ -129,14 +129,14 @@ class Meeting:
         except (asyncio.TimeoutError, TimeoutError):
             missing = [peer for peer in places if len(self.sockets(peer)) != self.counts.get(peer)]
             reasons = [f"rank {peer}: {self.reasons[peer]}" for peer in missing if peer in self.reasons]
-            raise CasyncError(
+            raise StartError(
                 f"rank {self.me} is not connected with ranks {missing} after {timeout_s:.0f} s "
                 f"(CASYNC_START_TIMEOUT_SECONDS): may they reach each other? {'; '.join([*reasons, ''])}"
                 "CASYNC_NETWORK_INTERFACE names another network"
             ) from None
         except OSError as error:
             if error.errno in _OF_THIS_PROCESS:
-                raise CasyncError(descriptors.exhausted(f"rank {self.me} cannot connect")) from None
+                raise StartError(descriptors.exhausted(f"rank {self.me} cannot connect")) from None
             raise
         finally:
             for task in [*tasks, *calls, waiting]:
@@ -184,7 +184,7 @@ class Meeting:
             add(peer, number, _prepared(connection, chosen))
 
     async def _call(self, peer: int, number: int, places: Sequence[Place]) -> tuple[socket.socket, Place]:
-        """A connection over which both have proved themselves, and where it leads. Raises `CasyncError` if nobody
+        """A connection over which both have proved themselves, and where it leads. Raises `StartError` if nobody
         listens at any place, or one is there who does not know the secret.
         """
         while True:
@@ -206,7 +206,7 @@ class Meeting:
             told = "; ".join(f"{place}: {_reason(error)}" for place, error in errors.items())
             self.reasons[peer] = told
             if all(_is_final(error) for error in errors.values()):
-                raise CasyncError(
+                raise StartError(
                     f"rank {self.me} cannot connect to rank {peer} ({told}). CASYNC_NETWORK_INTERFACE names another "
                     "network"
                 )
@@ -308,14 +308,14 @@ def _prepared(connection: socket.socket, chosen: Pacing) -> socket.socket:
 
 
 def pacing_of(connection: socket.socket, config: Config) -> Pacing:
-    """By the round trip that the kernel has measured. Raises `CasyncError` for a congestion control that it refuses."""
+    """By the round trip that the kernel has measured. Raises `StartError` for a congestion control that it refuses."""
     if connection.family == socket.AF_UNIX:
         return Pacing(config.tcp_streams or 1, "")
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + 4)
     rtt_s = int.from_bytes(info[_RTT_AT:], sys.byteorder) / 1e6
     chosen = pacing(rtt_s, may_bbr=_may("bbr"), streams=config.tcp_streams, congestion=config.tcp_congestion)
     if chosen.congestion and not _may(chosen.congestion):
-        raise CasyncError(
+        raise StartError(
             f"CASYNC_TCP_CONGESTION={chosen.congestion}: this kernel does not have it, or does not let this user have "
             "it; net.ipv4.tcp_allowed_congestion_control lists those that it does"
         )

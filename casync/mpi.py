@@ -21,7 +21,7 @@ from typing import Any
 
 from casync.arrival import waiting
 from casync.config import Config
-from casync.errors import CasyncError, NotAvailableError
+from casync.errors import NotAvailableError, StartError
 from casync.launcher import report
 
 __all__ = ["MpiJob", "load"]
@@ -85,7 +85,7 @@ class MpiJob:
             _has_joined = True
         size = str(module.world_size())
         if (told := environ.get("CASYNC_SIZE", size)) != size:
-            raise CasyncError(
+            raise StartError(
                 f"casyncrun started {told} ranks, but MPI knows of {size}: the program and casyncrun use different MPI "
                 "libraries. `casync doctor` shows which"
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from casync.config import TRANSPORTS
-from casync.errors import CasyncError
+from casync.errors import InvalidArgumentError, StartError
 
 __all__ = ["Started", "choose"]
 
@@ -55,13 +55,13 @@ def choose(
     how it finds the others: N worlds of one would train N models without a word.
     """
     if transport not in TRANSPORTS:
-        raise CasyncError(f"CASYNC_TRANSPORT={transport!r}: it must be one of {', '.join(TRANSPORTS)}")
+        raise InvalidArgumentError(f"CASYNC_TRANSPORT={transport!r}: it must be one of {', '.join(TRANSPORTS)}")
     for name in ("CASYNC_SIZE", *_MPI_SIZES):  # the first is the user's word, also in a child of a rank
         if _number(environ, name) == 1:
             return Started("alone", f"{name} is 1")
     by_mpi = next((name for name in (*_MPI_SIZES, "PMIX_RANK") if environ.get(name)), None)
     if transport == "mpi" and by_mpi is None:
-        raise CasyncError(
+        raise StartError(
             "CASYNC_TRANSPORT=mpi, but mpirun did not start this process: start it with `casyncrun -np N python ...`"
         )
     if by_mpi is not None and transport != "tcp" and not has_store:
@@ -73,7 +73,7 @@ def choose(
         reason = "torch.distributed is initialised"
         return Started("tcp", reason, *group) if group[1] > 1 else Started("alone", f"{reason}, with one process")
     if transport == "tcp" and by_mpi is not None:
-        raise CasyncError(
+        raise StartError(
             f"CASYNC_TRANSPORT=tcp, and mpirun set {by_mpi}: the processes need MASTER_ADDR and MASTER_PORT too, to "
             "find each other without MPI. casyncrun sets them"
         )
@@ -82,7 +82,7 @@ def choose(
         ("casyncrun or horovodrun", "HOROVOD_SIZE", "HOROVOD_RANK"),
     ):
         if (several := _number(environ, size)) > 1 and evidence in environ:
-            raise CasyncError(
+            raise StartError(
                 f"{size}={several} says that this is one of {several} processes started by {launcher}, but MPI does "
                 f"not know of them, so each would be a world of its own: start them with `casyncrun -np {several} "
                 "python ...`. If this process is meant to be alone, set CASYNC_SIZE=1"
@@ -122,17 +122,17 @@ def _among(environ: Mapping[str, str], names: str, rank: str, size: int, has_sto
     if size == 1:
         return Started("alone", f"{names} say that this is the only process")
     if not rank.isdigit() or int(rank) >= size:
-        raise CasyncError(f"{names} say that this is rank {rank!r} of {size}: a rank is a number from 0 to {size - 1}")
+        raise StartError(f"{names} say that this is rank {rank!r} of {size}: a rank is a number from 0 to {size - 1}")
     address, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
     if not has_store and not (address and port):
         missing = " and ".join(name for name in ("MASTER_ADDR", "MASTER_PORT") if not environ.get(name))
-        raise CasyncError(
+        raise StartError(
             f"{names} say that this is one of {size} processes, but not where they find each other: set {missing} to "
             "the host of rank 0 and a free port there, or start them with torchrun or casyncrun. If this process is "
             "meant to be alone, set CASYNC_SIZE=1"
         )
     if not has_store and not port.isdigit():
-        raise CasyncError(f"MASTER_PORT={port!r} is not a port")
+        raise StartError(f"MASTER_PORT={port!r} is not a port")
     return Started("tcp", f"{names} are set", int(rank), size, address, int(port) if port.isdigit() else 0)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from casync import proof
-from casync.errors import CasyncError
+from casync.errors import StartError
 from casync.gate import Gate, exactly
 from casync.interfaces import LOOPBACK, listen_at
 from casync.proof import Hello
@@ -182,7 +182,7 @@ class SocketStore:
             try:
                 doors = listen_at(address if address in LOOPBACK else "", port)
             except OSError as error:
-                raise CasyncError(
+                raise StartError(
                     f"rank 0 cannot listen at MASTER_PORT={port}: {error.strerror}. Another job may use it: choose "
                     "another port"
                 ) from None
@@ -199,7 +199,7 @@ class SocketStore:
         return self._ask({"wait": list(keys)}, until, timeout_s)
 
     def _ask(self, request: dict[str, Any], until: float, waits_s: float) -> dict[str, bytes]:
-        """Once rank 0 is there; empty: it was not, by `until`. Raises `CasyncError` if it is away for too long."""
+        """Once rank 0 is there; empty: it was not, by `until`. Raises `StartError` if it is away for too long."""
         while True:
             try:
                 if self._connection is None:
@@ -226,9 +226,9 @@ class SocketStore:
         now = time.monotonic()
         self._lost_since = self._lost_since or now
         if self._was_there and isinstance(error, ConnectionRefusedError) and now >= self._lost_since + _GONE_SECONDS:
-            raise CasyncError(f"rank 0, which listened at {self._where}, has ended: its own output says why") from None
+            raise StartError(f"rank 0, which listened at {self._where}, has ended: its own output says why") from None
         if now >= self._lost_since + self._timeout_s:
-            raise CasyncError(
+            raise StartError(
                 f"nobody answers at {self._where} (MASTER_ADDR, MASTER_PORT), where rank 0 should be, for "
                 f"{self._timeout_s:g} s: {error}. Is rank 0 running, may it be reached, and is no other job at that "
                 "port?"
@@ -240,7 +240,7 @@ def _resolved(address: str, port: int) -> list[tuple[socket.AddressFamily, Any]]
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError, OverflowError) as error:  # UnicodeError: a part of the name is empty or too long
         reason = getattr(error, "strerror", None) or error
-        raise CasyncError(f"MASTER_ADDR={address} cannot be resolved: {reason}") from None
+        raise StartError(f"MASTER_ADDR={address} cannot be resolved: {reason}") from None
     return list(dict.fromkeys((family, where) for family, _, _, _, where in found))
 
 
@@ -282,7 +282,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def speaks(address: str, port: int, timeout_s: float) -> str:
-    """Whose store listens there: "casync" or "torch". Raises `CasyncError` if nobody does within `timeout_s`."""
+    """Whose store listens there: "casync" or "torch". Raises `StartError` if nobody does within `timeout_s`."""
     dial = _Dial(_resolved(address, port))
     until = time.monotonic() + timeout_s
     error: Exception = TimeoutError("it does not answer")
@@ -300,7 +300,7 @@ def speaks(address: str, port: int, timeout_s: float) -> str:
         except (OSError, EOFError) as caught:
             error = caught
         time.sleep(_PAUSE_SECONDS)
-    raise CasyncError(
+    raise StartError(
         f"nobody answers at {address} port {port} (MASTER_ADDR, MASTER_PORT), where rank 0 should be, for "
         f"{timeout_s:g} s: {error}. Is rank 0 running, may it be reached, and is no other job at that port?"
     )

@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from casync.errors import CasyncError, InvalidArgumentError
+from casync.errors import InvalidArgumentError, StartError
 from casync.rendezvous import Started
 from casync.socket_store import SocketStore, speaks
 
@@ -136,14 +136,14 @@ def _named(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CasyncError(f"store={str(folder)!r}: the ranks cannot meet in this folder: {error.strerror}") from None
+        raise StartError(f"store={str(folder)!r}: the ranks cannot meet in this folder: {error.strerror}") from None
 
 
 # --- which ------------------------------------------------------------------------------------------------------------
 
 
 def open_store(started: Started, timeout_s: float, secret: bytes = b"") -> Store:
-    """That of the place at which the launcher has processes meet. Raises `CasyncError` if nobody is there in time.
+    """That of the place at which the launcher has processes meet. Raises `StartError` if nobody is there in time.
 
     Rank 0 has torch's where it has torch, so that a later `init_process_group` shares its port. The others have what
     rank 0 has, whether or not they have imported torch themselves.
@@ -154,9 +154,9 @@ def open_store(started: Started, timeout_s: float, secret: bytes = b"") -> Store
     try:
         return _torch_store(started, timeout_s)
     except ImportError:
-        raise CasyncError(f"{started.reason}: its store can be read by torch alone, which is not installed") from None
+        raise StartError(f"{started.reason}: its store can be read by torch alone, which is not installed") from None
     except (RuntimeError, ValueError) as error:
-        raise CasyncError(
+        raise StartError(
             f"rank {started.rank} cannot meet the others at {started.address} port {started.port} (MASTER_ADDR, "
             f"MASTER_PORT): {error}. Does the name resolve, is rank 0 running there, and does no other job use the "
             "port?"

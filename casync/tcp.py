@@ -19,7 +19,7 @@ from typing import Any
 
 from casync import descriptors, interfaces
 from casync.config import Config
-from casync.errors import CasyncError, PeerFailureError
+from casync.errors import CasyncError, PeerFailureError, StartError
 from casync.incarnations import Missing, Twin, agree
 from casync.meeting import Meeting, listen, pacing_of, places, run
 from casync.rendezvous import Started
@@ -52,7 +52,7 @@ def join(started: Started, config: Config, store: Any) -> TcpJob:
 
 
 class TcpJob:
-    """See `casync.jobs.Job`. Raises `CasyncError` if not all processes come in time, or two say that they are one."""
+    """See `casync.jobs.Job`. Raises `StartError` if not all processes come in time, or two say that they are one."""
 
     name = "tcp"
 
@@ -71,7 +71,7 @@ class TcpJob:
             self._life, cards = agree(store, self._key("life"), self.rank, started.size, card, deadline)
         except Twin as twin:
             told = twin.card
-            raise CasyncError(
+            raise StartError(
                 f"two processes say that they are rank {self.rank} of {started.size}: this one, process {os.getpid()} "
                 f"at {self._address}, and process {told['pid']} at {told['address']}. Give each its own RANK, and a "
                 "second job on the same host another MASTER_PORT"
@@ -85,7 +85,7 @@ class TcpJob:
         """That which rank 0 has left. It did so before its card."""
         words = self._words(["secret"], time.monotonic() + _SECRET_SECONDS)
         if not words:
-            raise CasyncError(
+            raise StartError(
                 f"rank 0 has a secret for this job ({VARIABLE} or {FILE}), and rank {self.rank} has none: give all "
                 "ranks the same"
             )
@@ -165,7 +165,7 @@ class TcpJob:
         return {known[key]: word for key, word in found.items()}
 
     def _all(self, prefix: str, ranks: Sequence[int], deadline: float, config: Config) -> list[Any]:
-        """What each of `ranks` has left. Raises `CasyncError` that names those who have not."""
+        """What each of `ranks` has left. Raises `StartError` that names those who have not."""
         keys = {rank: f"{prefix}{rank}" for rank in ranks}
         given_up = f"{prefix}given up"
         while True:
@@ -178,17 +178,17 @@ class TcpJob:
             if told := self._words([given_up], time.monotonic()):
                 word = json.loads(told[given_up])
                 if isinstance(word, str):
-                    raise CasyncError(word)
+                    raise StartError(word)
                 missing = word
                 break
         if self.rank == ranks[0]:
             self._leave(given_up, missing)
         raise self._alone(missing, ranks, config)
 
-    def _alone(self, missing: Sequence[int], ranks: Sequence[int], config: Config) -> CasyncError:
+    def _alone(self, missing: Sequence[int], ranks: Sequence[int], config: Config) -> StartError:
         """What to raise when `missing` have not come."""
         self._linger(ranks)
-        return CasyncError(
+        return StartError(
             f"rank {self.rank} at {self._address} has waited in init() for ranks {list(missing)} of {len(ranks)}, "
             f"which have not come within {config.start_timeout_s:g} s (CASYNC_START_TIMEOUT_SECONDS); "
             f"{len(ranks) - len(missing)} have. Have all {len(ranks)} processes been started, and do all call init() "
@@ -224,7 +224,7 @@ def _own_addresses(started: Started, config: Config) -> list[str]:
     if config.network_interface:
         if found := interfaces.named(config.network_interface, known):
             return found[:1]
-        raise CasyncError(
+        raise StartError(
             f"CASYNC_NETWORK_INTERFACE={config.network_interface} is none of this host's interfaces: "
             f"{', '.join(f'{name} ({address})' for name, texts in known.items() for address in texts)}"
         )
@@ -232,7 +232,7 @@ def _own_addresses(started: Started, config: Config) -> list[str]:
         first = interfaces.reaching(started.address)
     except (socket.gaierror, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise CasyncError(f"MASTER_ADDR={started.address} cannot be resolved: {reason}") from None
+        raise StartError(f"MASTER_ADDR={started.address} cannot be resolved: {reason}") from None
     except OSError:
         first = "127.0.0.1"  # no network at all
     if started.address in interfaces.LOOPBACK:

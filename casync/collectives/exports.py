@@ -48,6 +48,8 @@ from casync.errors import (
     NotAvailableError,
     PeerFailureError,
     StallError,
+    StartError,
+    StorageError,
 )
 from casync.process_sets import ProcessSet
 from casync.terms import Adasum, Average, Max, Min, Product, Sum
@@ -69,6 +71,8 @@ __all__ = [
     "ProcessSet",
     "Product",
     "StallError",
+    "StartError",
+    "StorageError",
     "Sum",
     "add_process_set",
     "allgather_object",

@@ -134,13 +134,13 @@ def _run(path: Path, command: list[str]) -> None:
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
     except OSError as error:
-        raise CasyncError(f"{what} cannot be run: {error}") from None
+        raise NotAvailableError(f"{what} cannot be run: {error}") from None
     try:
         said, _ = compiler.communicate(timeout=_COMPILE_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(compiler.pid, signal.SIGKILL)
         compiler.communicate()
-        raise CasyncError(f"{what} took more than {_COMPILE_SECONDS} s") from None
+        raise NotAvailableError(f"{what} took more than {_COMPILE_SECONDS} s") from None
     if compiler.returncode != 0:
         raise CasyncError(f"{what} ended with status {compiler.returncode} and said\n{said}")
     if not Path(command[-1]).exists():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from casync import glue
-from casync.errors import CasyncError, NotAvailableError
+from casync.errors import NotAvailableError
 
 try:
     import tensorflow as tf
@@ -36,5 +36,5 @@ def operations() -> Any:
             f"TensorFlow {tf.__version__} does not take our operations ({failure}): CaSync is tested with {_TESTED}"
         )
     if library.casync_tensorflow_start(glue.table_pointer()):
-        raise CasyncError(f"{path} is of another version than casync._core: install CaSync again")
+        raise NotAvailableError(f"{path} is of another version than casync._core: install CaSync again")
     return made

@@ -204,7 +204,7 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), hvd.synchronize(handle).tolist())
 """
     *of_child, of_parent = alone(program)
-    session = "CasyncError internal None this process was forked after init() and has no part in the session"
+    session = "StartError start None this process was forked after init() and has no part in the session"
     cuda = "this process was forked after CUDA was used"
     for line, text in zip(of_child, (session, session, cuda, cuda), strict=True):
         assert text in line
