@@ -178,7 +178,7 @@ class Config:
     """`CASYNC_METRICS_PORT` (none): `hvd.init()` has each rank serve its metrics to Prometheus on this port plus its
     local rank. A port that is taken is an `InvalidArgumentError`."""
 
-    metrics_address: str = _setting("127.0.0.1", "CASYNC_METRICS_ADDRESS", str)
+    metrics_address: str = _setting("127.0.0.1", Text(), "CASYNC_METRICS_ADDRESS")
     """`CASYNC_METRICS_ADDRESS` (127.0.0.1): the address of this host at which they are served: whoever reaches it reads
     them. 0.0.0.0 is every interface."""
 
