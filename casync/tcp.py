@@ -66,9 +66,9 @@ class TcpJob:
         if self.rank == 0 and not job_secret(os.environ):
             self._leave("secret", secrets.token_hex(32))
         card = {"host": _host_key(), "address": self._address, "pid": os.getpid()}
-        self._life = ""
+        self.life = ""
         try:
-            self._life, cards = agree(store, self._key("life"), self.rank, started.size, card, deadline)
+            self.life, cards = agree(store, self._key("life"), self.rank, started.size, card, deadline)
         except Twin as twin:
             told = twin.card
             raise StartError(
@@ -105,7 +105,7 @@ class TcpJob:
         deadline = time.monotonic() + config.start_timeout_s
         session = session_name(tag, ranks)
         self._connected[session] += 1
-        session = f"{self._life}/session/{session}, {self._connected[session]}"
+        session = f"{self.life}/session/{session}, {self._connected[session]}"
         meeting = Meeting(
             me=self.rank,
             secret=self._secret,

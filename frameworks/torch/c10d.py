@@ -19,8 +19,10 @@ import torch.distributed as dist
 from casync.errors import NotAvailableError
 from torch._C._distributed_c10d import Work
 
+from . import device
 from .c10d_checks import check_gathered, parts_of
-from .c10d_group import DEVICES, Group, Options
+from .c10d_group import DEVICES, Group, group_of
+from .c10d_options import Options
 from .c10d_values import NOT_THERE, assign_all
 from .c10d_work import GroupWork, all_of, follow
 from .flight_recorder import Size, recorder, sizes_of
@@ -288,7 +290,15 @@ class _ProcessGroup(_Calls, dist.ProcessGroup):  # type: ignore[misc]
         self._description = description
 
     def set_timeout(self, timeout: timedelta) -> None:
-        del timeout
+        self._group.set_timeout(timeout)
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(place) for place in device.places()]
+
+    def _get_backend(self, place: torch.device) -> _ProcessGroup:
+        del place
+        return self
 
 
 def _make_backend(options: Any, group: Group) -> Any:
@@ -314,3 +324,20 @@ def register() -> None:
     """
     if dist.is_available() and not hasattr(dist.Backend, "CASYNC"):
         dist.Backend.register_backend("casync", _make, extended_api=True, devices=DEVICES)
+        _take_timeouts()
+
+
+def _take_timeouts() -> None:
+    """Have PyTorch's `_set_pg_timeout`, which knows gloo and nccl alone, know these groups too."""
+    c10d: Any = dist.distributed_c10d
+    of_pytorch = c10d._set_pg_timeout
+
+    @functools.wraps(of_pytorch)
+    def set_timeout(timeout: timedelta, group: Any = None) -> None:
+        ours = group_of(c10d._get_default_group() if group is None else group)
+        if ours is None:
+            of_pytorch(timeout, group)
+        else:
+            ours.set_timeout(timeout)
+
+    c10d._set_pg_timeout = set_timeout

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import logging
 import os
 import threading
 import time
@@ -18,13 +19,13 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from casync import codecs
-from casync._constants import OP_KINDS
+from casync._constants import OP_KINDS, REDUCE_OPS
 from casync.collectives.places import Places
 from casync.config import Config
 from casync.device import Device
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
-from casync.jobs import Job
 from casync.rendezvous import Started
 from casync.session import Session, Together
 from casync.stores import TorchStore
@@ -37,11 +38,14 @@ from .c10d_checks import check_count, check_dtypes, check_parts, check_scattered
 from .c10d_futures import current_scope
 from .c10d_options import Options, check_momentum
 from .c10d_values import NOT_THERE, assign_all, bytes_of, deal_out, plain, reducible, reduction_by, reduction_of
+from .c10d_watch import translated, watch
 from .c10d_work import GroupWork, follow
 from .flight_recorder import recorder
 from .tensors import TENSORS
 
-__all__ = ["DEVICES", "Group", "Named", "Options", "check_momentum", "group_of"]
+__all__ = ["DEVICES", "Group", "Named", "check_momentum", "group_of"]
+
+_LOG = logging.getLogger("casync")
 
 DEVICES = ["cpu", "cuda"]
 """Whose tensors the backend takes."""
@@ -95,9 +99,10 @@ class Group:
         number = next(_numbers)
         started = Started("tcp", "a group of torch.distributed", rank, size, job="c10d")  # the store is the group's own
         deadline = time.monotonic() + self._config.start_timeout_s
-        job: Job = TcpJob(started, TorchStore(store), self._config, deadline)
+        job = TcpJob(started, TorchStore(store), self._config, deadline)
         self.session = Session(self._config, number=_FIRST_NUMBER + number % _FIRST_NUMBER, job=job)
         self.rank, self.size, self.name = rank, size, name
+        self._store = dist.PrefixStore(job.life, store)
         recorder.know(name, ranks, ranks[rank])
         self._compresses_all = options.compress_all
         self._lock = threading.Lock()  # of what follows: callbacks call from threads of their own
@@ -109,6 +114,10 @@ class Group:
         self._steps = 0  # of optimizers
         self._expected: tuple[Named, int] | None = None  # the next allreduce, and of how many elements
         self._is_open = True
+        self.limit_s: float | None = None
+        """What `set_timeout` has given."""
+        if size > 1:
+            watch(self)
         _groups.add(self)
         _hear_of_optimizers()
 
@@ -132,6 +141,7 @@ class Group:
             if not work.name:
                 work.name = name
                 work.number = 0 if current_scope() is not None else next(self._numbers)
+                work.translate = translated
             earlier = self._under.get(name)
             self._under[name] = work
         if earlier is not None and earlier is not work:
@@ -182,6 +192,25 @@ class Group:
         """The calls that have not ended, in order; without those of callbacks."""
         works = {id(work): work for work in list(self._under.values()) if work.number and not work.ended.is_set()}
         return sorted(works.values(), key=lambda work: work.number)
+
+    def store(self) -> Any:
+        """A store that only this life of the group has."""
+        return self._store
+
+    def give_up(self, why: str) -> None:
+        """End the group, on all ranks."""
+        self.session.abort(why)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of a call. What the group was made with holds as well."""
+        self.limit_s = timeout.total_seconds()
+        if self.limit_s > self._config.timeout_s:
+            _LOG.warning(
+                "set_timeout(%g s): the group was made with %g s, which no call outlasts: make it with as long a "
+                "time-out as any call needs, by init_process_group(timeout=) or new_group(timeout=)",
+                self.limit_s,
+                self._config.timeout_s,
+            )
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -257,6 +286,7 @@ class Group:
             for tensor, flat in zip(tensors, flats, strict=True):
                 if flat.data_ptr() != tensor.data_ptr():
                     copies.append((tensor, flat.view(tensor.dtype).view(tensor.shape)))
+                work.detail = f" from {root}"
                 call = self._call("broadcast", flat, Sum, root, tensor.dtype)
                 self._submit(OpKind.BROADCAST, flat, flat, call, Named(self._exact_name(call, work), "none"), work,
                              together)  # fmt: skip
@@ -356,6 +386,7 @@ class Group:
         short = "allreduce" if kind == OpKind.ALLREDUCE else "reduce_scatter"
         sender = sender_of(short, source)
         work.is_reducer = sender is not None and sender.is_reducer
+        work.detail = f" by {REDUCE_OPS[reduction]}{f' to {root}' if what == 'reduce' else ''}"
         call = self._call(what, source, reduction, root)
         if named is None:
             codec = self._codec(short, source, reduction)

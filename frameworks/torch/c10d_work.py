@@ -46,6 +46,10 @@ class GroupWork(Work):
         self.number = 0
         """Of the group's calls; 0: a callback has called."""
         self.began = time.monotonic()
+        self.thread: int = threading.get_ident()
+        self.detail = ""
+        """For messages: what its sizes do not say."""
+        self.translate: Callable[[BaseException | None], BaseException | None] = lambda error: error
 
     def tells(self, entry: Entry) -> None:
         """Flight Recorder's `entry` is of this."""
@@ -59,7 +63,7 @@ class GroupWork(Work):
 
     def over(self, error: BaseException | None) -> None:
         """What was submitted has ended."""
-        error = self._error or error
+        error = self._error or self.translate(error)
         if error is None and self._finish is not None:
             try:
                 self._finish()

@@ -8,7 +8,7 @@ import torch
 from casync.device import Device
 from casync.errors import NotAvailableError
 
-__all__ = ["CudaDevice", "await_all", "await_stream", "check", "device_of"]
+__all__ = ["CudaDevice", "await_all", "await_stream", "check", "device_of", "places"]
 
 
 class CudaDevice(Device):
@@ -43,6 +43,11 @@ def check(tensor: torch.Tensor) -> None:
         f"a tensor on {tensor.device} ({kind}): tensors on the CPU and on NVIDIA's GPUs are synchronised; call .cpu() "
         "on it"
     )
+
+
+def places() -> list[str]:
+    """Kinds of devices that this process has."""
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def device_of(tensors: tuple[torch.Tensor, ...]) -> CudaDevice | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,62 @@ def test_every_collective_on_a_gpu(tmp_path: Path) -> None:
     done = torchrun(tmp_path, 3, str(HERE / "collectives.py"), DEVICE="cuda")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("done") == 3, done.stderr
+
+
+def test_what_other_programs_do(tmp_path: Path) -> None:
+    """Sizes that do not fit, callbacks that wait, hooks of PyTorch's, optimizers in turn, and groups made again."""
+    done = torchrun(tmp_path, 2, str(HERE / "corners.py"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == 2, done.stderr
+
+
+def without_torchrun(folder: Path, ranks: int, *words: str) -> list[tuple[int, str]]:
+    """The ends of the ranks: torchrun would kill the others as soon as one has failed."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    common = CLEAN | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    job = [
+        subprocess.Popen(
+            [sys.executable, *words], cwd=folder, env=common | {"RANK": str(rank)}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for rank in range(ranks)
+    ]  # fmt: skip
+    try:
+        texts = [process.communicate(timeout=120)[0] for process in job]
+    finally:
+        for process in job:
+            process.kill()
+    return [(process.returncode, text) for process, text in zip(job, texts, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("door", "how", "error"),
+    [
+        ("ddp", "raise", "AbortedError"),
+        ("ddp", "kill", "PeerFailureError"),
+        ("powersgd", "kill", "PeerFailureError"),
+        ("fp16", "kill", "PeerFailureError"),
+        ("fsdp", "kill", "PeerFailureError"),
+        ("plain", "disagree", "MismatchError"),
+    ],
+)
+def test_the_others_hear_by_name_of_a_rank_that_fails(tmp_path: Path, door: str, how: str, error: str) -> None:
+    ends = without_torchrun(tmp_path, 3 if how != "disagree" else 2, str(HERE / "failing.py"), door, how)
+    for rank, (status, text) in enumerate(ends):
+        if rank != 1 or how == "disagree":
+            assert (status, text.partition(":")[0]) == (1, error), ends
+    if how == "raise":
+        assert "the data of rank 1 are broken" in ends[0][1], ends
+    if how == "disagree":
+        assert all("[100]" in text and "[101]" in text and "failing.py:" in text for _, text in ends), ends
+
+
+def test_a_job_that_torchrun_starts_again_meets_anew(tmp_path: Path) -> None:
+    done = torchrun(tmp_path, 2, "--max-restarts", "3", str(HERE / "restarted.py"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == 2, done.stderr
 
 
 def test_memory_stays_as_it_is(tmp_path: Path) -> None:
