@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["LOOPBACK", "addresses", "is_loopback", "is_within", "listen_at", "named", "reaching"]
+__all__ = ["LOOPBACK", "addresses", "is_loopback", "is_within", "listen_at", "loopback", "named", "reaching"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names by which only this host can mean itself."""
@@ -60,6 +60,12 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
+
+
+def loopback() -> str:
+    """The address by which processes of this host reach each other."""
+    known = {text for texts in addresses().values() for text in texts}
+    return "::1" if "127.0.0.1" not in known and "::1" in known else "127.0.0.1"
 
 
 def is_within(address: str, network: str) -> bool:

@@ -115,7 +115,7 @@ class TcpJob:
         self._make_room(session, ranks, config)
         is_one_host = len({self.hosts[rank] for rank in ranks}) == 1
         with contextlib.ExitStack() as stack:
-            doors = listen(["127.0.0.1"] if is_one_host else self._addresses, stack)
+            doors = listen([interfaces.loopback()] if is_one_host else self._addresses, stack)
             self._leave(f"{session}/{self.rank}", doors.told)
             told = self._all(f"{session}/", ranks, deadline, config)
             at = {
@@ -234,7 +234,7 @@ def _own_addresses(started: Started, config: Config) -> list[str]:
         reason = getattr(error, "strerror", None) or error
         raise StartError(f"MASTER_ADDR={started.address} cannot be resolved: {reason}") from None
     except OSError:
-        first = "127.0.0.1"  # no network at all
+        first = interfaces.loopback()  # no network at all
     if started.address in interfaces.LOOPBACK:
         return [first]
     others = [text for texts in known.values() for text in texts if not interfaces.is_loopback(text)]

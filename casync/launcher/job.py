@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from casync.interfaces import is_loopback, listen_at
+from casync.interfaces import is_loopback, listen_at, loopback
 from casync.launcher import actions, hosts, ledger, signals
 from casync.launcher.greeting import Hello, hello_of
 from casync.launcher.mpirun import Launch, listen_addresses
@@ -123,7 +123,7 @@ class Job:
                 return 1
         if self._options.verbose:
             self._printer.note(launch.shell())
-        (listener,) = listen_at("" if launch.remote else "127.0.0.1", backlog=self._options.num_proc + 1024)
+        (listener,) = listen_at("" if launch.remote else loopback(), backlog=self._options.num_proc + 1024)
         listener.setblocking(False)
         port = listener.getsockname()[1]
         addresses = listen_addresses(self._options.networks, launch.remote)

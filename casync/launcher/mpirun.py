@@ -407,7 +407,7 @@ def gather_facts(environ: Mapping[str, str]) -> Facts:
 def listen_addresses(networks: Sequence[str], remote: bool) -> tuple[str, ...]:
     """Where ranks may reach casyncrun: loopback only for a job of this host, else also the addresses in `networks`."""
     if not remote:
-        return ("127.0.0.1",)
+        return (interfaces.loopback(),)
     known = interfaces.addresses()
     chosen = [text for network in networks for text in interfaces.named(network, known)] or _own_addresses()
     return tuple(dict.fromkeys(text for text in chosen if not interfaces.is_loopback(text)))
