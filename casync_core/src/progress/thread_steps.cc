@@ -19,8 +19,10 @@ Step WaiterSteps::choose(const Seen& seen) {
   if (const Step next = planned(); next != Step::begin) return next;
   switch (last_) {
     case Step::try_role:
+      has_role_ = seen.got;
       return seen.got ? Step::turn : Step::follow;  // whoever has it takes one more turn, since this thread has rung
     case Step::take_role:
+      has_role_ = true;
       return seen.over ? leave() : Step::turn;
     case Step::turn:
       return seen.ended && seen.waiters > 1 ? Step::call : after_turn(seen);
@@ -30,8 +32,8 @@ Step WaiterSteps::choose(const Seen& seen) {
       return Step::turn;
     case Step::try_seat:
       is_seated_ = seen.got;
-      // The background thread leaves the seat when it is rung, and calls.
-      return is_seated_ ? plan({Step::leave_role, Step::sleep}) : plan({Step::leave_role, Step::ring, Step::follow});
+      if (!has_role_) return start(seen);
+      return is_seated_ ? go_on(seen) : follow();
     case Step::hand_back:
       return seen.to_tell ? plan({Step::tell, Step::end}) : Step::end;
     default:
@@ -39,21 +41,29 @@ Step WaiterSteps::choose(const Seen& seen) {
   }
 }
 
+/// Without the role. Only who is in the seat, or alone, waits for the role: another waiter may have it for many turns.
 Step WaiterSteps::start(const Seen& seen) {
   if (seen.over && std::exchange(is_seated_, false)) return plan({Step::leave_seat, Step::hand_back});
   if (seen.over) return Step::hand_back;
-  const bool is_led = !is_seated_ && seen.seat == Seat::waiter;
-  if (!is_led) return Step::take_role;
+  if (is_seated_) return Step::take_role;
+  if (seen.seat == Seat::vacant && last_ != Step::try_seat) return Step::try_seat;
+  if (seen.waiters == 1) return Step::take_role;
   return last_ == Step::follow ? Step::follow : Step::try_role;  // called for somebody else's operation
 }
 
 Step WaiterSteps::after_turn(const Seen& seen) {
   if (seen.over) return leave();
   if (seen.to_tell) {
+    has_role_ = false;
     if (!std::exchange(is_seated_, false)) return plan({Step::leave_role, Step::tell});
     return plan({Step::leave_role, Step::leave_seat, Step::tell});
   }
-  if (!is_seated_ && seen.seat == Seat::waiter) return plan({Step::leave_role, Step::ring, Step::follow});
+  if (is_seated_) return go_on(seen);
+  if (seen.seat == Seat::vacant) return Step::try_seat;
+  return seen.seat == Seat::waiter ? follow() : go_on(seen);
+}
+
+Step WaiterSteps::go_on(const Seen& seen) {
   switch (waiting_.after(seen.news)) {
     case Waiting::Next::turn:
       return Step::turn;
@@ -62,12 +72,19 @@ Step WaiterSteps::after_turn(const Seen& seen) {
     case Waiting::Next::sleep:
       break;
   }
-  if (!is_seated_) return Step::try_seat;
+  if (!is_seated_) return follow();  // the background thread leaves the seat when it is rung, and calls
+  has_role_ = false;
   return plan({Step::leave_role, Step::sleep});
+}
+
+Step WaiterSteps::follow() {
+  has_role_ = false;
+  return plan({Step::leave_role, Step::ring, Step::follow});
 }
 
 /// What it waits for is over.
 Step WaiterSteps::leave() {
+  has_role_ = false;
   if (!std::exchange(is_seated_, false)) return plan({Step::leave_role, Step::hand_back});
   return plan({Step::leave_role, Step::leave_seat, Step::hand_back});
 }

@@ -74,9 +74,12 @@ class WaiterSteps : ThreadSteps {
   Step choose(const Seen& seen);
   Step start(const Seen& seen);
   Step after_turn(const Seen& seen);
+  Step go_on(const Seen& seen);
+  Step follow();
   Step leave();
 
   Step last_ = Step::begin;
+  bool has_role_ = false;
   bool is_seated_ = false;
   Waiting waiting_;
 };

@@ -258,6 +258,7 @@ Step RealExecutor::run(Steps& steps, Thread& thread, const Over& over) {
   for (;;) {
     seen.over = over();
     seen.seat = seat_.load();
+    seen.waiters = waiters_.load();
     const Step step = steps.next(seen);
     switch (step) {
       case Step::let_go:
@@ -355,7 +356,7 @@ void RealExecutor::take_turn(Thread& thread) {
   thread.seen.ended = has_ended_;
   thread.seen.to_tell = !to_tell_.empty();
   // Who waits says so before it looks whether its operation is over, and what is over says so before this look.
-  if (has_ended_) thread.seen.waiters = waiters_.fetch_add(0);
+  if (has_ended_) waiters_.fetch_add(0);
   thread.time = now();
 }
 

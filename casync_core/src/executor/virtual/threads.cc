@@ -142,6 +142,7 @@ void VirtualThreads::run(std::uint32_t who) {
   for (;;) {
     thread.seen.over = thread.over_since.has_value();
     thread.seen.seat = seat_;
+    thread.seen.waiters = waiters_;
     const Step step = std::visit([&](auto& steps) { return steps.next(thread.seen); }, thread.steps);
     if (step == Step::end && who != kBackground) return end(who);
     if (step == Step::end) {
@@ -170,7 +171,7 @@ bool VirtualThreads::take(std::uint32_t who, Step step) {
       release_lock();
       return true;
     case Step::regain:
-      if (lock_ != kNobody) return block(thread, Where::for_lock);
+      if (lock_ == kHolder) return block(thread, Where::for_lock);
       lock_ = kMain;
       return true;
     case Step::try_role:
@@ -189,7 +190,6 @@ bool VirtualThreads::take(std::uint32_t who, Step step) {
       ended_ = false;
       thread.seen.news = turn();
       thread.seen.ended = ended_;
-      thread.seen.waiters = waiters_;
       sleep(who, Where::running, now + agenda_.up_to(notice_));
       return false;
     case Step::ask:
