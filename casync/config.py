@@ -128,7 +128,7 @@ class Config:
         HOROVOD_STALL_CHECK_TIME_SECONDS=Seconds().read,
     )
     """`CASYNC_STALL_WARNING_SECONDS` [`HOROVOD_STALL_CHECK_TIME_SECONDS`, `HOROVOD_STALL_CHECK_DISABLE=1`: never] (60):
-    report an operation that some rank has not submitted for so long."""
+    report an operation that some rank has not submitted for so long, or that has begun and has not moved."""
 
     timeout_s: float = _setting(
         _constants.TIMEOUT_S,

@@ -40,8 +40,8 @@ _COUNT = struct.Struct(">H")
 _HANDSHAKE_SECONDS = 10.0
 _NEXT_PLACE_SECONDS = 3.0
 """A place that has not answered by then is tried beside the next one."""
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6}
 _OF_THIS_PROCESS = (errno.EMFILE, errno.ENFILE)
+_LATER_SECONDS = 60.0
 _RTT_AT = 68
 """Of tcpi_rtt, in us, in the kernel's tcp_info (linux/tcp.h)."""
 
@@ -298,13 +298,29 @@ def _reason(error: Exception) -> str:
 def _prepared(connection: socket.socket, chosen: Pacing) -> socket.socket:
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Probes are answered by the kernel of a peer that does not read, and not by a host or a network that is gone.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEP_ALIVE.items():
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         if chosen.congestion:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, chosen.congestion.encode())
     return connection
+
+
+def notice_loss(connection: socket.socket, config: Config) -> None:
+    """Have the kernel notice that the other host is gone, also where nothing is sent.
+
+    Probes are answered by the kernel of a peer that does not read, and not by a host or a network that is gone. Linux
+    counts the time in which the other end does not read, too, and that may be long: so it is given up later than
+    CaSync itself gives up, which says what for.
+    """
+    if connection.family == socket.AF_UNIX:
+        return
+    patience_s = max(config.timeout_s, config.peer_timeout_s) + _LATER_SECONDS
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, 30),
+        (socket.TCP_KEEPINTVL, 10),
+        (socket.TCP_KEEPCNT, 9),
+        (socket.TCP_USER_TIMEOUT, min(int(patience_s * 1000), 2**31 - 1)),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def pacing_of(connection: socket.socket, config: Config) -> Pacing:

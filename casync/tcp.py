@@ -21,7 +21,7 @@ from casync import descriptors, interfaces
 from casync.config import Config
 from casync.errors import CasyncError, PeerFailureError, StartError
 from casync.incarnations import Missing, Twin, agree
-from casync.meeting import Meeting, listen, pacing_of, places, run
+from casync.meeting import Meeting, listen, notice_loss, pacing_of, places, run
 from casync.rendezvous import Started
 from casync.secret import FILE, VARIABLE, job_secret
 from casync.stores import Store, open_store, store_of
@@ -128,6 +128,9 @@ class TcpJob:
             except BaseException:
                 meeting.close()
                 raise
+        for connections in sockets.values():
+            for connection in connections:
+                notice_loss(connection, config)
         given = [[one.detach() for one in sockets[rank]] if rank != self.rank else [] for rank in ranks]
         index: dict[str, int] = {}
         hosts = [index.setdefault(self.hosts[rank], len(index)) for rank in ranks]

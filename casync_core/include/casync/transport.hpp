@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -77,6 +78,9 @@ class Transport {
   virtual bool hears() const { return false; }
 
   virtual const TransportCounters& counters() const = 0;
+  /// Bytes of bodies that have moved between this rank and `peer`, those of bodies under way included; nothing: it
+  /// cannot be told before a body is through.
+  virtual std::optional<std::uint64_t> flowed(Rank /*peer*/) const { return std::nullopt; }
 
   /// Sends what is queued, for at most `timeout`; then, by close, drops outstanding requests and frees everything.
   /// After close only the destructor may be called. Peers that are gone do not block it; for the others to close too it

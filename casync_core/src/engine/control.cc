@@ -83,7 +83,7 @@ Settled settled_by(std::string_view codec) { return static_cast<Settled>(hash_te
 
 ControlKind kind_of(std::span<const std::byte> message) {
   const auto kind = ByteReader(message).get<ControlKind>();
-  if (kind > ControlKind::stand_in) throw CorruptPayload("a control message of an unknown kind");
+  if (kind > ControlKind::moves) throw CorruptPayload("a control message of an unknown kind");
   return kind;
 }
 
@@ -137,6 +137,7 @@ void put(Bytes& out, const Start& message) {
   writer.put(message.by_lane);
   message.ops.put(writer);
 }
+void put(Bytes& out, const Moves& message) { begin(out, ControlKind::moves).put(message); }
 void put(Bytes& out, const Window& message) { begin(out, ControlKind::window).put(message); }
 void put(Bytes& out, const Verdict& message) {
   ByteWriter writer = begin(out, ControlKind::verdict);
@@ -212,6 +213,7 @@ Start get_start(std::span<const std::byte> message) {
   start.ops = OpSet::get(reader);
   return start;
 }
+Moves get_moves(std::span<const std::byte> message) { return expect(message, ControlKind::moves).get<Moves>(); }
 Window get_window(std::span<const std::byte> message) { return expect(message, ControlKind::window).get<Window>(); }
 Verdict get_verdict(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::verdict);

@@ -39,6 +39,7 @@ enum class ControlKind : std::uint8_t {
   links,
   costs,
   stand_in,
+  moves,
 };
 
 using Bytes = std::vector<std::byte>;
@@ -106,6 +107,11 @@ struct StandIn {
   bool refused = false;
   Signature signature;
 };
+/// To all, now and then: this run, which takes long, moves at the sender. It must not be given up.
+struct Moves {
+  std::uint32_t op = 0;
+  std::uint32_t sequence = 0;
+};
 /// To a peer: you may send what lands in my memory for units below this one, counted over all begun partitions.
 struct Window {
   std::uint64_t units = 0;
@@ -136,6 +142,7 @@ void put(Bytes& out, const Verdict& message);
 void put(Bytes& out, const Start& message);
 void put(Bytes& out, const Refuse& message);
 void put(Bytes& out, const StandIn& message);
+void put(Bytes& out, const Moves& message);
 void put(Bytes& out, const Window& message);
 void put(Bytes& out, const Links& message);
 void put(Bytes& out, const Costs& message);
@@ -148,6 +155,7 @@ Verdict get_verdict(std::span<const std::byte> message);
 Start get_start(std::span<const std::byte> message);
 Refuse get_refuse(std::span<const std::byte> message);
 StandIn get_stand_in(std::span<const std::byte> message);
+Moves get_moves(std::span<const std::byte> message);
 Window get_window(std::span<const std::byte> message);
 Links get_links(std::span<const std::byte> message);
 Costs get_costs(std::span<const std::byte> message);

@@ -48,6 +48,7 @@ Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy)
               .batch_bytes = options_.batch_bytes},
              *policy_, out_),
       heartbeat_(options_.member, members(), options_.heartbeat),
+      standstill_({.warning = options_.ledger.stall_warning, .timeout = options_.ledger.timeout}),
       left_(members(), false) {}
 
 Engine::~Engine() = default;
@@ -106,6 +107,7 @@ void Engine::on(const event::Submit& event) {
 void Engine::on(const event::Launched& event) {
   check_task(event.instance, event.task);
   if (failure_ || !submissions_.run(event.instance).active) return;
+  tasks_.moved(event.instance, now_);
   tasks_.launched(event.instance, event.task);
 }
 
@@ -115,6 +117,7 @@ void Engine::on(const event::Ran& event) {
   Submissions::Run& run = submissions_.run(event.instance);
   if (!run.active) return;  // refused meanwhile
   if (event.nonfinite) run.nonfinite = true;
+  tasks_.moved(event.instance, now_);
   tasks_.note_bytes(event.instance, event.task, event.bytes);
   if (event.failure != nullptr) {
     fail(*event.failure, true);
@@ -129,6 +132,7 @@ void Engine::on(const event::Ran& event) {
 void Engine::on(const event::Sent& event) {
   check_task(event.instance, event.task);
   if (failure_) return;
+  tasks_.moved(event.instance, now_);
   tasks_.sent(event.instance, event.task);
   complete(event.instance, event.task);
 }
@@ -136,6 +140,7 @@ void Engine::on(const event::Sent& event) {
 void Engine::on(const event::Received& event) {
   check_task(event.instance, event.task);
   if (failure_) return;
+  tasks_.moved(event.instance, now_);
   heartbeat_.heard(tasks_.graph(event.instance).shape().workflow.tasks[event.task].peer);
   tasks_.note_bytes(event.instance, event.task, event.bytes);
   complete(event.instance, event.task);
@@ -166,6 +171,13 @@ void Engine::on(const event::Planned& event) {
 
 void Engine::on(const event::PlansChanged& /*event*/) { negotiation_.plans_changed(); }
 
+void Engine::on(const event::Flowed& event) {
+  const auto flows = [&](Rank peer) { return std::ranges::find(event.peers, peer) != event.peers.end(); };
+  for (std::uint32_t run = 0; run < submissions_.runs() && !failure_; ++run) {
+    if (is_watched(run) && std::ranges::any_of(tasks_.standing(run).peers, flows)) tasks_.moved(run, now_);
+  }
+}
+
 void Engine::on(const event::Control& event) {
   check_peer(event.peer);
   heartbeat_.heard(event.peer);
@@ -191,6 +203,13 @@ void Engine::on(const event::Control& event) {
     case ControlKind::stand_in:
       carry_out(negotiation_.hear(read(event, get_stand_in)));
       break;
+    case ControlKind::moves: {
+      const auto [op, sequence] = read(event, get_moves);
+      if (agreements_.find(op) == nullptr) break;
+      const std::uint32_t run = submissions_.find_run(agreements_.find(op)->name, sequence);
+      if (run != Submissions::kNone && submissions_.run(run).begun) standstill_.heard(run, now_);
+      break;
+    }
     case ControlKind::window:
       tasks_.allow(event.peer, read(event, get_window).units);
       break;
@@ -249,6 +268,7 @@ void Engine::take(std::uint32_t index, Rank peer, std::uint32_t tag, std::uint64
                           .op = submissions_.registration(run.registration).signature.kind,
                           .peer = peer});
   }
+  tasks_.moved(index, now_);
   tasks_.arrived(index, static_cast<std::uint32_t>(task), cookie);
 }
 
@@ -275,12 +295,15 @@ void Engine::begin(std::uint32_t index) {
   const std::shared_ptr<const Template>& shape = holds ? op.holding : settles ? op.settling : op.shape;
   const bool by_lane = run.by_lane && shape == op.shape;  // the lane was meant for that template
   out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, shape, op.plan, by_lane});
+  standstill_.begin(index, now_);
   submissions_.begin(index);  // not before: if there is no memory for it, nothing of it is to be undone
   const TaskManager::How how{.eager = op.eager,
                              .on_stream = run.on_stream,
                              .by_lane = by_lane,
                              .priority = priority_of(op.plan, op.signature)};
-  if (tasks_.begin(index, op_number, sequence, shape, how)) finish(index);
+  const bool is_through = tasks_.begin(index, op_number, sequence, shape, how);
+  tasks_.moved(index, now_);
+  if (is_through) finish(index);
   for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
     // The last message may finish the run, and the instance may be reused at once.
     if (!run.active || run.sequence != sequence) return;
@@ -364,6 +387,75 @@ void Engine::end_without_root() {
   if (!undecided) root_left_at_.reset();
 }
 
+/// What has begun unasked waits for who has not submitted it yet, and the ledger watches that: it travels in heads.
+bool Engine::is_watched(std::uint32_t run) const {
+  return submissions_.run(run).active && submissions_.run(run).begun && !tasks_.is_eager(run);
+}
+
+/// Runs that have begun and stand still. One whose partitions or messages wait for memory or for a link, which older
+/// ones have, moves as long as one of these does.
+void Engine::check_runs() {
+  watches_ = false;
+  const bool has_slept = now_ - std::exchange(runs_checked_, now_) > standstill_.longest_gap();
+  if (!under_way()) return;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> in_order;
+  for (std::uint32_t run = 0; run < submissions_.runs(); ++run) {
+    if (is_watched(run)) in_order.emplace_back(tasks_.order(run), run);
+  }
+  std::ranges::sort(in_order);
+  Nanoseconds older = 0;  // when one of them moved
+  for (const auto& [order, run] : in_order) {
+    if (has_slept) standstill_.heard(run, now_);  // nobody looked meanwhile
+    if (older > tasks_.moved(run) && tasks_.is_blocked(run)) tasks_.moved(run, older);
+    const Nanoseconds moved = tasks_.moved(run);
+    older = std::max(older, now_ - standstill_.stands_for(run, moved, now_));
+    if (standstill_.is_to_tell(run, moved, now_)) {
+      out_.tell_all(Moves{submissions_.run(run).op, submissions_.run(run).sequence});
+    }
+    const Nanoseconds stood = standstill_.stands_for(run, moved, now_);
+    switch (standstill_.check(run, moved, now_)) {
+      case Standstill::Verdict::moves:
+        break;
+      case Standstill::Verdict::watched:
+        watches_ = true;
+        break;
+      case Standstill::Verdict::report: {
+        watches_ = true;
+        const TaskManager::Standing standing = tasks_.standing(run);
+        const Submissions::Registration& what = submissions_.registration(submissions_.run(run).registration);
+        const Stall stall{submissions_.text(what.name), what.signature.kind, standing.peers,
+                          standstill(run, stood, standing)};
+        out_.emit(action::Report{stall});
+        break;
+      }
+      case Standstill::Verdict::give_up:
+        return give_up(run, stood);
+    }
+  }
+}
+
+std::string Engine::standstill(std::uint32_t run, Nanoseconds stood, const TaskManager::Standing& standing) const {
+  std::string text = detail::concat("tensor ", submissions_.text(submissions_.run(run).name),
+                                    " has begun, and nothing of it has moved for ", stood / 1'000'000'000,
+                                    " s, noticed by rank ", options_.member, ".");
+  for (const std::string& left : standing.left) text += "\n  " + left;
+  return text;
+}
+
+/// A worker that is stuck may still be at the run's memory: nobody waits for it any more.
+void Engine::give_up(std::uint32_t run, Nanoseconds stood) {
+  const TaskManager::Standing standing = tasks_.standing(run);
+  Abort why{.text = standstill(run, stood, standing) + "\nCASYNC_TIMEOUT_SECONDS sets this time."};
+  if (tasks_.computing(run) || standing.peers.empty()) {
+    why.facts = {.kind = ErrorKind::fault, .peer = options_.member};
+  } else {
+    why.status = Status::peer_failure;
+    why.facts = {.kind = ErrorKind::peer_silent, .peer = standing.peers.front()};
+  }
+  fail(std::move(why), true);
+  if (submissions_.run(run).active) finish(run, *failure_);
+}
+
 void Engine::on(const event::Shutdown& /*event*/) {
   if (!failure_) carry_out(negotiation_.farewell(now_));
   if (failure_) {
@@ -424,6 +516,8 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
     heartbeat_.rest();
     return;
   }
+  check_runs();
+  if (failure_) return;
   const Heartbeat::Outcome beat = heartbeat_.check(now);
   for (const std::uint32_t peer : beat.ask) out_.tell_plain(peer, ControlKind::ping);
   if (!beat.lost.empty()) {

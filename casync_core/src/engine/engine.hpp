@@ -15,6 +15,7 @@
 #include "engine/ledger.hpp"
 #include "engine/negotiation.hpp"
 #include "engine/outbox.hpp"
+#include "engine/standstill.hpp"
 #include "engine/submissions.hpp"
 #include "engine/task_manager.hpp"
 
@@ -64,6 +65,8 @@ class Engine {
   bool failed() const { return failure_.has_value(); }
   /// Why, if it has.
   const Abort& failure() const { return *failure_; }
+  /// Whether it wants to hear by event::Flowed which bodies move, for a run seems to stand still.
+  bool watches() const { return watches_; }
   /// Messages up to this travel inside a head.
   std::size_t inline_bytes() const { return options_.inline_bytes; }
   const Admission& admission() const { return tasks_.admission(); }
@@ -103,9 +106,14 @@ class Engine {
   void on(const event::CostsKnown& event);
   void on(const event::Planned& event);
   void on(const event::PlansChanged& event);
+  void on(const event::Flowed& event);
   void on_abort(Rank peer, const Abort& abort);
   void on_bye(Rank peer);
   void end_without_root();
+  bool is_watched(std::uint32_t run) const;
+  void check_runs();
+  void give_up(std::uint32_t run, Nanoseconds stood);
+  std::string standstill(std::uint32_t run, Nanoseconds stood, const TaskManager::Standing& standing) const;
 
   void carry_out(const Negotiation::Outcomes& outcomes);
   void begin(std::uint32_t run);
@@ -126,6 +134,9 @@ class Engine {
   Negotiation negotiation_;
   TaskManager tasks_;
   Heartbeat heartbeat_;
+  Standstill standstill_;
+  bool watches_ = false;
+  Nanoseconds runs_checked_ = 0;
   std::vector<bool> left_;       // members that shut down in good order
   LinkPolicy::Outcome outcome_;  // scratch
   std::optional<Abort> failure_;

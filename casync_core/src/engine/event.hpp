@@ -109,11 +109,17 @@ struct Planned {
 /// A plan that was made may be another one now: each operation asks again before its next run.
 struct PlansChanged {};
 
+/// While a run stands still (Engine::watches): bytes of bodies have moved between this rank and these since the last
+/// such event.
+struct Flowed {
+  std::span<const Rank> peers;
+};
+
 }  // namespace event
 
 using Event = std::variant<event::Define, event::Submit, event::Control, event::Arrived, event::Ran, event::Sent,
                            event::Received, event::PeerDown, event::GiveUp, event::Shutdown, event::CostsKnown,
-                           event::Planned, event::PlansChanged, event::Launched>;
+                           event::Planned, event::PlansChanged, event::Launched, event::Flowed>;
 
 namespace action {
 

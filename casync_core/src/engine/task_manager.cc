@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "casync/error.hpp"
 #include "coordinator/queue_up.hpp"
 
 namespace casync {
@@ -24,6 +25,8 @@ bool TaskManager::begin(std::uint32_t instance, std::uint32_t op, std::uint32_t 
   graph.priority = how.priority;
   graph.op = op;
   graph.sequence = sequence;
+  graph.order = begun_++;
+  graph.held = graph.closed = 0;
   graph.tasks.begin(shape, how.on_stream);
   const Template& of = graph.tasks.shape();
   graph.slot_bytes.clear();
@@ -31,6 +34,7 @@ bool TaskManager::begin(std::uint32_t instance, std::uint32_t op, std::uint32_t 
     for (const Slot& slot : of.workflow.slots) graph.slot_bytes.push_back(slot.bytes);
   }
   const auto partitions = static_cast<std::uint32_t>(of.workflow.reserve.size());
+  for (std::uint32_t p = 0; p < partitions; ++p) graph.closed += of.tasks_of_partition[p] > 0 ? 1 : 0;
   if (how.eager) {
     for (std::uint32_t p = 0; p < partitions; ++p) open(instance, p);
     return graph.tasks.done();
@@ -57,6 +61,7 @@ void TaskManager::open_partitions() {
 
 void TaskManager::open(std::uint32_t instance, std::uint32_t partition) {
   out_.emit(action::Reserve{instance, partition});
+  if (graphs_[instance].tasks.shape().tasks_of_partition[partition] > 0) --graphs_[instance].closed;
   ready_.clear();
   graphs_[instance].tasks.open_partition(partition, ready_);
   for (const std::uint32_t task : ready_) make_ready(instance, task);
@@ -167,6 +172,7 @@ void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
   const Graph& graph = graphs_[instance];
   const Task& task = graph.tasks.shape().workflow.tasks[task_index];
   const SendRequest wanted = request(instance, task_index);
+  ++graphs_[instance].held;
   const std::uint64_t unit = graph.first_unit + task.partition;
   if (task.windowed && !graph.eager && !admission_.may_send(wanted.peer, unit)) {
     queue_up(parked_[wanted.peer], {unit, wanted}, [](const Parked& send) { return send.request.priority; });
@@ -208,6 +214,7 @@ void TaskManager::emit(std::span<const SendRequest> batch) {
 
 void TaskManager::emit(const SendRequest& request, action::Send::Way way) {
   const Graph& graph = graphs_[request.instance];
+  --graphs_[request.instance].held;
   const MessageName name{graph.op, graph.sequence, graph.tasks.shape().workflow.tasks[request.task].tag};
   out_.emit(action::Send{request.instance, request.task, request.peer, name, way});
 }
@@ -255,6 +262,32 @@ TaskManager::Messages TaskManager::from(std::uint32_t peer, std::uint32_t instan
     result = Messages::all_here;
   }
   return result;
+}
+
+TaskManager::Standing TaskManager::standing(std::uint32_t instance) const {
+  constexpr std::size_t kListed = 8;
+  const Graph& graph = graphs_[instance];
+  Standing found;
+  std::size_t more = 0;
+  const std::vector<Task>& tasks = graph.tasks.shape().workflow.tasks;
+  for (std::uint32_t index = 0; index < tasks.size(); ++index) {
+    const Task& task = tasks[index];
+    if (graph.tasks.done(index) || !graph.tasks.armed(index)) continue;
+    const bool receives = task.primitive == Primitive::recv;
+    const bool travels = receives || task.primitive == Primitive::send;
+    if (travels && std::ranges::find(found.peers, task.peer) == found.peers.end()) found.peers.push_back(task.peer);
+    if (found.left.size() == kListed) {
+      ++more;
+      continue;
+    }
+    const std::string of = detail::concat(" of partition ", task.partition);
+    found.left.push_back(receives  ? detail::concat("a message", of, " from rank ", task.peer, " has not come")
+                         : travels ? detail::concat("a message", of, " to rank ", task.peer, " has not left")
+                                   : detail::concat("a worker is at the ", name_of(task.primitive), of));
+  }
+  if (more > 0) found.left.push_back(detail::concat("and ", more, " more"));
+  if (graph.closed > 0) found.left.push_back(detail::concat(graph.closed, " partitions wait for memory"));
+  return found;
 }
 
 void TaskManager::end(std::uint32_t instance) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "coordinator/link_policy.hpp"
@@ -61,6 +62,19 @@ class TaskManager {
   /// What has come of the messages that `peer` sends in this graph.
   enum class Messages : std::uint8_t { none_planned, missing, all_here };
   Messages from(std::uint32_t peer, std::uint32_t instance) const;
+  /// Something of the graph has come, left or been computed here.
+  void moved(std::uint32_t instance, Nanoseconds now) { graphs_[instance].moved = now; }
+  /// What is known of how a graph gets on.
+  struct Standing {
+    std::vector<Rank> peers{};        ///< from or to which a message is outstanding
+    std::vector<std::string> left{};  ///< what is not done, in words
+  };
+  Nanoseconds moved(std::uint32_t instance) const { return graphs_[instance].moved; }
+  std::uint64_t order(std::uint32_t instance) const { return graphs_[instance].order; }
+  bool is_eager(std::uint32_t instance) const { return graphs_[instance].eager; }
+  /// Whether something of it waits here for memory or for a link, which others have.
+  bool is_blocked(std::uint32_t instance) const { return graphs_[instance].closed + graphs_[instance].held > 0; }
+  Standing standing(std::uint32_t instance) const;
   /// The graph is over, through or not. Its template stays until the instance is used again.
   void end(std::uint32_t instance);
 
@@ -93,6 +107,10 @@ class TaskManager {
     std::int32_t priority = 0;
     std::uint64_t first_unit = 0;
     std::uint32_t computing = 0;  // tasks that workers or a stream are at
+    std::uint64_t order = 0;      // of its begin
+    std::uint32_t closed = 0;     // partitions without memory
+    std::uint32_t held = 0;       // sends that wait for a window or for their link
+    Nanoseconds moved = 0;
     std::vector<Waiting> waiting;
     std::vector<std::uint64_t> slot_bytes;  // per slot, if the codec chooses the length of payloads
   };
@@ -116,7 +134,8 @@ class TaskManager {
   LinkPolicy& policy_;
   Outbox& out_;
   Admission admission_;
-  std::vector<Graph> graphs_;                // per instance
+  std::vector<Graph> graphs_;  // per instance
+  std::uint64_t begun_ = 0;
   std::vector<std::vector<Parked>> parked_;  // per peer
   std::size_t parked_count_ = 0;
   std::vector<action::Run::Task> to_run_;  // compute tasks that are ready

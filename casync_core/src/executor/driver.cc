@@ -83,9 +83,8 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
   const std::uint32_t handle = operations_.add(*operation);
   guarded([&] { prepare_submit(*operation); });
   const Definition& definition = *operation->definition;
-  apply(event::Submit{registration, handle, memory_.store().settled(definition),
-                      memory_.store().steps(definition.name), operation->rows, operation->on_stream, operation->by_lane,
-                      operation->splits});
+  apply(event::Submit{registration, handle, memory_.store().settled(definition), memory_.store().steps(definition.name),
+                      operation->rows, operation->on_stream, operation->by_lane, operation->splits});
 }
 
 /// What comes before the Engine hears of it.
@@ -410,6 +409,7 @@ bool Driver::carry_on() {
   if (places_.lane != nullptr) busy |= poll_lane();
   busy |= !pending_.empty();
   settle();
+  if (engine_.watches()) look_at_flows();
   do {
     for (Observer* observer : options_.observers) observer->on_decide(now);
     guarded([&] { engine_.decide(now, *this); });
@@ -424,6 +424,23 @@ bool Driver::carry_on() {
 bool Driver::poll_network() {
   const Meters::TransportCall call(meters_);
   return transport_.poll(*this);
+}
+
+/// What moves slowly is no event for long. Where that cannot be seen, what is under way moves.
+void Driver::look_at_flows() {
+  constexpr Nanoseconds kInterval = 200'000'000;
+  if (now_ < next_flows_) return;
+  next_flows_ = now_ + kInterval;
+  flowed_.resize(transport_.size());
+  const bool lane_moves = places_.lane != nullptr && places_.lane->moving();
+  std::vector<Rank> peers;
+  for (Rank peer = 0; peer < transport_.size(); ++peer) {
+    if (peer == self()) continue;
+    const auto flowed = transport_.flowed(peer);
+    const bool moves = flowed ? std::exchange(flowed_[peer], *flowed) != *flowed : transport_.moving();
+    if (moves || lane_moves) peers.push_back(peer);
+  }
+  if (!peers.empty()) apply(event::Flowed{peers});
 }
 
 bool Driver::poll_lane() {

@@ -117,6 +117,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void apply(const Event& event);
   bool poll_network();
   bool poll_lane();
+  void look_at_flows();
   void give_up(Abort why);
   void start(std::unique_ptr<Trial> trial);
   void start(std::unique_ptr<PlanWork> work);
@@ -160,9 +161,11 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Tally tally_;
   GradientTally gradients_;
   Nanoseconds now_ = 0;
-  std::size_t jobs_out_ = 0;         // compute tasks that have not come back
-  bool has_thrown_ = false;          // something has: the Engine may have lost operations
-  std::optional<Abort> collapsed_;   // why
+  std::vector<std::uint64_t> flowed_;  // per peer, at the last look
+  Nanoseconds next_flows_ = 0;
+  std::size_t jobs_out_ = 0;        // compute tasks that have not come back
+  bool has_thrown_ = false;         // something has: the Engine may have lost operations
+  std::optional<Abort> collapsed_;  // why
   Meters meters_;
   std::vector<Event> pending_;  // events that follow from actions of this turn
   // What the Engine wants of the planning, until it is through with its event.

@@ -60,6 +60,9 @@ void write(ByteWriter& writer, Bytes& out, const event::Planned& event) {
 }
 void write(ByteWriter&, Bytes&, const event::PlansChanged&) {}
 void write(ByteWriter& writer, Bytes&, const event::Launched& event) { writer.put(event); }
+void write(ByteWriter& writer, Bytes&, const event::Flowed& event) {
+  for (const Rank peer : event.peers) writer.put(peer);
+}
 
 }  // namespace
 
@@ -176,6 +179,10 @@ Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored) {
       return event::PlansChanged{};
     case 13:
       return event::Launched{number(), number()};
+    case 14:
+      stored.peers.clear();
+      while (reader.left() > 0) stored.peers.push_back(reader.get<Rank>());
+      return event::Flowed{stored.peers};
     default:
       throw CorruptPayload("an event log holds an event of an unknown kind");
   }

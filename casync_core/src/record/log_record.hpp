@@ -29,6 +29,7 @@ struct Stored {
   std::vector<std::int64_t> splits;
   Abort why;
   std::vector<event::Planned::Plan> plans;
+  std::vector<Rank> peers;
 };
 /// `stored` and what is read must outlive the event.
 Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored);

@@ -10,8 +10,9 @@ import time
 
 import pytest
 
+from casync.config import Config
 from casync.errors import CasyncError
-from casync.meeting import Meeting, Place, listen
+from casync.meeting import Meeting, Place, listen, notice_loss
 from casync.meeting import places as places_of
 from casync.proof import Hello
 from casync.streams import Pacing
@@ -215,3 +216,16 @@ def test_another_rank_at_that_place_is_not_taken_for_the_one_that_was_meant() ->
     for sockets in called.values():
         for each in sockets:
             each.close()
+
+
+def test_a_connection_notices_loss_and_waits_for_who_does_not_read() -> None:
+    config = Config(timeout_s=600.0, peer_timeout_s=8.0)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+        notice_loss(connection, config)
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) >= 600_000
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+        notice_loss(connection, Config(timeout_s=1e9))
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 2**31 - 1
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        notice_loss(connection, config)  # the kernel knows

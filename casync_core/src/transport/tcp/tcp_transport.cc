@@ -70,6 +70,7 @@ struct Peer : Standing {
   std::deque<Stream> streams;
   BodiesOut bodies_out;
   BodiesIn bodies_in;
+  std::uint64_t flowed = 0;   ///< bytes of bodies, both ways
   bool has_farewell = false;  ///< read, though bodies may still come
   bool is_marked = false;     ///< there is something to push when the outermost call ends
 };
@@ -101,6 +102,7 @@ class TcpTransport final : public Transport {
   std::size_t head_bytes() const override { return host::kHeadBytes; }
   const TransportCounters& counters() const override { return counters_; }
   bool moving() const override { return false; }
+  std::optional<std::uint64_t> flowed(Rank peer) const override { return peers_[peer]->flowed; }
   bool wakes() const override { return true; }
   bool hears() const override { return true; }
   void wake() override { ready_.ring(); }
@@ -309,6 +311,7 @@ class TcpTransport final : public Transport {
       const Moved moved = stream.socket.send(stream.out.gather());
       if (moved.error != 0) return fail(peer, error_text(moved.error));
       if (moved.bytes == 0) break;
+      to.flowed += moved.bytes;
       chunks_.clear();
       stream.out.sent(moved.bytes, chunks_);
       for (const Chunk& chunk : chunks_) {
@@ -415,6 +418,7 @@ class TcpTransport final : public Transport {
           return end(peer, stream);
         }
         if (moved.bytes == 0) break;
+        from.flowed += moved.bytes;
         stream.in.received(moved.bytes, scratch, from.bodies_in, arrived_);
         read += moved.bytes;
         if (moved.bytes < rest.size() + scratch.size()) break;
