@@ -25,6 +25,7 @@ if SCENARIO == "name":
     hvd.allreduce(np.ones(10, np.float32), name="n" * 70_000)  # and it can be used
     sys.exit(0)
 if hvd.rank() == 1:
+    time.sleep(1)  # the other rank is at "b" by then
     if SCENARIO == "raises":
         raise RuntimeError(LONG)
     casync.default.session().abort(LONG)
