@@ -33,17 +33,19 @@ std::vector<std::int64_t> elements_of(const std::vector<std::int64_t>& rows, con
 }  // namespace
 
 Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes,
-                       CodecMaker codecs)
+                       CodecMaker codecs, LeastUsed::Limits kept)
     : member_(member),
       host_of_(std::move(host_of)),
       inline_bytes_(inline_bytes),
       codecs_(std::move(codecs)),
       none_(codecs_("none")),
-      nonzeros_(codecs_("nonzeros")) {}
+      nonzeros_(codecs_("nonzeros")),
+      kept_(kept) {}
 
 const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t name, const Signature& signature,
                                         const std::vector<std::int64_t>& splits) {
   Op& op = ops_[verdict.op];
+  op.evicted = false;
   if (op.name != kNone && (op.name != name || (lasts(signature.kind) && op.signature != signature))) {
     throw CorruptPayload(detail::concat("a verdict that makes tensor ", verdict.name, " operation ", verdict.op,
                                         ", which other terms have already"),
@@ -72,6 +74,41 @@ const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t na
 const Agreements::Op* Agreements::find(std::uint32_t op) const {
   const auto at = ops_.find(op);
   return at == ops_.end() || at->second.name == kNone ? nullptr : &at->second;
+}
+
+void Agreements::use(std::uint32_t number, std::uint64_t name_hash) {
+  Op& op = ops_[number];
+  if (op.place) {
+    kept_.use(*op.place);
+  } else {
+    op.place = kept_.add(number, name_hash);
+  }
+}
+
+bool Agreements::use_again(std::uint32_t number) {
+  const auto at = ops_.find(number);
+  if (at == ops_.end() || !at->second.place) return false;
+  kept_.use(*at->second.place);
+  return true;
+}
+
+void Agreements::restore(std::uint32_t number, const GradientPlan& plan) {
+  const auto at = ops_.find(number);
+  if (at != ops_.end() && at->second.plan == plan) at->second.evicted = false;
+}
+
+void Agreements::erase(std::uint32_t number) {
+  const auto at = ops_.find(number);
+  if (at != ops_.end() && !at->second.place && at->second.early.empty()) ops_.erase(at);
+}
+
+std::optional<std::uint32_t> Agreements::evict() {
+  const auto number = kept_.evict([](std::uint32_t /*op*/) { return true; });
+  if (!number) return std::nullopt;
+  Op& op = ops_.at(*number);
+  op.place.reset();
+  op.evicted = true;
+  return number;
 }
 
 std::vector<Agreements::Early> Agreements::claim(std::uint32_t op, std::uint32_t sequence) {
@@ -168,6 +205,10 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
                   provisional, counts, verdict.plan.on_host}];
   std::shared_ptr<const Template> shape = known.lock();
   if (shape == nullptr) known = shape = build();
+  if (templates_.size() >= templates_most_) {
+    std::erase_if(templates_, [](const auto& one) { return one.second.expired(); });
+    templates_most_ = std::max<std::size_t>(256, 2 * templates_.size());
+  }
   return shape;
 }
 

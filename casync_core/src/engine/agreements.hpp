@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/least_used.hpp"
 #include "engine/control.hpp"
 #include "task/template.hpp"
 
@@ -41,11 +42,13 @@ class Agreements {
     std::shared_ptr<const Template> settling;  ///< which settles the codec's values first; null if it has none
     Settled settled = 0;                       ///< what a rank says that keeps them
     bool eager = false;                        ///< so small that it is sent before the peers have submitted theirs
+    bool evicted = false;                      ///< a run that is submitted now has to be agreed on
     std::vector<Early> early;
+    std::optional<LeastUsed::Place> place{};  ///< among those that are kept; nothing: it is none of them
   };
 
   Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes,
-             CodecMaker codecs = make_codec);
+             CodecMaker codecs = make_codec, LeastUsed::Limits kept = {});
 
   /// Whether an operation of this kind is agreed on once for all of its runs. An allgather and an alltoall are not:
   /// their rows may change.
@@ -54,8 +57,19 @@ class Agreements {
   /// All ranks agree on `verdict`; here its tensor is `name`, and this rank gives `splits` to the others (alltoall).
   const Op& agree(const Verdict& verdict, std::uint32_t name, const Signature& signature,
                   const std::vector<std::int64_t>& splits = {});
-  /// Null if `op` was never agreed.
+  /// Null if `op` was never agreed, or is forgotten.
   const Op* find(std::uint32_t op) const;
+  /// A verdict on `op`, of the tensor with this hash, as all ranks hear them in one order.
+  void use(std::uint32_t op, std::uint64_t name_hash);
+  /// A start, likewise. False: it is not kept.
+  bool use_again(std::uint32_t op);
+  /// The next operation that is kept no longer, after a use.
+  std::optional<std::uint32_t> evict();
+  /// `op` was agreed on anew for a run that had begun here, or was over. A rank that knows it no more, or by another
+  /// plan, will ask.
+  void restore(std::uint32_t op, const GradientPlan& plan);
+  /// An operation that is not kept, and of which nothing is under way, is forgotten; but not its early messages.
+  void erase(std::uint32_t op);
   /// Whether there are operations of different priorities.
   bool ranked() const { return ranked_; }
 
@@ -84,6 +98,8 @@ class Agreements {
   using Terms = std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, std::string, std::uint32_t,
                            std::uint32_t, bool, std::uint32_t, bool, bool, bool>;
   std::map<Terms, std::weak_ptr<const Template>> templates_;
+  std::size_t templates_most_ = 256;  // at so many it is looked which of them are used no more
+  LeastUsed kept_;
 };
 
 }  // namespace casync

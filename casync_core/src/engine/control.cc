@@ -117,6 +117,7 @@ void put(Bytes& out, const Request& message) {
   ByteWriter writer = begin(out, ControlKind::request);
   writer.put(message.settled);
   writer.put(message.step);
+  writer.put(message.evictions);
   put(writer, message.splits);
   put_definition(out, message);
 }
@@ -185,10 +186,12 @@ Request get_request(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::request);
   const auto settled = reader.get<Settled>();
   const auto step = reader.get<std::uint32_t>();
+  const auto evictions = reader.get<std::uint32_t>();
   auto splits = get_rows(reader);
   Request request = get_definition(reader.take(reader.left()));
   request.settled = settled;
   request.step = step;
+  request.evictions = evictions;
   request.splits = std::move(splits);
   return request;
 }

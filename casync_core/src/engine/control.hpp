@@ -59,6 +59,7 @@ struct Request {
   Settled settled = 0;
   std::uint32_t step = 0;              ///< as this rank counts the gradient's steps, those before a checkpoint included
   std::vector<std::int64_t> splits{};  ///< alltoall: rows for each member
+  std::uint32_t evictions = 0;  ///< how many operations this rank has evicted by now: of those it says Ready no more
 };
 /// Any rank to root: submitted again, each on the terms of one of `ops`.
 struct Ready {

@@ -34,7 +34,7 @@ Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy)
     : options_(std::move(options)),
       policy_(std::move(policy)),
       out_(options_.member, members()),
-      agreements_(options_.member, options_.host_of, options_.inline_bytes, options_.codecs),
+      agreements_(options_.member, options_.host_of, options_.inline_bytes, options_.codecs, options_.kept),
       negotiation_({.member = options_.member,
                     .members = members(),
                     .eager_bytes = options_.eager_bytes,
@@ -76,9 +76,16 @@ void Engine::on(const event::Define& event) {
   submissions_.define(event.definition);
 }
 
+void Engine::on(const event::Forget& event) {
+  const Submissions::Registration* const known = submissions_.find_registration(event.registration);
+  CASYNC_CHECK(known != nullptr && known->outstanding == 0, "registration ", event.registration,
+               " is not known, or runs of it are outstanding");
+  submissions_.forget(event.registration);
+}
+
 void Engine::on(const event::Submit& event) {
-  CASYNC_CHECK(event.registration < submissions_.registrations(), "registration ", event.registration,
-               " was never defined");
+  CASYNC_CHECK(submissions_.find_registration(event.registration) != nullptr, "registration ", event.registration,
+               " was never defined, or is forgotten");
   const OpKind kind = submissions_.registration(event.registration).signature.kind;
   CASYNC_CHECK(event.splits.size() == (kind == OpKind::alltoall ? members() : 0), "a submit of registration ",
                event.registration, " with ", event.splits.size(), " splits");
@@ -281,6 +288,10 @@ void Engine::carry_out(const Negotiation::Outcomes& outcomes) {
       begin(outcome.run);
     } else {
       const auto& why = *outcome.refused;
+      // What has begun unasked computes nothing on its own: it merges when all have sent theirs, and then none is
+      // refused. Its instance may so be used again at once.
+      const bool begun = submissions_.run(outcome.run).begun;
+      CASYNC_CHECK(!begun || !tasks_.computing(outcome.run), "a run is refused while it is computed");
       finish(outcome.run, {.status = why.status, .text = why.text, .facts = why.facts});
     }
   }
@@ -543,8 +554,8 @@ std::optional<Nanoseconds> Engine::wakes_at() const {
 }
 
 const Agreements::Op* Engine::next_op(std::uint32_t registration) const {
-  if (registration >= submissions_.registrations()) return nullptr;
-  return agreements_.find(submissions_.registration(registration).op);
+  const Submissions::Registration* const known = submissions_.find_registration(registration);
+  return known == nullptr ? nullptr : agreements_.find(known->op);
 }
 
 const GradientPlan* Engine::plan_of(std::uint32_t registration) const {

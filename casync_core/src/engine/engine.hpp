@@ -32,6 +32,7 @@ struct EngineOptions {
   /// Between two messages of what is ready to the root, and of what starts from it. Nothing: as many ranks need it.
   std::optional<Nanoseconds> ready_interval{};
   CodecMaker codecs = make_codec;  ///< what plans name
+  LeastUsed::Limits kept{};        ///< operations that are agreed on and known: the same on all ranks
   Heartbeat::Options heartbeat;
   Ledger::Options ledger;
 };
@@ -93,6 +94,7 @@ class Engine {
   void check_peer(Rank peer) const;
   void check_task(std::uint32_t instance, std::uint32_t task) const;
   void on(const event::Define& event);
+  void on(const event::Forget& event);
   void on(const event::Submit& event);
   void on(const event::Control& event);
   void on(const event::Arrived& event);

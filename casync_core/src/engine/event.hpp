@@ -108,6 +108,10 @@ struct Planned {
 };
 /// A plan that was made may be another one now: each operation asks again before its next run.
 struct PlansChanged {};
+/// The program will not submit it again, and none of its runs is outstanding.
+struct Forget {
+  std::uint32_t registration = 0;
+};
 
 /// While a run stands still (Engine::watches): bytes of bodies have moved between this rank and these since the last
 /// such event.
@@ -119,7 +123,8 @@ struct Flowed {
 
 using Event = std::variant<event::Define, event::Submit, event::Control, event::Arrived, event::Ran, event::Sent,
                            event::Received, event::PeerDown, event::GiveUp, event::Shutdown, event::CostsKnown,
-                           event::Planned, event::PlansChanged, event::Launched, event::Flowed>;
+                           event::Planned, event::PlansChanged, event::Launched, event::Flowed,
+                           event::Forget>;
 
 namespace action {
 

@@ -57,7 +57,12 @@ std::string difference(const Signature& a, const Signature& b) {
 }  // namespace
 
 Ledger::Ledger(std::uint32_t members, Options options)
-    : members_(members), options_(options), left_(members, false), joined_(members, false), lateness_(members) {}
+    : members_(members),
+      options_(options),
+      heard_(members, 0),
+      left_(members, false),
+      joined_(members, false),
+      lateness_(members) {}
 
 /// A member's reports come in the order of its submits. A second one of a run would count for a member that has said
 /// nothing yet, or open a run again that is over.
@@ -89,28 +94,73 @@ Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now)
 
 const Ledger::Decisions& Ledger::request(Rank member, const Request& request, Nanoseconds now) {
   decided_.clear();
-  const auto [at, is_new] = by_name_.try_emplace(request.name, static_cast<std::uint32_t>(entries_.size()));
+  const auto [at, is_new] = by_name_.try_emplace(request.name, entries_.next());
   if (is_new) {
-    entries_.push_back({request.name, {}, std::vector<std::string>(members_), std::vector<std::uint32_t>(members_)});
+    entries_.add({request.name, {}, std::vector<std::string>(members_), std::vector<std::uint32_t>(members_)});
   }
   Entry& entry = entries_[at->second];
   count(entry, member, request.sequence);
   last_report_ = now;
-  const auto same = [&](const Terms& terms) { return agree(terms.signature, request.signature); };
-  auto terms = std::find_if(entry.known.begin(), entry.known.end(), same);
-  if (terms == entry.known.end()) {
-    entry.known.push_back({request.signature, static_cast<std::uint32_t>(ops_.size())});
-    terms = entry.known.end() - 1;
-    ops_.emplace_back(at->second, static_cast<std::uint32_t>(entry.known.size() - 1));
-  }
+  heard_[member] = request.evictions;
+  const auto same = [&](std::uint32_t op) { return agree(signature_of(op), request.signature); };
+  const auto known = std::find_if(entry.known.begin(), entry.known.end(), same);
+  const std::uint32_t terms = known != entry.known.end() ? *known : ops_.add({at->second, request.signature});
+  if (known == entry.known.end()) entry.known.push_back(terms);
   entry.sites[member] = request.site;
-  if (refuse_again(entry, request.sequence)) return decided_;
+  if (refuse_again(entry, request.sequence)) {
+    untidy_.push_back(at->second);
+    return decided_;
+  }
   Run& run = open(entry, request.sequence, now);
   run.requested = true;
   note_rows(run, member, request);
-  mark(entry, run, member, static_cast<std::uint32_t>(terms - entry.known.begin()),
-       {.settled = request.settled, .step = request.step});
+  mark(entry, run, member, terms, {.settled = request.settled, .step = request.step});
   return decided_;
+}
+
+void Ledger::evict(std::uint32_t op) { evicted_.push_back({op, ++evictions_}); }
+
+void Ledger::restore(std::uint32_t op) {
+  std::erase_if(evicted_, [&](const Evicted& one) { return one.op == op; });
+}
+
+/// Whether a run that is open has been reported on the terms of `op`.
+bool Ledger::uses(const Entry& entry, std::uint32_t op) const {
+  return std::ranges::any_of(
+      entry.runs, [&](const Run& run) { return run.count > 0 && std::ranges::find(run.terms, op) != run.terms.end(); });
+}
+
+void Ledger::forget(std::uint32_t op) {
+  const std::uint32_t entry = ops_[op].entry;
+  std::erase(entries_[entry].known, op);
+  ops_.erase(op);
+  untidy_.push_back(entry);
+}
+
+void Ledger::tidy(const std::function<bool(std::uint32_t op)>& is_pending) {
+  if (evicted_.empty() && untidy_.empty()) return;
+  heard_[0] = evictions_;  // the root, whose reports take no time
+  const std::uint32_t heard = *std::ranges::min_element(heard_);
+  std::erase_if(evicted_, [&](const Evicted& one) {
+    if (one.count > heard || is_pending(one.op) || uses(entries_[ops_[one.op].entry], one.op)) return false;
+    forget(one.op);
+    return true;
+  });
+  for (const std::uint32_t number : std::exchange(untidy_, {})) {
+    Entry* const entry = entries_.find(number);
+    if (entry == nullptr) continue;
+    std::erase_if(entry->known, [&](std::uint32_t op) {
+      if (ops_[op].agreed || uses(*entry, op)) return false;
+      ops_.erase(op);
+      return true;
+    });
+    const std::uint32_t all = *std::ranges::min_element(entry->reported);
+    std::erase_if(entry->refused, [&](const Refuse& refused) { return refused.sequence < all; });
+    const bool is_open = std::ranges::any_of(entry->runs, [](const Run& run) { return run.count > 0; });
+    if (!entry->known.empty() || !entry->refused.empty() || is_open) continue;
+    by_name_.erase(entry->name);
+    entries_.erase(number);
+  }
 }
 
 const Ledger::Decisions& Ledger::ready(Rank member, const Ready& ready, Nanoseconds now) {
@@ -120,18 +170,18 @@ const Ledger::Decisions& Ledger::ready(Rank member, const Ready& ready, Nanoseco
 }
 
 void Ledger::mark(Rank member, std::uint32_t op, const Ready& ready, Nanoseconds now) {
-  if (op >= ops_.size()) {
-    throw CorruptPayload(detail::concat("rank ", member, " is ready for operation ", op, ", which was never agreed"),
+  const Terms* const terms = ops_.find(op);
+  if (terms == nullptr) {
+    throw CorruptPayload(detail::concat("rank ", member, " is ready for operation ", op, ", which is not agreed"),
                          {.peer = member});
   }
-  const auto [entry_index, terms] = ops_[op];
-  Entry& entry = entries_[entry_index];
+  Entry& entry = entries_[terms->entry];
   count(entry, member, ready.sequence);
   last_report_ = now;
   if (refuse_again(entry, ready.sequence)) return;
   Run& run = open(entry, ready.sequence, now);
   if (ready.wants_start != 0) run.wants_start = true;
-  mark(entry, run, member, terms, {.settled = ready.settled, .step = ready.step, .by_lane = ready.by_lane});
+  mark(entry, run, member, op, {.settled = ready.settled, .step = ready.step, .by_lane = ready.by_lane});
 }
 
 /// Of a run on whose kind the ranks disagree they are of no use, whatever they are.
@@ -151,7 +201,7 @@ void Ledger::note_rows(Run& run, std::uint32_t member, const Request& request) c
 }
 
 bool Ledger::incomplete(std::uint32_t op, std::uint32_t sequence) const {
-  const Run& run = entries_[ops_[op].first].runs[sequence % 2];
+  const Run& run = entries_[ops_[op].entry].runs[sequence % 2];
   return run.count > 0 && run.sequence == sequence;
 }
 
@@ -169,7 +219,7 @@ void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t te
   run.by_lane = report.by_lane && (is_first || run.by_lane);
   run.terms[member] = terms;
   ++run.count;
-  if (entry.known[terms].signature.kind == OpKind::join) {
+  if (signature_of(terms).kind == OpKind::join) {
     run.joins = true;
     join(member);
   }
@@ -203,14 +253,14 @@ bool Ledger::refuse_without_leavers(Entry& entry, Run& run, std::uint32_t member
 void Ledger::join(std::uint32_t member) {
   if (!joined_[member]) ++joined_count_;
   joined_[member] = true;
-  for (Entry& entry : entries_) {
+  entries_.for_each([&](std::uint32_t /*number*/, Entry& entry) {
     for (const Refuse& refused : entry.refused) {
       if (refused.sequence >= entry.reported[member]) pass_over(entry, member, refused.sequence);
     }
     for (Run& run : entry.runs) {
       if (run.count > 0) cover(entry, run);
     }
-  }
+  });
 }
 
 void Ledger::end_join() {
@@ -230,7 +280,7 @@ void Ledger::cover(Entry& entry, Run& run) {
   }
   const auto reported = [](std::uint32_t terms) { return terms != kNoTerms; };
   const std::uint32_t first = *std::find_if(run.terms.begin(), run.terms.end(), reported);
-  const Signature& signature = entry.known[first].signature;
+  const Signature& signature = signature_of(first);
   if (substitutes.empty() || signature.kind == OpKind::join) return;
   if (!goes_on_without(signature.kind)) {
     std::string kind(name_of(signature.kind));
@@ -256,7 +306,7 @@ void Ledger::cover(Entry& entry, Run& run) {
 /// The run will not happen, and the member, which has joined, will not come to be told so.
 void Ledger::pass_over(Entry& entry, std::uint32_t member, std::uint32_t sequence) {
   entry.reported[member] = sequence + 1;
-  decided_.emplace_back(Substitute{member, {entry.name, sequence, true, entry.known.front().signature}});
+  decided_.emplace_back(Substitute{member, {entry.name, sequence, true, {}}});
 }
 
 void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
@@ -266,9 +316,11 @@ void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
     refuse_disagreement(entry, run);
     return;
   }
-  const Terms& terms = entry.known[first];
+  Terms& terms = ops_[first];
   if (run.requested) {
-    Verdict verdict{entry.name, run.sequence, terms.op, {}, {}, run.settled, run.step};
+    terms.agreed = true;
+    restore(first);
+    Verdict verdict{entry.name, run.sequence, first, {}, {}, run.settled, run.step};
     if (terms.signature.kind == OpKind::allgather || terms.signature.kind == OpKind::alltoall) verdict.rows = run.rows;
     if (terms.signature.kind == OpKind::join) {
       verdict.rows = {last};
@@ -279,7 +331,7 @@ void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
   } else {
     const bool wanted = run.wants_start;
     close(run);
-    if (wanted) decided_.emplace_back(Started{terms.op, run.sequence, run.settled, run.step, run.by_lane});
+    if (wanted) decided_.emplace_back(Started{first, run.sequence, run.settled, run.step, run.by_lane});
   }
 }
 
@@ -292,6 +344,7 @@ void Ledger::refuse(Entry& entry, Run& run, Status status, std::string text, Err
                     std::vector<std::uint32_t> peers) {
   Refuse refused{entry.name, run.sequence, status, std::move(text), std::move(facts), std::move(peers)};
   if (run.count < members_) entry.refused.push_back(refused);
+  untidy_.push_back(by_name_.at(entry.name));
   if (run.joins) end_join();
   for (std::uint32_t m = 0; joined_count_ > 0 && m < members_; ++m) {
     if (joined_[m] && run.terms[m] == kNoTerms && !run.asked[m]) pass_over(entry, m, run.sequence);
@@ -304,7 +357,7 @@ const Ledger::Decisions& Ledger::left(Rank member) {
   decided_.clear();
   if (!left_[member]) ++left_count_;
   left_[member] = true;
-  for (Entry& entry : entries_) {
+  entries_.for_each([&](std::uint32_t /*number*/, Entry& entry) {
     for (Run& run : entry.runs) {
       if (run.count > 0 && run.terms[member] == kNoTerms) {
         refuse(entry, run, Status::aborted,
@@ -312,14 +365,14 @@ const Ledger::Decisions& Ledger::left(Rank member) {
                {.kind = ErrorKind::shut_down, .peer = member});
       }
     }
-  }
+  });
   return decided_;
 }
 
 const Ledger::Decisions& Ledger::check(Nanoseconds now) {
   decided_.clear();
   if (open_ == 0) return decided_;
-  for (Entry& entry : entries_) {
+  entries_.for_each([&](std::uint32_t /*number*/, Entry& entry) {
     for (Run& run : entry.runs) {
       if (run.count == 0) continue;
       // A join waits for as long as the others have something to submit.
@@ -333,7 +386,7 @@ const Ledger::Decisions& Ledger::check(Nanoseconds now) {
         decided_.emplace_back(stall(entry, run, now));
       }
     }
-  }
+  });
   return decided_;
 }
 
@@ -364,8 +417,8 @@ std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
   const auto one = sides.begin();
   const auto other = std::next(one);
   std::ostringstream out;
-  out << difference(entry.known[one->first].signature, entry.known[other->first].signature)
-      << ": the ranks disagree about tensor " << entry.name << ".";
+  out << difference(signature_of(one->first), signature_of(other->first)) << ": the ranks disagree about tensor "
+      << entry.name << ".";
   std::size_t listed = 0;
   for (const auto& [terms, ranks] : sides) {
     if (listed++ == kListed) {
@@ -374,7 +427,7 @@ std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
     }
     out << "\n  rank" << (ranks.size() > 1 ? "s" : "");
     for (const std::uint32_t m : ranks) out << ' ' << m;
-    out << ": " << describe(entry.known[terms].signature) << ", submitted at " << place_of(entry, ranks.front());
+    out << ": " << describe(signature_of(terms)) << ", submitted at " << place_of(entry, ranks.front());
   }
   out << "\nMake every rank submit this name with the same terms, or give the tensors different names.";
   return out.str();
@@ -383,7 +436,7 @@ std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
 Stall Ledger::stall(const Entry& entry, const Run& run, Nanoseconds now) const {
   Stall found{.name = entry.name};
   const auto reported = std::find_if(run.terms.begin(), run.terms.end(), [](auto terms) { return terms != kNoTerms; });
-  found.kind = entry.known[*reported].signature.kind;
+  found.kind = signature_of(*reported).kind;
   std::ostringstream out;
   out << "tensor " << entry.name << " was submitted by a subset of the ranks and waits since "
       << (now - run.since) / 1'000'000'000 << " s for the others.\n  missing ranks:";

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <variant>
 #include <vector>
 
 #include "casync/metrics.hpp"
+#include "common/numbered.hpp"
 #include "engine/control.hpp"
 
 namespace casync {
@@ -19,6 +21,10 @@ namespace casync {
 ///
 /// A member that has reported a join stands in for its program, with zeros, in what all who have not joined submit,
 /// until all have joined. What a stand-in cannot take part in is refused.
+///
+/// What the ranks no longer keep (Agreements) is forgotten here when every member is known to have evicted it, because
+/// until then a report of it may be on its way; and when no run of it is open. Terms that were refused are forgotten
+/// with their run.
 class Ledger {
  public:
   struct Agreed {     ///< all members are told: it begins, as a new operation or with other rows than before
@@ -51,6 +57,15 @@ class Ledger {
   /// Both throw CorruptPayload, naming member and tensor, for a run that the member has reported before.
   const Decisions& request(Rank member, const Request& request, Nanoseconds now);
   const Decisions& ready(Rank member, const Ready& ready, Nanoseconds now);
+  /// All ranks keep `op` no longer: it is the next one that they evict.
+  void evict(std::uint32_t op);
+  /// They agree on `op` anew.
+  void restore(std::uint32_t op);
+  /// Whether a report may still name `op`.
+  bool knows(std::uint32_t op) const { return ops_.find(op) != nullptr; }
+  /// Forgets what can be, but of what was evicted nothing for which `is_pending` holds. Between any two calls of the
+  /// others.
+  void tidy(const std::function<bool(std::uint32_t op)>& is_pending);
   /// Whether some member has reported run `sequence` of `op` and another one has not.
   bool incomplete(std::uint32_t op, std::uint32_t sequence) const;
   /// The member left: runs it has not reported cannot happen, now or later.
@@ -64,9 +79,14 @@ class Ledger {
 
  private:
   static constexpr std::uint32_t kNoTerms = 0xffffffffU;
-  struct Terms {
+  struct Terms {  // by the number of the operation that they are of
+    std::uint32_t entry;
     Signature signature;
+    bool agreed = false;
+  };
+  struct Evicted {
     std::uint32_t op;
+    std::uint32_t count;  // how many were, with this one
   };
   struct Run {
     std::uint32_t sequence = 0;
@@ -79,13 +99,13 @@ class Ledger {
     bool by_lane = false;  // of all who have reported
     std::uint32_t step = 0;
     Nanoseconds since = 0;
-    std::vector<std::uint32_t> terms;  // per member, kNoTerms if not reported
+    std::vector<std::uint32_t> terms;  // per member: the operation whose they are, kNoTerms if not reported
     std::vector<bool> asked;           // per member: to stand in
     std::vector<std::int64_t> rows;    // per member; alltoall: per member and the one it gives them to
   };
   struct Entry {
     std::string name;
-    std::vector<Terms> known;
+    std::vector<std::uint32_t> known;     // operations
     std::vector<std::string> sites;       // per member
     std::vector<std::uint32_t> reported;  // per member: runs below this one
     std::array<Run, 2> runs{};            // a rank is at most one run ahead of another
@@ -113,6 +133,9 @@ class Ledger {
               std::vector<std::uint32_t> peers = {});
   void refuse_disagreement(Entry& entry, Run& run);
   void close(Run& run);
+  bool uses(const Entry& entry, std::uint32_t op) const;
+  void forget(std::uint32_t op);
+  const Signature& signature_of(std::uint32_t op) const { return ops_[op].signature; }
   std::string disagreement(const Entry& entry, const Run& run) const;
   std::vector<std::uint32_t> others(const Run& run) const;
   Stall stall(const Entry& entry, const Run& run, Nanoseconds now) const;
@@ -120,9 +143,13 @@ class Ledger {
 
   std::uint32_t members_;
   Options options_;
-  std::vector<Entry> entries_;
+  Numbered<Entry> entries_;
   std::unordered_map<std::string, std::uint32_t> by_name_;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> ops_;  // op -> entry, terms
+  Numbered<Terms> ops_;
+  std::vector<Evicted> evicted_;       // and not forgotten yet
+  std::uint32_t evictions_ = 0;        // in all
+  std::vector<std::uint32_t> heard_;   // per member: of how many evictions it has told
+  std::vector<std::uint32_t> untidy_;  // entries of which something may be forgotten
   std::vector<bool> left_;
   std::vector<bool> joined_;
   // How many have. While it is none, which is nearly always, a report looks at no other member: rank 0 hears one from

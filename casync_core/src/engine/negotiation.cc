@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "casync/error.hpp"
+#include "common/hash.hpp"
 #include "coordinator/queue_up.hpp"
 
 namespace casync {
@@ -37,7 +38,8 @@ void Negotiation::announce(const Ledger::Decisions& decisions) {
 
 void Negotiation::announce(const Ledger::Agreed& agreed) {
   const Verdict& verdict = agreed.verdict;
-  if (const Agreements::Op* const known = agreements_.find(verdict.op); known != nullptr) {
+  const Agreements::Op* const known = agreements_.find(verdict.op);
+  if (known != nullptr && !(Agreements::lasts(agreed.signature.kind) && wants_new_plan(verdict.op, verdict.step))) {
     tell(agreed, known->plan);
   } else {
     want_plan(verdict.op, verdict.name, agreed.signature, verdict.step, agreed);
@@ -57,7 +59,7 @@ void Negotiation::tell(const Ledger::Agreed& agreed, const GradientPlan& plan) {
 }
 
 void Negotiation::announce(const Ledger::Started& started) {
-  if (wants_new_plan(started)) {
+  if (wants_new_plan(started.op, started.step)) {
     const Agreements::Op& op = *agreements_.find(started.op);
     want_plan(started.op, submissions_.text(op.name), op.signature, started.step, started);
   } else {
@@ -84,7 +86,10 @@ void Negotiation::start_ranked(std::size_t room) {
   }
 }
 
+/// While it waited for a plan or for memory the ranks may have evicted it: then it is agreed on anew.
 void Negotiation::start(const Ledger::Started& started) {
+  const Agreements::Op& op = *agreements_.find(started.op);
+  if (op.evicted) return tell_anew(started, op.plan);
   starts_.add(started.op, {{}, started.sequence, started.settled, started.step, started.by_lane});
 }
 
@@ -104,6 +109,7 @@ void Negotiation::tell_reports() {
 const Negotiation::Outcomes& Negotiation::speak(Nanoseconds now, std::size_t room) {
   outcomes_.clear();
   now_ = now;
+  tidy();
   if (reports_.due(now)) tell_reports();
   lacks_room_ = now >= starts_.next();
   if (lacks_room_ && !ranked_.empty()) start_ranked(room);
@@ -121,10 +127,10 @@ const Negotiation::Outcomes& Negotiation::farewell(Nanoseconds now) {
 }
 
 /// What begins without asking keeps its plan: a run may have begun somewhere before a new one came.
-bool Negotiation::wants_new_plan(const Ledger::Started& started) {
-  const Agreements::Op& op = *agreements_.find(started.op);
+bool Negotiation::wants_new_plan(std::uint32_t number, std::uint32_t step) {
+  const Agreements::Op& op = *agreements_.find(number);
   if (op.eager) return false;
-  return is_over(op.plan, started.step) || asked_.at(started.op) < plans_changed_;
+  return is_over(op.plan, step) || asked_.at(number) < plans_changed_;
 }
 
 /// The decision on a run waits until its operation has a plan. There is one of an operation at a time: its next run is
@@ -153,8 +159,9 @@ const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned
     const Ledger::Decision decision = std::move(at->second);
     unplanned_.erase(at);
     if (const auto* const agreed = std::get_if<Ledger::Agreed>(&decision)) {
-      CASYNC_CHECK(plan.has_value(), "no plan for tensor ", agreed->verdict.name, ", which is new");
-      tell(*agreed, *plan);
+      const Agreements::Op* const known = agreements_.find(op);
+      CASYNC_CHECK(plan || known != nullptr, "no plan for tensor ", agreed->verdict.name, ", which is new");
+      tell(*agreed, plan ? *plan : known->plan);
     } else {
       tell(std::get<Ledger::Started>(decision), plan);
     }
@@ -164,11 +171,14 @@ const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned
 
 /// A new plan takes the place of the start, in the one order of starts, so it holds from this run on everywhere.
 void Negotiation::tell(const Ledger::Started& started, const std::optional<GradientPlan>& plan) {
-  if (!plan) return tell(started);
+  plan ? tell_anew(started, *plan) : tell(started);
+}
+
+void Negotiation::tell_anew(const Ledger::Started& started, const GradientPlan& plan) {
   tell_starts();
   const Agreements::Op& op = *agreements_.find(started.op);
   const Verdict verdict{
-      submissions_.text(op.name), started.sequence, started.op, *plan, {}, started.settled, started.step};
+      submissions_.text(op.name), started.sequence, started.op, plan, {}, started.settled, started.step};
   out_.tell_all(verdict);
   take(verdict);
 }
@@ -222,7 +232,9 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
   outcomes_.clear();
   now_ = now;
   Submissions::Run& run = submissions_.run(index);
-  if (run.op == Submissions::kNone) {
+  const Agreements::Op* const kept = agreements_.find(run.op);
+  if (kept == nullptr || kept->evicted) {
+    run.op = Submissions::kNone;
     const Submissions::Registration& registration = submissions_.registration(run.registration);
     Request request{submissions_.text(run.name),
                     run.sequence,
@@ -230,7 +242,8 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
                     registration.site,
                     run.settled,
                     run.step,
-                    run.splits};
+                    run.splits,
+                    evictions_};
     if (registration.signature.kind == OpKind::allgather) request.signature.shape.rows = run.rows;
     if (registration.signature.kind == OpKind::join) joined_ = true;
     if (is_root()) {
@@ -241,7 +254,7 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
     }
     return outcomes_;
   }
-  const Agreements::Op& op = *agreements_.find(run.op);
+  const Agreements::Op& op = *kept;
   const bool eager = op.eager && eager_bytes_ + op.shape->largest_message <= options_.eager_bytes && !ahead(run);
   if (eager) {
     run.eager_bytes = op.shape->largest_message;
@@ -313,26 +326,84 @@ const Negotiation::Outcomes& Negotiation::check(Nanoseconds now) {
 
 void Negotiation::take(const Verdict& verdict) {
   const std::uint32_t name = submissions_.find_name(verdict.name);
-  CASYNC_CHECK(name != Submissions::kNone, "a verdict on tensor ", verdict.name, ", which was never submitted here");
-  const std::uint32_t index = submissions_.find_run(name, verdict.sequence);
-  CASYNC_CHECK(index != Submissions::kNone, "a verdict on a run of ", verdict.name, " that is not outstanding");
-  Submissions::Run& run = submissions_.run(index);
-  if (run.begun) {
-    throw CorruptPayload(
-        detail::concat("a verdict on run ", run.sequence, " of tensor ", verdict.name, ", which has begun"),
-        {.tensor = verdict.name});
+  const std::uint32_t index =
+      name == Submissions::kNone ? Submissions::kNone : submissions_.find_run(name, verdict.sequence);
+  if (index == Submissions::kNone) {
+    // Eager here, and through: the data of those who had evicted it overtook the root's message.
+    CASYNC_CHECK(name == Submissions::kNone || submissions_.was_submitted(name, verdict.sequence), "a verdict on run ",
+                 verdict.sequence, " of tensor ", verdict.name, ", which was never submitted here");
+    restore(verdict);
+    return;
   }
+  Submissions::Run& run = submissions_.run(index);
   Submissions::Registration& registration = submissions_.registration(run.registration);
+  if (run.begun) {
+    // Eager here, evicted elsewhere.
+    const Agreements::Op* const op = agreements_.find(run.op);
+    if (run.op != verdict.op || !op->eager || op->plan != verdict.plan) {
+      throw CorruptPayload(
+          detail::concat("a verdict on run ", run.sequence, " of tensor ", verdict.name, ", which has begun"),
+          {.tensor = verdict.name});
+    }
+    restore(verdict);
+    return;
+  }
   if (registration.signature.kind == OpKind::allgather) check_rows(verdict, run.rows);
   if (registration.signature.kind == OpKind::alltoall) check_rows(verdict, run.splits[options_.member]);
   if (registration.signature.kind == OpKind::join) check_last(verdict);
+  const bool is_new = agreements_.find(verdict.op) == nullptr;
   agreements_.agree(verdict, name, registration.signature, run.splits);
+  if (is_new) submissions_.hold(name);
   run.op = verdict.op;
   run.settled = verdict.settled;
   run.step = verdict.step;
   run.by_lane = false;  // by another plan
   if (Agreements::lasts(registration.signature.kind)) registration.op = verdict.op;
   outcomes_.push_back({index});
+  use(verdict.op, hash_text(verdict.name));
+}
+
+void Negotiation::restore(const Verdict& verdict) {
+  agreements_.restore(verdict.op, verdict.plan);
+  use(verdict.op, hash_text(verdict.name));
+}
+
+/// All ranks do this for the same operations in one order, and evict the same ones.
+void Negotiation::use(std::uint32_t op, std::uint64_t name_hash) {
+  agreements_.use(op, name_hash);
+  if (is_root()) ledger_.restore(op);
+  while (const auto number = agreements_.evict()) {
+    ++evictions_;
+    evicted_.push_back(*number);
+    if (is_root()) ledger_.evict(*number);
+  }
+}
+
+/// Forgets what was evicted and of which nothing is under way. The root keeps it, and its plan, until no report that
+/// names it can come: a rank may have begun by that plan.
+void Negotiation::tidy() {
+  if (is_root()) {
+    ledger_.tidy([this](std::uint32_t number) {
+      const Agreements::Op* const op = agreements_.find(number);
+      return unplanned_.contains(number) || (op != nullptr && submissions_.has_run(op->name, number));
+    });
+  }
+  if (evicted_.empty()) return;
+  std::erase_if(evicted_, [this](std::uint32_t number) {
+    const Agreements::Op* const op = agreements_.find(number);
+    if (op == nullptr) {
+      agreements_.erase(number);
+      return true;
+    }
+    if (op->place) return true;  // agreed on anew
+    const bool is_expected = is_root() && ledger_.knows(number);
+    if (is_expected || !op->early.empty() || submissions_.has_run(op->name, number)) return false;
+    const std::uint32_t name = op->name;
+    agreements_.erase(number);
+    submissions_.let_go(name);
+    asked_.erase(number);
+    return true;
+  });
 }
 
 /// The rows of an allgather or an alltoall say what is read from this rank's memory, and how much memory the result
@@ -357,7 +428,8 @@ void Negotiation::take(const Start& start) {
   started_.clear();
   start.ops.for_each([&](std::uint32_t number) {
     const Agreements::Op* const op = agreements_.find(number);
-    CASYNC_CHECK(op != nullptr, "a start of operation ", number, ", which was never agreed");
+    CASYNC_CHECK(agreements_.use_again(number), "a start of operation ", number, ", which is not agreed");
+    if (op == nullptr) return;  // it was agreed on for a run that was over here, as this one is
     started_.push_back({number, op});
   });
   const auto priority = [](const Known& known) { return priority_of(known.op->plan, known.op->signature); };
@@ -404,6 +476,7 @@ void Negotiation::take(const Refuse& refuse) {
 
 /// What came for the runs of a tensor up to `sequence`, which do not begin here.
 void Negotiation::drop_early(std::uint32_t name, std::uint32_t sequence) {
+  if (name == Submissions::kNone) return;
   for (const std::uint64_t cookie : agreements_.forget(name, sequence)) {
     out_.emit(action::Drop{cookie});
   }

@@ -28,6 +28,9 @@ namespace casync {
 ///
 /// Memory is for what has begun, in that order. So where priorities differ the root starts no more than it has memory
 /// for, the highest first: what comes late may still go before the rest.
+///
+/// What was not used for long is evicted by all ranks alike, and asks again. It costs no message;
+/// docs/internals/engine.md says why nothing that is under way is lost.
 class Negotiation {
  public:
   struct Options {
@@ -116,6 +119,7 @@ class Negotiation {
   void tell(const Ledger::Agreed& agreed, const GradientPlan& plan);
   void tell(const Ledger::Started& started);
   void tell(const Ledger::Started& started, const std::optional<GradientPlan>& plan);
+  void tell_anew(const Ledger::Started& started, const GradientPlan& plan);
   void tell_reports();
   void tell_starts();
   void start(const Ledger::Started& started);
@@ -136,9 +140,12 @@ class Negotiation {
   bool ahead(const Submissions::Run& run) const;
   void want_plan(std::uint32_t op, const std::string& name, const Signature& signature, std::uint32_t step,
                  Ledger::Decision decision);
-  bool wants_new_plan(const Ledger::Started& started);
+  bool wants_new_plan(std::uint32_t op, std::uint32_t step);
   void collect(Rank member, std::span<const std::byte> costs);
   void drop_early(std::uint32_t name, std::uint32_t sequence);
+  void restore(const Verdict& verdict);
+  void use(std::uint32_t op, std::uint64_t name_hash);
+  void tidy();
   Options options_;
   Submissions& submissions_;
   Agreements& agreements_;
@@ -157,6 +164,8 @@ class Negotiation {
   Nanoseconds now_ = 0;          // of the last call
   std::size_t eager_bytes_ = 0;  // of eager messages under way
   bool joined_ = false;          // this rank, and not all yet
+  std::uint32_t evictions_ = 0;
+  std::vector<std::uint32_t> evicted_;  // operations that are not forgotten yet
 
   // Of the root: plans.
   std::vector<action::PlanWanted::Gradient> wanted_;

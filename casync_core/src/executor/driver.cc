@@ -79,6 +79,12 @@ void Driver::define(std::uint32_t registration, const Request& definition) {
   for (const std::string& codec : codecs) start(std::make_unique<Trial>(codec));
 }
 
+void Driver::forget(std::uint32_t registration, const Definition& definition) {
+  gradients_.forget(definition);
+  planning_.forget(definition.name, definition.signature);
+  apply(event::Forget{registration});
+}
+
 void Driver::submit(std::uint32_t registration, Operation* operation) {
   const std::uint32_t handle = operations_.add(*operation);
   guarded([&] { prepare_submit(*operation); });
@@ -374,6 +380,9 @@ void Driver::take(Inbox::Item& item) {
       break;
     case Inbox::Item::Kind::abort:
       if (!collapsed_) abort(*item.why);
+      break;
+    case Inbox::Item::Kind::forget:
+      if (!collapsed_) forget(item.registration, *item.forgotten);
       break;
   }
 }

@@ -69,6 +69,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
 
   // The parts of a turn.
   void define(std::uint32_t registration, const Request& definition);
+  void forget(std::uint32_t registration, const Definition& definition);
   void submit(std::uint32_t registration, Operation* operation);
   void abort(const std::string& why);
   void finished(std::unique_ptr<Job> job, std::string error);  ///< a job came back

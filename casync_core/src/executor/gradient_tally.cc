@@ -8,13 +8,14 @@ void GradientTally::begun(const action::Begin& run, const Definition& definition
   if (run.instance >= runs_.size()) runs_.resize(run.instance + 1);
   runs_[run.instance] = {};
   if (!reduces(definition.signature.kind)) return;
-  Row*& row = row_of_[&definition];
-  if (row == nullptr) {
+  auto at = row_of_.find(&definition);
+  if (at == row_of_.end()) {
     const std::lock_guard lock(growth_);
-    row = &rows_.emplace_back(definition.name);
+    at = row_of_.emplace(&definition, rows_.emplace(rows_.end(), definition.name)).first;
   }
-  if (row->shape != run.shape) {
-    row->shape = run.shape;
+  Row* const row = &*at->second;
+  if (row->shape != run.shape.get()) {
+    row->shape = run.shape.get();
     row->plan_operations.set(0);
     row->plan_time.set(0);
   }
@@ -34,6 +35,14 @@ void GradientTally::ended(std::uint32_t instance, Nanoseconds ready, const RunMe
   row->payload_bytes.add(encoded.payload_bytes);
   row->plan_operations.add(1);
   row->plan_time.add(time);
+}
+
+void GradientTally::forget(const Definition& definition) {
+  const auto at = row_of_.find(&definition);
+  if (at == row_of_.end()) return;
+  const std::lock_guard lock(growth_);
+  rows_.erase(at->second);
+  row_of_.erase(at);
 }
 
 void GradientTally::read(std::vector<GradientMetrics>& gradients) const {

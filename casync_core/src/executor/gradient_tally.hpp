@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -21,6 +21,8 @@ class GradientTally {
   void begun(const action::Begin& run, const Definition& definition, Nanoseconds now);
   /// The run has ended well, and its gradient was ready so long after the step's beginning. Other runs are passed over.
   void ended(std::uint32_t instance, Nanoseconds ready, const RunMeter::Encoded& encoded, Nanoseconds now);
+  /// The gradient has no runs any more, and its row goes.
+  void forget(const Definition& definition);
   void read(std::vector<GradientMetrics>& gradients) const;
 
  private:
@@ -29,7 +31,7 @@ class GradientTally {
     const std::string tensor;
     Count operations, time, predicted, ready, encoded_bytes, payload_bytes;
     Count plan_operations, plan_time;  // with the plan that it has
-    std::shared_ptr<const Template> shape;
+    const Template* shape = nullptr;   // is only compared: it may be gone
   };
   struct Run {
     Row* row = nullptr;  // null: it reduces nothing
@@ -38,8 +40,8 @@ class GradientTally {
   };
 
   mutable std::mutex growth_;  // guards the length of rows_
-  std::deque<Row> rows_;       // stable addresses
-  std::unordered_map<const Definition*, Row*> row_of_;
+  std::list<Row> rows_;        // stable addresses
+  std::unordered_map<const Definition*, std::list<Row>::iterator> row_of_;
   std::vector<Run> runs_;  // by instance
 };
 

@@ -83,6 +83,8 @@ class Planning {
 
   /// A tensor was registered here. Returns the codecs that are to be timed; the answers come by `measured`.
   virtual std::vector<std::string> define(const std::string& /*name*/, const Signature& /*signature*/) { return {}; }
+  /// A tensor that was registered here is forgotten: it was not used for long.
+  virtual void forget(const std::string& /*name*/, const Signature& /*signature*/) {}
   /// Whether measurements are wanted. Only `define` and `costs` change that.
   virtual bool measuring() const { return false; }
   virtual void measured(const Measurement& /*measurement*/) {}

@@ -222,6 +222,15 @@ std::vector<std::string> MeasuredPlanning::define(const std::string& name, const
   return wanted;
 }
 
+void MeasuredPlanning::forget(const std::string& name, const Signature& signature) {
+  const auto is_it = [&](const auto& known) { return known.name == name && known.signature == signature; };
+  std::erase_if(open_, is_it);
+  std::erase_if(settled_, is_it);
+  counted_.erase(name);
+  std::erase_if(on_trial_, [&](const auto& of) { return of.first == name; });
+  measurements_.forget(name);
+}
+
 std::vector<std::string> MeasuredPlanning::to_try(const std::string& name, const Signature& signature,
                                                   std::uint64_t submits) {
   if (submits != kTriedRun || !is_open(name, signature)) return {};

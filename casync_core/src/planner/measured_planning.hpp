@@ -55,6 +55,7 @@ class MeasuredPlanning final : public Planning {
   MeasuredPlanning(Options options, Log log);
 
   std::vector<std::string> define(const std::string& name, const Signature& signature) override;
+  void forget(const std::string& name, const Signature& signature) override;
   bool measuring() const override {
     return options_.host_of.size() > 1 && (options_.re_plan || (!timed_.empty() && tells_at_ == 0));
   }

@@ -62,6 +62,11 @@ class Measurements {
   void add_ready(std::string_view tensor, double tensor_bytes, double ready_s) {
     readiness_.add(tensor, tensor_bytes, ready_s);
   }
+  /// Gradient `tensor` is not used any more.
+  void forget(const std::string& tensor) {
+    payloads_.forget(tensor);
+    readiness_.forget(tensor);
+  }
   /// Whether both encode and decode of a codec were timed.
   bool has(std::string_view codec) const { return codecs_.has(codec); }
   bool has_payload(std::string_view tensor, std::string_view codec) const { return payloads_.has(tensor, codec); }

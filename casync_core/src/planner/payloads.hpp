@@ -19,6 +19,7 @@ class Payloads {
 
   void add(const EncodedSize& size);
   bool has(std::string_view tensor, std::string_view codec) const;
+  void forget(const std::string& tensor) { gradients_.erase(tensor); }
   /// Writes the mean of what is kept to `payload_share` and `bytes` of each gradient.
   void tell(std::map<std::string, MeasuredGradient, std::less<>>& gradients) const;
 

@@ -17,6 +17,7 @@ class Readiness {
   static constexpr std::size_t kRecent = 8;
 
   void add(std::string_view tensor, double tensor_bytes, double ready_s);
+  void forget(const std::string& tensor) { gradients_.erase(tensor); }
   /// Writes `ready_s` and `bytes` of each gradient.
   void tell(std::map<std::string, MeasuredGradient, std::less<>>& gradients) const;
 

@@ -63,6 +63,7 @@ void write(ByteWriter& writer, Bytes&, const event::Launched& event) { writer.pu
 void write(ByteWriter& writer, Bytes&, const event::Flowed& event) {
   for (const Rank peer : event.peers) writer.put(peer);
 }
+void write(ByteWriter& writer, Bytes&, const event::Forget& event) { writer.put(event); }
 
 }  // namespace
 
@@ -83,6 +84,8 @@ void put(Bytes& out, const EngineOptions& options) {
   writer.put(static_cast<std::uint64_t>(options.eager_bytes));
   writer.put(static_cast<std::uint64_t>(options.at_once_bytes));
   writer.put(static_cast<std::uint64_t>(options.batch_bytes));
+  writer.put(static_cast<std::uint64_t>(options.kept.first));
+  writer.put(static_cast<std::uint64_t>(options.kept.most));
   writer.put(options.ready_interval.value_or(Negotiation::interval_for(members)));
   writer.put(options.heartbeat.interval);
   writer.put(options.heartbeat.timeout);
@@ -104,6 +107,8 @@ EngineOptions get_options(ByteReader& reader) {
   options.eager_bytes = reader.get<std::uint64_t>();
   options.at_once_bytes = reader.get<std::uint64_t>();
   options.batch_bytes = reader.get<std::uint64_t>();
+  options.kept.first = reader.get<std::uint64_t>();
+  options.kept.most = reader.get<std::uint64_t>();
   options.ready_interval = get_time(reader);
   options.heartbeat.interval = get_time(reader);
   options.heartbeat.timeout = get_time(reader);
@@ -183,6 +188,8 @@ Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored) {
       stored.peers.clear();
       while (reader.left() > 0) stored.peers.push_back(reader.get<Rank>());
       return event::Flowed{stored.peers};
+    case 15:
+      return event::Forget{number()};
     default:
       throw CorruptPayload("an event log holds an event of an unknown kind");
   }

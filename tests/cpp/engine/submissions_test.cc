@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace casync {
 namespace {
 
@@ -34,6 +36,28 @@ TEST(Submissions, ANumberIsUsedAgainAndStartsAfresh) {
   EXPECT_TRUE(again.active && !again.begun && !again.nonfinite);
   EXPECT_EQ(again.eager_bytes, 0U);
   EXPECT_EQ(again.sequence, 1U);
+}
+
+TEST(Submissions, ANameThatWasForgottenGoesOnCounting) {
+  Submissions submissions;
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    submissions.define({"w" + std::to_string(i), 0, {}, "here"});
+    submissions.end(submissions.submit(i, 7));
+    submissions.hold(i);
+    submissions.forget(i);
+    EXPECT_EQ(submissions.find_name("w" + std::to_string(i)), i);  // an operation is of it
+    submissions.let_go(i);
+    EXPECT_EQ(submissions.find_name("w" + std::to_string(i)), Submissions::kNone);
+  }
+  EXPECT_EQ(submissions.find_registration(17), nullptr);
+  submissions.skip("w18", 1);  // nothing is of it, so it is forgotten again
+  EXPECT_EQ(submissions.find_name("w18"), Submissions::kNone);
+  submissions.define({"w17", 0, {}, "here"});
+  submissions.define({"w18", 0, {}, "here"});
+  submissions.define({"new", 0, {}, "here"});
+  EXPECT_EQ(submissions.run(submissions.submit(300, 7)).sequence, 1U);
+  EXPECT_EQ(submissions.run(submissions.submit(301, 7)).sequence, 2U);
+  EXPECT_EQ(submissions.run(submissions.submit(302, 7)).sequence, 0U);
 }
 
 }  // namespace

@@ -184,6 +184,44 @@ void draw_steps(Dice& dice, const Distributions& from, Schedule& schedule) {
   }
 }
 
+/// Ranks keep few operations. There are more steps than were drawn, and tensors whose shape changes between steps.
+void draw_evictions(Dice& dice, const Distributions& from, Schedule& schedule) {
+  auto& [tensors, steps, faults, leave_after, on_stream, by_lane, forgets] = schedule.script;
+  LeastUsed::Limits& kept = schedule.options.engine.kept;
+  kept.first = dice.one_of(from.kept);
+  kept.most = kept.first + (dice.chance(30) ? dice.below(4) : 0);
+  if (dice.chance(50)) forgets = 0.3;
+  std::int64_t elements = 0;
+  for (const VirtualTensor& tensor : tensors) elements += std::max<std::int64_t>(tensor.signature.shape.numel(), 1000);
+  const std::int64_t most = std::min<std::int64_t>(10, from.work_most / 2 / elements / schedule.size);
+  for (std::int64_t more = most - static_cast<std::int64_t>(steps.size()); more > 0; --more)
+    steps.push_back(std::vector(dice.one_of(steps)));
+  const auto drawn = static_cast<std::uint32_t>(tensors.size());
+  for (std::uint32_t t = 0; t < drawn; ++t) {
+    const VirtualTensor tensor = tensors[t];
+    const bool may_change = reduces(tensor.signature.kind) || tensor.signature.kind == OpKind::broadcast;
+    if (!may_change || tensor.then || !make_codec(tensor.plan.codec)->info().identity || !dice.chance(from.shapes))
+      continue;
+    std::vector<std::uint32_t> shapes{t};
+    for (auto more = 1 + dice.below(3); more > 0; --more) {
+      shapes.push_back(static_cast<std::uint32_t>(tensors.size()));
+      VirtualTensor& other = tensors.emplace_back(tensor);
+      other.signature.shape.rows += static_cast<std::int64_t>(more);
+      other.signature.dims = detail::concat("(", other.signature.shape.rows, ", ", other.signature.shape.cols, ")");
+      schedule.in_place.push_back(dice.chance(from.in_place));
+      schedule.nonfinite_step.push_back(-1);
+    }
+    for (auto& step : steps) {
+      const std::uint32_t shape = dice.one_of(shapes);
+      for (auto& submissions : step) {
+        for (Submission& submission : submissions) {
+          if (submission.tensor == t) submission.tensor = shape;
+        }
+      }
+    }
+  }
+}
+
 /// In one step one rank submits a tensor of the same name on other terms.
 void draw_disagreement(Dice& dice, Schedule& schedule) {
   if (schedule.size < 2 || schedule.script.tensors.empty()) return;
@@ -344,6 +382,8 @@ Schedule draw(std::uint64_t seed, const Distributions& from) {
     schedule.nonfinite_step.push_back(dice.chance(from.nonfinite) ? static_cast<std::int64_t>(dice.below(2)) : -1);
   }
   draw_steps(dice, from, schedule);
+  Dice others(seed * 0x9e3779b97f4a7c15ULL + 5);  // of its own: the other draws of a seed stay
+  if (others.chance(from.evicting)) draw_evictions(others, from, schedule);
   if (dice.chance(from.disagree)) {
     draw_disagreement(dice, schedule);
   } else if (dice.chance(from.join)) {
@@ -386,7 +426,8 @@ std::string Distributions::print() const {
       << ", global coordinator " << global_policy << ", disagreement " << disagree << ", join " << join
       << ", shutdown at the end " << leave << ", faults " << faults << ", threads " << threads
       << ", of them with holds of the program's lock " << holds << ", ticks " << ticks << ", on a device " << device
-      << ", of these with a lane " << lane << ", priorities " << prioritised << '\n';
+      << ", of these with a lane " << lane << ", priorities " << prioritised << ", few operations kept " << evicting
+      << ", of these several shapes " << shapes << "\nkept" << list_of(kept) << '\n';
   return out.str();
 }
 
@@ -394,9 +435,10 @@ std::string Schedule::print() const {
   std::ostringstream out;
   out << "seed " << seed << ": " << size << " ranks, hosts" << list_of(options.network.host_of) << ", pool "
       << options.engine.pool_bytes << ", inline " << options.engine.inline_bytes << ", eager "
-      << options.engine.eager_bytes << ", ready interval " << *options.engine.ready_interval << " ns, at once "
-      << options.engine.at_once_bytes << ", steps " << script.steps.size() << ", " << options.coordinator.policy
-      << " coordinator"
+      << options.engine.eager_bytes << ", keeps " << options.engine.kept.first << " to " << options.engine.kept.most
+      << " operations" << (script.forgets > 0 ? ", forgets" : "") << ", ready interval "
+      << *options.engine.ready_interval << " ns, at once " << options.engine.at_once_bytes << ", steps "
+      << script.steps.size() << ", " << options.coordinator.policy << " coordinator"
       << (options.threads ? detail::concat(", ", options.waiters, " threads that wait")
           : options.ticks ? ", ticks"
                           : "");

@@ -79,6 +79,9 @@ struct Distributions {
   int device = 35;       ///< schedules in which most ranks' tensors are a device's, and computed on its stream
   int lane = 50;         ///< of these, with devices that send to each other
   int prioritised = 50;  ///< schedules in which some tensors go before others
+  int evicting = 50;     ///< schedules in which ranks keep fewer operations than there are, in more steps
+  int shapes = 40;       ///< of these: tensors of several shapes, of which each step has one
+  std::vector<std::size_t> kept{1, 1, 2, 3, 5};  ///< operations, of these
 
   std::string print() const;
 };

@@ -52,7 +52,9 @@ struct VirtualWorld::Member {
   std::unique_ptr<VirtualLane> lane;
   std::unique_ptr<Planning> planning;
   Driver driver;
-  std::deque<Running> operations;  // per tensor
+  std::deque<Running> operations;            // per tensor
+  std::vector<std::uint32_t> registrations;  // likewise
+  std::uint32_t defined = 0;
   Inbox inbox;
   Inbox taken;  // by a turn
   std::list<StandIn> stand_ins;
@@ -184,10 +186,8 @@ VirtualOutcome VirtualWorld::run() {
     agenda_.at(script_.faults[f].at, *this, kFault, f);
   }
   for (Rank r = 0; r < ranks_.size(); ++r) {
-    for (std::uint32_t t = 0; t < script_.tensors.size(); ++t) {
-      ranks_[r]->driver.define(t,
-                               {script_.tensors[t].name, 0, script_.tensors[t].signature, detail::concat("rank ", r)});
-    }
+    ranks_[r]->registrations.resize(script_.tensors.size());
+    for (std::uint32_t t = 0; t < script_.tensors.size(); ++t) define(r, t);
     agenda_.at(0, *this, kStep, r);
     if (options_.ticks && !options_.threads) agenda_.at(agenda_.up_to(kTickInterval), *this, kTick, r);
   }
@@ -324,8 +324,23 @@ void VirtualWorld::set_alarm(Rank rank) {
   }
 }
 
+void VirtualWorld::define(Rank rank, std::uint32_t tensor) {
+  Member& who = *ranks_[rank];
+  const auto& [name, signature, plan, then] = script_.tensors[tensor];
+  who.registrations[tensor] = who.defined++;
+  who.driver.define(who.registrations[tensor], {name, 0, signature, detail::concat("rank ", rank)});
+}
+
+bool VirtualWorld::chance(double share) {
+  return share > 0 && static_cast<double>(agenda_.random() >> 11U) * 0x1.0p-53 < share;
+}
+
 void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
   Member& who = *ranks_[rank];
+  if (chance(script_.forgets)) {
+    who.driver.forget(who.registrations[tensor], definitions_[tensor]);
+    define(rank, tensor);
+  }
   Member::Running& running = who.operations[tensor];
   running.step = who.step;
   running.outstanding = true;
@@ -347,7 +362,7 @@ void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
     operation.rows = submission.rows;
     operation.splits = submission.splits;
   }
-  who.inbox.submit(tensor, &operation);
+  who.inbox.submit(who.registrations[tensor], &operation);
   --who.to_submit;
   if (!is_small_there(operation)) ++who.large;
   if (who.threads == nullptr) return news(rank);
@@ -359,9 +374,9 @@ void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
 
 bool VirtualWorld::may_go_by_lane(Rank rank, std::uint32_t tensor) {
   if (ranks_[rank]->lane == nullptr || !ranks_[rank]->lane->ready()) return false;
-  const auto shape = engine(rank).shape_of(tensor);
+  const auto shape = engine(rank).shape_of(ranks_[rank]->registrations[tensor]);
   if (shape == nullptr || !ranks_[rank]->stream.carries(*shape, script_.tensors[tensor].signature, true)) return false;
-  return static_cast<double>(agenda_.random() >> 11U) * 0x1.0p-53 < script_.by_lane;
+  return chance(script_.by_lane);
 }
 
 bool VirtualWorld::is_small_there(const Operation& operation) const {
@@ -435,7 +450,7 @@ void VirtualWorld::stand_in(Rank rank, const Request& wanted) {
     one.memory.resize(static_cast<std::size_t>(wanted.signature.shape.numel()) * size_of(wanted.signature.dtype));
     one.operation.input = one.operation.output = one.memory.data();
   }
-  who.inbox.submit(static_cast<std::uint32_t>(at - definitions_.begin()), &one.operation);
+  who.inbox.submit(who.registrations[static_cast<std::size_t>(at - definitions_.begin())], &one.operation);
   if (who.threads == nullptr) news(rank);
 }
 

@@ -53,6 +53,7 @@ struct VirtualScript {
   std::vector<bool>
       on_stream{};     ///< per rank: what it allreduces is a device's, and computed on a stream; empty: on none
   double by_lane = 0;  ///< the share of what may go by the lane that a rank says so of; each rank draws for itself
+  double forgets = 0;  ///< the share of submits before which a rank forgets the registration and makes another one
 };
 
 struct VirtualOptions {
@@ -129,6 +130,8 @@ class VirtualWorld final : private Agenda::Actor {
   bool turn(Rank rank);
   void set_alarm(Rank rank);
   bool may_go_by_lane(Rank rank, std::uint32_t tensor);
+  void define(Rank rank, std::uint32_t tensor);
+  bool chance(double share);
   void begin_step(Rank rank);
   void fault(const Fault& fault);
   void ended(Rank rank, Operation& operation);
