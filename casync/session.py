@@ -48,6 +48,8 @@ allgather or an alltoall.
 """
 
 _LOG = logging.getLogger("casync")
+_SWEEP = 3072
+"""So many keys of registrations are kept before those go that the core has forgotten."""
 
 
 class Together:
@@ -119,10 +121,7 @@ class Session:
         self.tag = tag
         set_level(self.config.log_level, self.config.explain)
         self._registrations: dict[Hashable, int] = {}
-        self.registered: Callable[[Hashable], int | None] = self._registrations.get
-        """The registration that `define` made under this key; None if there is none. The dict's own method, because
-        every submit calls it.
-        """
+        self._sweep_at = _SWEEP
         # Handle -> what `submit` was given to keep, until the operation is synchronised or the session ends. With a
         # completion there is no handle, but a negative number.
         self._pending: dict[int, Any] = {}
@@ -212,12 +211,32 @@ class Session:
                 error.args = (f"{error}. {self._given_plans.origin}",)
             raise
         self._registrations[key] = registration
+        if len(self._registrations) >= self._sweep_at:
+            self._sweep()
         if signature["on_device"] and signature["compression"] not in self._known_to_devices:
             from casync import _core
 
             self._known_to_devices.add(signature["compression"])
             self._without_device_code.update(_core.device_codecs(signature["compression"]))
         return registration
+
+    def registered(self, key: Hashable) -> int | None:
+        """The registration that `define` made under this key; None if there is none, or the core has forgotten it,
+        because many others were used since.
+        """
+        registration = self._registrations.get(key)
+        return registration if registration is not None and self._core_session.use(registration) else None
+
+    def knows(self, registration: int) -> bool:
+        """Whether the core has not forgotten it."""
+        return bool(self._core_session.knows(registration))
+
+    def _sweep(self) -> None:
+        """Forget the keys of registrations that the core has forgotten."""
+        for key, registration in list(self._registrations.items()):
+            if not self._core_session.knows(registration):
+                self._registrations.pop(key, None)
+        self._sweep_at = max(_SWEEP, 2 * len(self._registrations))
 
     @overload
     def submit(

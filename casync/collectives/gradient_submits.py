@@ -9,6 +9,7 @@ from casync import codecs, state
 from casync.codec_states import Claim
 from casync.collectives.settings import Settings
 from casync.default import session_of
+from casync.errors import InvalidArgumentError
 from casync.session import Session, Together
 from casync.tensors import T, Tensors, about
 from casync.terms import OpKind, Terms, tensor_name
@@ -28,7 +29,7 @@ class OptimizerTerms(NamedTuple):
 class Gradient:
     """What is remembered of one parameter's gradient, so that its hook has one submit to do."""
 
-    __slots__ = ("device", "dtype", "name", "priority", "registration", "session", "shape", "tensor", "terms")
+    __slots__ = ("asked", "device", "dtype", "name", "priority", "registration", "session", "shape", "tensor", "terms")
 
     def __init__(self, name: str) -> None:
         self.name = name  # the user's
@@ -37,6 +38,7 @@ class Gradient:
         # Of what was registered last; `session` is None before.
         self.session: Session | None = None
         self.registration = 0
+        self.asked: Terms | None = None  # the terms of that registration
         self.dtype: object = None  # the framework's
         self.shape: Sequence[int] = ()
         self.device: object = None
@@ -118,24 +120,49 @@ class GradientSubmits(Generic[T]):
             gradient.priority,
         )
         gradient.registration = terms.register(owner)
+        gradient.asked = terms
         gradient.terms = None
         gradient.session, gradient.dtype, gradient.shape, gradient.device = owner, dtype, shape, device
 
     def tell(self, owner: Session, gradient: Gradient, terms: OptimizerTerms) -> None:
         """Tell the core how a registered gradient will be used, if that is news."""
         if terms != gradient.terms:
-            owner.set_optimizer(gradient.registration, *terms)
+            try:
+                owner.set_optimizer(gradient.registration, *terms)
+            except InvalidArgumentError:
+                self._register_anew(owner, gradient)
+                owner.set_optimizer(gradient.registration, *terms)
             gradient.terms = terms
+
+    def _register_anew(self, owner: Session, gradient: Gradient) -> None:
+        """The core has refused the gradient's registration. It forgets what was not used while many others were, say
+        the gradients of an optimizer that rested; if that is not why, raise what it raised.
+        """
+        if gradient.asked is None or owner.knows(gradient.registration):
+            raise
+        gradient.registration = gradient.asked.register(owner)
+        if gradient.terms is not None:
+            owner.set_optimizer(gradient.registration, *gradient.terms)
 
     def submit(self, owner: Session, gradient: Gradient, values: T, *, wake: bool = True) -> int:
         """Submit a registered gradient, which is contiguous, in place; its handle."""
         address, device = self.tensors.address(values), self.tensors.device(values)
-        return owner.submit(gradient.registration, address, address, values, wake=wake, device=device)
+        try:
+            return owner.submit(gradient.registration, address, address, values, wake=wake, device=device)
+        except InvalidArgumentError:
+            self._register_anew(owner, gradient)
+            return owner.submit(gradient.registration, address, address, values, wake=wake, device=device)
 
     def submit_to(self, completion: Together, owner: Session, gradient: Gradient, values: T, *, wake: bool) -> None:
         """The same with a completion in place of a handle. `wake` false: another one follows at once."""
         address, device = self.tensors.address(values), self.tensors.device(values)
-        owner.submit(gradient.registration, address, address, values, wake=wake, completion=completion, device=device)
+        try:
+            number = gradient.registration
+            owner.submit(number, address, address, values, wake=wake, completion=completion, device=device)
+        except InvalidArgumentError:
+            self._register_anew(owner, gradient)
+            number = gradient.registration
+            owner.submit(number, address, address, values, wake=wake, completion=completion, device=device)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -85,7 +85,14 @@ class Session {
 
   /// Makes known what will be submitted under `name`; the same arguments give the same number. `site` is where in the
   /// user's program. Throws InvalidArgument for what no codec or topology can do, before anything is sent. Any thread.
+  ///
+  /// What was not used while many others were is forgotten, unless it is outstanding: whoever names its number hears of
+  /// it by an InvalidArgument, and defines it again. What codecs keep of a name stays.
   std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
+  /// Whether this number is known still; then it was used just now. Any thread.
+  bool use(std::uint32_t registration);
+  /// The same, and it was not used. Any thread.
+  bool knows(std::uint32_t registration) const;
 
   /// What the optimizer does with this tensor's gradients from the next submit on. Learning rate and momentum are for
   /// codecs that take over the momentum. `loss_scale` is the factor that the gradients carry: what codecs keep of them

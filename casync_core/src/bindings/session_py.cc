@@ -212,6 +212,10 @@ py::object submit(BoundSession& session, Arguments given) {
   return py::none();
 }
 
+py::bool_ use(BoundSession& session, Arguments given) {
+  return py::bool_(session.use(argument<std::uint32_t>(given, 0)));
+}
+
 py::none synchronize(BoundSession& session, Arguments given) {
   const auto handle = argument<Session::Handle>(given, 0);
   if (given.size() == 2) {
@@ -228,6 +232,7 @@ void bind_session(py::module_& module) {
   using namespace py::literals;
   py::class_<BoundSession> bound(module, "Session", py::is_final());
   def_fast<&submit, 5, 9>(bound, "submit", "Submits memory; returns the handle, or None with a completion.");
+  def_fast<&use, 1, 1>(bound, "use", "Whether this registration is known still; then it was used just now.");
   def_fast<&synchronize, 1, 2>(bound, "synchronize", "Waits for an operation and forgets it.");
   bound
       .def(py::init([](const py::object& transport, const py::dict& options, const py::function& log) {
@@ -261,6 +266,7 @@ void bind_session(py::module_& module) {
           "name"_a, "kind"_a, "dtype"_a, "op"_a, "rows"_a, "cols"_a, "root"_a = 0, "prescale"_a = 1.0F,
           "postscale"_a = 1.0F, "dims"_a = "", "compression"_a = "none", "topology"_a = "auto", "site"_a = "",
           "on_device"_a = false, "priority"_a = 0)
+      .def("knows", &Session::knows, "registration"_a)
       .def("set_optimizer", &Session::set_optimizer, "registration"_a, "lr"_a, "momentum"_a = 0.0F,
            "nesterov"_a = false, "loss_scale"_a = 1.0F)
       .def(

@@ -63,6 +63,10 @@ class Shortcuts {
     const dlpack::ExchangeTable* const table = table_of(type);
     dlpack::Tensor now;
     if (table == nullptr || !describe(*table, tensor.ptr(), now) || now.device.kind != dlpack::kCpu) return;
+    if (uses_.size() >= sweep_at_) {
+      std::erase_if(uses_, [this](const auto& use) { return !session_.knows(use.second.registration); });
+      sweep_at_ = std::max(kSweep, 2 * uses_.size());
+    }
     uses_.insert_or_assign(name, Use{registration, terms, type, table, now.device, now.dtype,
                                      std::vector<std::int64_t>(now.shape, now.shape + now.dimensions)});
   }
@@ -73,7 +77,7 @@ class Shortcuts {
   py::object registration(Arguments given) const {
     dlpack::Tensor now;
     const Use* const use = find(given[0], given[1], given.subspan(2), now);
-    return use == nullptr ? py::none() : py::cast(use->registration);
+    return use == nullptr || !session_.use(use->registration) ? py::none() : py::cast(use->registration);
   }
 
   /// Given: name, tensor, wake, terms.
@@ -82,6 +86,7 @@ class Shortcuts {
     const Use* const use = find(given[0], given[1], given.subspan(3), now);
     if (use == nullptr || !is_contiguous(now)) return py::none();
     void* const address = static_cast<char*>(now.data) + now.byte_offset;
+    if (!session_.use(use->registration)) return py::none();
     const py::int_ handle(session_.submit(use->registration, address, address, 0, argument<bool>(given, 2)));
     if (PyDict_SetItem(pending_.ptr(), handle.ptr(), given[1]) != 0) throw py::error_already_set();
     return handle;
@@ -121,7 +126,9 @@ class Shortcuts {
   py::object core_;
   Session& session_;
   py::dict pending_;
+  static constexpr std::size_t kSweep = 3072;
   std::unordered_map<std::string, Use, Hash, std::equal_to<>> uses_;
+  std::size_t sweep_at_ = kSweep;  // so many: those that the session has forgotten go
 };
 
 }  // namespace

@@ -8,9 +8,14 @@ bool is_done(const Operation& operation) { return operation.done.load(std::memor
 }  // namespace
 
 std::uint32_t Names::number_of(const std::string& name) {
-  const auto [at, is_new] = index_.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
-  if (is_new) names_.emplace_back();
+  const auto [at, is_new] = index_.try_emplace(name, names_.next());
+  if (is_new) names_.add({.text = name});
   return at->second;
+}
+
+void Names::forget(std::uint32_t name) {
+  index_.erase(names_[name].text);
+  names_.erase(name);
 }
 
 bool Names::outstanding(const std::string& name) const {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
+#include "common/numbered.hpp"
 #include "executor/operation.hpp"
 
 namespace casync {
@@ -29,14 +29,17 @@ class Names {
   void release(std::uint32_t name, const Operation& operation);
   /// A submit that is not the program's own: it is counted, but takes nothing.
   std::uint64_t count(std::uint32_t name) { return ++names_[name].submits; }
+  /// It has no operation, and its number will not be used again.
+  void forget(std::uint32_t name);
 
  private:
   struct Name {
+    std::string text;
     const Operation* latest = nullptr;
     std::uint64_t submits = 0;
   };
 
-  std::vector<Name> names_;
+  Numbered<Name> names_;
   std::unordered_map<std::string, std::uint32_t> index_;
 };
 

@@ -23,6 +23,7 @@
 #include "planner/measured_planning.hpp"
 #include "record/event_log.hpp"
 #include "session/checks.hpp"
+#include "session/definitions.hpp"
 #include "session/make_lane.hpp"
 #include "session/names.hpp"
 #include "session/nonfinite_log.hpp"
@@ -40,6 +41,9 @@ constexpr unsigned kSlotBits = kHandleBits / 2;
 constexpr std::uint32_t kSlotMask = (1U << kSlotBits) - 1;
 /// How often slots were used by sessions of this process that are over: their handles are none of a later one's.
 std::atomic<std::uint32_t> used_before{0};
+
+/// More than operations are kept (EngineOptions::kept): a program may define what it submits later.
+constexpr std::size_t kDefinitions = 2 * LeastUsed::Limits{}.first;
 
 constexpr Nanoseconds kCopyTime = 1'000'000'000;  // for copies of a device that are under way at a shutdown
 
@@ -79,7 +83,10 @@ struct Session::Impl {
   };
 
   Impl(std::shared_ptr<Transport> given, SessionOptions wanted, Log to)
-      : options(std::move(wanted)), transport(std::move(given)), log(std::move(to)) {
+      : options(std::move(wanted)),
+        transport(std::move(given)),
+        log(std::move(to)),
+        definitions({kDefinitions, LeastUsed::Limits{}.most}) {
     if (transport == nullptr) transport = transport::connect_solo();
     if (options.host_of.empty()) options.host_of.assign(transport->size(), 0);
     lane_kind = lane_of(options.device_lane, options.host_of);
@@ -122,18 +129,26 @@ struct Session::Impl {
   }
 
   std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
+  Definitions::One& defined(std::uint32_t registration);
 
   void stand_in(const Request& wanted) {
     const std::lock_guard lock(mutex);
     const std::uint32_t registration = define(wanted.name, wanted.signature, wanted.site);
-    Operation& operation = stand_ins.add(definitions[registration]);
-    operation.optimizer = optimizers[registration];
-    operation.step = names.count(names_of[registration]);
+    Definitions::One& defined = definitions[registration];
+    ++defined.operations;
+    Operation& operation = stand_ins.add(*defined.definition);
+    operation.optimizer = defined.optimizer;
+    operation.step = names.count(defined.name);
+    operation.slot = registration;
     executor->submit(registration, &operation);
   }
 
   void finished(Operation& operation) {
     if (operation.stands_in) {
+      if (operation.status == Status::ok) {  // else the network may still touch its memory
+        const std::lock_guard lock(mutex);
+        --definitions[operation.slot].operations;
+      }
       stand_ins.ended(operation);
     } else if (operation.definition->signature.kind == OpKind::join) {
       stand_ins.joined(operation);
@@ -170,7 +185,9 @@ struct Session::Impl {
   /// Forgets an operation that is over: its slot and its name are free. With the mutex.
   Ended release(Slot& slot) {
     Operation& operation = *slot.operation;
-    names.release(names_of[slot.registration], operation);
+    Definitions::One& defined = definitions[slot.registration];
+    names.release(defined.name, operation);
+    --defined.operations;
     if (operation.definition->signature.kind == OpKind::join) has_joined = false;
     Ended ended{operation.status, std::move(operation.text), std::move(operation.facts), nonfinite_record(operation)};
     if (slot.staged != nullptr) {
@@ -217,6 +234,20 @@ struct Session::Impl {
   void inspect(const std::function<void(Driver&, const Engine&)>& read) const {
     refuse_in_completion();
     executor->inspect(read);
+  }
+
+  /// `call(driver)` with the progress role and, inside it, the mutex: a submit comes before all of it, or after.
+  void change(const std::function<void(Driver&)>& call) {
+    std::exception_ptr refused;
+    inspect([&](Driver& driver, const Engine&) {
+      const std::lock_guard lock(mutex);
+      try {
+        call(driver);
+      } catch (...) {
+        refused = std::current_exception();
+      }
+    });
+    if (refused) std::rethrow_exception(refused);
   }
 
   void refuse_in_completion() const {
@@ -303,8 +334,10 @@ struct Session::Impl {
     std::unique_lock lock(mutex);
     staging_for(device);
     CudaStream* there = stream;
-    const bool is_weighed = std::ranges::any_of(definitions, [&](const Definition& of) {
-      return MeasuredPlanning::weighs(planning, of.name, of.signature, spec);
+    bool is_weighed = false;
+    definitions.for_each([&](std::uint32_t /*number*/, const Definitions::One& one) {
+      is_weighed =
+          is_weighed || MeasuredPlanning::weighs(planning, one.definition->name, one.definition->signature, spec);
     });
     lock.unlock();  // the executor's role comes before the mutex
     if (is_weighed) {
@@ -322,7 +355,9 @@ struct Session::Impl {
     there->add(spec, code);
     lock.lock();
     stream = there;
-    by_plan.clear();  // more is computed there now
+    definitions.for_each([](std::uint32_t /*number*/, Definitions::One& one) {
+      one.by_plan = {};  // more is computed there now
+    });
   }
 
   /// With the progress role, when an operation on a device is over: whether its next run is computed there. The plan is
@@ -331,7 +366,7 @@ struct Session::Impl {
     const std::lock_guard lock(mutex);
     const std::uint32_t registration = slots[operation.slot].registration;
     std::shared_ptr<const Template> shape = stream == nullptr ? nullptr : executor->shape_of(registration);
-    ByPlan& known = by_plan[registration];
+    Definitions::ByPlan& known = definitions[registration].by_plan;
     const bool has_lane = executor->has_lane();
     if (shape == nullptr || (shape == known.shape && has_lane == known.had_lane)) return;
     const Signature& signature = operation.definition->signature;
@@ -346,9 +381,9 @@ struct Session::Impl {
   void stage(Slot& slot, const DeviceStream& where) {
     Operation& operation = *slot.operation;
     const Signature& signature = operation.definition->signature;
-    if (const auto known = by_plan.find(slot.registration); known != by_plan.end() && known->second.on_stream) {
+    if (const Definitions::ByPlan& known = definitions[slot.registration].by_plan; known.on_stream) {
       slot.staged = staging_for(where.device).await(operation, where.stream);
-      operation.by_lane = known->second.by_lane;
+      operation.by_lane = known.by_lane;
       return;
     }
     std::size_t result = operation.output == nullptr ? 0 : raw_bytes_of(operation);
@@ -431,11 +466,8 @@ struct Session::Impl {
   MeasuredPlanning::Options planning;
   MeasuredPlanning* planner = nullptr;  // the executor's
   std::mutex mutex;
-  std::deque<Definition> definitions;  // stable addresses
-  std::unordered_map<std::string, std::uint32_t> definition_index;
-  std::vector<std::uint32_t> names_of;  // the definitions
+  Definitions definitions;
   Names names;
-  std::vector<OptimizerTerms> optimizers;                  // of the definitions
   std::unordered_map<std::string, CodecState> set_states;  // without values: what definitions to come must fit
   std::deque<Slot> slots;                                  // stable addresses
   std::vector<std::uint32_t> free_slots;
@@ -449,16 +481,9 @@ struct Session::Impl {
   std::mutex adding;                             // of device code
   CudaStream* stream = nullptr;                  // the executor's; null: no device code was given
   LaneKind lane_kind = LaneKind::host;
-  bool has_told_of_lane = false;  // with the progress role
-  struct ByPlan {
-    std::shared_ptr<const Template> shape;
-    bool on_stream = false;
-    bool had_lane = false;
-    bool by_lane = false;
-  };
-  std::unordered_map<std::uint32_t, ByPlan> by_plan;  // of registrations on a device
-  std::optional<std::vector<Operation*>> ends_late;   // whose completion is left when the executor is shut down
-  std::unique_ptr<EventLog> event_log;                // these two outlive the executor
+  bool has_told_of_lane = false;                     // with the progress role
+  std::optional<std::vector<Operation*>> ends_late;  // whose completion is left when the executor is shut down
+  std::unique_ptr<EventLog> event_log;               // these two outlive the executor
   std::unique_ptr<Trace> trace;
   std::unique_ptr<RealExecutor> executor;
 };
@@ -485,20 +510,40 @@ std::string key_of(const std::string& name, const Signature& s) {
 /// With the mutex.
 std::uint32_t Session::Impl::define(const std::string& name, const Signature& signature, const std::string& site) {
   const std::string key = key_of(name, signature);
-  if (const auto at = definition_index.find(key); at != definition_index.end()) return at->second;
+  if (const auto known = definitions.find(key)) return *known;
   check_signature(name, signature, transport->size());
   MeasuredPlanning::check(planning, name, signature);  // throws what no plan can carry
-  const auto number = static_cast<std::uint32_t>(definitions.size());
+  const std::uint32_t number = definitions.next();
   if (const auto set = set_states.find(name); set != set_states.end() && reduces(signature.kind)) {
     check_state(name, set->second, signature.shape);
     set_states.erase(set);
   }
-  definitions.push_back({name, signature, hash_text(name)});
-  optimizers.emplace_back();
-  names_of.push_back(names.number_of(name));
-  definition_index.emplace(key, number);
+  auto definition = std::make_unique<Definition>(Definition{name, signature, hash_text(name)});
+  definitions.add({.definition = std::move(definition), .name = names.number_of(name), .key = key});
   executor->define(number, {name, 0, signature, site});
+  while (auto gone = definitions.forget()) {
+    if (gone->was_last) names.forget(gone->name);
+    executor->forget(gone->number, std::move(gone->definition));
+  }
   return number;
+}
+
+/// With the mutex.
+Definitions::One& Session::Impl::defined(std::uint32_t registration) {
+  if (Definitions::One* const one = definitions.use(registration)) return *one;
+  throw InvalidArgument(detail::concat("registration ", registration, " was forgotten, because ", kDefinitions,
+                                       " others were used since: define its tensor again"),
+                        {.rank = number_of(transport->rank())});
+}
+
+bool Session::use(std::uint32_t registration) {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->definitions.use(registration) != nullptr;
+}
+
+bool Session::knows(std::uint32_t registration) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->definitions.has(registration);
 }
 
 std::uint32_t Session::define(const std::string& name, const Signature& signature, const std::string& site) {
@@ -512,7 +557,7 @@ void Session::set_optimizer(std::uint32_t registration, float lr, float momentum
                           {.rank = impl_->number_of(rank())});
   }
   const std::lock_guard lock(impl_->mutex);
-  impl_->optimizers.at(registration) = {lr, momentum, nesterov, loss_scale};
+  impl_->defined(registration).optimizer = {lr, momentum, nesterov, loss_scale};
 }
 
 Session::Handle Session::submit(std::uint32_t registration, const void* input, void* output, std::int64_t rows,
@@ -529,7 +574,8 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
                                       bool wake, std::vector<std::int64_t> splits, Completion completion,
                                       const DeviceStream& where) {
   std::unique_lock lock(mutex);
-  const Definition& definition = definitions.at(registration);
+  Definitions::One& one = defined(registration);
+  const Definition& definition = *one.definition;
   if (shut_down) {
     ErrorFacts facts = facts_of(definition);
     facts.kind = ErrorKind::shut_down;
@@ -552,7 +598,7 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
   }
   const bool awaited = !completion || !wake;
   const Nanoseconds now = executor->now();
-  const std::uint32_t name = names_of[registration];
+  const std::uint32_t name = one.name;
   if (names.taken(name, now)) {
     throw InvalidArgument(
         detail::concat("Requested to ", name_of(definition.signature.kind),
@@ -583,7 +629,8 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
       throw;
     }
   }
-  operation.optimizer = optimizers[registration];
+  ++one.operations;
+  operation.optimizer = one.optimizer;
   operation.submitted = now;
   operation.step = names.take(name, operation);
   if (reduces(definition.signature.kind)) steps.submitted(operation.step, now, executor->waited());
@@ -613,7 +660,7 @@ bool Session::poll(Handle handle) {
   if (done(handle)) {
     const std::lock_guard lock(impl_->mutex);
     const Impl::Slot& slot = impl_->slot_of(handle);
-    impl_->names.release(impl_->names_of[slot.registration], *slot.operation);
+    impl_->names.release(impl_->definitions[slot.registration].name, *slot.operation);
     return true;
   }
   impl_->executor->poll();
@@ -727,16 +774,18 @@ std::unique_ptr<GradientPlan> Session::plan(std::uint32_t registration) {
 }
 
 std::vector<std::pair<std::string, GradientPlan>> Session::plans() {
-  std::vector<const Definition*> definitions;
+  std::vector<std::pair<std::uint32_t, std::string>> reduced;
   {
     const std::lock_guard lock(impl_->mutex);
-    for (const Definition& definition : impl_->definitions) definitions.push_back(&definition);
+    impl_->definitions.for_each([&](std::uint32_t number, const Definitions::One& one) {
+      const auto& [name, signature, hash] = *one.definition;
+      if (signature.kind == OpKind::allreduce) reduced.emplace_back(number, name);
+    });
   }
   std::vector<std::pair<std::string, GradientPlan>> plans;
   impl_->inspect([&](Driver&, const Engine& engine) {
-    for (std::uint32_t i = 0; i < definitions.size(); ++i) {
-      if (definitions[i]->signature.kind != OpKind::allreduce) continue;
-      if (const GradientPlan* plan = engine.plan_of(i)) plans.emplace_back(definitions[i]->name, *plan);
+    for (const auto& [number, name] : reduced) {
+      if (const GradientPlan* plan = engine.plan_of(number)) plans.emplace_back(name, *plan);
     }
   });
   return plans;
@@ -748,11 +797,11 @@ void Session::fix_plans(const std::vector<std::pair<std::string, GradientPlan>>&
     const std::lock_guard lock(impl_->mutex);
     MeasuredPlanning::Options planning = impl_->planning;
     for (const auto& [name, plan] : by_name) planning.fixed.insert_or_assign(name, plan);
-    for (const Definition& known : impl_->definitions) {
+    impl_->definitions.for_each([&](std::uint32_t /*number*/, const Definitions::One& one) {
       // Throws before anything is changed.
-      impl_->about(known.name, known.signature.kind,
-                   [&] { MeasuredPlanning::check(planning, known.name, known.signature); });
-    }
+      const auto& [tensor, signature, hash] = *one.definition;
+      impl_->about(tensor, signature.kind, [&] { MeasuredPlanning::check(planning, tensor, signature); });
+    });
     impl_->planning = std::move(planning);
   }
   impl_->inspect([&](Driver& driver, const Engine&) {
@@ -795,11 +844,10 @@ FloatArray Session::residual(const std::string& name) {
 }
 
 void Session::set_residual(const std::string& name, std::span<const float> values) {
-  {
-    const std::lock_guard lock(impl_->mutex);
+  impl_->change([&](Driver& driver) {
     impl_->check_kept_is_free(name);
-  }
-  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().store()[name].set_residual(values); });
+    driver.memory().store()[name].set_residual(values);
+  });
 }
 
 std::vector<std::string> Session::state_names() {
@@ -821,31 +869,30 @@ CodecState Session::state(const std::string& name) {
 }
 
 void Session::set_state(const std::string& name, CodecState state) {
-  {
-    const std::lock_guard lock(impl_->mutex);
+  impl_->change([&](Driver& driver) {
     impl_->check_kept_is_free(name);
     for (std::size_t i = 0; i < state.arrays.size(); ++i)
       state.arrays[i].elements = static_cast<std::int64_t>(state.values[i].size());
-    const auto names_it = [&](const Definition& definition) {
-      return definition.name == name && reduces(definition.signature.kind);
-    };
-    const auto last = std::find_if(impl_->definitions.rbegin(), impl_->definitions.rend(), names_it);
-    if (last != impl_->definitions.rend()) {
-      impl_->about(name, last->signature.kind, [&] { check_state(name, state, last->signature.shape); });
+    const Signature* last = nullptr;
+    impl_->definitions.for_each([&](std::uint32_t /*number*/, const Definitions::One& one) {
+      const auto& [tensor, signature, hash] = *one.definition;
+      if (tensor == name && reduces(signature.kind)) last = &signature;
+    });
+    if (last != nullptr) {
+      impl_->about(name, last->kind, [&] { check_state(name, state, last->shape); });
     } else {
       impl_->set_states[name] = {state.codec, state.agreed, 0, state.arrays, {}};
     }
-  }
-  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().store()[name].set_state(std::move(state)); });
+    driver.memory().store()[name].set_state(std::move(state));
+  });
 }
 
 void Session::forget(const std::string& name) {
-  {
-    const std::lock_guard lock(impl_->mutex);
+  impl_->change([&](Driver& driver) {
     impl_->check_kept_is_free(name);
     impl_->set_states.erase(name);
-  }
-  impl_->inspect([&](Driver& driver, const Engine&) { driver.memory().store().erase(name); });
+    driver.memory().store().erase(name);
+  });
 }
 
 }  // namespace casync

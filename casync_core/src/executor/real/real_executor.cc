@@ -83,6 +83,11 @@ void RealExecutor::define(std::uint32_t registration, Request definition) {
   inbox_.define(registration, std::move(definition));
 }
 
+void RealExecutor::forget(std::uint32_t registration, std::unique_ptr<Definition> definition) {
+  const std::lock_guard lock(inbox_mutex_);
+  inbox_.forget(registration, std::move(definition));
+}
+
 bool RealExecutor::small(const Operation& operation) const {
   const Signature& signature = operation.definition->signature;
   const std::size_t bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);

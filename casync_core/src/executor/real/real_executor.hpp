@@ -65,6 +65,7 @@ class RealExecutor {
 
   // Any thread.
   void define(std::uint32_t registration, Request definition);
+  void forget(std::uint32_t registration, std::unique_ptr<Definition> definition);
   void submit(std::uint32_t registration, Operation* operation);
   /// Sees to it that what was submitted goes on without a `wait`: by a turn of the caller's own if none was lately.
   /// `awaited`: as in Operation.
