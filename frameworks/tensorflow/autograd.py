@@ -11,14 +11,15 @@ from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
 from casync.default import session_of
 from casync.errors import NotAvailableError
-from casync.terms import Average, Sum
+from casync.terms import Average, OpKind, Sum, tensor_name
 
-from .graph import Graph
+from .graph import Graph, unnamed
 from .tensors import TENSORS, scaled
 
 __all__ = ["Autograd", "values"]
 
 Scales = tuple[float, float]
+_UNSCALED: Scales = (1.0, 1.0)
 
 _EAGER: Collectives[Any] = Collectives(TENSORS)
 _GRAPH: Collectives[Any] = Collectives(TENSORS, graph=Graph())
@@ -30,8 +31,39 @@ def values() -> Collectives[Any]:
 
 
 def _with_gradient(run: Callable[..., tuple[Any, Callable[..., Any]]], *tensors: Any) -> Any:
-    """`run(*tensors)`, which returns results, and what makes gradients of the tensors from gradients of these."""
-    return tf.custom_gradient(run)(*tensors)
+    """`run(*tensors)`, which returns results, and what makes gradients of the tensors from gradients of these.
+
+    A rank that computes such a gradient has run the operation, also where the gradient does not need the result. That
+    of another rank may need it, and would wait.
+    """
+
+    def run_first(*given: Any) -> Any:
+        results, back = run(*given)
+
+        def back_after(*gradients: Any) -> Any:
+            with tf.control_dependencies(tf.nest.flatten(results)):
+                return back(*gradients)
+
+        return results, back_after
+
+    return tf.custom_gradient(run_first)(*tensors)
+
+
+def _names(kind: int, name: str | None, tensor: Any, process_set: Any) -> tuple[str | None, str]:
+    """The name of an operation, and what those that make its gradient are named after. That is the operation and not
+    what comes in, nor the order in which gradients are made: ranks that do other things with the result differ in both.
+    """
+    if name is not None:
+        return name, name
+    if tf.executing_eagerly():
+        numbered = tensor_name(session_of(process_set), kind, None)
+        return numbered, numbered
+    return None, tensor.op.name
+
+
+def _of_gradient(base: str, kind: int) -> str:
+    """The name of an operation that makes a gradient."""
+    return f"{base}.gradient" if tf.executing_eagerly() else unnamed(f"{base}.gradient", kind)
 
 
 def _checked(op: int) -> int:
@@ -44,7 +76,8 @@ def _checked(op: int) -> int:
 
 class Autograd:
     """See `casync.collectives.autograd`; of the gradients Horovod's rules hold, as docs/internals/new_adaptor.md has
-    them.
+    them. Each is made of operations that have gradients themselves, and each rank's needs the results of all of these:
+    what a result does not need is left out of a graph of TensorFlow 1, and the other ranks would wait.
     """
 
     def wants(self, tensor: Any) -> bool:
@@ -55,41 +88,55 @@ class Autograd:
         topology: str | None,
     ) -> Any:  # fmt: skip
         def run(given: Any) -> Any:
-            def back(gradient: Any) -> Any:
-                return values().allreduce(gradient, None, None, None, _checked(op), *scales, process_set)
+            called, base = _names(OpKind.ALLREDUCE, name, given, process_set)
 
-            return values().allreduce(given, None, name, compression, op, *scales, process_set, topology=topology), back
+            def back(gradient: Any) -> Any:
+                return self.allreduce(
+                    gradient, _of_gradient(base, OpKind.ALLREDUCE), _checked(op), scales, process_set, None, None
+                )
+
+            return values().allreduce(
+                given, None, called, compression, op, *scales, process_set, topology=topology
+            ), back
 
         return _with_gradient(run, tensor)
 
     def allgather(self, tensor: Any, name: str | None, process_set: Any) -> Any:
         def run(given: Any) -> Any:
-            def back(gradient: Any) -> Any:
-                rows = values().allgather(tf.shape(given, tf.int64)[:1], None, process_set)
-                return _own_rows(values().allreduce(gradient, op=Average, process_set=process_set), rows, process_set)
+            called, base = _names(OpKind.ALLGATHER, name, given, process_set)
 
-            return values().allgather(given, name, process_set), back
+            def back(gradient: Any) -> Any:
+                rows = values().allgather(
+                    tf.shape(given, tf.int64)[:1], _of_gradient(base, OpKind.ALLGATHER), process_set
+                )
+                return _own_rows(self._mean(gradient, base, process_set), rows, process_set)
+
+            return values().allgather(given, called, process_set), back
 
         return _with_gradient(run, tensor)
 
     def broadcast(self, tensor: Any, root_rank: int, name: str | None, process_set: Any) -> Any:
         def run(given: Any) -> Any:
-            def back(gradient: Any) -> Any:
-                mean = values().allreduce(gradient, op=Average, process_set=process_set)
-                return mean if session_of(process_set).rank == process_set.root(root_rank) else tf.zeros_like(mean)
+            called, base = _names(OpKind.BROADCAST, name, given, process_set)
 
-            return values().broadcast(given, root_rank, name, process_set), back
+            def back(gradient: Any) -> Any:
+                mean = self._mean(gradient, base, process_set)
+                is_root = session_of(process_set).rank == process_set.root(root_rank)
+                return tf.where(is_root, mean, tf.zeros_like(mean))
+
+            return values().broadcast(given, root_rank, called, process_set), back
 
         return _with_gradient(run, tensor)
 
     def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: Any) -> Any:
         def run(given: Any) -> Any:
-            output, received = _alltoall(given, splits, name, process_set)
+            called, base = _names(OpKind.ALLTOALL, name, given, process_set)
+            output, received = _alltoall(given, splits, called, process_set)
 
             def back(gradient: Any, _received: Any = None) -> Any:
-                mine, _ = _alltoall(gradient, received, None, process_set)
+                mine, _ = self.alltoall(gradient, received, _of_gradient(base, OpKind.ALLTOALL), process_set)
                 lost = tf.shape(given)[0] - tf.shape(mine)[0]
-                return tf.pad(mine, [[0, lost], *[[0, 0]] * (len(given.shape) - 1)])
+                return tf.pad(mine, tf.scatter_nd([[0, 1]], [lost], [tf.rank(given), 2]))
 
             return (output, received), back
 
@@ -99,11 +146,13 @@ class Autograd:
         self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
     ) -> Any:
         def run(given: Any) -> Any:
+            called, base = _names(OpKind.REDUCESCATTER, name, given, process_set)
+
             def back(gradient: Any) -> Any:
                 factor = gradient_factor(op, scales, process_set)
-                return values().allgather(scaled(gradient, factor), None, process_set)
+                return self.allgather(scaled(gradient, factor), _of_gradient(base, OpKind.ALLGATHER), process_set)
 
-            return values().reducescatter(given, name, compression, op, process_set, *scales), back
+            return values().reducescatter(given, called, compression, op, process_set, *scales), back
 
         return _with_gradient(run, tensor)
 
@@ -111,22 +160,28 @@ class Autograd:
         self, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
     ) -> list[Any]:
         def run(*given: Any) -> Any:
-            def back(*gradients: Any) -> Any:
-                return values().grouped_allreduce(gradients, None, None, None, _checked(op), *scales, process_set)
+            called, base = _names(OpKind.ALLREDUCE, name, given[0], process_set)
 
-            return values().grouped_allreduce(given, None, name, compression, op, *scales, process_set), back
+            def back(*gradients: Any) -> Any:
+                mine = _of_gradient(base, OpKind.ALLREDUCE)
+                return self.grouped_allreduce(gradients, mine, _checked(op), scales, process_set, None)
+
+            return values().grouped_allreduce(given, None, called, compression, op, *scales, process_set), back
 
         return _with_gradients(run, tensors)
 
     def grouped_allgather(self, tensors: Sequence[Any], name: str | None, process_set: Any) -> list[Any]:
         def run(*given: Any) -> Any:
+            called, base = _names(OpKind.ALLGATHER, name, given[0], process_set)
+
             def back(*gradients: Any) -> Any:
                 kept = [tf.shape(one, tf.int64)[0] for one in given if one.dtype.is_floating]
-                rows = values().allgather(tf.stack([kept]), None, process_set)
-                means = values().grouped_allreduce(gradients, op=Average, process_set=process_set)
+                rows = values().allgather(tf.stack([kept]), _of_gradient(base, OpKind.ALLGATHER), process_set)
+                mine = _of_gradient(base, OpKind.ALLREDUCE)
+                means = self.grouped_allreduce(gradients, mine, Average, _UNSCALED, process_set, None)
                 return [_own_rows(mean, rows[:, i], process_set) for i, mean in enumerate(means)]
 
-            return values().grouped_allgather(given, name, process_set), back
+            return values().grouped_allgather(given, called, process_set), back
 
         return _with_gradients(run, tensors)
 
@@ -134,13 +189,21 @@ class Autograd:
         self, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
     ) -> list[Any]:
         def run(*given: Any) -> Any:
+            called, base = _names(OpKind.REDUCESCATTER, name, given[0], process_set)
+
             def back(*gradients: Any) -> Any:
                 factor = gradient_factor(op, scales, process_set)
-                return values().grouped_allgather([scaled(one, factor) for one in gradients], None, process_set)
+                mine = _of_gradient(base, OpKind.ALLGATHER)
+                return self.grouped_allgather([scaled(one, factor) for one in gradients], mine, process_set)
 
-            return values().grouped_reducescatter(given, name, compression, op, process_set, *scales), back
+            return values().grouped_reducescatter(given, called, compression, op, process_set, *scales), back
 
         return _with_gradients(run, tensors)
+
+    def _mean(self, gradient: Any, base: str, process_set: Any) -> Any:
+        return self.allreduce(
+            gradient, _of_gradient(base, OpKind.ALLREDUCE), Average, _UNSCALED, process_set, None, None
+        )
 
 
 def _with_gradients(run: Callable[..., tuple[Any, Callable[..., Any]]], tensors: Sequence[Any]) -> list[Any]:

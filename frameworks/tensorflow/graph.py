@@ -25,7 +25,7 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from .library import operations
 from .tensors import TENSORS, scaled
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "unnamed"]
 
 Scales = tuple[float, float]
 
@@ -113,7 +113,7 @@ class Graph:
         if GraphOrParentsInXlaContext(graph):
             raise NotAvailableError(_JIT.format(OP_KINDS[kind]))
         owner = session_of(process_set)
-        full = tensor_name(owner, kind, _unnamed(graph, tensor, kind) if name is None else name)
+        full = tensor_name(owner, kind, unnamed(tensor.op.name, kind) if name is None else name)
         with about(full):
             dtype = TENSORS.dtype(tensor)
         made = getattr(operations(), f"casync_{OP_KINDS[kind]}")(
@@ -138,10 +138,14 @@ class Graph:
         return made
 
 
-def _unnamed(graph: Any, tensor: Any, kind: int) -> str:
-    """A name that is the same on all ranks that make this graph, and is there once in it."""
+def unnamed(base: str, kind: int) -> str:
+    """A name for an operation of the graph that is being made. It is the same on all ranks that make this graph, and is
+    there once in it, whatever scope of names is open.
+    """
+    graph = tf.compat.v1.get_default_graph()
     function = re.sub(r"(_\d+)+$", "", getattr(graph, "name", "graph"))
-    return f"noname.{function}.{graph.unique_name(f'{OP_KINDS[kind]}.{tensor.op.name}')}"
+    with graph.name_scope(None):
+        return f"noname.{function}.{graph.unique_name(f'{OP_KINDS[kind]}.{base}')}"
 
 
 def _check_reducible(tensor: Any, name: str | None) -> None:

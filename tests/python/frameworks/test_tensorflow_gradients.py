@@ -16,12 +16,30 @@ CODECS = [
 ]  # fmt: skip
 
 
+def in_a_session(function):
+    """As TensorFlow 1 runs a graph: nothing but what the results need is computed."""
+
+    def run(*given):
+        arrays = [one.numpy() for one in given]
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            results = session.run(function(*map(tf.constant, arrays)))
+        return tf.nest.map_structure(tf.constant, results)
+
+    return run
+
+
 @pytest.fixture(params=list(MODES.values()), ids=list(MODES))
 def mode(request):
     return request.param
 
 
-def gradient_of(mode, operation, tensor, weights):
+@pytest.fixture(params=[*MODES.values(), in_a_session], ids=[*MODES, "session"])
+def way(request):
+    """Of those in which a gradient is made, where a graph of TensorFlow 1 is one."""
+    return request.param
+
+
+def gradient_of(way, operation, tensor, weights):
     """Of the sum of the result, each element times a weight that depends on nothing but its place."""
 
     def run(given):
@@ -31,7 +49,7 @@ def gradient_of(mode, operation, tensor, weights):
             loss = tf.reduce_sum(tf.cast(result, tf.float32) * weights(result))
         return tape.gradient(loss, given)
 
-    return mode(run)(tensor)
+    return way(run)(tensor)
 
 
 def ranks_weights(result):
@@ -39,47 +57,67 @@ def ranks_weights(result):
 
 
 @pytest.mark.parametrize("op", [hvd.Average, hvd.Sum])
-def test_allreduce(mode, op, rank, size):
+def test_allreduce(way, op, rank, size):
     tensor = tf.fill([3, 2], float(rank))
     gradient = gradient_of(
-        mode, lambda x: hvd.allreduce(x, op=op, prescale_factor=2.0, postscale_factor=3.0), tensor, ranks_weights
+        way, lambda x: hvd.allreduce(x, op=op, prescale_factor=2.0, postscale_factor=3.0), tensor, ranks_weights
     )
     total = sum(range(1, size + 1)) * 6.0 / (size if op == hvd.Average else 1)
     np.testing.assert_allclose(gradient.numpy(), np.full((3, 2), total), rtol=1e-6)
 
 
-def test_allgather(mode, rank, size):
+def test_allgather(way, rank, size):
     tensor = tf.ones([rank + 1, 2])
-    gradient = gradient_of(mode, lambda x: hvd.allgather(x), tensor, ranks_weights)
+    gradient = gradient_of(way, lambda x: hvd.allgather(x), tensor, ranks_weights)
     np.testing.assert_allclose(gradient.numpy(), np.full((rank + 1, 2), (size + 1) / 2), rtol=1e-6)
 
 
 @pytest.mark.parametrize("root", [0, -1])
-def test_broadcast(mode, root, rank, size):
+def test_broadcast(way, root, rank, size):
     root %= size
-    gradient = gradient_of(mode, lambda x: hvd.broadcast(x, root), tf.ones([4]), ranks_weights)
+    gradient = gradient_of(way, lambda x: hvd.broadcast(x, root), tf.ones([4]), ranks_weights)
     np.testing.assert_allclose(gradient.numpy(), np.full(4, (size + 1) / 2 if rank == root else 0.0), rtol=1e-6)
 
 
-def test_alltoall(mode, rank, size):
+@pytest.mark.parametrize("root", [0, -1])
+def test_broadcast_in_a_function_that_is_called(root, rank, size):
+    """Its graph, and that of its gradient, are TensorFlow's: the gradient is taken outside."""
+    root %= size
+    called = tf.function(lambda x: hvd.broadcast(x, root), autograph=False)
+    gradient = gradient_of(MODES["eager"], called, tf.ones([4]), ranks_weights)
+    np.testing.assert_allclose(gradient.numpy(), np.full(4, (size + 1) / 2 if rank == root else 0.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [[4], [2000, 3], [0], []], ids=str)
+def test_broadcast_in_a_graph_of_tensorflow_1(shape, rank, size):
+    """By `tf.gradients`, with and without a shape that is known; the ranks that are no root take part in the sum."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        known, unknown = tf.ones(shape), tf.compat.v1.placeholder(tf.float32)
+        losses = [tf.reduce_sum(hvd.broadcast(one, 0) * float(rank + 1)) for one in (known, unknown)]
+        gradients = [tf.gradients(*pair)[0] for pair in zip(losses, (known, unknown), strict=True)]
+        for gradient in session.run(gradients, {unknown: np.ones(shape, np.float32)}):
+            np.testing.assert_allclose(gradient, np.full(shape, (size + 1) / 2 if rank == 0 else 0.0), rtol=1e-6)
+
+
+def test_alltoall(way, rank, size):
     def scattered(given):
         output, _ = hvd.alltoall(given, tf.constant([1] * size))
         return output
 
-    gradient = gradient_of(mode, scattered, tf.ones([size + 2, 2]), ranks_weights)
+    gradient = gradient_of(way, scattered, tf.ones([size + 2, 2]), ranks_weights)
     expected = [[r + 1.0] * 2 for r in range(size)] + [[0.0] * 2] * 2  # rows beyond the splits went nowhere
     np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("op", [hvd.Average, hvd.Sum])
-def test_reducescatter(mode, op, rank, size):
-    gradient = gradient_of(mode, lambda x: hvd.reducescatter(x, op=op), tf.ones([2 * size, 3]), ranks_weights)
+def test_reducescatter(way, op, rank, size):
+    gradient = gradient_of(way, lambda x: hvd.reducescatter(x, op=op), tf.ones([2 * size, 3]), ranks_weights)
     factor = size if op == hvd.Sum else 1
     expected = np.repeat(np.arange(1, size + 1, dtype=np.float64) * factor, 2)[:, None] * np.ones((1, 3))
     np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-6)
 
 
-def test_groups_of_floats_and_integers(mode, rank, size):
+def test_groups_of_floats_and_integers(way, rank, size):
     def run(first, second):
         with tf.GradientTape() as tape:
             tape.watch(first)
@@ -89,14 +127,96 @@ def test_groups_of_floats_and_integers(mode, rank, size):
             loss = tf.reduce_sum(one) + tf.reduce_sum(gathered) + tf.reduce_sum(scattered)
         return tape.gradient(loss, first), two
 
-    gradient, two = mode(run)(tf.ones([size, 2]), tf.ones([size], tf.int32))
+    gradient, two = way(run)(tf.ones([size, 2]), tf.ones([size], tf.int32))
     np.testing.assert_allclose(gradient.numpy(), np.full((size, 2), size + 1 + size), rtol=1e-6)
     assert two.numpy().tolist() == [size] * size
 
 
-def test_an_op_without_a_gradient_is_named(mode):
+def test_ranks_whose_losses_take_other_members_of_a_group(way, rank, size):
+    def run(*given):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            loss = tf.reduce_sum(hvd.grouped_allreduce(given, op=hvd.Sum)[rank % 2])
+            loss += tf.reduce_sum(hvd.grouped_allgather(given)[rank % 2]) * float(size)
+            loss += tf.reduce_sum(hvd.grouped_reducescatter(given, op=hvd.Sum)[rank % 2])
+        return tape.gradient(loss, given)
+
+    for member, gradient in enumerate(way(run)(tf.ones([size, 2]), tf.ones([size, 3]))):
+        takers = [r % 2 == member for r in range(size)]
+        expected = 2 * sum(takers) + size * np.array(takers)[:, None]
+        np.testing.assert_allclose(gradient.numpy(), expected * np.ones((1, 2 + member)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", [MODES["graph"], in_a_session], ids=["graph", "session"])
+def test_ranks_that_do_other_things_with_the_results(way, rank, size):
+    def run(given):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            first, second = hvd.allreduce(given, op=hvd.Sum), hvd.allreduce(given * 10.0, op=hvd.Sum)
+            loss = tf.reduce_sum(first * 3.0 + second) if rank == 0 else tf.reduce_sum(tf.square(second) + first)
+        return tape.gradient(loss, given)
+
+    gradient = way(run)(tf.ones([3]))
+    of_second = 1.0 + (size - 1) * 2 * 10 * size
+    np.testing.assert_allclose(gradient.numpy(), np.full(3, 3.0 + size - 1 + 10 * of_second), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("several")
+def test_eager_gradients_in_other_orders_are_not_mixed_up(rank):
+    """Each blocks, so ranks must make them in one order; if they do not, they hear it."""
+    default.shutdown()
+    default.init(timeout_s=2.0, stall_warning_s=1.0)
+    given = tf.ones([3])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(given)
+        results = [hvd.allreduce(given, op=hvd.Sum), hvd.allreduce(given * 10.0, op=hvd.Sum)]
+    with pytest.raises(hvd.HorovodInternalError, match=r"allreduce\.noname\.\d\.gradient"):
+        for result in results if rank == 0 else reversed(results):
+            tape.gradient(result, given)
+
+
+SECOND = {  # an operation, and what is right of a rank, the number of ranks and all weights
+    "allreduce": (lambda x, n: hvd.allreduce(x, op=hvd.Sum), lambda r, n, w: np.full(n, 2 * w.sum() ** 2)),
+    "allgather": (lambda x, n: hvd.allgather(x), lambda r, n, w: np.full(n, 2 * w.mean() * w[r] / n)),
+    "broadcast": (lambda x, n: hvd.broadcast(x, 0), lambda r, n, w: np.full(n, 2 * w.mean() / n * (r == 0))),
+    "alltoall": (lambda x, n: hvd.alltoall(x), lambda r, n, w: 2 * w * w[r]),
+    "reducescatter": (lambda x, n: hvd.reducescatter(x, op=hvd.Sum), lambda r, n, w: 2 * w * n * n * w.mean()),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_gradients_of_gradients(way, name, rank, size):
+    operation, right = SECOND[name]
+
+    def run(given):
+        with tf.GradientTape() as outer:
+            outer.watch(given)
+            with tf.GradientTape() as inner:
+                inner.watch(given)
+                loss = tf.reduce_sum(tf.square(operation(given, size)) * float(rank + 1))
+            loss = tf.reduce_sum(inner.gradient(loss, given) * float(rank + 1))
+        return outer.gradient(loss, given)
+
+    expected = right(rank, size, np.arange(1.0, size + 1))
+    np.testing.assert_allclose(way(run)(tf.ones([size])).numpy(), expected, rtol=1e-6)
+
+
+def test_alltoall_of_a_shape_that_is_not_known(rank, size):
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.float32)])
+    def run(given):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            loss = tf.reduce_sum(hvd.alltoall(given, tf.constant([1] * size))[0] * float(rank + 1))
+        return tape.gradient(loss, given)
+
+    for shape in ([size + 1], [size + 1, 2, 1]):
+        expected = np.ones(shape) * np.array([*range(1, size + 1), 0]).reshape(-1, *[1] * (len(shape) - 1))
+        np.testing.assert_allclose(run(tf.ones(shape)).numpy(), expected, rtol=1e-6)
+
+
+def test_an_op_without_a_gradient_is_named(way):
     with pytest.raises(NotImplementedError, match="stop_gradient"):
-        gradient_of(mode, lambda x: hvd.allreduce(x, op=hvd.Max), tf.ones([2]), ranks_weights)
+        gradient_of(way, lambda x: hvd.allreduce(x, op=hvd.Max), tf.ones([2]), ranks_weights)
 
 
 # --- tapes ------------------------------------------------------------------------------------------------------------
