@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -152,7 +153,8 @@ def allgather(
 ) -> NDArray:
     """The arrays of all ranks, in rank order along the first dimension, as a new array.
 
-    Waits until all ranks have said how many rows they have, which is one small exchange, and not for the values.
+    Waits until all ranks have said how many rows they have, which is one small exchange, and not for the values. Arrays
+    whose shapes or dtypes do not fit are an error at the call, on every rank.
 
     Args:
         tensor: with at least one dimension. The first may differ between ranks; the others and the dtype must not.
@@ -164,11 +166,12 @@ def allgather(
     tensor = _plain(_admitted(tensor, name))
     terms = _allgather.terms_of(LAZY, owner, tensor, name)._replace(priority=priority)
     registration, rows = terms.register(owner), tensor.shape[0]
-    everyones = gather_bytes(owner, _exchange_of(terms), array.array("q", [rows]).tobytes())
-    output = LAZY.empty((sum(each.cast("q")[0] for each in everyones), *tensor.shape[1:]), tensor)
+    told = gather_bytes(owner, _exchange_of(terms), array.array("q", [rows, _likeness_of(terms)]).tobytes())
+    everyones, likeness = zip(*(each.cast("q") for each in told), strict=True)
+    output = LAZY.empty((sum(everyones), *tensor.shape[1:]), tensor)
     operation = Operation(registration, tensor, output, LAZY.nbytes(output), rows)
     push(owner, process_set, [operation], priority, terms.name)
-    return output
+    return _checked(output, likeness)
 
 
 def broadcast(
@@ -218,7 +221,8 @@ def alltoall(
 ) -> Any:
     """The rows that all ranks have for this one, in rank order, as a new array.
 
-    Waits until all ranks have said how many rows they send, which is one small exchange, and not for the values.
+    Waits until all ranks have said how many rows they send, which is one small exchange, and not for the values. Arrays
+    whose shapes or dtypes do not fit are an error at the call, on every rank.
 
     Args:
         tensor: its rows are dealt out to the ranks in their order; dtype and all dimensions but the first must be alike
@@ -234,10 +238,12 @@ def alltoall(
     tensor = _plain(_admitted(tensor, name))
     terms, counts = _alltoall.terms_of(LAZY, owner, tensor, _numbers(splits), name)
     terms = terms._replace(priority=priority)
-    registration, received = terms.register(owner), _received(owner, terms, counts)
+    registration = terms.register(owner)
+    received, likeness = _received(owner, terms, counts)
     output = LAZY.empty((sum(received), *tensor.shape[1:]), tensor)
     operation = Operation(registration, tensor, output, LAZY.nbytes(output), splits=counts)
     push(owner, process_set, [operation], priority, terms.name)
+    _checked(output, likeness)
     return output if splits is None else (output, LAZY.from_ints(received, tensor))
 
 
@@ -312,14 +318,28 @@ def _exchange_of(terms: Terms) -> str:
     return f"{kind}.{name}: rows"
 
 
-def _received(owner: Session, terms: Terms, counts: Sequence[int]) -> list[int]:
-    """How many rows each rank sends, if this one sends `counts`."""
-    mine = (ctypes.c_int64 * owner.size)(*counts)
+def _received(owner: Session, terms: Terms, counts: Sequence[int]) -> tuple[list[int], list[int]]:
+    """How many rows each rank sends, if this one sends `counts`; and the likeness of what each has."""
+    likeness = _likeness_of(terms)
+    mine = (ctypes.c_int64 * (2 * owner.size))(*(number for count in counts for number in (count, likeness)))
     registration = Terms(_exchange_of(terms), OpKind.ALLTOALL, "int64", ()).register(owner)
-    one_each = [1] * owner.size
-    handle = owner.submit(registration, ctypes.addressof(mine), 0, mine, wake=False, splits=one_each)
+    two_each = [2] * owner.size
+    handle = owner.submit(registration, ctypes.addressof(mine), 0, mine, wake=False, splits=two_each)
     data, _, _ = owner.synchronize_gather(handle)
-    return memoryview(data).cast("q").tolist()
+    told = memoryview(data).cast("q").tolist()
+    return told[::2], told[1::2]
+
+
+def _likeness_of(terms: Terms) -> int:
+    """A number that is the same for arrays whose dtypes and rows fit, and else most likely another one."""
+    return zlib.crc32(repr((terms.dtype, tuple(terms.shape))).encode())
+
+
+def _checked(output: NDArray, likeness: Sequence[int]) -> NDArray:
+    """The output of an operation that was given to the engine; if what the ranks have is not alike, its error."""
+    if len(set(likeness)) > 1:
+        output.wait_to_read()
+    return output
 
 
 def _numbers(splits: Any) -> Any:

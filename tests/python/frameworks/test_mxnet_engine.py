@@ -209,6 +209,31 @@ class TestErrors:
         with pytest.raises(hvd.MismatchError, match="float64"):
             mean.wait_to_read()
 
+    @pytest.mark.parametrize("operation", ["allgather", "grouped_allgather", "alltoall"])
+    @pytest.mark.parametrize(
+        ("mine", "text"),
+        [
+            (lambda rank, size: mx.nd.ones((size, 3 + (rank == 0))), "shapes"),
+            (lambda rank, size: mx.nd.ones((size, 3) if rank else (size, 3, 1)), "shapes"),
+            (lambda rank, size: mx.nd.ones((size, 3), dtype="float64" if rank == 0 else "float32"), "data types"),
+        ],
+        ids=["extent", "dimensions", "dtype"],
+    )
+    def test_whose_result_has_rows_of_all_ranks_says_at_the_call_what_does_not_fit(
+        self, operation, mine, text, rank, size
+    ):
+        call = getattr(hvd, operation)
+        if operation.startswith("grouped"):
+            call = lambda array, name: hvd.grouped_allgather([array], name=name)[0]  # noqa: E731
+        for _ in range(2):
+            with pytest.raises(
+                hvd.MismatchError, match=f"Mismatched .*{text}: the ranks disagree about tensor"
+            ) as told:
+                call(mine(rank, size), name="x")
+            assert "test_mxnet_engine.py:" in str(told.value)
+            assert call(mx.nd.ones((size, 3)) * (rank + 1), name="x").sum().asscalar() > 0
+        mx.nd.waitall()
+
     def test_waitall_raises_it_too(self, rank, size):
         hvd.broadcast_(mx.nd.ones(3 + (rank == 0)), 0, name="x")
         with pytest.raises(hvd.MismatchError):
