@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from casync import exposition, jobs
+from casync import codecs, exposition, jobs
 from casync._constants import HANDLE_BITS
 from casync.config import Config
 from casync.errors import CasyncError, InvalidArgumentError
@@ -86,7 +86,7 @@ def init(comm: Any = None, process_sets: Any = None, *, store: Any = None, **set
     with _current.lock:
         sets, is_new = _current.sets, _current.sets is None
         if sets is None:
-            config = Config.from_environment(os.environ, **settings)
+            config = _checked(Config.from_environment(os.environ, **settings))
             job = jobs.join(os.environ, config, store)
             opened = Session(config, tag=_current.next_tag(peers, job), peers=peers, job=job)
             sets = ProcessSets(opened, GLOBAL_PROCESS_SET)
@@ -103,6 +103,15 @@ def init(comm: Any = None, process_sets: Any = None, *, store: Any = None, **set
         _current.session, _current.sets = sets.sessions[0], sets
         if wanted is not None:
             sets.take(wanted)
+
+
+def _checked(config: Config) -> Config:
+    """A codec that the core does not know is refused before ranks meet."""
+    try:
+        codecs.rules_of(config.compression)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"compression={config.compression!r}: {error}") from None
+    return config
 
 
 def shutdown() -> None:

@@ -60,7 +60,7 @@ PYTHON_LAYERS = (
         "streams",
         "trace",
     ),
-    ("plan",),
+    ("plan", "setting_kinds"),
     ("config",),
     ("horovod_variables",),
     ("doctor", "launcher"),  # these and all below are there where the compiled modules do not load

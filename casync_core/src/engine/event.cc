@@ -18,8 +18,7 @@ std::string shown(std::span<const std::byte> bytes) {
 std::string_view name_of(const Event& event) {
   constexpr std::array<std::string_view, std::variant_size_v<Event>> kNames{
       "define",  "submit",   "control",     "arrived", "ran",           "sent",     "received", "peer_down",
-      "give_up", "shutdown", "costs_known", "planned", "plans_changed", "launched", "flowed",
-      "forget"};
+      "give_up", "shutdown", "costs_known", "planned", "plans_changed", "launched", "flowed",   "forget"};
   return kNames[event.index()];
 }
 

@@ -123,8 +123,7 @@ struct Flowed {
 
 using Event = std::variant<event::Define, event::Submit, event::Control, event::Arrived, event::Ran, event::Sent,
                            event::Received, event::PeerDown, event::GiveUp, event::Shutdown, event::CostsKnown,
-                           event::Planned, event::PlansChanged, event::Launched, event::Flowed,
-                           event::Forget>;
+                           event::Planned, event::PlansChanged, event::Launched, event::Flowed, event::Forget>;
 
 namespace action {
 

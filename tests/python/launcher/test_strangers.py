@@ -129,11 +129,11 @@ def test_a_rank_proves_that_it_is_one_of_the_job_and_says_where_it_is() -> None:
     assert b"token" not in body
 
 
-WRONG = [{"rank": 2}, {"rank": -1}, {"rank": "one"}, {"port": None}]
+WRONG: list[dict[str, object]] = [{"rank": 2}, {"rank": -1}, {"rank": "one"}, {"port": None}]
 
 
 @pytest.mark.parametrize(
-    "said", [b"{}", b"[1]", b"3", b"null", b"{", *(json.dumps(HELLO | each).encode() for each in WRONG)]
+    "said", [b"{}", b"[1]", b"3", b"null", b"{", *(json.dumps({**HELLO, **each}).encode() for each in WRONG)]
 )
 def test_a_greeting_that_makes_no_sense_is_refused(said: bytes) -> None:
     with pytest.raises(ValueError):

@@ -128,7 +128,6 @@ def test_a_bad_value_names_its_variable(variable, value):
     ("log_level", "loud", "TRACE, DEBUG"), ("tcp_congestion", "vegas", "auto, system"),
     ("transport", "udp", "auto, mpi"),
     ("coordinator", "x", "local, global"), ("device_lane", "foo", "auto, host"), ("topology", 3, "path"),
-    ("compression", "onebitt", "codec 'onebitt' is not known"), ("compression", {"*": "fp17"}, "fp17"),
     ("plan_file", 7, "path"), ("network_interface", 7, "string"),
 ])  # fmt: skip
 def test_a_bad_argument_is_refused_like_a_variable(name, value, allowed):
@@ -136,6 +135,13 @@ def test_a_bad_argument_is_refused_like_a_variable(name, value, allowed):
         with pytest.raises(InvalidArgumentError, match=allowed) as refused:
             make(**{name: value})
         assert str(refused.value).startswith(f"{name}={value!r}: ")
+    assert not hvd.is_initialized()
+
+
+@pytest.mark.parametrize("compression", ["onebitt", {"*": "fp17"}, {"a": "onebit"}])
+def test_a_codec_that_is_not_there_is_refused_by_init(compression):
+    with pytest.raises(InvalidArgumentError, match="^compression="):
+        hvd.init(compression=compression)
     assert not hvd.is_initialized()
 
 
