@@ -4,10 +4,10 @@ Signatures and defaults are Horovod's; what stands behind a `*`, and `compressio
 ours. An operation is submitted by pointer and never copied, unless its tensor is not contiguous. Any thread may call;
 two threads must not use one name at a time.
 
-Tensors are dense and in this host's memory, of float32, float16, bfloat16, float64, int8, int16, int32, int64 or uint8;
-allgather, alltoall and broadcast take bool too. Anything else raises `NotAvailableError`. A wrong argument raises
-`InvalidArgumentError` (a ValueError) at the call; ranks that disagree get a `MismatchError` where they wait, and the
-session stays usable.
+Tensors are dense and in this host's memory, of float32, float16, bfloat16, float64, int8, int16, int32, int64, uint8 or
+uint16; allgather, alltoall and broadcast take bool too. Anything else raises `NotAvailableError`. A wrong argument
+raises `InvalidArgumentError` (a ValueError) at the call; ranks that disagree get a `MismatchError` where they wait, and
+the session stays usable.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from .checksums import checksums
 
 __all__ = ["TENSORS", "TorchTensors"]
 
-_NAMES = {getattr(torch, name): name for name in DTYPES}
+_NAMES = {getattr(torch, name): name for name in DTYPES if hasattr(torch, name)}  # uint16 since torch 2.3
 
 
 class TorchTensors(Tensors[torch.Tensor]):

@@ -45,7 +45,8 @@ enum casync_dtype {
   CASYNC_INT32 = 6,
   CASYNC_INT64 = 7,
   CASYNC_UINT8 = 8,
-  CASYNC_BOOL = 9
+  CASYNC_BOOL = 9,
+  CASYNC_UINT16 = 10
 };
 enum casync_reduce_op {
   CASYNC_AVERAGE = 0,

@@ -28,11 +28,12 @@ enum class DType : std::uint8_t {
   int64 = 7,
   uint8 = 8,
   boolean = 9,
+  uint16 = 10,
 };
 
-inline constexpr std::array<std::size_t, 10> kDTypeSize{4, 2, 2, 8, 1, 2, 4, 8, 1, 1};
-inline constexpr std::array<std::string_view, 10> kDTypeName{"float32", "float16", "bfloat16", "float64", "int8",
-                                                             "int16",   "int32",   "int64",    "uint8",   "bool"};
+inline constexpr std::array<std::size_t, 11> kDTypeSize{4, 2, 2, 8, 1, 2, 4, 8, 1, 1, 2};
+inline constexpr std::array<std::string_view, 11> kDTypeName{
+    "float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "uint16"};
 
 constexpr std::size_t size_of(DType dtype) { return kDTypeSize[static_cast<std::size_t>(dtype)]; }
 constexpr std::string_view name_of(DType dtype) { return kDTypeName[static_cast<std::size_t>(dtype)]; }

@@ -115,7 +115,7 @@ void put(std::vector<std::byte>& out, const Signature& signature) {
 Signature get_signature(ByteReader& reader) {
   Signature signature;
   signature.kind = get_enum(reader, OpKind::join, "operation");
-  signature.dtype = get_enum(reader, DType::boolean, "dtype");
+  signature.dtype = get_enum(reader, DType::uint16, "dtype");
   signature.op = get_enum(reader, ReduceOp::product, "reduction");
   signature.shape = get_shape(reader);
   signature.root = reader.get<std::int32_t>();

@@ -31,6 +31,7 @@ enum DataType : int {
   kInt64 = 9,
   kBool = 10,
   kBfloat16 = 14,
+  kUint16 = 17,
   kHalf = 19
 };
 

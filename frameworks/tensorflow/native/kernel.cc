@@ -112,6 +112,8 @@ int dtype_of(int type) {
       return CASYNC_INT64;
     case kUint8:
       return CASYNC_UINT8;
+    case kUint16:
+      return CASYNC_UINT16;
     default:
       return CASYNC_BOOL;
   }

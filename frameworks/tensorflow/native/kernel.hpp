@@ -10,7 +10,7 @@ namespace casync::tensorflow {
 
 /// What every operation is given when a graph is made.
 inline constexpr const char* kAttributes[] = {
-    "T: {float32, float16, bfloat16, float64, int8, int16, int32, int64, uint8, bool}",
+    "T: {float32, float16, bfloat16, float64, int8, int16, int32, int64, uint8, uint16, bool}",
     "tensor_name: string",
     "site: string",
     "compression: string",

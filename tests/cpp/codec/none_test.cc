@@ -9,7 +9,7 @@ namespace casync::test {
 namespace {
 
 constexpr DType kFloats[]{DType::float32, DType::float16, DType::bfloat16, DType::float64};
-constexpr DType kIntegers[]{DType::int8, DType::int16, DType::int32, DType::int64, DType::uint8};
+constexpr DType kIntegers[]{DType::int8, DType::int16, DType::int32, DType::int64, DType::uint8, DType::uint16};
 constexpr ReduceOp kOps[]{ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
 /// Whole numbers that every dtype holds.
@@ -97,7 +97,7 @@ TEST(None, MeansOfFloatsAreQuotients) {
 TEST(None, IntegerSumsWrapAndAveragesTruncateTowardZero) {
   for (const DType dtype : kIntegers) {
     for (int ranks = 1; ranks <= 100; ++ranks) {
-      Bytes each = elements({dtype == DType::uint8 ? 2.0F : -2.0F, 1.0F}, dtype);
+      Bytes each = elements({dtype == DType::uint8 || dtype == DType::uint16 ? 2.0F : -2.0F, 1.0F}, dtype);
       Call call(make_codec("none"), {2, 1}, {0, 2}, dtype);
       call.segment.mid = 1.0F / static_cast<float>(ranks);
       for (int rank = 0; rank < ranks; ++rank) call.encoded(each);
@@ -108,6 +108,9 @@ TEST(None, IntegerSumsWrapAndAveragesTruncateTowardZero) {
   const Bytes large = elements({120.0F}, DType::int8);
   Call sum(make_codec("none"), {1, 1}, {0, 1}, DType::int8);
   EXPECT_EQ(sum.raw(large).raw(large).deliver().run().result()[0], -16.0F);
+  const Bytes most = elements({65535.0F}, DType::uint16);
+  Call wrapped(make_codec("none"), {1, 1}, {0, 1}, DType::uint16);
+  EXPECT_EQ(wrapped.raw(most).raw(most).deliver().run().result()[0], 65534.0F);
   const Bytes odd = elements({-3.0F, 3.0F}, DType::int32);
   const Bytes zero = elements({0.0F, 0.0F}, DType::int32);
   Call mean(make_codec("none"), {2, 1}, {0, 2}, DType::int32);

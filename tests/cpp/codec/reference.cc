@@ -80,6 +80,8 @@ double read(const std::byte* array, std::size_t i, DType dtype) {
       return read_as<std::int32_t>(array, i);
     case DType::int64:
       return read_as<std::int64_t>(array, i);
+    case DType::uint16:
+      return read_as<std::uint16_t>(array, i);
     case DType::uint8:
     case DType::boolean:
       return read_as<std::uint8_t>(array, i);
@@ -109,6 +111,8 @@ void write(std::byte* array, std::size_t i, DType dtype, double value) {
       return write_as<std::int64_t>(array, i, value);
     case DType::uint8:
       return write_as<std::uint8_t>(array, i, value);
+    case DType::uint16:
+      return write_as<std::uint16_t>(array, i, value);
     case DType::boolean:
       return write_as<std::uint8_t>(array, i, value != 0 ? 1.0 : 0.0);
   }

@@ -289,7 +289,7 @@ class Program final : public VirtualProgram {
       double value = static_cast<double>(static_cast<std::int32_t>(bits >> 32U)) * 0x1.0p-31 * scale;
       if (signature.dtype == DType::boolean)
         value = bits % 8 == 0 ? 1 : 0;
-      else if (signature.dtype == DType::uint8)
+      else if (signature.dtype == DType::uint8 || signature.dtype == DType::uint16)
         value = static_cast<double>(bits % 15);
       else if (!is_floating(signature.dtype))
         value = static_cast<double>(static_cast<std::int64_t>(bits % 15) - 7);

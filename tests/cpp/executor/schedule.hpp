@@ -43,7 +43,7 @@ struct Distributions {
                                 DType::float16, DType::bfloat16, DType::float64};
   std::vector<DType> uncompressed{DType::float32,  DType::float32, DType::float32, DType::float16,
                                   DType::bfloat16, DType::float64, DType::int8,    DType::int32,
-                                  DType::int64,    DType::uint8,   DType::boolean};
+                                  DType::int64,    DType::uint8,   DType::boolean, DType::uint16};
   std::vector<std::size_t> pool_bytes{1, 2000, 64 << 10, 1 << 20, 24 << 20};
   std::vector<std::size_t> inline_bytes{64, 1000, 12 << 10};
   std::vector<std::size_t> eager_bytes{0, 300, 300, 3000, 1 << 20};

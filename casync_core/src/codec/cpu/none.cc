@@ -215,6 +215,8 @@ class None final : public BlockCodec {
         return merge_elements<Plain<std::int64_t>>(segment), true;
       case DType::uint8:
         return merge_elements<Plain<std::uint8_t>>(segment), true;
+      case DType::uint16:
+        return merge_elements<Plain<std::uint16_t>>(segment), true;
       case DType::boolean:
         return merge_elements<Boolean>(segment), true;
     }

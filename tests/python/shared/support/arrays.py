@@ -12,7 +12,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 
@@ -28,7 +28,7 @@ def full(shape: int | Sequence[int], value: float, dtype: str = "float32") -> Ar
 
 def draw(rng: np.random.Generator, shape: Sequence[int], dtype: str, size: int) -> list[Array]:
     """One array for each rank, with values whose sums and products fit the dtype."""
-    low = 0 if dtype == "uint8" else -2
+    low = 0 if dtype.startswith("u") else -2
     values = rng.uniform(-2, 2, (size, *shape)) if dtype in FLOATS else rng.integers(low, 3, (size, *shape))
     return [np.asarray(value).astype(dtype_of(dtype)) for value in values]
 

@@ -39,7 +39,7 @@ class Binding(bindings.Binding):
         return SimpleNamespace(**names | {name: _blocking(name) for name in _BLOCKING})
 
     def tensor(self, array: Array) -> Any:
-        if array.dtype in (np.int16, ml_dtypes.bfloat16):
+        if array.dtype in (np.int16, np.uint16, ml_dtypes.bfloat16):
             pytest.skip(f"MXNet has no {array.dtype}")
         if array.size == 0 or array.dtype in (bool, np.int8):  # of which MXNet takes no memory of NumPy
             return mx.nd.array(array, dtype=array.dtype)
