@@ -1,0 +1,76 @@
+"""What a program says of itself: for which situation it stands, through which doors it goes, and what must come of it.
+
+    @right("weights that are tied", "optimizer hook backend fsdp2")
+    def tied_weights(door): ...
+
+`tools/interplay.py` reads these decorators, without running anything, and makes the table of docs/interplay.md of them.
+The ranks of a job (job.py) find the programs by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Program = Callable[[Any], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    program: Program
+    codec: str  # what is asked of a run with a codec that has feedback: "mass", "alike", or "none": there is no such run
+    beside: str  # whose numbers are right: "alone" or "gloo"
+
+
+CELLS: dict[tuple[str, str], Cell] = {}
+
+
+def right(
+    situation: str,
+    doors: str,
+    *,
+    codec: str = "mass",
+    beside: str = "alone",
+    ranks: int = 2,
+    apart: bool = False,
+    ends: tuple[int, ...] = (),
+    says: str = "",
+) -> Callable[[Program], Program]:
+    """The program gives the numbers of its reference, through each of `doors`.
+
+    Args:
+        codec: what holds of a second run with onebit. "mass": all ranks have the same bits, and what was applied and
+            what is pending add up to what was given. "alike": the first of these. "exact": the numbers are those of the reference, since nothing of them is a
+            gradient. "none": there is no second run.
+        beside: the reference. "alone": one process on the data of all ranks. "gloo": the same ranks, with what the
+            library itself does, over gloo.
+        ranks: how many there are.
+        apart: the program ends processes, so its job has no other. Then `ends` are the exit statuses of the ranks, and
+            rank 0 says what matches `says`.
+    """
+
+    def add(program: Program) -> Program:
+        for door in doors.split():
+            CELLS[situation, door] = Cell(program, codec, beside)
+        return program
+
+    return add
+
+
+def refused(
+    situation: str, doors: str, *, error: str, says: str, why: str, batches: int = 0, ranks: int = 2
+) -> Callable[[Program], Program]:
+    """The program ends with an error of the class `error`, whose text matches `says`, on every rank.
+
+    Args:
+        why: the reason why it cannot be right, for the manual.
+        batches: how many the program has taken at most when the error comes. 0: it comes before any data.
+    """
+
+    def add(program: Program) -> Program:
+        for door in doors.split():
+            CELLS[situation, door] = Cell(program, "none", "")
+        return program
+
+    return add

@@ -1,0 +1,13 @@
+"""Whole programs through DDP with CaSync's hook."""
+
+import pytest
+
+from tests.python.programs.check import asked, cells_of, check
+
+FAMILY = "torch"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("cell", cells_of("hook"))
+def test_program(cell, outcomes):
+    check(cell, outcomes[asked(cell, FAMILY)])
