@@ -46,7 +46,7 @@ def right(
         beside: the reference. "alone": one process on the data of all ranks. "gloo": the same ranks, with what the
             library itself does, over gloo.
         ranks: how many there are.
-        apart: the program ends processes, so its job has no other. Then `ends` are the exit statuses of the ranks, and
+        apart: the program ends processes, and its job with them. `ends` are the exit statuses of the ranks then, and
             rank 0 says what matches `says`.
     """
 

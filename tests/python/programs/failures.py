@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Any
 
 import torch
@@ -11,8 +9,8 @@ from torch.nn import functional as F
 
 from tests.python.programs.cells import right
 from tests.python.programs.data import net
+from tests.python.programs.ends import broken, die
 
-TORCH = "optimizer hook backend fsdp2 accelerate"
 
 
 def train(door: Any, fail: Any) -> None:
@@ -26,17 +24,13 @@ def train(door: Any, fail: Any) -> None:
         optimizer.step()
 
 
-def broken() -> None:
-    raise ValueError("the labels of rank 1 are broken")
-
-
-@right("an exception on one rank", TORCH, apart=True, ends=(1, 1), says="rank 1: ValueError: the labels of rank 1")
+@right("an exception on one rank", "optimizer hook backend fsdp2 accelerate", apart=True, ends=(1, 1), says="rank 1: ValueError: the labels of rank 1")
 def exception(door: Any) -> dict[str, Any]:
     train(door, broken)
     return {}
 
 
-@right("a rank that is killed", TORCH, apart=True, ends=(1, -9), says=r"PeerFailureError.*rank 1")
+@right("a rank that is killed", "optimizer hook backend fsdp2 accelerate", apart=True, ends=(1, -9), says=r"PeerFailureError.*rank 1")
 def killed(door: Any) -> dict[str, Any]:
-    train(door, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    train(door, die)
     return {}

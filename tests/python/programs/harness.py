@@ -25,7 +25,7 @@ from support.ports import free_port
 HERE = Path(__file__).parent
 LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "CASYNC_", "HOROVOD_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_")
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
-SILENCE = 60.0  # seconds after which a job is said to hang
+SILENCE = 180.0  # seconds after which a job is said to hang
 FAR = 1e-4  # between two numbers, in parts of the largest
 
 
@@ -39,6 +39,7 @@ class Asked:
     module: str
     verdict: str
     error: str
+    apart: bool  # the program ends processes
 
 
 @dataclass
@@ -48,12 +49,14 @@ class Outcome:
     ends: list[dict[str, Any]] = field(default_factory=list)
     numbers: dict[tuple[int, int], dict[str, np.ndarray]] = field(default_factory=dict)  # (run, rank) -> name -> values
     broken: str = ""
+    statuses: list[int] = field(default_factory=list)  # of a program that ends processes
+    said: str = ""  # by rank 0, then
 
 
 class Ranks:
     """The processes of one job."""
 
-    def __init__(self, python: str, folder: Path, ranks: int, *words: str) -> None:
+    def __init__(self, python: str, folder: Path, ranks: int) -> None:
         port = str(free_port())
         self.folder, self.size = folder, ranks
         self.processes = []
@@ -68,7 +71,7 @@ class Ranks:
                 "MASTER_PORT": port,
             }
             with open(folder / f"rank{rank}.log", "w", encoding="utf-8") as log:
-                command = [python, str(HERE / "job.py"), str(folder), *words]
+                command = [python, str(HERE / "job.py"), str(folder)]
                 self.processes.append(subprocess.Popen(command, env=environ, stdout=log, stderr=log, cwd=folder))
 
     def wait(self) -> str:
@@ -80,7 +83,7 @@ class Ranks:
             if now != size:
                 size, since = now, time.monotonic()
             failed = [process.returncode for process in self.processes if process.returncode]
-            if time.monotonic() - since > (SILENCE / 3 if failed else SILENCE):
+            if time.monotonic() - since > (SILENCE / 6 if failed else SILENCE):
                 return self._end()
         return ""
 
@@ -100,7 +103,7 @@ class Ranks:
 def run_all(cells: Sequence[Asked], folder: Path, ranks: int, python: str = sys.executable) -> dict[Asked, Outcome]:
     """Run the cells in as few jobs as can be; what came of each."""
     outcomes = {cell: Outcome() for cell in cells}
-    left = list(cells)
+    left = sorted(cells, key=lambda cell: cell.apart)
     while left:
         place = folder / f"job{len(cells) - len(left)}"
         place.mkdir()
@@ -112,19 +115,13 @@ def run_all(cells: Sequence[Asked], folder: Path, ranks: int, python: str = sys.
         if not any(statuses):
             break
         broken = outcomes[left[last]]
-        if not any("error" in end for end in broken.ends):
+        if left[last].apart and not why:
+            broken.statuses, broken.said = statuses, _tail(place, 0)
+        elif not any("error" in end for end in broken.ends):
             tails = "\n".join(f"--- rank {rank}\n{_tail(place, rank)}" for rank in range(ranks))
             broken.broken = f"{why or 'crashed'}: exit statuses {statuses}\n{tails}"
         left = left[last + 1 :]
     return outcomes
-
-
-def run_apart(cell: Asked, folder: Path, ranks: int, python: str = sys.executable) -> tuple[list[int], str, str]:
-    """Run a cell whose program ends processes: the exit statuses, what rank 0 wrote, and why the job was ended."""
-    (folder / "cells.json").write_text(json.dumps([asdict(cell)]))
-    processes = Ranks(python, folder, ranks, "apart")
-    why = processes.wait()
-    return [process.wait() for process in processes.processes], _tail(folder, 0), why
 
 
 def _read(processes: Ranks, cells: Sequence[Asked], outcomes: dict[Asked, Outcome]) -> int:
@@ -167,6 +164,13 @@ def faults(outcome: Outcome, ranks: int) -> list[str]:
         of_run = [outcome.numbers[run, rank] for rank in range(ranks)]
         found += [f"{'onebit' if run else 'none'}: {fault}" for fault in _not_alike(of_run) + _lost(of_run)]
     return found
+
+
+def ending(outcome: Outcome, ends: Sequence[int], says: str) -> list[str]:
+    """Why a job did not end as it should: no rank ends by a signal that the program did not send."""
+    if outcome.broken or outcome.statuses != list(ends):
+        return [outcome.broken or f"exit statuses {outcome.statuses}\n{outcome.said}"]
+    return [] if re.search(says, outcome.said, re.DOTALL) else [outcome.said]
 
 
 def part(values: dict[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
@@ -220,7 +224,7 @@ def refusal(outcome: Outcome, error: str, says: str, batches: int, ranks: int) -
         return [outcome.broken]
     found = []
     for end in outcome.ends:
-        if end.get("error") != error or not re.search(says, end["says"]):
+        if not re.fullmatch(error, end.get("error", "")) or not re.search(says, end["says"]):
             found.append(f"rank {end['rank']} ended with {end.get('trace', 'no error')}")
         elif end["batches"] > batches:
             found.append(f"rank {end['rank']} took {end['batches']} batches before it was told")

@@ -1,4 +1,4 @@
-"""One rank of a job that runs programs, one after the other: `job.py FOLDER`; with another word, one that fails.
+"""One rank of a job that runs programs, one after the other: `job.py FOLDER`.
 
 FOLDER/cells.json says which. What comes of each is a line of FOLDER/rank0.jsonl and so on, and its numbers are a file of
 NumPy's beside it. A rank whose program failed ends once all ranks have written their lines: what it left behind is not
@@ -11,6 +11,7 @@ import faulthandler
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -75,10 +76,17 @@ class Job:
                 arrays |= door.ledger() if cell.codec == "mass" else {}
         except BaseException as error:
             end |= {"error": type(error).__name__, "says": str(error), "trace": traceback.format_exc()}
-            end["goes_on"] = asked["verdict"] == "refused" and type(error).__name__ == asked["error"]
+            end["goes_on"] = asked["verdict"] == "refused" and bool(re.fullmatch(asked["error"], type(error).__name__))
         end["batches"] = getattr(door, "taken", 0)
         np.savez(self.folder / f"{number}.{codec == FEEDBACK:d}.{self.rank}.npz", **arrays)
         return self.agree(end)
+
+    def end(self, number: int, asked: dict[str, Any], cell: Cell) -> None:
+        """By a program that fails: its errors go where those of a script go."""
+        self.write({"what": "begin", "cell": number, "codec": "none"})
+        doors = importlib.import_module(f"tests.python.programs.doors_{asked['family']}")
+        cell.program(doors.door(asked["door"], self, "none").__enter__())
+        raise AssertionError("nothing has failed")
 
 
 def numbers(result: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -98,27 +106,15 @@ def numbers(result: dict[str, Any]) -> dict[str, np.ndarray]:
     return found
 
 
-def alone(job: Job) -> int:
-    """One program, whose errors go where those of a script go."""
-    (asked,) = json.loads((job.folder / "cells.json").read_text())
-    importlib.import_module(f"tests.python.programs.{asked['module']}")
-    doors = importlib.import_module(f"tests.python.programs.doors_{asked['family']}")
-    door = doors.door(asked["door"], job, "none")
-    door.open()
-    CELLS[asked["situation"], asked["door"]].program(door)
-    door.close()
-    return 0
-
-
 def main(folder: Path) -> int:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     job = Job(folder)
-    if len(sys.argv) > 2:
-        return alone(job)
     for number, asked in enumerate(json.loads((folder / "cells.json").read_text())):
         importlib.import_module(f"tests.python.programs.{asked['module']}")
         cell = CELLS[asked["situation"], asked["door"]]
+        if asked["apart"]:
+            job.end(number, asked, cell)
         for codec in ("none",) if cell.codec == "none" else ("none", FEEDBACK):
             if not job.run(number, asked, cell, codec):
                 return ANEW

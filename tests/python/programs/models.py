@@ -236,7 +236,7 @@ def odd(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("convolutions in channels_last", "optimizer hook backend fsdp2 accelerate")
+@right("convolutions in channels_last", "optimizer hook backend accelerate")
 def channels_last(door: Any) -> dict[str, Any]:
     torch.manual_seed(door.seed)
     model = nn.Sequential(nn.Conv2d(4, 6, 2), nn.ReLU(), nn.Flatten(), nn.Linear(6, OUTPUTS))

@@ -150,7 +150,7 @@ def reentrant_checkpointing(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("torch.compile of the model", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right("a compiled model (torch.compile, XLA, hybridize)", "optimizer hook backend fsdp2 accelerate", codec="alike")
 def compiled_model(door: Any) -> dict[str, Any]:
     torch._dynamo.reset()
     model, optimizer = made(door)
@@ -160,7 +160,7 @@ def compiled_model(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("torch.compile of the optimizer's step", "optimizer hook backend accelerate", codec="alike")
+@right("a compiled step of the optimizer (torch.compile)", "optimizer hook backend accelerate", codec="alike")
 def compiled_step(door: Any) -> dict[str, Any]:
     torch._dynamo.reset()
     model, optimizer = made(door)
@@ -284,7 +284,7 @@ def local_sgd(door: Any) -> dict[str, Any]:
     return dict(models[0].state_dict())
 
 
-@right("gradients of gradients (a penalty on them)", "optimizer hook backend fsdp2 accelerate")
+@right("gradients of gradients (a penalty on them)", "optimizer hook backend accelerate")
 def gradient_penalty(door: Any) -> dict[str, Any]:
     model, optimizer = made(door, lr=0.02)
     for x, y in door.batches(5):
@@ -309,7 +309,7 @@ def own_hooks(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("a batch that fails in forward and is left out", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right("a batch that fails in forward and is left out", "optimizer hook backend accelerate", codec="alike")
 def failed_forward(door: Any) -> dict[str, Any]:
     """On all ranks; as where memory runs out."""
     model, optimizer = made(door)

@@ -1,0 +1,423 @@
+"""Programs of Keras: `compile` and `fit`, with what optimizers, callbacks and layers can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, optimizers
+
+from tests.python.programs.cells import refused, right
+from tests.python.programs.doors_tensorflow import INPUTS, OUTPUTS, ROWS
+from tests.python.programs.ends import broken, die
+
+
+def net(seed: int) -> Any:
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential(
+        [keras.Input((INPUTS,)), layers.Dense(24, "tanh", name="hidden"), layers.Dense(OUTPUTS, name="out")]
+    )
+
+
+def sgd(**more: Any) -> Any:
+    return optimizers.SGD(0.05, momentum=0.9, **more)
+
+
+def weights(*models: Any) -> dict[str, Any]:
+    found = {}
+    for number, model in enumerate(models):
+        for at, weight in enumerate(model.weights):
+            found[f"{number}.{at}.{weight.name}"] = np.array(keras.ops.convert_to_numpy(weight))
+    return found
+
+
+@right("a learning-rate schedule made before the wrap", "keras", codec="alike")
+def schedule_before(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    door.compile(model, optimizers.SGD(optimizers.schedules.ExponentialDecay(0.1, 2, 0.5), momentum=0.9))
+    door.fit(model)
+    return weights(model)
+
+
+@right("a learning-rate schedule made after the wrap", "keras", codec="alike")
+def schedule_after(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    door.compile(model, sgd())
+    rates = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.7)
+    history = door.fit(model, steps=3, epochs=3, callbacks=[rates])
+    return {"rates": history.history["learning_rate"], **weights(model)}
+
+
+@right("optimizers of many kinds", "keras", codec="alike")
+def many_kinds(door: Any) -> dict[str, Any]:
+    kinds = {
+        "adamw": lambda: optimizers.AdamW(0.01, weight_decay=0.1),
+        "rmsprop": lambda: optimizers.RMSprop(0.005, centered=True),
+        "adagrad": lambda: optimizers.Adagrad(0.05),
+    }
+    found = {}
+    for name, make in kinds.items():
+        model = net(door.seed)
+        door.compile(model, make())
+        door.fit(model, steps=3)
+        found |= {f"{name}.{key}": value for key, value in weights(model).items()}
+    return found
+
+
+@right("gradient accumulation", "keras", codec="alike")
+def accumulation(door: Any) -> dict[str, Any]:
+    """Keras's own way."""
+    model = net(door.seed)
+    door.compile(model, sgd(gradient_accumulation_steps=2))
+    door.fit(model, steps=8)
+    return weights(model)
+
+
+@right("clipping of gradients, by norm and by value", "keras", codec="alike")
+def clipping(door: Any) -> dict[str, Any]:
+    found = {}
+    for name, clip in (("norm", {"global_clipnorm": 0.3}), ("each", {"clipnorm": 0.2}), ("value", {"clipvalue": 0.05})):
+        model = net(door.seed)
+        door.compile(model, sgd(**clip))
+        door.fit(model, steps=4)
+        found |= {f"{name}.{key}": value for key, value in weights(model).items()}
+    return found
+
+
+@right("a GradScaler, with steps that are skipped", "keras", codec="alike")
+def scaler_that_skips(door: Any) -> dict[str, Any]:
+    """LossScaleOptimizer, around ours; one rank's loss overflows in a step."""
+    model = net(door.seed)
+    scaled = optimizers.LossScaleOptimizer(door.optimizer(sgd()), initial_scale=256.0, dynamic_growth_steps=3)
+    model.compile(optimizer=scaled, loss="mse", jit_compile=False)
+    x, y = door.data(6)
+    y = y.copy()
+    if door.has(1):
+        y.reshape(6, -1, ROWS, OUTPUTS)[2, -1] = np.inf
+    calls = [*door.callbacks()]
+    model.fit(x, y, batch_size=door.rows, shuffle=False, verbose=0, callbacks=calls)
+    return {"scale": float(scaled.dynamic_scale), **weights(model)}
+
+
+@right("hooks of an optimizer's step", "keras", codec="alike")
+def step_hooks(door: Any) -> dict[str, Any]:
+    """A callback around each batch."""
+    model = net(door.seed)
+    seen: list[Any] = []
+    door.compile(model, sgd())
+    after = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(model.layers[0].bias[0]))
+    door.fit(model, callbacks=[after])
+    return {"seen": [float(one) for one in seen], **weights(model)}
+
+
+@right("parameters that are frozen later", "keras", codec="alike")
+def frozen_later(door: Any) -> dict[str, Any]:
+    """Keras wants a model compiled again then."""
+    model = net(door.seed)
+    door.compile(model, sgd())
+    door.fit(model, steps=3)
+    model.layers[0].trainable = False
+    door.compile(model, sgd())
+    door.fit(model, steps=3)
+    return weights(model)
+
+
+@right("parameters that are unfrozen later", "keras", codec="alike")
+def unfrozen_later(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    model.layers[0].trainable = False
+    door.compile(model, sgd())
+    door.fit(model, steps=3)
+    model.layers[0].trainable = True
+    door.compile(model, sgd())
+    door.fit(model, steps=3)
+    return weights(model)
+
+
+@right("parameters that are replaced by others", "keras", codec="alike")
+def replaced(door: Any) -> dict[str, Any]:
+    """Another head on the same body."""
+    model = net(door.seed)
+    door.compile(model, sgd())
+    door.fit(model, steps=3)
+    head = layers.Dense(OUTPUTS, name="out", kernel_initializer=keras.initializers.Constant(0.01))
+    other = keras.Sequential([keras.Input((INPUTS,)), model.layers[0], head])
+    door.compile(other, sgd())
+    door.fit(other, steps=3)
+    return weights(other)
+
+
+@right("weights that are tied", "keras", codec="alike")
+def tied(door: Any) -> dict[str, Any]:
+    class Reversed(layers.Layer):
+        def __init__(self, embedding: Any) -> None:
+            super().__init__()
+            self.embedding = embedding
+
+        def call(self, x: Any) -> Any:
+            return keras.ops.matmul(x, keras.ops.transpose(self.embedding.embeddings))
+
+    keras.utils.set_random_seed(door.seed)
+    given = keras.Input((5,), dtype="int32")
+    table = layers.Embedding(20, 8, name="table")
+    model = keras.Model(given, Reversed(table)(layers.Dense(8, "tanh", name="mix")(table(given))))
+    return on_words(door, model)
+
+
+def on_words(door: Any, model: Any) -> dict[str, Any]:
+    x, _ = door.data(5)
+    words = (np.abs(x[:, :6]) * 7).astype(np.int32) % 20
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    door.compile(model, optimizers.SGD(0.2), loss=loss)
+    calls = door.callbacks()
+    model.fit(words[:, :5], words[:, 1:], batch_size=door.rows, shuffle=False, verbose=0, callbacks=calls)
+    return weights(model)
+
+
+@right("an embedding whose gradients are sparse", "keras", codec="alike")
+def sparse(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    given = keras.Input((5,), dtype="int32")
+    if door.codec != "none":
+        door.codec = {"table/*": "none", "*": door.codec}
+    hidden = layers.Dense(8, "tanh", name="mix")(layers.Embedding(20, 8, name="table")(given))
+    return on_words(door, keras.Model(given, layers.Dense(20, name="out")(hidden)))
+
+
+@right("parameters without elements or dimensions, or not contiguous", "keras", codec="alike")
+def odd(door: Any) -> dict[str, Any]:
+    class Scale(layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+        def call(self, x: Any) -> Any:
+            return x * self.scale
+
+    keras.utils.set_random_seed(door.seed)
+    model = keras.Sequential([keras.Input((INPUTS,)), layers.Dense(OUTPUTS), Scale()])
+    door.compile(model, optimizers.SGD(0.02))
+    door.fit(model)
+    return weights(model)
+
+
+@right("training in float64", "keras", codec="alike")
+def float64(door: Any) -> dict[str, Any]:
+    keras.mixed_precision.set_global_policy("float64")
+    model = net(door.seed)
+    door.compile(model, sgd())
+    door.fit(model)
+    return weights(model)
+
+
+@right("parameters of several dtypes", "keras", codec="alike")
+def several_dtypes(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    wide = layers.Dense(8, "tanh", dtype="float64")
+    model = keras.Sequential([keras.Input((INPUTS,)), wide, layers.Dense(OUTPUTS, dtype="float32")])
+    door.compile(model, sgd())
+    door.fit(model)
+    return weights(model)
+
+
+@right("adapters beside frozen weights (LoRA)", "keras", codec="alike")
+def adapters(door: Any) -> dict[str, Any]:
+    """Keras's own, which it puts into a layer that is built."""
+    model = net(door.seed)
+    model.layers[0].enable_lora(2)
+    model.layers[0].bias.trainable = False
+    door.compile(model, sgd())
+    door.fit(model)
+    return weights(model)
+
+
+@right("a recurrent net and sequences of many lengths", "keras", codec="alike")
+def recurrent(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    shape = [keras.Input((INPUTS,)), layers.Reshape((4, 4)), layers.Masking(), layers.LSTM(6), layers.Dense(OUTPUTS)]
+    model = keras.Sequential(shape)
+    door.compile(model, sgd())
+    x, y = door.data(4)
+    x = x * (np.arange(INPUTS) // 4 <= np.abs(x[:, :1] * 3).astype(int) % 4)
+    model.fit(x, y, batch_size=door.rows, shuffle=False, verbose=0, callbacks=door.callbacks())
+    return weights(model)
+
+
+@right("convolutions in channels_last", "keras", codec="alike")
+def convolutions(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    model = keras.Sequential(
+        [keras.Input((INPUTS,)), layers.Reshape((2, 2, 4)), layers.Conv2D(6, 2), layers.Flatten(), layers.Dense(OUTPUTS)]
+    )
+    door.compile(model, sgd())
+    door.fit(model)
+    return weights(model)
+
+
+@right("a checkpoint of rank 0, from which all ranks go on", "keras", codec="alike")
+def resumed(door: Any) -> dict[str, Any]:
+    """`hvd.load_model` on all ranks of what rank 0 has saved; the reference is not interrupted."""
+    model = net(door.seed)
+    door.compile(model, sgd())
+    x, y = door.data(6)
+    half = 3 * door.rows
+    more = {"batch_size": door.rows, "shuffle": False, "verbose": 0}
+    model.fit(x[:half], y[:half], callbacks=door.callbacks(), **more)
+    if door.name != "alone":
+        path = door.job.folder / f"model-{door.codec}.keras"
+        if door.rank == 0:
+            model.save(path)
+        door.hvd.barrier()
+        model = door.hvd.load_model(path, compression=door.codec)
+    model.fit(x[half:], y[half:], **more)
+    return weights(model)
+
+
+@right("copies of a model (deepcopy, torch.save)", "keras", codec="alike")
+def copied(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    door.compile(model, sgd())
+    door.fit(model, steps=3)
+    best = keras.models.clone_model(model)
+    best.set_weights(model.get_weights())
+    door.fit(model, steps=3)
+    return weights(model, best)
+
+
+@right("moving averages of the weights (AveragedModel)", "keras", codec="alike")
+def averaged(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    door.compile(model, sgd(use_ema=True, ema_momentum=0.7))
+    door.fit(model)
+    trained = weights(model)
+    model.optimizer.finalize_variable_values(model.trainable_variables)
+    return trained | {f"average.{name}": value for name, value in weights(model).items()}
+
+
+@refused(
+    "a compiled model (torch.compile, XLA, hybridize)", "keras",
+    error="InvalidArgumentError|NotAvailableError", says="jit_compile", batches=6,
+    why="XLA compiles no operation that talks to other ranks. Everything else of a graph works",
+)  # fmt: skip
+def compiled(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    door.compile(model, sgd(), jit_compile=True)
+    door.fit(model)
+    return weights(model)
+
+
+@right("batch normalisation", "keras", codec="none")
+def batch_norm(door: Any) -> dict[str, Any]:
+    """In its form for inference here, whose numbers do not depend on the other rows."""
+    keras.utils.set_random_seed(door.seed)
+    frozen = layers.BatchNormalization(trainable=False)
+    model = keras.Sequential([keras.Input((INPUTS,)), layers.Dense(8), frozen, layers.Dense(OUTPUTS)])
+    door.compile(model, sgd())
+    door.fit(model)
+    return weights(model)
+
+
+@right("synchronised batch normalisation", "keras", codec="alike")
+def sync_batch_norm(door: Any) -> dict[str, Any]:
+    import casync.tensorflow
+
+    keras.utils.set_random_seed(door.seed)
+    norm = layers.BatchNormalization() if door.name == "alone" else casync.tensorflow.SyncBatchNormalization()
+    model = keras.Sequential([keras.Input((INPUTS,)), layers.Dense(8), norm, layers.Dense(OUTPUTS)])
+    door.compile(model, sgd())
+    door.fit(model)
+    return weights(model)
+
+
+@right("evaluation on rank 0 only", "keras", codec="alike")
+def evaluated_on_one(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    door.compile(model, sgd())
+    door.fit(model, steps=3)
+    if door.has(0):
+        model.evaluate(np.ones((3, INPUTS), np.float32), np.ones((3, OUTPUTS), np.float32), verbose=0)
+    door.fit(model, steps=3)
+    return weights(model)
+
+
+@right("sums and means of metrics between steps", "keras", codec="alike")
+def metrics(door: Any) -> dict[str, Any]:
+    """MetricAverageCallback."""
+    model = net(door.seed)
+    door.compile(model, sgd(), metrics=["mae"])
+    more = [] if door.name == "alone" else [door.hvd.callbacks.MetricAverageCallback()]
+    history = door.fit(model, steps=1, epochs=4, callbacks=more)
+    return {"loss": history.history["loss"], "mae": history.history["mae"]}
+
+
+@right("gradients of gradients (a penalty on them)", "keras", codec="alike")
+def gradient_penalty(door: Any) -> dict[str, Any]:
+    """A `train_step` of one's own."""
+
+    class Penalised(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net(door.seed)
+
+        def call(self, x: Any) -> Any:
+            return self.inner(x)
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            x, y = data
+            with tf.GradientTape() as tape:
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    said = self(x, training=True)
+                    total = tf.reduce_sum(said)
+                slope = inner.gradient(total, x)
+                penalty = tf.reduce_mean(tf.square(tf.norm(slope, axis=1) - 1))
+                loss = tf.reduce_mean(tf.square(said - y)) + 0.1 * penalty
+            self.optimizer.apply_gradients(
+                zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
+            )
+            return {"loss": loss}
+
+    model = Penalised()
+    model.build((None, INPUTS))
+    door.compile(model, optimizers.SGD(0.02))
+    door.fit(model)
+    return weights(model)
+
+
+@right("the session ends and begins again", "keras", codec="alike")
+def begun_again(door: Any) -> dict[str, Any]:
+    found = {}
+    for life in range(2):
+        model = net(door.seed)
+        door.compile(model, sgd())
+        door.fit(model, steps=3, callbacks=[])
+        found |= {f"{life}.{name}": value for name, value in weights(model).items()}
+        door.again()
+    return found
+
+
+class Fails(keras.callbacks.Callback):
+    def __init__(self, door: Any, fail: Any) -> None:
+        super().__init__()
+        self.door, self.fail = door, fail
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch == 3 and self.door.rank == 1:
+            self.fail()
+
+
+@right("an exception on one rank", "keras", apart=True, ends=(1, 1), says="rank 1: ValueError: the labels of rank 1")
+def exception(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    door.compile(model, sgd())
+    door.fit(model, callbacks=[Fails(door, broken)])
+    return {}
+
+
+@right("a rank that is killed", "keras", apart=True, ends=(1, -9), says="rank 1")
+def killed(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    door.compile(model, sgd())
+    door.fit(model, callbacks=[Fails(door, die)])
+    return {}

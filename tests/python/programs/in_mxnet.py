@@ -1,0 +1,389 @@
+"""Programs of MXNet's gluon, with a DistributedTrainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from casync.mxnet.loading import mx
+
+from tests.python.programs.cells import refused, right
+from tests.python.programs.doors_mxnet import INPUTS, OUTPUTS, ROWS
+from tests.python.programs.ends import broken, die
+
+gluon, nd, autograd = mx.gluon, mx.nd, mx.autograd
+nn = gluon.nn
+
+
+def net(seed: int, *layers: Any, dtype: str = "float32") -> Any:
+    mx.random.seed(seed)
+    np.random.seed(seed)
+    found = nn.HybridSequential(prefix="net_")
+    with found.name_scope():
+        for layer in layers or (nn.Dense(24, activation="tanh", in_units=INPUTS), nn.Dense(OUTPUTS, in_units=24)):
+            found.add(layer)
+    found.cast(dtype)
+    found.initialize(mx.init.Xavier())
+    return found
+
+
+def weights(*nets: Any) -> dict[str, Any]:
+    return {
+        f"{n}.{at}": param.data().asnumpy()
+        for n, one in enumerate(nets)
+        for at, param in enumerate(one.collect_params().values())
+    }
+
+
+def step(model: Any, trainer: Any, x: Any, y: Any) -> None:
+    with autograd.record():
+        loss = gluon.loss.L2Loss()(model(x), y)
+    loss.backward()
+    trainer.step(len(x))
+
+
+def train(door: Any, model: Any, trainer: Any, steps: int = 5) -> dict[str, Any]:
+    for x, y in door.batches(steps):
+        step(model, trainer, x, y)
+    return weights(model)
+
+
+SGD = {"learning_rate": 0.05, "momentum": 0.9}
+
+
+@right("a learning-rate schedule made before the wrap", "mxnet", codec="alike")
+def schedule_before(door: Any) -> dict[str, Any]:
+    rates = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.1)
+    model = net(door.seed)
+    return train(door, model, door.trainer(model, learning_rate=0.1, momentum=0.9, lr_scheduler=rates), steps=6)
+
+
+@right("a learning-rate schedule made after the wrap", "mxnet", codec="alike")
+def schedule_after(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    for x, y in door.batches(6):
+        step(model, trainer, x, y)
+        trainer.set_learning_rate(trainer.learning_rate * 0.7)
+    return {"rate": trainer.learning_rate, **weights(model)}
+
+
+@right("two optimizers that step after one backward", "mxnet", codec="alike")
+def two_optimizers(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainers = [door.trainer(model[0], **SGD), door.trainer(model[1], "adam", learning_rate=0.02)]
+    for x, y in door.batches(5):
+        with autograd.record():
+            loss = gluon.loss.L2Loss()(model(x), y)
+        loss.backward()
+        for trainer in trainers:
+            trainer.step(len(x))
+    return weights(model)
+
+
+@right("two models whose optimizers take turns (a GAN)", "mxnet", codec="alike")
+def gan(door: Any) -> dict[str, Any]:
+    generator = net(door.seed)
+    critic = net(door.seed + 7, nn.Dense(12, activation="tanh", in_units=OUTPUTS, prefix="judge_"), nn.Dense(1, in_units=12))
+    of_generator = door.trainer(generator, "adam", learning_rate=0.01)
+    of_critic = door.trainer(critic, "adam", learning_rate=0.01)
+    loss_of = gluon.loss.SigmoidBinaryCrossEntropyLoss()
+    for noise, real in door.batches(5):
+        with autograd.record():
+            fake = generator(noise)
+            loss = loss_of(critic(real), nd.ones((len(real), 1))) + loss_of(critic(fake.detach()), nd.zeros((len(real), 1)))
+        loss.backward()
+        of_critic.step(len(real))
+        with autograd.record():
+            loss = loss_of(critic(generator(noise)), nd.ones((len(real), 1)))
+        loss.backward()
+        of_generator.step(len(real))
+    return weights(generator, critic)
+
+
+@right("two models and one optimizer", "mxnet", codec="alike")
+def two_models(door: Any) -> dict[str, Any]:
+    encoder = net(door.seed, nn.Dense(24, activation="tanh", in_units=INPUTS, prefix="encoder_"))
+    decoder = net(door.seed, nn.Dense(OUTPUTS, in_units=24, prefix="decoder_"))
+    both = net(door.seed, encoder, decoder)
+    return train(door, both, door.trainer(both, **SGD))
+
+
+@right("optimizers of many kinds", "mxnet", codec="alike")
+def many_kinds(door: Any) -> dict[str, Any]:
+    found = {}
+    for kind in ("adam", "rmsprop", "adagrad", "nag"):
+        model = net(door.seed)
+        trainer = door.trainer(model, kind, learning_rate=0.01, wd=0.01)
+        found |= {f"{kind}.{name}": value for name, value in train(door, model, trainer, 3).items()}
+    return found
+
+
+def accumulated(door: Any, counts: tuple[int, ...]) -> dict[str, Any]:
+    """grad_req = "add", as gluon's own guide has it."""
+    model = net(door.seed)
+    model.collect_params().setattr("grad_req", "add")
+    trainer = door.trainer(model, **SGD)
+    batches = door.batches(sum(counts))
+    for count in counts:
+        for _ in range(count):
+            x, y = next(batches)
+            with autograd.record():
+                loss = gluon.loss.L2Loss()(model(x), y)
+            loss.backward()
+        trainer.step(len(x) * count)
+        for param in model.collect_params().values():
+            param.zero_grad()
+    return weights(model)
+
+
+@right("gradient accumulation", "mxnet", codec="alike")
+def accumulation(door: Any) -> dict[str, Any]:
+    return accumulated(door, (2, 2, 2))
+
+
+@right("gradient accumulation over numbers of batches that vary", "mxnet", codec="alike")
+def accumulation_that_varies(door: Any) -> dict[str, Any]:
+    return accumulated(door, (1, 3, 2, 1))
+
+
+@right("clipping of gradients, by norm and by value", "mxnet", codec="alike")
+def clipping(door: Any) -> dict[str, Any]:
+    """`allreduce_grads`, then the clipping, then `update`."""
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    for x, y in door.batches(5):
+        with autograd.record():
+            loss = gluon.loss.L2Loss()(model(x), y).mean()
+        loss.backward()
+        trainer.allreduce_grads()
+        gluon.utils.clip_global_norm([param.grad() for param in model.collect_params().values()], 0.2)
+        trainer.update(1)
+    return weights(model)
+
+
+@right("parameters that are frozen later", "mxnet", codec="alike")
+def frozen_later(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    train(door, model, trainer, 3)
+    model[0].collect_params().setattr("grad_req", "null")
+    return train(door, model, trainer, 3)
+
+
+@right("parameters that are unfrozen later", "mxnet", codec="alike")
+def unfrozen_later(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    model[0].collect_params().setattr("grad_req", "null")
+    trainer = door.trainer(model, **SGD)
+    train(door, model, trainer, 3)
+    model[0].collect_params().setattr("grad_req", "write")
+    return train(door, model, trainer, 3)
+
+
+@right("weights that are tied", "mxnet", codec="alike")
+def tied(door: Any) -> dict[str, Any]:
+    first = nn.Dense(INPUTS, activation="tanh", in_units=INPUTS, prefix="one_")
+    second = nn.Dense(INPUTS, in_units=INPUTS, params=first.params)
+    model = net(door.seed, first, second, nn.Dense(OUTPUTS, in_units=INPUTS))
+    return train(door, model, door.trainer(model, **SGD))
+
+
+
+@refused(
+    "an embedding whose gradients are sparse", "mxnet",
+    error="NotAvailableError", says="row_sparse", batches=1,
+    why="MXNet keeps a row_sparse gradient in memory that its engine moves; Horovod for MXNet refuses it, too",
+)  # fmt: skip
+def sparse(door: Any) -> dict[str, Any]:
+    model = net(door.seed, nn.Embedding(20, OUTPUTS, sparse_grad=True))
+    trainer = door.trainer(model, learning_rate=0.1)
+    for x, y in door.batches(2):
+        with autograd.record():
+            loss = gluon.loss.L2Loss()(model((nd.abs(x[:, 0]) * 2).floor()), y)
+        loss.backward()
+        trainer.step(len(x))
+    return weights(model)
+
+
+@right("parameters without elements or dimensions, or not contiguous", "mxnet", codec="alike")
+def odd(door: Any) -> dict[str, Any]:
+    """MXNet has arrays of one element in place of those without dimensions."""
+    model = net(door.seed, nn.Dense(OUTPUTS, in_units=INPUTS), nn.PReLU())
+    return train(door, model, door.trainer(model, learning_rate=0.02))
+
+
+@right("convolutions in channels_last", "mxnet", codec="alike")
+def convolutions(door: Any) -> dict[str, Any]:
+    model = net(
+        door.seed,
+        nn.HybridLambda(lambda F, x: F.reshape(x, (-1, 4, 2, 2))),
+        nn.Conv2D(6, 2, in_channels=4),
+        nn.Flatten(),
+        nn.Dense(OUTPUTS, in_units=6),
+    )
+    return train(door, model, door.trainer(model, **SGD))
+
+
+@right("training in float64", "mxnet", codec="alike")
+def float64(door: Any) -> dict[str, Any]:
+    model = net(door.seed, dtype="float64")
+    trainer = door.trainer(model, **SGD)
+    for x, y in door.batches(5):
+        step(model, trainer, x.astype("float64"), y.astype("float64"))
+    return weights(model)
+
+
+@right("adapters beside frozen weights (LoRA)", "mxnet", codec="alike")
+def adapters(door: Any) -> dict[str, Any]:
+    model = net(
+        door.seed,
+        nn.Dense(24, activation="tanh", in_units=INPUTS, prefix="base_"),
+        nn.Dense(2, in_units=24, use_bias=False, prefix="down_"),
+        nn.Dense(OUTPUTS, in_units=2, use_bias=False, prefix="up_"),
+    )
+    model[0].collect_params().setattr("grad_req", "null")
+    return train(door, model, door.trainer(model, **SGD))
+
+
+@right("a recurrent net and sequences of many lengths", "mxnet", codec="alike")
+def recurrent(door: Any) -> dict[str, Any]:
+    mx.random.seed(door.seed)
+    np.random.seed(door.seed)
+    cell = gluon.rnn.LSTM(6, input_size=4, layout="NTC", prefix="lstm_")
+    head = nn.Dense(OUTPUTS, in_units=6, prefix="head_")
+    model = nn.Sequential(prefix="net_")
+    model.add(cell, head)
+    model.initialize(mx.init.Xavier())
+    trainer = door.trainer(model, **SGD)
+    for x, y in door.batches(4):
+        with autograd.record():
+            said = head(cell(x.reshape((-1, 4, 4)))[:, -1])
+            loss = gluon.loss.L2Loss()(said, y)
+        loss.backward()
+        trainer.step(len(x))
+    return weights(model)
+
+
+@right("a checkpoint of rank 0, from which all ranks go on", "mxnet", codec="alike")
+def resumed(door: Any) -> dict[str, Any]:
+    """The reference is not interrupted."""
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    batches = door.batches(6)
+    for _ in range(3):
+        step(model, trainer, *next(batches))
+    if door.name != "alone":
+        place = str(door.job.folder / f"mxnet-{door.codec != 'none'}")
+        if door.rank == 0:
+            model.save_parameters(f"{place}.params")
+            trainer.save_states(f"{place}.states")
+        nd.waitall()
+        door.hvd.barrier()
+        model = net(17 + door.rank)
+        model.load_parameters(f"{place}.params")
+        trainer = door.trainer(model, **SGD)
+        trainer.load_states(f"{place}.states")
+    for _ in range(3):
+        step(model, trainer, *next(batches))
+    return weights(model)
+
+
+@right("batch normalisation", "mxnet", codec="none")
+def batch_norm(door: Any) -> dict[str, Any]:
+    """With the moving means, whose numbers do not depend on the other rows."""
+    norm = nn.BatchNorm(in_channels=8, use_global_stats=True)
+    model = net(door.seed, nn.Dense(8, in_units=INPUTS), norm, nn.Dense(OUTPUTS, in_units=8))
+    found = train(door, model, door.trainer(model, **SGD))
+    return {name: value for name, value in found.items() if "running" not in name}
+
+
+@right("a last batch that is shorter on some ranks", "mxnet", codec="alike")
+def short_last_batch(door: Any) -> dict[str, Any]:
+    """The reference is the mean of the ranks' means."""
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    for number, (x, y) in enumerate(door.batches(4)):
+        ranks = door.ranks()
+        with autograd.record():
+            losses = []
+            for at, rank in enumerate(ranks):
+                own = slice(at * ROWS, at * ROWS + (3 if number == 3 and rank == 1 else ROWS))
+                losses.append(gluon.loss.L2Loss()(model(x[own]), y[own]).mean())
+            loss = nd.add_n(*losses) / len(ranks)
+        loss.backward()
+        trainer.step(1)
+    return weights(model)
+
+
+@right("evaluation on rank 0 only", "mxnet", codec="alike")
+def evaluated_on_one(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    for x, y in door.batches(4):
+        step(model, trainer, x, y)
+        if 0 in door.ranks():
+            gluon.loss.L2Loss()(model(nd.ones((3, INPUTS))), nd.ones((3, OUTPUTS))).asnumpy()
+    return weights(model)
+
+
+@right("sums and means of metrics between steps", "mxnet", codec="exact")
+def metrics(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    found = []
+    for number, (x, y) in enumerate(door.batches(4)):
+        step(model, trainer, x, y)
+        every = [nd.arange(3000) * (number + 1) * (rank + 1) for rank in door.ranks()]
+        found.append(door.mean(nd.add_n(*every) / len(every)).asnumpy())
+    return {"counts": np.stack(found)}
+
+
+@right("a compiled model (torch.compile, XLA, hybridize)", "mxnet", codec="alike")
+def hybridized(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    model.hybridize(static_alloc=True)
+    return train(door, model, door.trainer(model, **SGD))
+
+
+@right("moving averages of the weights (AveragedModel)", "mxnet", codec="alike")
+def averaged(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    average = [param.data().copy() for param in model.collect_params().values()]
+    for x, y in door.batches(5):
+        step(model, trainer, x, y)
+        average = [0.7 * a + 0.3 * p.data() for a, p in zip(average, model.collect_params().values(), strict=True)]
+    return {**weights(model), **{f"average{n}": one.asnumpy() for n, one in enumerate(average)}}
+
+
+@right("the session ends and begins again", "mxnet", codec="alike")
+def begun_again(door: Any) -> dict[str, Any]:
+    found = {}
+    for life in range(2):
+        model = net(door.seed)
+        result = train(door, model, door.trainer(model, **SGD), steps=3)
+        found |= {f"{life}.{name}": value for name, value in result.items()}
+        door.again()
+    return found
+
+
+def failing(door: Any, fail: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    for number, (x, y) in enumerate(door.batches(6)):
+        if number == 3 and door.rank == 1:
+            fail()
+        step(model, trainer, x, y)
+        nd.waitall()
+    return {}
+
+
+@right("an exception on one rank", "mxnet", apart=True, ends=(1, 1), says="rank 1: ValueError: the labels of rank 1")
+def exception(door: Any) -> dict[str, Any]:
+    return failing(door, broken)
+
+
+@right("a rank that is killed", "mxnet", apart=True, ends=(1, -9), says="rank 1")
+def killed(door: Any) -> dict[str, Any]:
+    return failing(door, die)

@@ -1,0 +1,536 @@
+"""Programs of TensorFlow: loops of one's own in a `tf.function`, with a DistributedGradientTape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, optimizers
+
+from tests.python.programs.cells import refused, right
+from tests.python.programs.doors_tensorflow import INPUTS, OUTPUTS, ROWS
+from tests.python.programs.ends import broken, die
+from tests.python.programs.in_keras import net, weights
+
+
+def mse(said: Any, wanted: Any) -> Any:
+    return tf.reduce_mean(tf.square(said - tf.cast(wanted, said.dtype)))
+
+
+def training(
+    door: Any, model: Any, optimizer: Any, *, of: Callable[[], list[Any]] | None = None, change: Any = None
+) -> Callable[..., Any]:
+    """A step as the guides write it. `of`: the variables; `change`: what is done to the mean gradients."""
+    of = of or (lambda: model.trainable_variables)
+
+    @tf.function(autograph=False)
+    def step(x: Any, y: Any) -> Any:
+        variables = of()
+        with tf.GradientTape() as tape:
+            loss = mse(model(x, training=True), y)
+        gradients = door.tape(tape).gradient(loss, variables)
+        if change is not None:
+            gradients = change(gradients)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return loss
+
+    return step
+
+
+def train(door: Any, model: Any, optimizer: Any, steps: int = 5, **more: Any) -> dict[str, Any]:
+    door.begin(model.variables)
+    step = training(door, model, optimizer, **more)
+    for x, y in door.batches(steps):
+        step(x, y)
+    return weights(model)
+
+
+def sgd(**more: Any) -> Any:
+    return optimizers.SGD(0.05, momentum=0.9, **more)
+
+
+@right("a learning-rate schedule made before the wrap", "tensorflow", codec="alike")
+def schedule_before(door: Any) -> dict[str, Any]:
+    rate = optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    return train(door, net(door.seed), optimizers.SGD(rate, momentum=0.9), steps=6)
+
+
+@right("a learning-rate schedule made after the wrap", "tensorflow", codec="alike")
+def schedule_after(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    step = training(door, model, optimizer)
+    for x, y in door.batches(6):
+        step(x, y)
+        optimizer.learning_rate = optimizer.learning_rate * 0.7
+    return weights(model)
+
+
+@right("two optimizers that step after one backward", "tensorflow", codec="alike")
+def two_optimizers(door: Any) -> dict[str, Any]:
+    model, first, last = net(door.seed), sgd(), optimizers.AdamW(0.02)
+    door.begin(model.variables)
+
+    @tf.function(autograph=False)
+    def step(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = mse(model(x), y)
+        of = [layer.trainable_variables for layer in model.layers]
+        gradients = door.tape(tape).gradient(loss, of)
+        for optimizer, some, variables in zip((first, last), gradients, of, strict=True):
+            optimizer.apply_gradients(zip(some, variables, strict=True))
+
+    for x, y in door.batches(5):
+        step(x, y)
+    return weights(model)
+
+
+@right("two models whose optimizers take turns (a GAN)", "tensorflow", codec="alike")
+def gan(door: Any) -> dict[str, Any]:
+    """As TensorFlow's own DCGAN: two tapes, one function."""
+    generator = net(door.seed)
+    critic = keras.Sequential([keras.Input((OUTPUTS,)), layers.Dense(12, "tanh", name="judge"), layers.Dense(1)])
+    of_generator, of_critic = optimizers.Adam(0.01), optimizers.Adam(0.01)
+    door.begin(generator.variables, critic.variables)
+    cross_entropy = keras.losses.BinaryCrossentropy(from_logits=True)
+
+    @tf.function(autograph=False)
+    def step(noise: Any, real: Any) -> None:
+        with tf.GradientTape() as first, tf.GradientTape() as second:
+            fake = generator(noise, training=True)
+            said, of_fake = critic(real, training=True), critic(fake, training=True)
+            loss = cross_entropy(tf.ones_like(of_fake), of_fake)
+            critics = cross_entropy(tf.ones_like(said), said) + cross_entropy(tf.zeros_like(of_fake), of_fake)
+        ours = door.tape(first).gradient(loss, generator.trainable_variables)
+        theirs = door.tape(second).gradient(critics, critic.trainable_variables)
+        of_generator.apply_gradients(zip(ours, generator.trainable_variables, strict=True))
+        of_critic.apply_gradients(zip(theirs, critic.trainable_variables, strict=True))
+
+    for noise, real in door.batches(5):
+        step(noise, real)
+    return weights(generator, critic)
+
+
+@right("two models and one optimizer", "tensorflow", codec="alike")
+def two_models(door: Any) -> dict[str, Any]:
+    whole = net(door.seed)
+    encoder, decoder = keras.Sequential(whole.layers[:1]), keras.Sequential(whole.layers[1:])
+    both = keras.Sequential([keras.Input((INPUTS,)), encoder, decoder])
+    return train(door, both, sgd())
+
+
+@right("optimizers of many kinds", "tensorflow", codec="alike")
+def many_kinds(door: Any) -> dict[str, Any]:
+    found = {}
+    for kind in (optimizers.AdamW, optimizers.RMSprop, optimizers.Adagrad):
+        found |= {f"{kind.__name__}.{k}": v for k, v in train(door, net(door.seed), kind(0.01), steps=3).items()}
+    return found
+
+
+def accumulated(door: Any, counts: tuple[int, ...]) -> dict[str, Any]:
+    """Gradients add up in variables, and what has added up is reduced."""
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    batches = door.batches(sum(counts))
+    for count in counts:
+        with tf.GradientTape() as tape:
+            losses = [mse(model(x), y) for x, y in (next(batches) for _ in range(count))]
+            loss = tf.add_n(losses) / count
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return weights(model)
+
+
+@right("gradient accumulation", "tensorflow", codec="alike")
+def accumulation(door: Any) -> dict[str, Any]:
+    return accumulated(door, (2, 2, 2))
+
+
+@right("gradient accumulation over numbers of batches that vary", "tensorflow", codec="alike")
+def accumulation_that_varies(door: Any) -> dict[str, Any]:
+    return accumulated(door, (1, 3, 2, 1))
+
+
+@right("clipping of gradients, by norm and by value", "tensorflow", codec="alike")
+def clipping(door: Any) -> dict[str, Any]:
+    def clip(gradients: list[Any]) -> list[Any]:
+        clipped, _ = tf.clip_by_global_norm(gradients, 0.3)
+        return [tf.clip_by_value(one, -0.05, 0.05) for one in clipped]
+
+    return train(door, net(door.seed), sgd(), change=clip)
+
+
+@right("a GradScaler, with steps that are skipped", "tensorflow", codec="alike")
+def scaler_that_skips(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    scaler = optimizers.LossScaleOptimizer(sgd(), initial_scale=256.0, dynamic_growth_steps=3)
+    scaler.build(model.trainable_variables)
+    door.begin(model.variables)
+
+    @tf.function(autograph=False)
+    def step(x: Any, y: Any, factor: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = scaler.scale_loss(mse(model(x), y) * factor)
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        scaler.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    scales = []
+    for number, (x, y) in enumerate(door.batches(6)):
+        step(x, y, tf.constant(np.inf if number == 2 and door.has(1) else 1.0, tf.float32))
+        scales.append(float(scaler.dynamic_scale))
+    return {"scales": scales, **weights(model)}
+
+
+@right("parameters that are frozen later", "tensorflow", codec="alike")
+def frozen_later(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    optimizer.build(model.trainable_variables)
+    batches = door.batches(6)
+    for frozen in (False, True):
+        some = model.layers[1] if frozen else model
+        step = training(door, model, optimizer, of=lambda some=some: some.trainable_variables)
+        for _ in range(3):
+            step(*next(batches))
+    return weights(model)
+
+
+@right("parameters that are unfrozen later", "tensorflow", codec="alike")
+def unfrozen_later(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    optimizer.build(model.trainable_variables)
+    batches = door.batches(6)
+    for some in (model.layers[1], model):
+        step = training(door, model, optimizer, of=lambda some=some: some.trainable_variables)
+        for _ in range(3):
+            step(*next(batches))
+    return weights(model)
+
+
+@right("parameters that are replaced by others", "tensorflow", codec="alike")
+def replaced(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    train(door, model, sgd(), steps=3)
+    head = layers.Dense(OUTPUTS, name="out", kernel_initializer=keras.initializers.Constant(0.01))
+    other = keras.Sequential([keras.Input((INPUTS,)), model.layers[0], head])
+    return train(door, other, sgd(), steps=3)
+
+
+class Experts(keras.Model):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        keras.utils.set_random_seed(seed)
+        self.first, self.second, self.last = (layers.Dense(n) for n in (8, 8, OUTPUTS))
+
+    def build(self, shape: Any) -> None:
+        self.first.build((None, INPUTS))
+        self.second.build((None, INPUTS))
+        self.last.build((None, 8))
+        self.built = True
+
+    def call(self, x: Any, use: Any) -> Any:
+        hidden = tf.cond(use, lambda: self.first(x), lambda: self.second(x))
+        return self.last(tf.tanh(hidden))
+
+
+@right("parameters that some ranks do not use", "tensorflow", codec="alike")
+def unused_by_some(door: Any) -> dict[str, Any]:
+    """A branch of the graph that depends on the rank."""
+    model, optimizer = Experts(door.seed), optimizers.SGD(0.05)
+    model.build((None, INPUTS))
+    door.begin(model.variables)
+
+    @tf.function(autograph=False)
+    def step(shares: Any, uses: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([mse(model(x, u), y) for (x, y), u in zip(shares, uses, strict=True)]) / len(shares)
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    from tests.python.programs.doors_tensorflow import whole
+
+    for number, batch in enumerate(whole(4, door.size)):
+        step(door.shares(batch), [tf.constant((number + rank) % 2 == 0) for rank in door.ranks()])
+    return weights(model)
+
+
+class Table(keras.Model):
+    """An embedding, whose gradients are IndexedSlices."""
+
+    def __init__(self, seed: int, tied: bool = False) -> None:
+        super().__init__()
+        keras.utils.set_random_seed(seed)
+        self.table = layers.Embedding(20, OUTPUTS, name="table")
+        self.table.build((None,))
+        self.mix = layers.Dense(OUTPUTS, name="mix")
+        self.mix.build((None, OUTPUTS))
+        self.tied = tied
+        self.built = True
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        words = tf.cast(tf.abs(x[:, 0]) * 7, tf.int32) % 20
+        said = self.mix(tf.tanh(self.table(words)))
+        return said @ tf.transpose(self.table.embeddings)[:, :OUTPUTS] if self.tied else said
+
+
+@right("weights that are tied", "tensorflow", codec="alike")
+def tied(door: Any) -> dict[str, Any]:
+    return train(door, Table(door.seed, tied=True), optimizers.SGD(0.1))
+
+
+@right("an embedding whose gradients are sparse", "tensorflow", codec="alike")
+def sparse(door: Any) -> dict[str, Any]:
+    if door.codec != "none":
+        door.codec = {"*table*": "none", "*": door.codec}
+    return train(door, Table(door.seed), optimizers.SGD(0.1))
+
+
+class Odd(keras.Model):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        keras.utils.set_random_seed(seed)
+        self.matrix = self.add_weight(shape=(INPUTS, OUTPUTS), name="matrix")
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+        self.empty = self.add_weight(shape=(0, OUTPUTS), name="empty")
+        self.built = True
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return tf.concat([x @ self.matrix, tf.convert_to_tensor(self.empty)], 0) * self.scale
+
+
+@right("parameters without elements or dimensions, or not contiguous", "tensorflow", codec="alike")
+def odd(door: Any) -> dict[str, Any]:
+    return train(door, Odd(door.seed), optimizers.SGD(0.02))
+
+
+@right("training in float64", "tensorflow", codec="alike")
+def float64(door: Any) -> dict[str, Any]:
+    keras.mixed_precision.set_global_policy("float64")
+    return train(door, net(door.seed), sgd())
+
+
+@right("adapters beside frozen weights (LoRA)", "tensorflow", codec="alike")
+def adapters(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    model.layers[0].enable_lora(2)
+    return train(door, model, sgd())
+
+
+@right("a recurrent net and sequences of many lengths", "tensorflow", codec="alike")
+def recurrent(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    shape = [keras.Input((INPUTS,)), layers.Reshape((4, 4)), layers.GRU(6), layers.Dense(OUTPUTS)]
+    return train(door, keras.Sequential(shape), sgd())
+
+
+@right("convolutions in channels_last", "tensorflow", codec="alike")
+def convolutions(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    shape = [keras.Input((INPUTS,)), layers.Reshape((2, 2, 4)), layers.Conv2D(6, 2), layers.Flatten(), layers.Dense(4)]
+    return train(door, keras.Sequential(shape), sgd())
+
+
+@right("a checkpoint of rank 0, from which all ranks go on", "tensorflow", codec="alike")
+def resumed(door: Any) -> dict[str, Any]:
+    """tf.train.Checkpoint on rank 0, and a broadcast; the reference is not interrupted."""
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    optimizer.build(model.trainable_variables)
+    batches = door.batches(6)
+    step = training(door, model, optimizer)
+    for _ in range(3):
+        step(*next(batches))
+    if door.name != "alone":
+        path = str(door.job.folder / f"tf-{door.codec != 'none'}")
+        if door.rank == 0:
+            tf.train.Checkpoint(model=model, optimizer=optimizer).write(path)
+        model, optimizer = net(17 + door.rank), sgd()
+        optimizer.build(model.trainable_variables)
+        if door.rank == 0:
+            tf.train.Checkpoint(model=model, optimizer=optimizer).read(path)
+        door.begin(model.variables, optimizer.variables)
+        step = training(door, model, optimizer)
+    for _ in range(3):
+        step(*next(batches))
+    return weights(model)
+
+
+@right("moving averages of the weights (AveragedModel)", "tensorflow", codec="alike")
+def averaged(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    average = [tf.Variable(one) for one in model.trainable_variables]
+    step = training(door, model, optimizer)
+    for x, y in door.batches(5):
+        step(x, y)
+        for mean, now in zip(average, model.trainable_variables, strict=True):
+            mean.assign(0.7 * mean + 0.3 * tf.convert_to_tensor(now))
+    return {**weights(model), **{f"average{n}": one.numpy() for n, one in enumerate(average)}}
+
+
+@right("activation checkpointing", "tensorflow", codec="alike")
+def activation_checkpointing(door: Any) -> dict[str, Any]:
+    """tf.recompute_grad."""
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    hidden = tf.recompute_grad(lambda x: model.layers[0](x))
+    for x, y in door.batches(4):
+        with tf.GradientTape() as tape:
+            loss = mse(model.layers[1](hidden(tf.constant(x))), y)
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return weights(model)
+
+
+@refused(
+    "a compiled model (torch.compile, XLA, hybridize)", "tensorflow",
+    error="InvalidArgumentError|UnimplementedError|NotAvailableError|InternalError", says="jit_compile|XLA", batches=1,
+    why="XLA compiles no operation that talks to other ranks. Everything else of a graph works",
+)  # fmt: skip
+def compiled(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    step = tf.function(training(door, model, optimizer), jit_compile=True)
+    for x, y in door.batches(2):
+        step(x, y)
+    return weights(model)
+
+
+@right("a last batch that is shorter on some ranks", "tensorflow", codec="alike")
+def short_last_batch(door: Any) -> dict[str, Any]:
+    """The reference is the mean of the ranks' means."""
+    from tests.python.programs.doors_tensorflow import whole
+
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    for number, batch in enumerate(whole(4, door.size)):
+        with tf.GradientTape() as tape:
+            losses = []
+            for rank, (x, y) in zip(door.ranks(), door.shares(batch), strict=True):
+                rows = 3 if number == 3 and rank == 1 else ROWS
+                losses.append(mse(model(x[:rows]), y[:rows]))
+            loss = tf.add_n(losses) / len(losses)
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return weights(model)
+
+
+@right("synchronised batch normalisation", "tensorflow", codec="alike")
+def sync_batch_norm(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    norm = layers.BatchNormalization() if door.name == "alone" else door.hvd.SyncBatchNormalization()
+    return train(door, keras.Sequential([keras.Input((INPUTS,)), layers.Dense(8), norm, layers.Dense(4)]), sgd())
+
+
+@right("dropout, with a seed for each rank", "tensorflow", codec="alike")
+def dropout(door: Any) -> dict[str, Any]:
+    from tests.python.programs.doors_tensorflow import whole
+
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    for number, batch in enumerate(whole(4, door.size)):
+        with tf.GradientTape() as tape:
+            losses = []
+            for rank, (x, y) in zip(door.ranks(), door.shares(batch), strict=True):
+                kept = tf.nn.experimental.stateless_dropout(model.layers[0](x), 0.3, seed=(number, rank))
+                losses.append(mse(model.layers[1](kept), y))
+            loss = tf.add_n(losses) / len(losses)
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return weights(model)
+
+
+@right("evaluation on rank 0 only", "tensorflow", codec="alike")
+def evaluated_on_one(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    step = training(door, model, optimizer)
+    for x, y in door.batches(4):
+        step(x, y)
+        if door.has(0):
+            mse(model(tf.ones((3, INPUTS))), tf.ones((3, OUTPUTS)))
+    return weights(model)
+
+
+@right("sums and means of metrics between steps", "tensorflow", codec="exact")
+def metrics(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    step = training(door, model, optimizer)
+    found = []
+    for number, (x, y) in enumerate(door.batches(4)):
+        step(x, y)
+        every = [tf.range(3000.0) * (number + 1) * (rank + 1) for rank in door.ranks()]
+        found.append(door.mean(tf.add_n(every) / len(every)).numpy())
+    return {"counts": np.stack(found)}
+
+
+@right("gradients of gradients (a penalty on them)", "tensorflow", codec="alike")
+def gradient_penalty(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), optimizers.SGD(0.02)
+    door.begin(model.variables)
+    for x, y in door.batches(4):
+        with tf.GradientTape() as tape:
+            with tf.GradientTape() as inner:
+                given = tf.constant(x)
+                inner.watch(given)
+                said = model(given)
+                total = tf.reduce_sum(said)
+            slope = inner.gradient(total, given)
+            loss = mse(said, y) + 0.1 * tf.reduce_mean(tf.square(tf.norm(slope, axis=1) - 1))
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return weights(model)
+
+
+@right("the session ends and begins again", "tensorflow", codec="alike")
+def begun_again(door: Any) -> dict[str, Any]:
+    """The graph is made anew, as the manual wants it."""
+    found = {}
+    for life in range(2):
+        result = train(door, net(door.seed), sgd(), steps=3)
+        found |= {f"{life}.{name}": value for name, value in result.items()}
+        door.again()
+    return found
+
+
+@refused(
+    "complex parameters", "tensorflow",
+    error="NotAvailableError|InvalidArgumentError|TypeError", says="complex", batches=1,
+    why="Horovod's TensorFlow interface has no complex dtype, nor has this one: train the real and the imaginary part",
+)  # fmt: skip
+def complex_parameters(door: Any) -> dict[str, Any]:
+    waves = tf.Variable(tf.complex(tf.ones((INPUTS, OUTPUTS)), tf.ones((INPUTS, OUTPUTS))))
+    for x, y in door.batches(2):
+        with tf.GradientTape() as tape:
+            loss = mse(tf.abs(tf.cast(x, tf.complex64) @ waves), y)
+        gradient = door.tape(tape).gradient(loss, [waves])[0]
+        waves.assign_sub(0.05 * gradient)
+    return {"waves": tf.math.real(waves).numpy()}
+
+
+def failing(door: Any, fail: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    step = training(door, model, optimizer)
+    for number, (x, y) in enumerate(door.batches(6)):
+        if number == 3 and door.rank == 1:
+            fail()
+        step(x, y)
+    return {}
+
+
+@right(
+    "an exception on one rank", "tensorflow", apart=True, ends=(1, 1), says="rank 1: ValueError: the labels of rank 1"
+)
+def exception(door: Any) -> dict[str, Any]:
+    return failing(door, broken)
+
+
+@right("a rank that is killed", "tensorflow", apart=True, ends=(1, -9), says="rank 1")
+def killed(door: Any) -> dict[str, Any]:
+    return failing(door, die)
