@@ -36,6 +36,7 @@ def right(
     apart: bool = False,
     ends: tuple[int, ...] = (),
     says: str = "",
+    far: float = 1e-4,
 ) -> Callable[[Program], Program]:
     """The program gives the numbers of its reference, through each of `doors`.
 
@@ -48,6 +49,7 @@ def right(
         ranks: how many there are.
         apart: the program ends processes, and its job with them. `ends` are the exit statuses of the ranks then, and
             rank 0 says what matches `says`.
+        far: how far a number may be from its reference, in parts of the largest of them.
     """
 
     def add(program: Program) -> Program:

@@ -36,5 +36,5 @@ def check(cell: Any, outcome: Outcome) -> None:
     elif cell.verdict == "refused":
         found = refusal(outcome, options["error"], options["says"], options.get("batches", 0), ranks)
     else:
-        found = faults(outcome, ranks)
+        found = faults(outcome, ranks, options.get("far", 1e-4))
     assert not found, "\n".join(found)

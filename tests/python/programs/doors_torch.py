@@ -438,7 +438,9 @@ class Fsdp2(Ddp):
         names = ("pairs", "ranks")
         groups = dist.get_world_size() // self.size
         mesh = dist.device_mesh.init_device_mesh("cpu", (groups, self.size), mesh_dim_names=names)["ranks"]
-        for child in model.children():
+        named = [*model.named_parameters(remove_duplicate=False)]
+        is_tied = len(named) > len({id(parameter) for _, parameter in named})  # those must be sharded together
+        for child in () if is_tied else model.children():
             if any(True for _ in child.parameters()):
                 fully_shard(child, mesh=mesh)
         return fully_shard(model, mesh=mesh)

@@ -26,7 +26,6 @@ HERE = Path(__file__).parent
 LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "CASYNC_", "HOROVOD_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_")
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
 SILENCE = 180.0  # seconds after which a job is said to hang
-FAR = 1e-4  # between two numbers, in parts of the largest
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,8 @@ def _tail(folder: Path, rank: int) -> str:
 # --- what must hold ---------------------------------------------------------------------------------------------------
 
 
-def faults(outcome: Outcome, ranks: int) -> list[str]:
-    """Why a cell is not right: nothing, if it is."""
+def faults(outcome: Outcome, ranks: int, far: float = 1e-4) -> list[str]:
+    """Why a cell is not right: nothing, if it is. `far`: between two numbers, in parts of the largest."""
     if outcome.broken:
         return [outcome.broken]
     found = [f"rank {end['rank']}, codec {end['codec']}: {end['trace']}" for end in outcome.ends if "error" in end]
@@ -159,7 +158,7 @@ def faults(outcome: Outcome, ranks: int) -> list[str]:
     for run, rank in sorted(outcome.numbers):
         values = outcome.numbers[run, rank]
         if run == 0 or part(values, "wanted"):
-            found += [f"rank {rank}: {fault}" for fault in _far(values)]
+            found += [f"rank {rank}: {fault}" for fault in _far(values, far)]
     for run in sorted({run for run, _ in outcome.numbers}):
         of_run = [outcome.numbers[run, rank] for rank in range(ranks)]
         found += [f"{'onebit' if run else 'none'}: {fault}" for fault in _not_alike(of_run) + _lost(of_run)]
@@ -177,7 +176,7 @@ def part(values: dict[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
     return {name.removeprefix(f"{kind}/"): value for name, value in values.items() if name.startswith(f"{kind}/")}
 
 
-def _far(values: dict[str, np.ndarray]) -> list[str]:
+def _far(values: dict[str, np.ndarray], limit: float) -> list[str]:
     got, wanted = part(values, "got"), part(values, "wanted")
     if got.keys() != wanted.keys() or not got:
         return [f"the program has {sorted(got)}, and its reference {sorted(wanted)}"]
@@ -188,7 +187,7 @@ def _far(values: dict[str, np.ndarray]) -> list[str]:
         elif right.size:
             scale = max(float(np.abs(right).max()), 1e-2)
             far = float(np.abs(got[name] - right).max()) / scale
-            if not far < FAR:
+            if not far < limit:
                 found.append(f"{name} is {far:.1e} from its reference, of {scale:.2g}: {got[name].ravel()[:4]}")
     return found
 
@@ -213,7 +212,7 @@ def _lost(of_ranks: list[dict[str, np.ndarray]]) -> list[str]:
         pending = np.mean([of_rank.get(name, np.zeros_like(given)) for of_rank in kept], axis=0)
         scale = max(float(np.abs(given).max(initial=0)), 1e-2)
         lost = float(np.abs(applied + pending.reshape(applied.shape) - given).max(initial=0)) / scale
-        if not lost < 10 * FAR:
+        if not lost < 1e-3:
             found.append(f"{name}: {lost:.1e} of what was given is lost")
     return found
 

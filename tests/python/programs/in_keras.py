@@ -421,3 +421,174 @@ def killed(door: Any) -> dict[str, Any]:
     door.compile(model, sgd())
     door.fit(model, callbacks=[Fails(door, die)])
     return {}
+
+
+class Own(keras.Model):
+    """A `train_step` of one's own around a model."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+class Halves(Own):
+    """Each layer has an optimizer."""
+
+    def compile(self, first: Any, last: Any) -> None:
+        super().compile(loss="mse", jit_compile=False)
+        self.first, self.last = first, last
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        of = [layer.trainable_variables for layer in self.inner.layers]
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(x) - y))
+        gradients = tape.gradient(loss, of)
+        for optimizer, some, variables in zip((self.first, self.last), gradients, of, strict=True):
+            optimizer.apply_gradients(zip(some, variables, strict=True))
+        return {"loss": loss}
+
+
+@right("two optimizers that step after one backward", "keras", codec="alike")
+def two_optimizers(door: Any) -> dict[str, Any]:
+    model = Halves(net(door.seed))
+    model.compile(door.optimizer(sgd()), door.optimizer(optimizers.AdamW(0.02)))
+    door.fit(model)
+    return weights(model.inner)
+
+
+class Gan(keras.Model):
+    """As Keras's own guide has it."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = net(seed)
+        self.critic = keras.Sequential([keras.Input((OUTPUTS,)), layers.Dense(12, "tanh", name="judge"), layers.Dense(1)])
+        self.built = True
+
+    def compile(self, of_generator: Any, of_critic: Any) -> None:
+        super().compile(jit_compile=False)
+        self.of_generator, self.of_critic = of_generator, of_critic
+        self.loss_of = keras.losses.BinaryCrossentropy(from_logits=True)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        noise, real = data
+        fake = self.generator(noise)
+        with tf.GradientTape() as tape:
+            said, of_fake = self.critic(real), self.critic(fake)
+            loss = self.loss_of(tf.ones_like(said), said) + self.loss_of(tf.zeros_like(of_fake), of_fake)
+        variables = self.critic.trainable_variables
+        self.of_critic.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        with tf.GradientTape() as tape:
+            said = self.critic(self.generator(noise))
+            loss = self.loss_of(tf.ones_like(said), said)
+        variables = self.generator.trainable_variables
+        self.of_generator.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+
+@right("two models whose optimizers take turns (a GAN)", "keras", codec="alike")
+def gan(door: Any) -> dict[str, Any]:
+    model = Gan(door.seed)
+    model.compile(door.optimizer(optimizers.Adam(0.01)), door.optimizer(optimizers.Adam(0.01)))
+    door.fit(model)
+    return weights(model.generator, model.critic)
+
+
+@right("two models and one optimizer", "keras", codec="alike")
+def two_models(door: Any) -> dict[str, Any]:
+    whole = net(door.seed)
+    parts = [keras.Sequential([keras.Input((INPUTS,)), whole.layers[0]]), keras.Sequential(whole.layers[1:])]
+    model = keras.Sequential([keras.Input((INPUTS,)), *parts])
+    door.compile(model, sgd())
+    door.fit(model)
+    return weights(model)
+
+
+@right("autocast to bfloat16", "keras", codec="alike", far=0.03)
+def autocast(door: Any) -> dict[str, Any]:
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    model = net(door.seed)
+    door.compile(model, optimizers.SGD(0.02))
+    door.fit(model, steps=3)
+    return weights(model)
+
+
+class Routed(layers.Layer):
+    """Rows go to one of two layers by their size, which differs from rank to rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small, self.large = layers.Dense(8, name="small"), layers.Dense(8, name="large")
+
+    def build(self, shape: Any) -> None:
+        self.small.build(shape)
+        self.large.build(shape)
+
+    def call(self, x: Any) -> Any:
+        is_large = tf.norm(x, axis=1) > 6.0
+        small, large = tf.where(~is_large), tf.where(is_large)
+        said = tf.concat([self.small(tf.gather_nd(x, small)), self.large(tf.gather_nd(x, large))], 0)
+        return tf.scatter_nd(tf.concat([small, large], 0), said, tf.cast(tf.stack([tf.shape(x)[0], 8]), tf.int64))
+
+
+@right("parameters that some ranks do not use", "keras", codec="alike")
+def unused_by_some(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    model = keras.Sequential([keras.Input((INPUTS,)), Routed(), layers.Dense(OUTPUTS)])
+    door.compile(model, sgd())
+    door.fit(model)
+    return weights(model)
+
+
+@right("weights that are computed (weight_norm, parametrizations)", "keras", codec="alike")
+def parametrized(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    normed = layers.SpectralNormalization(layers.Dense(8, "tanh"))
+    model = keras.Sequential([keras.Input((INPUTS,)), normed, layers.Dense(OUTPUTS)])
+    door.compile(model, sgd())
+    door.fit(model)
+    return weights(model)
+
+
+@right("activation checkpointing", "keras", codec="alike")
+def activation_checkpointing(door: Any) -> dict[str, Any]:
+    """keras.RematScope."""
+    with keras.RematScope(mode="full"):
+        model = net(door.seed)
+        door.compile(model, sgd())
+        door.fit(model, steps=4)
+    return weights(model)
+
+
+@right("a state that the optimizer loads in the middle of training", "keras", codec="alike")
+def state_loaded(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    door.compile(model, sgd())
+    door.fit(model, steps=3)
+    state = [*model.variables, *model.optimizer.variables]
+    best = [np.array(one) for one in state]
+    door.fit(model, steps=2)
+    for variable, value in zip(state, best, strict=True):
+        variable.assign(value)
+    door.fit(model, steps=3)
+    return weights(model)
+
+
+@right("groups of ranks, each with a model of its own", "keras", codec="none")
+def groups(door: Any) -> dict[str, Any]:
+    """Each rank is a group here."""
+    from tests.python.programs.doors_tensorflow import whole
+
+    model = net(door.job.rank)
+    more = {} if door.name == "alone" else {"process_set": [door.hvd.add_process_set([r]) for r in range(2)][door.rank]}
+    door.compile(model, sgd())
+    if more:
+        model.compile(optimizer=door.optimizer(sgd(), **more), loss="mse", jit_compile=False)
+    x, y = (np.concatenate([np.split(b[at], 2)[door.job.rank] for b in whole(4, 2)]) for at in (0, 1))
+    model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
+    return {f"own.{name}": value for name, value in weights(model).items()}

@@ -466,3 +466,66 @@ def exception(door: Any) -> dict[str, Any]:
 @right("a rank that is killed", "lightning", apart=True, ends=(1, -9), says="PeerFailureError.*rank 1")
 def killed(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), callbacks=[Fails(die)])
+
+
+class StepsTwice(TwoOptimizers):
+    def training_step(self, batch: Any, number: int) -> None:
+        super().training_step(batch, number)
+        for optimizer in self.optimizers():
+            optimizer.step()
+
+
+@right(
+    "several steps with one gradient, and steps without a backward", "lightning", codec="alike", beside="gloo"
+)
+def steps_without_backward(door: Any) -> dict[str, Any]:
+    return door.fit(StepsTwice(door.rank))
+
+
+class OfAllExperts(Module):
+    def training_step(self, batch: Any, number: int) -> torch.Tensor:
+        return F.mse_loss(self(batch[0], number // 2 % 3), batch[1])
+
+
+@right("parameters that no rank uses in a step", "lightning", codec="alike", beside="gloo")
+def unused_by_all(door: Any) -> dict[str, Any]:
+    return door.fit(OfAllExperts(Experts(door.rank)), of_ddp={"find_unused_parameters": True})
+
+
+class GoesBack(callbacks.Callback):
+    """To the best epoch, and to a copy of its optimizer."""
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        (optimizer,) = trainer.optimizers
+        if batch_idx == 2:
+            self.kept = copy.deepcopy(optimizer)
+            self.best = copy.deepcopy((pl_module.state_dict(), optimizer.state_dict()))
+        if batch_idx == 4:
+            pl_module.load_state_dict(self.best[0])
+            optimizer.load_state_dict(self.best[1])
+        if batch_idx == 5:
+            optimizer.load_state_dict(self.kept.state_dict())
+
+
+@right("a state that the optimizer loads in the middle of training", "lightning", codec="alike", beside="gloo")
+def state_loaded(door: Any) -> dict[str, Any]:
+    return door.fit(Module(net(door.rank)), callbacks=[GoesBack()])
+
+
+@right("copies of an optimizer (deepcopy, pickle)", "lightning", codec="none", beside="gloo")
+def copied_optimizer(door: Any) -> dict[str, Any]:
+    return door.fit(Module(net(door.rank)), callbacks=[GoesBack()], steps=8)
+
+
+class LeavesOut(Module):
+    def training_step(self, batch: Any, number: int) -> Any:
+        """None leaves a batch out."""
+        try:
+            return F.mse_loss(self(batch[0][:, :-1] if number == 2 else batch[0]), batch[1])
+        except RuntimeError:
+            return None
+
+
+@right("a batch that fails in forward and is left out", "lightning", codec="alike", beside="gloo")
+def failed_forward(door: Any) -> dict[str, Any]:
+    return door.fit(LeavesOut(net(door.rank)))

@@ -387,3 +387,110 @@ def exception(door: Any) -> dict[str, Any]:
 @right("a rank that is killed", "mxnet", apart=True, ends=(1, -9), says="rank 1")
 def killed(door: Any) -> dict[str, Any]:
     return failing(door, die)
+
+
+@right("parameters that are replaced by others", "mxnet", codec="alike")
+def replaced(door: Any) -> dict[str, Any]:
+    """Another head on the same body."""
+    model = net(door.seed)
+    train(door, model, door.trainer(model, **SGD), steps=3)
+    head = nn.Dense(OUTPUTS, in_units=24, prefix="other_")
+    head.initialize(mx.init.Constant(0.01))
+    other = nn.HybridSequential(prefix="net_")
+    other.add(model[0], head)
+    return train(door, other, door.trainer(other, **SGD), steps=3)
+
+
+@right("several steps with one gradient, and steps without a backward", "mxnet", codec="alike")
+def steps_without_backward(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    for x, y in door.batches(4):
+        with autograd.record():
+            loss = gluon.loss.L2Loss()(model(x), y)
+        loss.backward()
+        trainer.allreduce_grads()
+        for _ in range(2):
+            trainer.update(len(x))
+    return weights(model)
+
+
+@right("a state that the optimizer loads in the middle of training", "mxnet", codec="alike")
+def state_loaded(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    place = str(door.job.folder / f"middle-{door.name}-{door.rank}-{door.codec != 'none'}")
+    for number, (x, y) in enumerate(door.batches(6)):
+        if number == 2:
+            model.save_parameters(f"{place}.params")
+            trainer.save_states(f"{place}.states")
+        if number == 4:
+            model.load_parameters(f"{place}.params")
+            trainer.load_states(f"{place}.states")
+        step(model, trainer, x, y)
+    return weights(model)
+
+
+@right("weights that are averaged now and then (local SGD)", "mxnet", codec="exact")
+def local_sgd(door: Any) -> dict[str, Any]:
+    models = [net(0) for _ in door.ranks()]
+    trainers = [gluon.Trainer(model.collect_params(), "sgd", {"learning_rate": 0.05}) for model in models]
+    for number, (x, y) in enumerate(door.batches(6)):
+        for at, (model, trainer) in enumerate(zip(models, trainers, strict=True)):
+            own = slice(at * ROWS, (at + 1) * ROWS)
+            step(model, trainer, x[own], y[own])
+        if number % 2:
+            for params in zip(*(model.collect_params().values() for model in models), strict=True):
+                mean = door.mean(nd.add_n(*(param.data() for param in params)) / len(params))
+                for param in params:
+                    param.set_data(mean)
+    return weights(models[0])
+
+
+@right("workers of a DataLoader, by fork", "mxnet", codec="none")
+def forked_workers(door: Any) -> dict[str, Any]:
+    model = net(door.seed)
+    trainer = door.trainer(model, **SGD)
+    every = [(x.asnumpy(), y.asnumpy()) for x, y in door.batches(4)]
+    rows = gluon.data.ArrayDataset(*(np.concatenate(columns) for columns in zip(*every, strict=True)))
+    workers = 0 if door.name == "alone" else 1
+    for x, y in gluon.data.DataLoader(rows, batch_size=len(every[0][0]), num_workers=workers):
+        step(model, trainer, x, y)
+    return weights(model)
+
+
+@right("parameters that some ranks do not use", "mxnet", codec="alike")
+def unused_by_some(door: Any) -> dict[str, Any]:
+    """`ignore_stale_grad`, which gluon wants then."""
+    model = nn.HybridSequential(prefix="net_")
+    model.add(*(nn.Dense(OUTPUTS, in_units=INPUTS, prefix=prefix) for prefix in ("one_", "two_")))
+    mx.random.seed(door.seed)
+    model.initialize(mx.init.Xavier())
+    trainer = door.trainer(model, learning_rate=0.05)
+    for number, (x, y) in enumerate(door.batches(4)):
+        with autograd.record():
+            losses = []
+            for at, rank in enumerate(door.ranks()):
+                own = slice(at * ROWS, (at + 1) * ROWS)
+                losses.append(gluon.loss.L2Loss()(model[(number + rank) % 2](x[own]), y[own]).mean())
+            loss = nd.add_n(*losses) / len(losses)
+        loss.backward()
+        trainer.step(1, ignore_stale_grad=True)
+    return weights(model)
+
+
+@right("groups of ranks, each with a model of its own", "mxnet", codec="none")
+def groups(door: Any) -> dict[str, Any]:
+    """Each rank is a group here."""
+    model = net(door.job.rank)
+    if door.name == "alone":
+        trainer = door.trainer(model, **SGD)
+    else:
+        sets = [door.hvd.add_process_set([rank]) for rank in range(door.size)]
+        of_own = {"process_set": sets[door.rank]}
+        trainer = door.hvd.DistributedTrainer(model.collect_params(), "sgd", SGD, **of_own)
+    numbers = np.random.default_rng(door.job.rank)
+    for _ in range(4):
+        x = nd.array(numbers.standard_normal((ROWS, INPUTS)))
+        step(model, trainer, x, nd.ones((ROWS, OUTPUTS)))
+    return {f"own.{name}": value for name, value in weights(model).items()}

@@ -534,3 +534,161 @@ def exception(door: Any) -> dict[str, Any]:
 @right("a rank that is killed", "tensorflow", apart=True, ends=(1, -9), says="rank 1")
 def killed(door: Any) -> dict[str, Any]:
     return failing(door, die)
+
+
+@right("several steps with one gradient, and steps without a backward", "tensorflow", codec="alike")
+def steps_without_backward(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    for x, y in door.batches(4):
+        with tf.GradientTape() as tape:
+            loss = mse(model(x), y)
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        for _ in range(2):
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return weights(model)
+
+
+@right("a state that the optimizer loads in the middle of training", "tensorflow", codec="alike")
+def state_loaded(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    optimizer.build(model.trainable_variables)
+    step = training(door, model, optimizer)
+    state = [*model.variables, *optimizer.variables]
+    for number, (x, y) in enumerate(door.batches(6)):
+        if number == 2:
+            best = [one.numpy() for one in state]
+        if number == 4:
+            for variable, value in zip(state, best, strict=True):
+                variable.assign(value)
+        step(x, y)
+    return weights(model)
+
+
+@right("copies of a model (deepcopy, torch.save)", "tensorflow", codec="alike")
+def copied(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    step = training(door, model, optimizer)
+    batches = door.batches(5)
+    for _ in range(3):
+        step(*next(batches))
+    best = keras.models.clone_model(model)
+    best.set_weights(model.get_weights())
+    for _ in range(2):
+        step(*next(batches))
+    return weights(model, best)
+
+
+@right("parameters of several dtypes", "tensorflow", codec="alike")
+def several_dtypes(door: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(door.seed)
+    wide = layers.Dense(8, "tanh", dtype="float64")
+    return train(door, keras.Sequential([keras.Input((INPUTS,)), wide, layers.Dense(OUTPUTS)]), sgd())
+
+
+class WeightNorm(keras.Model):
+    """The direction and the length of a weight are parameters of their own."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        keras.utils.set_random_seed(seed)
+        self.direction = self.add_weight(shape=(INPUTS, OUTPUTS), name="direction")
+        self.length = self.add_weight(shape=(OUTPUTS,), initializer="ones", name="length")
+        self.built = True
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return x @ (self.length * tf.math.l2_normalize(tf.convert_to_tensor(self.direction), axis=0))
+
+
+@right("weights that are computed (weight_norm, parametrizations)", "tensorflow", codec="alike")
+def parametrized(door: Any) -> dict[str, Any]:
+    return train(door, WeightNorm(door.seed), sgd())
+
+
+@right("weights that are averaged now and then (local SGD)", "tensorflow", codec="exact")
+def local_sgd(door: Any) -> dict[str, Any]:
+    from tests.python.programs.doors_tensorflow import whole
+
+    models = [net(0) for _ in door.ranks()]
+    every = [(model, optimizers.SGD(0.05)) for model in models]
+    for number, batch in enumerate(whole(6, door.size)):
+        for (model, optimizer), (x, y) in zip(every, door.shares(batch), strict=True):
+            with tf.GradientTape() as tape:
+                loss = mse(model(x), y)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        for variables in zip(*(model.trainable_variables for model in models), strict=True) if number % 2 else ():
+            mean = door.mean(tf.add_n([tf.convert_to_tensor(one) for one in variables]) / len(variables))
+            for variable in variables:
+                variable.assign(mean)
+    return weights(models[0])
+
+
+@right("a batch that fails in forward and is left out", "tensorflow", codec="alike")
+def failed_forward(door: Any) -> dict[str, Any]:
+    model, optimizer = net(door.seed), sgd()
+    door.begin(model.variables)
+    step = training(door, model, optimizer)
+    for number, (x, y) in enumerate(door.batches(5)):
+        try:
+            step(x[:, :-1] if number == 2 else x, y)
+        except ValueError:
+            continue
+    return weights(model)
+
+
+@right("ranks with different numbers of batches (join)", "tensorflow", codec="alike")
+def joined(door: Any) -> dict[str, Any]:
+    """Who is done contributes zeros to the mean, and has the others' parameters at the end."""
+    from tests.python.programs.doors_tensorflow import whole
+
+    model, optimizer = net(door.seed), optimizers.SGD(0.02)
+    door.begin(model.variables)
+    counts = (6, 4)
+    for number, batch in enumerate(whole(6, door.size)):
+        shares = zip(door.ranks(), door.shares(batch), strict=True)
+        own = [(x, y) for rank, (x, y) in shares if number < counts[rank]]
+        if not own:
+            break
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([mse(model(x), y) for x, y in own]) / len(door.ranks())
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    if door.name != "alone":
+        last = door.hvd.join()
+        door.hvd.broadcast_variables(model.variables, root_rank=int(last))
+    return weights(model)
+
+
+@right("autocast to bfloat16", "tensorflow", codec="alike", far=0.03)
+def autocast(door: Any) -> dict[str, Any]:
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    return train(door, net(door.seed), optimizers.SGD(0.02), steps=3)
+
+
+@right("batch normalisation", "tensorflow", codec="none")
+def batch_norm(door: Any) -> dict[str, Any]:
+    """In its form for inference here, whose numbers do not depend on the other rows."""
+    keras.utils.set_random_seed(door.seed)
+    frozen = layers.BatchNormalization(trainable=False)
+    return train(door, keras.Sequential([keras.Input((INPUTS,)), layers.Dense(8), frozen, layers.Dense(4)]), sgd())
+
+
+@right("groups of ranks, each with a model of its own", "tensorflow", codec="none")
+def groups(door: Any) -> dict[str, Any]:
+    """Each rank is a group here."""
+    from tests.python.programs.doors_tensorflow import whole
+
+    model, optimizer = net(door.job.rank), sgd()
+    sets = [] if door.name == "alone" else [door.hvd.add_process_set([rank]) for rank in range(door.size)]
+    for batch in whole(4, door.size):
+        x, y = (np.split(column, door.size)[door.job.rank] for column in batch)
+        with tf.GradientTape() as tape:
+            loss = mse(model(x), y)
+        if sets:
+            tape = door.hvd.DistributedGradientTape(tape, process_set=sets[door.rank])
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return {f"own.{name}": value for name, value in weights(model).items()}

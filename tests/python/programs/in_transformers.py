@@ -383,3 +383,62 @@ def exception(door: Any) -> dict[str, Any]:
 @right("a rank that is killed", "transformers", apart=True, ends=(1, -9), says="PeerFailureError.*rank 1")
 def killed(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), callbacks=[Fails(die)])
+
+
+@right("two models and one optimizer", "transformers", codec="alike", beside="gloo")
+def two_models(door: Any) -> dict[str, Any]:
+    return door.train(nn.Sequential(nn.Sequential(*net(door.rank)[:2]), nn.Sequential(net(door.rank)[2])))
+
+
+class OfAllExperts(OfExperts):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        out: torch.Tensor = self.experts(x, self.calls // 2 % 3)
+        return out
+
+
+@right("parameters that no rank uses in a step", "transformers", codec="alike", beside="gloo")
+def unused_by_all(door: Any) -> dict[str, Any]:
+    return door.train(OfAllExperts(door.rank, door.rank), ddp_find_unused_parameters=True)
+
+
+class Adds(TrainerCallback):
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+        if state.global_step == 2:
+            more["optimizer"].add_param_group({"params": list(model.model[0].parameters()), "lr": 0.01})
+        model.zero_grad()
+
+
+@right("parameters that join the optimizer later (add_param_group)", "transformers", codec="alike", beside="gloo")
+def added_later(door: Any) -> dict[str, Any]:
+    model = Model(net(door.rank))
+    optimizer = torch.optim.SGD(model.model[2].parameters(), lr=0.05, momentum=0.9)
+    trainer = door.trainer(model, optimizer=optimizer, callbacks=[Adds()])
+    trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
+    trainer.train()
+    return door.weights(trainer)
+
+
+class GoesBack(TrainerCallback):
+    """To the best step, and to a copy of its optimizer."""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+        optimizer = more["optimizer"]
+        if state.global_step == 1:
+            self.kept = copy.deepcopy(optimizer)
+            self.best = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        if state.global_step == 3:
+            model.load_state_dict(self.best[0])
+            optimizer.load_state_dict(self.best[1])
+        if state.global_step == 4:
+            optimizer.load_state_dict(self.kept.state_dict())
+
+
+@right("a state that the optimizer loads in the middle of training", "transformers", codec="alike", beside="gloo")
+def state_loaded(door: Any) -> dict[str, Any]:
+    return door.train(net(door.rank), callbacks=[GoesBack()], steps=6, optim="adamw_torch", learning_rate=0.01)
+
+
+@right("copies of an optimizer (deepcopy, pickle)", "transformers", codec="none", beside="gloo")
+def copied_optimizer(door: Any) -> dict[str, Any]:
+    return door.train(net(door.rank), callbacks=[GoesBack()], steps=6, optim_args="momentum=0.9")

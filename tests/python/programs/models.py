@@ -16,7 +16,7 @@ def sgd(door: Any, model: Any, lr: float = 0.05) -> Any:
     return door.optimizer(torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=0.01), model)
 
 
-@right("parameters that are frozen later", "optimizer hook backend accelerate", codec="alike")
+@right("parameters that are frozen later", "optimizer hook backend fsdp2 accelerate", codec="alike")
 def frozen_later(door: Any) -> dict[str, Any]:
     """Momentum and weight decay would move them."""
     model = door.model(net(door.seed), find_unused_parameters=True)
@@ -30,7 +30,7 @@ def frozen_later(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("parameters that are unfrozen later", "optimizer hook backend accelerate")
+@right("parameters that are unfrozen later", "optimizer hook backend fsdp2 accelerate")
 def unfrozen_later(door: Any) -> dict[str, Any]:
     plain = net(door.seed)
     plain[0].requires_grad_(False)
@@ -115,7 +115,7 @@ def unused_by_some(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("parameters that no rank uses in a step", "optimizer hook backend accelerate", codec="alike")
+@right("parameters that no rank uses in a step", "optimizer hook backend fsdp2 accelerate", codec="alike")
 def unused_by_all(door: Any) -> dict[str, Any]:
     model = door.model(Experts(door.seed), find_unused_parameters=True)
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model)
@@ -156,17 +156,16 @@ def train_on_words(door: Any, model: Any, optimizer: Any, steps: int = 6) -> Non
         optimizer.step()
 
 
-@right("weights that are tied", "optimizer hook backend accelerate")
+@right("weights that are tied", "optimizer hook backend fsdp2 accelerate")
 def tied(door: Any) -> dict[str, Any]:
     model = door.model(Words(door.seed, tied=True))
-    train_on_words(door, model, optimizer := sgd(door, model))
-    del optimizer
+    train_on_words(door, model, sgd(door, model))
     return door.weights(model)
 
 
 @right("an embedding whose gradients are sparse", "optimizer backend", codec="alike")
 @refused(
-    "an embedding whose gradients are sparse", "hook",
+    "an embedding whose gradients are sparse", "hook accelerate",
     error="NotAvailableError", says="gradient of .*table.weight is sparse", batches=1,
     why="DDP hands a sparse gradient to its hook in a bucket of its own, whose codec would be that of dense ones. "
     "DistributedOptimizer and the backend have it",
@@ -338,7 +337,7 @@ def adapters(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("weights that are computed (weight_norm, parametrizations)", "optimizer hook backend accelerate", codec="mass")
+@right("weights that are computed (weight_norm, parametrizations)", "optimizer hook backend accelerate")
 def parametrized(door: Any) -> dict[str, Any]:
     layers = net(door.seed)
     nn.utils.parametrizations.weight_norm(layers[0])

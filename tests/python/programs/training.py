@@ -58,6 +58,29 @@ def resumed(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
+@right("a checkpoint of rank 0, from which all ranks go on", "fsdp2", codec="alike")
+def resumed_sharded(door: Any) -> dict[str, Any]:
+    """torch.distributed.checkpoint, in which each rank writes its part."""
+    from torch.distributed import checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    model, optimizer = made(door)
+    batches = door.batches(8)
+    for _ in range(4):
+        step(door, model, optimizer, next(batches))
+    if door.name != "alone":
+        folder = door.job.folder / f"checkpoint-{door.name}-{door.codec}"
+        of_model, of_optimizer = get_state_dict(model, optimizer)
+        dcp.save({"model": of_model, "optimizer": of_optimizer}, checkpoint_id=folder)
+        model, optimizer = made(door, net(17))
+        of_model, of_optimizer = get_state_dict(model, optimizer)
+        dcp.load({"model": of_model, "optimizer": of_optimizer}, checkpoint_id=folder)
+        set_state_dict(model, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)
+    for _ in range(4):
+        step(door, model, optimizer, next(batches))
+    return door.weights(model)
+
+
 @right("a state that the optimizer loads in the middle of training", "optimizer hook backend fsdp2 accelerate", codec="alike")
 def state_loaded(door: Any) -> dict[str, Any]:
     """Back to the best epoch: parameters, momentum and learning rate; a schedule goes on with what it holds."""
@@ -93,7 +116,7 @@ def copied_model(door: Any) -> dict[str, Any]:
     return door.weights(model, best, loaded)
 
 
-@right("copies of an optimizer (deepcopy, pickle)", "optimizer hook backend", codec="none")
+@right("copies of an optimizer (deepcopy, pickle)", "optimizer hook backend fsdp2 accelerate", codec="none")
 def copied_optimizer(door: Any) -> dict[str, Any]:
     """A script keeps one to come back to, with the parameters that go with it."""
     model, optimizer = made(door)
@@ -142,7 +165,7 @@ def activation_checkpointing(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("reentrant activation checkpointing", "optimizer hook backend accelerate")
+@right("reentrant activation checkpointing", "optimizer hook backend fsdp2 accelerate")
 def reentrant_checkpointing(door: Any) -> dict[str, Any]:
     model, optimizer = made(door, Checkpointed(door.seed, reentrant=True))
     for batch in door.batches(5):
@@ -160,7 +183,7 @@ def compiled_model(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("a compiled step of the optimizer (torch.compile)", "optimizer hook backend accelerate", codec="alike")
+@right("a compiled step of the optimizer (torch.compile)", "optimizer hook backend fsdp2 accelerate", codec="alike")
 def compiled_step(door: Any) -> dict[str, Any]:
     torch._dynamo.reset()
     model, optimizer = made(door)
@@ -284,6 +307,22 @@ def local_sgd(door: Any) -> dict[str, Any]:
     return dict(models[0].state_dict())
 
 
+@right("weights that are averaged now and then (local SGD)", "accelerate", codec="exact")
+def local_sgd_of_accelerate(door: Any) -> dict[str, Any]:
+    """Accelerate's LocalSGD; the reference has a model for each rank."""
+    if door.name == "alone":
+        return local_sgd(door)
+    from accelerate.local_sgd import LocalSGD
+
+    model = door.model(net(0))
+    optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model)
+    with LocalSGD(door.accelerator, model, local_sgd_steps=2, enabled=True) as local:
+        for batch in door.batches(6):
+            step(door, model, optimizer, batch)
+            local.step()
+    return dict(door.bare(model).state_dict())
+
+
 @right("gradients of gradients (a penalty on them)", "optimizer hook backend accelerate")
 def gradient_penalty(door: Any) -> dict[str, Any]:
     model, optimizer = made(door, lr=0.02)
@@ -309,7 +348,7 @@ def own_hooks(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("a batch that fails in forward and is left out", "optimizer hook backend accelerate", codec="alike")
+@right("a batch that fails in forward and is left out", "optimizer hook backend fsdp2 accelerate", codec="alike")
 def failed_forward(door: Any) -> dict[str, Any]:
     """On all ranks; as where memory runs out."""
     model, optimizer = made(door)
