@@ -180,8 +180,8 @@ def cells_in(name: str, source: str) -> Iterator[Cell]:
 
 
 def cells(files: Mapping[str, str]) -> list[Cell]:
-    """All cells in the order of the table (name -> text, of which one is table.py). Raises `BadMark` for a cell of which
-    nothing is said, or two things, and for what has no row or column.
+    """All cells in the order of the table (name -> text, of which one is table.py). Raises `BadMark` for a cell of
+    which nothing is said, or two things, and for what has no row or column.
     """
     said = constants_of(files["table.py"])
     situations, doors = list(said["SITUATIONS"]), list(said["DOORS"])

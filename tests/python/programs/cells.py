@@ -19,8 +19,8 @@ Program = Callable[[Any], dict[str, Any]]
 @dataclass(frozen=True)
 class Cell:
     program: Program
-    codec: str  # what is asked of a run with a codec that has feedback: "mass", "alike", or "none": there is no such run
-    beside: str  # whose numbers are right: "alone" or "gloo"
+    codec: str  # what is asked of a run with a codec that has feedback; "none": there is no such run
+    beside: str  # whose numbers are right; "": those of the door's own reference
 
 
 CELLS: dict[tuple[str, str], Cell] = {}
@@ -31,7 +31,7 @@ def right(
     doors: str,
     *,
     codec: str = "mass",
-    beside: str = "alone",
+    beside: str = "",
     ranks: int = 2,
     apart: bool = False,
     ends: tuple[int, ...] = (),
@@ -42,10 +42,10 @@ def right(
 
     Args:
         codec: what holds of a second run with onebit. "mass": all ranks have the same bits, and what was applied and
-            what is pending add up to what was given. "alike": the first of these. "exact": the numbers are those of the reference, since nothing of them is a
-            gradient. "none": there is no second run.
-        beside: the reference. "alone": one process on the data of all ranks. "gloo": the same ranks, with what the
-            library itself does, over gloo.
+            what is pending add up to what was given, where the door can say so. "alike": the first of these. "exact":
+            the numbers are those of the reference, since nothing of them is a gradient. "none": there is no second run.
+        beside: the reference. "alone": one process on the data of all ranks. "gloo": the same ranks, with what PyTorch
+            or the library itself does, over gloo. "": gloo for Lightning and Transformers, and alone for all others.
         ranks: how many there are.
         apart: the program ends processes, and its job with them. `ends` are the exit statuses of the ranks then, and
             rank 0 says what matches `says`.

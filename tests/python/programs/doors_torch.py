@@ -149,7 +149,10 @@ class Door:
             return {}
         found = self._watch.found()
         if "sum" in pending:
-            found = {f"{kind}/sum": sum(v.sum() for k, v in found.items() if k.startswith(kind)) for kind in ("given", "applied")}
+            found = {
+                f"{kind}/sum": sum(v.sum() for k, v in found.items() if k.startswith(kind))
+                for kind in ("given", "applied")
+            }
         return {**found, **{f"pending/{name}": values for name, values in pending.items()}}
 
     def pending(self) -> dict[str, Any] | None:
@@ -549,6 +552,6 @@ def door(name: str, job: Any, codec: str) -> Door:
 
 def reference(beside: str, job: Any, door: str) -> Door:
     own = {"fsdp2": PlainFsdp2, "accelerate": PlainAccelerate}
-    made = own.get(door, Ddp)(job, "none") if beside == "gloo" else DOORS[beside](job, "none")
+    made = own.get(door, Ddp)(job, "none") if beside == "gloo" else Alone(job, "none")
     made.of = door
     return made

@@ -12,7 +12,6 @@ from tests.python.programs.data import net
 from tests.python.programs.ends import broken, die
 
 
-
 def train(door: Any, fail: Any) -> None:
     model = door.model(net(door.seed))
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model)
@@ -24,13 +23,25 @@ def train(door: Any, fail: Any) -> None:
         optimizer.step()
 
 
-@right("an exception on one rank", "optimizer hook backend fsdp2 accelerate", apart=True, ends=(1, 1), says="rank 1: ValueError: the labels of rank 1")
+@right(
+    "an exception on one rank",
+    "optimizer hook backend fsdp2 accelerate",
+    apart=True,
+    ends=(1, 1),
+    says="rank 1: ValueError: the labels of rank 1",
+)
 def exception(door: Any) -> dict[str, Any]:
     train(door, broken)
     return {}
 
 
-@right("a rank that is killed", "optimizer hook backend fsdp2 accelerate", apart=True, ends=(1, -9), says=r"PeerFailureError.*rank 1")
+@right(
+    "a rank that is killed",
+    "optimizer hook backend fsdp2 accelerate",
+    apart=True,
+    ends=(1, -9),
+    says=r"PeerFailureError.*rank 1",
+)
 def killed(door: Any) -> dict[str, Any]:
     train(door, die)
     return {}

@@ -33,7 +33,7 @@ def weights(*models: Any) -> dict[str, Any]:
     return found
 
 
-@right("a learning-rate schedule made before the wrap", "keras", codec="alike")
+@right("a learning-rate schedule made before the wrap", "keras")
 def schedule_before(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     door.compile(model, optimizers.SGD(optimizers.schedules.ExponentialDecay(0.1, 2, 0.5), momentum=0.9))
@@ -41,7 +41,7 @@ def schedule_before(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("a learning-rate schedule made after the wrap", "keras", codec="alike")
+@right("a learning-rate schedule made after the wrap", "keras")
 def schedule_after(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     door.compile(model, sgd())
@@ -50,7 +50,7 @@ def schedule_after(door: Any) -> dict[str, Any]:
     return {"rates": history.history["learning_rate"], **weights(model)}
 
 
-@right("optimizers of many kinds", "keras", codec="alike")
+@right("optimizers of many kinds", "keras")
 def many_kinds(door: Any) -> dict[str, Any]:
     kinds = {
         "adamw": lambda: optimizers.AdamW(0.01, weight_decay=0.1),
@@ -66,7 +66,7 @@ def many_kinds(door: Any) -> dict[str, Any]:
     return found
 
 
-@right("gradient accumulation", "keras", codec="alike")
+@right("gradient accumulation", "keras")
 def accumulation(door: Any) -> dict[str, Any]:
     """Keras's own way."""
     model = net(door.seed)
@@ -75,7 +75,7 @@ def accumulation(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("clipping of gradients, by norm and by value", "keras", codec="alike")
+@right("clipping of gradients, by norm and by value", "keras")
 def clipping(door: Any) -> dict[str, Any]:
     found = {}
     for name, clip in (("norm", {"global_clipnorm": 0.3}), ("each", {"clipnorm": 0.2}), ("value", {"clipvalue": 0.05})):
@@ -86,7 +86,7 @@ def clipping(door: Any) -> dict[str, Any]:
     return found
 
 
-@right("a GradScaler, with steps that are skipped", "keras", codec="alike")
+@right("a GradScaler, with steps that are skipped", "keras")
 def scaler_that_skips(door: Any) -> dict[str, Any]:
     """LossScaleOptimizer, around ours; one rank's loss overflows in a step."""
     model = net(door.seed)
@@ -101,7 +101,7 @@ def scaler_that_skips(door: Any) -> dict[str, Any]:
     return {"scale": float(scaled.dynamic_scale), **weights(model)}
 
 
-@right("hooks of an optimizer's step", "keras", codec="alike")
+@right("hooks of an optimizer's step", "keras")
 def step_hooks(door: Any) -> dict[str, Any]:
     """A callback around each batch."""
     model = net(door.seed)
@@ -112,7 +112,7 @@ def step_hooks(door: Any) -> dict[str, Any]:
     return {"seen": [float(one) for one in seen], **weights(model)}
 
 
-@right("parameters that are frozen later", "keras", codec="alike")
+@right("parameters that are frozen later", "keras")
 def frozen_later(door: Any) -> dict[str, Any]:
     """Keras wants a model compiled again then."""
     model = net(door.seed)
@@ -124,7 +124,7 @@ def frozen_later(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("parameters that are unfrozen later", "keras", codec="alike")
+@right("parameters that are unfrozen later", "keras")
 def unfrozen_later(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     model.layers[0].trainable = False
@@ -136,7 +136,7 @@ def unfrozen_later(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("parameters that are replaced by others", "keras", codec="alike")
+@right("parameters that are replaced by others", "keras")
 def replaced(door: Any) -> dict[str, Any]:
     """Another head on the same body."""
     model = net(door.seed)
@@ -149,7 +149,7 @@ def replaced(door: Any) -> dict[str, Any]:
     return weights(other)
 
 
-@right("weights that are tied", "keras", codec="alike")
+@right("weights that are tied", "keras")
 def tied(door: Any) -> dict[str, Any]:
     class Reversed(layers.Layer):
         def __init__(self, embedding: Any) -> None:
@@ -176,7 +176,7 @@ def on_words(door: Any, model: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("an embedding whose gradients are sparse", "keras", codec="alike")
+@right("an embedding whose gradients are sparse", "keras")
 def sparse(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     given = keras.Input((5,), dtype="int32")
@@ -186,7 +186,7 @@ def sparse(door: Any) -> dict[str, Any]:
     return on_words(door, keras.Model(given, layers.Dense(20, name="out")(hidden)))
 
 
-@right("parameters without elements or dimensions, or not contiguous", "keras", codec="alike")
+@right("parameters without elements or dimensions, or not contiguous", "keras")
 def odd(door: Any) -> dict[str, Any]:
     class Scale(layers.Layer):
         def build(self, shape: Any) -> None:
@@ -202,7 +202,7 @@ def odd(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("training in float64", "keras", codec="alike")
+@right("training in float64", "keras")
 def float64(door: Any) -> dict[str, Any]:
     keras.mixed_precision.set_global_policy("float64")
     model = net(door.seed)
@@ -211,7 +211,7 @@ def float64(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("parameters of several dtypes", "keras", codec="alike")
+@right("parameters of several dtypes", "keras")
 def several_dtypes(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     wide = layers.Dense(8, "tanh", dtype="float64")
@@ -221,7 +221,7 @@ def several_dtypes(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("adapters beside frozen weights (LoRA)", "keras", codec="alike")
+@right("adapters beside frozen weights (LoRA)", "keras")
 def adapters(door: Any) -> dict[str, Any]:
     """Keras's own, which it puts into a layer that is built."""
     model = net(door.seed)
@@ -232,7 +232,7 @@ def adapters(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("a recurrent net and sequences of many lengths", "keras", codec="alike")
+@right("a recurrent net and sequences of many lengths", "keras")
 def recurrent(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     shape = [keras.Input((INPUTS,)), layers.Reshape((4, 4)), layers.Masking(), layers.LSTM(6), layers.Dense(OUTPUTS)]
@@ -244,18 +244,24 @@ def recurrent(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("convolutions in channels_last", "keras", codec="alike")
+@right("convolutions in channels_last", "keras")
 def convolutions(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     model = keras.Sequential(
-        [keras.Input((INPUTS,)), layers.Reshape((2, 2, 4)), layers.Conv2D(6, 2), layers.Flatten(), layers.Dense(OUTPUTS)]
+        [
+            keras.Input((INPUTS,)),
+            layers.Reshape((2, 2, 4)),
+            layers.Conv2D(6, 2),
+            layers.Flatten(),
+            layers.Dense(OUTPUTS),
+        ]
     )
     door.compile(model, sgd())
     door.fit(model)
     return weights(model)
 
 
-@right("a checkpoint of rank 0, from which all ranks go on", "keras", codec="alike")
+@right("a checkpoint of rank 0, from which all ranks go on", "keras")
 def resumed(door: Any) -> dict[str, Any]:
     """`hvd.load_model` on all ranks of what rank 0 has saved; the reference is not interrupted."""
     model = net(door.seed)
@@ -274,7 +280,7 @@ def resumed(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("copies of a model (deepcopy, torch.save)", "keras", codec="alike")
+@right("copies of a model (deepcopy, torch.save)", "keras")
 def copied(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     door.compile(model, sgd())
@@ -285,7 +291,7 @@ def copied(door: Any) -> dict[str, Any]:
     return weights(model, best)
 
 
-@right("moving averages of the weights (AveragedModel)", "keras", codec="alike")
+@right("moving averages of the weights (AveragedModel)", "keras")
 def averaged(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     door.compile(model, sgd(use_ema=True, ema_momentum=0.7))
@@ -318,7 +324,7 @@ def batch_norm(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("synchronised batch normalisation", "keras", codec="alike")
+@right("synchronised batch normalisation", "keras")
 def sync_batch_norm(door: Any) -> dict[str, Any]:
     import casync.tensorflow
 
@@ -330,7 +336,7 @@ def sync_batch_norm(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("evaluation on rank 0 only", "keras", codec="alike")
+@right("evaluation on rank 0 only", "keras")
 def evaluated_on_one(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     door.compile(model, sgd())
@@ -341,7 +347,7 @@ def evaluated_on_one(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("sums and means of metrics between steps", "keras", codec="alike")
+@right("sums and means of metrics between steps", "keras")
 def metrics(door: Any) -> dict[str, Any]:
     """MetricAverageCallback."""
     model = net(door.seed)
@@ -351,7 +357,7 @@ def metrics(door: Any) -> dict[str, Any]:
     return {"loss": history.history["loss"], "mae": history.history["mae"]}
 
 
-@right("gradients of gradients (a penalty on them)", "keras", codec="alike")
+@right("gradients of gradients (a penalty on them)", "keras")
 def gradient_penalty(door: Any) -> dict[str, Any]:
     """A `train_step` of one's own."""
 
@@ -385,7 +391,7 @@ def gradient_penalty(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("the session ends and begins again", "keras", codec="alike")
+@right("the session ends and begins again", "keras")
 def begun_again(door: Any) -> dict[str, Any]:
     found = {}
     for life in range(2):
@@ -453,7 +459,7 @@ class Halves(Own):
         return {"loss": loss}
 
 
-@right("two optimizers that step after one backward", "keras", codec="alike")
+@right("two optimizers that step after one backward", "keras")
 def two_optimizers(door: Any) -> dict[str, Any]:
     model = Halves(net(door.seed))
     model.compile(door.optimizer(sgd()), door.optimizer(optimizers.AdamW(0.02)))
@@ -467,7 +473,9 @@ class Gan(keras.Model):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.generator = net(seed)
-        self.critic = keras.Sequential([keras.Input((OUTPUTS,)), layers.Dense(12, "tanh", name="judge"), layers.Dense(1)])
+        self.critic = keras.Sequential(
+            [keras.Input((OUTPUTS,)), layers.Dense(12, "tanh", name="judge"), layers.Dense(1)]
+        )
         self.built = True
 
     def compile(self, of_generator: Any, of_critic: Any) -> None:
@@ -491,7 +499,7 @@ class Gan(keras.Model):
         return {"loss": loss}
 
 
-@right("two models whose optimizers take turns (a GAN)", "keras", codec="alike")
+@right("two models whose optimizers take turns (a GAN)", "keras")
 def gan(door: Any) -> dict[str, Any]:
     model = Gan(door.seed)
     model.compile(door.optimizer(optimizers.Adam(0.01)), door.optimizer(optimizers.Adam(0.01)))
@@ -499,7 +507,7 @@ def gan(door: Any) -> dict[str, Any]:
     return weights(model.generator, model.critic)
 
 
-@right("two models and one optimizer", "keras", codec="alike")
+@right("two models and one optimizer", "keras")
 def two_models(door: Any) -> dict[str, Any]:
     whole = net(door.seed)
     parts = [keras.Sequential([keras.Input((INPUTS,)), whole.layers[0]]), keras.Sequential(whole.layers[1:])]
@@ -509,7 +517,7 @@ def two_models(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("autocast to bfloat16", "keras", codec="alike", far=0.03)
+@right("autocast to bfloat16", "keras", far=0.03)
 def autocast(door: Any) -> dict[str, Any]:
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     model = net(door.seed)
@@ -536,7 +544,7 @@ class Routed(layers.Layer):
         return tf.scatter_nd(tf.concat([small, large], 0), said, tf.cast(tf.stack([tf.shape(x)[0], 8]), tf.int64))
 
 
-@right("parameters that some ranks do not use", "keras", codec="alike")
+@right("parameters that some ranks do not use", "keras")
 def unused_by_some(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     model = keras.Sequential([keras.Input((INPUTS,)), Routed(), layers.Dense(OUTPUTS)])
@@ -545,7 +553,7 @@ def unused_by_some(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("weights that are computed (weight_norm, parametrizations)", "keras", codec="alike")
+@right("weights that are computed (weight_norm, parametrizations)", "keras")
 def parametrized(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     normed = layers.SpectralNormalization(layers.Dense(8, "tanh"))
@@ -555,7 +563,7 @@ def parametrized(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("activation checkpointing", "keras", codec="alike")
+@right("activation checkpointing", "keras")
 def activation_checkpointing(door: Any) -> dict[str, Any]:
     """keras.RematScope."""
     with keras.RematScope(mode="full"):
@@ -565,7 +573,7 @@ def activation_checkpointing(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("a state that the optimizer loads in the middle of training", "keras", codec="alike")
+@right("a state that the optimizer loads in the middle of training", "keras")
 def state_loaded(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     door.compile(model, sgd())

@@ -19,8 +19,7 @@ from tests.python.programs.models import Adapter, Experts, Mixed, Odd, Reader, W
 from tests.python.programs.training import Checkpointed, Normed
 
 
-
-@right("a learning-rate schedule made after the wrap", "lightning", codec="alike", beside="gloo")
+@right("a learning-rate schedule made after the wrap", "lightning")
 def schedule(door: Any) -> dict[str, Any]:
     def optimizers(model: nn.Module) -> Any:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -50,7 +49,7 @@ class TwoOptimizers(Module):
             optimizer.step()
 
 
-@right("two optimizers that step after one backward", "lightning", codec="alike", beside="gloo")
+@right("two optimizers that step after one backward", "lightning")
 def two_optimizers(door: Any) -> dict[str, Any]:
     return door.fit(TwoOptimizers(door.rank))
 
@@ -89,17 +88,17 @@ class Gan(pl.LightningModule):
         return [torch.optim.Adam(part.parameters(), 0.01) for part in (self.generator, self.critic)]
 
 
-@right("two models whose optimizers take turns (a GAN)", "lightning", codec="alike", beside="gloo")
+@right("two models whose optimizers take turns (a GAN)", "lightning")
 def gan(door: Any) -> dict[str, Any]:
     return door.fit(Gan(door.rank), of_ddp={"find_unused_parameters": True})
 
 
-@right("two models and one optimizer", "lightning", codec="alike", beside="gloo")
+@right("two models and one optimizer", "lightning")
 def two_models(door: Any) -> dict[str, Any]:
     return door.fit(Module(nn.Sequential(nn.Sequential(*net(door.rank)[:2]), nn.Sequential(net(door.rank)[2]))))
 
 
-@right("optimizers of many kinds", "lightning", codec="alike", beside="gloo")
+@right("optimizers of many kinds", "lightning")
 def many_kinds(door: Any) -> dict[str, Any]:
     found = {}
     for kind in (torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad):
@@ -108,26 +107,26 @@ def many_kinds(door: Any) -> dict[str, Any]:
     return found
 
 
-@right("gradient accumulation", "lightning", codec="alike", beside="gloo")
+@right("gradient accumulation", "lightning")
 def accumulation(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), steps=8, accumulate_grad_batches=2)
 
 
-@right("gradient accumulation over numbers of batches that vary", "lightning", codec="alike", beside="gloo")
+@right("gradient accumulation over numbers of batches that vary", "lightning")
 def accumulation_that_varies(door: Any) -> dict[str, Any]:
     """Also within an epoch, whose last step has what is left."""
     plan = callbacks.GradientAccumulationScheduler(scheduling={0: 1, 1: 3, 2: 2})
     return door.fit(Module(net(door.rank)), steps=5, max_epochs=3, callbacks=[plan])
 
 
-@right("clipping of gradients, by norm and by value", "lightning", codec="alike", beside="gloo")
+@right("clipping of gradients, by norm and by value", "lightning")
 def clipping(door: Any) -> dict[str, Any]:
     by_norm = door.fit(Module(net(door.rank)), gradient_clip_val=0.3)
     by_value = door.fit(Module(net(door.rank)), gradient_clip_val=0.05, gradient_clip_algorithm="value")
     return by_norm | {f"by value.{name}": value for name, value in by_value.items()}
 
 
-@right("autocast to bfloat16", "lightning", codec="alike", beside="gloo")
+@right("autocast to bfloat16", "lightning")
 def autocast(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), precision="bf16-mixed")
 
@@ -148,14 +147,14 @@ class Watcher(callbacks.Callback):
         self.average = [old.lerp(new, 0.5) for old, new in zip(self.average or now, now, strict=True)]
 
 
-@right("hooks of an optimizer's step", "lightning", codec="alike", beside="gloo")
+@right("hooks of an optimizer's step", "lightning")
 def step_hooks(door: Any) -> dict[str, Any]:
     watcher = Watcher()
     found = door.fit(Module(net(door.rank)), callbacks=[watcher])
     return {"calls": watcher.calls, **{f"average{n}": one for n, one in enumerate(watcher.average)}, **found}
 
 
-@right("LBFGS, and other optimizers that call a closure", "lightning", codec="alike", beside="gloo")
+@right("LBFGS, and other optimizers that call a closure", "lightning")
 def closures(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank), lambda model: torch.optim.LBFGS(model.parameters(), 0.05, 1)), steps=3)
 
@@ -166,7 +165,7 @@ class Freezes(callbacks.Callback):
             pl_module.model[0].requires_grad_(False)
 
 
-@right("parameters that are frozen later", "lightning", codec="alike", beside="gloo")
+@right("parameters that are frozen later", "lightning")
 def frozen_later(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), callbacks=[Freezes()], of_ddp={"find_unused_parameters": True})
 
@@ -178,7 +177,7 @@ class Added(callbacks.Callback):
         pl_module.zero_grad()
 
 
-@right("parameters that join the optimizer later (add_param_group)", "lightning", codec="alike", beside="gloo")
+@right("parameters that join the optimizer later (add_param_group)", "lightning")
 def added_later(door: Any) -> dict[str, Any]:
     module = Module(net(door.rank), lambda model: torch.optim.SGD(model[2].parameters(), lr=0.05, momentum=0.9))
     return door.fit(module, callbacks=[Added()])
@@ -190,7 +189,7 @@ class OfExperts(Module):
         return F.mse_loss(self(batch[0], use), batch[1])
 
 
-@right("parameters that some ranks do not use", "lightning", codec="alike", beside="gloo")
+@right("parameters that some ranks do not use", "lightning")
 def unused_by_some(door: Any) -> dict[str, Any]:
     return door.fit(OfExperts(Experts(door.rank)), of_ddp={"find_unused_parameters": True})
 
@@ -201,7 +200,7 @@ class OfWords(Module):
         return F.cross_entropy(self(words[:, :-1]).reshape(-1, 20), words[:, 1:].reshape(-1))
 
 
-@right("weights that are tied", "lightning", codec="alike", beside="gloo")
+@right("weights that are tied", "lightning")
 def tied(door: Any) -> dict[str, Any]:
     return door.fit(OfWords(Words(door.rank, tied=True)))
 
@@ -216,12 +215,12 @@ def sparse(door: Any) -> dict[str, Any]:
     return door.fit(OfWords(Words(door.rank, sparse=True)))
 
 
-@right("parameters without elements or dimensions, or not contiguous", "lightning", codec="alike", beside="gloo")
+@right("parameters without elements or dimensions, or not contiguous", "lightning")
 def odd(door: Any) -> dict[str, Any]:
     return door.fit(Module(Odd(door.rank), lambda model: torch.optim.SGD(model.parameters(), lr=0.02)))
 
 
-@right("convolutions in channels_last", "lightning", codec="alike", beside="gloo")
+@right("convolutions in channels_last", "lightning")
 def channels_last(door: Any) -> dict[str, Any]:
     torch.manual_seed(door.rank)
     shape = nn.Unflatten(1, (4, 2, 2))
@@ -229,23 +228,23 @@ def channels_last(door: Any) -> dict[str, Any]:
     return door.fit(Module(layers.to(memory_format=torch.channels_last)))
 
 
-@right("complex parameters", "lightning", codec="alike", beside="gloo")
+@right("complex parameters", "lightning")
 def complex_parameters(door: Any) -> dict[str, Any]:
     found = door.fit(Module(Waves(door.rank), lambda model: torch.optim.SGD(model.parameters(), lr=0.05)))
     return {name: torch.view_as_real(value) if value.is_complex() else value for name, value in found.items()}
 
 
-@right("parameters of several dtypes", "lightning", codec="alike", beside="gloo")
+@right("parameters of several dtypes", "lightning")
 def several_dtypes(door: Any) -> dict[str, Any]:
     return door.fit(Module(Mixed(door.rank), lambda model: torch.optim.SGD(model.parameters(), lr=0.02)), steps=2)
 
 
-@right("training in float64", "lightning", codec="alike", beside="gloo")
+@right("training in float64", "lightning")
 def float64(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), precision="64-true")
 
 
-@right("adapters beside frozen weights (LoRA)", "lightning", codec="alike", beside="gloo")
+@right("adapters beside frozen weights (LoRA)", "lightning")
 def adapters(door: Any) -> dict[str, Any]:
     layers = net(door.rank)
     model = nn.Sequential(Adapter(layers[0]), layers[1], Adapter(layers[2]))
@@ -253,7 +252,7 @@ def adapters(door: Any) -> dict[str, Any]:
     return door.fit(Module(model, lambda _: torch.optim.SGD(trained, lr=0.1)))
 
 
-@right("weights that are computed (weight_norm, parametrizations)", "lightning", codec="alike", beside="gloo")
+@right("weights that are computed (weight_norm, parametrizations)", "lightning")
 def parametrized(door: Any) -> dict[str, Any]:
     layers = net(door.rank)
     nn.utils.parametrizations.weight_norm(layers[0])
@@ -266,12 +265,12 @@ class OfSequences(Module):
         return F.mse_loss(self(x.view(-1, 4, 4), 1 + (x[:, 0].abs() * 3).long() % 4), y)
 
 
-@right("a recurrent net and sequences of many lengths", "lightning", codec="alike", beside="gloo")
+@right("a recurrent net and sequences of many lengths", "lightning")
 def recurrent(door: Any) -> dict[str, Any]:
     return door.fit(OfSequences(Reader(door.rank)))
 
 
-@right("a checkpoint of rank 0, from which all ranks go on", "lightning", codec="alike", beside="gloo")
+@right("a checkpoint of rank 0, from which all ranks go on", "lightning")
 def resumed(door: Any) -> dict[str, Any]:
     """`fit(ckpt_path=...)` in new objects."""
     place = door.job.folder / f"lightning-{door.name}-{door.codec}"
@@ -289,7 +288,7 @@ class Copies(callbacks.Callback):
             self.whole = copy.deepcopy(trainer.strategy.model)  # in DDP
 
 
-@right("copies of a model (deepcopy, torch.save)", "lightning", codec="alike", beside="gloo")
+@right("copies of a model (deepcopy, torch.save)", "lightning")
 def copied(door: Any) -> dict[str, Any]:
     copies = Copies()
     found = door.fit(Module(net(door.rank)), callbacks=[copies])
@@ -297,28 +296,28 @@ def copied(door: Any) -> dict[str, Any]:
     return found | {f"whole.{name}": value for name, value in copies.whole.state_dict().items()}
 
 
-@right("moving averages of the weights (AveragedModel)", "lightning", codec="alike", beside="gloo")
+@right("moving averages of the weights (AveragedModel)", "lightning")
 def averaged(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), callbacks=[callbacks.EMAWeightAveraging(decay=0.7)])
 
 
-@right("activation checkpointing", "lightning", codec="alike", beside="gloo")
+@right("activation checkpointing", "lightning")
 def activation_checkpointing(door: Any) -> dict[str, Any]:
     return door.fit(Module(Checkpointed(door.rank, reentrant=False)))
 
 
-@right("reentrant activation checkpointing", "lightning", codec="alike", beside="gloo")
+@right("reentrant activation checkpointing", "lightning")
 def reentrant_checkpointing(door: Any) -> dict[str, Any]:
     return door.fit(Module(Checkpointed(door.rank, reentrant=True)))
 
 
-@right("a compiled model (torch.compile, XLA, hybridize)", "lightning", codec="alike", beside="gloo")
+@right("a compiled model (torch.compile, XLA, hybridize)", "lightning")
 def compiled(door: Any) -> dict[str, Any]:
     torch._dynamo.reset()
     return door.fit(Module(torch.compile(net(door.rank), backend="aot_eager")), steps=3)
 
 
-@right("a last batch that is shorter on some ranks", "lightning", codec="alike", beside="gloo")
+@right("a last batch that is shorter on some ranks", "lightning")
 def short_last_batch(door: Any) -> dict[str, Any]:
     """With a sampler of the script's own."""
     rows = Rows(door.rank, door.size, 4, everybodys=False)
@@ -331,7 +330,7 @@ def short_last_batch(door: Any) -> dict[str, Any]:
     return door.weights(module)
 
 
-@right("batch normalisation", "lightning", codec="none", beside="gloo")
+@right("batch normalisation", "lightning", codec="none")
 def batch_norm(door: Any) -> dict[str, Any]:
     found = door.fit(Module(Normed(door.rank, nn.BatchNorm1d)))
     return {name if "running" not in name else f"own.{name}": value for name, value in found.items()}
@@ -342,7 +341,7 @@ class Seeds(callbacks.Callback):
         torch.manual_seed(100 + trainer.global_rank)
 
 
-@right("dropout, with a seed for each rank", "lightning", codec="alike", beside="gloo")
+@right("dropout, with a seed for each rank", "lightning")
 def dropout(door: Any) -> dict[str, Any]:
     layers = net(door.rank)
     model = nn.Sequential(layers[0], layers[1], nn.Dropout(0.3), layers[2])
@@ -358,7 +357,7 @@ class Evaluates(callbacks.Callback):
             pl_module.train()
 
 
-@right("evaluation on rank 0 only", "lightning", codec="alike", beside="gloo")
+@right("evaluation on rank 0 only", "lightning")
 def evaluated_on_one(door: Any) -> dict[str, Any]:
     return door.fit(Module(Normed(door.rank, nn.LayerNorm)), callbacks=[Evaluates()])
 
@@ -377,7 +376,7 @@ class Reads(callbacks.Callback):
         self.seen.append(float(trainer.callback_metrics["counts"]))
 
 
-@right("sums and means of metrics between steps", "lightning", codec="exact", beside="gloo")
+@right("sums and means of metrics between steps", "lightning", codec="exact")
 def metrics(door: Any) -> dict[str, Any]:
     reads = Reads()
     door.fit(Logs(net(door.rank)), callbacks=[reads])
@@ -392,19 +391,19 @@ class Penalised(Module):
         return F.mse_loss(said, batch[1]) + 0.1 * (slope.norm(dim=1) - 1).square().mean()
 
 
-@right("gradients of gradients (a penalty on them)", "lightning", codec="alike", beside="gloo")
+@right("gradients of gradients (a penalty on them)", "lightning")
 def gradient_penalty(door: Any) -> dict[str, Any]:
     return door.fit(Penalised(net(door.rank), lambda model: torch.optim.SGD(model.parameters(), lr=0.02)))
 
 
-@right("a script's own hooks on gradients", "lightning", codec="alike", beside="gloo")
+@right("a script's own hooks on gradients", "lightning")
 def own_hooks(door: Any) -> dict[str, Any]:
     model = net(door.rank)
     model[0].weight.register_hook(lambda gradient: gradient * 0.5)
     return door.fit(Module(model))
 
 
-@right("the session ends and begins again", "lightning", codec="alike", beside="gloo")
+@right("the session ends and begins again", "lightning")
 def begun_again(door: Any) -> dict[str, Any]:
     """Several fits in one script, of one Trainer and of others."""
     module = Module(net(door.rank))
@@ -423,17 +422,17 @@ def with_workers(door: Any, how: str) -> dict[str, Any]:
     return door.weights(module)
 
 
-@right("workers of a DataLoader, by fork", "lightning", codec="none", beside="gloo")
+@right("workers of a DataLoader, by fork", "lightning", codec="none")
 def forked_workers(door: Any) -> dict[str, Any]:
     return with_workers(door, "fork")
 
 
-@right("workers of a DataLoader, by spawn", "lightning", codec="none", beside="gloo")
+@right("workers of a DataLoader, by spawn", "lightning", codec="none")
 def spawned_workers(door: Any) -> dict[str, Any]:
     return with_workers(door, "spawn")
 
 
-@right("ZeroRedundancyOptimizer", "lightning", codec="alike", beside="gloo")
+@right("ZeroRedundancyOptimizer", "lightning")
 def zero_redundancy(door: Any) -> dict[str, Any]:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -442,7 +441,7 @@ def zero_redundancy(door: Any) -> dict[str, Any]:
     )
 
 
-@right("gradients that stay in place (zero_grad(set_to_none=False))", "lightning", codec="alike", beside="gloo")
+@right("gradients that stay in place (zero_grad(set_to_none=False))", "lightning")
 def gradients_in_place(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), of_ddp={"gradient_as_bucket_view": True})
 
@@ -475,9 +474,7 @@ class StepsTwice(TwoOptimizers):
             optimizer.step()
 
 
-@right(
-    "several steps with one gradient, and steps without a backward", "lightning", codec="alike", beside="gloo"
-)
+@right("several steps with one gradient, and steps without a backward", "lightning")
 def steps_without_backward(door: Any) -> dict[str, Any]:
     return door.fit(StepsTwice(door.rank))
 
@@ -487,7 +484,7 @@ class OfAllExperts(Module):
         return F.mse_loss(self(batch[0], number // 2 % 3), batch[1])
 
 
-@right("parameters that no rank uses in a step", "lightning", codec="alike", beside="gloo")
+@right("parameters that no rank uses in a step", "lightning")
 def unused_by_all(door: Any) -> dict[str, Any]:
     return door.fit(OfAllExperts(Experts(door.rank)), of_ddp={"find_unused_parameters": True})
 
@@ -507,12 +504,12 @@ class GoesBack(callbacks.Callback):
             optimizer.load_state_dict(self.kept.state_dict())
 
 
-@right("a state that the optimizer loads in the middle of training", "lightning", codec="alike", beside="gloo")
+@right("a state that the optimizer loads in the middle of training", "lightning")
 def state_loaded(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), callbacks=[GoesBack()])
 
 
-@right("copies of an optimizer (deepcopy, pickle)", "lightning", codec="none", beside="gloo")
+@right("copies of an optimizer (deepcopy, pickle)", "lightning", codec="none")
 def copied_optimizer(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), callbacks=[GoesBack()], steps=8)
 
@@ -526,6 +523,6 @@ class LeavesOut(Module):
             return None
 
 
-@right("a batch that fails in forward and is left out", "lightning", codec="alike", beside="gloo")
+@right("a batch that fails in forward and is left out", "lightning")
 def failed_forward(door: Any) -> dict[str, Any]:
     return door.fit(LeavesOut(net(door.rank)))

@@ -51,14 +51,14 @@ def train(door: Any, model: Any, trainer: Any, steps: int = 5) -> dict[str, Any]
 SGD = {"learning_rate": 0.05, "momentum": 0.9}
 
 
-@right("a learning-rate schedule made before the wrap", "mxnet", codec="alike")
+@right("a learning-rate schedule made before the wrap", "mxnet")
 def schedule_before(door: Any) -> dict[str, Any]:
     rates = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.1)
     model = net(door.seed)
     return train(door, model, door.trainer(model, learning_rate=0.1, momentum=0.9, lr_scheduler=rates), steps=6)
 
 
-@right("a learning-rate schedule made after the wrap", "mxnet", codec="alike")
+@right("a learning-rate schedule made after the wrap", "mxnet")
 def schedule_after(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     trainer = door.trainer(model, **SGD)
@@ -68,7 +68,7 @@ def schedule_after(door: Any) -> dict[str, Any]:
     return {"rate": trainer.learning_rate, **weights(model)}
 
 
-@right("two optimizers that step after one backward", "mxnet", codec="alike")
+@right("two optimizers that step after one backward", "mxnet")
 def two_optimizers(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     trainers = [door.trainer(model[0], **SGD), door.trainer(model[1], "adam", learning_rate=0.02)]
@@ -81,17 +81,21 @@ def two_optimizers(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("two models whose optimizers take turns (a GAN)", "mxnet", codec="alike")
+@right("two models whose optimizers take turns (a GAN)", "mxnet")
 def gan(door: Any) -> dict[str, Any]:
     generator = net(door.seed)
-    critic = net(door.seed + 7, nn.Dense(12, activation="tanh", in_units=OUTPUTS, prefix="judge_"), nn.Dense(1, in_units=12))
+    critic = net(
+        door.seed + 7, nn.Dense(12, activation="tanh", in_units=OUTPUTS, prefix="judge_"), nn.Dense(1, in_units=12)
+    )
     of_generator = door.trainer(generator, "adam", learning_rate=0.01)
     of_critic = door.trainer(critic, "adam", learning_rate=0.01)
     loss_of = gluon.loss.SigmoidBinaryCrossEntropyLoss()
     for noise, real in door.batches(5):
         with autograd.record():
             fake = generator(noise)
-            loss = loss_of(critic(real), nd.ones((len(real), 1))) + loss_of(critic(fake.detach()), nd.zeros((len(real), 1)))
+            loss = loss_of(critic(real), nd.ones((len(real), 1))) + loss_of(
+                critic(fake.detach()), nd.zeros((len(real), 1))
+            )
         loss.backward()
         of_critic.step(len(real))
         with autograd.record():
@@ -101,7 +105,7 @@ def gan(door: Any) -> dict[str, Any]:
     return weights(generator, critic)
 
 
-@right("two models and one optimizer", "mxnet", codec="alike")
+@right("two models and one optimizer", "mxnet")
 def two_models(door: Any) -> dict[str, Any]:
     encoder = net(door.seed, nn.Dense(24, activation="tanh", in_units=INPUTS, prefix="encoder_"))
     decoder = net(door.seed, nn.Dense(OUTPUTS, in_units=24, prefix="decoder_"))
@@ -109,7 +113,7 @@ def two_models(door: Any) -> dict[str, Any]:
     return train(door, both, door.trainer(both, **SGD))
 
 
-@right("optimizers of many kinds", "mxnet", codec="alike")
+@right("optimizers of many kinds", "mxnet")
 def many_kinds(door: Any) -> dict[str, Any]:
     found = {}
     for kind in ("adam", "rmsprop", "adagrad", "nag"):
@@ -137,17 +141,17 @@ def accumulated(door: Any, counts: tuple[int, ...]) -> dict[str, Any]:
     return weights(model)
 
 
-@right("gradient accumulation", "mxnet", codec="alike")
+@right("gradient accumulation", "mxnet")
 def accumulation(door: Any) -> dict[str, Any]:
     return accumulated(door, (2, 2, 2))
 
 
-@right("gradient accumulation over numbers of batches that vary", "mxnet", codec="alike")
+@right("gradient accumulation over numbers of batches that vary", "mxnet")
 def accumulation_that_varies(door: Any) -> dict[str, Any]:
     return accumulated(door, (1, 3, 2, 1))
 
 
-@right("clipping of gradients, by norm and by value", "mxnet", codec="alike")
+@right("clipping of gradients, by norm and by value", "mxnet")
 def clipping(door: Any) -> dict[str, Any]:
     """`allreduce_grads`, then the clipping, then `update`."""
     model = net(door.seed)
@@ -162,7 +166,7 @@ def clipping(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("parameters that are frozen later", "mxnet", codec="alike")
+@right("parameters that are frozen later", "mxnet")
 def frozen_later(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     trainer = door.trainer(model, **SGD)
@@ -171,7 +175,7 @@ def frozen_later(door: Any) -> dict[str, Any]:
     return train(door, model, trainer, 3)
 
 
-@right("parameters that are unfrozen later", "mxnet", codec="alike")
+@right("parameters that are unfrozen later", "mxnet")
 def unfrozen_later(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     model[0].collect_params().setattr("grad_req", "null")
@@ -181,13 +185,12 @@ def unfrozen_later(door: Any) -> dict[str, Any]:
     return train(door, model, trainer, 3)
 
 
-@right("weights that are tied", "mxnet", codec="alike")
+@right("weights that are tied", "mxnet")
 def tied(door: Any) -> dict[str, Any]:
     first = nn.Dense(INPUTS, activation="tanh", in_units=INPUTS, prefix="one_")
     second = nn.Dense(INPUTS, in_units=INPUTS, params=first.params)
     model = net(door.seed, first, second, nn.Dense(OUTPUTS, in_units=INPUTS))
     return train(door, model, door.trainer(model, **SGD))
-
 
 
 @refused(
@@ -206,14 +209,14 @@ def sparse(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("parameters without elements or dimensions, or not contiguous", "mxnet", codec="alike")
+@right("parameters without elements or dimensions, or not contiguous", "mxnet")
 def odd(door: Any) -> dict[str, Any]:
     """MXNet has arrays of one element in place of those without dimensions."""
     model = net(door.seed, nn.Dense(OUTPUTS, in_units=INPUTS), nn.PReLU())
     return train(door, model, door.trainer(model, learning_rate=0.02))
 
 
-@right("convolutions in channels_last", "mxnet", codec="alike")
+@right("convolutions in channels_last", "mxnet")
 def convolutions(door: Any) -> dict[str, Any]:
     model = net(
         door.seed,
@@ -225,7 +228,7 @@ def convolutions(door: Any) -> dict[str, Any]:
     return train(door, model, door.trainer(model, **SGD))
 
 
-@right("training in float64", "mxnet", codec="alike")
+@right("training in float64", "mxnet")
 def float64(door: Any) -> dict[str, Any]:
     model = net(door.seed, dtype="float64")
     trainer = door.trainer(model, **SGD)
@@ -234,7 +237,7 @@ def float64(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("adapters beside frozen weights (LoRA)", "mxnet", codec="alike")
+@right("adapters beside frozen weights (LoRA)", "mxnet")
 def adapters(door: Any) -> dict[str, Any]:
     model = net(
         door.seed,
@@ -246,7 +249,7 @@ def adapters(door: Any) -> dict[str, Any]:
     return train(door, model, door.trainer(model, **SGD))
 
 
-@right("a recurrent net and sequences of many lengths", "mxnet", codec="alike")
+@right("a recurrent net and sequences of many lengths", "mxnet")
 def recurrent(door: Any) -> dict[str, Any]:
     mx.random.seed(door.seed)
     np.random.seed(door.seed)
@@ -265,7 +268,7 @@ def recurrent(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("a checkpoint of rank 0, from which all ranks go on", "mxnet", codec="alike")
+@right("a checkpoint of rank 0, from which all ranks go on", "mxnet")
 def resumed(door: Any) -> dict[str, Any]:
     """The reference is not interrupted."""
     model = net(door.seed)
@@ -298,7 +301,7 @@ def batch_norm(door: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if "running" not in name}
 
 
-@right("a last batch that is shorter on some ranks", "mxnet", codec="alike")
+@right("a last batch that is shorter on some ranks", "mxnet")
 def short_last_batch(door: Any) -> dict[str, Any]:
     """The reference is the mean of the ranks' means."""
     model = net(door.seed)
@@ -316,7 +319,7 @@ def short_last_batch(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("evaluation on rank 0 only", "mxnet", codec="alike")
+@right("evaluation on rank 0 only", "mxnet")
 def evaluated_on_one(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     trainer = door.trainer(model, **SGD)
@@ -339,14 +342,14 @@ def metrics(door: Any) -> dict[str, Any]:
     return {"counts": np.stack(found)}
 
 
-@right("a compiled model (torch.compile, XLA, hybridize)", "mxnet", codec="alike")
+@right("a compiled model (torch.compile, XLA, hybridize)", "mxnet")
 def hybridized(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     model.hybridize(static_alloc=True)
     return train(door, model, door.trainer(model, **SGD))
 
 
-@right("moving averages of the weights (AveragedModel)", "mxnet", codec="alike")
+@right("moving averages of the weights (AveragedModel)", "mxnet")
 def averaged(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     trainer = door.trainer(model, **SGD)
@@ -357,7 +360,7 @@ def averaged(door: Any) -> dict[str, Any]:
     return {**weights(model), **{f"average{n}": one.asnumpy() for n, one in enumerate(average)}}
 
 
-@right("the session ends and begins again", "mxnet", codec="alike")
+@right("the session ends and begins again", "mxnet")
 def begun_again(door: Any) -> dict[str, Any]:
     found = {}
     for life in range(2):
@@ -389,7 +392,7 @@ def killed(door: Any) -> dict[str, Any]:
     return failing(door, die)
 
 
-@right("parameters that are replaced by others", "mxnet", codec="alike")
+@right("parameters that are replaced by others", "mxnet")
 def replaced(door: Any) -> dict[str, Any]:
     """Another head on the same body."""
     model = net(door.seed)
@@ -401,7 +404,7 @@ def replaced(door: Any) -> dict[str, Any]:
     return train(door, other, door.trainer(other, **SGD), steps=3)
 
 
-@right("several steps with one gradient, and steps without a backward", "mxnet", codec="alike")
+@right("several steps with one gradient, and steps without a backward", "mxnet")
 def steps_without_backward(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     trainer = door.trainer(model, **SGD)
@@ -415,7 +418,7 @@ def steps_without_backward(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("a state that the optimizer loads in the middle of training", "mxnet", codec="alike")
+@right("a state that the optimizer loads in the middle of training", "mxnet")
 def state_loaded(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     trainer = door.trainer(model, **SGD)
@@ -459,7 +462,7 @@ def forked_workers(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("parameters that some ranks do not use", "mxnet", codec="alike")
+@right("parameters that some ranks do not use", "mxnet")
 def unused_by_some(door: Any) -> dict[str, Any]:
     """`ignore_stale_grad`, which gluon wants then."""
     model = nn.HybridSequential(prefix="net_")

@@ -52,13 +52,13 @@ def sgd(**more: Any) -> Any:
     return optimizers.SGD(0.05, momentum=0.9, **more)
 
 
-@right("a learning-rate schedule made before the wrap", "tensorflow", codec="alike")
+@right("a learning-rate schedule made before the wrap", "tensorflow")
 def schedule_before(door: Any) -> dict[str, Any]:
     rate = optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
     return train(door, net(door.seed), optimizers.SGD(rate, momentum=0.9), steps=6)
 
 
-@right("a learning-rate schedule made after the wrap", "tensorflow", codec="alike")
+@right("a learning-rate schedule made after the wrap", "tensorflow")
 def schedule_after(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), sgd()
     door.begin(model.variables)
@@ -69,7 +69,7 @@ def schedule_after(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("two optimizers that step after one backward", "tensorflow", codec="alike")
+@right("two optimizers that step after one backward", "tensorflow")
 def two_optimizers(door: Any) -> dict[str, Any]:
     model, first, last = net(door.seed), sgd(), optimizers.AdamW(0.02)
     door.begin(model.variables)
@@ -88,7 +88,7 @@ def two_optimizers(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("two models whose optimizers take turns (a GAN)", "tensorflow", codec="alike")
+@right("two models whose optimizers take turns (a GAN)", "tensorflow")
 def gan(door: Any) -> dict[str, Any]:
     """As TensorFlow's own DCGAN: two tapes, one function."""
     generator = net(door.seed)
@@ -114,7 +114,7 @@ def gan(door: Any) -> dict[str, Any]:
     return weights(generator, critic)
 
 
-@right("two models and one optimizer", "tensorflow", codec="alike")
+@right("two models and one optimizer", "tensorflow")
 def two_models(door: Any) -> dict[str, Any]:
     whole = net(door.seed)
     encoder, decoder = keras.Sequential(whole.layers[:1]), keras.Sequential(whole.layers[1:])
@@ -122,7 +122,7 @@ def two_models(door: Any) -> dict[str, Any]:
     return train(door, both, sgd())
 
 
-@right("optimizers of many kinds", "tensorflow", codec="alike")
+@right("optimizers of many kinds", "tensorflow")
 def many_kinds(door: Any) -> dict[str, Any]:
     found = {}
     for kind in (optimizers.AdamW, optimizers.RMSprop, optimizers.Adagrad):
@@ -144,17 +144,17 @@ def accumulated(door: Any, counts: tuple[int, ...]) -> dict[str, Any]:
     return weights(model)
 
 
-@right("gradient accumulation", "tensorflow", codec="alike")
+@right("gradient accumulation", "tensorflow")
 def accumulation(door: Any) -> dict[str, Any]:
     return accumulated(door, (2, 2, 2))
 
 
-@right("gradient accumulation over numbers of batches that vary", "tensorflow", codec="alike")
+@right("gradient accumulation over numbers of batches that vary", "tensorflow")
 def accumulation_that_varies(door: Any) -> dict[str, Any]:
     return accumulated(door, (1, 3, 2, 1))
 
 
-@right("clipping of gradients, by norm and by value", "tensorflow", codec="alike")
+@right("clipping of gradients, by norm and by value", "tensorflow")
 def clipping(door: Any) -> dict[str, Any]:
     def clip(gradients: list[Any]) -> list[Any]:
         clipped, _ = tf.clip_by_global_norm(gradients, 0.3)
@@ -163,7 +163,7 @@ def clipping(door: Any) -> dict[str, Any]:
     return train(door, net(door.seed), sgd(), change=clip)
 
 
-@right("a GradScaler, with steps that are skipped", "tensorflow", codec="alike")
+@right("a GradScaler, with steps that are skipped", "tensorflow")
 def scaler_that_skips(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     scaler = optimizers.LossScaleOptimizer(sgd(), initial_scale=256.0, dynamic_growth_steps=3)
@@ -184,7 +184,7 @@ def scaler_that_skips(door: Any) -> dict[str, Any]:
     return {"scales": scales, **weights(model)}
 
 
-@right("parameters that are frozen later", "tensorflow", codec="alike")
+@right("parameters that are frozen later", "tensorflow")
 def frozen_later(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), sgd()
     door.begin(model.variables)
@@ -198,7 +198,7 @@ def frozen_later(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("parameters that are unfrozen later", "tensorflow", codec="alike")
+@right("parameters that are unfrozen later", "tensorflow")
 def unfrozen_later(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), sgd()
     door.begin(model.variables)
@@ -211,7 +211,7 @@ def unfrozen_later(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("parameters that are replaced by others", "tensorflow", codec="alike")
+@right("parameters that are replaced by others", "tensorflow")
 def replaced(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     train(door, model, sgd(), steps=3)
@@ -237,7 +237,7 @@ class Experts(keras.Model):
         return self.last(tf.tanh(hidden))
 
 
-@right("parameters that some ranks do not use", "tensorflow", codec="alike")
+@right("parameters that some ranks do not use", "tensorflow")
 def unused_by_some(door: Any) -> dict[str, Any]:
     """A branch of the graph that depends on the rank."""
     model, optimizer = Experts(door.seed), optimizers.SGD(0.05)
@@ -277,12 +277,12 @@ class Table(keras.Model):
         return said @ tf.transpose(self.table.embeddings)[:, :OUTPUTS] if self.tied else said
 
 
-@right("weights that are tied", "tensorflow", codec="alike")
+@right("weights that are tied", "tensorflow")
 def tied(door: Any) -> dict[str, Any]:
     return train(door, Table(door.seed, tied=True), optimizers.SGD(0.1))
 
 
-@right("an embedding whose gradients are sparse", "tensorflow", codec="alike")
+@right("an embedding whose gradients are sparse", "tensorflow")
 def sparse(door: Any) -> dict[str, Any]:
     if door.codec != "none":
         door.codec = {"*table*": "none", "*": door.codec}
@@ -302,39 +302,39 @@ class Odd(keras.Model):
         return tf.concat([x @ self.matrix, tf.convert_to_tensor(self.empty)], 0) * self.scale
 
 
-@right("parameters without elements or dimensions, or not contiguous", "tensorflow", codec="alike")
+@right("parameters without elements or dimensions, or not contiguous", "tensorflow")
 def odd(door: Any) -> dict[str, Any]:
     return train(door, Odd(door.seed), optimizers.SGD(0.02))
 
 
-@right("training in float64", "tensorflow", codec="alike")
+@right("training in float64", "tensorflow")
 def float64(door: Any) -> dict[str, Any]:
     keras.mixed_precision.set_global_policy("float64")
     return train(door, net(door.seed), sgd())
 
 
-@right("adapters beside frozen weights (LoRA)", "tensorflow", codec="alike")
+@right("adapters beside frozen weights (LoRA)", "tensorflow")
 def adapters(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     model.layers[0].enable_lora(2)
     return train(door, model, sgd())
 
 
-@right("a recurrent net and sequences of many lengths", "tensorflow", codec="alike")
+@right("a recurrent net and sequences of many lengths", "tensorflow")
 def recurrent(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     shape = [keras.Input((INPUTS,)), layers.Reshape((4, 4)), layers.GRU(6), layers.Dense(OUTPUTS)]
     return train(door, keras.Sequential(shape), sgd())
 
 
-@right("convolutions in channels_last", "tensorflow", codec="alike")
+@right("convolutions in channels_last", "tensorflow")
 def convolutions(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     shape = [keras.Input((INPUTS,)), layers.Reshape((2, 2, 4)), layers.Conv2D(6, 2), layers.Flatten(), layers.Dense(4)]
     return train(door, keras.Sequential(shape), sgd())
 
 
-@right("a checkpoint of rank 0, from which all ranks go on", "tensorflow", codec="alike")
+@right("a checkpoint of rank 0, from which all ranks go on", "tensorflow")
 def resumed(door: Any) -> dict[str, Any]:
     """tf.train.Checkpoint on rank 0, and a broadcast; the reference is not interrupted."""
     model, optimizer = net(door.seed), sgd()
@@ -359,7 +359,7 @@ def resumed(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("moving averages of the weights (AveragedModel)", "tensorflow", codec="alike")
+@right("moving averages of the weights (AveragedModel)", "tensorflow")
 def averaged(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), sgd()
     door.begin(model.variables)
@@ -372,7 +372,7 @@ def averaged(door: Any) -> dict[str, Any]:
     return {**weights(model), **{f"average{n}": one.numpy() for n, one in enumerate(average)}}
 
 
-@right("activation checkpointing", "tensorflow", codec="alike")
+@right("activation checkpointing", "tensorflow")
 def activation_checkpointing(door: Any) -> dict[str, Any]:
     """tf.recompute_grad."""
     model, optimizer = net(door.seed), sgd()
@@ -400,7 +400,7 @@ def compiled(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("a last batch that is shorter on some ranks", "tensorflow", codec="alike")
+@right("a last batch that is shorter on some ranks", "tensorflow")
 def short_last_batch(door: Any) -> dict[str, Any]:
     """The reference is the mean of the ranks' means."""
     from tests.python.programs.doors_tensorflow import whole
@@ -419,14 +419,14 @@ def short_last_batch(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("synchronised batch normalisation", "tensorflow", codec="alike")
+@right("synchronised batch normalisation", "tensorflow")
 def sync_batch_norm(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     norm = layers.BatchNormalization() if door.name == "alone" else door.hvd.SyncBatchNormalization()
     return train(door, keras.Sequential([keras.Input((INPUTS,)), layers.Dense(8), norm, layers.Dense(4)]), sgd())
 
 
-@right("dropout, with a seed for each rank", "tensorflow", codec="alike")
+@right("dropout, with a seed for each rank", "tensorflow")
 def dropout(door: Any) -> dict[str, Any]:
     from tests.python.programs.doors_tensorflow import whole
 
@@ -444,7 +444,7 @@ def dropout(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("evaluation on rank 0 only", "tensorflow", codec="alike")
+@right("evaluation on rank 0 only", "tensorflow")
 def evaluated_on_one(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), sgd()
     door.begin(model.variables)
@@ -469,7 +469,7 @@ def metrics(door: Any) -> dict[str, Any]:
     return {"counts": np.stack(found)}
 
 
-@right("gradients of gradients (a penalty on them)", "tensorflow", codec="alike")
+@right("gradients of gradients (a penalty on them)", "tensorflow")
 def gradient_penalty(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), optimizers.SGD(0.02)
     door.begin(model.variables)
@@ -487,7 +487,7 @@ def gradient_penalty(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("the session ends and begins again", "tensorflow", codec="alike")
+@right("the session ends and begins again", "tensorflow")
 def begun_again(door: Any) -> dict[str, Any]:
     """The graph is made anew, as the manual wants it."""
     found = {}
@@ -536,7 +536,7 @@ def killed(door: Any) -> dict[str, Any]:
     return failing(door, die)
 
 
-@right("several steps with one gradient, and steps without a backward", "tensorflow", codec="alike")
+@right("several steps with one gradient, and steps without a backward", "tensorflow")
 def steps_without_backward(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), sgd()
     door.begin(model.variables)
@@ -549,7 +549,7 @@ def steps_without_backward(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("a state that the optimizer loads in the middle of training", "tensorflow", codec="alike")
+@right("a state that the optimizer loads in the middle of training", "tensorflow")
 def state_loaded(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), sgd()
     door.begin(model.variables)
@@ -566,7 +566,7 @@ def state_loaded(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("copies of a model (deepcopy, torch.save)", "tensorflow", codec="alike")
+@right("copies of a model (deepcopy, torch.save)", "tensorflow")
 def copied(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), sgd()
     door.begin(model.variables)
@@ -581,7 +581,7 @@ def copied(door: Any) -> dict[str, Any]:
     return weights(model, best)
 
 
-@right("parameters of several dtypes", "tensorflow", codec="alike")
+@right("parameters of several dtypes", "tensorflow")
 def several_dtypes(door: Any) -> dict[str, Any]:
     keras.utils.set_random_seed(door.seed)
     wide = layers.Dense(8, "tanh", dtype="float64")
@@ -602,7 +602,7 @@ class WeightNorm(keras.Model):
         return x @ (self.length * tf.math.l2_normalize(tf.convert_to_tensor(self.direction), axis=0))
 
 
-@right("weights that are computed (weight_norm, parametrizations)", "tensorflow", codec="alike")
+@right("weights that are computed (weight_norm, parametrizations)", "tensorflow")
 def parametrized(door: Any) -> dict[str, Any]:
     return train(door, WeightNorm(door.seed), sgd())
 
@@ -626,7 +626,7 @@ def local_sgd(door: Any) -> dict[str, Any]:
     return weights(models[0])
 
 
-@right("a batch that fails in forward and is left out", "tensorflow", codec="alike")
+@right("a batch that fails in forward and is left out", "tensorflow")
 def failed_forward(door: Any) -> dict[str, Any]:
     model, optimizer = net(door.seed), sgd()
     door.begin(model.variables)
@@ -639,7 +639,7 @@ def failed_forward(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("ranks with different numbers of batches (join)", "tensorflow", codec="alike")
+@right("ranks with different numbers of batches (join)", "tensorflow")
 def joined(door: Any) -> dict[str, Any]:
     """Who is done contributes zeros to the mean, and has the others' parameters at the end."""
     from tests.python.programs.doors_tensorflow import whole
@@ -662,7 +662,7 @@ def joined(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
-@right("autocast to bfloat16", "tensorflow", codec="alike", far=0.03)
+@right("autocast to bfloat16", "tensorflow", far=0.03)
 def autocast(door: Any) -> dict[str, Any]:
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     return train(door, net(door.seed), optimizers.SGD(0.02), steps=3)

@@ -18,7 +18,7 @@ from tests.python.programs.models import Adapter, Experts, Mixed, Odd, Reader, W
 from tests.python.programs.training import Checkpointed, Normed
 
 
-@right("a learning-rate schedule made before the wrap", "transformers", codec="alike", beside="gloo")
+@right("a learning-rate schedule made before the wrap", "transformers")
 def schedule_before(door: Any) -> dict[str, Any]:
     """`optimizers=(optimizer, schedule)`, which a script makes beforehand."""
     model = Model(net(door.rank))
@@ -29,12 +29,12 @@ def schedule_before(door: Any) -> dict[str, Any]:
     return door.weights(trainer)
 
 
-@right("a learning-rate schedule made after the wrap", "transformers", codec="alike", beside="gloo")
+@right("a learning-rate schedule made after the wrap", "transformers")
 def schedule(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), lr_scheduler_type="cosine", warmup_steps=2, steps=8)
 
 
-@right("optimizers of many kinds", "transformers", codec="alike", beside="gloo")
+@right("optimizers of many kinds", "transformers")
 def many_kinds(door: Any) -> dict[str, Any]:
     found = {}
     for kind in ("adamw_torch", "adafactor", "rmsprop"):
@@ -43,23 +43,23 @@ def many_kinds(door: Any) -> dict[str, Any]:
     return found
 
 
-@right("gradient accumulation", "transformers", codec="alike", beside="gloo")
+@right("gradient accumulation", "transformers")
 def accumulation(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), gradient_accumulation_steps=2, steps=8)
 
 
-@right("gradient accumulation over numbers of batches that vary", "transformers", codec="alike", beside="gloo")
+@right("gradient accumulation over numbers of batches that vary", "transformers")
 def accumulation_that_varies(door: Any) -> dict[str, Any]:
     """The last step of each epoch has what is left."""
     return door.train(net(door.rank), gradient_accumulation_steps=3, steps=5, num_train_epochs=2)
 
 
-@right("clipping of gradients, by norm and by value", "transformers", codec="alike", beside="gloo")
+@right("clipping of gradients, by norm and by value", "transformers")
 def clipping(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), max_grad_norm=0.3)
 
 
-@right("autocast to bfloat16", "transformers", codec="alike", beside="gloo")
+@right("autocast to bfloat16", "transformers")
 def autocast(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), bf16=True)
 
@@ -82,14 +82,14 @@ class Watcher(TrainerCallback):
             self.best = copy.deepcopy(model)
 
 
-@right("hooks of an optimizer's step", "transformers", codec="alike", beside="gloo")
+@right("hooks of an optimizer's step", "transformers")
 def step_hooks(door: Any) -> dict[str, Any]:
     watcher = Watcher()
     found = door.train(net(door.rank), callbacks=[watcher])
     return {"calls": watcher.calls, **{f"average{n}": one for n, one in enumerate(watcher.average)}, **found}
 
 
-@right("copies of a model (deepcopy, torch.save)", "transformers", codec="alike", beside="gloo")
+@right("copies of a model (deepcopy, torch.save)", "transformers")
 def copied(door: Any) -> dict[str, Any]:
     watcher = Watcher()
     found = door.train(net(door.rank), callbacks=[watcher])
@@ -105,7 +105,7 @@ class Averages(TrainerCallback):
         self.ema.update_parameters(model)
 
 
-@right("moving averages of the weights (AveragedModel)", "transformers", codec="alike", beside="gloo")
+@right("moving averages of the weights (AveragedModel)", "transformers")
 def averaged(door: Any) -> dict[str, Any]:
     averages = Averages()
     found = door.train(net(door.rank), callbacks=[averages])
@@ -118,7 +118,7 @@ class Freezes(TrainerCallback):
             model.model[0].requires_grad_(False)
 
 
-@right("parameters that are frozen later", "transformers", codec="alike", beside="gloo")
+@right("parameters that are frozen later", "transformers")
 def frozen_later(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), callbacks=[Freezes()], ddp_find_unused_parameters=True)
 
@@ -136,7 +136,7 @@ class OfExperts(nn.Module):
         return out
 
 
-@right("parameters that some ranks do not use", "transformers", codec="alike", beside="gloo")
+@right("parameters that some ranks do not use", "transformers")
 def unused_by_some(door: Any) -> dict[str, Any]:
     return door.train(OfExperts(door.rank, door.rank), ddp_find_unused_parameters=True)
 
@@ -152,7 +152,7 @@ class OfWords(nn.Module):
         return {"loss": F.cross_entropy(said.reshape(-1, 20), words[:, 1:].reshape(-1)), "logits": said}
 
 
-@right("weights that are tied", "transformers", codec="alike", beside="gloo")
+@right("weights that are tied", "transformers")
 def tied(door: Any) -> dict[str, Any]:
     trainer = door.trainer(OfWords(Words(door.rank, tied=True)))
     trainer.train()
@@ -171,12 +171,12 @@ def sparse(door: Any) -> dict[str, Any]:
     return door.weights(trainer)
 
 
-@right("parameters without elements or dimensions, or not contiguous", "transformers", codec="alike", beside="gloo")
+@right("parameters without elements or dimensions, or not contiguous", "transformers")
 def odd(door: Any) -> dict[str, Any]:
     return door.train(Odd(door.rank), learning_rate=0.02)
 
 
-@right("convolutions in channels_last", "transformers", codec="alike", beside="gloo")
+@right("convolutions in channels_last", "transformers")
 def channels_last(door: Any) -> dict[str, Any]:
     torch.manual_seed(door.rank)
     shape = nn.Unflatten(1, (4, 2, 2))
@@ -184,13 +184,13 @@ def channels_last(door: Any) -> dict[str, Any]:
     return door.train(layers.to(memory_format=torch.channels_last))
 
 
-@right("complex parameters", "transformers", codec="alike", beside="gloo")
+@right("complex parameters", "transformers")
 def complex_parameters(door: Any) -> dict[str, Any]:
     found = door.train(Waves(door.rank))
     return {name: torch.view_as_real(value) if value.is_complex() else value for name, value in found.items()}
 
 
-@right("parameters of several dtypes", "transformers", codec="alike", beside="gloo")
+@right("parameters of several dtypes", "transformers")
 def several_dtypes(door: Any) -> dict[str, Any]:
     return door.train(Mixed(door.rank), learning_rate=0.02, steps=2)
 
@@ -205,20 +205,20 @@ class Wide(nn.Module):
         return {"loss": F.mse_loss(said, labels.double()), "logits": said}
 
 
-@right("training in float64", "transformers", codec="alike", beside="gloo")
+@right("training in float64", "transformers")
 def float64(door: Any) -> dict[str, Any]:
     trainer = door.trainer(Wide(door.rank))
     trainer.train()
     return door.weights(trainer)
 
 
-@right("adapters beside frozen weights (LoRA)", "transformers", codec="alike", beside="gloo")
+@right("adapters beside frozen weights (LoRA)", "transformers")
 def adapters(door: Any) -> dict[str, Any]:
     layers = net(door.rank)
     return door.train(nn.Sequential(Adapter(layers[0]), layers[1], Adapter(layers[2])), learning_rate=0.1)
 
 
-@right("weights that are computed (weight_norm, parametrizations)", "transformers", codec="alike", beside="gloo")
+@right("weights that are computed (weight_norm, parametrizations)", "transformers")
 def parametrized(door: Any) -> dict[str, Any]:
     layers = net(door.rank)
     nn.utils.parametrizations.weight_norm(layers[0])
@@ -235,12 +235,12 @@ class OfSequences(nn.Module):
         return out
 
 
-@right("a recurrent net and sequences of many lengths", "transformers", codec="alike", beside="gloo")
+@right("a recurrent net and sequences of many lengths", "transformers")
 def recurrent(door: Any) -> dict[str, Any]:
     return door.train(OfSequences(door.rank))
 
 
-@right("a checkpoint of rank 0, from which all ranks go on", "transformers", codec="alike", beside="gloo")
+@right("a checkpoint of rank 0, from which all ranks go on", "transformers")
 def resumed(door: Any) -> dict[str, Any]:
     """`train(resume_from_checkpoint=True)` in new objects."""
     arguments = {"save_strategy": "steps", "save_steps": 4, "optim": "adamw_torch", "learning_rate": 0.01}
@@ -250,30 +250,30 @@ def resumed(door: Any) -> dict[str, Any]:
     return door.weights(trainer)
 
 
-@right("activation checkpointing", "transformers", codec="alike", beside="gloo")
+@right("activation checkpointing", "transformers")
 def activation_checkpointing(door: Any) -> dict[str, Any]:
     return door.train(Checkpointed(door.rank, reentrant=False))
 
 
-@right("reentrant activation checkpointing", "transformers", codec="alike", beside="gloo")
+@right("reentrant activation checkpointing", "transformers")
 def reentrant_checkpointing(door: Any) -> dict[str, Any]:
-    return door.train(Checkpointed(door.rank, reentrant=True))
+    return door.train(Checkpointed(door.rank, reentrant=True), ddp_find_unused_parameters=False)
 
 
-@right("a compiled model (torch.compile, XLA, hybridize)", "transformers", codec="alike", beside="gloo")
+@right("a compiled model (torch.compile, XLA, hybridize)", "transformers")
 def compiled(door: Any) -> dict[str, Any]:
     torch._dynamo.reset()
     found = door.train(net(door.rank), torch_compile=True, torch_compile_backend="aot_eager", steps=3)
     return {name.replace("_orig_mod.", ""): value for name, value in found.items()}
 
 
-@right("a last batch that is shorter on some ranks", "transformers", codec="alike", beside="gloo")
+@right("a last batch that is shorter on some ranks", "transformers")
 def short_last_batch(door: Any) -> dict[str, Any]:
     """The Trainer fills it up with rows from the beginning."""
     return door.train(net(door.rank), rows=door.rows(4)[:-5])
 
 
-@right("batch normalisation", "transformers", codec="none", beside="gloo")
+@right("batch normalisation", "transformers", codec="none")
 def batch_norm(door: Any) -> dict[str, Any]:
     found = door.train(Normed(door.rank, nn.BatchNorm1d))
     return {name if "running" not in name else f"own.{name}": value for name, value in found.items()}
@@ -284,7 +284,7 @@ class Seeds(TrainerCallback):
         torch.manual_seed(100 + args.process_index)
 
 
-@right("dropout, with a seed for each rank", "transformers", codec="alike", beside="gloo")
+@right("dropout, with a seed for each rank", "transformers")
 def dropout(door: Any) -> dict[str, Any]:
     layers = net(door.rank)
     return door.train(nn.Sequential(layers[0], layers[1], nn.Dropout(0.3), layers[2]), callbacks=[Seeds()])
@@ -299,7 +299,7 @@ class Evaluates(TrainerCallback):
             model.train()
 
 
-@right("evaluation on rank 0 only", "transformers", codec="alike", beside="gloo")
+@right("evaluation on rank 0 only", "transformers")
 def evaluated_on_one(door: Any) -> dict[str, Any]:
     return door.train(Normed(door.rank, nn.LayerNorm), callbacks=[Evaluates()])
 
@@ -313,7 +313,7 @@ class Counts(TrainerCallback):
         self.seen.append(float(self.trainer.accelerator.reduce(counts, "mean")))
 
 
-@right("sums and means of metrics between steps", "transformers", codec="exact", beside="gloo")
+@right("sums and means of metrics between steps", "transformers", codec="exact")
 def metrics(door: Any) -> dict[str, Any]:
     counts = Counts()
     trainer = door.trainer(Model(net(door.rank)), callbacks=[counts])
@@ -334,21 +334,21 @@ class Penalised(nn.Module):
         return {"loss": F.mse_loss(said, labels) + 0.1 * (slope.norm(dim=1) - 1).square().mean(), "logits": said}
 
 
-@right("gradients of gradients (a penalty on them)", "transformers", codec="alike", beside="gloo")
+@right("gradients of gradients (a penalty on them)", "transformers")
 def gradient_penalty(door: Any) -> dict[str, Any]:
     trainer = door.trainer(Penalised(door.rank), learning_rate=0.02)
     trainer.train()
     return door.weights(trainer)
 
 
-@right("a script's own hooks on gradients", "transformers", codec="alike", beside="gloo")
+@right("a script's own hooks on gradients", "transformers")
 def own_hooks(door: Any) -> dict[str, Any]:
     model = net(door.rank)
     model[0].weight.register_hook(lambda gradient: gradient * 0.5)
     return door.train(model)
 
 
-@right("the session ends and begins again", "transformers", codec="alike", beside="gloo")
+@right("the session ends and begins again", "transformers")
 def begun_again(door: Any) -> dict[str, Any]:
     """Several calls of `train()`, of one Trainer and of another."""
     trainer = door.trainer(Model(net(door.rank)), steps=3)
@@ -359,7 +359,7 @@ def begun_again(door: Any) -> dict[str, Any]:
     return door.weights(other)
 
 
-@right("workers of a DataLoader, by fork", "transformers", codec="none", beside="gloo")
+@right("workers of a DataLoader, by fork", "transformers", codec="none")
 def forked_workers(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), dataloader_num_workers=0 if door.name == "gloo" else 1)
 
@@ -385,7 +385,7 @@ def killed(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), callbacks=[Fails(die)])
 
 
-@right("two models and one optimizer", "transformers", codec="alike", beside="gloo")
+@right("two models and one optimizer", "transformers")
 def two_models(door: Any) -> dict[str, Any]:
     return door.train(nn.Sequential(nn.Sequential(*net(door.rank)[:2]), nn.Sequential(net(door.rank)[2])))
 
@@ -397,7 +397,7 @@ class OfAllExperts(OfExperts):
         return out
 
 
-@right("parameters that no rank uses in a step", "transformers", codec="alike", beside="gloo")
+@right("parameters that no rank uses in a step", "transformers")
 def unused_by_all(door: Any) -> dict[str, Any]:
     return door.train(OfAllExperts(door.rank, door.rank), ddp_find_unused_parameters=True)
 
@@ -409,7 +409,7 @@ class Adds(TrainerCallback):
         model.zero_grad()
 
 
-@right("parameters that join the optimizer later (add_param_group)", "transformers", codec="alike", beside="gloo")
+@right("parameters that join the optimizer later (add_param_group)", "transformers")
 def added_later(door: Any) -> dict[str, Any]:
     model = Model(net(door.rank))
     optimizer = torch.optim.SGD(model.model[2].parameters(), lr=0.05, momentum=0.9)
@@ -434,11 +434,11 @@ class GoesBack(TrainerCallback):
             optimizer.load_state_dict(self.kept.state_dict())
 
 
-@right("a state that the optimizer loads in the middle of training", "transformers", codec="alike", beside="gloo")
+@right("a state that the optimizer loads in the middle of training", "transformers")
 def state_loaded(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), callbacks=[GoesBack()], steps=6, optim="adamw_torch", learning_rate=0.01)
 
 
-@right("copies of an optimizer (deepcopy, pickle)", "transformers", codec="none", beside="gloo")
+@right("copies of an optimizer (deepcopy, pickle)", "transformers", codec="none")
 def copied_optimizer(door: Any) -> dict[str, Any]:
     return door.train(net(door.rank), callbacks=[GoesBack()], steps=6, optim_args="momentum=0.9")

@@ -1,7 +1,7 @@
 """One rank of a job that runs programs, one after the other: `job.py FOLDER`.
 
-FOLDER/cells.json says which. What comes of each is a line of FOLDER/rank0.jsonl and so on, and its numbers are a file of
-NumPy's beside it. A rank whose program failed ends once all ranks have written their lines: what it left behind is not
+FOLDER/cells.json says which. What comes of each is a line of FOLDER/rank0.jsonl and so on, and its numbers are a file
+of NumPy's beside it. A rank whose program failed ends once all ranks have written their lines: what it left behind is not
 to disturb the next program.
 """
 
@@ -66,14 +66,15 @@ class Job:
         arrays: dict[str, Any] = {}
         door = None
         try:
-            if cell.beside and (codec == "none" or cell.codec == "exact"):
+            if asked["verdict"] == "right" and (codec == "none" or cell.codec == "exact"):
                 with doors.reference(cell.beside, self, asked["door"]) as plain:
                     arrays |= {f"wanted/{name}": values for name, values in numbers(cell.program(plain)).items()}
             end["stage"] = "program"
             door = doors.door(asked["door"], self, codec)
             with door:
                 arrays |= {f"got/{name}": values for name, values in numbers(cell.program(door)).items()}
-                arrays |= door.ledger() if cell.codec == "mass" else {}
+                if cell.codec == "mass" and hasattr(door, "ledger"):
+                    arrays |= door.ledger()
         except BaseException as error:
             end |= {"error": type(error).__name__, "says": str(error), "trace": traceback.format_exc()}
             end["goes_on"] = asked["verdict"] == "refused" and bool(re.fullmatch(asked["error"], type(error).__name__))

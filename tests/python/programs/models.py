@@ -75,7 +75,11 @@ def put(optimizer: Any, layer: nn.Module, name: str, values: torch.Tensor) -> No
     params[[one is old for one in params].index(True)] = new
 
 
-@right("parameters that join the optimizer later (add_param_group)", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right(
+    "parameters that join the optimizer later (add_param_group)",
+    "optimizer hook backend fsdp2 accelerate",
+    codec="alike",
+)
 def added_later(door: Any) -> dict[str, Any]:
     model = door.model(net(door.seed))
     layers = door.bare(model)
@@ -262,6 +266,11 @@ class Waves(nn.Module):
         return out
 
 
+@refused(
+    "complex parameters", "optimizer",
+    error="NotAvailableError", says="waves.*complex", batches=0,
+    why="no operation of Horovod's interface has a complex dtype, nor have these. DDP with the hook has, and the backend",
+)  # fmt: skip
 @right("complex parameters", "hook backend accelerate", codec="alike")
 def complex_parameters(door: Any) -> dict[str, Any]:
     model = door.model(Waves(door.seed))

@@ -7,13 +7,12 @@ import io
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
-from tests.python.programs.cells import refused, right
+from tests.python.programs.cells import right
 from tests.python.programs.data import INPUTS, OUTPUTS, Rows, net
 
 
@@ -81,7 +80,11 @@ def resumed_sharded(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("a state that the optimizer loads in the middle of training", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right(
+    "a state that the optimizer loads in the middle of training",
+    "optimizer hook backend fsdp2 accelerate",
+    codec="alike",
+)
 def state_loaded(door: Any) -> dict[str, Any]:
     """Back to the best epoch: parameters, momentum and learning rate; a schedule goes on with what it holds."""
     model, optimizer = made(door)
@@ -208,7 +211,9 @@ def short_last_batch(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("ranks with different numbers of batches (join)", "optimizer hook backend accelerate", beside="gloo", codec="alike")
+@right(
+    "ranks with different numbers of batches (join)", "optimizer hook backend accelerate", beside="gloo", codec="alike"
+)
 def joined(door: Any) -> dict[str, Any]:
     """Twice, and more steps than lie between two of an optimizer's comparisons of replicas."""
     model, optimizer = made(door, lr=0.01)
