@@ -93,7 +93,8 @@ def sections(build: Path, everyday: bool) -> list[Section]:
             title = f"{job.frameworks.replace(',', ', ')}: {size} rank{'s' * (size > 1)}, {job.name}"
             of_everyday = size in (2, 3) and job.name != "frameworks"
             found.append(Section(name, title, run, of_everyday, job.frameworks, job.transport))
-    own = ("tests/python/mxnet", "tests/python/keras_backends", "tests/python/examples", "-k", "mxnet or keras")
+    folders = ("mxnet", "keras_backends", "examples", "programs")
+    own = (*(f"tests/python/{folder}" for folder in folders), "-k", "mxnet or keras")
     with_frameworks = (str(ROOT / "build/frameworks/bin/python"), *pytest, *own)
     with_jax = (str(ROOT / "build/jax/bin/python"), *pytest, "tests/python/jax")
     found += [

@@ -12,12 +12,12 @@ from tests.python.programs.harness import Asked, Outcome, ending, faults, refusa
 interplay = load("tools/interplay.py")
 
 
-def cells_of(door: str) -> list[Any]:
-    """As parameters of a test, each with its situation as its name."""
+def cells_of(*doors: str) -> list[Any]:
+    """As parameters of a test, each with the name of its situation."""
     return [
-        pytest.param(cell, id=cell.situation)
+        pytest.param(cell, id=f"{cell.door}: {cell.situation}")
         for cell in interplay.cells(interplay.program_files())
-        if cell.door == door and cell.verdict != "absent"
+        if cell.door in doors and cell.verdict != "absent"
     ]
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.python.programs.check import asked, cells_of, check
 
 FAMILY = "torch"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("cell", cells_of("backend"))
