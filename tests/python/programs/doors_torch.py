@@ -377,6 +377,10 @@ class Hook(Ddp):
         hvd.init(timeout_s=15.0)
         self._states: list[Any] = []
 
+    def anew(self) -> None:
+        super().anew()
+        self.hvd.init(timeout_s=15.0)
+
     def close(self) -> None:
         self.hvd.shutdown()
         super().close()

@@ -1,7 +1,7 @@
 """One rank of a job that runs programs, one after the other: `job.py FOLDER`.
 
 FOLDER/cells.json says which. What comes of each is a line of FOLDER/rank0.jsonl and so on, and its numbers are a file
-of NumPy's beside it. A rank whose program failed ends once all ranks have written their lines: what it left behind is not
+of NumPy's beside it. A rank whose program failed ends once all have written their lines: what it left behind is not
 to disturb the next program.
 """
 

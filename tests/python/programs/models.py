@@ -269,7 +269,7 @@ class Waves(nn.Module):
 @refused(
     "complex parameters", "optimizer",
     error="NotAvailableError", says="waves.*complex", batches=0,
-    why="no operation of Horovod's interface has a complex dtype, nor have these. DDP with the hook has, and the backend",
+    why="no operation of Horovod's interface has a complex dtype, nor has this one. The hook and the backend have it",
 )  # fmt: skip
 @right("complex parameters", "hook backend accelerate", codec="alike")
 def complex_parameters(door: Any) -> dict[str, Any]:
