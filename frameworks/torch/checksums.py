@@ -29,7 +29,8 @@ def _checksum(tensor: torch.Tensor) -> torch.Tensor:
     """Sums of integers, which wrap around and so do not depend on their order: of each column, and then of all columns,
     each times another odd number.
     """
-    flat = tensor.contiguous().view(-1)
+    flat = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    flat = flat.contiguous().view(-1)
     bits = flat.view(_BITS[flat.element_size()])
     dtype = torch.int64 if bits.dtype is torch.int64 else torch.int32
     columns = torch.zeros(_COLUMNS, dtype=dtype, device=tensor.device)

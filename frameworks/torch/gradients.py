@@ -258,16 +258,18 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
             if not self.settings.sparse_as_dense:
                 return self._submit_sparse(entry, gradient)
             gradient = gradient.to_dense()
+        if gradient.is_contiguous() and not is_sparse and not gradient.is_conj():
+            entry.contiguous = None
+        else:
+            entry.contiguous = gradient = gradient.resolve_conj().contiguous()
+        if self.settings.predivide != 1.0:
+            gradient.data.mul_(1.0 / self.settings.predivide)  # .data: that is no change of the program's
+        if gradient.is_complex():
+            gradient = torch.view_as_real(gradient)  # codecs see two numbers for each element
         if not self.is_registered(owner, entry, gradient.dtype, gradient.shape, gradient.device):
             self._register(owner, entry, gradient)
         if self.momentum is not None or self._loss_scale.is_told:
             self.tell(owner, entry, self._terms(entry))
-        if gradient.is_contiguous() and not is_sparse:
-            entry.contiguous = None
-        else:
-            entry.contiguous = gradient = gradient.contiguous()
-        if self.settings.predivide != 1.0:
-            gradient.data.mul_(1.0 / self.settings.predivide)  # .data: that is no change of the program's
         return self.submit(owner, entry, gradient, wake=wake)
 
     def _submit_sparse(self, entry: Entry, gradient: torch.Tensor) -> SparsePending[torch.Tensor]:

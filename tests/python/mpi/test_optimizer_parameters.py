@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.replicas import assert_replicas_identical, assert_same
+from support.replicas import assert_replicas_identical, assert_same, assert_same_everywhere
 from support.training import make_data, make_model, new_session, share, step, wrap
 
 MAKES = {
@@ -376,3 +376,26 @@ def test_a_parameter_whose_gradient_is_under_way_goes_to_no_other(rank, size):
     first.zero_grad()
     second = wrap(model)
     step(model, second, share(make_data(size)[0], rank))
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("codec", ["none", "onebit"])
+def test_complex_gradients_are_reduced_whole(codec, dtype, rank, size):
+    """Also one that is not contiguous, and one that is the conjugate of another."""
+    waves = torch.nn.Parameter(torch.zeros(4, 6, dtype=dtype).t())
+    lines = torch.nn.Parameter(torch.zeros(5, dtype=dtype))
+    names = [("waves", waves), ("lines", lines)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([waves, lines], lr=1.0), names, compression=codec)
+    numbers = torch.arange(24, dtype=torch.float64).reshape(4, 6).t()
+    for _ in range(2):
+        optimizer.zero_grad()
+        waves.grad = (numbers * (rank + 1j)).to(dtype).clone()
+        lines.grad = torch.full((5,), rank + 2j, dtype=dtype).conj()
+        optimizer.step()
+    for value in (waves, lines):
+        assert_same_everywhere(torch.view_as_real(value.detach()), "value")
+    if codec == "none":
+        mean = (size - 1) / 2
+        torch.testing.assert_close(waves.detach(), -2 * (numbers * (mean + 1j)).to(dtype))
+        torch.testing.assert_close(lines.detach(), torch.full((5,), -2 * (mean - 2j), dtype=dtype))
