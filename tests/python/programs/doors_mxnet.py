@@ -75,7 +75,7 @@ class MxNet(Alone):
         self.seed = self.rank
 
     def open(self) -> None:
-        hvd.init(timeout_s=15.0)
+        hvd.init(timeout_s=15.0, process_sets="dynamic")
 
     def close(self) -> None:
         hvd.shutdown()

@@ -122,7 +122,7 @@ class TensorFlow(Alone):
         import casync.tensorflow as hvd
 
         self.hvd: Any = hvd
-        hvd.init(timeout_s=15.0)
+        hvd.init(timeout_s=15.0, process_sets="dynamic")
 
     def close(self) -> None:
         self.hvd.shutdown()
@@ -161,7 +161,7 @@ class Keras(TensorFlow):
         import casync.keras as hvd
 
         self.hvd = hvd
-        hvd.init(timeout_s=15.0)
+        hvd.init(timeout_s=15.0, process_sets="dynamic")
 
     def optimizer(self, optimizer: Any, **more: Any) -> Any:
         return self.hvd.DistributedOptimizer(optimizer, compression=self.codec, **more)

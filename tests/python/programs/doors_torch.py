@@ -64,6 +64,10 @@ class Door:
     def wrap_model(self, model: nn.Module, scaler: Any, **of_ddp: Any) -> Any:
         return model
 
+    def unit(self, module: nn.Module) -> Any:
+        """FSDP2 only: a module whose parameters are gathered together."""
+        return module
+
     def optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module, *, scaler: Any = None, **more: Any) -> Any:
         """Also: all ranks begin with the parameters, buffers and the optimizer's state of rank 0."""
         return optimizer
@@ -310,7 +314,7 @@ class Optimizer(Door):
         import casync.torch as hvd
 
         self.hvd = hvd
-        hvd.init(timeout_s=15.0)
+        hvd.init(timeout_s=15.0, process_sets="dynamic")
         self._wrapped: list[Any] = []
         self._set: Any = hvd.global_process_set
 
@@ -440,17 +444,21 @@ class Fsdp2(Ddp):
         return self.wrap_model(model, None)
 
     def wrap_model(self, model: nn.Module, scaler: Any, **of_ddp: Any) -> Any:
+        named = [*model.named_parameters(remove_duplicate=False)]
+        is_tied = len(named) > len({id(parameter) for _, parameter in named})  # those must be sharded together
+        for child in () if is_tied else model.children():
+            if any(True for _ in child.parameters()):
+                self.unit(child)
+        return self.unit(model)
+
+    def unit(self, module: nn.Module) -> Any:
+        """A module whose parameters are gathered together."""
         from torch.distributed.fsdp import fully_shard
 
         names = ("pairs", "ranks")
         groups = dist.get_world_size() // self.size
         mesh = dist.device_mesh.init_device_mesh("cpu", (groups, self.size), mesh_dim_names=names)["ranks"]
-        named = [*model.named_parameters(remove_duplicate=False)]
-        is_tied = len(named) > len({id(parameter) for _, parameter in named})  # those must be sharded together
-        for child in () if is_tied else model.children():
-            if any(True for _ in child.parameters()):
-                fully_shard(child, mesh=mesh)
-        return fully_shard(model, mesh=mesh)
+        return fully_shard(module, mesh=mesh)
 
     def again(self, model: Any, **of_ddp: Any) -> Any:
         return model

@@ -19,6 +19,16 @@ from tests.python.programs.models import Adapter, Experts, Mixed, Odd, Reader, W
 from tests.python.programs.training import Checkpointed, Normed
 
 
+@right("a learning-rate schedule made before the wrap", "lightning")
+def schedule_before(door: Any) -> dict[str, Any]:
+    """Both were made before there was a Trainer."""
+    model = net(door.rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    halves = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    plan = {"optimizer": optimizer, "lr_scheduler": {"scheduler": halves, "interval": "step"}}
+    return {**door.fit(Module(model, lambda _: plan)), "rate": optimizer.param_groups[0]["lr"]}
+
+
 @right("a learning-rate schedule made after the wrap", "lightning")
 def schedule(door: Any) -> dict[str, Any]:
     def optimizers(model: nn.Module) -> Any:

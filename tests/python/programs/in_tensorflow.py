@@ -258,6 +258,23 @@ def unused_by_some(door: Any) -> dict[str, Any]:
     return weights(model)
 
 
+@right("parameters that no rank uses in a step", "tensorflow")
+def unused_by_all(door: Any) -> dict[str, Any]:
+    """Their gradients are None."""
+    model, optimizer = Experts(door.seed), optimizers.SGD(0.05)
+    model.build((None, INPUTS))
+    door.begin(model.variables)
+    optimizer.build(model.trainable_variables)
+    for number, (x, y) in enumerate(door.batches(5)):
+        layer = (model.first, model.second)[number // 2 % 2]
+        with tf.GradientTape() as tape:
+            loss = mse(model.last(tf.tanh(layer(x))), y)
+        gradients = door.tape(tape).gradient(loss, model.trainable_variables)
+        pairs = zip(gradients, model.trainable_variables, strict=True)
+        optimizer.apply_gradients([(gradient, variable) for gradient, variable in pairs if gradient is not None])
+    return weights(model)
+
+
 class Table(keras.Model):
     """An embedding, whose gradients are IndexedSlices."""
 

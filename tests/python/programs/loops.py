@@ -246,7 +246,7 @@ def step_hooks(door: Any) -> dict[str, Any]:
     return {"calls": calls, **found, **door.weights(model)}
 
 
-@right("LBFGS, and other optimizers that call a closure", "optimizer hook backend accelerate", codec="alike")
+@right("LBFGS, and other optimizers that call a closure", "optimizer hook backend fsdp2 accelerate", codec="alike")
 def closures(door: Any) -> dict[str, Any]:
     model = door.model(net(door.seed))
     optimizer = door.optimizer(torch.optim.LBFGS(model.parameters(), lr=0.2, max_iter=4), model)

@@ -266,12 +266,7 @@ class Waves(nn.Module):
         return out
 
 
-@refused(
-    "complex parameters", "optimizer",
-    error="NotAvailableError", says="waves.*complex", batches=0,
-    why="no operation of Horovod's interface has a complex dtype, nor has this one. The hook and the backend have it",
-)  # fmt: skip
-@right("complex parameters", "hook backend accelerate", codec="alike")
+@right("complex parameters", "optimizer hook backend fsdp2 accelerate", codec="alike")
 def complex_parameters(door: Any) -> dict[str, Any]:
     model = door.model(Waves(door.seed))
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model)
@@ -346,7 +341,7 @@ def adapters(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("weights that are computed (weight_norm, parametrizations)", "optimizer hook backend accelerate")
+@right("weights that are computed (weight_norm, parametrizations)", "optimizer hook backend fsdp2 accelerate")
 def parametrized(door: Any) -> dict[str, Any]:
     layers = net(door.seed)
     nn.utils.parametrizations.weight_norm(layers[0])

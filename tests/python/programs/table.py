@@ -83,21 +83,19 @@ DOORS = {
 # situation -> doors -> why there is no such program
 ABSENT: dict[str, dict[str, str]] = {
     "a learning-rate schedule made before the wrap": {
-        "fsdp2": "`fully_shard` replaces a model's parameters, so optimizers, and hooks, are made after it",
-        "lightning": "Lightning makes the optimizers by itself, when DDP is there",
+        "fsdp2": "`fully_shard` replaces a model's parameters, so optimizers are made after it",
     },
     "two optimizers that step after one backward": {"transformers": "the Trainer has one model and one optimizer"},
     "two models whose optimizers take turns (a GAN)": {"transformers": "the Trainer has one model and one optimizer"},
     "hooks of an optimizer's step": {"tensorflow mxnet": "the framework's optimizers have no hooks"},
     "LBFGS, and other optimizers that call a closure": {
-        "fsdp2": "LBFGS puts all gradients into one vector, which PyTorch cannot do with those that are sharded",
         "transformers": "the Trainer calls the step without a closure",
         "keras tensorflow mxnet": "the framework has no such optimizer",
     },
     "ZeroRedundancyOptimizer": {
         "optimizer": "it is made for DDP, and does not step by what a wrapper of it has reduced",
         "fsdp2": "FSDP2 shards the optimizer's state by itself",
-        "accelerate transformers": "the library shards an optimizer's state by FSDP or DeepSpeed only",
+        "transformers": "the Trainer shards an optimizer's state by FSDP or DeepSpeed only",
         "keras tensorflow mxnet": "it is PyTorch's",
     },
     "parameters that join the optimizer later (add_param_group)": {
@@ -120,29 +118,25 @@ ABSENT: dict[str, dict[str, str]] = {
         "mxnet": "gradients always stay in place there",
     },
     "several steps with one gradient, and steps without a backward": {
-        "transformers keras": "the library makes one step of each batch",
+        "transformers": "the library makes one step of each batch",
     },
     "gradients of gradients (a penalty on them)": {
         "fsdp2": "FSDP2 lets go of the parameters after the first backward, which the second one wants",
         "mxnet": "few of MXNet's operators have a second derivative",
     },
     "a script's own hooks on gradients": {
-        "fsdp2": "`fully_shard` replaces a model's parameters, so optimizers, and hooks, are made after it",
         "keras tensorflow mxnet": "the framework has no hooks on gradients",
     },
     "parameters that are unfrozen later": {
         "lightning transformers": "the library wraps a model once, and DDP knows the parameters that it was made with",
     },
     "parameters that are replaced by others": {
-        "fsdp2": "FSDP2 shards a model once",
         "lightning transformers": "the library wraps a model once, and DDP knows the parameters that it was made with",
     },
-    "parameters that some ranks do not use": {"fsdp2": "FSDP2 wants all ranks to use the same modules"},
     "parameters that no rank uses in a step": {
-        "keras tensorflow mxnet": "a graph has the same parameters in each step: see the line above",
+        "keras": "the graph of `fit` has the same parameters in each step: see the line above",
     },
     "weights that are computed (weight_norm, parametrizations)": {
-        "fsdp2": "FSDP2 does not shard parametrizations",
         "mxnet": "gluon has none",
     },
     "an embedding whose gradients are sparse": {"fsdp2": "PyTorch has no sparse gradients of sharded parameters"},
@@ -152,10 +146,9 @@ ABSENT: dict[str, dict[str, str]] = {
         "keras tensorflow": "a graph gives a gradient for each embedding that is in it, of no rows if need be",
         "mxnet": "MXNet's embedding has a dense gradient there, in each step",
     },
-    "parameters without elements or dimensions, or not contiguous": {"fsdp2": "FSDP2 takes none of these"},
+    "parameters without elements or dimensions, or not contiguous": {"fsdp2": "FSDP2 takes none without dimensions, and none that is not contiguous"},
     "convolutions in channels_last": {"fsdp2": "FSDP2 takes contiguous parameters only"},
     "complex parameters": {
-        "fsdp2": "PyTorch's reduce-scatter has no complex numbers",
         "keras": "Keras has no complex weights",
         "mxnet": "MXNet has no complex arrays",
     },
@@ -165,7 +158,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "mxnet": "MXNet's is for GPUs of one host only",
     },
     "dropout, with a seed for each rank": {
-        "keras mxnet": "no one process can draw what several have drawn, so there would be no reference",
+        "mxnet": "no one process can draw what several have drawn, so there would be no reference",
     },
     "activation checkpointing": {"mxnet": "MXNet has it as a variable of the environment, for a whole process"},
     "reentrant activation checkpointing": {"keras tensorflow mxnet": "it is PyTorch's"},
@@ -173,33 +166,30 @@ ABSENT: dict[str, dict[str, str]] = {
         "lightning transformers": "the library calls the optimizer's step by itself",
         "keras tensorflow mxnet": "it is PyTorch's",
     },
-    "moving averages of the weights (AveragedModel)": {"fsdp2": "FSDP2 refuses to copy a model"},
     "copies of a model (deepcopy, torch.save)": {
         "fsdp2": "FSDP2 refuses to copy a model",
         "mxnet": "gluon copies a net by a file of its parameters: see the next line",
     },
-    "a last batch that is shorter on some ranks": {"keras": "`fit` gives no rank another number of rows"},
     "ranks with different numbers of batches (join)": {
         "fsdp2": "FSDP2 has no join()",
         "lightning transformers": "the library makes the ranks' data equally long",
-        "keras": "`fit` asks for the same number of batches on all ranks",
-        "mxnet": "Horovod has no join() for MXNet",
+        "keras mxnet": "Horovod has no join() for it",
     },
     "a batch that fails in forward and is left out": {
         "transformers keras": "the library ends training with the error",
         "mxnet": "MXNet raises an error of forward later, where its result is read",
     },
-    "workers of a DataLoader, by fork": {"keras tensorflow": "data are made by threads there"},
+    "workers of a DataLoader, by fork": {"tensorflow": "tf.data makes them by threads"},
     "workers of a DataLoader, by spawn": {
         "transformers": "TrainingArguments have no start method for workers",
-        "keras tensorflow": "data are made by threads there",
+        "keras": "a PyDataset's workers are forked",
+        "tensorflow": "tf.data makes data by threads",
         "mxnet": "gluon's workers are forked",
     },
     "evaluation on rank 0 only": {"fsdp2": "in a forward of FSDP2 all ranks take part"},
     "weights that are averaged now and then (local SGD)": {
-        "hook lightning transformers": "DDP averages gradients in each step",
+        "hook lightning transformers": "PyTorch's way is a hook of DDP that takes the place of this one",
         "fsdp2": "no rank has a model of its own",
-        "keras": "`fit` has no place for it",
     },
     "groups of ranks, each with a model of its own": {
         "lightning accelerate transformers": "the library makes DDP over all ranks",

@@ -403,7 +403,7 @@ def spawned_workers(door: Any) -> dict[str, Any]:
     return workers(door, "spawn")
 
 
-@right("ZeroRedundancyOptimizer", "hook backend", codec="alike")
+@right("ZeroRedundancyOptimizer", "hook backend accelerate", codec="alike")
 def zero_redundancy(door: Any) -> dict[str, Any]:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
