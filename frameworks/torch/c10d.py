@@ -48,9 +48,18 @@ def _recorded(kind: str, ends: Callable[..., tuple[Sequence[Size], Sequence[Size
             work.tells(entry)
             return _for_torch(work)
 
+        _leave_uncompiled(call)
         return cast(_Method, call)
 
     return decorate
+
+
+def _leave_uncompiled(function: Any) -> None:
+    """torch.compile takes no look at it, nor at what it calls: DDP's reducer calls it while a model is compiled."""
+    dynamo: Any = torch._C._dynamo.eval_frame
+    if hasattr(dynamo, "_FrameExecStrategy"):  # from torch 2.7 on
+        skip = dynamo._FrameAction.SKIP
+        dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))
 
 
 def _for_torch(work: GroupWork) -> Work:
@@ -94,6 +103,7 @@ class _Calls:
 
     @_recorded("all_reduce", _same)
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        self._group.with_data.hear(tensors)
         return self._group.allreduce(tensors, _op_of(opts))
 
     @_recorded("allreduce_coalesced", _same)

@@ -11,16 +11,17 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from types import FrameType
 from typing import NamedTuple, Protocol
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-__all__ = ["Sender", "backward_pass", "is_gone", "raise_after_backward", "sender_of"]
+__all__ = ["Sender", "WithData", "backward_pass", "is_gone", "raise_after_backward", "sender_of"]
 
 _FRAMES = 64  # to look at
+_NEAR = 6  # the frames of torch between its `Join` and this adaptor
 _KEPT = 16  # backward passes of which works are remembered; those that were broken off stay until then
 
 
@@ -32,6 +33,7 @@ _ENGINE = _file("autograd", "graph.py")
 _FUNCTION = _file("autograd", "function.py")
 _CHECKPOINT = _file("utils", "checkpoint.py")
 _FSDP = _file("distributed", "fsdp", "_fully_shard", "_fsdp_param_group.py")
+_JOIN = _file("distributed", "algorithms", "join.py")
 _ALLREDUCE = "allreduce"
 
 
@@ -83,6 +85,32 @@ def _inside(frame: FrameType | None) -> FrameType | None:
     while frame is not None and os.path.dirname(frame.f_code.co_filename) == here:
         frame = frame.f_back
     return frame
+
+
+class WithData:
+    """Which ranks of a group have data still, under `with ddp.join():`. All of them count these, in one number that
+    they sum, before each step. A rank that has none makes its calls outside of a backward pass.
+    """
+
+    def __init__(self) -> None:
+        self._count: torch.Tensor | None = None  # the last one; 0 at the end of the block
+
+    def hear(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Of a sum that is about to be made."""
+        if len(tensors) != 1 or tensors[0].numel() != 1:
+            return
+        frame = _inside(sys._getframe(1))
+        for _ in range(_NEAR):
+            if frame is None:
+                return
+            if frame.f_code.co_filename == _JOIN:
+                self._count = tensors[0].detach()
+                return
+            frame = frame.f_back
+
+    def is_some(self, size: int) -> bool:
+        """Not all, and not none. To be asked in a backward pass, or after the sum."""
+        return self._count is not None and 0 < int(self._count.item()) < size
 
 
 def is_gone(key: Hashable) -> bool:

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -33,13 +33,14 @@ from casync.tcp import TcpJob
 from casync.terms import Average, OpKind, Sum, Terms
 
 from . import device
-from .c10d_backward import Sender, is_gone, sender_of
+from .c10d_backward import Sender, WithData, is_gone, sender_of
 from .c10d_checks import check_count, check_dtypes, check_parts, check_scattered
 from .c10d_futures import current_scope
 from .c10d_options import Options, check_momentum
+from .c10d_sparse import add_up, packed
 from .c10d_values import NOT_THERE, assign_all, bytes_of, deal_out, plain, reducible, reduction_by, reduction_of
 from .c10d_watch import translated, watch
-from .c10d_work import GroupWork, follow
+from .c10d_work import GroupWork, all_of, follow
 from .flight_recorder import recorder
 from .tensors import TENSORS
 
@@ -104,6 +105,7 @@ class Group:
         self.rank, self.size, self.name = rank, size, name
         self._store = dist.PrefixStore(job.life, store)
         recorder.know(name, ranks, ranks[rank])
+        self.with_data = WithData()
         self._compresses_all = options.compress_all
         self._lock = threading.Lock()  # of what follows: callbacks call from threads of their own
         self._places = Places()
@@ -217,6 +219,9 @@ class Group:
     def allreduce(self, tensors: Sequence[torch.Tensor], op: Any, call: str = "all_reduce", root: int = 0) -> GroupWork:
         """`root`: of a reduce, which tells its calls apart and no more."""
         reduction = reduction_by(op)
+        if any(tensor.layout is not torch.strided for tensor in tensors):
+            works = [self._allreduce_sparse(tensor, reduction, call) for tensor in tensors]
+            return works[0] if len(works) == 1 else all_of(call, works, list(tensors))
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         values = []
         for tensor in tensors:
@@ -232,6 +237,17 @@ class Group:
                 self._reduce(OpKind.ALLREDUCE, flat, flat, kept, work, together, named, call, root)
         if work.is_reducer and tensors[0].dtype == torch.float16:
             work.end_as_list()  # PyTorch's fp16 hook is C++ and reads the future of what it sends as a list
+        return work
+
+    def _allreduce_sparse(self, tensor: torch.Tensor, reduction: int, call: str) -> GroupWork:
+        """Every rank has the rows of all ranks, and adds them up."""
+        source = packed(call, tensor, reduction)
+        sender = sender_of("allreduce", source)
+        kind = f"{call} of a sparse tensor of shape {tuple(tensor.shape)}"
+        deal = functools.partial(add_up, reduction)
+        rows = source.numel()
+        work = self._exchange(OpKind.ALLGATHER, kind, [tensor], source, tensor.dtype, deal=deal, rows=rows)
+        work.is_reducer = sender is not None and sender.is_reducer
         return work
 
     def reduce_scatter(
@@ -297,7 +313,7 @@ class Group:
         check_count(call, "output", outputs, self.size)
         check_dtypes(call, outputs, [given])
         source = bytes_of(given)
-        return self._exchange(OpKind.ALLGATHER, call, outputs, source, given.dtype, rows=source.numel())
+        return self._exchange(OpKind.ALLGATHER, call, list(outputs), source, given.dtype, rows=source.numel())
 
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], call: str = "all_to_all"
@@ -309,7 +325,7 @@ class Group:
         check_dtypes(call, outputs, inputs)
         sources = [bytes_of(one) for one in inputs]
         lengths = [one.numel() for one in sources]
-        return self._exchange(OpKind.ALLTOALL, call, outputs, torch.cat(sources), inputs[0].dtype, splits=lengths)
+        return self._exchange(OpKind.ALLTOALL, call, list(outputs), torch.cat(sources), inputs[0].dtype, splits=lengths)
 
     def barrier(self) -> GroupWork:
         work = GroupWork("barrier", [])
@@ -331,15 +347,19 @@ class Group:
         outputs: Sequence[torch.Tensor],
         source: torch.Tensor,
         dtype: torch.dtype,
+        deal: Callable[[bytearray, Sequence[int], Sequence[torch.Tensor]], None] | None = None,
         **lengths: Any,
     ) -> GroupWork:
-        """Bytes to each rank, and from each. Lengths are each rank's own, so one registration serves all of them."""
-        work = GroupWork(call, list(outputs))
+        """Bytes to each rank, and from each. Lengths are each rank's own, so one registration serves all of them.
+        `deal` puts what has come into `outputs`.
+        """
+        deal = deal or functools.partial(deal_out, call)
+        work = GroupWork(call, outputs)
 
         def over(error: BaseException | None, gathered: Any) -> None:
             if error is None:
                 data, rows = gathered
-                work._finish = functools.partial(deal_out, call, data, rows, outputs)
+                work._finish = functools.partial(deal, data, rows, outputs)
             work.over(error)
 
         where = TENSORS.device(source)
@@ -389,7 +409,7 @@ class Group:
         work.detail = f" by {REDUCE_OPS[reduction]}{f' to {root}' if what == 'reduce' else ''}"
         call = self._call(what, source, reduction, root)
         if named is None:
-            codec = self._codec(short, source, reduction)
+            codec = "none" if self.with_data.is_some(self.size) else self._codec(short, source, reduction)
             if codec != "none" and (sender is not None or self._compresses_all):
                 name = self._lossy_name(call, sender, work)
                 named = None if name is None else Named(name, codec)

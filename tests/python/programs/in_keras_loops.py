@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import layers, optimizers
 
 from tests.python.programs.cells import right
-from tests.python.programs.doors_tensorflow import INPUTS, OUTPUTS, whole
+from tests.python.programs.doors_tensorflow import INPUTS, whole
 from tests.python.programs.in_keras import Own, net, sgd, weights
 
 

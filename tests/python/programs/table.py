@@ -102,7 +102,8 @@ ABSENT: dict[str, dict[str, str]] = {
         "keras tensorflow mxnet": "the framework's optimizers have no groups of parameters",
     },
     "copies of an optimizer (deepcopy, pickle)": {
-        "keras tensorflow mxnet": "the framework copies an optimizer by its state: see the line above",
+        "keras tensorflow": "Keras copies an optimizer by its state: see the line above",
+        "mxnet": "gluon's optimizers keep their state in the Trainer, and copy that by a file: see the line above",
     },
     "gradient accumulation over numbers of batches that vary": {
         "keras": "Keras takes one number for all of a training"
@@ -122,7 +123,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "gradients of gradients (a penalty on them)": {
         "fsdp2": "FSDP2 lets go of the parameters after the first backward, which the second one wants",
-        "mxnet": "few of MXNet's operators have a second derivative",
+        "mxnet": "few of MXNet's operators have a second derivative, and dense layers have none",
     },
     "a script's own hooks on gradients": {
         "keras tensorflow mxnet": "the framework has no hooks on gradients",
@@ -146,19 +147,17 @@ ABSENT: dict[str, dict[str, str]] = {
         "keras tensorflow": "a graph gives a gradient for each embedding that is in it, of no rows if need be",
         "mxnet": "MXNet's embedding has a dense gradient there, in each step",
     },
-    "parameters without elements or dimensions, or not contiguous": {"fsdp2": "FSDP2 takes none without dimensions, and none that is not contiguous"},
+    "parameters without elements or dimensions, or not contiguous": {
+        "fsdp2": "FSDP2 takes none without dimensions, and none that is not contiguous",
+    },
     "convolutions in channels_last": {"fsdp2": "FSDP2 takes contiguous parameters only"},
     "complex parameters": {
         "keras": "Keras has no complex weights",
         "mxnet": "MXNet has no complex arrays",
     },
-    "parameters of several dtypes": {"mxnet": "gluon casts a net as a whole"},
     "synchronised batch normalisation": {
         "backend fsdp2 lightning accelerate transformers": "PyTorch's SyncBatchNorm is for GPUs only",
         "mxnet": "MXNet's is for GPUs of one host only",
-    },
-    "dropout, with a seed for each rank": {
-        "mxnet": "no one process can draw what several have drawn, so there would be no reference",
     },
     "activation checkpointing": {"mxnet": "MXNet has it as a variable of the environment, for a whole process"},
     "reentrant activation checkpointing": {"keras tensorflow mxnet": "it is PyTorch's"},
@@ -168,16 +167,14 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "copies of a model (deepcopy, torch.save)": {
         "fsdp2": "FSDP2 refuses to copy a model",
-        "mxnet": "gluon copies a net by a file of its parameters: see the next line",
     },
     "ranks with different numbers of batches (join)": {
         "fsdp2": "FSDP2 has no join()",
         "lightning transformers": "the library makes the ranks' data equally long",
-        "keras mxnet": "Horovod has no join() for it",
+        "keras": "`fit` asks for the same number of batches on all ranks",
     },
     "a batch that fails in forward and is left out": {
         "transformers keras": "the library ends training with the error",
-        "mxnet": "MXNet raises an error of forward later, where its result is read",
     },
     "workers of a DataLoader, by fork": {"tensorflow": "tf.data makes them by threads"},
     "workers of a DataLoader, by spawn": {
