@@ -103,8 +103,9 @@ class _Calls:
 
     @_recorded("all_reduce", _same)
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
-        self._group.with_data.hear(tensors)
-        return self._group.allreduce(tensors, _op_of(opts))
+        work = self._group.allreduce(tensors, _op_of(opts))
+        self._group.with_data.hear(tensors, work)
+        return work
 
     @_recorded("allreduce_coalesced", _same)
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:

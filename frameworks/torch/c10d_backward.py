@@ -94,9 +94,10 @@ class WithData:
 
     def __init__(self) -> None:
         self._count: torch.Tensor | None = None  # the last one; 0 at the end of the block
+        self._sum: _Ends | None = None  # of it
 
-    def hear(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Of a sum that is about to be made."""
+    def hear(self, tensors: Sequence[torch.Tensor], work: _Ends) -> None:
+        """Of a sum that is under way."""
         if len(tensors) != 1 or tensors[0].numel() != 1:
             return
         frame = _inside(sys._getframe(1))
@@ -104,13 +105,16 @@ class WithData:
             if frame is None:
                 return
             if frame.f_code.co_filename == _JOIN:
-                self._count = tensors[0].detach()
+                self._count, self._sum = tensors[0].detach(), work
                 return
             frame = frame.f_back
 
     def is_some(self, size: int) -> bool:
-        """Not all, and not none. To be asked in a backward pass, or after the sum."""
-        return self._count is not None and 0 < int(self._count.item()) < size
+        """Not all, and not none."""
+        if self._count is None or self._sum is None:
+            return False
+        self._sum.progress()
+        return 0 < int(self._count.item()) < size
 
 
 def is_gone(key: Hashable) -> bool:

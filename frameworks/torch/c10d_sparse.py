@@ -36,5 +36,5 @@ def add_up(reduction: int, data: bytearray, counts: Sequence[int], outputs: Sequ
     total = torch.cat(values)
     if reduction == Average:
         total /= len(counts)
-    found = torch.sparse_coo_tensor(torch.cat(indices, 1), total, tensor.shape).coalesce()
+    found = torch.sparse_coo_tensor(torch.cat(indices, 1), total, tensor.shape, check_invariants=False).coalesce()
     tensor.copy_(found.to(tensor.device))
