@@ -86,6 +86,10 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         self._uncompressed: list[str] = []
         codecs.check_rules(default.session(), settings.rules, list(self._by_name()))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedTrainer:
+        """Itself. The parameters of a net know their trainer, so a copy of the net would bring along a copy of this."""
+        return self
+
     def _by_name(self) -> dict[str, Any]:
         """The parameters that have gradients."""
         return {self._prefix + param.name: param for param in self._params if param.grad_req != "null"}

@@ -88,7 +88,9 @@ class MxNet(Alone):
         return mx.nd.array(np.split(array, self.size)[self.rank])
 
     def mean(self, value: Any) -> Any:
-        return hvd.allreduce(value, name="metric")
+        mean = hvd.allreduce(value, name="metric")
+        mean.wait_to_read()
+        return mean
 
     def ranks(self) -> list[int]:
         return [self.rank]

@@ -100,6 +100,7 @@ class Hook(Ddp):
         self.hvd = hvd
         hvd.init(timeout_s=15.0)
         self._states: list[Any] = []
+        self._is_contiguous = True
 
     def anew(self) -> None:
         super().anew()
@@ -115,12 +116,25 @@ class Hook(Ddp):
         state = self.hvd.ddp_state(compression=self.codec, named_parameters=names, grad_scaler=scaler)
         wrapped.register_comm_hook(state, self.hvd.ddp_hook)
         self._states.append(state)
+        self._is_contiguous &= all(parameter.is_contiguous() for parameter in model.parameters())
+        return wrapped
+
+    def again(self, model: Any, **of_ddp: Any) -> Any:
+        """What is pending goes on under the names that stay."""
+        kept = self._states.pop().state_dict()
+        shapes = {name: tuple(one.shape) for name, one in self.bare(model).named_parameters(self.prefix())}
+        wrapped = super().again(model, **of_ddp)
+        if all(shapes.get(name) == tuple(values.shape) for name, values in kept["residuals"].items()):
+            self._states[-1].load_state_dict(kept)
         return wrapped
 
     def pending(self) -> dict[str, Any] | None:
+        """Of what is not contiguous in the order of memory, so that only the sum can be compared."""
         found: dict[str, Any] = {}
         for state in self._states:
             found |= state.state_dict()["residuals"]
+        if not self._is_contiguous:
+            return {"sum": sum(float(values.sum()) for values in found.values())}
         return {name: values.numpy() for name, values in found.items()}
 
 

@@ -9,7 +9,7 @@ from lightning.pytorch import callbacks
 from torch import nn
 from torch.nn import functional as F
 
-from tests.python.programs.cells import refused, right
+from tests.python.programs.cells import right
 from tests.python.programs.data import OUTPUTS, net
 from tests.python.programs.doors_lightning import Module
 from tests.python.programs.models import Adapter, Experts, Mixed, Odd, Reader, Waves, Words
@@ -62,13 +62,9 @@ def tied(door: Any) -> dict[str, Any]:
     return door.fit(OfWords(Words(door.rank, tied=True)))
 
 
-@refused(
-    "an embedding whose gradients are sparse", "lightning",
-    error="NotAvailableError", says="gradient of .*table.weight is sparse", batches=1,
-    why="DDP hands a sparse gradient to its hook in a bucket of its own, whose codec would be that of dense ones. "
-    "DistributedOptimizer and the backend have it",
-)  # fmt: skip
+@right("an embedding whose gradients are sparse", "lightning")
 def sparse(door: Any) -> dict[str, Any]:
+    door.codec = {"*table*": "none", "*": door.codec}
     return door.fit(OfWords(Words(door.rank, sparse=True)))
 
 

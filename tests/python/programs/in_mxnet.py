@@ -314,20 +314,6 @@ def replaced(door: Any) -> dict[str, Any]:
     return train(door, other, door.trainer(other, **SGD), steps=3)
 
 
-@right("several steps with one gradient, and steps without a backward", "mxnet")
-def steps_without_backward(door: Any) -> dict[str, Any]:
-    model = net(door.seed)
-    trainer = door.trainer(model, **SGD)
-    for x, y in door.batches(4):
-        with autograd.record():
-            loss = gluon.loss.L2Loss()(model(x), y)
-        loss.backward()
-        trainer.allreduce_grads()
-        for _ in range(2):
-            trainer.update(len(x))
-    return weights(model)
-
-
 @right("a state that the optimizer loads in the middle of training", "mxnet")
 def state_loaded(door: Any) -> dict[str, Any]:
     model = net(door.seed)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.python.programs.cells import refused, right
+from tests.python.programs.cells import right
 from tests.python.programs.data import HIDDEN, INPUTS, OUTPUTS, net
 
 
@@ -167,17 +167,11 @@ def tied(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("an embedding whose gradients are sparse", "optimizer backend", codec="alike")
-@refused(
-    "an embedding whose gradients are sparse", "hook accelerate",
-    error="NotAvailableError", says="gradient of .*table.weight is sparse", batches=1,
-    why="DDP hands a sparse gradient to its hook in a bucket of its own, whose codec would be that of dense ones. "
-    "DistributedOptimizer and the backend have it",
-)  # fmt: skip
+@right("an embedding whose gradients are sparse", "optimizer hook backend accelerate", codec="alike")
 def sparse(door: Any) -> dict[str, Any]:
     compression = {"*table*": "none", "*": door.codec}
     model = Words(door.seed, sparse=True)
-    if door.name == "optimizer":
+    if door.name in ("optimizer", "hook", "accelerate"):
         door.codec = compression
     model = door.model(model)
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.2), model)

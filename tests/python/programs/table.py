@@ -120,6 +120,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "several steps with one gradient, and steps without a backward": {
         "transformers": "the library makes one step of each batch",
+        "mxnet": "gluon's Trainer refuses a gradient that it has taken once",
     },
     "gradients of gradients (a penalty on them)": {
         "fsdp2": "FSDP2 lets go of the parameters after the first backward, which the second one wants",
