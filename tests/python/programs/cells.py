@@ -76,3 +76,12 @@ def refused(
         return program
 
     return add
+
+
+def wrong(situation: str, doors: str, *, fault: str, **of_right: Any) -> Callable[[Program], Program]:
+    """The program should be `right`, and is not: a strict xfail, so that the mend takes this mark along.
+
+    Args:
+        fault: what is seen and why, for the manual.
+    """
+    return right(situation, doors, **of_right)

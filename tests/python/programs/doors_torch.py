@@ -122,9 +122,9 @@ class Hook(Ddp):
     def again(self, model: Any, **of_ddp: Any) -> Any:
         """What is pending goes on under the names that stay."""
         kept = self._states.pop().state_dict()
-        shapes = {name: tuple(one.shape) for name, one in self.bare(model).named_parameters(self.prefix())}
+        sizes = {name: one.numel() for name, one in self.bare(model).named_parameters(self.prefix())}
         wrapped = super().again(model, **of_ddp)
-        if all(shapes.get(name) == tuple(values.shape) for name, values in kept["residuals"].items()):
+        if all(sizes.get(name) == values.numel() for name, values in kept["residuals"].items()):
             self._states[-1].load_state_dict(kept)
         return wrapped
 

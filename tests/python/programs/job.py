@@ -64,9 +64,9 @@ class Job:
         self.write({"what": "begin", "cell": number, "codec": codec})
         end = {"what": "end", "cell": number, "codec": codec, "goes_on": True}
         arrays: dict[str, Any] = {}
-        door = None
+        door, began = None, time.process_time()
         try:
-            if asked["verdict"] == "right" and (codec == "none" or cell.codec == "exact"):
+            if asked["verdict"] != "refused" and (codec == "none" or cell.codec == "exact"):
                 with doors.reference(cell.beside, self, asked["door"]) as plain:
                     arrays |= {f"wanted/{name}": values for name, values in numbers(cell.program(plain)).items()}
             end["stage"] = "program"
@@ -78,6 +78,7 @@ class Job:
         except BaseException as error:
             end |= {"error": type(error).__name__, "says": str(error), "trace": traceback.format_exc()}
             end["goes_on"] = asked["verdict"] == "refused" and bool(re.fullmatch(asked["error"], type(error).__name__))
+        end["seconds"] = time.process_time() - began
         end["batches"] = getattr(door, "taken", 0)
         np.savez(self.folder / f"{number}.{codec == FEEDBACK:d}.{self.rank}.npz", **arrays)
         return self.agree(end)

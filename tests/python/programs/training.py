@@ -126,6 +126,8 @@ def copied_optimizer(door: Any) -> dict[str, Any]:
     batches = door.batches(6)
     for _ in range(2):
         step(door, model, optimizer, next(batches))
+    if door.name == "fsdp2":
+        optimizer.zero_grad()  # torch copies no gradient that is sharded
     kept = copy.deepcopy(optimizer)
     for _ in range(2):
         step(door, model, optimizer, next(batches))
