@@ -90,8 +90,8 @@ class Twice(Own):
 
 @wrong(
     "several steps with one gradient, and steps without a backward", "keras",
-    fault="a graph that applies gradients to the same variables twice in one step reduces both at once, under one name, "
-    "and ends with an InvalidArgumentError that names it",
+    fault="a graph that applies gradients to the same variables twice in one step reduces both at once under one "
+    "name, and ends with an InvalidArgumentError that names it",
 )  # fmt: skip
 def steps_without_backward(door: Any) -> dict[str, Any]:
     model = Twice(net(door.seed))
