@@ -171,6 +171,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "ranks with different numbers of batches (join)": {
         "fsdp2": "FSDP2 has no join()",
+        "accelerate": "Accelerate joins ranks with GPUs only",
         "lightning transformers": "the library makes the ranks' data equally long",
         "keras": "`fit` asks for the same number of batches on all ranks",
     },

@@ -213,9 +213,7 @@ def short_last_batch(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right(
-    "ranks with different numbers of batches (join)", "optimizer hook backend accelerate", beside="gloo", codec="alike"
-)
+@right("ranks with different numbers of batches (join)", "optimizer hook backend", beside="gloo", codec="alike")
 def joined(door: Any) -> dict[str, Any]:
     """Twice, and more steps than lie between two of an optimizer's comparisons of replicas."""
     model, optimizer = made(door, lr=0.01)
