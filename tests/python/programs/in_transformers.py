@@ -402,6 +402,9 @@ class Adds(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
         if state.global_step == 2:
             more["optimizer"].add_param_group({"params": list(model.model[0].parameters()), "lr": 0.01})
+            schedule = getattr(more["lr_scheduler"], "scheduler", more["lr_scheduler"])
+            schedule.base_lrs.append(0.01)
+            schedule.lr_lambdas.append(lambda _: 1.0)
         model.zero_grad()
 
 
