@@ -29,6 +29,11 @@ class PlainAccelerate(Ddp):
     def close(self) -> None:
         self.accelerator.free_memory()
 
+    def anew(self) -> None:
+        """With another Accelerator; the process group stays."""
+        self.close()
+        self.open()
+
     def handler(self, **of_ddp: Any) -> Any:
         from accelerate.utils import DistributedDataParallelKwargs
 
