@@ -159,14 +159,6 @@ def tied(door: Any) -> dict[str, Any]:
     return door.weights(trainer)
 
 
-@right("an embedding whose gradients are sparse", "transformers")
-def sparse(door: Any) -> dict[str, Any]:
-    door.codec = {"*table*": "none", "*": door.codec}
-    trainer = door.trainer(OfWords(Words(door.rank, sparse=True)))
-    trainer.train()
-    return door.weights(trainer)
-
-
 @right("parameters without elements or dimensions, or not contiguous", "transformers")
 def odd(door: Any) -> dict[str, Any]:
     return door.train(Odd(door.rank), learning_rate=0.02)

@@ -141,7 +141,10 @@ ABSENT: dict[str, dict[str, str]] = {
     "weights that are computed (weight_norm, parametrizations)": {
         "mxnet": "gluon has none",
     },
-    "an embedding whose gradients are sparse": {"fsdp2": "PyTorch has no sparse gradients of sharded parameters"},
+    "an embedding whose gradients are sparse": {
+        "fsdp2": "PyTorch has no sparse gradients of sharded parameters",
+        "transformers": "the Trainer takes the norm of all gradients, which PyTorch has not of sparse ones",
+    },
     "an embedding that a rank does not use at first": {
         "hook backend lightning accelerate transformers": "DDP wants a sparse gradient from all ranks or from none",
         "fsdp2": "PyTorch has no sparse gradients of sharded parameters",
