@@ -138,7 +138,7 @@ def test_a_bad_argument_is_refused_like_a_variable(name, value, allowed):
     assert not hvd.is_initialized()
 
 
-@pytest.mark.parametrize("compression", ["onebitt", {"*": "fp17"}, {"a": "onebit"}])
+@pytest.mark.parametrize("compression", ["onebitt", {"*": "fp17"}])
 def test_a_codec_that_is_not_there_is_refused_by_init(compression):
     with pytest.raises(InvalidArgumentError, match="^compression="):
         hvd.init(compression=compression)
