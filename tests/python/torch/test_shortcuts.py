@@ -7,6 +7,7 @@ import torch
 from casync import _core, default
 from casync.config import Config
 from casync.session import Session
+from casync.terms import OpKind, Terms
 
 pytestmark = [
     pytest.mark.usefixtures("world"),
@@ -189,18 +190,20 @@ def test_a_framework_without_the_exchange_api(monkeypatch):
 
 
 def test_a_comparison_that_changes_what_is_known():
-    shortcuts, tensor = default.session().shortcuts, torch.ones(3)
+    session, tensor = default.session(), torch.ones(3)
+    shortcuts = session.shortcuts
+    first, second = (Terms(name, OpKind.ALLREDUCE, "float32", (3,)).register(session) for name in ("first", "second"))
 
     class Sly:
         def __eq__(self, other):
-            shortcuts.remember(8, "t", tensor, "another")
+            shortcuts.remember(second, "t", tensor, "another")
             return True
 
         __hash__ = None
 
-    shortcuts.remember(7, "t", tensor, Sly())
+    shortcuts.remember(first, "t", tensor, Sly())
     assert shortcuts.registration("t", tensor, Sly()) is None
-    assert shortcuts.registration("t", tensor, "another") == 8
+    assert shortcuts.registration("t", tensor, "another") == second
 
 
 def test_a_comparison_that_fails():
