@@ -394,17 +394,3 @@ def state_loaded(door: Any) -> dict[str, Any]:
 @right("copies of an optimizer (deepcopy, pickle)", "lightning", codec="none")
 def copied_optimizer(door: Any) -> dict[str, Any]:
     return door.fit(Module(net(door.rank)), callbacks=[GoesBack()], steps=8)
-
-
-class LeavesOut(Module):
-    def training_step(self, batch: Any, number: int) -> Any:
-        """None leaves a batch out."""
-        try:
-            return F.mse_loss(self(batch[0][:, :-1] if number == 2 else batch[0]), batch[1])
-        except RuntimeError:
-            return None
-
-
-@right("a batch that fails in forward and is left out", "lightning")
-def failed_forward(door: Any) -> dict[str, Any]:
-    return door.fit(LeavesOut(net(door.rank)))

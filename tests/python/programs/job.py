@@ -27,8 +27,8 @@ from tests.python.programs.cells import CELLS, Cell
 
 FEEDBACK = "always(onebit)"
 WITH_LEDGER = ("optimizer", "hook", "backend", "fsdp2")
-"""Doors at which a second run, with a codec that has feedback, is worth its time: there it is counted what was given and
-what was applied. The libraries go through these doors, and the codecs of other frameworks have tests of their own.
+"""Doors at which a second run, with a codec that has feedback, is worth its time: there it is counted what was given
+and what was applied. The libraries go through these doors, and the codecs of other frameworks have tests of their own.
 """
 ANEW = 3
 """Exit status: the cells after this one want new processes."""

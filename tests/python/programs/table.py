@@ -180,6 +180,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "a batch that fails in forward and is left out": {
         "transformers keras": "the library ends training with the error",
+        "lightning": "Lightning refuses a training_step that returns None where there are several ranks",
     },
     "workers of a DataLoader, by fork": {"tensorflow": "tf.data makes them by threads"},
     "workers of a DataLoader, by spawn": {
