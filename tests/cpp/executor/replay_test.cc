@@ -105,7 +105,7 @@ TEST_F(LogTest, ADifferentEventGivesADifference) {
   for (auto at = content.find("gradient0"); at != std::string::npos; at = content.find("gradient0", at)) {
     content[at] = 'G';
   }
-  file.clear();       // of having read to the end
+  file.clear();  // of having read to the end
   file.seekp(0);
   file << content;
   file.close();
