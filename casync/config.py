@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from casync import _constants
 from casync._constants import LOG_LEVELS
 from casync.errors import InvalidArgumentError
-from casync.setting_kinds import Choice, Compression, Count, Kind, Level, Path, Seconds, Switch, Text, only_if_on
+from casync.setting_kinds import Choice, Compression, Count, Kind, Level, Path, Port, Seconds, Switch, Text, only_if_on
 from casync.streams import CONGESTION
 
 __all__ = ["TRANSPORTS", "Config"]
@@ -174,7 +174,7 @@ class Config:
     """`CASYNC_TIMELINE_MARK_CYCLES` [`HOROVOD_TIMELINE_MARK_CYCLES`] (0): mark the turns of the progress thread in
     it."""
 
-    metrics_port: int = _setting(0, Count(0, 65535), "CASYNC_METRICS_PORT")
+    metrics_port: int = _setting(0, Port(), "CASYNC_METRICS_PORT")
     """`CASYNC_METRICS_PORT` (none): `hvd.init()` has each rank serve its metrics to Prometheus on this port plus its
     local rank. A port that is taken is an `InvalidArgumentError`."""
 

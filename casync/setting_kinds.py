@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from casync.rules import read_table
 
-__all__ = ["Choice", "Compression", "Count", "Kind", "Level", "Path", "Seconds", "Switch", "Text", "only_if_on"]
+__all__ = ["Choice", "Compression", "Count", "Kind", "Level", "Path", "Port", "Seconds", "Switch", "Text", "only_if_on"]
 
 T = TypeVar("T")
 
@@ -57,6 +57,17 @@ class Count(Kind[int]):
         if isinstance(value, bool) or number < self.least or (self.most is not None and number > self.most):
             raise ValueError(self._allowed)
         return number
+
+
+class Port(Kind[int]):
+    """A port of TCP. In an argument 0 is none; a variable that is set names one."""
+
+    def read(self, text: str) -> Any:
+        named = Count(1, 65535)
+        return named.check(named.read(text))
+
+    def check(self, value: Any) -> int:
+        return Count(0, 65535).check(value)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import Any
 
 __all__ = ["tables"]
@@ -41,4 +42,4 @@ def tables(figures: Line) -> str:
         f"{figures['repeats']}. In one tensor's row the last column has torch's time for encoding and for decoding, "
         "as a multiple of ours.\n"
     )
-    return "\n".join([caption, *rows, "", *copies, ""])
+    return "\n".join([textwrap.fill(caption, 120) + "\n", *rows, "", *copies, ""])
