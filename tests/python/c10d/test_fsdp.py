@@ -54,7 +54,9 @@ def test_training_is_as_good_with_fewer_bytes(jobs: Jobs, model: str, codecs: tu
 def test_replicas_are_reduced_by_name(jobs: Jobs, reduce: str) -> None:
     note = jobs.trained("digits", "onebit", reduce)
     assert note["alike"]
-    assert note["loss"] < jobs.trained("digits", "none", "shard")["loss"] + 0.1
+    # What is compressed twice learns a little more slowly: every tensor of 500 elements and more is.
+    more = 0.15 if reduce == "both" else 0.1
+    assert note["loss"] < jobs.trained("digits", "none", "shard")["loss"] + more
     kinds = {name.partition(".")[0] for name, total in note["pending"].items() if total != 0}
     assert kinds == ({"replicate", "shard"} if reduce == "both" else {"replicate"})
     if reduce == "replicate":
