@@ -184,13 +184,3 @@ def parametrized(door: Any) -> dict[str, Any]:
     door.compile(model, sgd())
     door.fit(model)
     return weights(model)
-
-
-@right("activation checkpointing", "keras")
-def activation_checkpointing(door: Any) -> dict[str, Any]:
-    """keras.RematScope."""
-    with keras.RematScope(mode="full"):
-        model = net(door.seed)
-        door.compile(model, sgd())
-        door.fit(model, steps=4)
-    return weights(model)

@@ -163,7 +163,10 @@ ABSENT: dict[str, dict[str, str]] = {
         "backend fsdp2 lightning accelerate transformers": "PyTorch's SyncBatchNorm is for GPUs only",
         "mxnet": "MXNet's is for GPUs of one host only",
     },
-    "activation checkpointing": {"mxnet": "MXNet has it as a variable of the environment, for a whole process"},
+    "activation checkpointing": {
+        "mxnet": "MXNet has it as a variable of the environment, for a whole process",
+        "keras": "keras.RematScope fails in plain Keras 3.15 on TensorFlow 2.21",
+    },
     "reentrant activation checkpointing": {"keras tensorflow mxnet": "it is PyTorch's"},
     "a compiled step of the optimizer (torch.compile)": {
         "lightning transformers": "the library calls the optimizer's step by itself",
