@@ -23,7 +23,7 @@ __all__ = ["Gate", "exactly"]
 Welcome = Callable[[Hello, socket.socket], Awaitable[None]]
 """Raises OSError, EOFError or `ValueError` for a connection to be closed."""
 Aside = Callable[[bytes], bytes]
-"""What a caller is answered whose first bytes are no hello; empty: nothing."""
+"""Gives the answer to a caller whose first bytes are no hello. An empty answer is not sent."""
 
 _PROBE_BYTES = 10
 _NOBODY = (errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
@@ -58,7 +58,7 @@ class Gate:
                 task.add_done_callback(tasks.discard)
                 if (dropped := self._strangers.enter(task, time.monotonic())) is not None:
                     dropped.cancel()
-                # Those that are here get their turn before the next one comes, who may take their place.
+                # A caller that is here gets its turn first: the next caller may take its place.
                 await asyncio.sleep(0)
         finally:
             for task in tasks:
@@ -91,7 +91,7 @@ class Gate:
         is_ours = hmac.compare_digest(hello.tag, self._tag)
         if is_ours:
             self._strangers.believe(task)
-        # Who has another secret learns that by our proof, and can say so.
+        # A caller with another secret sees by our proof that the secrets differ, and can say so.
         nonce = secrets.token_bytes(proof.NONCE_BYTES)
         await loop.sock_sendall(connection, nonce + proof.proof(self._secret, b"called", packed, nonce))
         said = await exactly(connection, proof.PROOF_BYTES)

@@ -32,7 +32,7 @@ def gather_bytes(session: Session, name: str, data: bytes | bytearray) -> list[m
 
 
 def present(session: Session, name: str, number: int) -> dict[int, int]:
-    """What each rank gave as `number`, by rank; without the ranks that have joined. Collective over the others; blocks.
+    """The `number` of each rank that has not joined, by rank. All of these ranks call it, and it blocks.
 
     Args:
         session: over the ranks that take part.

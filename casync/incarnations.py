@@ -101,7 +101,7 @@ class _Agreement:
         return cards
 
     def _offer(self) -> None:
-        """Of rank 0: a word for those whose cards are there now."""
+        """Rank 0 offers a word to the processes whose cards are there now."""
         cards = self._last[: self._size]
         if all(cards):
             tokens = [card["token"] for card in cards]

@@ -37,13 +37,13 @@ class Places:
         self._counts: Counter[Call] = Counter()
 
     def of_object(self, call: Call, sender: Hashable) -> Place:
-        """Of a call that `sender` makes. A sender that is gone must not equal a later one."""
+        """The place of a call that `sender` makes. A sender that is gone must not equal a later one."""
         known = self._objects.setdefault(call, {})
         return self._place(call, f"sender{known.setdefault(sender, len(known))}")
 
     def of_turn(self, call: Call, turn: Hashable) -> Place:
-        """Of the next call like this in a turn. A turn is a backward pass, or what lies between two steps of an
-        optimizer: each has the same calls again.
+        """The place of the next call like this in a turn. A turn is a backward pass, or what lies between two steps of
+        an optimizer: each has the same calls again.
         """
         if turn != self._turn:
             self._turn = turn

@@ -74,8 +74,8 @@ class Settings:
 
 
 def rules_and_topology(compression: Any, topology: str | None) -> tuple[Rules, str]:
-    """What a user gives, with the default session's settings in the place of what was not said: None. So does
-    `Compression.none`, which is the default argument in Horovod's interface; the string "none" says that.
+    """The rules and the topology that a user asks for. None takes the default session's setting. `Compression.none`
+    does so too, since it is the default argument in Horovod's interface. The string "none" asks for no compression.
     """
     config = default.session().config
     given = config.compression if compression is None or compression is Compression.none else compression

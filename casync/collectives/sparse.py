@@ -37,7 +37,7 @@ class SparsePending(Generic[T]):
         self._has_ended = False
 
     def wait_for_indices(self) -> Exception | None:
-        """What ended them, if something did. The values are still outstanding."""
+        """Wait for the indices; return the error that ended them, or None. The values are still outstanding."""
         if self._rows is None and self._failure is None:
             try:
                 self._rows = synchronize(self._indices)

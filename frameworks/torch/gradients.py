@@ -191,12 +191,9 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     def _begin(self) -> None:
         """A backward pass begins, or the step ends without one: what requires a gradient now is synchronised."""
         self._refresh()
-        if self._has_begun:
-            for entry in self.entries.values():
-                entry.is_wanted = entry.is_wanted or entry.parameter.requires_grad
-        else:
-            for entry in self.entries.values():
-                entry.is_wanted = entry.parameter.requires_grad
+        for entry in self.entries.values():
+            was_wanted = self._has_begun and entry.is_wanted  # by an earlier backward pass of this step
+            entry.is_wanted = was_wanted or entry.parameter.requires_grad
         self._has_begun = True
 
     def _refresh(self) -> None:
