@@ -231,6 +231,8 @@ def rubbish(path):
 
 @pytest.mark.parametrize("damage", [cut, empty, flip, rob, rubbish])
 def test_a_damaged_shard_is_an_error_on_all_ranks(folder, rank, size, damage):
+    if size == 1 and damage in (flip, rob):
+        pytest.skip("one rank compresses nothing, so that its file holds nothing that could be damaged")
     Job("always(onebit)").train(2).save(folder)
     hvd.barrier()
     if rank == 0:

@@ -55,6 +55,8 @@ def test_a_table_that_some_ranks_have_not_used_yet(terms, plan, make, rank, size
             model(rows_of(of_ranks, rank)).backward()
         optimizer.step()
         reference.zero_grad()
+        if size == 1 and not rows_of(of_ranks, 0):
+            continue  # nobody else had a gradient either: the optimizer's step has nothing to do
         sum(plain(rows_of(of_ranks, r)) for r in range(size)).backward()
         for parameter in plain.parameters():
             parameter.grad = (parameter.grad / size).coalesce()

@@ -255,7 +255,11 @@ class Ddp(Door):
         self._group: Any = None
 
     def anew(self) -> None:
-        """As scripts do it: where the ranks meet is in the environment."""
+        """By a store of its own for gloo; else as scripts do it: where the ranks meet is in the environment. Gloo's ranks
+        may find there what was written for the group before, and wait for a rank that listens no more.
+        """
+        if self.backend == "gloo":
+            return super().anew()
         self.close()
         dist.init_process_group(self.backend, pg_options=self.options())
         self._group = None

@@ -102,10 +102,6 @@ class Hook(Ddp):
         self._states: list[Any] = []
         self._is_contiguous = True
 
-    def anew(self) -> None:
-        super().anew()
-        self.hvd.init(timeout_s=15.0)
-
     def close(self) -> None:
         self.hvd.shutdown()
         super().close()

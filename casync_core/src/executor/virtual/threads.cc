@@ -91,6 +91,7 @@ void VirtualThreads::stop() { stopped_ = true; }
 
 void VirtualThreads::go_on() {
   stopped_ = false;
+  went_on_ = agenda_.now();
   told_since_.reset();
   silent_since_.reset();
   for (std::uint32_t who = 0; who < threads_.size(); ++who) {
@@ -327,7 +328,9 @@ void VirtualThreads::note_delays() {
   };
   note(delays_.told, std::exchange(told_since_, std::nullopt));
   note(delays_.silent, std::exchange(silent_since_, std::nullopt));
-  note(delays_.due, callbacks_.due());
+  std::optional<Nanoseconds> due = callbacks_.due();
+  if (due) due = std::max(*due, went_on_);
+  note(delays_.due, due);
 }
 
 }  // namespace casync

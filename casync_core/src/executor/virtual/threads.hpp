@@ -115,6 +115,7 @@ class VirtualThreads final : private Agenda::Actor {
   bool only_small_ = false;
   bool main_waits_ = false;  // as soon as it is through with its submit
   bool stopped_ = false;
+  Nanoseconds went_on_ = 0;  // a stopped process does nothing in time
   Nanoseconds rests_until_ = 0;
   Nanoseconds last_news_ = 0;
   std::optional<Nanoseconds> told_since_;
