@@ -1,4 +1,5 @@
-"""Gradients of the blocking operations. Backward is collective: all ranks must run it, in one order.
+"""Gradients of the blocking operations. Backward is collective: all ranks must run it, in one order. It can be
+differentiated in its turn (`create_graph=True`), which is collective too.
 
 Classes have Horovod's names, under which they show in graphs; those for one tensor take its arguments in `apply`.
 """
@@ -76,8 +77,14 @@ class HorovodAllreduce(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        mine = _hvd.allreduce(gradient, None, None, Compression.none, *ctx.arguments, topology=ctx.topology)
+        mine = HorovodAllreduce.apply(gradient, None, None, *ctx.arguments, Compression.none, ctx.topology)
         return mine, None, None, None, None, None, None, None, None
+
+
+def _mean(tensor: torch.Tensor, process_set: Any) -> torch.Tensor:
+    """Over the ranks, differentiable."""
+    mean: torch.Tensor = HorovodAllreduce.apply(tensor, None, None, Average, 1.0, 1.0, process_set)
+    return mean
 
 
 class HorovodAllgather(Function):
@@ -94,7 +101,7 @@ class HorovodAllgather(Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         rank = session_of(ctx.process_set).rank
         begin = sum(ctx.rows[:rank])
-        mean = _hvd.allreduce(gradient, op=Average, process_set=ctx.process_set)
+        mean = _mean(gradient, ctx.process_set)
         return mean[begin : begin + ctx.rows[rank]], None, None
 
 
@@ -109,7 +116,7 @@ class HorovodBroadcast(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        mean = _hvd.allreduce(gradient, op=Average, process_set=ctx.process_set)
+        mean = _mean(gradient, ctx.process_set)
         return mean if ctx.is_root else mean.zero_(), None, None, None
 
 
@@ -134,7 +141,20 @@ class HorovodReducescatter(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return _hvd.allgather(gradient * ctx.factor, process_set=ctx.process_set), None, None, None, None, None, None
+        return _Spread.apply(gradient * ctx.factor, ctx.process_set), None, None, None, None, None, None
+
+
+class _Spread(Function):
+    """The gradient of a sum whose rows are dealt out, to which this is the exact opposite."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: torch.Tensor, process_set: Any) -> torch.Tensor:
+        ctx.process_set = process_set
+        return _hvd.allgather(gradient.detach(), process_set=process_set)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return HorovodReducescatter.apply(gradient, None, Sum, ctx.process_set, 1.0, 1.0), None
 
 
 class HorovodAlltoall(Function):
@@ -153,7 +173,7 @@ class HorovodAlltoall(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor, _counts: Any) -> tuple[torch.Tensor | None, ...]:
-        mine, _ = _hvd.alltoall(gradient, ctx.counts, None, ctx.process_set)
+        mine, _ = HorovodAlltoall.apply(gradient, ctx.counts, None, ctx.process_set)
         if mine.shape[0] < ctx.rows:
             mine = torch.cat([mine, mine.new_zeros((ctx.rows - mine.shape[0], *mine.shape[1:]))])
         return mine, None, None, None
@@ -220,13 +240,13 @@ class Autograd:
     ) -> list[torch.Tensor]:
         _check(op)
 
-        def reduced(tensors: Tensors, name: str | None, compression: Any) -> list[torch.Tensor]:
+        def run(tensors: Tensors) -> list[torch.Tensor]:
             return _hvd.grouped_allreduce(tensors, None, name, compression, op, *scales, process_set)
 
         def run_back(gradients: Tensors) -> list[torch.Tensor]:
-            return reduced(gradients, None, Compression.none)
+            return self.grouped_allreduce(gradients, None, op, scales, process_set, Compression.none)
 
-        return list(HorovodGroupedAllreduce.apply(lambda given: reduced(given, name, compression), run_back, *tensors))
+        return list(HorovodGroupedAllreduce.apply(run, run_back, *tensors))
 
     def grouped_allgather(self, tensors: Tensors, name: str | None, process_set: Any) -> list[torch.Tensor]:
         kept = [tensor.shape[0] for tensor in tensors if tensor.is_floating_point()]
@@ -239,7 +259,7 @@ class Autograd:
             return _hvd.grouped_allgather(tensors, name, process_set)
 
         def run_back(gradients: Tensors) -> list[torch.Tensor]:
-            means = _hvd.grouped_allreduce(gradients, op=Average, process_set=process_set)
+            means = self.grouped_allreduce(gradients, None, Average, (1.0, 1.0), process_set, Compression.none)
             return [mean[begin : begin + rows] for mean, begin, rows in zip(means, begins, kept, strict=True)]
 
         return list(HorovodGroupedAllgather.apply(run, run_back, *tensors))
@@ -252,6 +272,12 @@ class Autograd:
 
         def run_back(gradients: Tensors) -> list[torch.Tensor]:
             factor = gradient_factor(op, scales, process_set)
-            return _hvd.grouped_allgather([gradient * factor for gradient in gradients], process_set=process_set)
+            return list(_Grouped.apply(spread, run_back_again, *(gradient * factor for gradient in gradients)))
+
+        def spread(gradients: Tensors) -> list[torch.Tensor]:
+            return _hvd.grouped_allgather(gradients, process_set=process_set)
+
+        def run_back_again(gradients: Tensors) -> list[torch.Tensor]:
+            return self.grouped_reducescatter(gradients, None, Sum, (1.0, 1.0), process_set, Compression.none)
 
         return list(HorovodGroupedReducescatter.apply(run, run_back, *tensors))

@@ -33,7 +33,7 @@ from casync.tcp import TcpJob
 from casync.terms import Average, OpKind, Sum, Terms
 
 from . import device
-from .c10d_backward import Sender, WithData, is_gone, sender_of
+from .c10d_backward import Sender, WithData, backward_pass, is_gone, sender_of
 from .c10d_checks import check_count, check_dtypes, check_parts, check_scattered
 from .c10d_futures import current_scope
 from .c10d_options import Options, check_momentum
@@ -42,6 +42,7 @@ from .c10d_values import NOT_THERE, assign_all, bytes_of, deal_out, plain, reduc
 from .c10d_watch import translated, watch
 from .c10d_work import GroupWork, all_of, follow
 from .flight_recorder import recorder
+from .loss_scale import LossScale
 from .tensors import TENSORS
 
 __all__ = ["DEVICES", "Group", "Named", "check_momentum", "group_of"]
@@ -96,6 +97,8 @@ class Group:
         )
         self.rules = codecs.rules_of(self._config.compression if options.compression is None else options.compression)
         check_momentum(self.rules)
+        self._loss_scale = LossScale(options.grad_scaler, self.rules)
+        self._scale: tuple[int, float] = -1, 1.0  # a backward pass, and the scale of its gradients
         self.min_numel = self._config.min_numel
         number = next(_numbers)
         started = Started("tcp", "a group of torch.distributed", rank, size, job="c10d")  # the store is the group's own
@@ -162,6 +165,8 @@ class Group:
                 return None  # DDP lays out its buckets anew after the first pass, and what is kept would be lost
             name = f"c10d.{_digest(call)}.{place.name}"
             is_new = name not in self._senders
+            if not self._senders:
+                self._loss_scale.look_for_another("Options")
             self._senders[name] = key
         if is_new:
             self._forget_gone()
@@ -440,8 +445,17 @@ class Group:
             on_device=call.on_device,
         )
         registration = terms.register(self.session)
+        if self._loss_scale.is_told and named.codec != "none":
+            self.session.set_optimizer(registration, 0.0, loss_scale=self._loss_scale_now())
         where = TENSORS.device(source, target)
         self._start(registration, source.data_ptr(), target.data_ptr(), work, together, (source, target), where)
+
+    def _loss_scale_now(self) -> float:
+        """Asked once in a backward pass: on a GPU the question waits for the device."""
+        turn = backward_pass()
+        if turn < 0 or turn != self._scale[0]:
+            self._scale = turn, self._loss_scale.now()
+        return self._scale[1]
 
     def _start(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import torch
 from casync import codecs
 from casync.errors import NotAvailableError
 from casync.rules import Rules
@@ -25,6 +26,8 @@ class Options:
         min_numel: tensors of fewer elements are exact; None takes `CASYNC_MIN_NUMEL`.
         topology: as in `hvd.allreduce`; None takes `CASYNC_TOPOLOGY`.
         timeout: of an operation of this group; None takes that of `init_process_group`.
+        grad_scaler: the GradScaler that scales the loss, if there is one and a codec keeps residuals: what is kept of a
+            gradient is kept without its scale, which changes between steps.
         compress_all: compress every sum and mean of float tensors, not only gradients: weights that are averaged,
             counts and metrics too. For a group of its own, which only what may be lossy is given.
     """
@@ -37,11 +40,13 @@ class Options:
         min_numel: int | None = None,
         topology: str | None = None,
         timeout: timedelta | None = None,
+        grad_scaler: torch.amp.GradScaler | None = None,
         compress_all: bool = False,
     ) -> None:
         self.compression = compression if rules is None else rules
         self.min_numel = min_numel
         self.topology = topology
+        self.grad_scaler = grad_scaler
         self.compress_all = compress_all
         self._timeout = timeout  # torch.distributed looks here
 

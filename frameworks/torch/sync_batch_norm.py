@@ -95,7 +95,7 @@ class _OfAllRanks(Function):
         shares = counts / max(total, 1)
         overall = (shares * means).sum(0)
         spread = (shares * (variances + (means - overall).square())).sum(0)
-        ctx.save_for_backward(mean - overall)
+        ctx.save_for_backward(mean, overall)  # an input and an output, which a second derivative passes through
         ctx.share = count / max(total, 1)
         ctx.name = name
         return total, overall, spread
@@ -104,6 +104,6 @@ class _OfAllRanks(Function):
     def backward(
         ctx: Any, _total: Any, of_mean: torch.Tensor, of_variance: torch.Tensor
     ) -> tuple[None, torch.Tensor, torch.Tensor, None]:
-        (apart,) = ctx.saved_tensors
+        mean, overall = ctx.saved_tensors
         both = ops.allreduce(torch.stack([of_mean, of_variance]), name=f"{ctx.name}.gradient", op=Sum)
-        return None, ctx.share * (both[0] + 2 * both[1] * apart), ctx.share * both[1], None
+        return None, ctx.share * (both[0] + 2 * both[1] * (mean - overall)), ctx.share * both[1], None

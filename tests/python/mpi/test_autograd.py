@@ -157,3 +157,57 @@ def test_a_differentiable_allreduce_takes_a_table_of_codecs(size):
     hvd.allreduce(torch.ones(5000, requires_grad=True), compression={"noname.*": "bf16"}).sum().backward()
     if size > 1:
         assert hvd.plans()["allreduce.noname.0"].codec == "bf16"
+
+
+# --- second derivatives ---------------------------------------------------------------------------------------------
+
+
+def scaled(tensor, factor):
+    """Whose gradient is `factor` times what it would be."""
+    return tensor * factor + (tensor * (1 - factor)).detach()
+
+
+def parts(of_ranks, r):
+    return [torch.chunk(one, len(of_ranks))[r] for one in of_ranks]
+
+
+# By name: the operation, and what each rank has of it in one process, by the adaptor's conventions.
+TWICE = {
+    "allreduce": (lambda x: hvd.allreduce(x, op=hvd.Sum), lambda xs, r: sum(xs)),
+    "mean": (lambda x: hvd.allreduce(x, prescale_factor=3.0), lambda xs, r: 3 * sum(xs) / len(xs)),
+    "allgather": (hvd.allgather, lambda xs, r: scaled(torch.cat(xs), 1 / len(xs))),
+    "broadcast": (lambda x: hvd.broadcast(x, 0), lambda xs, r: scaled(xs[0], 1 / len(xs)) + 0 * sum(xs)),
+    "alltoall": (hvd.alltoall, lambda xs, r: torch.cat(parts(xs, r))),
+    "reducescatter": (
+        lambda x: hvd.reducescatter(x, op=hvd.Sum),
+        lambda xs, r: scaled(sum(parts(xs, r)), len(xs)),
+    ),
+    "grouped allreduce": (lambda x: hvd.grouped_allreduce([x], op=hvd.Sum)[0], lambda xs, r: sum(xs)),
+    "grouped allgather": (
+        lambda x: hvd.grouped_allgather([x])[0],
+        lambda xs, r: scaled(torch.cat(xs), 1 / len(xs)),
+    ),
+    "grouped reducescatter": (
+        lambda x: hvd.grouped_reducescatter([x], op=hvd.Sum)[0],
+        lambda xs, r: scaled(sum(parts(xs, r)), len(xs)),
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", TWICE)
+def test_a_gradient_of_gradients(operation, rank, size):
+    """As a gradient penalty has it, against one process that has every rank's tensors."""
+    run, reference = TWICE[operation]
+    torch.manual_seed(0)
+    xs = [torch.randn(2 * size, 3, dtype=torch.float64) for _ in range(size)]
+
+    mine = xs[rank].clone().requires_grad_()
+    (slope,) = torch.autograd.grad(run(mine.pow(3)).pow(3).sum(), mine, create_graph=True)
+    slope.pow(2).sum().backward()
+
+    whole = [x.clone().requires_grad_() for x in xs]
+    cubes = [x.pow(3) for x in whole]
+    slopes = torch.autograd.grad(sum(reference(cubes, r).pow(3).sum() for r in range(size)), whole, create_graph=True)
+    sum(one.pow(2).sum() for one in slopes).backward()
+    torch.testing.assert_close(slope, slopes[rank])
+    torch.testing.assert_close(mine.grad, whole[rank].grad)
