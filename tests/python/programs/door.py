@@ -255,8 +255,8 @@ class Ddp(Door):
         self._group: Any = None
 
     def anew(self) -> None:
-        """By a store of its own for gloo; else as scripts do it: where the ranks meet is in the environment. Gloo's ranks
-        may find there what was written for the group before, and wait for a rank that listens no more.
+        """By a store of its own for gloo; else as scripts do it: where the ranks meet is in the environment. Ranks of
+        gloo may find there what was written for the group before, and wait for a rank that listens no more.
         """
         if self.backend == "gloo":
             return super().anew()
