@@ -7,22 +7,22 @@ purpose: every command and every rank imports it.
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 __all__ = ["__version__", "include", "load_state", "run", "save_state"]
 
+__version__: str
+
 
 def _version() -> str:
     """The installed version; in a checkout that is not installed, the VERSION file at its root."""
+    from importlib import metadata
+
     try:
         return metadata.version("casync")
     except metadata.PackageNotFoundError:
         return (Path(__file__).resolve().parent.parent / "VERSION").read_text(encoding="utf-8").strip()
-
-
-__version__ = _version()
 
 
 def include() -> str:
@@ -32,6 +32,8 @@ def include() -> str:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()  # late: to look for it takes longer than all the rest
     if name in ("load_state", "save_state"):
         from casync import checkpoint  # late: numpy takes a while to load
 

@@ -155,7 +155,7 @@ def _means(owner: Session, source: Path, manifest: _Manifest) -> dict[str, np.nd
         total = np.ascontiguousarray(mine.get(key, np.zeros(length)))
         terms = Terms(f"{OWN}state.{key}", OpKind.ALLREDUCE, "float64", total.shape, Sum)
         address = total.ctypes.data
-        owner.synchronize(owner.submit(terms.register(owner), address, address, total))
+        owner.synchronize(owner.submit(owner.register(terms), address, address, total))
         means[key] = total.astype(np.float32)
     return means
 

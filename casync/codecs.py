@@ -9,14 +9,11 @@ import logging
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from casync.errors import InvalidArgumentError
 from casync.rules import Rules
 from casync.terms import CASTS, user_name
-
-if TYPE_CHECKING:
-    from casync.session import Session
 
 __all__ = [
     "Codec",
@@ -103,12 +100,14 @@ def codec_by_name(rules: Rules, name: str) -> str:
     return rules.codec_of(user_name(name))
 
 
-def check_rules(owner: Session, rules: Rules, parameters: Collection[str]) -> None:
-    """Raise `InvalidArgumentError` if a parameter has no codec; warn, on rank 0, of rules that decide for none."""
+def check_rules(rules: Rules, parameters: Collection[str], *, may_warn: bool) -> None:
+    """Raise `InvalidArgumentError` if a parameter has no codec; warn, if this rank may, of rules that decide for
+    none.
+    """
     names = [user_name(name) for name in parameters]
     for name in names:
         rules.codec_of(name)
     idle = rules.idle(names)
-    if idle and owner.rank == 0:
+    if idle and may_warn:
         found = "; ".join(f"{pattern!r}, because {why}" for pattern, why in idle.items())
         _LOG.warning("rules of compression= that decide for none of the %d parameters: %s", len(names), found)

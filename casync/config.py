@@ -17,14 +17,16 @@ from casync import _constants
 from casync._constants import LOG_LEVELS
 from casync.errors import InvalidArgumentError
 from casync.setting_kinds import Choice, Compression, Count, Kind, Level, Path, Port, Seconds, Switch, Text, only_if_on
-from casync.streams import CONGESTION
 
-__all__ = ["TRANSPORTS", "Config"]
+__all__ = ["CONGESTION", "TRANSPORTS", "Config"]
 
 _T = TypeVar("_T")
 
 TRANSPORTS = ("auto", "mpi", "tcp")
 """By what ranks may reach each other."""
+
+CONGESTION = ("auto", "system", "bbr", "cubic", "reno")
+"""How TCP paces what it sends; "auto": as the round trip wants it."""
 
 NEVER_SECONDS = 1e9
 """Longer than any operation may wait."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from casync.errors import StartError
 
-if TYPE_CHECKING:
-    from casync.session import Session
-
 __all__ = ["Forked", "watch"]
 
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+class _Session(Protocol):
+    @property
+    def is_open(self) -> bool: ...
+    def stay_with_parent(self) -> None: ...
+
+
+_sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
 
 
 class Forked:
@@ -33,7 +37,7 @@ class Forked:
         )
 
 
-def watch(session: Session) -> None:
+def watch(session: _Session) -> None:
     """Have children find a `Forked` in `session`, if it is open when they are born."""
     _sessions.add(session)
     _register()

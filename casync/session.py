@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from casync import forks, horovod_variables, jobs
+from casync._constants import OP_KINDS
 from casync.call_site import call_site, describe_exception
 from casync.codec_states import CodecStates
 from casync.config import Config
@@ -34,6 +35,7 @@ from casync.logs import log, set_level, threshold
 from casync.observer import Observer, observer_of
 from casync.plan import GradientPlan, Plans
 from casync.snapshot import OWN, Metrics, metrics_of
+from casync.terms import Terms
 from casync.world import World
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ allgather or an alltoall.
 """
 
 _LOG = logging.getLogger("casync")
+_NAMES_PER_KIND = 4096
 _SWEEP = 3072
 """So many keys of registrations are kept before those go that the core has forgotten."""
 
@@ -201,6 +204,24 @@ class Session:
     def has_outstanding(self) -> bool:
         """Whether an operation was submitted, and neither synchronised yet nor called back."""
         return bool(self._pending)
+
+    def register(self, terms: Terms) -> int:
+        """The registration of an operation with these terms; the core is asked at first use only. Raises
+        `InvalidArgumentError` for bad terms.
+        """
+        known = self.registered(terms)
+        return self.define(terms, terms.name, terms.signature()) if known is None else known
+
+    def tensor_name(self, kind: int, name: str | None) -> str:
+        """The name under which ranks meet: `allreduce.<name>`, or `allreduce.noname.<N>` for the N-th that has none.
+
+        N starts again after 4096, so that a loop of unnamed operations is negotiated once and does not grow without
+        end.
+        """
+        prefix = OP_KINDS[kind]
+        if name is None:
+            return f"{prefix}.noname.{self.next_number(prefix) % _NAMES_PER_KIND}"
+        return name if name.startswith(f"{prefix}.") else f"{prefix}.{name}"
 
     def define(self, key: Hashable, name: str, signature: Mapping[str, Any]) -> int:
         """The core's registration of `name`, remembered under `key`; the place of the call goes into error messages."""

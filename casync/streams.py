@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CONGESTION", "MOST_STREAMS", "Pacing", "pacing"]
-
-CONGESTION = ("auto", "system", "bbr", "cubic", "reno")
+__all__ = ["MOST_STREAMS", "Pacing", "pacing"]
 
 _FAR_S = 0.005
 """From this round trip on hosts are taken for distant: no network of one site has it."""

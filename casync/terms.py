@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from casync import _constants
 from casync._constants import FLOATING_DTYPES, OP_KINDS, REDUCE_OPS
 from casync.errors import InvalidArgumentError
 from casync.graph import topology_of
-
-if TYPE_CHECKING:
-    from casync.session import Session
 
 __all__ = [
     "CASTS",
@@ -31,7 +28,6 @@ __all__ = [
     "codec_for_dtype",
     "no_rows",
     "resolve_op",
-    "tensor_name",
     "user_name",
 ]
 
@@ -68,8 +64,6 @@ DTYPES: Final = {name: code for code, name in enumerate(_constants.DTYPES)}
 CASTS: Final = frozenset(("fp16", "bf16", "always(fp16)", "always(bf16)"))
 """The codecs that are no more than a 16-bit dtype: they keep nothing, and integers pass through them."""
 
-_NAMES_PER_KIND: Final = 4096
-
 
 def resolve_op(op: int | None, average: bool | None) -> int:
     """Horovod's two ways to say how to reduce, as one number. Neither given: Average."""
@@ -95,24 +89,13 @@ def codec_for_dtype(spec: str, dtype: str) -> str:
     return "none" if spec in CASTS and dtype not in FLOATING_DTYPES else spec
 
 
-def tensor_name(owner: Session, kind: int, name: str | None) -> str:
-    """The name under which ranks meet: `allreduce.<name>`, or `allreduce.noname.<N>` for the N-th that has none.
-
-    N starts again after 4096, so that a loop of unnamed operations is negotiated once and does not grow without end.
-    """
-    prefix = OP_KINDS[kind]
-    if name is None:
-        return f"{prefix}.noname.{owner.next_number(prefix) % _NAMES_PER_KIND}"
-    return name if name.startswith(f"{prefix}.") else f"{prefix}.{name}"
-
-
 def no_rows(kind: int) -> InvalidArgumentError:
     """What is raised for a number where rows are meant."""
     return InvalidArgumentError(f"tried to {OP_KINDS[kind]} a rank-zero tensor, which has no rows: reshape it to (1,)")
 
 
 def user_name(name: str) -> str:
-    """A tensor's name as its user gave it, without the `allreduce.` or `reducescatter.` of `tensor_name`."""
+    """A tensor's name as its user gave it, without the `allreduce.` or `reducescatter.` of `Session.tensor_name`."""
     for kind in (OpKind.ALLREDUCE, OpKind.REDUCESCATTER):
         name = name.removeprefix(f"{OP_KINDS[kind]}.")
     return name
@@ -138,18 +121,13 @@ class Terms(NamedTuple):
     on_device: bool = False
     priority: int = 0
 
-    def register(self, owner: Session) -> int:
-        """This tensor's registration; the core is asked at first use only. Raises `InvalidArgumentError` for bad
-        terms.
-        """
-        known = owner.registered(self)
-        if known is not None:
-            return known
+    def signature(self) -> dict[str, Any]:
+        """As the core has them. Raises `InvalidArgumentError` for a topology that does not exist."""
         if self.kind in (OpKind.ALLGATHER, OpKind.ALLTOALL):
             rows, cols, dims = 0, math.prod(self.shape), f"({', '.join(['*', *map(str, self.shape)])})"
         else:
             rows, cols, dims = (self.shape or (1,))[0], math.prod(self.shape[1:]), str(tuple(self.shape))
-        signature = {
+        return {
             "kind": self.kind,
             "dtype": DTYPES[self.dtype],
             "op": self.op,
@@ -164,4 +142,3 @@ class Terms(NamedTuple):
             "on_device": self.on_device,
             "priority": self.priority,
         }
-        return owner.define(self, self.name, signature)

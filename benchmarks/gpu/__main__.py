@@ -60,7 +60,7 @@ class Way:
             terms = Terms(
                 f"allreduce.{count}.{len(self._ranges)}", OpKind.ALLREDUCE, "float32", (count,), on_device=True
             )
-            self._registrations.append(terms.register(session))
+            self._registrations.append(session.register(terms))
         self.bytes = end
 
     def plain(self, to_host: bool, to_device: bool) -> None:

@@ -8,7 +8,7 @@ from casync.collectives.waiting import PendingRows
 from casync.default import session_of
 from casync.session import Session
 from casync.tensors import T, Tensors, about
-from casync.terms import OpKind, Terms, no_rows, tensor_name
+from casync.terms import OpKind, Terms, no_rows
 
 __all__ = ["gathered", "submit", "terms_of"]
 
@@ -29,7 +29,7 @@ def submit(
     with about(name):
         tensor = tensors.admit(tensor)
     terms = terms_of(tensors, owner, tensor, name)
-    registration = (terms if meets is None else terms._replace(name=meets)).register(owner)
+    registration = owner.register(terms if meets is None else terms._replace(name=meets))
     source = tensors.contiguous(tensor)
     device, rows = tensors.device(source), tensors.shape(source)[0]
     keep = PendingRows(tensors, source)
@@ -49,5 +49,5 @@ def terms_of(tensors: Tensors[T], owner: Session, tensor: T, name: str | None) -
         dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
         if not shape:
             raise no_rows(OpKind.ALLGATHER)
-    full, on_device = tensor_name(owner, OpKind.ALLGATHER, name), tensors.device(tensor) is not None
+    full, on_device = owner.tensor_name(OpKind.ALLGATHER, name), tensors.device(tensor) is not None
     return Terms(full, OpKind.ALLGATHER, dtype, shape[1:], on_device=on_device)

@@ -12,7 +12,7 @@ from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session
 from casync.tensors import T, Tensors, about
-from casync.terms import OpKind, Terms, tensor_name
+from casync.terms import OpKind, Terms
 
 __all__ = ["UNSCALED", "codec_of", "submit", "submit_registered", "terms_of"]
 
@@ -36,7 +36,7 @@ def submit(
     """The handle of an allreduce; arguments as `Collectives.allreduce` has them."""
     owner = session_of(process_set)
     if compression is not None and isinstance(compression, Mapping):  # an ABC, which takes its time
-        name = tensor_name(owner, OpKind.ALLREDUCE, name)
+        name = owner.tensor_name(OpKind.ALLREDUCE, name)
         compression = codec_of(compression, name)
     if in_place and scales == UNSCALED:  # all in one call, for a name that is used as it was the last time
         handle: int | None = owner.shortcuts.submit(name, tensor, wake, op, scales, compression, topology)
@@ -49,7 +49,7 @@ def submit(
         if in_place:
             tensors.check_in_place(tensor)
     if registration is None:
-        registration = terms_of(tensors, owner, tensor, name, op, scales, compression, topology).register(owner)
+        registration = owner.register(terms_of(tensors, owner, tensor, name, op, scales, compression, topology))
         if name is not None and type(given) is tensors.kind:
             owner.shortcuts.remember(registration, name, given, op, scales, compression, topology)
     return submit_registered(tensors, owner, registration, tensor, scales, in_place=in_place, wake=wake)
@@ -70,7 +70,7 @@ def terms_of(
         dtype = tensors.dtype(tensor)
         if dtype == "bool":
             raise InvalidArgumentError("bool cannot be reduced: use uint8, or allgather")
-    full = tensor_name(owner, OpKind.ALLREDUCE, name)
+    full = owner.tensor_name(OpKind.ALLREDUCE, name)
     route = owner.config.topology if topology is None else topology
     on_device = tensors.device(tensor) is not None
     codec = codec_of(compression, full)

@@ -10,7 +10,7 @@ from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session
 from casync.tensors import T, Tensors, about
-from casync.terms import OpKind, Terms, no_rows, tensor_name
+from casync.terms import OpKind, Terms, no_rows
 
 __all__ = ["submit", "terms_of"]
 
@@ -40,7 +40,7 @@ def submit(
     source = tensors.contiguous(tensor)
     device, address = tensors.device(source), tensors.address(source)
     keep = _Pending(tensors, source, splits)
-    return owner.submit(terms.register(owner), address, 0, keep, wake=wake, splits=counts, device=device)
+    return owner.submit(owner.register(terms), address, 0, keep, wake=wake, splits=counts, device=device)
 
 
 def terms_of(tensors: Tensors[T], owner: Session, tensor: T, splits: Any, name: str | None) -> tuple[Terms, list[int]]:
@@ -49,7 +49,7 @@ def terms_of(tensors: Tensors[T], owner: Session, tensor: T, splits: Any, name: 
         dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
         if not shape:
             raise no_rows(OpKind.ALLTOALL)
-    full, on_device = tensor_name(owner, OpKind.ALLTOALL, name), tensors.device(tensor) is not None
+    full, on_device = owner.tensor_name(OpKind.ALLTOALL, name), tensors.device(tensor) is not None
     counts = _counts(splits, shape[0], owner, full)
     return Terms(full, OpKind.ALLTOALL, dtype, shape[1:], on_device=on_device), counts
 

@@ -9,7 +9,7 @@ from casync.collectives.waiting import PendingResult
 from casync.default import session_of
 from casync.session import Session
 from casync.tensors import T, Tensors, about
-from casync.terms import OpKind, Sum, Terms, tensor_name
+from casync.terms import OpKind, Sum, Terms
 
 __all__ = ["submit", "terms_of"]
 
@@ -30,7 +30,7 @@ def submit(
         tensor = tensors.admit(tensor)
         if in_place:
             tensors.check_in_place(tensor)
-    registration = terms_of(tensors, owner, tensor, root_rank, name, process_set).register(owner)
+    registration = owner.register(terms_of(tensors, owner, tensor, root_rank, name, process_set))
     if in_place:
         return submit_registered(tensors, owner, registration, tensor, UNSCALED, in_place=True, wake=wake)
     copy = tensors.copy(tensor)  # on which it works in place
@@ -43,7 +43,7 @@ def terms_of(
     tensors: Tensors[T], owner: Session, tensor: T, root_rank: int, name: str | None, process_set: Any
 ) -> Terms:
     """What the ranks must agree on; `tensor` is admitted."""
-    full, root = tensor_name(owner, OpKind.BROADCAST, name), process_set.root(root_rank)
+    full, root = owner.tensor_name(OpKind.BROADCAST, name), process_set.root(root_rank)
     with about(name):
         dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
     return Terms(full, OpKind.BROADCAST, dtype, shape, Sum, root, on_device=tensors.device(tensor) is not None)

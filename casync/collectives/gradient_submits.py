@@ -12,7 +12,7 @@ from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session, Together
 from casync.tensors import T, Tensors, about
-from casync.terms import OpKind, Terms, tensor_name
+from casync.terms import OpKind, Terms
 
 __all__ = ["Gradient", "GradientSubmits", "OptimizerTerms"]
 
@@ -65,7 +65,7 @@ class GradientSubmits(Generic[T]):
         """Have these, which are new, from now on."""
         owner = self.session()
         for gradient in gradients:
-            gradient.tensor = tensor_name(owner, OpKind.ALLREDUCE, self.prefix + gradient.name)
+            gradient.tensor = owner.tensor_name(OpKind.ALLREDUCE, self.prefix + gradient.name)
         if gradients:
             owner.codec_states.give_to(self.claim, [gradient.tensor for gradient in gradients])
 
@@ -119,7 +119,7 @@ class GradientSubmits(Generic[T]):
             self.tensors.device(values) is not None,
             gradient.priority,
         )
-        gradient.registration = terms.register(owner)
+        gradient.registration = owner.register(terms)
         gradient.asked = terms
         gradient.terms = None
         gradient.session, gradient.dtype, gradient.shape, gradient.device = owner, dtype, shape, device
@@ -140,7 +140,7 @@ class GradientSubmits(Generic[T]):
         """
         if gradient.asked is None or owner.knows(gradient.registration):
             raise
-        gradient.registration = gradient.asked.register(owner)
+        gradient.registration = owner.register(gradient.asked)
         if gradient.terms is not None:
             owner.set_optimizer(gradient.registration, *gradient.terms)
 

@@ -14,7 +14,7 @@ from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.tensors import T, Tensors, about
-from casync.terms import Average, OpKind, resolve_op, tensor_name
+from casync.terms import Average, OpKind, resolve_op
 
 __all__ = ["GroupedCollectives", "check_group"]
 
@@ -50,7 +50,7 @@ class GroupedCollectives(Generic[T]):
         """Submit all, with `submit`, under names of the group; the last one wakes the runtime."""
         owner = session_of(process_set)
         check_group(tensors)
-        base = tensor_name(owner, kind, name)
+        base = owner.tensor_name(kind, name)
         for i, tensor in enumerate(tensors):  # a bad one is found before the first is submitted
             with about(f"{base}.{i}"):
                 self._tensors.dtype(self._tensors.admit(tensor))

@@ -20,7 +20,7 @@ def join(device: int = -1) -> int:
     Join is of the world: process sets do not know of it. `device` is accepted and not needed.
     """
     owner = default.session()
-    registration = Terms("join", OpKind.JOIN, "uint8", (0,)).register(owner)
+    registration = owner.register(Terms("join", OpKind.JOIN, "uint8", (0,)))
     _, (last,), _ = owner.synchronize_gather(owner.submit(registration, 0, 0, None, wake=False))
     # Ranks have given names to differently many operations that had none: all go on from the highest number. A lower
     # one may still be the name of an operation that nobody has synchronised.

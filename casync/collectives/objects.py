@@ -9,7 +9,7 @@ import cloudpickle
 
 from casync.default import GLOBAL_PROCESS_SET, session_of
 from casync.gather_bytes import gather_bytes
-from casync.terms import OpKind, Sum, Terms, tensor_name
+from casync.terms import OpKind, Sum, Terms
 
 __all__ = ["allgather_object", "broadcast_object"]
 
@@ -30,8 +30,8 @@ def broadcast_object(
     mine = cloudpickle.dumps(obj) if session.rank == root else b""
     # Ranks that disagree about the root learn it here. The object itself then goes by an allgather to which one rank
     # contributes: its size may differ from call to call without a new negotiation.
-    meeting = tensor_name(session, OpKind.BROADCAST, f"{name or 'object'}.root")
-    registration = Terms(meeting, OpKind.BROADCAST, "uint8", (0,), Sum, root).register(session)
+    meeting = session.tensor_name(OpKind.BROADCAST, f"{name or 'object'}.root")
+    registration = session.register(Terms(meeting, OpKind.BROADCAST, "uint8", (0,), Sum, root))
     session.synchronize(session.submit(registration, 0, 0, None, wake=False))
     everyones = gather_bytes(session, f"{name or 'object'}.bytes", mine)
     return obj if session.rank == root else pickle.loads(everyones[root])

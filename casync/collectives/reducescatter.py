@@ -11,7 +11,7 @@ from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
 from casync.tensors import T, Tensors, about
-from casync.terms import Average, OpKind, Sum, Terms, no_rows, resolve_op, tensor_name
+from casync.terms import Average, OpKind, Sum, Terms, no_rows, resolve_op
 
 __all__ = ["check", "check_op", "gradient_factor", "shape_of_share", "submit", "terms_of"]
 
@@ -55,7 +55,7 @@ def submit(
     owner = session_of(process_set)
     with about(name):
         tensor = check(tensors, tensor, op)
-    registration = terms_of(tensors, owner, tensor, name, op, scales, compression).register(owner)
+    registration = owner.register(terms_of(tensors, owner, tensor, name, op, scales, compression))
     source = tensors.contiguous(tensor) if scales[0] == 1.0 else tensors.scaled(tensor, scales[0])
     result = tensors.empty(shape_of_share(owner, tensors.shape(tensor)), source)
     keep = PendingResult(tensors, source, result, None, scales[1])
@@ -80,6 +80,6 @@ def terms_of(
     compression: Any,
 ) -> Terms:
     """What the ranks must agree on; `tensor` has passed `check`."""
-    full, on_device = tensor_name(owner, OpKind.REDUCESCATTER, name), tensors.device(tensor) is not None
+    full, on_device = owner.tensor_name(OpKind.REDUCESCATTER, name), tensors.device(tensor) is not None
     dtype, shape, codec = tensors.dtype(tensor), tensors.shape(tensor), codec_of(compression, full)
     return Terms(full, OpKind.REDUCESCATTER, dtype, shape, op, 0, *scales, codec, on_device=on_device)

@@ -116,7 +116,7 @@ def barrier(process_set: Any = GLOBAL_PROCESS_SET) -> None:
     outstanding.
     """
     owner = session_of(process_set)
-    registration = Terms("barrier", OpKind.BARRIER, "uint8", (0,)).register(owner)
+    registration = owner.register(Terms("barrier", OpKind.BARRIER, "uint8", (0,)))
     owner.synchronize(owner.submit(registration, 0, 0, None, wake=False))
 
 

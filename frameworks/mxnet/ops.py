@@ -29,7 +29,7 @@ from casync.default import session_of
 from casync.gather_bytes import gather_bytes
 from casync.session import Session
 from casync.tensors import about
-from casync.terms import Average, OpKind, Terms, resolve_op, tensor_name
+from casync.terms import Average, OpKind, Terms, resolve_op
 
 from .engine import Operation, push
 from .loading import mx
@@ -107,7 +107,7 @@ def allreduce(
     terms = _allreduce.terms_of(LAZY, owner, tensor, name, op, scales, compression, topology)._replace(
         priority=priority
     )
-    registration = terms.register(owner)
+    registration = owner.register(terms)
     if prescale_factor == 1.0 and _is_plain(tensor):
         result = LAZY.empty(tensor.shape, tensor)
         operation = Operation(registration, tensor, result)
@@ -143,7 +143,7 @@ def allreduce_(
     terms = _allreduce.terms_of(LAZY, owner, tensor, name, op, scales, compression, topology)._replace(
         priority=priority
     )
-    registration = terms.register(owner)
+    registration = owner.register(terms)
     push(owner, process_set, [Operation(registration, tensor)], priority, terms.name)
     return tensor
 
@@ -165,7 +165,7 @@ def allgather(
     owner = session_of(process_set)
     tensor = _plain(_admitted(tensor, name))
     terms = _allgather.terms_of(LAZY, owner, tensor, name)._replace(priority=priority)
-    registration, rows = terms.register(owner), tensor.shape[0]
+    registration, rows = owner.register(terms), tensor.shape[0]
     told = gather_bytes(owner, _exchange_of(terms), array.array("q", [rows, _likeness_of(terms)]).tobytes())
     everyones, likeness = zip(*(each.cast("q") for each in told), strict=True)
     output = LAZY.empty((sum(everyones), *tensor.shape[1:]), tensor)
@@ -204,7 +204,7 @@ def broadcast_(
     owner = session_of(process_set)
     tensor = _admitted(tensor, name)
     terms = _broadcast.terms_of(LAZY, owner, tensor, root_rank, name, process_set)._replace(priority=priority)
-    registration = terms.register(owner)
+    registration = owner.register(terms)
     values = _plain(tensor)
     push(owner, process_set, [Operation(registration, values)], priority, terms.name)
     if values is not tensor:
@@ -238,7 +238,7 @@ def alltoall(
     tensor = _plain(_admitted(tensor, name))
     terms, counts = _alltoall.terms_of(LAZY, owner, tensor, _numbers(splits), name)
     terms = terms._replace(priority=priority)
-    registration = terms.register(owner)
+    registration = owner.register(terms)
     received, likeness = _received(owner, terms, counts)
     output = LAZY.empty((sum(received), *tensor.shape[1:]), tensor)
     operation = Operation(registration, tensor, output, LAZY.nbytes(output), splits=counts)
@@ -286,7 +286,7 @@ def reducescatter(
     with about(name):
         tensor = _reducescatter.check(LAZY, tensor, op)
     terms = _reducescatter.terms_of(LAZY, owner, tensor, name, op, scales, compression)._replace(priority=priority)
-    registration = terms.register(owner)
+    registration = owner.register(terms)
     source = _plain(tensor) if prescale_factor == 1.0 else LAZY.scaled(tensor, prescale_factor)
     output = LAZY.empty(_reducescatter.shape_of_share(owner, tensor.shape), tensor)
     push(owner, process_set, [Operation(registration, source, output)], priority, terms.name)
@@ -322,7 +322,7 @@ def _received(owner: Session, terms: Terms, counts: Sequence[int]) -> tuple[list
     """How many rows each rank sends, if this one sends `counts`; and the likeness of what each has."""
     likeness = _likeness_of(terms)
     mine = (ctypes.c_int64 * (2 * owner.size))(*(number for count in counts for number in (count, likeness)))
-    registration = Terms(_exchange_of(terms), OpKind.ALLTOALL, "int64", ()).register(owner)
+    registration = owner.register(Terms(_exchange_of(terms), OpKind.ALLTOALL, "int64", ()))
     two_each = [2] * owner.size
     handle = owner.submit(registration, ctypes.addressof(mine), 0, mine, wake=False, splits=two_each)
     data, _, _ = owner.synchronize_gather(handle)
@@ -354,7 +354,7 @@ def _grouped(
 ) -> list[NDArray]:
     """`each` of all, under names of the group. A bad one is found before the first is given to the engine."""
     check_group(tensors)
-    base = tensor_name(session_of(process_set), kind, name)
+    base = session_of(process_set).tensor_name(kind, name)
     for i, tensor in enumerate(tensors):
         _admitted(tensor, f"{base}.{i}")
     return [each(tensor, name=f"{base}.{i}", process_set=process_set, **rest) for i, tensor in enumerate(tensors)]

@@ -84,7 +84,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         if settings.is_distributed and settings.takes_momentum:
             self._momentum = Momentum(self._optimizer, momentum)
         self._uncompressed: list[str] = []
-        codecs.check_rules(default.session(), settings.rules, list(self._by_name()))
+        codecs.check_rules(settings.rules, list(self._by_name()), may_warn=default.session().rank == 0)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedTrainer:
         """Itself. The parameters of a net know their trainer, so a copy of the net would bring along a copy of this."""

@@ -11,7 +11,7 @@ from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
 from casync.default import session_of
 from casync.errors import NotAvailableError
-from casync.terms import Average, OpKind, Sum, tensor_name
+from casync.terms import Average, OpKind, Sum
 
 from .graph import Graph, unnamed
 from .tensors import TENSORS, scaled
@@ -56,7 +56,7 @@ def _names(kind: int, name: str | None, tensor: Any, process_set: Any) -> tuple[
     if name is not None:
         return name, name
     if tf.executing_eagerly():
-        numbered = tensor_name(session_of(process_set), kind, None)
+        numbered = session_of(process_set).tensor_name(kind, None)
         return numbered, numbered
     return None, tensor.op.name
 

@@ -19,7 +19,7 @@ from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.graph import topology_of
 from casync.tensors import about
-from casync.terms import OpKind, Sum, codec_for_dtype, no_rows, tensor_name
+from casync.terms import OpKind, Sum, codec_for_dtype, no_rows
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from .library import operations
@@ -113,7 +113,7 @@ class Graph:
         if GraphOrParentsInXlaContext(graph):
             raise NotAvailableError(_JIT.format(OP_KINDS[kind]))
         owner = session_of(process_set)
-        full = tensor_name(owner, kind, unnamed(tensor.op.name, kind) if name is None else name)
+        full = owner.tensor_name(kind, unnamed(tensor.op.name, kind) if name is None else name)
         with about(full):
             dtype = TENSORS.dtype(tensor)
         made = getattr(operations(), f"casync_{OP_KINDS[kind]}")(

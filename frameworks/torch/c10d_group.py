@@ -336,7 +336,7 @@ class Group:
         work = GroupWork("barrier", [])
         with self._together(work) as together:
             name = self._exact_name("barrier", work)
-            registration = Terms(f"barrier.{name}", OpKind.BARRIER, "uint8", (0,)).register(self.session)
+            registration = self.session.register(Terms(f"barrier.{name}", OpKind.BARRIER, "uint8", (0,)))
             self._start(registration, 0, 0, work, together)
         return work
 
@@ -374,7 +374,7 @@ class Group:
         name = self._exact_name((call, dtype, on_device), work)
         terms = Terms(f"{OP_KINDS[kind]}.{name}", kind, "uint8", (), on_device=on_device)
         try:
-            registration = terms.register(self.session)
+            registration = self.session.register(terms)
             self.session.submit(
                 registration, source.data_ptr(), 0, (source, work), completion=over, device=where, **lengths
             )
@@ -444,7 +444,7 @@ class Group:
             topology=self._config.topology,
             on_device=call.on_device,
         )
-        registration = terms.register(self.session)
+        registration = self.session.register(terms)
         if self._loss_scale.is_told and named.codec != "none":
             self.session.set_optimizer(registration, 0.0, loss_scale=self._loss_scale_now())
         where = TENSORS.device(source, target)

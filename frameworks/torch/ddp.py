@@ -67,7 +67,7 @@ class DdpState:
                     "casync.torch.DistributedOptimizer in place of DistributedDataParallel"
                 )
         if names:
-            codecs.check_rules(world, settings.rules, names.values())
+            codecs.check_rules(settings.rules, names.values(), may_warn=world.rank == 0)
 
     def _know(
         self,

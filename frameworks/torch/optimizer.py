@@ -90,7 +90,7 @@ def DistributedOptimizer(
         original = type(optimizer)
     names = names_of(optimizer, named_parameters)
     held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
-    codecs.check_rules(default.session(), settings.rules, held)
+    codecs.check_rules(settings.rules, held, may_warn=default.session().rank == 0)
     base = DeltaOptimizer if settings.op == Adasum and settings.is_distributed else _DistributedOptimizer
     own = {"__module__": __name__, "__doc__": original.__doc__, "_wrapped_class": original}
     cls: type[_DistributedOptimizer] = type(original.__name__, (base, original), own)

@@ -38,7 +38,7 @@ def test_a_tensor_comes_to_the_host_and_back() -> None:
     terms = Terms("allreduce.copied", OpKind.ALLREDUCE, "uint8", (4096,), on_device=True)
     with Session(Config()) as session:
         source, target = memory.address, memory.address + 4096
-        handle = session.submit(terms.register(session), source, target, None, device=device_memory.WholeDevice())
+        handle = session.submit(session.register(terms), source, target, None, device=device_memory.WholeDevice())
         session.synchronize(handle)
         memory.to_host(4096, 8192)
         memory.synchronize()

@@ -27,7 +27,7 @@ from casync import default
 from casync.terms import OpKind, Terms
 
 session = default.session()
-terms = Terms("w", OpKind.ALLREDUCE, "float32", (4,), on_device=True).register(session)
+terms = session.register(Terms("w", OpKind.ALLREDUCE, "float32", (4,), on_device=True))
 address, done = tensors.TENSORS.address(w), threading.Event()
 session.submit(
     terms, address, address, w, completion=lambda *_: done.set(), device=tensors.TENSORS.device(w)

@@ -17,7 +17,7 @@ OPERATIONS = 100_000
 
 
 def registration(owner, name, shape, kind=OpKind.ALLREDUCE, dtype="float32"):
-    return Terms(name, kind, dtype, shape, Sum).register(owner)
+    return owner.register(Terms(name, kind, dtype, shape, Sum))
 
 
 class Told:

@@ -16,7 +16,7 @@ from casync.terms import OpKind, Sum, Terms
 def total(session: Session, name: str, numel: int = 1000) -> torch.Tensor:
     """The sum over all ranks of (rank + 1), through an explicit session."""
     tensor = torch.full((numel,), session.rank + 1.0)
-    registration = Terms(name, OpKind.ALLREDUCE, "float32", (numel,), Sum).register(session)
+    registration = session.register(Terms(name, OpKind.ALLREDUCE, "float32", (numel,), Sum))
     handle = session.submit(registration, tensor.data_ptr(), tensor.data_ptr(), tensor)
     assert session.synchronize(handle) is tensor
     return tensor
@@ -30,7 +30,7 @@ def test_two_sessions_at_once(size):
         tensors = [torch.full((100_000,), 1.0) for _ in sessions]
         handles = []
         for session, tensor in zip(sessions, tensors, strict=True):
-            registration = Terms("same name", OpKind.ALLREDUCE, "float32", (100_000,), Sum).register(session)
+            registration = session.register(Terms("same name", OpKind.ALLREDUCE, "float32", (100_000,), Sum))
             handles.append(session.submit(registration, tensor.data_ptr(), tensor.data_ptr(), tensor))
         for session, handle in zip(sessions, handles, strict=True):
             assert session.synchronize(handle)[-1] == size
@@ -67,7 +67,7 @@ def test_another_thread_runs_on_while_a_submit_takes_a_turn(size):
     with Session(Config(timeout_s=20.0), tag=10_004) as session:
         tensors = [torch.ones(50_000) for _ in range(50)]
         terms = [Terms(f"w{i}", OpKind.ALLREDUCE, "float32", (50_000,), Sum) for i in range(len(tensors))]
-        given = [(each.register(session), tensor.data_ptr()) for each, tensor in zip(terms, tensors, strict=True)]
+        given = [(session.register(each), tensor.data_ptr()) for each, tensor in zip(terms, tensors, strict=True)]
         other.start()
         try:
             for _ in range(20):  # the other thread may find no core in one of them

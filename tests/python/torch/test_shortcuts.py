@@ -192,7 +192,7 @@ def test_a_framework_without_the_exchange_api(monkeypatch):
 def test_a_comparison_that_changes_what_is_known():
     session, tensor = default.session(), torch.ones(3)
     shortcuts = session.shortcuts
-    first, second = (Terms(name, OpKind.ALLREDUCE, "float32", (3,)).register(session) for name in ("first", "second"))
+    first, second = (session.register(Terms(name, OpKind.ALLREDUCE, "float32", (3,))) for name in ("first", "second"))
 
     class Sly:
         def __eq__(self, other):

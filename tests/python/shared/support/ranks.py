@@ -29,7 +29,7 @@ def world() -> Iterator[None]:
 
 def _meet() -> None:
     owner = default.session()
-    registration = Terms("barrier", OpKind.BARRIER, "uint8", (0,)).register(owner)
+    registration = owner.register(Terms("barrier", OpKind.BARRIER, "uint8", (0,)))
     owner.synchronize(owner.submit(registration, 0, 0, None, wake=False))
 
 
