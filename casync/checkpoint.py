@@ -24,9 +24,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from casync import default, plan
+from casync import default
 from casync.errors import InvalidArgumentError, StorageError
 from casync.gather_bytes import gather_bytes
+from casync.plan import plans as plan
 from casync.session import Session
 from casync.snapshot import OWN
 from casync.terms import OpKind, Sum, Terms

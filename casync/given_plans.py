@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from casync.errors import InvalidArgumentError
-from casync.plan import GradientPlan, PlanError, Plans, read_plans
+from casync.plan.plans import GradientPlan, PlanError, Plans, read_plans
 
 __all__ = ["GivenPlans"]
 

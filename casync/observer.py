@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from casync._constants import FLOATING_DTYPES
 from casync.launcher import report
-from casync.plan import GradientPlan
+from casync.plan.plans import GradientPlan
 from casync.snapshot import Metrics
 
 __all__ = ["NEEDED_STEPS", "OBSERVE", "Gradient", "Observation", "Observer", "observer_of", "seen"]

@@ -33,7 +33,7 @@ from casync.given_plans import GivenPlans
 from casync.launcher import report
 from casync.logs import log, set_level, threshold
 from casync.observer import Observer, observer_of
-from casync.plan import GradientPlan, Plans
+from casync.plan.plans import GradientPlan, Plans
 from casync.snapshot import OWN, Metrics, metrics_of
 from casync.terms import Terms
 from casync.world import World

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from casync import errors
 from casync._constants import COORDINATORS, TOPOLOGIES
 from casync.config import Config
-from casync.graph import topology_of
 from casync.models import MODELS
+from casync.plan.topology import topology_of
 
 if TYPE_CHECKING:
     from casync._core import Simulation

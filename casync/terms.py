@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from casync import _constants
 from casync._constants import FLOATING_DTYPES, OP_KINDS, REDUCE_OPS
 from casync.errors import InvalidArgumentError
-from casync.graph import topology_of
+from casync.plan.topology import topology_of
 
 __all__ = [
     "CASTS",

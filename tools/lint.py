@@ -44,7 +44,7 @@ IN_C = ("casync_core/include/casync/c_api.h", "tests/python/shared/support/glue.
 PYTHON_LAYERS = (
     ("_constants",),
     ("errors",),
-    ("config", "graph", "horovod_variables", "phases", "plan", "planner", "rules", "setting_kinds"),
+    ("config", "horovod_variables", "plan", "rules", "setting_kinds"),
     (
         "arrival",
         "descriptors",

@@ -25,7 +25,7 @@ from casync.launcher.hosts import HostError
 from casync.launcher.options import Options, Parser, UsageError, parse
 from casync.models import MODELS
 from casync.observer import Observation
-from casync.plan import write_plans
+from casync.plan.plans import write_plans
 from casync.simulate import parse_seconds
 
 __all__ = ["build_parser", "main"]

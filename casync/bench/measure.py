@@ -29,7 +29,7 @@ from casync.bench.ways import (
 from casync.default import session
 from casync.launcher import report
 from casync.observer import Observation
-from casync.plan import GradientPlan
+from casync.plan.plans import GradientPlan
 
 __all__ = ["measure"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from casync.bench.ways import COLUMNS, Measured, Way, best, gradient_bytes, rows, seconds_text, verdict
 from casync.observer import Observation
-from casync.planner.show import summary
+from casync.plan.show import summary
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,7 +19,7 @@ import numpy as np
 
 from casync.errors import NotAvailableError
 from casync.observer import Gradient, Observation
-from casync.plan import GradientPlan
+from casync.plan.plans import GradientPlan
 
 __all__ = [
     "AUTO",

@@ -17,7 +17,7 @@ from casync.collectives.allreduce import codec_of
 from casync.collectives.reducescatter import check_op
 from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.graph import topology_of
+from casync.plan.topology import topology_of
 from casync.tensors import about
 from casync.terms import OpKind, Sum, codec_for_dtype, no_rows
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext

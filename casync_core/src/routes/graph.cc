@@ -48,7 +48,7 @@ std::uint32_t number_of(std::string_view text) {
   return number;
 }
 
-/// People see this instead of the text (casync/graph.py).
+/// People see this instead of the text (casync/plan/topology.py).
 std::string digest(std::string_view text) {
   std::array<char, 9> hex{};
   std::snprintf(hex.data(), hex.size(), "%08x", static_cast<std::uint32_t>(hash_text(text)));

@@ -5,7 +5,7 @@ import pytest
 
 from casync import _core, default
 from casync.compll.conformance.world import World
-from casync.plan import GradientPlan, write_plans
+from casync.plan.plans import GradientPlan, write_plans
 
 SHAPE = (150, 700)
 CASES = [

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from casync.graph import shown, to_text
-from casync.plan import GradientPlan, read_plans, write_plans
+from casync.plan.plans import GradientPlan, read_plans, write_plans
+from casync.plan.topology import shown, to_text
 
 SIZES = (1_000, 50_000, 300_000)
 

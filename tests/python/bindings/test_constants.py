@@ -13,7 +13,7 @@ import pytest
 from casync import _constants, _core
 from casync.config import Config
 from casync.errors import ERROR_KINDS, CasyncError, error_of
-from casync.plan import GradientPlan
+from casync.plan.plans import GradientPlan
 from casync.terms import OpKind, Sum
 
 CHECKOUT = Path(__file__).resolve().parents[3]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from casync.plan import GradientPlan, write_plans
+from casync.plan.plans import GradientPlan, write_plans
 from support.standin.programs import BEGIN, run
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler on PATH")

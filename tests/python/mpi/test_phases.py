@@ -7,8 +7,8 @@ import casync.torch as hvd
 import pytest
 import torch
 
-from casync.phases import to_phases
-from casync.plan import GradientPlan, read_plans, write_plans
+from casync.plan.phases import to_phases
+from casync.plan.plans import GradientPlan, read_plans, write_plans
 
 NUMEL = 20_000
 

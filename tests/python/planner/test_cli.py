@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from casync.cli import COMMANDS, main
-from casync.plan import GradientPlan, write_plans
-from casync.planner.show import explanations, summary, table
+from casync.plan.plans import GradientPlan, write_plans
+from casync.plan.show import explanations, summary, table
 
 PLANS = {
     "conv1.weight": GradientPlan(

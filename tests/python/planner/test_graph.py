@@ -5,8 +5,8 @@ import json
 import pytest
 
 from casync import _core
-from casync.graph import GraphError, is_graph, shown, to_document, to_text, topology_of
-from casync.plan import GradientPlan, PlanError, from_json, to_json
+from casync.plan.plans import GradientPlan, PlanError, from_json, to_json
+from casync.plan.topology import GraphError, is_graph, shown, to_document, to_text, topology_of
 
 STAR = {"nodes": [0, 1, 2], "edges": [[1, 0, "reduce"], [2, 0, "reduce"], [0, 1, "broadcast"], [0, 2, "broadcast"]]}
 TEXT = "graph(1>0 2>0;0>1 0>2)"

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from casync._constants import PHASES
-from casync.phases import PhaseError, from_phases, to_phases
-from casync.plan import GradientPlan, PlanError, Plans, from_json, read_plans, to_json, write_plans
+from casync.plan.phases import PhaseError, from_phases, to_phases
+from casync.plan.plans import GradientPlan, PlanError, Plans, from_json, read_plans, to_json, write_plans
 
 UINT32 = st.integers(0, 2**32 - 1)
 TEXT = st.text()

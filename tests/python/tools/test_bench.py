@@ -16,7 +16,7 @@ import pytest
 from casync.bench import ways
 from casync.bench.program import Heard
 from casync.observer import NEEDED_STEPS, Gradient, Observation
-from casync.plan import read_plans
+from casync.plan.plans import read_plans
 
 TRAIN = str(Path(__file__).with_name("train.py"))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from casync.observer import Gradient, seen
-from casync.plan import GradientPlan
+from casync.plan.plans import GradientPlan
 from casync.snapshot import GradientMetrics, Histogram, Metrics, Pool, Queues, Transport
 
 PLANS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 import casync.numpy as hvd
 import numpy as np
 
-from casync.plan import write_plans
+from casync.plan.plans import write_plans
 
 COMPUTES_S, BETWEEN_S = 0.12, 0.08
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from casync import errors
-from casync.plan import GradientPlan, write_plans
+from casync.plan.plans import GradientPlan, write_plans
 
 FIELDS = {"kind": "stalled", "tensor": "allreduce.w", "op": "allreduce", "rank": 3, "peer": 0}
 CLASSES = [

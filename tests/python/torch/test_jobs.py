@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from casync.plan import GradientPlan, write_plans
+from casync.plan.plans import GradientPlan, write_plans
 
 WAITS = {
     "allreduce": "hvd.allreduce(torch.ones(100_000), name='x')",

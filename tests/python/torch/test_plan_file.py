@@ -8,7 +8,7 @@ import casync.torch as hvd
 import pytest
 import torch
 
-from casync.plan import GradientPlan, write_plans
+from casync.plan.plans import GradientPlan, write_plans
 
 
 @pytest.fixture(autouse=True)

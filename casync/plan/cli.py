@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from casync.plan import PlanError, read_plans
-from casync.planner.show import explanations, summary, table
+from casync.plan.plans import PlanError, read_plans
+from casync.plan.show import explanations, summary, table
 
 __all__ = ["build_parser", "plan_main"]
 

@@ -6,7 +6,7 @@ Python's alone. A file is one object:
     {"format": "casync-plan", "version": 2, "world": {"host_of": [0, 0, 1, 1]},
      "gradients": {"allreduce.fc.weight": {"tensor": "float32 (64, 3)", "phases": [...], ...}}}
 
-What goes on between whom is a list of phases (`casync.phases`), or its name, as in files of version 1:
+What goes on between whom is a list of phases (`casync.plan.phases`), or its name, as in files of version 1:
 
     {"topology": "ps", "codec": "onebit", "partitions": 8}
 
@@ -25,9 +25,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from casync import graph
 from casync._constants import PHASES, TOPOLOGIES
-from casync.phases import PhaseError, from_phases, to_phases
+from casync.plan import topology as graph
+from casync.plan.phases import PhaseError, from_phases, to_phases
 
 __all__ = ["TOPOLOGIES", "GradientPlan", "PlanError", "Plans", "from_json", "read_plans", "to_json", "write_plans"]
 
@@ -48,7 +48,7 @@ class GradientPlan:
 
     topology: str = "direct"
     """One of `TOPOLOGIES`; `two_level(direct)`, `two_level(ps)` or `two_level(ring)`, which say how it goes on between
-    hosts; or the text of a graph. In a file a graph is an object (`casync.graph`), and all others are phases."""
+    hosts; or the text of a graph. In a file a graph is an object (`casync.plan.topology`), and the others are phases."""
     codec: str = "none"
     """A spec, for example `terngrad(bits=2)`."""
     partitions: int = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from casync.graph import shown
-from casync.phases import described
-from casync.plan import GradientPlan
+from casync.plan.phases import described
+from casync.plan.plans import GradientPlan
+from casync.plan.topology import shown
 
 __all__ = ["explanations", "summary", "table"]
 
