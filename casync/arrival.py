@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from casync.config import Config
+from casync.config.settings import Config
 from casync.launcher import report
 
 __all__ = ["waiting"]

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
-from casync.rules import Rules
 from casync.terms import CASTS, user_name
 
 __all__ = [

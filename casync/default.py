@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from casync import codecs, exposition, jobs
 from casync._constants import HANDLE_BITS
-from casync.config import Config
+from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.session import Session

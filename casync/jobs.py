@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from casync import children
-from casync.config import Config
+from casync.config.settings import Config
 from casync.errors import CasyncError, StartError
 from casync.rendezvous import Started, choose
 

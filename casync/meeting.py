@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from casync import descriptors, proof
-from casync.config import Config
+from casync.config.settings import Config
 from casync.errors import StartError
 from casync.gate import Gate, exactly
 from casync.interfaces import is_loopback, listen_at

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from casync.arrival import waiting
-from casync.config import Config
+from casync.config.settings import Config
 from casync.errors import NotAvailableError, StartError
 from casync.launcher import report
 

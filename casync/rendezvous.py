@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from casync.config import TRANSPORTS
+from casync.config.settings import TRANSPORTS
 from casync.errors import InvalidArgumentError, StartError
 
 __all__ = ["Started", "choose"]

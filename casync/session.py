@@ -21,11 +21,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
-from casync import forks, horovod_variables, jobs
+from casync import forks, jobs
 from casync._constants import OP_KINDS
 from casync.call_site import call_site, describe_exception
 from casync.codec_states import CodecStates
-from casync.config import Config
+from casync.config import horovod as horovod_variables
+from casync.config.settings import Config
 from casync.cuda import nccl_library
 from casync.device import Device
 from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from casync import errors
 from casync._constants import COORDINATORS, TOPOLOGIES
-from casync.config import Config
+from casync.config.settings import Config
 from casync.models import MODELS
 from casync.plan.topology import topology_of
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from casync import descriptors, interfaces
-from casync.config import Config
+from casync.config.settings import Config
 from casync.errors import CasyncError, PeerFailureError, StartError
 from casync.incarnations import Missing, Twin, agree
 from casync.meeting import Meeting, listen, notice_loss, pacing_of, places, run

@@ -44,7 +44,7 @@ IN_C = ("casync_core/include/casync/c_api.h", "tests/python/shared/support/glue.
 PYTHON_LAYERS = (
     ("_constants",),
     ("errors",),
-    ("config", "horovod_variables", "plan", "rules", "setting_kinds"),
+    ("config", "plan"),
     (
         "arrival",
         "descriptors",

@@ -21,8 +21,9 @@ from benchmarks.accuracy import statistics as accuracy  # noqa: E402
 from benchmarks.coordinator import figures as coordinator  # noqa: E402
 from benchmarks.gpu import manual as gpu  # noqa: E402
 from benchmarks.step_time import limits  # noqa: E402
-from casync import _core, horovod_variables, simulate  # noqa: E402
-from casync.config import Config  # noqa: E402
+from casync import _core, simulate  # noqa: E402
+from casync.config import horovod as horovod_variables  # noqa: E402
+from casync.config.settings import Config  # noqa: E402
 from casync.launcher import flags  # noqa: E402
 
 FIGURES = ROOT / "docs" / "figures"

@@ -23,7 +23,7 @@ from benchmarks.device_memory import DeviceMemory, WholeDevice
 from benchmarks.gpu.codecs import CODECS, GROUP, in_torch, lines
 from benchmarks.machine import describe
 from casync import cuda
-from casync.config import Config
+from casync.config.settings import Config
 from casync.errors import DeviceError
 from casync.models import MODELS
 from casync.session import Session

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.codec_speed.ours import Ours, tensor
 from casync._core import Codec
-from casync.config import Config
+from casync.config.settings import Config
 
 __all__ = ["CodecWork"]
 

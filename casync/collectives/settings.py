@@ -8,9 +8,9 @@ from typing import Any
 from casync import codecs, default, terms
 from casync.collectives.parameter_groups import Wanted, wanted_groups
 from casync.compression import Compression
+from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
 from casync.process_sets import ProcessSet
-from casync.rules import Rules
 from casync.terms import Average
 
 __all__ = ["Settings", "positive", "rules_and_topology"]

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from casync import horovod_variables as why
 from casync._constants import LOG_LEVELS
-from casync.config import NEVER_SECONDS
+from casync.config import horovod as why
+from casync.config.settings import NEVER_SECONDS
 
 __all__ = ["FLAGS", "Effect", "Flag", "Nothing", "Own", "Refused", "Variable", "manual"]
 

@@ -48,7 +48,7 @@ class GradientPlan:
 
     topology: str = "direct"
     """One of `TOPOLOGIES`; `two_level(direct)`, `two_level(ps)` or `two_level(ring)`, which say how it goes on between
-    hosts; or the text of a graph. In a file a graph is an object (`casync.plan.topology`), and the others are phases."""
+    hosts; or the text of a graph. In a file a graph is an object (`casync.plan.topology`), else phases."""
     codec: str = "none"
     """A spec, for example `terngrad(bits=2)`."""
     partitions: int = 1

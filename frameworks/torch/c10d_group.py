@@ -23,7 +23,7 @@ import torch.distributed as dist
 from casync import codecs
 from casync._constants import OP_KINDS, REDUCE_OPS
 from casync.collectives.places import Places
-from casync.config import Config
+from casync.config.settings import Config
 from casync.device import Device
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.rendezvous import Started

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from casync import codecs
+from casync.config.rules import Rules
 from casync.errors import NotAvailableError
-from casync.rules import Rules
 
 __all__ = ["Options", "check_momentum"]
 

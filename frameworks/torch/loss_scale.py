@@ -11,8 +11,8 @@ import logging
 
 import torch
 from casync import codecs
+from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
-from casync.rules import Rules
 
 __all__ = ["LossScale"]
 

@@ -13,7 +13,7 @@ import pytest
 
 import casync
 from casync import _core, default
-from casync.config import Config
+from casync.config.settings import Config
 from casync.session import Session
 from support.glue import Glue, address, compile_c
 

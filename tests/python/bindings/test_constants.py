@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from casync import _constants, _core
-from casync.config import Config
+from casync.config.settings import Config
 from casync.errors import ERROR_KINDS, CasyncError, error_of
 from casync.plan.plans import GradientPlan
 from casync.terms import OpKind, Sum

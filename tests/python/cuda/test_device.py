@@ -10,7 +10,7 @@ import os
 import pytest
 
 import casync.cuda
-from casync.config import Config
+from casync.config.settings import Config
 from casync.session import Session
 from casync.terms import OpKind, Terms
 from support.files import load

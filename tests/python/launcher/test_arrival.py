@@ -7,7 +7,7 @@ import time
 import pytest
 
 from casync import arrival
-from casync.config import Config
+from casync.config.settings import Config
 from casync.launcher import report
 
 

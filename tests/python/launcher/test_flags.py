@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from casync.config import Config
+from casync.config.settings import Config
 from casync.launcher.flags import FLAGS, Nothing, Own, Refused, Variable
 from casync.launcher.options import UsageError, build_parser, parse
 

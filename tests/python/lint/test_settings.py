@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from casync.config import Config
+from casync.config.settings import Config
 from casync.launcher.rank_entry import rank_names
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -165,9 +165,9 @@ def test_frameworks_on_the_module_path_is_found(lint, line):
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("casync/config.py", "from casync.session import Session"),
-        ("casync/config.py", "from casync import default, errors"),
-        ("casync/config.py", "def f():\n    from casync import _core"),
+        ("casync/config/settings.py", "from casync.session import Session"),
+        ("casync/config/settings.py", "from casync import default, errors"),
+        ("casync/config/settings.py", "def f():\n    from casync import _core"),
         ("casync/launcher/job.py", "import casync._core"),
         ("casync/launcher/job.py", "from ..session import Session"),
         ("casync/compll/check.py", "from casync import config"),
@@ -189,7 +189,7 @@ def test_an_import_of_what_stands_above_is_found(lint, path, text):
     ("path", "text"),
     [
         ("casync/session.py", "from casync import config, forks\nfrom casync.errors import CasyncError"),
-        ("casync/config.py", "from __future__ import annotations\nimport numpy"),
+        ("casync/config/settings.py", "from __future__ import annotations\nimport numpy"),
         ("casync/terms.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from casync.default import init"),
         ("casync/launcher/job.py", "from casync.launcher.ledger import Ledger\nfrom . import ledger\nimport casync"),
         ("casync/compll/build.py", "from casync import _core, errors"),

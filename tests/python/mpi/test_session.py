@@ -8,7 +8,7 @@ import casync.torch as hvd
 import pytest
 import torch
 
-from casync.config import Config
+from casync.config.settings import Config
 from casync.session import Session
 from casync.terms import OpKind, Sum, Terms
 

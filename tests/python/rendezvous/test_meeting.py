@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from casync.config import Config
+from casync.config.settings import Config
 from casync.errors import CasyncError
 from casync.meeting import Meeting, Place, listen, notice_loss
 from casync.meeting import places as places_of

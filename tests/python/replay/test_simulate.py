@@ -9,7 +9,7 @@ import statistics
 import pytest
 
 from casync import cli, simulate
-from casync.config import Config
+from casync.config.settings import Config
 from casync.simulate import gradients_of, parse_rate, parse_seconds
 from support.files import ROOT, load
 

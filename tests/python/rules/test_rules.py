@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from casync.config import Config
+from casync.config.kinds import Compression
+from casync.config.rules import Rules, read_table
+from casync.config.settings import Config
 from casync.errors import InvalidArgumentError
-from casync.rules import Rules, read_table
-from casync.setting_kinds import Compression
 
 # Few letters, so that patterns often match and often meet.
 NAMES = st.text("ab.", min_size=1, max_size=6)

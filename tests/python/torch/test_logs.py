@@ -10,7 +10,7 @@ import torch
 
 from casync import _core
 from casync._constants import LOG_LEVELS
-from casync.config import Config
+from casync.config.settings import Config
 from casync.terms import OpKind, Sum
 
 

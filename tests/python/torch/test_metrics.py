@@ -12,7 +12,7 @@ import torch
 
 import casync.metrics
 from casync import default, exposition
-from casync.config import Config
+from casync.config.settings import Config
 from casync.session import Session
 
 parser = pytest.importorskip("prometheus_client.parser")

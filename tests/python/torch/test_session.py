@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from casync import horovod_variables
 from casync.call_site import call_site
-from casync.config import Config
+from casync.config import horovod as horovod_variables
+from casync.config.settings import Config
 from casync.errors import InvalidArgumentError
 from casync.session import Session
 from casync.world import World

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from casync import _core, default
-from casync.config import Config
+from casync.config.settings import Config
 from casync.session import Session
 from casync.terms import OpKind, Terms
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from casync import _constants
 from casync._constants import LOG_LEVELS
+from casync.config.kinds import Choice, Compression, Count, Kind, Level, Path, Port, Seconds, Switch, Text, only_if_on
 from casync.errors import InvalidArgumentError
-from casync.setting_kinds import Choice, Compression, Count, Kind, Level, Path, Port, Seconds, Switch, Text, only_if_on
 
 __all__ = ["CONGESTION", "TRANSPORTS", "Config"]
 

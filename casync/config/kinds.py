@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Generic, TypeVar
 
-from casync.rules import read_table
+from casync.config.rules import read_table
 
 __all__ = ["Choice", "Compression", "Count", "Kind", "Level", "Path", "Port", "Seconds", "Switch", "Text", "only_if_on"]
 

@@ -10,7 +10,7 @@ import functools
 import logging
 from collections.abc import Mapping
 
-from casync.config import Config
+from casync.config.settings import Config
 
 __all__ = ["WITHOUT_EFFECT", "manual", "remarks", "tell"]
 
