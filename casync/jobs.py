@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from casync import children
 from casync.config.settings import Config
 from casync.errors import CasyncError, StartError
-from casync.rendezvous import Started, choose
+from casync.rendezvous.choose import Started, choose
 
 __all__ = ["Job", "join", "leave"]
 

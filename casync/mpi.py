@@ -19,10 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from casync.arrival import waiting
 from casync.config.settings import Config
 from casync.errors import NotAvailableError, StartError
-from casync.launcher import report
+from casync.rendezvous import launcher_pipe as report
+from casync.rendezvous.init_wait import waiting
 
 __all__ = ["MpiJob", "load"]
 

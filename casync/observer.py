@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 from casync._constants import FLOATING_DTYPES
-from casync.launcher import report
 from casync.plan.plans import GradientPlan
+from casync.rendezvous import launcher_pipe as report
 from casync.snapshot import Metrics
 
 __all__ = ["NEEDED_STEPS", "OBSERVE", "Gradient", "Observation", "Observer", "observer_of", "seen"]

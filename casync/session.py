@@ -31,10 +31,10 @@ from casync.cuda import nccl_library
 from casync.device import Device
 from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError
 from casync.given_plans import GivenPlans
-from casync.launcher import report
 from casync.logs import log, set_level, threshold
 from casync.observer import Observer, observer_of
 from casync.plan.plans import GradientPlan, Plans
+from casync.rendezvous import launcher_pipe as report
 from casync.snapshot import OWN, Metrics, metrics_of
 from casync.terms import Terms
 from casync.world import World

@@ -1,7 +1,7 @@
 """Processes that reach each other by sockets: TCP between hosts, sockets of the host inside it.
 
-They meet in a store (`casync.stores`). There each leaves its host and its address, and for each session where it
-listens. Then each pair connects (`casync.meeting`), and the core is given the sockets.
+They meet in a store (`stores`). There each leaves its host and its address, and for each session where it
+listens. Then each pair connects (`handshake`), and the core is given the sockets.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from casync import descriptors, interfaces
 from casync.config.settings import Config
 from casync.errors import CasyncError, PeerFailureError, StartError
-from casync.incarnations import Missing, Twin, agree
-from casync.meeting import Meeting, listen, notice_loss, pacing_of, places, run
-from casync.rendezvous import Started
-from casync.secret import FILE, VARIABLE, job_secret
-from casync.stores import Store, open_store, store_of
-from casync.streams import MOST_STREAMS
+from casync.rendezvous import descriptors, interfaces
+from casync.rendezvous.choose import Started
+from casync.rendezvous.handshake import Meeting, listen, notice_loss, pacing_of, places, run
+from casync.rendezvous.incarnations import Missing, Twin, agree
+from casync.rendezvous.pacing import MOST_STREAMS
+from casync.rendezvous.secret import FILE, VARIABLE, job_secret
+from casync.rendezvous.stores import Store, open_store, store_of
 
 __all__ = ["TcpJob", "join", "session_name"]
 

@@ -45,21 +45,7 @@ PYTHON_LAYERS = (
     ("_constants",),
     ("errors",),
     ("config", "plan"),
-    (
-        "arrival",
-        "descriptors",
-        "gate",
-        "incarnations",
-        "interfaces",
-        "meeting",
-        "proof",
-        "rendezvous",
-        "secret",
-        "socket_store",
-        "stores",
-        "strangers",
-        "streams",
-    ),
+    ("rendezvous",),
     ("doctor", "launcher"),  # this and all below are there where the compiled modules do not load
     ("_core", "_mpi"),
     (

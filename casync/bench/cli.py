@@ -21,11 +21,11 @@ from casync.bench import show
 from casync.bench.ways import ShapesError, automatic, contenders, shapes_of, step_of
 from casync.errors import CasyncError, JobError
 from casync.launcher.flags import FLAGS
-from casync.launcher.hosts import HostError
 from casync.launcher.options import Options, Parser, UsageError, parse
 from casync.models import MODELS
 from casync.observer import Observation
 from casync.plan.plans import write_plans
+from casync.rendezvous.slurm_hosts import HostError
 from casync.simulate import parse_seconds
 
 __all__ = ["build_parser", "main"]

@@ -27,9 +27,9 @@ from casync.bench.ways import (
     renamed,
 )
 from casync.default import session
-from casync.launcher import report
 from casync.observer import Observation
 from casync.plan.plans import GradientPlan
+from casync.rendezvous import launcher_pipe as report
 
 __all__ = ["measure"]
 

@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `casyncrun`; the console script's target."""
-    # Late: a rank that imports casync.launcher.report pays for nothing else.
+    # Late: a rank that imports casync.rendezvous.launcher_pipe pays for nothing else.
     from casync.launcher.cli import main as run
 
     return run(argv)

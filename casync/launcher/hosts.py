@@ -9,16 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Host", "HostError", "Place", "parse_hostfile", "parse_hosts", "places"]
+from casync.rendezvous.slurm_hosts import HostError
 
+__all__ = ["Host", "Place", "parse_hostfile", "parse_hosts", "places"]
 
 _NAME = r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]{1,255})"
 """Of a host. An address with colons stands in brackets, or its last part would be taken for slots."""
 _MOST_DIGITS = 6
-
-
-class HostError(ValueError):
-    """A host list that cannot be meant."""
 
 
 @dataclass(frozen=True)

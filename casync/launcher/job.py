@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from casync.interfaces import is_loopback, listen_at, loopback
 from casync.launcher import actions, hosts, ledger, signals
 from casync.launcher.greeting import Hello, hello_of
 from casync.launcher.mpirun import Launch, listen_addresses
@@ -30,7 +29,8 @@ from casync.launcher.outlet import Outlet
 from casync.launcher.output import LinePrinter
 from casync.launcher.rank_entry import LAUNCHER, TOKEN, Unpacker, is_silent, keep_alive, pack, remove_session
 from casync.launcher.rank_files import RankFiles
-from casync.strangers import SAY_BYTES, Strangers
+from casync.rendezvous.interfaces import is_loopback, listen_at, loopback
+from casync.rendezvous.strangers import SAY_BYTES, Strangers
 
 __all__ = ["Job"]
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
-from casync import interfaces
 from casync.launcher.hosts import Host
 from casync.launcher.options import Options
 from casync.launcher.slurm import Srun, allocation, compose_srun, find_srun, is_better_than_mpirun
+from casync.rendezvous import interfaces
 
 __all__ = [
     "DEFAULTS",

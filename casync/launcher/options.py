@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 import casync
 from casync.launcher.config_file import ConfigFileError, read_settings
 from casync.launcher.flags import FLAGS, Flag, Nothing, Refused, Variable
-from casync.launcher.hosts import Host, HostError, parse_hostfile, parse_hosts
+from casync.launcher.hosts import Host, parse_hostfile, parse_hosts
+from casync.rendezvous.slurm_hosts import HostError
 
 __all__ = ["Options", "Parser", "UsageError", "build_parser", "parse"]
 

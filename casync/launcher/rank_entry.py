@@ -49,10 +49,10 @@ __all__ = [
 
 LAUNCHER = "CASYNC_LAUNCHER"  # "address,address,...:port" of casyncrun
 TOKEN = "CASYNC_LAUNCHER_TOKEN"  # known to the ranks of this job alone; it never travels over the connection
-REPORT_FD = "CASYNC_REPORT_FD"  # where the command may write lines for casyncrun, see casync.launcher.report
+REPORT_FD = "CASYNC_REPORT_FD"  # where the command may write lines for casyncrun, see casync.rendezvous.launcher_pipe
 RESULT_FD = "CASYNC_RESULT_FD"  # the file into which casync.launcher.task writes what its function returned
 
-JOB_SECRET = ("CASYNC_JOB_SECRET", "CASYNC_JOB_SECRET_FILE")  # see casync.secret
+JOB_SECRET = ("CASYNC_JOB_SECRET", "CASYNC_JOB_SECRET_FILE")  # see casync.rendezvous.secret
 PROOF_BYTES = hashlib.sha256().digest_size
 
 _HEADER = struct.Struct("!BI")

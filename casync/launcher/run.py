@@ -11,10 +11,10 @@ from typing import Any
 from casync.errors import InvalidArgumentError, JobError, NotAvailableError
 from casync.launcher import task
 from casync.launcher.cli import StartError, prepare
-from casync.launcher.hosts import HostError
 from casync.launcher.job import Job
 from casync.launcher.options import Options, UsageError, parse
 from casync.launcher.slurm import allocation
+from casync.rendezvous.slurm_hosts import HostError
 
 __all__ = ["results_of", "run"]
 

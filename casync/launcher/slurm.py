@@ -11,9 +11,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from casync.launcher.hosts import Host, HostError
+from casync.launcher.hosts import Host
+from casync.rendezvous.slurm_hosts import HostError, expand_hosts
 
-__all__ = ["Srun", "allocation", "compose_srun", "expand_hosts", "find_srun", "is_better_than_mpirun"]
+__all__ = ["Srun", "allocation", "compose_srun", "find_srun", "is_better_than_mpirun"]
 
 _PROBE_SECONDS = 20
 
@@ -37,27 +38,6 @@ def allocation(environ: Mapping[str, str]) -> tuple[Host, ...]:
     if len(counts) != len(names):
         raise HostError(f"Slurm names {len(names)} hosts ({listed}) and task counts for {len(counts)} ({tasks})")
     return tuple(Host(name, count) for name, count in zip(names, counts, strict=True))
-
-
-def expand_hosts(text: str) -> list[str]:
-    """`n[1-2,07],gpu` as n1, n2, n07, gpu."""
-    names = []
-    for item in re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", text):
-        found = [""]
-        for plain, numbers in re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", item):
-            found = [name + part for name in found for part in ([plain] if plain else _expand_numbers(numbers, text))]
-        names += found
-    return names
-
-
-def _expand_numbers(text: str, whole: str) -> list[str]:
-    numbers = []
-    for item in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", item)
-        if match is None:
-            raise HostError(f"Slurm's host list {whole!r}: {item!r} is not a number or a range")
-        numbers += [f"{n:0{len(match[1])}}" for n in range(int(match[1]), int(match[2] or match[1]) + 1)]
-    return numbers
 
 
 def _expand_counts(text: str) -> list[int]:

@@ -79,7 +79,7 @@ def main() -> None:
 def _describe(error: Exception) -> tuple[str, str, bytes]:
     import cloudpickle
 
-    from casync.launcher import report
+    from casync.rendezvous import launcher_pipe as report
 
     what = "".join(traceback.format_exception_only(error)).strip()
     report.failing(what)

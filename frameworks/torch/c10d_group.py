@@ -26,9 +26,9 @@ from casync.collectives.places import Places
 from casync.config.settings import Config
 from casync.device import Device
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
-from casync.rendezvous import Started
+from casync.rendezvous.choose import Started
+from casync.rendezvous.stores import TorchStore
 from casync.session import Session, Together
-from casync.stores import TorchStore
 from casync.tcp import TcpJob
 from casync.terms import Average, OpKind, Sum, Terms
 

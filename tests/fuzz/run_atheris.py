@@ -18,7 +18,13 @@ TARGET = sys.argv[1]
 LOOKED_INTO = {
     "compll_text": ["casync.compll", "compll_text"],
     "strangers": [
-        *("casync.gate", "casync.proof", "casync.socket_store", "casync.meeting", "casync.launcher.greeting"),
+        *(
+            "casync.rendezvous.gate",
+            "casync.rendezvous.proof",
+            "casync.rendezvous.socket_store",
+            "casync.rendezvous.handshake",
+            "casync.launcher.greeting",
+        ),
         *("casync.launcher.job", "casync.launcher.rank_entry", "strangers"),
     ],
 }

@@ -14,15 +14,15 @@ import socket
 from typing import Any
 from unittest import mock
 
-from casync import proof, socket_store
-from casync.gate import Gate
 from casync.launcher.job import Job, _Connection
 from casync.launcher.mpirun import Launch
 from casync.launcher.options import parse
 from casync.launcher.rank_entry import hello_proof, pack
-from casync.meeting import Meeting
-from casync.proof import Hello
-from casync.streams import Pacing
+from casync.rendezvous import proof, socket_store
+from casync.rendezvous.gate import Gate
+from casync.rendezvous.handshake import Meeting
+from casync.rendezvous.pacing import Pacing
+from casync.rendezvous.proof import Hello
 
 __all__ = ["look_at"]
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from casync import arrival
 from casync.config.settings import Config
-from casync.launcher import report
+from casync.rendezvous import init_wait as arrival
+from casync.rendezvous import launcher_pipe as report
 
 
 def test_a_rank_without_casyncrun_warns_for_itself(

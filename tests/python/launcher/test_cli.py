@@ -167,7 +167,7 @@ def test_render_marks_problems() -> None:
 
 def test_importing_casync_is_light() -> None:
     script = (
-        "import sys, casync, casync.launcher, casync.launcher.report\n"
+        "import sys, casync, casync.launcher, casync.rendezvous.launcher_pipe\n"
         "print([name for name in ('numpy', 'torch', 'rich', 'argparse') if name in sys.modules])"
     )
     done = subprocess.run(

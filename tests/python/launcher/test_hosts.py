@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from casync.launcher.hosts import Host, HostError, Place, parse_hostfile, parse_hosts, places
+from casync.launcher.hosts import Host, Place, parse_hostfile, parse_hosts, places
+from casync.rendezvous.slurm_hosts import HostError
 
 
 def test_places_on_equal_hosts() -> None:

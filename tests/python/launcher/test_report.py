@@ -8,7 +8,7 @@ import select
 
 import pytest
 
-from casync.launcher import report
+from casync.rendezvous import launcher_pipe as report
 
 
 @pytest.mark.parametrize("letter", ["a", "\n", '"', "ü", "中", "🙂"])

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casync.launcher.hosts import Host, HostError
+from casync.launcher.hosts import Host
 from casync.launcher.mpirun import Facts, MpiInstall, MpiNotFound, compose
 from casync.launcher.options import UsageError, parse
-from casync.launcher.slurm import Srun, allocation, expand_hosts, find_srun, is_better_than_mpirun
+from casync.launcher.slurm import Srun, allocation, find_srun, is_better_than_mpirun
+from casync.rendezvous.slurm_hosts import HostError, expand_hosts
 
 if TYPE_CHECKING:
     from tests.python.launcher.conftest import Runner

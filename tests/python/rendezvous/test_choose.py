@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from casync.errors import CasyncError
-from casync.rendezvous import Started, choose
+from casync.rendezvous.choose import Started, choose
 
 PLAIN = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "h1", "MASTER_PORT": "29500"}
 TORCHRUN = PLAIN | {

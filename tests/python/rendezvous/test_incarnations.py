@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from casync.incarnations import Missing, Twin, _process, agree
-from casync.stores import FileStore
+from casync.rendezvous.incarnations import Missing, Twin, _process, agree
+from casync.rendezvous.stores import FileStore
 
 Outcome = tuple[str, list[dict[str, Any]]] | BaseException
 

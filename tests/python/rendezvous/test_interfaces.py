@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from casync import interfaces
+from casync.rendezvous import interfaces
 
 LISTED = """\
 00000000000000000000000000000001 01 80 10 80       lo

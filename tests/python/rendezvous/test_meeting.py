@@ -12,10 +12,10 @@ import pytest
 
 from casync.config.settings import Config
 from casync.errors import CasyncError
-from casync.meeting import Meeting, Place, listen, notice_loss
-from casync.meeting import places as places_of
-from casync.proof import Hello
-from casync.streams import Pacing
+from casync.rendezvous.handshake import Meeting, Place, listen, notice_loss
+from casync.rendezvous.handshake import places as places_of
+from casync.rendezvous.pacing import Pacing
+from casync.rendezvous.proof import Hello
 
 
 def meeting(me: int, secret: bytes = b"s" * 32, session: str = "x") -> Meeting:

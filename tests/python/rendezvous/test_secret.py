@@ -8,7 +8,7 @@ import pytest
 
 from casync.errors import InvalidArgumentError
 from casync.launcher.rank_entry import JOB_SECRET
-from casync.secret import FILE, VARIABLE, job_secret
+from casync.rendezvous.secret import FILE, VARIABLE, job_secret
 
 GIVEN = "0123456789abcdef"
 

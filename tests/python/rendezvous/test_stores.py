@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from casync.errors import CasyncError, InvalidArgumentError
-from casync.socket_store import speaks
-from casync.stores import FileStore, SocketStore, Store, store_of
+from casync.rendezvous.socket_store import speaks
+from casync.rendezvous.stores import FileStore, SocketStore, Store, store_of
 from casync.tcp import session_name
 from support.ports import free_port
 
@@ -67,7 +67,7 @@ def test_a_child_does_not_hold_the_port(tmp_path: Path) -> None:
     port, ended = free_port(), tmp_path / "ended"
     program = f"""
         import os, pathlib, time
-        from casync.stores import SocketStore
+        from casync.rendezvous.stores import SocketStore
         SocketStore("127.0.0.1", {port}, True, 5.0)
         if os.fork() == 0:
             while not pathlib.Path({str(ended)!r}).exists():

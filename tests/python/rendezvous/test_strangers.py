@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from casync.strangers import SECONDS, Strangers
+from casync.rendezvous.strangers import SECONDS, Strangers
 
 
 def test_the_oldest_makes_room_for_a_new_one() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from casync.streams import Pacing, pacing
+from casync.rendezvous.pacing import Pacing, pacing
 
 
 @pytest.mark.parametrize(("rtt_s", "may_bbr", "expected"), [

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from casync.collectives.objects import broadcast_object
-from casync.rendezvous import choose
+from casync.rendezvous.choose import choose
+from casync.rendezvous.stores import FileStore
 from casync.session import Session
-from casync.stores import FileStore
 
 _LISTEN = "0A"
 _REST_SECONDS = 10

@@ -1,6 +1,6 @@
 """A store of words at a port of rank 0, for ranks that have no store of torch's.
 
-A connection begins with the proof of the job's secret (`casync.proof`). Then the client asks, and the server answers,
+A connection begins with the proof of the job's secret (`proof`). Then the client asks, and the server answers,
 as often as it likes: a length of four bytes, and JSON. Without a secret anybody who speaks this protocol is let in.
 """
 
@@ -22,11 +22,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from casync import proof
 from casync.errors import StartError
-from casync.gate import Gate, exactly
-from casync.interfaces import LOOPBACK, listen_at
-from casync.proof import Hello
+from casync.rendezvous import proof
+from casync.rendezvous.gate import Gate, exactly
+from casync.rendezvous.interfaces import LOOPBACK, listen_at
+from casync.rendezvous.proof import Hello
 
 __all__ = ["SocketStore", "speaks"]
 

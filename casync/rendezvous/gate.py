@@ -1,4 +1,4 @@
-"""Lets in whoever proves that it knows the job's secret. All others are hung up on (`casync.strangers` says when).
+"""Lets in whoever proves that it knows the job's secret. All others are hung up on (`strangers` says when).
 
 gate = Gate(secret, tag, ranks=4)
 await gate.stand(door, welcome)    # a task for each door; `welcome(hello, connection)` gets those that have proved it
@@ -14,9 +14,9 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 
-from casync import proof
-from casync.proof import Hello
-from casync.strangers import SECONDS, Strangers
+from casync.rendezvous import proof
+from casync.rendezvous.proof import Hello
+from casync.rendezvous.strangers import SECONDS, Strangers
 
 __all__ = ["Gate", "exactly"]
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from casync.stores import Store
+from casync.rendezvous.stores import Store
 
 __all__ = ["Missing", "Twin", "agree"]
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 from casync.config.settings import TRANSPORTS
 from casync.errors import InvalidArgumentError, StartError
+from casync.rendezvous.slurm_hosts import expand_hosts
 
 __all__ = ["Started", "choose"]
 
@@ -140,8 +141,6 @@ def _by_slurm(environ: Mapping[str, str], size: int, has_store: bool) -> Started
     """srun started this, without an MPI. Rank 0 is on the step's first host; the port follows from the step's number,
     so that two steps of one host have two.
     """
-    from casync.launcher.slurm import expand_hosts
-
     step = f"{environ.get('SLURM_JOB_ID', '0')}.{environ.get('SLURM_STEP_ID', '0')}"
     filled = dict(environ)
     listed = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""

@@ -1,6 +1,6 @@
 """How the ranks of a session that know where each listens connect: the lower rank of each pair to the higher.
 
-Before a byte is read as a message both prove that they know the job's secret (`casync.proof`). A call that fails on the
+Before a byte is read as a message both prove that they know the job's secret (`proof`). A call that fails on the
 way is made again, as long as there is time: packets get lost, and a rank hangs up on those that have proved nothing
 where others want their place.
 """
@@ -23,13 +23,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from casync import descriptors, proof
 from casync.config.settings import Config
 from casync.errors import StartError
-from casync.gate import Gate, exactly
-from casync.interfaces import is_loopback, listen_at
-from casync.proof import Hello
-from casync.streams import Pacing, pacing
+from casync.rendezvous import descriptors, proof
+from casync.rendezvous.gate import Gate, exactly
+from casync.rendezvous.interfaces import is_loopback, listen_at
+from casync.rendezvous.pacing import Pacing, pacing
+from casync.rendezvous.proof import Hello
 
 __all__ = ["Doors", "Meeting", "Place", "listen", "pacing_of", "places", "run"]
 

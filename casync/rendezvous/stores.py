@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from casync.errors import InvalidArgumentError, StartError
-from casync.rendezvous import Started
-from casync.socket_store import SocketStore, speaks
+from casync.rendezvous.choose import Started
+from casync.rendezvous.socket_store import SocketStore, speaks
 
 __all__ = ["FileStore", "SocketStore", "Store", "TorchStore", "open_store", "store_of"]
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from casync.config.settings import Config
-from casync.launcher import report
+from casync.rendezvous import launcher_pipe as report
 
 __all__ = ["waiting"]
 
