@@ -32,7 +32,7 @@ _FRAMEWORKS = {"PyTorch": "torch", "TensorFlow": "tensorflow", "Keras": "keras",
 _LOAD = """
 import importlib, sys
 if sys.argv[1] == "casync._mpi":
-    from casync import mpi  # finds libmpi the way a session does
+    from casync.transport import mpi  # finds libmpi the way a session does
     module = mpi.load()
 else:
     module = importlib.import_module(sys.argv[1])

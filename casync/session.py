@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
-from casync import forks, jobs
+from casync import forks
 from casync._constants import OP_KINDS
 from casync.call_site import call_site, describe_exception
 from casync.codec_states import CodecStates
@@ -37,7 +37,8 @@ from casync.plan.plans import GradientPlan, Plans
 from casync.rendezvous import launcher_pipe as report
 from casync.snapshot import OWN, Metrics, metrics_of
 from casync.terms import Terms
-from casync.world import World
+from casync.transport import job as jobs
+from casync.transport.world import World
 
 if TYPE_CHECKING:
     from casync import _core

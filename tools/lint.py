@@ -64,7 +64,7 @@ PYTHON_LAYERS = (
         "terms",
         "trace",
     ),
-    ("children", "codecs", "compression", "device_code", "jobs", "mpi", "tcp", "transport", "world"),
+    ("codecs", "compression", "device_code", "transport"),
     ("basics", "built", "codec_states", "default", "forks", "gather_bytes", "given_plans", "process_sets", "session"),
     ("checkpoint", "common", "metrics", "runner", "state"),
     ("collectives", "replicas"),

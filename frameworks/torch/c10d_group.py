@@ -29,8 +29,8 @@ from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.rendezvous.choose import Started
 from casync.rendezvous.stores import TorchStore
 from casync.session import Session, Together
-from casync.tcp import TcpJob
 from casync.terms import Average, OpKind, Sum, Terms
+from casync.transport.tcp import TcpJob
 
 from . import device
 from .c10d_backward import Sender, WithData, backward_pass, is_gone, sender_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casync import children
+from casync.transport import children
 
 if TYPE_CHECKING:
     from tests.python.launcher.conftest import Runner

@@ -18,7 +18,7 @@ import pytest
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.rendezvous.socket_store import speaks
 from casync.rendezvous.stores import FileStore, SocketStore, Store, store_of
-from casync.tcp import session_name
+from casync.transport.tcp import session_name
 from support.ports import free_port
 
 Open = Callable[[bool], Store]

@@ -15,7 +15,7 @@ from casync.config import horovod as horovod_variables
 from casync.config.settings import Config
 from casync.errors import InvalidArgumentError
 from casync.session import Session
-from casync.world import World
+from casync.transport.world import World
 
 # --- the world -------------------------------------------------------------------------------------------------------
 

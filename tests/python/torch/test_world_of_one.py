@@ -20,7 +20,7 @@ def test_ranks():
 
 def test_mpi_is_not_loaded():
     hvd.allreduce(torch.ones(3))
-    assert "casync.mpi" not in sys.modules and "casync._mpi" not in sys.modules
+    assert "casync.transport.mpi" not in sys.modules and "casync._mpi" not in sys.modules
     with open("/proc/self/maps", encoding="utf-8") as maps:
         assert "libmpi" not in maps.read()
 

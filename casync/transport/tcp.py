@@ -52,7 +52,7 @@ def join(started: Started, config: Config, store: Any) -> TcpJob:
 
 
 class TcpJob:
-    """See `casync.jobs.Job`. Raises `StartError` if not all processes come in time, or two say that they are one."""
+    """See `job.Job`. Raises `StartError` if not all processes come in time, or two say that they are one."""
 
     name = "tcp"
 
@@ -95,7 +95,7 @@ class TcpJob:
         pass  # nobody waits for anybody at the end of the process
 
     def connect(self, tag: int, ranks: Sequence[int], config: Config) -> Any:
-        """See `casync.jobs.Job`. Two or more sockets for each of the other ranks: one for heads, the others for
+        """See `job.Job`. Two or more sockets for each of the other ranks: one for heads, the others for
         bodies.
         """
         if len(ranks) == 1:

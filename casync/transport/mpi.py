@@ -65,7 +65,7 @@ def load() -> ModuleType:
 
 
 class MpiJob:
-    """See `casync.jobs.Job`: the processes that one mpirun started."""
+    """See `job.Job`: the processes that one mpirun started."""
 
     name = "mpi"
 

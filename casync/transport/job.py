@@ -9,10 +9,10 @@ import sys
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
-from casync import children
 from casync.config.settings import Config
 from casync.errors import CasyncError, StartError
 from casync.rendezvous.choose import Started, choose
+from casync.transport import children
 
 __all__ = ["Job", "join", "leave"]
 
@@ -95,10 +95,10 @@ def leave(job: Job) -> None:
 
 def _joined(started: Started, environ: Mapping[str, str], config: Config, store: Any) -> Job:
     if started.kind == "mpi":
-        from casync import mpi
+        from casync.transport import mpi
 
         return mpi.MpiJob.join(environ, config)
-    from casync import tcp
+    from casync.transport import tcp
 
     return tcp.join(started, config, store)
 

@@ -1,0 +1,1 @@
+"""How the ranks of a job are connected: by MPI, or by sockets of our own."""
