@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from casync.device import Device
+from casync.tensors.device import Device
 
 __all__ = ["DeviceMemory", "WholeDevice"]
 

@@ -30,7 +30,7 @@ from casync.gather_bytes import gather_bytes
 from casync.plan import plans as plan
 from casync.session import Session
 from casync.snapshot import OWN
-from casync.terms import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, Sum, Terms
 
 __all__ = ["load_state", "save_state"]
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
-from casync.terms import CASTS, user_name
+from casync.tensors.signature import CASTS, user_name
 
 __all__ = [
     "Codec",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from casync.codecs import Codec
-from casync.tensors import adaptor_of
+from casync.tensors.adaptor import adaptor_of
 
 __all__ = ["Cast", "Compression"]
 

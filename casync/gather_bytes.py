@@ -7,7 +7,7 @@ from typing import Any
 
 from casync.session import Session
 from casync.snapshot import OWN
-from casync.terms import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, Sum, Terms
 
 __all__ = ["gather_bytes", "gather_present", "present"]
 

@@ -28,7 +28,6 @@ from casync.codec_states import CodecStates
 from casync.config import horovod as horovod_variables
 from casync.config.settings import Config
 from casync.cuda import nccl_library
-from casync.device import Device
 from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError
 from casync.given_plans import GivenPlans
 from casync.logs import log, set_level, threshold
@@ -36,7 +35,8 @@ from casync.observer import Observer, observer_of
 from casync.plan.plans import GradientPlan, Plans
 from casync.rendezvous import launcher_pipe as report
 from casync.snapshot import OWN, Metrics, metrics_of
-from casync.terms import Terms
+from casync.tensors.device import Device
+from casync.tensors.signature import Terms
 from casync.transport import job as jobs
 from casync.transport.world import World
 

@@ -27,7 +27,7 @@ from casync.config.settings import Config
 from casync.errors import DeviceError
 from casync.models import MODELS
 from casync.session import Session
-from casync.terms import OpKind, Terms
+from casync.tensors.signature import OpKind, Terms
 
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 """Of one tensor, in bytes; the largest is `--mib`."""

@@ -7,8 +7,8 @@ from typing import Any
 from casync.collectives.waiting import PendingRows
 from casync.default import session_of
 from casync.session import Session
-from casync.tensors import T, Tensors, about
-from casync.terms import OpKind, Terms, no_rows
+from casync.tensors.adaptor import T, Tensors, about
+from casync.tensors.signature import OpKind, Terms, no_rows
 
 __all__ = ["gathered", "submit", "terms_of"]
 

@@ -9,8 +9,8 @@ from casync.collectives.waiting import PendingRows
 from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session
-from casync.tensors import T, Tensors, about
-from casync.terms import OpKind, Terms, no_rows
+from casync.tensors.adaptor import T, Tensors, about
+from casync.tensors.signature import OpKind, Terms, no_rows
 
 __all__ = ["submit", "terms_of"]
 

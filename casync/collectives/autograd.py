@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from casync.tensors import T
+from casync.tensors.adaptor import T
 
 __all__ = ["Autograd", "Blocking"]
 

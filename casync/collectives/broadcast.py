@@ -8,8 +8,8 @@ from casync.collectives.allreduce import UNSCALED, submit_registered
 from casync.collectives.waiting import PendingResult
 from casync.default import session_of
 from casync.session import Session
-from casync.tensors import T, Tensors, about
-from casync.terms import OpKind, Sum, Terms
+from casync.tensors.adaptor import T, Tensors, about
+from casync.tensors.signature import OpKind, Sum, Terms
 
 __all__ = ["submit", "terms_of"]
 

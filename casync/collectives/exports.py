@@ -52,7 +52,7 @@ from casync.errors import (
     StorageError,
 )
 from casync.process_sets import ProcessSet
-from casync.terms import Adasum, Average, Max, Min, Product, Sum
+from casync.tensors.signature import Adasum, Average, Max, Min, Product, Sum
 
 __all__ = [
     "AbortedError",

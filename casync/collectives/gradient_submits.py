@@ -11,8 +11,8 @@ from casync.collectives.settings import Settings
 from casync.default import session_of
 from casync.errors import InvalidArgumentError
 from casync.session import Session, Together
-from casync.tensors import T, Tensors, about
-from casync.terms import OpKind, Terms
+from casync.tensors.adaptor import T, Tensors, about
+from casync.tensors.signature import OpKind, Terms
 
 __all__ = ["Gradient", "GradientSubmits", "OptimizerTerms"]
 

@@ -16,7 +16,7 @@ from casync.collectives.parameter_groups import Group, Groups
 from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending
 from casync.errors import MismatchError
-from casync.tensors import T, Tensors
+from casync.tensors.adaptor import T, Tensors
 
 __all__ = ["Entry", "Gradients"]
 

@@ -13,8 +13,8 @@ from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
 from casync.errors import InvalidArgumentError
-from casync.tensors import T, Tensors, about
-from casync.terms import Average, OpKind, resolve_op
+from casync.tensors.adaptor import T, Tensors, about
+from casync.tensors.signature import Average, OpKind, resolve_op
 
 __all__ = ["GroupedCollectives", "check_group"]
 

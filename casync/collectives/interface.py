@@ -19,8 +19,8 @@ from casync.collectives.grouped import GroupedCollectives
 from casync.collectives.waiting import synchronize
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.tensors import T
-from casync.terms import Average, resolve_op
+from casync.tensors.adaptor import T
+from casync.tensors.signature import Average, resolve_op
 
 __all__ = ["Collectives"]
 

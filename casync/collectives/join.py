@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from casync import default
 from casync.collectives.objects import allgather_object
-from casync.terms import OpKind, Terms
+from casync.tensors.signature import OpKind, Terms
 
 __all__ = ["join"]
 

@@ -9,7 +9,7 @@ import cloudpickle
 
 from casync.default import GLOBAL_PROCESS_SET, session_of
 from casync.gather_bytes import gather_bytes
-from casync.terms import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, Sum, Terms
 
 __all__ = ["allgather_object", "broadcast_object"]
 

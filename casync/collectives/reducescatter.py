@@ -10,8 +10,8 @@ from casync.collectives.waiting import PendingResult
 from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import Session
-from casync.tensors import T, Tensors, about
-from casync.terms import Average, OpKind, Sum, Terms, no_rows, resolve_op
+from casync.tensors.adaptor import T, Tensors, about
+from casync.tensors.signature import Average, OpKind, Sum, Terms, no_rows, resolve_op
 
 __all__ = ["check", "check_op", "gradient_factor", "shape_of_share", "submit", "terms_of"]
 

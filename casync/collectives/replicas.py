@@ -17,7 +17,7 @@ from casync import replicas
 from casync.collectives.settings import Settings
 from casync.default import session_of
 from casync.gather_bytes import gather_present, present
-from casync.tensors import T, Tensors
+from casync.tensors.adaptor import T, Tensors
 
 __all__ = ["Replicas"]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from casync import codecs, default, terms
+from casync import codecs, default
 from casync.collectives.parameter_groups import Wanted, wanted_groups
 from casync.compression import Compression
 from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
 from casync.process_sets import ProcessSet
-from casync.terms import Average
+from casync.tensors import signature as terms
+from casync.tensors.signature import Average
 
 __all__ = ["Settings", "positive", "rules_and_topology"]
 

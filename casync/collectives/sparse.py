@@ -13,8 +13,8 @@ from casync.collectives import allgather
 from casync.collectives.waiting import synchronize, synchronize_each
 from casync.default import session_of
 from casync.errors import NotAvailableError
-from casync.tensors import T, Tensors, about
-from casync.terms import Average, Sum, resolve_op
+from casync.tensors.adaptor import T, Tensors, about
+from casync.tensors.signature import Average, Sum, resolve_op
 
 __all__ = ["SparsePending", "submit", "wire_dtype"]
 

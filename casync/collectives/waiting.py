@@ -7,8 +7,8 @@ from typing import Any, Generic
 
 from casync.default import GLOBAL_PROCESS_SET, owner_of, session_of
 from casync.session import Session
-from casync.tensors import T, Tensors
-from casync.terms import OpKind, Terms
+from casync.tensors.adaptor import T, Tensors
+from casync.tensors.signature import OpKind, Terms
 
 __all__ = [
     "Pending",

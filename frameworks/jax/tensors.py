@@ -11,8 +11,8 @@ from casync.numpy.tensors import TENSORS as NUMPY
 
 import jax
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.tensors import Tensors, no_such_dtype, register
-from casync.terms import DTYPES
+from casync.tensors.adaptor import Tensors, no_such_dtype, register
+from casync.tensors.signature import DTYPES
 from jax.core import Tracer
 
 __all__ = ["TENSORS", "JaxTensors"]

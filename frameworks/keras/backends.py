@@ -9,7 +9,7 @@ import keras
 from casync.collectives.gradient_submits import GradientSubmits, OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.errors import NotAvailableError
-from casync.tensors import about
+from casync.tensors.adaptor import about
 
 __all__ = ["Reducer", "check_backend", "reducer_of"]
 

@@ -11,7 +11,7 @@ import importlib
 from typing import Any
 
 import keras
-from casync.terms import Min
+from casync.tensors.signature import Min
 
 __all__ = ["watch"]
 

@@ -14,7 +14,7 @@ from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
-from casync.terms import Average
+from casync.tensors.signature import Average
 
 from . import loss_scale
 from .backends import Reducer, check_backend, reducer_of

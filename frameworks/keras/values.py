@@ -12,7 +12,7 @@ from casync import numpy as hvd
 from casync.collectives.waiting import synchronize_each
 from casync.compression import Compression
 from casync.errors import NotAvailableError
-from casync.terms import Average
+from casync.tensors.signature import Average
 
 __all__ = ["allgather", "allreduce", "broadcast", "broadcast_global_variables", "broadcast_variables", "reducescatter"]
 

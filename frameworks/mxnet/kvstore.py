@@ -10,7 +10,7 @@ from casync.collectives.gradient_submits import OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.terms import Sum
+from casync.tensors.signature import Sum
 
 from .gradients import Gradients, without_momentum
 from .loading import mx

@@ -28,8 +28,8 @@ from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
 from casync.gather_bytes import gather_bytes
 from casync.session import Session
-from casync.tensors import about
-from casync.terms import Average, OpKind, Terms, resolve_op
+from casync.tensors.adaptor import about
+from casync.tensors.signature import Average, OpKind, Terms, resolve_op
 
 from .engine import Operation, push
 from .loading import mx

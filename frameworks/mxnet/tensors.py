@@ -16,8 +16,8 @@ import numpy as np
 
 from casync._constants import FLOATING_DTYPES
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.tensors import Tensors, no_such_dtype, register
-from casync.terms import DTYPES
+from casync.tensors.adaptor import Tensors, no_such_dtype, register
+from casync.tensors.signature import DTYPES
 
 from .loading import mx
 

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from casync._constants import FLOATING_DTYPES
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.tensors import Tensors, no_such_dtype, register
-from casync.terms import DTYPES
+from casync.tensors.adaptor import Tensors, no_such_dtype, register
+from casync.tensors.signature import DTYPES
 
 __all__ = ["TENSORS", "NumpyTensors"]
 

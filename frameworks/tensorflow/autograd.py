@@ -11,7 +11,7 @@ from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
 from casync.default import session_of
 from casync.errors import NotAvailableError
-from casync.terms import Average, OpKind, Sum
+from casync.tensors.signature import Average, OpKind, Sum
 
 from .graph import Graph, unnamed
 from .tensors import TENSORS, scaled

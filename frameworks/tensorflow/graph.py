@@ -18,8 +18,8 @@ from casync.collectives.reducescatter import check_op
 from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.plan.topology import topology_of
-from casync.tensors import about
-from casync.terms import OpKind, Sum, codec_for_dtype, no_rows
+from casync.tensors.adaptor import about
+from casync.tensors.signature import OpKind, Sum, codec_for_dtype, no_rows
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from .library import operations

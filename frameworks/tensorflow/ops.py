@@ -17,7 +17,7 @@ from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
 from casync.errors import NotAvailableError
-from casync.terms import Average, Sum, resolve_op
+from casync.tensors.signature import Average, Sum, resolve_op
 
 from .autograd import Autograd
 from .errors import public

@@ -10,7 +10,7 @@ from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import NotAvailableError
-from casync.terms import Average
+from casync.tensors.signature import Average
 
 from .gradients import GraphGradients, name_of, names_of
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from casync import default
 from casync.errors import InvalidArgumentError
-from casync.terms import Sum
+from casync.tensors.signature import Sum
 
 from .ops import allreduce
 

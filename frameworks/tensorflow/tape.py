@@ -11,7 +11,7 @@ from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
-from casync.terms import Average
+from casync.tensors.signature import Average
 
 from .errors import public
 from .gradients import GraphGradients, averaged, name_of, names_of

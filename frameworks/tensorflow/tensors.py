@@ -10,8 +10,8 @@ import numpy as np
 
 import tensorflow as tf
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.tensors import Tensors, no_such_dtype, register
-from casync.terms import DTYPES
+from casync.tensors.adaptor import Tensors, no_such_dtype, register
+from casync.tensors.signature import DTYPES
 
 __all__ = ["TENSORS", "TensorflowTensors", "scaled"]
 

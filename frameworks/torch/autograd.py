@@ -17,7 +17,7 @@ from casync.collectives.waiting import synchronize
 from casync.compression import Compression
 from casync.default import session_of
 from casync.errors import NotAvailableError
-from casync.terms import Average, Sum, resolve_op
+from casync.tensors.signature import Average, Sum, resolve_op
 
 from .tensors import TENSORS
 

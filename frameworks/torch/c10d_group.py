@@ -24,12 +24,12 @@ from casync import codecs
 from casync._constants import OP_KINDS, REDUCE_OPS
 from casync.collectives.places import Places
 from casync.config.settings import Config
-from casync.device import Device
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.rendezvous.choose import Started
 from casync.rendezvous.stores import TorchStore
 from casync.session import Session, Together
-from casync.terms import Average, OpKind, Sum, Terms
+from casync.tensors.device import Device
+from casync.tensors.signature import Average, OpKind, Sum, Terms
 from casync.transport.tcp import TcpJob
 
 from . import device

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from casync.errors import NotAvailableError
-from casync.terms import Average, Sum
+from casync.tensors.signature import Average, Sum
 
 from .c10d_values import NOT_THERE, bytes_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.terms import Average, Max, Min, Product, Sum
+from casync.tensors.signature import Average, Max, Min, Product, Sum
 
 from . import device
 from .tensors import TENSORS

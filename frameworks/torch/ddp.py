@@ -20,7 +20,7 @@ from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.session import Session, Together
-from casync.terms import Average, Sum
+from casync.tensors.signature import Average, Sum
 
 from . import ops, sparse
 from .ddp_gradients import DdpGradients, parts_of, wire_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from casync.device import Device
 from casync.errors import NotAvailableError
+from casync.tensors.device import Device
 
 __all__ = ["CudaDevice", "await_all", "await_stream", "check", "device_of", "places"]
 

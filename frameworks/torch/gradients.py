@@ -15,7 +15,7 @@ from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending, wire_dtype
 from casync.errors import InvalidArgumentError
 from casync.session import Session
-from casync.terms import Sum
+from casync.tensors.signature import Sum
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 

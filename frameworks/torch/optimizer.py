@@ -10,7 +10,7 @@ from casync import codecs, default
 from casync.collectives.settings import Settings
 from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.terms import Adasum, Average
+from casync.tensors.signature import Adasum, Average
 
 from .deltas import DeltaOptimizer
 from .loss_scale import LossScale

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from casync import default
 from casync.errors import InvalidArgumentError
-from casync.terms import Sum
+from casync.tensors.signature import Sum
 
 from . import ops
 from .autograd import Function

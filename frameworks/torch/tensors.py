@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from casync.device import Device
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.tensors import Tensors, no_such_dtype, register
-from casync.terms import DTYPES
+from casync.tensors.adaptor import Tensors, no_such_dtype, register
+from casync.tensors.device import Device
+from casync.tensors.signature import DTYPES
 
 from . import device
 from .checksums import checksums

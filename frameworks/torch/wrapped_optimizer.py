@@ -20,7 +20,7 @@ from casync import state
 from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings, positive
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.terms import Average
+from casync.tensors.signature import Average
 from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it imports the compiler when it is called
 
 from .gradients import Gradients

@@ -60,7 +60,7 @@ Enum checked(const char* what, std::int32_t number, std::size_t count) {
 
 float scale(double told) { return told == 0 ? 1.0F : static_cast<float>(told); }
 
-/// As casync/terms.py, so that ranks may meet whose glue is another one.
+/// As casync/tensors/signature.py, so that ranks may meet whose glue is another one.
 void set_shape(Signature& signature, std::span<const std::int64_t> shape) {
   const bool own_rows = signature.kind == OpKind::allgather || signature.kind == OpKind::alltoall;
   std::string dims = own_rows ? "*" : "";

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from casync.terms import Average, Max, Min, Product, Sum
+from casync.tensors.signature import Average, Max, Min, Product, Sum
 from support.arrays import DTYPES, FLOATS, INTEGERS, draw, full
 
 SHAPES = [(), (1,), (17,), (5, 7), (0, 3), (3, 0), (4, 3, 2, 5), (70_001,)]

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from casync import default, terms
+from casync import default
+from casync.tensors import signature as terms
 from support.arrays import FLOATS, normal
 
 EVERY_KIND = ["allgather", "broadcast", "alltoall", "reducescatter"]

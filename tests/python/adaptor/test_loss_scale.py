@@ -13,7 +13,7 @@ import pytest
 from casync import default
 from casync.collectives.gradient_submits import Gradient, GradientSubmits, OptimizerTerms
 from casync.collectives.settings import Settings
-from casync.tensors import adaptor_of
+from casync.tensors.adaptor import adaptor_of
 from support.arrays import Array
 from support.bindings import Binding
 from support.ranks import LIMITS

@@ -14,7 +14,7 @@ from casync import _constants, _core
 from casync.config.settings import Config
 from casync.errors import ERROR_KINDS, CasyncError, error_of
 from casync.plan.plans import GradientPlan
-from casync.terms import OpKind, Sum
+from casync.tensors.signature import OpKind, Sum
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 

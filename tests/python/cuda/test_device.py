@@ -12,7 +12,7 @@ import pytest
 import casync.cuda
 from casync.config.settings import Config
 from casync.session import Session
-from casync.terms import OpKind, Terms
+from casync.tensors.signature import OpKind, Terms
 from support.files import load
 
 pytestmark = pytest.mark.gpu

@@ -24,7 +24,7 @@ WITH_COMPLETIONS = """
 import threading
 
 from casync import default
-from casync.terms import OpKind, Terms
+from casync.tensors.signature import OpKind, Terms
 
 session = default.session()
 terms = session.register(Terms("w", OpKind.ALLREDUCE, "float32", (4,), on_device=True))

@@ -190,7 +190,10 @@ def test_an_import_of_what_stands_above_is_found(lint, path, text):
     [
         ("casync/session.py", "from casync import config, forks\nfrom casync.errors import CasyncError"),
         ("casync/config/settings.py", "from __future__ import annotations\nimport numpy"),
-        ("casync/terms.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from casync.default import init"),
+        (
+            "casync/tensors/signature.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from casync.default import init",
+        ),
         ("casync/launcher/job.py", "from casync.launcher.ledger import Ledger\nfrom . import ledger\nimport casync"),
         ("casync/compll/build.py", "from casync import _core, errors"),
         ("casync/__init__.py", "def f():\n    from casync import checkpoint"),

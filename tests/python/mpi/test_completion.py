@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from casync import default
-from casync.terms import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, Sum, Terms
 from support.glue import Glue
 
 OPERATIONS = 100_000

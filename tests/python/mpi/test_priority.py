@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from casync import default
-from casync.terms import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, Sum, Terms
 
 NUMEL = 20_000
 

@@ -10,7 +10,7 @@ import torch
 
 from casync.config.settings import Config
 from casync.session import Session
-from casync.terms import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, Sum, Terms
 
 
 def total(session: Session, name: str, numel: int = 1000) -> torch.Tensor:

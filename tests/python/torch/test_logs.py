@@ -11,7 +11,7 @@ import torch
 from casync import _core
 from casync._constants import LOG_LEVELS
 from casync.config.settings import Config
-from casync.terms import OpKind, Sum
+from casync.tensors.signature import OpKind, Sum
 
 
 @pytest.fixture(autouse=True)

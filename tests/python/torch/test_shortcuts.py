@@ -7,7 +7,7 @@ import torch
 from casync import _core, default
 from casync.config.settings import Config
 from casync.session import Session
-from casync.terms import OpKind, Terms
+from casync.tensors.signature import OpKind, Terms
 
 pytestmark = [
     pytest.mark.usefixtures("world"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from casync import default
-from casync.terms import OpKind, Terms
+from casync.tensors.signature import OpKind, Terms
 
 LIMITS = {"timeout_s": 20.0, "stall_warning_s": 10.0}
 """Settings for init(): timeouts well below pytest's own, so that what hangs is reported by name."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from casync.numpy.tensors import TENSORS as NUMPY
 
-from casync.device import Device
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.tensors import Tensors, register
+from casync.tensors.adaptor import Tensors, register
+from casync.tensors.device import Device
 from support.arrays import Array
 from support.standin import driver
 

@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from casync.device import Device
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.terms import DTYPES
+from casync.tensors.device import Device
+from casync.tensors.signature import DTYPES
 
 __all__ = ["T", "Tensors", "about", "adaptor_of", "register"]
 
@@ -34,7 +34,7 @@ class Tensors(ABC, Generic[T]):
 
     @abstractmethod
     def dtype(self, tensor: T) -> str:
-        """The core's name of its dtype, one of `casync.terms.DTYPES`. Raises `NotAvailableError` for any other."""
+        """The core's name of its dtype, one of `signature.DTYPES`. Raises `NotAvailableError` for any other."""
 
     @abstractmethod
     def shape(self, tensor: T) -> tuple[int, ...]:
