@@ -119,7 +119,7 @@ class Session:
         """sent_bytes, received_bytes, sent_messages, received_messages, slot_bytes, residual_bytes, pool_peak"""
 
     def metrics(self) -> dict[str, Any]:
-        """What casync.snapshot.metrics_of takes."""
+        """What casync.observe.metrics.metrics_of takes."""
 
     def plan(self, registration: int) -> Plan | None: ...
     def plans(self) -> dict[str, Plan]: ...

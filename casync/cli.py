@@ -26,8 +26,8 @@ class Command:
 COMMANDS = (
     Command("run", "casync.launcher", "main", "start a job of N ranks (the same as casyncrun)"),
     Command("doctor", "casync.doctor", "main", "what was found on this machine, what was not, and what to do"),
-    Command("replay", "casync.replay", "main", "feed an event log to the engine and compare its actions"),
-    Command("trace", "casync.trace", "main", "put the timelines of several ranks into one"),
+    Command("replay", "casync.observe.replay", "main", "feed an event log to the engine and compare its actions"),
+    Command("trace", "casync.observe.trace_merge", "main", "put the timelines of several ranks into one"),
     Command("plan", "casync.plan.cli", "plan_main", "show and explain synchronisation plans"),
     Command("compll", "casync.compll.cli", "main", "check, show, test and time compression algorithms in CompLL"),
     Command("bench", "casync.bench.cli", "main", "measure with real ranks whether to compress, and with which codec"),

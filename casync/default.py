@@ -11,13 +11,14 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from casync import codecs, exposition
+from casync import codecs
 from casync._constants import HANDLE_BITS
 from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError
+from casync.observe import prometheus as exposition
+from casync.observe.metrics import Metrics
 from casync.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.session import Session
-from casync.snapshot import Metrics
 from casync.transport import job as jobs
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from casync.observe.metrics import OWN
 from casync.session import Session
-from casync.snapshot import OWN
 from casync.tensors.signature import OpKind, Sum, Terms
 
 __all__ = ["gather_bytes", "gather_present", "present"]

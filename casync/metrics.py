@@ -9,8 +9,9 @@ port 9401, and so on. docs/metrics.md says what each number is.
 
 from __future__ import annotations
 
-from casync import default, exposition
-from casync.snapshot import (
+from casync import default
+from casync.observe import prometheus as exposition
+from casync.observe.metrics import (
     CodecMetrics,
     GradientMetrics,
     Histogram,

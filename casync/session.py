@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from casync import forks
 from casync._constants import OP_KINDS
-from casync.call_site import call_site, describe_exception
 from casync.codec_states import CodecStates
 from casync.config import horovod as horovod_variables
 from casync.config.settings import Config
 from casync.cuda import nccl_library
 from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError
 from casync.given_plans import GivenPlans
-from casync.logs import log, set_level, threshold
-from casync.observer import Observer, observer_of
+from casync.observe.call_site import call_site, describe_exception
+from casync.observe.logs import log, set_level, threshold
+from casync.observe.metrics import OWN, Metrics, metrics_of
+from casync.observe.step_profile import Observer, observer_of
 from casync.plan.plans import GradientPlan, Plans
 from casync.rendezvous import launcher_pipe as report
-from casync.snapshot import OWN, Metrics, metrics_of
 from casync.tensors.device import Device
 from casync.tensors.signature import Terms
 from casync.transport import job as jobs

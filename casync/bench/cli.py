@@ -23,7 +23,7 @@ from casync.errors import CasyncError, JobError
 from casync.launcher.flags import FLAGS
 from casync.launcher.options import Options, Parser, UsageError, parse
 from casync.models import MODELS
-from casync.observer import Observation
+from casync.observe.step_profile import Observation
 from casync.plan.plans import write_plans
 from casync.rendezvous.slurm_hosts import HostError
 from casync.simulate import parse_seconds

@@ -27,7 +27,7 @@ from casync.bench.ways import (
     renamed,
 )
 from casync.default import session
-from casync.observer import Observation
+from casync.observe.step_profile import Observation
 from casync.plan.plans import GradientPlan
 from casync.rendezvous import launcher_pipe as report
 

@@ -15,13 +15,13 @@ from casync.launcher.cli import StartError, prepare
 from casync.launcher.job import Job
 from casync.launcher.options import Options
 from casync.launcher.preflight import with_python
-from casync.observer import NEEDED_STEPS, OBSERVE, Gradient, Observation
+from casync.observe.step_profile import NEEDED_STEPS, OBSERVE, Gradient, Observation
 
 __all__ = ["Heard", "observe"]
 
 
 class Heard:
-    """What rank 0 has told of the program so far, line by line (casync.observer)."""
+    """What rank 0 has told of the program so far, line by line (casync.observe.step_profile)."""
 
     def __init__(self) -> None:
         self.steps: int | None = None

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from casync.bench.ways import COLUMNS, Measured, Way, best, gradient_bytes, rows, seconds_text, verdict
-from casync.observer import Observation
+from casync.observe.step_profile import Observation
 from casync.plan.show import summary
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from casync.errors import NotAvailableError
-from casync.observer import Gradient, Observation
+from casync.observe.step_profile import Gradient, Observation
 from casync.plan.plans import GradientPlan
 
 __all__ = [

@@ -9,7 +9,7 @@
     report.gave_up("AbortedError: rank 1 has shut down")  # another rank's doing has ended this one's session
     report.uses_gpu("GPU-3f...")   # this rank's tensors are on this one
     report.progress(0.5, "onebit")   # half of the work is done, and this is next
-    report.observed({"steps": 3})    # what casync bench wants to know of this rank's program (casync.observer)
+    report.observed({"steps": 3})    # what casync bench wants to know (observe.step_profile)
     report.leaving()                          # the program is through, and waits until all others are
 
 `initialized` decides how long the rank may take to leave by itself after another rank failed: inside MPI_Init it

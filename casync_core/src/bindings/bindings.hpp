@@ -16,7 +16,7 @@ void bind_together(pybind11::module_& module);
 void bind_simulate(pybind11::module_& module);
 void bind_tcp(pybind11::module_& module);
 
-/// What casync/snapshot.py reads.
+/// What casync/observe/metrics.py reads.
 pybind11::dict to_dict(const Metrics& metrics);
 
 }  // namespace casync

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from casync.snapshot import Metrics, Traffic
+from casync.observe.metrics import Metrics, Traffic
 
 NUMEL = 300_000
 CODECS = ("none", "fp16", "onebit")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from casync import trace
+from casync.observe import trace_merge as trace
 
 
 @pytest.fixture

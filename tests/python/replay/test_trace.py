@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from casync import trace
+from casync.observe import trace_merge as trace
 
 
 def timeline(start: int, rank: int) -> list[dict]:

@@ -15,7 +15,7 @@ import pytest
 
 from casync.bench import ways
 from casync.bench.program import Heard
-from casync.observer import NEEDED_STEPS, Gradient, Observation
+from casync.observe.step_profile import NEEDED_STEPS, Gradient, Observation
 from casync.plan.plans import read_plans
 
 TRAIN = str(Path(__file__).with_name("train.py"))
@@ -219,7 +219,7 @@ def test_bfloat16_without_the_package_that_makes_it_is_refused_by_name() -> None
 import sys
 sys.modules["ml_dtypes"] = None  # as if it were not installed
 from casync.bench import ways
-from casync.observer import Gradient
+from casync.observe.step_profile import Gradient
 try:
     ways.dtype_of(Gradient("w", (3,), "bfloat16", 0.0))
 except Exception as error:

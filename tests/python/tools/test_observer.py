@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from casync.observer import Gradient, seen
+from casync.observe.metrics import GradientMetrics, Histogram, Metrics, Pool, Queues, Transport
+from casync.observe.step_profile import Gradient, seen
 from casync.plan.plans import GradientPlan
-from casync.snapshot import GradientMetrics, Histogram, Metrics, Pool, Queues, Transport
 
 PLANS = {
     "allreduce.fc": GradientPlan(tensor="float32 (10, 512)"),

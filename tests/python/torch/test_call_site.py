@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from casync.call_site import call_site, describe_exception
+from casync.observe.call_site import call_site, describe_exception
 
 
 def of_library(module: str, source: str, **names: Any) -> Callable[..., Any]:

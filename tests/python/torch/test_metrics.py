@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import casync.metrics
-from casync import default, exposition
+from casync import default
 from casync.config.settings import Config
+from casync.observe import prometheus as exposition
 from casync.session import Session
 
 parser = pytest.importorskip("prometheus_client.parser")

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 from casync._constants import FLOATING_DTYPES
+from casync.observe.metrics import Metrics
 from casync.plan.plans import GradientPlan
 from casync.rendezvous import launcher_pipe as report
-from casync.snapshot import Metrics
 
 __all__ = ["NEEDED_STEPS", "OBSERVE", "Gradient", "Observation", "Observer", "observer_of", "seen"]
 

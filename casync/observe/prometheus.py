@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.snapshot import Histogram, Metrics
+from casync.observe.metrics import Histogram, Metrics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

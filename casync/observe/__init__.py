@@ -1,0 +1,1 @@
+"""What happens in a job, for people: logs, metrics, event logs and timelines."""
