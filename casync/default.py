@@ -11,8 +11,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from casync import codecs
 from casync._constants import HANDLE_BITS
+from casync.codecs import specs as codecs
 from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.observe import prometheus as exposition

@@ -375,7 +375,7 @@ class Session:
                 report.uses_gpu(_core.cuda_uuid(device.number))
 
     def _add_device_code(self, device: Device) -> None:
-        from casync import device_code
+        from casync.codecs import device_code
 
         specs, self._without_device_code = self._without_device_code, set()
         try:

@@ -125,7 +125,7 @@ def predict(
     `casync simulate`. Raises `InvalidArgumentError` for what no session would accept. Any thread may call.
     """
     from casync import _core  # the compiled core, not needed for --help
-    from casync.codecs import codec_text
+    from casync.codecs.specs import codec_text
 
     return _core.simulate(
         gradients=gradients,

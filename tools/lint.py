@@ -49,7 +49,7 @@ PYTHON_LAYERS = (
     ("doctor", "launcher"),  # this and all below are there where the compiled modules do not load
     ("_core", "_mpi"),
     ("compll", "cuda", "glue", "observe", "tensors"),
-    ("codecs", "compression", "device_code", "transport"),
+    ("codecs", "transport"),
     ("basics", "built", "codec_states", "default", "forks", "gather_bytes", "given_plans", "process_sets", "session"),
     ("checkpoint", "common", "metrics", "runner", "state"),
     ("collectives", "replicas"),

@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from casync import _core, device_code
+from casync import _core
+from casync.codecs import device_code
 from casync.compll.cuda.texts import COMMON, text_of
 
 __all__ = ["CODECS", "GROUP", "TENSORS", "in_torch", "lines"]

@@ -186,7 +186,7 @@ def _gradients(model: str | None, file: str | None) -> tuple[str, Shapes]:
 def _codecs(further: Sequence[str]) -> tuple[list[str], str]:
     """The contenders, each of which can be made, and `auto` over those of them that it may choose."""
     from casync import _core  # the compiled core, not needed for --help
-    from casync.codecs import codec_text, takes_momentum
+    from casync.codecs.specs import codec_text, takes_momentum
 
     for codec in further:
         try:

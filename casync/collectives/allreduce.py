@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from casync import codecs
-from casync.codecs import codec_text
+from casync.codecs import specs as codecs
+from casync.codecs.specs import codec_text
 from casync.collectives.waiting import PendingResult
 from casync.default import session_of
 from casync.errors import InvalidArgumentError

@@ -34,10 +34,10 @@ from casync.built import (
     nccl_built,
     rocm_built,
 )
+from casync.codecs.compression import Compression
 from casync.collectives.join import join
 from casync.collectives.objects import allgather_object, broadcast_object
 from casync.collectives.waiting import barrier, poll, synchronize
-from casync.compression import Compression
 from casync.errors import (
     AbortedError,
     CasyncError,

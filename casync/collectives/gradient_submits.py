@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
-from casync import codecs, state
+from casync import state
 from casync.codec_states import Claim
+from casync.codecs import specs as codecs
 from casync.collectives.settings import Settings
 from casync.default import session_of
 from casync.errors import InvalidArgumentError

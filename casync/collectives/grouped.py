@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
+from casync.codecs.compression import Compression
 from casync.collectives import allgather, allreduce, reducescatter
 from casync.collectives.autograd import Autograd, Blocking
 from casync.collectives.waiting import PendingGroup, synchronize, synchronize_each
-from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
 from casync.errors import InvalidArgumentError

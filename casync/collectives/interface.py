@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from casync.codecs.compression import Compression
 from casync.collectives import allgather, allreduce, alltoall, broadcast, reducescatter
 from casync.collectives.grouped import GroupedCollectives
 from casync.collectives.waiting import synchronize
-from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.tensors.adaptor import T
 from casync.tensors.signature import Average, resolve_op

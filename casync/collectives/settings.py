@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from casync import codecs, default
+from casync import default
+from casync.codecs import specs as codecs
+from casync.codecs.compression import Compression
 from casync.collectives.parameter_groups import Wanted, wanted_groups
-from casync.compression import Compression
 from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
 from casync.process_sets import ProcessSet

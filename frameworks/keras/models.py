@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-from casync.compression import Compression
+from casync.codecs.compression import Compression
 
 from .optimizer import DistributedOptimizer
 

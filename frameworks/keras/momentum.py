@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
-from casync import codecs, default
+from casync import default
+from casync.codecs import specs as codecs
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError
 

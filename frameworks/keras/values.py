@@ -9,8 +9,8 @@ import numpy as np
 
 import keras
 from casync import numpy as hvd
+from casync.codecs.compression import Compression
 from casync.collectives.waiting import synchronize_each
-from casync.compression import Compression
 from casync.errors import NotAvailableError
 from casync.tensors.signature import Average
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from casync import codecs
+from casync.codecs import specs as codecs
 from casync.collectives.gradient_submits import GradientSubmits, OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.errors import NotAvailableError

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from casync import default
+from casync.codecs.compression import Compression
 from casync.collectives.gradient_submits import OptimizerTerms
 from casync.collectives.settings import Settings
-from casync.compression import Compression
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.tensors.signature import Sum
 

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from casync.codecs.compression import Compression
 from casync.collectives import allgather as _allgather
 from casync.collectives import allreduce as _allreduce
 from casync.collectives import alltoall as _alltoall
@@ -23,7 +24,6 @@ from casync.collectives import broadcast as _broadcast
 from casync.collectives import reducescatter as _reducescatter
 from casync.collectives.grouped import check_group
 from casync.collectives.interface import Collectives
-from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
 from casync.gather_bytes import gather_bytes

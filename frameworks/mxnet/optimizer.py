@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from casync.codecs.compression import Compression
 from casync.collectives.gradient_submits import OptimizerTerms
 from casync.collectives.settings import Settings
-from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 
 from .gradients import Gradients, without_momentum

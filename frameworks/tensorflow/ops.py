@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from casync.codecs.compression import Compression
 from casync.collectives.allreduce import codec_of
 from casync.collectives.interface import Collectives
 from casync.collectives.sparse import wire_dtype
-from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.default import session_of
 from casync.errors import NotAvailableError

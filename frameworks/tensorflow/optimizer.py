@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from casync.codecs.compression import Compression
 from casync.collectives.parameter_groups import by_name
 from casync.collectives.settings import Settings
-from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import NotAvailableError
 from casync.tensors.signature import Average

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
+from casync.codecs.compression import Compression
 from casync.collectives import allgather
 from casync.collectives.interface import Collectives
 from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
-from casync.compression import Compression
 from casync.default import session_of
 from casync.errors import NotAvailableError
 from casync.tensors.signature import Average, Sum, resolve_op

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from casync import codecs
 from casync._constants import OP_KINDS, REDUCE_OPS
+from casync.codecs import specs as codecs
 from casync.collectives.places import Places
 from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from casync import codecs
+from casync.codecs import specs as codecs
 from casync.config.rules import Rules
 from casync.errors import NotAvailableError
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from casync import codecs, default, state
+from casync import default, state
+from casync.codecs import specs as codecs
 from casync.collectives.gradient_submits import Gradient, OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending

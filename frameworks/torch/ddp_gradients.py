@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
-from casync import codecs
+from casync.codecs import specs as codecs
 from casync.collectives import sparse
 from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.settings import Settings

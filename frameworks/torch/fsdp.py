@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from casync import codecs
+from casync.codecs import specs as codecs
 from casync.errors import InvalidArgumentError, NotAvailableError
 from torch.distributed.tensor import DTensor
 

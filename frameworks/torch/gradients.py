@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
-from casync import codecs
+from casync.codecs import specs as codecs
 from casync.collectives import gradients
 from casync.collectives.gradient_submits import OptimizerTerms
 from casync.collectives.settings import Settings

@@ -10,7 +10,7 @@ import gc
 import logging
 
 import torch
-from casync import codecs
+from casync.codecs import specs as codecs
 from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from casync import codecs, default
+from casync import default
+from casync.codecs import specs as codecs
+from casync.codecs.compression import Compression
 from casync.collectives.settings import Settings
-from casync.compression import Compression
 from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.tensors.signature import Adasum, Average
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from casync import _core, device_code
+from casync import _core
+from casync.codecs import device_code
 from casync.compll.cuda.texts import COMMON, text_of
 from casync.compll.library import library_files
 from casync.errors import NotAvailableError

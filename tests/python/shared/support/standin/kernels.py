@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from casync import device_code
+from casync.codecs import device_code
 from support.standin.driver import ROOT
 
 _INCLUDES = [ROOT / "tests/compll/cuda/lockstep", ROOT / "tests/compll/cuda", ROOT / "casync_core/src",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from casync.codecs import Codec
+from casync.codecs.specs import Codec
 from casync.tensors.adaptor import adaptor_of
 
 __all__ = ["Cast", "Compression"]
