@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from casync import default
 from casync.errors import InvalidArgumentError, StorageError
-from casync.gather_bytes import gather_bytes
 from casync.observe.metrics import OWN
 from casync.plan import plans as plan
-from casync.session import Session
+from casync.session import default
+from casync.session.gather_bytes import gather_bytes
+from casync.session.session import Session
 from casync.tensors.signature import OpKind, Sum, Terms
 
 __all__ = ["load_state", "save_state"]

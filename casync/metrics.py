@@ -9,7 +9,6 @@ port 9401, and so on. docs/metrics.md says what each number is.
 
 from __future__ import annotations
 
-from casync import default
 from casync.observe import prometheus as exposition
 from casync.observe.metrics import (
     CodecMetrics,
@@ -23,6 +22,7 @@ from casync.observe.metrics import (
     Transport,
     Work,
 )
+from casync.session import default
 
 __all__ = [
     "CodecMetrics",

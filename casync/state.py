@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from casync.errors import InvalidArgumentError
-from casync.session import Session
+from casync.session.session import Session
 
 __all__ = ["STATE_KEY", "collect", "converted", "restore", "take_pending"]
 

@@ -52,7 +52,7 @@ def check_public_names(_app, environment):
     entries = {name.lower() for name in environment.domains["py"].objects}
     for module in ("casync", "casync.jax", *ADAPTORS):
         names = [name for name in importlib.import_module(module).__all__ if not name.startswith("__")]
-        places = (module, f"{module}.sync_batch_norm", "casync.tensors.signature", "casync.default")
+        places = (module, f"{module}.sync_batch_norm", "casync.tensors.signature", "casync.session.default")
         missing = [name for name in names if entries.isdisjoint(f"{place}.{name}".lower() for place in places)]
         if missing:
             text = "%s: no docstring, so no entry in the reference: %s"
@@ -63,7 +63,7 @@ def read_definitions_first(_app, _environment, documents):
     """Every adaptor has ProcessSet, and that of torch Options. Two entries are a mistake to Sphinx unless it read first
     where they are defined.
     """
-    first = ("api/casync.process_sets", "api/casync.torch.c10d_group")
+    first = ("api/casync.session.process_sets", "api/casync.torch.c10d_group")
     documents.sort(key=lambda name: (name not in first, name))
 
 

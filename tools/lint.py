@@ -50,7 +50,7 @@ PYTHON_LAYERS = (
     ("_core", "_mpi"),
     ("compll", "cuda", "glue", "observe", "tensors"),
     ("codecs", "transport"),
-    ("basics", "built", "codec_states", "default", "forks", "gather_bytes", "given_plans", "process_sets", "session"),
+    ("session",),
     ("checkpoint", "common", "metrics", "runner", "state"),
     ("collectives", "replicas"),
     ("bench", "models", "simulate"),

@@ -22,8 +22,8 @@ import torch.distributed as dist
 from benchmarks.auto.cases import MODELS_AND_SMALL, Case, rounds_in, turns_of
 from benchmarks.step_time.worker import Model, Step, ours, pool_of, release, slowest, timed
 from casync.bench.ways import own_plans
-from casync.default import session
 from casync.plan.plans import GradientPlan
+from casync.session.default import session
 
 TURNS_BEFORE = 2  # names are negotiated, and memory is taken
 AUTO_SHARE = 0.75  # of the time, for all that settle

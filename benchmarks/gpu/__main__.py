@@ -26,7 +26,7 @@ from casync import cuda
 from casync.config.settings import Config
 from casync.errors import DeviceError
 from casync.models import MODELS
-from casync.session import Session
+from casync.session.session import Session
 from casync.tensors.signature import OpKind, Terms
 
 SIZES = (1 << 20, 16 << 20, 256 << 20)

@@ -24,8 +24,8 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
 from benchmarks.step_time.codec_work import CodecWork
-from casync import default
 from casync.models import MODELS
+from casync.session import default
 
 CODEC_STEPS_BEFORE, CODEC_STEPS = 2, 9
 TURNS_BEFORE = 5

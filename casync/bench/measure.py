@@ -26,10 +26,10 @@ from casync.bench.ways import (
     own_plans,
     renamed,
 )
-from casync.default import session
 from casync.observe.step_profile import Observation
 from casync.plan.plans import GradientPlan
 from casync.rendezvous import launcher_pipe as report
+from casync.session.default import session
 
 __all__ = ["measure"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from casync.collectives.waiting import PendingRows
-from casync.default import session_of
-from casync.session import Session
+from casync.session.default import session_of
+from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, Terms, no_rows
 

@@ -8,9 +8,9 @@ from typing import Any
 from casync.codecs import specs as codecs
 from casync.codecs.specs import codec_text
 from casync.collectives.waiting import PendingResult
-from casync.default import session_of
 from casync.errors import InvalidArgumentError
-from casync.session import Session
+from casync.session.default import session_of
+from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, Terms
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from casync.collectives.waiting import PendingRows
-from casync.default import session_of
 from casync.errors import InvalidArgumentError
-from casync.session import Session
+from casync.session.default import session_of
+from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, Terms, no_rows
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from casync.collectives.allreduce import UNSCALED, submit_registered
 from casync.collectives.waiting import PendingResult
-from casync.default import session_of
-from casync.session import Session
+from casync.session.default import session_of
+from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, Sum, Terms
 

@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
-from casync.basics import (
+from casync.codecs.compression import Compression
+from casync.collectives.join import join
+from casync.collectives.objects import allgather_object, broadcast_object
+from casync.collectives.waiting import barrier, poll, synchronize
+from casync.errors import (
+    AbortedError,
+    CasyncError,
+    CorruptPayloadError,
+    HorovodInternalError,
+    InvalidArgumentError,
+    MismatchError,
+    NotAvailableError,
+    PeerFailureError,
+    StallError,
+    StartError,
+    StorageError,
+)
+from casync.session.build_info import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from casync.session.process_sets import ProcessSet
+from casync.session.world_info import (
     add_process_set,
     counters,
     cross_rank,
@@ -22,36 +52,6 @@ from casync.basics import (
     start_timeline,
     stop_timeline,
 )
-from casync.built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
-from casync.codecs.compression import Compression
-from casync.collectives.join import join
-from casync.collectives.objects import allgather_object, broadcast_object
-from casync.collectives.waiting import barrier, poll, synchronize
-from casync.errors import (
-    AbortedError,
-    CasyncError,
-    CorruptPayloadError,
-    HorovodInternalError,
-    InvalidArgumentError,
-    MismatchError,
-    NotAvailableError,
-    PeerFailureError,
-    StallError,
-    StartError,
-    StorageError,
-)
-from casync.process_sets import ProcessSet
 from casync.tensors.signature import Adasum, Average, Max, Min, Product, Sum
 
 __all__ = [

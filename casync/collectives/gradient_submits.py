@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
 from casync import state
-from casync.codec_states import Claim
 from casync.codecs import specs as codecs
 from casync.collectives.settings import Settings
-from casync.default import session_of
 from casync.errors import InvalidArgumentError
-from casync.session import Session, Together
+from casync.session.codec_states import Claim
+from casync.session.default import session_of
+from casync.session.session import Session, Together
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, Terms
 

@@ -10,9 +10,9 @@ from casync.codecs.compression import Compression
 from casync.collectives import allgather, allreduce, reducescatter
 from casync.collectives.autograd import Autograd, Blocking
 from casync.collectives.waiting import PendingGroup, synchronize, synchronize_each
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.default import session_of
 from casync.errors import InvalidArgumentError
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.default import session_of
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import Average, OpKind, resolve_op
 

@@ -18,7 +18,7 @@ from casync.codecs.compression import Compression
 from casync.collectives import allgather, allreduce, alltoall, broadcast, reducescatter
 from casync.collectives.grouped import GroupedCollectives
 from casync.collectives.waiting import synchronize
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.tensors.adaptor import T
 from casync.tensors.signature import Average, resolve_op
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from casync import default
 from casync.collectives.objects import allgather_object
+from casync.session import default
 from casync.tensors.signature import OpKind, Terms
 
 __all__ = ["join"]

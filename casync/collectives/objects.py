@@ -7,8 +7,8 @@ from typing import Any
 
 import cloudpickle
 
-from casync.default import GLOBAL_PROCESS_SET, session_of
-from casync.gather_bytes import gather_bytes
+from casync.session.default import GLOBAL_PROCESS_SET, session_of
+from casync.session.gather_bytes import gather_bytes
 from casync.tensors.signature import OpKind, Sum, Terms
 
 __all__ = ["allgather_object", "broadcast_object"]

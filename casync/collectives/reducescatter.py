@@ -7,9 +7,9 @@ from typing import Any
 
 from casync.collectives.allreduce import codec_of
 from casync.collectives.waiting import PendingResult
-from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
-from casync.session import Session
+from casync.session.default import session_of
+from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import Average, OpKind, Sum, Terms, no_rows, resolve_op
 

@@ -15,8 +15,8 @@ from typing import Generic
 
 from casync import replicas
 from casync.collectives.settings import Settings
-from casync.default import session_of
-from casync.gather_bytes import gather_present, present
+from casync.session.default import session_of
+from casync.session.gather_bytes import gather_present, present
 from casync.tensors.adaptor import T, Tensors
 
 __all__ = ["Replicas"]

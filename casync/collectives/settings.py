@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from casync import default
 from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression
 from casync.collectives.parameter_groups import Wanted, wanted_groups
 from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
-from casync.process_sets import ProcessSet
+from casync.session import default
+from casync.session.process_sets import ProcessSet
 from casync.tensors import signature as terms
 from casync.tensors.signature import Average
 

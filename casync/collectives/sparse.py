@@ -11,8 +11,8 @@ from typing import Any, Generic
 
 from casync.collectives import allgather
 from casync.collectives.waiting import synchronize, synchronize_each
-from casync.default import session_of
 from casync.errors import NotAvailableError
+from casync.session.default import session_of
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import Average, Sum, resolve_op
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic
 
-from casync.default import GLOBAL_PROCESS_SET, owner_of, session_of
-from casync.session import Session
+from casync.session.default import GLOBAL_PROCESS_SET, owner_of, session_of
+from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors
 from casync.tensors.signature import OpKind, Terms
 

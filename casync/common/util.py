@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from casync import built
+from casync.session import build_info as built
 
 __all__ = ["env", "extension_available", "gloo_built", "mpi_built"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import keras
-from casync import basics
 from casync import numpy as hvd
 from casync.errors import InvalidArgumentError
+from casync.session import world_info as basics
 
 from .values import broadcast_variables
 

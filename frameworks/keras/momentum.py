@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
-from casync import default
 from casync.codecs import specs as codecs
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError
+from casync.session import default
 
 __all__ = ["Momentum"]
 

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 import keras
-from casync import default
 from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression
 from casync.collectives.parameter_groups import by_name
 from casync.collectives.settings import Settings
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
+from casync.session import default
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.tensors.signature import Average
 
 from . import loss_scale

@@ -16,7 +16,7 @@ from typing import Any
 
 from casync import glue
 from casync.collectives.gradient_submits import OptimizerTerms
-from casync.session import Session
+from casync.session.session import Session
 
 from .loading import mx
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from casync import default
 from casync._constants import OP_KINDS
 from casync.errors import ERROR_KINDS, CasyncError, error_of
+from casync.session import default
 
 from .loading import mx
 

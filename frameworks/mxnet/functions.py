@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from casync import default
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
+from casync.session import default
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 
 from .engine import settle
 from .loading import mx

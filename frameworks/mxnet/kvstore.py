@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from casync import default
 from casync.codecs.compression import Compression
 from casync.collectives.gradient_submits import OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.session import default
 from casync.tensors.signature import Sum
 
 from .gradients import Gradients, without_momentum

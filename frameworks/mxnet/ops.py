@@ -24,10 +24,10 @@ from casync.collectives import broadcast as _broadcast
 from casync.collectives import reducescatter as _reducescatter
 from casync.collectives.grouped import check_group
 from casync.collectives.interface import Collectives
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.default import session_of
-from casync.gather_bytes import gather_bytes
-from casync.session import Session
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.default import session_of
+from casync.session.gather_bytes import gather_bytes
+from casync.session.session import Session
 from casync.tensors.adaptor import about
 from casync.tensors.signature import Average, OpKind, Terms, resolve_op
 

@@ -7,7 +7,7 @@ from typing import Any
 from casync.codecs.compression import Compression
 from casync.collectives.gradient_submits import OptimizerTerms
 from casync.collectives.settings import Settings
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 
 from .gradients import Gradients, without_momentum
 from .loading import mx

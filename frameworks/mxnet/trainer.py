@@ -6,15 +6,15 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from casync import default
 from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression
 from casync.collectives.gradient_submits import OptimizerTerms
 from casync.collectives.parameter_groups import Groups
 from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import NotAvailableError
+from casync.session import default
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 
 from .gradients import Gradients
 from .loading import mx

@@ -9,8 +9,8 @@ import tensorflow as tf
 from casync.collectives.interface import Collectives
 from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
-from casync.default import session_of
 from casync.errors import NotAvailableError
+from casync.session.default import session_of
 from casync.tensors.signature import Average, OpKind, Sum
 
 from .graph import Graph, unnamed

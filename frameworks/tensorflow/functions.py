@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from casync import basics, default
 from casync.collectives import objects
 from casync.collectives.waiting import synchronize_each
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import NotAvailableError
+from casync.session import default
+from casync.session import world_info as basics
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 
 from .errors import public
 from .gradients import names_of

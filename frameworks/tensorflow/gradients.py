@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from casync import default
 from casync.codecs import specs as codecs
 from casync.collectives.gradient_submits import GradientSubmits
 from casync.collectives.numbered import numbered
 from casync.collectives.settings import Settings
+from casync.session import default
 
 from .graph import Graph
 from .ops import allreduce_slices

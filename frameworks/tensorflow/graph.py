@@ -14,10 +14,10 @@ import tensorflow as tf
 from casync._constants import OP_KINDS
 from casync.collectives.allreduce import codec_of
 from casync.collectives.reducescatter import check_op
-from casync.default import session_of
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.observe.call_site import call_site
 from casync.plan.topology import topology_of
+from casync.session.default import session_of
 from casync.tensors.adaptor import about
 from casync.tensors.signature import OpKind, Sum, codec_for_dtype, no_rows
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext

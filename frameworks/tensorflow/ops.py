@@ -14,9 +14,9 @@ from casync.codecs.compression import Compression
 from casync.collectives.allreduce import codec_of
 from casync.collectives.interface import Collectives
 from casync.collectives.sparse import wire_dtype
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.default import session_of
 from casync.errors import NotAvailableError
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.default import session_of
 from casync.tensors.signature import Average, Sum, resolve_op
 
 from .autograd import Autograd

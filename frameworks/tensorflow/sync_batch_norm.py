@@ -7,8 +7,8 @@ from typing import Any
 import keras
 
 import tensorflow as tf
-from casync import default
 from casync.errors import InvalidArgumentError
+from casync.session import default
 from casync.tensors.signature import Sum
 
 from .ops import allreduce

@@ -9,8 +9,8 @@ import tensorflow as tf
 from casync.codecs.compression import Compression
 from casync.collectives.parameter_groups import by_name
 from casync.collectives.settings import Settings
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.tensors.signature import Average
 
 from .errors import public

@@ -15,8 +15,8 @@ from casync.collectives import allgather
 from casync.collectives.interface import Collectives
 from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
-from casync.default import session_of
 from casync.errors import NotAvailableError
+from casync.session.default import session_of
 from casync.tensors.signature import Average, Sum, resolve_op
 
 from .tensors import TENSORS

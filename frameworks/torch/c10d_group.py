@@ -27,7 +27,7 @@ from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.rendezvous.choose import Started
 from casync.rendezvous.stores import TorchStore
-from casync.session import Session, Together
+from casync.session.session import Session, Together
 from casync.tensors.device import Device
 from casync.tensors.signature import Average, OpKind, Sum, Terms
 from casync.transport.tcp import TcpJob

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from casync import default, state
+from casync import state
 from casync.codecs import specs as codecs
 from casync.collectives.gradient_submits import Gradient, OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
-from casync.session import Session, Together
+from casync.session import default
+from casync.session.session import Session, Together
 from casync.tensors.signature import Average, Sum
 
 from . import ops, sparse

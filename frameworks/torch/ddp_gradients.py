@@ -13,7 +13,7 @@ from casync.collectives import sparse
 from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError
-from casync.session import Session
+from casync.session.session import Session
 
 from .tensors import TENSORS
 

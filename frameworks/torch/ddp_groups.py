@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from casync import default
 from casync.errors import InvalidArgumentError
-from casync.process_sets import ProcessSet
-from casync.session import Session
+from casync.session import default
+from casync.session.process_sets import ProcessSet
+from casync.session.session import Session
 from torch.nn.parallel import DistributedDataParallel
 
 __all__ = ["caller_of", "divisor_is_of_active", "may_discard", "members_of"]

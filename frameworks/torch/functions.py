@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from casync import default
 from casync.collectives.objects import broadcast_object
 from casync.collectives.waiting import synchronize_each
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
+from casync.session import default
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.state import STATE_KEY
 
 from .in_place import loading_in_place

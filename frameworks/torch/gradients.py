@@ -14,7 +14,7 @@ from casync.collectives.gradient_submits import OptimizerTerms
 from casync.collectives.settings import Settings
 from casync.collectives.sparse import SparsePending, wire_dtype
 from casync.errors import InvalidArgumentError
-from casync.session import Session
+from casync.session.session import Session
 from casync.tensors.signature import Sum
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from casync.default import session_of
 from casync.errors import MismatchError
-from casync.gather_bytes import gather_bytes
+from casync.session.default import session_of
+from casync.session.gather_bytes import gather_bytes
 
 __all__ = ["Outline", "agree", "difference", "outline"]
 

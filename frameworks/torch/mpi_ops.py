@@ -4,9 +4,9 @@
 
 # ruff: noqa: F401
 
-from casync import basics as _basics
 from casync.collectives import exports
 from casync.collectives.exports import *
+from casync.session import world_info as _basics
 
 from . import autograd, ops
 from .autograd import (

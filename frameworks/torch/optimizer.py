@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from casync import default
 from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression
 from casync.collectives.settings import Settings
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session import default
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.tensors.signature import Adasum, Average
 
 from .deltas import DeltaOptimizer

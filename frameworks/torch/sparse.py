@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from casync.collectives import sparse
 from casync.collectives.sparse import SparsePending
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.errors import InvalidArgumentError
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 
 from .tensors import TENSORS
 

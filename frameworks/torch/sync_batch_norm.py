@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from casync import default
 from casync.errors import InvalidArgumentError
+from casync.session import default
 from casync.tensors.signature import Sum
 
 from . import ops

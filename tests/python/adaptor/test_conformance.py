@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from casync import _core, default
+from casync import _core
 from casync.compll.conformance.world import World
 from casync.plan.plans import GradientPlan, write_plans
+from casync.session import default
 
 SHAPE = (150, 700)
 CASES = [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from casync import default
+from casync.session import default
 from casync.tensors import signature as terms
 from support.arrays import FLOATS, normal
 

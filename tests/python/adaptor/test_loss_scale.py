@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from casync import default
 from casync.collectives.gradient_submits import Gradient, GradientSubmits, OptimizerTerms
 from casync.collectives.settings import Settings
+from casync.session import default
 from casync.tensors.adaptor import adaptor_of
 from support.arrays import Array
 from support.bindings import Binding

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from casync import default
+from casync.session import default
 from support.arrays import draw, full, normal
 from support.ranks import LIMITS
 

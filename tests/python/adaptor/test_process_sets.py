@@ -2,7 +2,7 @@
 
 import pytest
 
-from casync import default
+from casync.session import default
 from support.ranks import LIMITS
 
 

@@ -12,9 +12,10 @@ import casync.numpy as hvd
 import pytest
 
 import casync
-from casync import _core, default
+from casync import _core
 from casync.config.settings import Config
-from casync.session import Session
+from casync.session import default
+from casync.session.session import Session
 from support.glue import Glue, address, compile_c
 
 MANUAL = Path(__file__).resolve().parents[3] / "docs" / "glue.md"

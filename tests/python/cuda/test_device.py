@@ -11,7 +11,7 @@ import pytest
 
 import casync.cuda
 from casync.config.settings import Config
-from casync.session import Session
+from casync.session.session import Session
 from casync.tensors.signature import OpKind, Terms
 from support.files import load
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import casync.numpy as hvd
 import numpy as np
 
-import casync.default
+import casync.session.default
 
 SCENARIO, FOLDER = sys.argv[1], Path(sys.argv[2])
 LONG = "\N{EURO SIGN}" * 70_000  # 210 kB
@@ -28,7 +28,7 @@ if hvd.rank() == 1:
     time.sleep(1)  # the other rank is at "b" by then
     if SCENARIO == "raises":
         raise RuntimeError(LONG)
-    casync.default.session().abort(LONG)
+    casync.session.default.session().abort(LONG)
     time.sleep(2)
     sys.exit(0)
 try:

@@ -17,8 +17,8 @@ import tensorflow as tf  # noqa: E402
 from casync.keras.names import names_of  # noqa: E402
 from keras import layers, optimizers  # noqa: E402
 
-from casync import default  # noqa: E402
 from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError  # noqa: E402
+from casync.session import default  # noqa: E402
 from support import keras_training as training  # noqa: E402
 
 CODECS = [

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from casync import default
+from casync.session import default
 from support.mxnet import assert_identical, batches, hvd, make_net, mx, share, step, values_of
 
 

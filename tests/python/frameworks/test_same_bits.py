@@ -7,7 +7,7 @@ import casync.numpy as hvd
 import numpy as np
 import pytest
 
-from casync import default
+from casync.session import default
 from support.bindings import binding_of, is_there
 
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "tensorflow_graph", "mxnet", "jax")

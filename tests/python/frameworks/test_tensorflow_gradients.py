@@ -7,7 +7,7 @@ tf = pytest.importorskip("tensorflow")
 
 import casync.tensorflow as hvd  # noqa: E402
 
-from casync import default  # noqa: E402
+from casync.session import default  # noqa: E402
 
 MODES = {"eager": lambda function: function, "graph": lambda function: tf.function(function, autograph=False)}
 CODECS = [

@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 import casync.numpy  # noqa: E402
 import casync.tensorflow as hvd  # noqa: E402
 
-from casync import default  # noqa: E402
+from casync.session import default  # noqa: E402
 
 STEPS = 200
 GRADIENTS = 64

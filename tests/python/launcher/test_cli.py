@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import casync
-from casync import built, cli, doctor
+from casync import cli, doctor
 from casync.doctor import ABSENT, OK, PROBLEM, Finding
 from casync.launcher import mpirun
 from casync.launcher.cli import main as casyncrun
+from casync.session import build_info as built
 
 
 def test_only_commands_that_exist_are_listed(

@@ -188,11 +188,11 @@ def test_an_import_of_what_stands_above_is_found(lint, path, text):
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("casync/session.py", "from casync import config, forks\nfrom casync.errors import CasyncError"),
+        ("casync/session/session.py", "from casync import config, forks\nfrom casync.errors import CasyncError"),
         ("casync/config/settings.py", "from __future__ import annotations\nimport numpy"),
         (
             "casync/tensors/signature.py",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from casync.default import init",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from casync.session.default import init",
         ),
         ("casync/launcher/job.py", "from casync.launcher.ledger import Ledger\nfrom . import ledger\nimport casync"),
         ("casync/compll/build.py", "from casync import _core, errors"),
@@ -225,7 +225,7 @@ def test_whoever_reaches_through_a_session_is_found(lint):
     assert [text.split(": ")[0] for text in findings(lint, **{"frameworks/torch/a.py": reach})] == [
         "frameworks/torch/a.py:2", "frameworks/torch/a.py:3",
     ]  # fmt: skip
-    assert findings(lint, **{"casync/session.py": reach, "tests/python/a.py": reach}) == []
+    assert findings(lint, **{"casync/session/session.py": reach, "tests/python/a.py": reach}) == []
     assert findings(lint, **{"casync/state.py": "from casync import _core\n_core.check_codec('none')\n"}) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import casync
-from casync import default
+from casync.session import default
 from support.replicas import assert_same_everywhere
 
 

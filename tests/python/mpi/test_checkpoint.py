@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import casync
-from casync import default
 from casync.checkpoint import _whole
+from casync.session import default
 from support.replicas import assert_same_bits
 from support.training import new_session
 

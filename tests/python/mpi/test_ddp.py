@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from casync import default
+from casync.session import default
 from support.replicas import assert_same_bits, assert_same_everywhere
 from support.training import new_session, step
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from casync import default
+from casync.session import default
 from support.ddp_models import STEPS, Used, assert_like, batch, group_of_mine, hooked, train
 from support.replicas import assert_same_everywhere
 

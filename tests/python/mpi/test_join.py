@@ -6,7 +6,7 @@ import casync.torch as hvd
 import pytest
 import torch
 
-from casync import default
+from casync.session import default
 
 
 def distributed(*parameters, prefix="", **arguments):

@@ -7,7 +7,7 @@ import casync.torch as hvd
 import pytest
 import torch
 
-from casync import default
+from casync.session import default
 from casync.tensors.signature import OpKind, Sum, Terms
 
 NUMEL = 20_000

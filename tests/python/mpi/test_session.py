@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from casync.config.settings import Config
-from casync.session import Session
+from casync.session.session import Session
 from casync.tensors.signature import OpKind, Sum, Terms
 
 

@@ -4,7 +4,7 @@ import casync.torch as hvd
 import pytest
 import torch
 
-from casync import default
+from casync.session import default
 from support.replicas import assert_same_everywhere
 
 

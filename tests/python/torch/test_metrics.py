@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import casync.metrics
-from casync import default
 from casync.config.settings import Config
 from casync.observe import prometheus as exposition
-from casync.session import Session
+from casync.session import default
+from casync.session.session import Session
 
 parser = pytest.importorskip("prometheus_client.parser")
 

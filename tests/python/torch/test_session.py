@@ -14,7 +14,7 @@ from casync.config import horovod as horovod_variables
 from casync.config.settings import Config
 from casync.errors import InvalidArgumentError
 from casync.observe.call_site import call_site
-from casync.session import Session
+from casync.session.session import Session
 from casync.transport.world import World
 
 # --- the world -------------------------------------------------------------------------------------------------------

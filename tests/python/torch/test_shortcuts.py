@@ -4,9 +4,10 @@ import casync.torch as hvd
 import pytest
 import torch
 
-from casync import _core, default
+from casync import _core
 from casync.config.settings import Config
-from casync.session import Session
+from casync.session import default
+from casync.session.session import Session
 from casync.tensors.signature import OpKind, Terms
 
 pytestmark = [

@@ -131,7 +131,7 @@ def test_poll_tells_of_what_was_done_before_it(submit):
 
 
 def test_unnamed_operations_do_not_pile_up():
-    from casync import default
+    from casync.session import default
 
     for _ in range(5000):
         hvd.allreduce(torch.ones(1))

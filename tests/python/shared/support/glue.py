@@ -12,7 +12,7 @@ import pytest
 
 import casync
 from casync import _core
-from casync.session import Session
+from casync.session.session import Session
 
 _STRICT = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from casync.collectives.objects import broadcast_object
 from casync.rendezvous.choose import choose
 from casync.rendezvous.stores import FileStore
-from casync.session import Session
+from casync.session.session import Session
 
 _LISTEN = "0A"
 _REST_SECONDS = 10

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pytest
 
-from casync import default
+from casync.session import default
 from casync.tensors.signature import OpKind, Terms
 
 LIMITS = {"timeout_s": 20.0, "stall_warning_s": 10.0}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from casync import default
+from casync.session import default
 from support.arrays import Array, dtype_of, full
 
 FRAMEWORKS = ("jax", "mxnet", "numpy", "standin", "tensorflow", "tensorflow_graph", "torch")

@@ -17,8 +17,8 @@ from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.observe import prometheus as exposition
 from casync.observe.metrics import Metrics
-from casync.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
-from casync.session import Session
+from casync.session.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
+from casync.session.session import Session
 from casync.transport import job as jobs
 
 __all__ = [

@@ -3,7 +3,7 @@
 A set is a session of its own over its ranks: what waits in one set never keeps another from going on.
 
     even = ProcessSet([0, 2])
-    init(process_sets=[even])          # casync.default
+    init(process_sets=[even])          # casync.session.default
     even.included(), even.rank()       # this process's place in it
 
 All ranks, members or not, agree on which sets there are, and so on their numbers, whenever that changes.
@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import Any
 
 from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
-from casync.gather_bytes import gather_bytes
-from casync.session import Session
+from casync.session.gather_bytes import gather_bytes
+from casync.session.session import Session
 
 __all__ = ["ProcessSet", "ProcessSets", "is_communicator", "ranks_of"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 
-from casync import default
 from casync.cuda import nccl_library
 from casync.errors import DeviceError
+from casync.session import default
 
 __all__ = [
     "ccl_built",

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from casync.observe.metrics import OWN
-from casync.session import Session
+from casync.session.session import Session
 from casync.tensors.signature import OpKind, Sum, Terms
 
 __all__ = ["gather_bytes", "gather_present", "present"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from casync import default
-from casync.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.default import add_process_set, init, is_initialized, remove_process_set, shutdown
 from casync.observe.metrics import Metrics
 from casync.plan.plans import Plans
-from casync.process_sets import ProcessSet
+from casync.session import default
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.default import add_process_set, init, is_initialized, remove_process_set, shutdown
+from casync.session.process_sets import ProcessSet
 
 __all__ = [
     "add_process_set",

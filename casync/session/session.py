@@ -6,7 +6,7 @@ alive while an operation is outstanding, and an end in good order however the pr
     with Session(Config(compression="onebit")) as session:
         ...
 
-Adaptors keep one default session (`casync.default`); several explicit ones may live in one process.
+Adaptors keep one default session (`casync.session.default`); several explicit ones may live in one process.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
-from casync import forks
 from casync._constants import OP_KINDS
-from casync.codec_states import CodecStates
 from casync.config import horovod as horovod_variables
 from casync.config.settings import Config
 from casync.cuda import nccl_library
 from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError
-from casync.given_plans import GivenPlans
 from casync.observe.call_site import call_site, describe_exception
 from casync.observe.logs import log, set_level, threshold
 from casync.observe.metrics import OWN, Metrics, metrics_of
 from casync.observe.step_profile import Observer, observer_of
 from casync.plan.plans import GradientPlan, Plans
 from casync.rendezvous import launcher_pipe as report
+from casync.session import forks
+from casync.session.codec_states import CodecStates
+from casync.session.fixed_plans import GivenPlans
 from casync.tensors.device import Device
 from casync.tensors.signature import Terms
 from casync.transport import job as jobs
@@ -562,7 +562,7 @@ class Session:
 
     def stay_with_parent(self) -> None:
         """In a child process after a fork: have every later call refuse, since the session's threads and connections
-        are the parent's. Only `casync.forks` calls it.
+        are the parent's. Only `casync.session.forks` calls it.
         """
         self._core_session.stay_with_parent()
         self._core_session = cast("_core.Session", forks.Forked(self._core_session))
