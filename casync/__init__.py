@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()  # late: to look for it takes longer than all the rest
     if name in ("load_state", "save_state"):
-        from casync import checkpoint  # late: numpy takes a while to load
+        from casync.checkpoint import job as checkpoint  # late: numpy takes a while to load
 
         return getattr(checkpoint, name)
     if name == "run":

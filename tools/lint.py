@@ -51,7 +51,7 @@ PYTHON_LAYERS = (
     ("compll", "cuda", "glue", "observe", "tensors"),
     ("codecs", "transport"),
     ("session",),
-    ("checkpoint", "common", "metrics", "runner", "state"),
+    ("checkpoint", "common", "metrics", "runner"),
     ("collectives", "replicas"),
     ("bench", "models", "simulate"),
     ("cli",),

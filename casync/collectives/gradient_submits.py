@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
-from casync import state
+from casync.checkpoint import optimizer as state
 from casync.codecs import specs as codecs
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError

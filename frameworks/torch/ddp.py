@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from casync import state
+from casync.checkpoint import optimizer as state
 from casync.codecs import specs as codecs
 from casync.collectives.gradient_submits import Gradient, OptimizerTerms
 from casync.collectives.settings import Settings

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from casync.checkpoint.optimizer import STATE_KEY
 from casync.collectives.objects import broadcast_object
 from casync.collectives.waiting import synchronize_each
 from casync.errors import InvalidArgumentError
 from casync.session import default
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
-from casync.state import STATE_KEY
 
 from .in_place import loading_in_place
 from .likeness import agree, difference, outline
@@ -102,8 +102,9 @@ def broadcast_optimizer_state(
     """Give the optimizer of every rank of the set the state and hyperparameters of `root_rank`'s, which stays as it
     is.
 
-    Codec state (residuals) is each rank's own and is not copied: see `casync.state`. As after Horovod's, parameters of
-    an optimizer without state have a gradient: zeros, where there was none. Blocks. Raises ValueError for LBFGS, whose
+    Codec state (residuals) is each rank's own and is not copied: see `casync.checkpoint.optimizer`. As after Horovod's,
+    parameters of an optimizer without state have a gradient: zeros, where there was none. Blocks. Raises ValueError for
+    LBFGS, whose
     state is not per parameter, and `MismatchError` on every rank if one has other parameters, or an optimizer with
     other settings, than the root; no rank's state changes then.
 

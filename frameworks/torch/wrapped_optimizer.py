@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
-from casync import state
+from casync.checkpoint import optimizer as state
 from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings, positive
 from casync.errors import InvalidArgumentError, NotAvailableError

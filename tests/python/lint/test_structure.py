@@ -171,9 +171,9 @@ def test_frameworks_on_the_module_path_is_found(lint, line):
         ("casync/launcher/job.py", "import casync._core"),
         ("casync/launcher/job.py", "from ..session import Session"),
         ("casync/compll/check.py", "from casync import config"),
-        ("casync/state.py", "import torch.nn"),
-        ("casync/state.py", "from casync.torch import ops"),
-        ("casync/state.py", "from casync import torch"),
+        ("casync/checkpoint/optimizer.py", "import torch.nn"),
+        ("casync/checkpoint/optimizer.py", "from casync.torch import ops"),
+        ("casync/checkpoint/optimizer.py", "from casync import torch"),
         ("casync/__init__.py", "from casync.checkpoint import save_state"),
         ("casync/novelty.py", ""),
         ("frameworks/torch/ops.py", "import tensorflow"),
@@ -226,7 +226,10 @@ def test_whoever_reaches_through_a_session_is_found(lint):
         "frameworks/torch/a.py:2", "frameworks/torch/a.py:3",
     ]  # fmt: skip
     assert findings(lint, **{"casync/session/session.py": reach, "tests/python/a.py": reach}) == []
-    assert findings(lint, **{"casync/state.py": "from casync import _core\n_core.check_codec('none')\n"}) == []
+    assert (
+        findings(lint, **{"casync/checkpoint/optimizer.py": "from casync import _core\n_core.check_codec('none')\n"})
+        == []
+    )
 
 
 def test_third_party_source_is_found(lint):

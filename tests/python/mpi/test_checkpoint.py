@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import casync
-from casync.checkpoint import _whole
+from casync.checkpoint.job import _whole
 from casync.session import default
 from support.replicas import assert_same_bits
 from support.training import new_session
