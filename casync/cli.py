@@ -31,7 +31,7 @@ COMMANDS = (
     Command("plan", "casync.plan.cli", "plan_main", "show and explain synchronisation plans"),
     Command("compll", "casync.compll.cli", "main", "check, show, test and time compression algorithms in CompLL"),
     Command("bench", "casync.bench.cli", "main", "measure with real ranks whether to compress, and with which codec"),
-    Command("simulate", "casync.simulate", "main", "predict the time of a step in virtual time"),
+    Command("simulate", "casync.bench.simulate", "main", "predict the time of a step in virtual time"),
 )
 
 

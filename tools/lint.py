@@ -53,7 +53,7 @@ PYTHON_LAYERS = (
     ("session",),
     ("checkpoint", "common", "metrics", "runner"),
     ("collectives", "replicas"),
-    ("bench", "models", "simulate"),
+    ("bench",),
     ("cli",),
     ("__main__",),
 )

@@ -21,7 +21,8 @@ from benchmarks.accuracy import statistics as accuracy  # noqa: E402
 from benchmarks.coordinator import figures as coordinator  # noqa: E402
 from benchmarks.gpu import manual as gpu  # noqa: E402
 from benchmarks.step_time import limits  # noqa: E402
-from casync import _core, simulate  # noqa: E402
+from casync import _core  # noqa: E402
+from casync.bench import simulate  # noqa: E402
 from casync.config import horovod as horovod_variables  # noqa: E402
 from casync.config.settings import Config  # noqa: E402
 from casync.launcher import flags  # noqa: E402

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from casync.models import MODELS
-from casync.simulate import parse_rate
+from casync.bench.reference_models import MODELS
+from casync.bench.simulate import parse_rate
 
 __all__ = [
     "AGAIN",

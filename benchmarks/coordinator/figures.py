@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from casync.simulate import predict
+from casync.bench.simulate import predict
 
 __all__ = ["COORDINATORS", "FIGURES", "SETS", "simulated", "table"]
 

@@ -23,9 +23,9 @@ from benchmarks.device_memory import DeviceMemory, WholeDevice
 from benchmarks.gpu.codecs import CODECS, GROUP, in_torch, lines
 from benchmarks.machine import describe
 from casync import cuda
+from casync.bench.reference_models import MODELS
 from casync.config.settings import Config
 from casync.errors import DeviceError
-from casync.models import MODELS
 from casync.session.session import Session
 from casync.tensors.signature import OpKind, Terms
 

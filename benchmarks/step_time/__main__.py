@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks.netlab import Distance, Netlab
 from benchmarks.step_time import job
 from benchmarks.step_time.limits import wire_bytes
-from casync.models import MODELS, mebibytes
+from casync.bench.reference_models import MODELS, mebibytes
 
 CONTENDERS = "none;ddp;ddp:100;ddp+fp16;casync:none;casync:fp16;casync:onebit;casync:terngrad(bits=2)"
 

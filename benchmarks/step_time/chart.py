@@ -21,7 +21,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 from benchmarks.machine import in_words
 from benchmarks.step_time.limits import CONTENDERS, Point, drawn, points, source_note
 from benchmarks.step_time.rates import FIGURES
-from casync.models import MODELS, mebibytes
+from casync.bench.reference_models import MODELS, mebibytes
 
 PICTURE = Path("docs/figures/step_time.svg")
 STYLES = {

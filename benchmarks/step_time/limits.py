@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from casync.models import MODELS, mebibytes
+from casync.bench.reference_models import MODELS, mebibytes
 
 __all__ = ["CONTENDERS", "Point", "drawn", "headline", "points", "source_note", "table", "wire_bytes"]
 

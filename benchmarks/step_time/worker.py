@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
 from benchmarks.step_time.codec_work import CodecWork
-from casync.models import MODELS
+from casync.bench.reference_models import MODELS
 from casync.session import default
 
 CODEC_STEPS_BEFORE, CODEC_STEPS = 2, 9

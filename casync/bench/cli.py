@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from casync.bench import show
+from casync.bench.reference_models import MODELS
+from casync.bench.simulate import parse_seconds
 from casync.bench.ways import ShapesError, automatic, contenders, shapes_of, step_of
 from casync.errors import CasyncError, JobError
 from casync.launcher.flags import FLAGS
 from casync.launcher.options import Options, Parser, UsageError, parse
-from casync.models import MODELS
 from casync.observe.step_profile import Observation
 from casync.plan.plans import write_plans
 from casync.rendezvous.slurm_hosts import HostError
-from casync.simulate import parse_seconds
 
 __all__ = ["build_parser", "main"]
 

@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-from casync import simulate
+from casync.bench import simulate
 
 BATCH = 16  # per worker
 

@@ -8,9 +8,10 @@ import statistics
 
 import pytest
 
-from casync import cli, simulate
+from casync import cli
+from casync.bench import simulate
+from casync.bench.simulate import gradients_of, parse_rate, parse_seconds
 from casync.config.settings import Config
-from casync.simulate import gradients_of, parse_rate, parse_seconds
 from support.files import ROOT, load
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from casync import errors
 from casync._constants import COORDINATORS, TOPOLOGIES
+from casync.bench.reference_models import MODELS
 from casync.config.settings import Config
-from casync.models import MODELS
 from casync.plan.topology import topology_of
 
 if TYPE_CHECKING:
