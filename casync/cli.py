@@ -25,7 +25,7 @@ class Command:
 
 COMMANDS = (
     Command("run", "casync.launcher", "main", "start a job of N ranks (the same as casyncrun)"),
-    Command("doctor", "casync.doctor", "main", "what was found on this machine, what was not, and what to do"),
+    Command("doctor", "casync.launcher.doctor", "main", "what was found on this machine, what was not, and what to do"),
     Command("replay", "casync.observe.replay", "main", "feed an event log to the engine and compare its actions"),
     Command("trace", "casync.observe.trace_merge", "main", "put the timelines of several ranks into one"),
     Command("plan", "casync.plan.cli", "plan_main", "show and explain synchronisation plans"),

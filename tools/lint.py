@@ -46,7 +46,7 @@ PYTHON_LAYERS = (
     ("errors",),
     ("config", "plan"),
     ("rendezvous",),
-    ("doctor", "launcher"),  # this and all below are there where the compiled modules do not load
+    ("launcher",),  # this and all below are there where the compiled modules do not load
     ("_core", "_mpi"),
     ("compll", "cuda", "glue", "observe", "tensors"),
     ("codecs", "transport"),

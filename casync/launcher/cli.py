@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"casyncrun: {error}\nTry `casyncrun --help`.\n")
         return 2
     if options.check_build:
-        from casync.doctor import check_build  # late: it imports the frameworks' metadata
+        from casync.launcher.doctor import check_build  # late: it imports the frameworks' metadata
 
         sys.stdout.write(check_build())
         return 0

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import casync
-from casync import cli, doctor
-from casync.doctor import ABSENT, OK, PROBLEM, Finding
-from casync.launcher import mpirun
+from casync import cli
+from casync.launcher import doctor, mpirun
 from casync.launcher.cli import main as casyncrun
+from casync.launcher.doctor import ABSENT, OK, PROBLEM, Finding
 from casync.session import build_info as built
 
 
