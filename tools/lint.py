@@ -52,7 +52,7 @@ PYTHON_LAYERS = (
     ("codecs", "transport"),
     ("session",),
     ("checkpoint", "common", "metrics", "runner"),
-    ("collectives", "replicas"),
+    ("collectives",),
     ("bench",),
     ("cli",),
     ("__main__",),

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.parameter_groups import Group, Groups
 from casync.collectives.settings import Settings
-from casync.collectives.sparse import SparsePending
+from casync.collectives.sparse_exchange import SparsePending
 from casync.errors import MismatchError
 from casync.tensors.adaptor import T, Tensors
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from casync.codecs.compression import Compression
 from casync.collectives.allreduce import codec_of
 from casync.collectives.interface import Collectives
-from casync.collectives.sparse import wire_dtype
+from casync.collectives.sparse_exchange import wire_dtype
 from casync.errors import NotAvailableError
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.session.default import session_of

@@ -22,7 +22,7 @@ from .ddp import ddp_hook, ddp_state
 from .functions import broadcast_optimizer_state, broadcast_parameters
 from .ops import *
 from .optimizer import DistributedOptimizer
-from .sparse import sparse_allreduce_async
+from .sparse_tensors import sparse_allreduce_async
 from .sync_batch_norm import SyncBatchNorm
 
 __all__ = [

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from casync._constants import OP_KINDS, REDUCE_OPS
 from casync.codecs import specs as codecs
-from casync.collectives.places import Places
+from casync.collectives.call_order import Places
 from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.rendezvous.choose import Started

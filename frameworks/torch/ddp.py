@@ -18,13 +18,14 @@ from casync.checkpoint import optimizer as state
 from casync.codecs import specs as codecs
 from casync.collectives.gradient_submits import Gradient, OptimizerTerms
 from casync.collectives.settings import Settings
-from casync.collectives.sparse import SparsePending
+from casync.collectives.sparse_exchange import SparsePending
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.session import default
 from casync.session.session import Session, Together
 from casync.tensors.signature import Average, Sum
 
-from . import ops, sparse
+from . import ops
+from . import sparse_tensors as sparse
 from .ddp_gradients import DdpGradients, parts_of, wire_of
 from .ddp_groups import caller_of, divisor_is_of_active, may_discard, members_of
 from .loss_scale import LossScale

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 import torch.distributed as dist
 from casync.codecs import specs as codecs
-from casync.collectives import sparse
+from casync.collectives import sparse_exchange as sparse
 from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError

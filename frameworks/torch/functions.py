@@ -104,9 +104,8 @@ def broadcast_optimizer_state(
 
     Codec state (residuals) is each rank's own and is not copied: see `casync.checkpoint.optimizer`. As after Horovod's,
     parameters of an optimizer without state have a gradient: zeros, where there was none. Blocks. Raises ValueError for
-    LBFGS, whose
-    state is not per parameter, and `MismatchError` on every rank if one has other parameters, or an optimizer with
-    other settings, than the root; no rank's state changes then.
+    LBFGS, whose state is not per parameter, and `MismatchError` on every rank if one has other parameters, or an
+    optimizer with other settings, than the root; no rank's state changes then.
 
     Args:
         optimizer: wrapped by `DistributedOptimizer` or not, over the same parameters on all ranks.

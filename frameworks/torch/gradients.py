@@ -12,14 +12,14 @@ from casync.codecs import specs as codecs
 from casync.collectives import gradients
 from casync.collectives.gradient_submits import OptimizerTerms
 from casync.collectives.settings import Settings
-from casync.collectives.sparse import SparsePending, wire_dtype
+from casync.collectives.sparse_exchange import SparsePending, wire_dtype
 from casync.errors import InvalidArgumentError
 from casync.session.session import Session
 from casync.tensors.signature import Sum
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from . import sparse
+from . import sparse_tensors as sparse
 from .loss_scale import LossScale
 from .membership import Membership, Place
 from .momentum import Momentum

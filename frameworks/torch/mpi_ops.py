@@ -20,7 +20,7 @@ from .autograd import (
     HorovodReducescatter,
 )
 from .ops import *
-from .sparse import sparse_allreduce_async
+from .sparse_tensors import sparse_allreduce_async
 
 _ELSEWHERE = {name for name in exports.__all__ if name.endswith("Error") and name != "HorovodInternalError"}
 _ELSEWHERE |= {"allgather_object", "broadcast_object", "counters", "metrics", "plans"}

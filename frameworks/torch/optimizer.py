@@ -13,7 +13,7 @@ from casync.session import default
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.tensors.signature import Adasum, Average
 
-from .deltas import DeltaOptimizer
+from .adasum_optimizer import DeltaOptimizer
 from .loss_scale import LossScale
 from .parameter_names import names_of
 from .wrapped_optimizer import _DistributedOptimizer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from casync.collectives.places import PLACES, Place, Places
+from casync.collectives.call_order import PLACES, Place, Places
 
 
 def names(places: Places, calls: str, turn: int) -> list[str]:

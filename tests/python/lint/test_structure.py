@@ -226,10 +226,8 @@ def test_whoever_reaches_through_a_session_is_found(lint):
         "frameworks/torch/a.py:2", "frameworks/torch/a.py:3",
     ]  # fmt: skip
     assert findings(lint, **{"casync/session/session.py": reach, "tests/python/a.py": reach}) == []
-    assert (
-        findings(lint, **{"casync/checkpoint/optimizer.py": "from casync import _core\n_core.check_codec('none')\n"})
-        == []
-    )
+    below = {"casync/checkpoint/job.py": "from casync import _core\n_core.check_codec('none')\n"}
+    assert findings(lint, **below) == []
 
 
 def test_third_party_source_is_found(lint):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from casync.torch.tensors import TENSORS
 
-from casync.replicas import difference
+from casync.collectives.replicas import difference
 
 
 def test_alike():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from casync.collectives import sparse
-from casync.collectives.sparse import SparsePending
+from casync.collectives import sparse_exchange as sparse
+from casync.collectives.sparse_exchange import SparsePending
 from casync.errors import InvalidArgumentError
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 
