@@ -39,7 +39,11 @@ def test_devices_have_names(standin: str) -> None:
     )
 
 
-DOCTOR = "from casync import doctor; [print(f.what, f.state, f.detail, f.advice, sep='; ') for f in doctor._gpus()]"
+DOCTOR = """
+from casync.launcher import doctor
+for f in doctor._gpus():
+    print(f.what, f.state, f.detail, f.advice, sep="; ")
+"""
 
 
 def test_the_doctor_says_what_there_is(standin: str) -> None:
@@ -77,7 +81,7 @@ def test_the_doctor_says_which_nccl_the_core_takes(standin: str, tmp_path: Path)
 
 
 def test_nccl_built_is_the_version_of_what_is_there(tmp_path: Path) -> None:
-    program = "from casync import built; print(built.nccl_built())"
+    program = "from casync.session import build_info as built; print(built.nccl_built())"
     assert said(program, CASYNC_NCCL=str(driver.nccl_library())) == "22809"
     assert said(program, CASYNC_NCCL=str(tmp_path / "libnone.so")) == "0"
 

@@ -32,7 +32,7 @@ hvd.shutdown()
 """
 
 WITHOUT_COMPILER = """
-from casync import device_code
+from casync.codecs import device_code
 def cubin_of(text, architecture):
     raise errors.NotAvailableError('no NVRTC: pip install "casync[cuda]"')
 device_code.cubin_of = cubin_of

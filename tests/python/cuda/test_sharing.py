@@ -23,7 +23,7 @@ for name in ("a", "b"):
 WITH_COMPLETIONS = """
 import threading
 
-from casync import default
+from casync.session import default
 from casync.tensors.signature import OpKind, Terms
 
 session = default.session()

@@ -12,7 +12,7 @@ from support.standin.programs import BEGIN, run
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler on PATH")
 
 PROGRAM = """
-from casync import default
+from casync.session import default
 from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.settings import Settings
 from casync.tensors import adaptor_of

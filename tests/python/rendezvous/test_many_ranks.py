@@ -22,7 +22,8 @@ PROGRAM = f"""
     import os, sys, time
     import numpy as np
     import casync.numpy as hvd
-    from casync import _core, tcp
+    from casync import _core
+    from casync.transport import tcp
 
     def rank_of(number):
         os.environ.update(RANK=str(number), WORLD_SIZE="{RANKS}")

@@ -114,7 +114,7 @@ def test_an_abort_in_the_middle_of_a_body_leaves_its_memory_alone_until_shutdown
     import ctypes, gc, weakref
     from pathlib import Path
     import numpy as np
-    from casync import default
+    from casync.session import default
 
     def wait_for(what):
         deadline = time.monotonic() + 15
