@@ -8,7 +8,7 @@
 #include "common/hash.hpp"
 #include "common/wire.hpp"
 #include "engine/control.hpp"
-#include "executor/frame.hpp"
+#include "executor/frames/frame.hpp"
 #include "planner/measurements.hpp"
 
 namespace casync::fuzz {

@@ -8,7 +8,7 @@
 
 #include "casync/transport.hpp"
 #include "engine/engine.hpp"
-#include "executor/framer.hpp"
+#include "executor/frames/framer.hpp"
 #include "executor/gradient_tally.hpp"
 #include "executor/inbox.hpp"
 #include "executor/memory.hpp"

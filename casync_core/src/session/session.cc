@@ -14,7 +14,7 @@
 #include "collectives/collectives.hpp"
 #include "common/hash.hpp"
 #include "coordinator/make_policy.hpp"
-#include "executor/frame.hpp"
+#include "executor/frames/frame.hpp"
 #include "executor/real/completing.hpp"
 #include "executor/real/device_trial.hpp"
 #include "executor/real/real_executor.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "casync/error.hpp"
-#include "executor/framer.hpp"
+#include "executor/frames/framer.hpp"
 #include "executor/virtual/world.hpp"
 
 namespace casync {

@@ -1,5 +1,5 @@
 // The bytes of frames, as FrameWriter and FrameReader see them.
-#include "executor/frame.hpp"
+#include "executor/frames/frame.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "casync/error.hpp"
-#include "executor/frame.hpp"
+#include "executor/frames/frame.hpp"
 #include "peer_rank.hpp"
 
 namespace casync::fuzz {

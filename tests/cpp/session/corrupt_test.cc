@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "casync/error.hpp"
-#include "executor/frame.hpp"
+#include "executor/frames/frame.hpp"
 #include "record/event_log.hpp"
 #include "session/world.hpp"
 

@@ -9,7 +9,7 @@
 #include "casync/error.hpp"
 #include "common/hash.hpp"
 #include "coordinator/make_policy.hpp"
-#include "executor/frame.hpp"
+#include "executor/frames/frame.hpp"
 #include "executor/virtual/lengths.hpp"
 #include "plan/planning.hpp"
 

@@ -1,4 +1,4 @@
-#include "executor/frame.hpp"
+#include "executor/frames/frame.hpp"
 
 #include <cstring>
 #include <type_traits>

@@ -11,7 +11,7 @@
 #include "casync/device_lane.hpp"
 #include "casync/memory.hpp"
 #include "casync/transport.hpp"
-#include "executor/frame.hpp"
+#include "executor/frames/frame.hpp"
 
 namespace casync {
 

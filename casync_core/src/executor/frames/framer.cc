@@ -1,4 +1,4 @@
-#include "executor/framer.hpp"
+#include "executor/frames/framer.hpp"
 
 #include <algorithm>
 #include <cstring>
