@@ -14,7 +14,7 @@
 #include "casync/error.hpp"
 #include "codec/cpu/kernels/kernels.hpp"
 #include "common/crc32c.hpp"
-#include "executor/kept.hpp"
+#include "executor/memory/gradient_state.hpp"
 #include "input.hpp"
 
 namespace casync::fuzz {

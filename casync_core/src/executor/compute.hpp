@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "casync/codec.hpp"
-#include "executor/memory.hpp"
+#include "executor/memory/memory.hpp"
 #include "executor/trial.hpp"
 #include "plan/planning.hpp"
 

@@ -11,7 +11,7 @@
 #include "executor/frames/framer.hpp"
 #include "executor/gradient_tally.hpp"
 #include "executor/inbox.hpp"
-#include "executor/memory.hpp"
+#include "executor/memory/memory.hpp"
 #include "executor/meters.hpp"
 #include "executor/operations.hpp"
 #include "executor/tally.hpp"

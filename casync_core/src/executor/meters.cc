@@ -1,7 +1,7 @@
 #include "executor/meters.hpp"
 
 #include "common/clock.hpp"
-#include "executor/sizes.hpp"
+#include "executor/memory/tensor_sizes.hpp"
 
 namespace casync {
 namespace {

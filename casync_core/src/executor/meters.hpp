@@ -9,7 +9,7 @@
 #include "executor/compute.hpp"
 #include "executor/copy_meter.hpp"
 #include "executor/link_meter.hpp"
-#include "executor/memory.hpp"
+#include "executor/memory/memory.hpp"
 #include "executor/pings.hpp"
 #include "executor/run_meter.hpp"
 #include "executor/step_clock.hpp"

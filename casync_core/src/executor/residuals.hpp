@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "executor/compute.hpp"
-#include "executor/memory.hpp"
+#include "executor/memory/memory.hpp"
 #include "task/instance.hpp"
 
 /// What becomes of what is kept of gradients besides encoding, which is the codec's: it outlives a change of plan and

@@ -10,7 +10,7 @@
 
 #include "casync/metrics.hpp"
 #include "engine/engine.hpp"
-#include "executor/sizes.hpp"
+#include "executor/memory/tensor_sizes.hpp"
 
 namespace casync {
 

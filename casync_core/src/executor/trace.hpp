@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "executor/memory/tensor_sizes.hpp"
 #include "executor/operations.hpp"
-#include "executor/sizes.hpp"
 
 namespace casync {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "casync/codec.hpp"
-#include "executor/kept.hpp"
+#include "executor/memory/gradient_state.hpp"
 
 namespace casync {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "casync/error.hpp"
-#include "executor/sizes.hpp"
+#include "executor/memory/tensor_sizes.hpp"
 
 namespace casync {
 namespace {

@@ -1,5 +1,5 @@
 // Slots are given out again, and kept up to a bound.
-#include "executor/slot_pool.hpp"
+#include "executor/memory/slot_pool.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include "casync/error.hpp"
 #include "codec/cuda/element_codec.hpp"
 #include "common/clock.hpp"
-#include "executor/sizes.hpp"
+#include "executor/memory/tensor_sizes.hpp"
 
 namespace casync {
 namespace {

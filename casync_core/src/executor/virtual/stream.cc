@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "executor/sizes.hpp"
+#include "executor/memory/tensor_sizes.hpp"
 
 namespace casync {
 namespace {

@@ -1,4 +1,4 @@
-#include "executor/slot_pool.hpp"
+#include "executor/memory/slot_pool.hpp"
 
 #include <utility>
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "engine/event.hpp"
-#include "executor/kept.hpp"
+#include "executor/memory/gradient_state.hpp"
+#include "executor/memory/slot_pool.hpp"
+#include "executor/memory/state_store.hpp"
 #include "executor/operation.hpp"
-#include "executor/slot_pool.hpp"
-#include "executor/state_store.hpp"
 #include "task/template.hpp"
 
 namespace casync {

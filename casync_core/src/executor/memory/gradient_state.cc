@@ -1,4 +1,4 @@
-#include "executor/kept.hpp"
+#include "executor/memory/gradient_state.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "executor/memory.hpp"
+#include "executor/memory/memory.hpp"
 
 namespace casync {
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "engine/control.hpp"
-#include "executor/kept.hpp"
+#include "executor/memory/gradient_state.hpp"
 #include "executor/operation.hpp"
 
 namespace casync {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "executor/memory.hpp"
+#include "executor/memory/memory.hpp"
 
 namespace casync {
 

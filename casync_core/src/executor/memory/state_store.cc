@@ -1,4 +1,4 @@
-#include "executor/state_store.hpp"
+#include "executor/memory/state_store.hpp"
 
 namespace casync {
 

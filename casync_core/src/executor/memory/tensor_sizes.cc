@@ -1,4 +1,4 @@
-#include "executor/sizes.hpp"
+#include "executor/memory/tensor_sizes.hpp"
 
 #include <numeric>
 
