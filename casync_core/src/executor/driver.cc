@@ -7,7 +7,7 @@
 #include "casync/error.hpp"
 #include "common/clock.hpp"
 #include "common/shortened.hpp"
-#include "executor/residuals.hpp"
+#include "executor/run/residuals.hpp"
 #include "progress/pause.hpp"
 
 namespace casync {

@@ -14,8 +14,8 @@
 #include "executor/memory/memory.hpp"
 #include "executor/meters.hpp"
 #include "executor/operations.hpp"
+#include "executor/run/workers.hpp"
 #include "executor/tally.hpp"
-#include "executor/workers.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "executor/operation.hpp"
-#include "executor/workers.hpp"
+#include "executor/run/workers.hpp"
 
 namespace casync {
 

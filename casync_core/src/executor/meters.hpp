@@ -6,11 +6,11 @@
 
 #include "casync/transport.hpp"
 #include "common/clock.hpp"
-#include "executor/compute.hpp"
 #include "executor/copy_meter.hpp"
 #include "executor/link_meter.hpp"
 #include "executor/memory/memory.hpp"
 #include "executor/pings.hpp"
+#include "executor/run/compute.hpp"
 #include "executor/run_meter.hpp"
 #include "executor/step_clock.hpp"
 #include "executor/step_meter.hpp"

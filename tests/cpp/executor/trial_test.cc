@@ -1,12 +1,11 @@
 // What a trial on the copy of a gradient finds out, what jobs are timed as, and what a run adds up.
-#include "executor/trial.hpp"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <vector>
 
-#include "executor/compute.hpp"
+#include "executor/run/codec_trial.hpp"
+#include "executor/run/compute.hpp"
 #include "executor/run_meter.hpp"
 
 namespace casync {

@@ -17,7 +17,7 @@
 #include "cuda/bell.hpp"
 #include "cuda/device.hpp"
 #include "cuda/pinned.hpp"
-#include "executor/workers.hpp"
+#include "executor/run/workers.hpp"
 
 namespace casync {
 

@@ -11,7 +11,7 @@
 #include "common/clock.hpp"
 #include "cuda/arena.hpp"
 #include "cuda/device.hpp"
-#include "executor/trial.hpp"
+#include "executor/run/codec_trial.hpp"
 
 namespace casync {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "executor/workers.hpp"
+#include "executor/run/workers.hpp"
 
 namespace casync {
 

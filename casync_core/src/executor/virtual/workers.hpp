@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "executor/run/workers.hpp"
 #include "executor/virtual/agenda.hpp"
-#include "executor/workers.hpp"
 
 namespace casync {
 

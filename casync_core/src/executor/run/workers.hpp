@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "casync/memory.hpp"
-#include "executor/compute.hpp"
+#include "executor/run/compute.hpp"
 
 namespace casync {
 

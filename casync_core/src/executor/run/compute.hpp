@@ -8,7 +8,7 @@
 
 #include "casync/codec.hpp"
 #include "executor/memory/memory.hpp"
-#include "executor/trial.hpp"
+#include "executor/run/codec_trial.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {

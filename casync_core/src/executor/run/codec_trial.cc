@@ -1,4 +1,4 @@
-#include "executor/trial.hpp"
+#include "executor/run/codec_trial.hpp"
 
 #include <algorithm>
 #include <array>

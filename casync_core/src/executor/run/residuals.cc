@@ -1,4 +1,4 @@
-#include "executor/residuals.hpp"
+#include "executor/run/residuals.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "executor/workers.hpp"
+#include "executor/run/workers.hpp"
 
 namespace casync {
 namespace {

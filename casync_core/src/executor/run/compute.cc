@@ -1,4 +1,4 @@
-#include "executor/compute.hpp"
+#include "executor/run/compute.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "executor/compute.hpp"
 #include "executor/memory/memory.hpp"
+#include "executor/run/compute.hpp"
 #include "task/instance.hpp"
 
 /// What becomes of what is kept of gradients besides encoding, which is the codec's: it outlives a change of plan and
