@@ -9,13 +9,13 @@
 #include "casync/transport.hpp"
 #include "engine/engine.hpp"
 #include "executor/frames/framer.hpp"
-#include "executor/gradient_tally.hpp"
 #include "executor/inbox.hpp"
+#include "executor/measure/counters.hpp"
+#include "executor/measure/gradient_counters.hpp"
+#include "executor/measure/meters.hpp"
 #include "executor/memory/memory.hpp"
-#include "executor/meters.hpp"
 #include "executor/operations.hpp"
 #include "executor/run/workers.hpp"
-#include "executor/tally.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "executor/tally.hpp"
+#include "executor/measure/counters.hpp"
 
 namespace casync {
 

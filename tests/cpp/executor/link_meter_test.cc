@@ -1,12 +1,12 @@
 // The link's speed is that of all bodies together, whatever the number of them.
-#include "executor/link_meter.hpp"
+#include "executor/measure/link_meter.hpp"
 
 #include <gtest/gtest.h>
 
-#include "executor/copy_meter.hpp"
-#include "executor/pings.hpp"
-#include "executor/step_clock.hpp"
-#include "executor/step_meter.hpp"
+#include "executor/measure/copy_meter.hpp"
+#include "executor/measure/pings.hpp"
+#include "executor/measure/step_clock.hpp"
+#include "executor/measure/step_meter.hpp"
 
 namespace casync {
 namespace {

@@ -1,12 +1,11 @@
 // The counters that are always on: what one rank counts as sent is what the other counts as received, and no more.
-#include "executor/tally.hpp"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <thread>
 
 #include "casync/error.hpp"
+#include "executor/measure/counters.hpp"
 #include "executor/virtual/world.hpp"
 
 namespace casync {

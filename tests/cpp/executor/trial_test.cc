@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "executor/measure/run_meter.hpp"
 #include "executor/run/codec_trial.hpp"
 #include "executor/run/compute.hpp"
-#include "executor/run_meter.hpp"
 
 namespace casync {
 namespace {

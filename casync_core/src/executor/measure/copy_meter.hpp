@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "casync/types.hpp"
-#include "executor/link_meter.hpp"
+#include "executor/measure/link_meter.hpp"
 
 namespace casync {
 

@@ -1,4 +1,4 @@
-#include "executor/meters.hpp"
+#include "executor/measure/meters.hpp"
 
 #include "common/clock.hpp"
 #include "executor/memory/tensor_sizes.hpp"

@@ -6,14 +6,14 @@
 
 #include "casync/transport.hpp"
 #include "common/clock.hpp"
-#include "executor/copy_meter.hpp"
-#include "executor/link_meter.hpp"
+#include "executor/measure/copy_meter.hpp"
+#include "executor/measure/link_meter.hpp"
+#include "executor/measure/pings.hpp"
+#include "executor/measure/run_meter.hpp"
+#include "executor/measure/step_clock.hpp"
+#include "executor/measure/step_meter.hpp"
 #include "executor/memory/memory.hpp"
-#include "executor/pings.hpp"
 #include "executor/run/compute.hpp"
-#include "executor/run_meter.hpp"
-#include "executor/step_clock.hpp"
-#include "executor/step_meter.hpp"
 #include "plan/planning.hpp"
 
 namespace casync {

@@ -1,4 +1,4 @@
-#include "executor/tally.hpp"
+#include "executor/measure/counters.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "executor/link_meter.hpp"
+#include "executor/measure/link_meter.hpp"
 
 namespace casync {
 

@@ -1,4 +1,4 @@
-#include "executor/gradient_tally.hpp"
+#include "executor/measure/gradient_counters.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "executor/copy_meter.hpp"
+#include "executor/measure/copy_meter.hpp"
 
 #include <utility>
 

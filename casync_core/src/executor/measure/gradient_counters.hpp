@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "casync/metrics.hpp"
+#include "executor/measure/counters.hpp"
+#include "executor/measure/run_meter.hpp"
 #include "executor/operation.hpp"
-#include "executor/run_meter.hpp"
-#include "executor/tally.hpp"
 
 namespace casync {
 

@@ -1,4 +1,4 @@
-#include "executor/trace.hpp"
+#include "executor/measure/timeline.hpp"
 
 #include <algorithm>
 #include <array>
