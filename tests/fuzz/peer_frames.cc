@@ -9,7 +9,7 @@
 #include "common/wire.hpp"
 #include "engine/control.hpp"
 #include "executor/frames/frame.hpp"
-#include "planner/measurements.hpp"
+#include "planner/cost/measurements.hpp"
 
 namespace casync::fuzz {
 namespace {

@@ -6,9 +6,9 @@
 #include "engine/control.hpp"
 #include "input.hpp"
 #include "plan/plan_wire.hpp"
-#include "planner/measurements.hpp"
+#include "planner/cost/measurements.hpp"
+#include "planner/cost/world.hpp"
 #include "planner/request.hpp"
-#include "planner/world.hpp"
 #include "record/log_record.hpp"
 
 namespace casync::fuzz {

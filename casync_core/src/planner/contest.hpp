@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "casync/planner.hpp"
+#include "planner/cost/world.hpp"
 #include "planner/model_plan.hpp"
 #include "planner/referee.hpp"
-#include "planner/world.hpp"
 
 namespace casync {
 

@@ -14,10 +14,10 @@
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
 #include "planner/contest.hpp"
+#include "planner/cost/measurements.hpp"
+#include "planner/cost/world.hpp"
 #include "planner/drift.hpp"
-#include "planner/measurements.hpp"
 #include "planner/model_plan.hpp"
-#include "planner/world.hpp"
 
 namespace casync {
 

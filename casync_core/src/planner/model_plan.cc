@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "casync/codec.hpp"
-#include "planner/payloads.hpp"
+#include "planner/cost/payload_sizes.hpp"
 #include "planner/timeline.hpp"
 #include "planner/ways.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "casync/planner.hpp"
-#include "planner/world.hpp"
+#include "planner/cost/world.hpp"
 
 namespace casync {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "planner/world.hpp"
+#include "planner/cost/world.hpp"
 
 namespace casync {
 namespace {

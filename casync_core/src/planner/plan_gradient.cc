@@ -4,13 +4,13 @@
 #include "casync/route.hpp"
 #include "collectives/collectives.hpp"
 #include "planner/balance.hpp"
+#include "planner/cost/payload_sizes.hpp"
+#include "planner/cost/price.hpp"
+#include "planner/cost/world.hpp"
 #include "planner/partitions.hpp"
-#include "planner/payloads.hpp"
-#include "planner/price.hpp"
 #include "planner/request.hpp"
 #include "planner/text.hpp"
 #include "planner/ways.hpp"
-#include "planner/world.hpp"
 
 namespace casync {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "casync/error.hpp"
 #include "casync/route.hpp"
-#include "planner/world.hpp"
+#include "planner/cost/world.hpp"
 
 namespace casync {
 namespace {

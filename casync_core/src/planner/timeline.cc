@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "casync/route.hpp"
-#include "planner/price.hpp"
+#include "planner/cost/price.hpp"
 
 namespace casync {
 namespace {

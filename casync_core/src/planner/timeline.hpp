@@ -6,7 +6,7 @@
 
 #include "casync/codec.hpp"
 #include "casync/planner.hpp"
-#include "planner/world.hpp"
+#include "planner/cost/world.hpp"
 
 namespace casync {
 

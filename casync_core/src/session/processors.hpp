@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "planner/measurements.hpp"
+#include "planner/cost/measurements.hpp"
 
 namespace casync {
 

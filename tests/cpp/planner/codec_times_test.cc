@@ -1,5 +1,5 @@
 // From times of calls to what a codec costs: real calls before trials, each size for itself, and lately.
-#include "planner/codec_times.hpp"
+#include "planner/cost/codec_times.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // From samples of a link to its rate, its latency and its time per message, and from the ranks' links to the job's.
-#include "planner/links.hpp"
+#include "planner/cost/links.hpp"
 
 #include <gtest/gtest.h>
 

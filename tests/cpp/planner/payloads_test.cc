@@ -1,6 +1,5 @@
 // Codecs whose payloads vary in size are priced by what they really make of a gradient.
-#include "planner/payloads.hpp"
-
+#include "planner/cost/payload_sizes.hpp"
 #include "planner/measured_planning.hpp"
 #include "planner/plan_fixture.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "casync/error.hpp"
 #include "casync/planner.hpp"
-#include "planner/world.hpp"
+#include "planner/cost/world.hpp"
 
 namespace casync {
 

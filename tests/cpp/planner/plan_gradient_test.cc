@@ -4,8 +4,8 @@
 
 #include "casync/codec.hpp"
 #include "casync/error.hpp"
+#include "planner/cost/price.hpp"
 #include "planner/plan_fixture.hpp"
-#include "planner/price.hpp"
 
 namespace casync {
 

@@ -1,5 +1,5 @@
 // What is counted in a route's workflows gives the equations of the paper where its assumptions hold.
-#include "planner/price.hpp"
+#include "planner/cost/price.hpp"
 
 #include <algorithm>
 #include <random>

@@ -1,9 +1,8 @@
 // When gradients become ready: the least of each rank, and of the ranks the last one.
-#include "planner/readiness.hpp"
-
 #include <gtest/gtest.h>
 
-#include "planner/measurements.hpp"
+#include "planner/cost/measurements.hpp"
+#include "planner/cost/ready_times.hpp"
 
 namespace casync {
 namespace {

@@ -1,5 +1,5 @@
 // What is counted in the workflows of a route is what was worked out by hand.
-#include "planner/route_costs.hpp"
+#include "planner/cost/route_costs.hpp"
 
 #include "planner/plan_fixture.hpp"
 #include "planner/statement.hpp"

@@ -4,7 +4,7 @@
 
 #include "casync/error.hpp"
 #include "executor/virtual/world.hpp"
-#include "planner/world.hpp"
+#include "planner/cost/world.hpp"
 
 namespace casync {
 namespace {

@@ -1,4 +1,4 @@
-#include "planner/codec_times.hpp"
+#include "planner/cost/codec_times.hpp"
 
 #include <cmath>
 #include <vector>

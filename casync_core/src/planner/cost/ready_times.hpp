@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "casync/planner.hpp"
-#include "planner/recent.hpp"
+#include "planner/cost/recent.hpp"
 
 namespace casync {
 

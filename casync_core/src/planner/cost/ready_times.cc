@@ -1,4 +1,4 @@
-#include "planner/readiness.hpp"
+#include "planner/cost/ready_times.hpp"
 
 #include <algorithm>
 

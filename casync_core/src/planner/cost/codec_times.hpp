@@ -7,7 +7,7 @@
 
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
-#include "planner/recent.hpp"
+#include "planner/cost/recent.hpp"
 
 namespace casync {
 

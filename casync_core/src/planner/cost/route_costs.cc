@@ -1,4 +1,4 @@
-#include "planner/route_costs.hpp"
+#include "planner/cost/route_costs.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "planner/links.hpp"
+#include "planner/cost/links.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "planner/payloads.hpp"
+#include "planner/cost/payload_sizes.hpp"
 
 #include <algorithm>
 

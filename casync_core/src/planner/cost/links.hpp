@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "casync/planner.hpp"
-#include "planner/recent.hpp"
+#include "planner/cost/recent.hpp"
 
 namespace casync {
 

@@ -10,7 +10,7 @@
 //   batches   A batch holds up to one partition per owner. While the link moves one batch, the processor works on the
 //             next: T = first batch + (batches - 1) * max(link, processor). Latency is paid once.
 //   hosts     Ranks of one host share its link to the others, and what stays on the host does not take it.
-#include "planner/price.hpp"
+#include "planner/cost/price.hpp"
 
 #include <algorithm>
 

@@ -11,10 +11,10 @@
 
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
-#include "planner/codec_times.hpp"
-#include "planner/links.hpp"
-#include "planner/payloads.hpp"
-#include "planner/readiness.hpp"
+#include "planner/cost/codec_times.hpp"
+#include "planner/cost/links.hpp"
+#include "planner/cost/payload_sizes.hpp"
+#include "planner/cost/ready_times.hpp"
 
 namespace casync {
 

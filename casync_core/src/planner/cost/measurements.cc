@@ -1,4 +1,4 @@
-#include "planner/measurements.hpp"
+#include "planner/cost/measurements.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "planner/world.hpp"
+#include "planner/cost/world.hpp"
 
 #include "casync/error.hpp"
 

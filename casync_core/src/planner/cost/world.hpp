@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "casync/planner.hpp"
-#include "planner/route_costs.hpp"
+#include "planner/cost/route_costs.hpp"
 
 namespace casync {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "casync/planner.hpp"
-#include "planner/world.hpp"
+#include "planner/cost/world.hpp"
 
 namespace casync {
 
