@@ -8,7 +8,7 @@
 #include "plan/plan_wire.hpp"
 #include "planner/cost/measurements.hpp"
 #include "planner/cost/world.hpp"
-#include "planner/request.hpp"
+#include "planner/search/request.hpp"
 #include "record/log_record.hpp"
 
 namespace casync::fuzz {

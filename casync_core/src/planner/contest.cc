@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "casync/error.hpp"
-#include "planner/request.hpp"
+#include "planner/search/request.hpp"
 #include "planner/text.hpp"
 
 namespace casync {

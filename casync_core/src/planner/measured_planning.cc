@@ -6,7 +6,7 @@
 
 #include "casync/codec.hpp"
 #include "casync/error.hpp"
-#include "planner/request.hpp"
+#include "planner/search/request.hpp"
 #include "planner/text.hpp"
 
 namespace casync {

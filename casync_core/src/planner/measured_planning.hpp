@@ -17,7 +17,7 @@
 #include "planner/cost/measurements.hpp"
 #include "planner/cost/world.hpp"
 #include "planner/drift.hpp"
-#include "planner/model_plan.hpp"
+#include "planner/search/model_plan.hpp"
 
 namespace casync {
 

@@ -1,13 +1,12 @@
 // The planner's timeline against the virtual executor: F(S) by a formula, and the same step by the engine itself, its
 // messages and tasks one by one, over links and processors of the same costs.
-#include "planner/timeline.hpp"
-
 #include <gtest/gtest.h>
 
 #include <string_view>
 
 #include "casync/codec.hpp"
 #include "executor/virtual/simulate.hpp"
+#include "planner/search/step_model.hpp"
 
 namespace casync {
 namespace {

@@ -1,11 +1,10 @@
-#include "planner/balance.hpp"
-
 #include <algorithm>
 #include <numeric>
 #include <random>
 
 #include "casync/route.hpp"
 #include "planner/plan_fixture.hpp"
+#include "planner/search/assign_owners.hpp"
 
 namespace casync {
 namespace {

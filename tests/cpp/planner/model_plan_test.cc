@@ -1,10 +1,10 @@
 // The plan of a whole model against all that there could be, on models that are small enough to try them all.
-#include "planner/model_plan.hpp"
+#include "planner/search/model_plan.hpp"
 
 #include <random>
 
 #include "planner/plan_fixture.hpp"
-#include "planner/timeline.hpp"
+#include "planner/search/step_model.hpp"
 
 namespace casync {
 namespace {

@@ -1,4 +1,4 @@
-#include "planner/request.hpp"
+#include "planner/search/request.hpp"
 
 #include <gtest/gtest.h>
 

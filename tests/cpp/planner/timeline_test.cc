@@ -1,8 +1,7 @@
-#include "planner/timeline.hpp"
-
 #include <random>
 
 #include "planner/plan_fixture.hpp"
+#include "planner/search/step_model.hpp"
 
 namespace casync {
 namespace {

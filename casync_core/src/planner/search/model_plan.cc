@@ -1,4 +1,4 @@
-#include "planner/model_plan.hpp"
+#include "planner/search/model_plan.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,8 @@
 
 #include "casync/codec.hpp"
 #include "planner/cost/payload_sizes.hpp"
-#include "planner/timeline.hpp"
-#include "planner/ways.hpp"
+#include "planner/search/candidates.hpp"
+#include "planner/search/step_model.hpp"
 
 namespace casync {
 namespace {

@@ -1,4 +1,4 @@
-#include "planner/balance.hpp"
+#include "planner/search/assign_owners.hpp"
 
 #include <algorithm>
 #include <limits>

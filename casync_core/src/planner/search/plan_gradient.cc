@@ -3,14 +3,14 @@
 #include "casync/error.hpp"
 #include "casync/route.hpp"
 #include "collectives/collectives.hpp"
-#include "planner/balance.hpp"
 #include "planner/cost/payload_sizes.hpp"
 #include "planner/cost/price.hpp"
 #include "planner/cost/world.hpp"
-#include "planner/partitions.hpp"
-#include "planner/request.hpp"
+#include "planner/search/assign_owners.hpp"
+#include "planner/search/candidates.hpp"
+#include "planner/search/partitions.hpp"
+#include "planner/search/request.hpp"
 #include "planner/text.hpp"
-#include "planner/ways.hpp"
 
 namespace casync {
 namespace {

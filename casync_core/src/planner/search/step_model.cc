@@ -1,4 +1,4 @@
-#include "planner/timeline.hpp"
+#include "planner/search/step_model.hpp"
 
 #include <algorithm>
 #include <cmath>

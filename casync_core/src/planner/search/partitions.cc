@@ -1,4 +1,4 @@
-#include "planner/partitions.hpp"
+#include "planner/search/partitions.hpp"
 
 #include <algorithm>
 #include <bit>
