@@ -10,7 +10,7 @@
 #include "casync/transport.hpp"
 #include "executor/driver.hpp"
 #include "peer_frames.hpp"
-#include "planner/measured_planning.hpp"
+#include "planner/tune/measured_planning.hpp"
 #include "session/stand_ins.hpp"
 
 namespace casync::fuzz {

@@ -20,7 +20,7 @@
 #include "executor/real/completing.hpp"
 #include "executor/real/device_trial.hpp"
 #include "executor/real/real_executor.hpp"
-#include "planner/measured_planning.hpp"
+#include "planner/tune/measured_planning.hpp"
 #include "record/event_log.hpp"
 #include "session/checks.hpp"
 #include "session/definitions.hpp"

@@ -1,6 +1,5 @@
-#include "planner/contest.hpp"
-
 #include "planner/plan_fixture.hpp"
+#include "planner/tune/auto_tuner.hpp"
 
 namespace casync {
 namespace {

@@ -1,8 +1,8 @@
 // When measured times have left predicted ones, and what follows from it.
-#include "planner/drift.hpp"
+#include "planner/tune/drift.hpp"
 
-#include "planner/measured_planning.hpp"
 #include "planner/plan_fixture.hpp"
+#include "planner/tune/measured_planning.hpp"
 
 namespace casync {
 namespace {

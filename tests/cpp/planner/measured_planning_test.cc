@@ -1,5 +1,5 @@
 // From samples to costs, from the costs of the ranks to those of the job, and from those to new plans, once.
-#include "planner/measured_planning.hpp"
+#include "planner/tune/measured_planning.hpp"
 
 #include "planner/plan_fixture.hpp"
 

@@ -1,7 +1,7 @@
 // Codecs whose payloads vary in size are priced by what they really make of a gradient.
 #include "planner/cost/payload_sizes.hpp"
-#include "planner/measured_planning.hpp"
 #include "planner/plan_fixture.hpp"
+#include "planner/tune/measured_planning.hpp"
 
 namespace casync {
 namespace {

@@ -1,8 +1,8 @@
-#include "planner/referee.hpp"
-
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "planner/tune/trial_schedule.hpp"
 
 namespace casync {
 namespace {

@@ -9,7 +9,7 @@
 #include "casync/error.hpp"
 #include "coordinator/local_policy.hpp"
 #include "engine/engine.hpp"
-#include "planner/measured_planning.hpp"
+#include "planner/tune/measured_planning.hpp"
 #include "session/world.hpp"
 
 namespace casync {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "casync/error.hpp"
-#include "planner/measured_planning.hpp"
+#include "planner/tune/measured_planning.hpp"
 #include "session/device_program.hpp"
 #include "session/world.hpp"
 #include "standin/nccl/standin_nccl.hpp"

@@ -1,4 +1,4 @@
-#include "planner/drift.hpp"
+#include "planner/tune/drift.hpp"
 
 namespace casync {
 

@@ -1,4 +1,4 @@
-#include "planner/referee.hpp"
+#include "planner/tune/trial_schedule.hpp"
 
 #include <algorithm>
 #include <limits>

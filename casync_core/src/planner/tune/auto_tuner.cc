@@ -1,4 +1,4 @@
-#include "planner/contest.hpp"
+#include "planner/tune/auto_tuner.hpp"
 
 #include <algorithm>
 #include <tuple>

@@ -13,11 +13,11 @@
 #include "casync/log.hpp"
 #include "casync/planner.hpp"
 #include "plan/planning.hpp"
-#include "planner/contest.hpp"
 #include "planner/cost/measurements.hpp"
 #include "planner/cost/world.hpp"
-#include "planner/drift.hpp"
 #include "planner/search/model_plan.hpp"
+#include "planner/tune/auto_tuner.hpp"
+#include "planner/tune/drift.hpp"
 
 namespace casync {
 

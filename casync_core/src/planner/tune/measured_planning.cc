@@ -1,4 +1,4 @@
-#include "planner/measured_planning.hpp"
+#include "planner/tune/measured_planning.hpp"
 
 #include <algorithm>
 #include <cmath>

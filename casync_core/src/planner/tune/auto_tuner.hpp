@@ -8,8 +8,8 @@
 
 #include "casync/planner.hpp"
 #include "planner/cost/world.hpp"
-#include "planner/referee.hpp"
 #include "planner/search/model_plan.hpp"
+#include "planner/tune/trial_schedule.hpp"
 
 namespace casync {
 
