@@ -122,7 +122,7 @@ struct OwnerLoad {
   std::vector<double> bytes;
 };
 
-/// How the members lie on hosts (planner/world.hpp).
+/// How the members lie on hosts (planner/cost/world.hpp).
 class World;
 
 /// One way to synchronise a gradient, with the partitions that suit it best, and what it takes alone.
