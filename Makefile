@@ -54,7 +54,7 @@ BENCHMARKS := codec_speed small_tensors resources step_time
 .PHONY: help install demo test test-all suite lint format bench bench-codec_speed docs sanitize fuzz test-gpu test-newest bench-gpu gpu-wheels clean need need-tests FORCE
 
 help:
-	@echo "make install   build CaSync and install it in .venv"
+	@echo "make install   build CaSync and install it in .venv, editable"
 	@echo "make demo      train on 4 workers, uncompressed and with onebit, and print the table"
 	@echo "make test      lint, C++ tests, Python tests in one process and at np = 2 and 3, installation"
 	@echo "make test-all  the same with what takes long, np = 1 and 5, the manual, and the README's commands"
@@ -92,10 +92,11 @@ build/sources.txt: FORCE
 	@mkdir -p build
 	@sources="$(SOURCES)"; [ "$$sources" = "$$(cat $@ 2>/dev/null)" ] || echo "$$sources" > $@
 
+# Editable: Python files are those of the checkout, and a change of one is there at once. CompLL's write C++.
 # No build isolation: the tools of .venv build, at paths that stay, so CMake's work is kept between runs.
-$(VENV)/.installed: $(VENV)/.dependencies build/sources.txt $(SOURCES) $(PACKAGING)
+$(VENV)/.installed: $(VENV)/.dependencies build/sources.txt $(filter-out %.py %.pyi,$(SOURCES)) $(filter casync/compll/%,$(SOURCES)) $(PACKAGING)
 	@echo "== build and install casync $(file < VERSION)"
-	@$(PIP) --no-build-isolation --no-deps --force-reinstall .
+	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
 
 # Frameworks that not every test needs, each in a layer of its own over .venv: MXNet wants NumPy 1, and JAX NumPy 2.
@@ -205,3 +206,4 @@ gpu-wheels:
 
 clean:
 	rm -rf .venv build dist *.egg-info docs/_build docs/api
+	rm -f casync/_core*.so casync/_mpi*.so casync/_constants.py frameworks/*/_glue.so

@@ -71,8 +71,9 @@ class CMakeBuild(build_ext):
         package = Path(self.get_ext_fullpath("casync._constants")).parent
         shutil.copy2(modules / "_constants.py", package)
         for framework in GLUE:
-            target = package / framework / "_glue.so"
-            target.parent.mkdir(exist_ok=True)
+            # Beside the adaptor's modules, which an editable install leaves in frameworks/.
+            target = Path(self.get_ext_fullpath(f"casync.{framework}._glue")).with_name("_glue.so")
+            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(modules / f"casync_{framework}.so", target)
         self._headers()
 

@@ -1,6 +1,7 @@
 """The table for C: what its header promises to a compiler, what it answers, and the example of the manual."""
 
 import ctypes
+import importlib.util
 import os
 import re
 import shlex
@@ -100,7 +101,9 @@ def test_the_capsules_have_the_names_of_the_header():
 
 def test_glue_for_tensorflow_loads_where_that_is_not():
     """In a process of its own, as another test may have loaded it."""
-    library = Path(casync.__file__).with_name("tensorflow") / "_glue.so"
+    adaptor = importlib.util.find_spec("casync.tensorflow")
+    assert adaptor is not None and adaptor.origin is not None
+    library = Path(adaptor.origin).with_name("_glue.so")
     code = f"""
 import ctypes
 library = ctypes.CDLL({str(library)!r})
