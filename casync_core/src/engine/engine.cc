@@ -405,9 +405,8 @@ bool Engine::is_watched(std::uint32_t run) const {
 
 /// Runs that have begun and stand still. One whose partitions or messages wait for memory or for a link, which older
 /// ones have, moves as long as one of these does.
-void Engine::check_runs() {
+void Engine::check_runs(bool has_slept) {
   watches_ = false;
-  const bool has_slept = now_ - std::exchange(runs_checked_, now_) > standstill_.longest_gap();
   if (!under_way()) return;
   std::vector<std::pair<std::uint64_t, std::uint32_t>> in_order;
   for (std::uint32_t run = 0; run < submissions_.runs(); ++run) {
@@ -442,6 +441,24 @@ void Engine::check_runs() {
       case Standstill::Verdict::give_up:
         return give_up(run, stood);
     }
+  }
+}
+
+/// The planner of the root must answer: until then no rank can begin the run.
+void Engine::check_plans(bool has_slept) {
+  if (has_slept) negotiation_.restart_unplanned(now_);
+  Negotiation::Unplanned* const waits = negotiation_.longest_unplanned();
+  if (waits == nullptr) return;
+  const Nanoseconds stood = now_ - waits->since;
+  const std::string text = detail::concat("tensor ", waits->name, " has waited for its plan for ",
+                                          stood / 1'000'000'000, " s: the planner of rank ", options_.member,
+                                          " has not answered.");
+  if (stood >= options_.ledger.timeout) {
+    fail({.text = text + "\nCASYNC_TIMEOUT_SECONDS sets this time.",
+          .facts = {.kind = ErrorKind::fault, .peer = options_.member}},
+         true);
+  } else if (stood >= options_.ledger.stall_warning && !std::exchange(waits->has_warned, true)) {
+    out_.emit(action::Report{Stall{waits->name, waits->kind, {}, text}});
   }
 }
 
@@ -527,7 +544,10 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
     heartbeat_.rest();
     return;
   }
-  check_runs();
+  // Who has not looked for so long does not know what moved.
+  const bool has_slept = now_ - std::exchange(checked_, now_) > standstill_.longest_gap();
+  check_runs(has_slept);
+  if (!failure_) check_plans(has_slept);
   if (failure_) return;
   const Heartbeat::Outcome beat = heartbeat_.check(now);
   for (const std::uint32_t peer : beat.ask) out_.tell_plain(peer, ControlKind::ping);

@@ -113,7 +113,8 @@ class Engine {
   void on_bye(Rank peer);
   void end_without_root();
   bool is_watched(std::uint32_t run) const;
-  void check_runs();
+  void check_runs(bool has_slept);
+  void check_plans(bool has_slept);
   void give_up(std::uint32_t run, Nanoseconds stood);
   std::string standstill(std::uint32_t run, Nanoseconds stood, const TaskManager::Standing& standing) const;
 
@@ -138,7 +139,7 @@ class Engine {
   Heartbeat heartbeat_;
   Standstill standstill_;
   bool watches_ = false;
-  Nanoseconds runs_checked_ = 0;
+  Nanoseconds checked_ = 0;
   std::vector<bool> left_;       // members that shut down in good order
   LinkPolicy::Outcome outcome_;  // scratch
   std::optional<Abort> failure_;

@@ -140,7 +140,7 @@ void Negotiation::want_plan(std::uint32_t op, const std::string& name, const Sig
   std::optional<GradientPlan> current;
   if (const Agreements::Op* const known = agreements_.find(op)) current = known->plan;
   wanted_.push_back({op, name, signature, std::move(current), step});
-  unplanned_.insert_or_assign(op, std::move(decision));
+  unplanned_.insert_or_assign(op, Unplanned{std::move(decision), name, signature.kind, now_});
   asked_[op] = plans_changed_;
 }
 
@@ -150,13 +150,25 @@ void Negotiation::want_plans() {
   wanted_.clear();
 }
 
+Negotiation::Unplanned* Negotiation::longest_unplanned() {
+  Unplanned* longest = nullptr;
+  for (auto& [op, one] : unplanned_) {
+    if (longest == nullptr || one.since < longest->since) longest = &one;
+  }
+  return longest;
+}
+
+void Negotiation::restart_unplanned(Nanoseconds now) {
+  for (auto& [op, one] : unplanned_) one.since = now;
+}
+
 const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned::Plan> plans, Nanoseconds now) {
   outcomes_.clear();
   now_ = now;
   for (const auto& [op, plan] : plans) {
     const auto at = unplanned_.find(op);
     CASYNC_CHECK(at != unplanned_.end(), "a plan for operation ", op, ", which wants none");
-    const Ledger::Decision decision = std::move(at->second);
+    const Ledger::Decision decision = std::move(at->second.decision);
     unplanned_.erase(at);
     if (const auto* const agreed = std::get_if<Ledger::Agreed>(&decision)) {
       const Agreements::Op* const known = agreements_.find(op);

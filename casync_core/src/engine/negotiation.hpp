@@ -101,6 +101,18 @@ class Negotiation {
   const Outcomes& farewell(Nanoseconds now);
   /// Looks for runs that some rank never submits.
   const Outcomes& check(Nanoseconds now);
+  /// A run that waits for its plan, on the root.
+  struct Unplanned {
+    Ledger::Decision decision;
+    std::string name;
+    OpKind kind = OpKind::allreduce;
+    Nanoseconds since = 0;
+    bool has_warned = false;
+  };
+  /// The one that has waited longest; null: none waits.
+  Unplanned* longest_unplanned();
+  /// Has all of them wait since `now`: nobody looked for a while.
+  void restart_unplanned(Nanoseconds now);
 
  private:
   bool is_root() const { return options_.member == 0; }
@@ -169,7 +181,7 @@ class Negotiation {
 
   // Of the root: plans.
   std::vector<action::PlanWanted::Gradient> wanted_;
-  std::unordered_map<std::uint32_t, Ledger::Decision> unplanned_;  // by operation: what waits for its plan
+  std::unordered_map<std::uint32_t, Unplanned> unplanned_;         // by operation: what waits for its plan
   std::unordered_map<std::uint32_t, std::uint32_t> asked_;         // per operation: plans_changed_, then
   std::uint32_t plans_changed_ = 0;                                // how often
   std::vector<bool> costs_told_;                                   // per member

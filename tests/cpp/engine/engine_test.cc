@@ -151,6 +151,40 @@ TEST(Engine, ARunWaitsForItsPlanAndNothingElseDoes) {
   EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::start, ControlKind::verdict}));
 }
 
+TEST(Engine, ARunThatNeverGetsItsPlanIsReportedAndGivenUp) {
+  constexpr Nanoseconds kSecond = 1'000'000'000;
+  Played root(0, 1, 0);
+  root.keep_plans();
+  root.submit();
+  const auto pass = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) root.pass(kSecond);
+  };
+  pass(59);
+  EXPECT_EQ(root.count("report"), 0U);
+  pass(2);
+  EXPECT_EQ(root.count("report"), 1U);
+  pass(500);
+  EXPECT_EQ(root.count("report"), 1U);
+  EXPECT_TRUE(root.finished().empty());
+  pass(40);
+  ASSERT_EQ(root.finished(), (std::vector<Status>{Status::aborted}));
+  EXPECT_NE(root.seen.back().failure->text.find("tensor w has waited for its plan for 600 s"), std::string::npos);
+  root.answer();  // too late
+  EXPECT_EQ(root.count("begin"), 0U);
+}
+
+TEST(Engine, ARunThatWasStoppedBesideItsPlannerWaitsAnew) {
+  constexpr Nanoseconds kSecond = 1'000'000'000;
+  Played root(0, 1, 0);
+  root.keep_plans();
+  root.submit();
+  root.pass(kSecond);
+  root.pass(3600 * kSecond);
+  EXPECT_EQ(root.count("report"), 0U);
+  root.answer();
+  EXPECT_EQ(root.finished(), (std::vector<Status>{Status::ok}));
+}
+
 TEST(Engine, PlansThatAreWantedTogetherAreAskedForTogether) {
   Played root(0, 2, 0);
   root.define("b");
