@@ -51,13 +51,14 @@ CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
 
 BENCHMARKS := codec_speed small_tensors resources step_time
 
-.PHONY: help install demo test test-all suite lint format bench bench-codec_speed docs sanitize fuzz test-gpu test-newest bench-gpu gpu-wheels clean need need-tests FORCE
+.PHONY: help install demo test test-rest test-all lint format bench bench-codec_speed docs sanitize fuzz test-gpu test-newest bench-gpu gpu-wheels clean need need-tests FORCE
 
 help:
 	@echo "make install   build CaSync and install it in .venv, editable"
 	@echo "make demo      train on 4 workers, uncompressed and with onebit, and print the table"
 	@echo "make test      lint, C++ tests, Python tests in one process and at np = 2 and 3, installation"
-	@echo "make test-all  the same with what takes long, np = 1 and 5, the manual, and the README's commands"
+	@echo "make test-rest what that leaves out: what takes long, other frameworks, np = 1 and 5, the manual, the README's commands"
+	@echo "make test-all  both"
 	@echo "make bench     the benchmarks behind the README's figures; one of them: make bench-step_time ARGS='--rounds 3'"
 	@echo "make docs      the manual, in docs/_build"
 	@echo "make sanitize  the C++ tests under AddressSanitizer + UBSan and under ThreadSanitizer"
@@ -128,15 +129,15 @@ demo: $(VENV)/.installed
 	@casyncrun -np 4 $(VENV)/bin/python examples/01_first_sync/train.py
 
 test: WHICH := --everyday
-test: suite
-
-test-all: suite
-
-suite: need-tests $(VENV)/.installed $(VENV)/.docs build/frameworks/.made build/jax/.made
+test-rest: WHICH := --rest
+test test-rest test-all: need-tests $(VENV)/.installed
 	@echo "== C++ tests: build"
 	@$(CONFIGURE) -B $(BUILD) >/dev/null
 	@cmake --build $(BUILD)
 	@$(VENV)/bin/python tools/test_all.py --build $(BUILD) $(WHICH)
+
+# `make test` does without the other frameworks and the tools of the manual.
+test-rest test-all: $(VENV)/.docs build/frameworks/.made build/jax/.made
 
 lint: $(VENV)/.dependencies
 	@$(VENV)/bin/python tools/lint.py

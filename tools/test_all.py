@@ -4,9 +4,10 @@ A failing section does not stop the next, so one run shows all that is wrong. Co
 runners write under build/results; a section that fails without counting a failure (a crash, silence for five minutes)
 counts as one.
 
-    python tools/test_all.py --build build/release [--everyday] [--only cpp] [--only mpi-2]
+    python tools/test_all.py --build build/release [--everyday | --rest] [--only cpp] [--only mpi-2]
 
-`make test` runs the sections marked everyday, without the tests marked slow; `make test-all` runs everything.
+`make test` runs the sections marked everyday, without the tests marked slow; `make test-rest` runs what that leaves
+out, and `make test-all` everything.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Section:
     name: str
     title: str
     command: tuple[str, ...]
-    everyday: bool  # a part of `make test`; `make test-all` runs every section
+    everyday: bool  # a part of `make test`
+    has_slow: bool = False  # some of its tests are marked slow, and are no part of `make test`
     frameworks: str = ""  # that the suite of all adaptors is run for; "": all that are there
     transport: str = "auto"
 
@@ -72,18 +74,25 @@ class Outcome:
     seconds: float = 0.0
 
 
-def sections(build: Path, everyday: bool) -> list[Section]:
+def sections(build: Path, which: str) -> list[Section]:
+    """`which`: "everyday", "rest" or "all" of them."""
     python = sys.executable
     # Not `python -m pytest`: that puts the checkout first, where casync/ has no compiled modules.
     pytest = (str(Path(python).with_name("pytest")), "-q", "-ra")
     ctest = ("ctest", "--test-dir", str(build), "--output-on-failure", "--timeout", "300", "--parallel", "2")
-    choice, labels = (("-m", "not slow"), ("-LE", "slow")) if everyday else ((), ())
+    choice, labels = {
+        "everyday": (("-m", "not slow"), ("-LE", "slow")),
+        "rest": (("-m", "slow"), ("-L", "slow")),
+        "all": ((), ()),
+    }[which]
     ignored = (f"--ignore={folder}" for folder in (ALL_ADAPTORS, TORCH, OTHERS))
     one_process = (*pytest, *choice, "-n2", "--dist=loadfile", "tests/python", *ignored)
     found = [
         Section("lint", "lint", (python, "tools/lint.py"), True),
-        Section("cpp", "C++ tests", (*ctest, *labels, "--output-junit", str(RESULTS / "cpp.xml")), True),
-        Section("python", "Python tests, one process", (*one_process, f"--junitxml={RESULTS / 'python.xml'}"), True),
+        Section("cpp", "C++ tests", (*ctest, *labels, "--output-junit", str(RESULTS / "cpp.xml")), True, True),
+        Section(
+            "python", "Python tests, one process", (*one_process, f"--junitxml={RESULTS / 'python.xml'}"), True, True
+        ),
     ]
     for job in JOBS:
         for size in job.sizes:
@@ -91,8 +100,8 @@ def sections(build: Path, everyday: bool) -> list[Section]:
             of_job = python if job.environment == ".venv" else str(ROOT / job.environment / "bin" / "python")
             run = ("casyncrun", "-np", str(size), of_job, "tools/mpi_pytest.py", name, *job.folders)
             title = f"{job.frameworks.replace(',', ', ')}: {size} rank{'s' * (size > 1)}, {job.name}"
-            of_everyday = size in (2, 3) and job.name != "frameworks"
-            found.append(Section(name, title, run, of_everyday, job.frameworks, job.transport))
+            of_everyday = size in (2, 3) and job.environment == ".venv"
+            found.append(Section(name, title, run, of_everyday, frameworks=job.frameworks, transport=job.transport))
     folders = ("mxnet", "keras_backends", "examples", "programs")
     own = (*(f"tests/python/{folder}" for folder in folders), "-k", "mxnet or keras")
     with_frameworks = (str(ROOT / "build/frameworks/bin/python"), *pytest, *own)
@@ -104,7 +113,9 @@ def sections(build: Path, everyday: bool) -> list[Section]:
         Section("install", "sdist, wheel, two ranks in a bare place", (python, "tools/check_install.py"), True),
         Section("readme", "the README's commands, word for word", (python, "tools/check_readme.py"), False),
     ]
-    return [section for section in found if section.everyday or not everyday]
+    if which == "everyday":
+        return [section for section in found if section.everyday]
+    return [section for section in found if which == "all" or not section.everyday or section.has_slow]
 
 
 def count(reports: Iterable[Path]) -> Outcome:
@@ -169,11 +180,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="CMake's build folder")
     parser.add_argument("--only", action="append", metavar="SECTION", help="lint, cpp, python, ..., readme")
-    parser.add_argument("--everyday", action="store_true", help="only what `make test` runs")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--everyday", action="store_const", dest="which", const="everyday", help="what `make test` runs"
+    )
+    choice.add_argument("--rest", action="store_const", dest="which", const="rest", help="what that leaves")
+    parser.set_defaults(which="all")
     options = parser.parse_args()
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True)
-    offered = sections(options.build, options.everyday)
+    offered = sections(options.build, options.which)
     chosen = [section for section in offered if not options.only or section.name in options.only]
     if not chosen:
         parser.error(f"no section is named {', '.join(options.only)}")

@@ -26,7 +26,7 @@ def report(path: Path, **outcomes: str) -> Path:
 
 
 def section(name: str) -> object:
-    (found,) = (one for one in test_all.sections(Path("build"), everyday=False) if one.name == name)
+    (found,) = (one for one in test_all.sections(Path("build"), "all") if one.name == name)
     return found
 
 
@@ -64,7 +64,7 @@ def test_no_more_than_twenty_are_named(tmp_path: Path) -> None:
 
 
 def test_every_folder_of_tests_is_in_a_section() -> None:
-    words = [word for one in test_all.sections(Path("build"), everyday=False) for word in one.command]
+    words = [word for one in test_all.sections(Path("build"), "all") for word in one.command]
     ignored = {word.removeprefix("--ignore=") for word in words if word.startswith("--ignore=")}
     assert ignored and ignored <= set(words)
     assert all((ROOT / folder).is_dir() for folder in ignored)
@@ -72,10 +72,27 @@ def test_every_folder_of_tests_is_in_a_section() -> None:
 
 def test_all_adaptors_run_with_one_rank_and_with_an_odd_number() -> None:
     sizes: dict[str, set[int]] = {}
-    for one in test_all.sections(Path("build"), everyday=False):
+    for one in test_all.sections(Path("build"), "all"):
         if found := re.search(r"-(\d+)$", one.name):
             assert one.command[:3] == ("casyncrun", "-np", found[1])
             for framework in one.frameworks.split(","):
                 sizes.setdefault(framework, set()).add(int(found[1]))
     assert all({1, 3} <= sizes[name] for name in ("standin", "torch", "mxnet", "tensorflow"))
     assert {1, 2, 3, 5} <= sizes["numpy"]
+
+
+def test_everyday_and_the_rest_are_all() -> None:
+    def commands(which: str) -> dict[str, tuple[str, ...]]:
+        return {one.name: one.command for one in test_all.sections(Path("build"), which)}
+
+    everyday, rest, every = commands("everyday"), commands("rest"), commands("all")
+    assert everyday.keys() | rest.keys() == every.keys()
+    assert everyday.keys() & rest.keys() == {"cpp", "python"}
+    for name in ("cpp", "python"):
+        assert "not slow" in everyday[name] or "-LE" in everyday[name]
+        assert len(rest[name]) == len(everyday[name]) == len(every[name]) + 2
+
+
+def test_make_test_needs_nothing_but_its_own_environment() -> None:
+    for one in test_all.sections(Path("build"), "everyday"):
+        assert not any("build/frameworks" in word or "build/jax" in word for word in one.command), one.name
