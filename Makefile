@@ -51,7 +51,7 @@ CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
 
 BENCHMARKS := codec_speed small_tensors resources step_time
 
-.PHONY: help install demo test test-rest test-all lint format bench bench-codec_speed docs sanitize fuzz test-gpu test-newest bench-gpu gpu-wheels clean need need-tests FORCE
+.PHONY: help install demo test test-rest test-all nightly lint format bench bench-codec_speed docs sanitize fuzz test-gpu test-newest bench-gpu gpu-wheels clean need need-tests FORCE
 
 help:
 	@echo "make install   build CaSync and install it in .venv, editable"
@@ -59,6 +59,7 @@ help:
 	@echo "make test      lint, C++ tests, Python tests in one process and at np = 2 and 3, installation"
 	@echo "make test-rest what that leaves out: what takes long, other frameworks, np = 1 and 5, the manual, the README's commands"
 	@echo "make test-all  both"
+	@echo "make nightly   what takes hours: more schedules, sanitizers, fuzzing, other releases of torch and Python"
 	@echo "make bench     the benchmarks behind the README's figures; one of them: make bench-step_time ARGS='--rounds 3'"
 	@echo "make docs      the manual, in docs/_build"
 	@echo "make sanitize  the C++ tests under AddressSanitizer + UBSan and under ThreadSanitizer"
@@ -138,6 +139,11 @@ test test-rest test-all: need-tests $(VENV)/.installed
 
 # `make test` does without the other frameworks and the tools of the manual.
 test-rest test-all: $(VENV)/.docs build/frameworks/.made build/jax/.made
+
+nightly: need-tests $(VENV)/.installed
+	@$(CONFIGURE) -B $(BUILD) >/dev/null
+	@cmake --build $(BUILD)
+	@$(VENV)/bin/python tools/nightly.py --build $(BUILD)
 
 lint: $(VENV)/.dependencies
 	@$(VENV)/bin/python tools/lint.py

@@ -176,6 +176,18 @@ def run(section: Section) -> Outcome:
     return replace(found, failed=failed, seconds=time.monotonic() - begin)
 
 
+def run_all(offered: Sequence[Section], only: Sequence[str] | None, parser: argparse.ArgumentParser) -> int:
+    """Those of them that `only` names, or all; the exit status."""
+    chosen = [section for section in offered if not only or section.name in only]
+    if not chosen:
+        parser.error(f"no section is named {', '.join(only or ())}")
+    shutil.rmtree(RESULTS, ignore_errors=True)
+    RESULTS.mkdir(parents=True)
+    outcomes = {section: run(section) for section in chosen}
+    print("\n=== in short", *in_short(outcomes), sep="\n", flush=True)
+    return int(any(outcome.failed for outcome in outcomes.values()))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="CMake's build folder")
@@ -187,15 +199,7 @@ def main() -> int:
     choice.add_argument("--rest", action="store_const", dest="which", const="rest", help="what that leaves")
     parser.set_defaults(which="all")
     options = parser.parse_args()
-    shutil.rmtree(RESULTS, ignore_errors=True)
-    RESULTS.mkdir(parents=True)
-    offered = sections(options.build, options.which)
-    chosen = [section for section in offered if not options.only or section.name in options.only]
-    if not chosen:
-        parser.error(f"no section is named {', '.join(options.only)}")
-    outcomes = {section: run(section) for section in chosen}
-    print("\n=== in short", *in_short(outcomes), sep="\n", flush=True)
-    return int(any(outcome.failed for outcome in outcomes.values()))
+    return run_all(sections(options.build, options.which), options.only, parser)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,66 @@
+"""Runs what takes too long for every change, one after the other, and ends like `tools/test_all.py`.
+
+    python tools/nightly.py --build build/release [--only schedules] [--only torch-2.14.1]
+
+Ten times as many schedules as `make test-rest`, the sanitizers, 15 minutes of fuzzing, the backend casync with
+older and newer releases of torch, an installation by every other Python that is there, and the newest Lightning,
+Accelerate and Transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from test_all import ROOT, Section, run_all
+
+TORCH = ("2.4.1", "2.9.1", "2.14.1", "2.15.0")
+"""Of each kind that the backend tells apart; CI has the one between."""
+PYTHONS = ("python3.10", "python3.12", "python3.13")
+_BACKEND = ("test_backend.py", "test_places.py", "test_flight_recorder.py")
+_FSDP_FROM = (2, 13)
+
+
+def sections(build: Path) -> list[Section]:
+    schedules = build / "tests/cpp/executor/test_schedules"
+    seeds = f"seq 10000 5000 95000 | xargs -P2 -I{{}} env CASYNC_SEEDS={{}}:5000 {schedules} --gtest_brief=1"
+    make = ("make", "--no-print-directory")
+    found = [
+        Section("schedules", "90,000 schedules", ("bash", "-c", seeds), False),
+        Section("sanitize", "C++ tests under sanitizers", (*make, "sanitize"), False),
+        Section("fuzz", "15 minutes of made-up input", (*make, "fuzz", "SECONDS=900"), False),
+        Section("newest", "the newest Lightning, Accelerate and Transformers", (*make, "test-newest"), False),
+    ]
+    for version in TORCH:
+        folder = f"build/torch-{version}"
+        files = [f"tests/python/c10d/{name}" for name in _BACKEND]
+        if tuple(map(int, version.split(".")[:2])) >= _FSDP_FROM:
+            files.append("tests/python/c10d/test_fsdp.py")
+        # Not the index that TORCH may name for the build of every day: each release is pip's own choice.
+        steps = (
+            f"{sys.executable} tools/overlay.py {folder}",
+            f"{folder}/bin/python -m pip install --quiet --disable-pip-version-check torch=={version}",
+            f"{folder}/bin/python {Path(sys.executable).with_name('pytest')} -q -ra {' '.join(files)}"
+            f" --junitxml=build/results/torch-{version}.xml",
+        )
+        found.append(
+            Section(f"torch-{version}", f"the backend with torch {version}", ("bash", "-ec", "\n".join(steps)), False)
+        )
+    for python in PYTHONS:
+        if shutil.which(python):
+            found.append(Section(python, f"installed by {python}", (python, "tools/check_install.py"), False))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="CMake's build folder")
+    parser.add_argument("--only", action="append", metavar="SECTION", help="schedules, sanitize, torch-2.14.1, ...")
+    options = parser.parse_args()
+    return run_all(sections(options.build), options.only, parser)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
