@@ -127,7 +127,7 @@ install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	@echo "== 4 workers: examples/01_first_sync"
-	@casyncrun -np 4 $(VENV)/bin/python examples/01_first_sync/train.py
+	@OMP_NUM_THREADS=1 $(VENV)/bin/torchrun --nproc-per-node=4 examples/01_first_sync/train.py
 
 test: WHICH := --everyday
 test-rest: WHICH := --rest

@@ -110,6 +110,7 @@ def headline(sweep: Mapping[str, Any]) -> str:
     at = {name: line[rates[-1]] for name, line in lines.items() if rates[-1] in line}
     ours = [f"{at[codec].step_s:.2f} s with `{codec.removeprefix('casync:')}`" for codec in codecs if codec in at]
     return (
-        f"With links of {at['ddp'].bits_per_second / 1e6:g} Mbit/s a step takes {at['ddp'].step_s:.2f} s with DDP, and "
-        f"{at['ddp+fp16'].step_s:.2f} s with DDP and its fp16 hook.\nWith CaSync it takes {' and '.join(ours)}.\n"
+        f"With links of {at['ddp'].bits_per_second / 1e6:g} Mbit/s the synchronisation of a step's gradients takes\n"
+        f"{at['ddp'].step_s:.2f} s with DDP, {at['ddp+fp16'].step_s:.2f} s with DDP and its fp16 hook, and "
+        f"{' and '.join(ours)} of CaSync.\n"
     )
