@@ -47,7 +47,7 @@ class Gradient:
 
 
 class GradientSubmits(Generic[T]):
-    """Those of one optimizer, or of one hook, under one claim to what codecs keep of them."""
+    """Submits the gradients of one optimizer or DDP hook, and owns their codec state."""
 
     def __init__(self, tensors: Tensors[T], settings: Settings, always_claims: bool = False, prefix: str = "") -> None:
         """`prefix`: of the names under which ranks meet; the user's names and the rules do not have it."""

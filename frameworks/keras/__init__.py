@@ -19,7 +19,7 @@ try:
     import keras
 except ImportError as error:
     raise NotAvailableError(
-        f"casync.keras needs Keras 3, which cannot be imported here ({error}): pip install 'casync[keras]'"
+        f"casync.keras needs Keras 3, which cannot be imported here ({error}): pip install keras"
     ) from error
 if int(keras.__version__.partition(".")[0]) < 3:
     raise NotAvailableError(f"casync.keras needs Keras 3, and this is {keras.__version__}: pip install 'keras>=3'")

@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["mx"]
 
-_REMEDY = "MXNet 1.9.1 runs with Python 3.10 to 3.12 and with NumPy 1: pip install 'casync[mxnet]' 'numpy<2'"
+_REMEDY = "MXNet 1.9.1 runs with Python 3.10 to 3.12 and with NumPy 1: pip install mxnet==1.9.1 'numpy<2'"
 
 
 @contextlib.contextmanager

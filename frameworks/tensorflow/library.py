@@ -14,7 +14,7 @@ try:
     import tensorflow as tf
 except ImportError as error:
     raise NotAvailableError(
-        f"casync.tensorflow needs TensorFlow, which cannot be imported here ({error}): pip install 'casync[tensorflow]'"
+        f"casync.tensorflow needs TensorFlow, which cannot be imported here ({error}): pip install tensorflow"
     ) from error
 
 __all__ = ["operations"]

@@ -198,15 +198,15 @@ class _Grouped(Function):
 
 
 class HorovodGroupedAllreduce(_Grouped):
-    """Of `grouped_allreduce`."""
+    """Backward of `grouped_allreduce`: the gradients are reduced together."""
 
 
 class HorovodGroupedAllgather(_Grouped):
-    """Of `grouped_allgather`."""
+    """Backward of `grouped_allgather`: the gradients are averaged together, and each rank takes its own rows."""
 
 
 class HorovodGroupedReducescatter(_Grouped):
-    """Of `grouped_reducescatter`."""
+    """Backward of `grouped_reducescatter`: the gradients are gathered together."""
 
 
 class Autograd:

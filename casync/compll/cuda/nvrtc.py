@@ -25,7 +25,7 @@ from casync.errors import DeviceError, NotAvailableError
 __all__ = ["Nvrtc", "cubin_of", "find_nvrtc"]
 
 _OLDEST = (12, 0)  # the first one with C++20
-_REMEDY = 'pip install "casync[cuda]"'
+_REMEDY = "pip install nvidia-cuda-nvrtc"
 # Host functions in a shared header are then taken for functions of the device, that nothing calls.
 _OPTIONS = (*CUDA_FLAGS, "-default-device")
 # NVRTC has no standard library. Functions such as sqrtf are built into it.

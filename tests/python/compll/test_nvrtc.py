@@ -134,7 +134,7 @@ def test_a_text_that_means_nothing_quotes_the_log(environ: dict[str, str]) -> No
 
 
 def test_an_architecture_that_is_unknown_is_refused_with_those_that_are_not(environ: dict[str, str]) -> None:
-    with pytest.raises(NotAvailableError, match=r'does not know sm_35, only .*sm_90.*pip install "casync\[cuda\]"'):
+    with pytest.raises(NotAvailableError, match=r"does not know sm_35, only .*sm_90.*pip install nvidia-cuda-nvrtc"):
         cubin_of(KERNEL.replace("NUMBER", "1"), "sm_35", environ)
 
 
@@ -148,7 +148,7 @@ def fresh() -> Iterator[None]:
 
 def test_without_nvrtc_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(nvrtc, "_candidates", lambda: iter(["libnone.so", "/nowhere/libnvrtc.so.13"]))
-    with pytest.raises(NotAvailableError, match=r'it is not there: pip install "casync\[cuda\]"'):
+    with pytest.raises(NotAvailableError, match=r"it is not there: pip install nvidia-cuda-nvrtc"):
         find_nvrtc()
 
 

@@ -34,7 +34,7 @@ hvd.shutdown()
 WITHOUT_COMPILER = """
 from casync.codecs import device_code
 def cubin_of(text, architecture):
-    raise errors.NotAvailableError('no NVRTC: pip install "casync[cuda]"')
+    raise errors.NotAvailableError('no NVRTC: pip install nvidia-cuda-nvrtc')
 device_code.cubin_of = cubin_of
 """
 

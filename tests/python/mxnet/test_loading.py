@@ -41,7 +41,7 @@ def test_numpy_2_is_refused(tmp_path):
     code, _, err = said_by("import casync.mxnet", tmp_path)
     assert code == 1
     assert f"ImportError: MXNet cannot be imported with NumPy {np.__version__}" in err
-    assert "pip install 'casync[mxnet]' 'numpy<2'" in err
+    assert "pip install mxnet==1.9.1 'numpy<2'" in err
 
 
 @pytest.mark.skipif(find_spec("mxnet") is not None, reason="mxnet is installed")
@@ -49,7 +49,7 @@ def test_where_mxnet_is_not_installed(tmp_path):
     code, _, err = said_by("import casync.mxnet", tmp_path)
     assert code == 1
     assert "ImportError: casync.mxnet needs MXNet, which is not installed" in err
-    assert "pip install 'casync[mxnet]'" in err
+    assert "pip install mxnet==1.9.1" in err
 
 
 @needs_mxnet
