@@ -93,6 +93,13 @@ def test_what_other_programs_do(tmp_path: Path) -> None:
     assert done.stdout.count("done") == 2, done.stderr
 
 
+def test_residuals_are_kept_without_the_scale_of_a_scaler(tmp_path: Path) -> None:
+    done = torchrun(tmp_path, 2, str(HERE / "scaled.py"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == 2, done.stderr
+    assert "GradScaler" not in done.stderr, done.stderr
+
+
 def without_torchrun(folder: Path, ranks: int, *words: str) -> list[tuple[int, str]]:
     """The ends of the ranks: torchrun would kill the others as soon as one has failed."""
     with socket.socket() as place:
