@@ -140,7 +140,7 @@ test test-rest test-all: need-tests $(VENV)/.installed
 # `make test` does without the other frameworks and the tools of the manual.
 test-rest test-all: $(VENV)/.docs build/frameworks/.made build/jax/.made
 
-nightly: need-tests $(VENV)/.installed
+nightly: need-tests $(VENV)/.installed build/frameworks/.made build/jax/.made
 	@$(CONFIGURE) -B $(BUILD) >/dev/null
 	@cmake --build $(BUILD)
 	@$(VENV)/bin/python tools/nightly.py --build $(BUILD)

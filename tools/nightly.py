@@ -2,23 +2,30 @@
 
     python tools/nightly.py --build build/release [--only schedules] [--only torch-2.14.1]
 
-Ten times as many schedules as `make test-rest`, the sanitizers, 15 minutes of fuzzing, the backend casync with
-older and newer releases of torch, an installation by every other Python that is there, and the newest Lightning,
-Accelerate and Transformers.
+Ten times as many schedules as `make test-rest`, every test with every adaptor, also in a world of one, the sanitizers,
+15 minutes of fuzzing, the backend casync with older and newer releases of torch, an installation by every other Python
+that is there, and the newest Lightning, Accelerate and Transformers.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from pathlib import Path
 
-from test_all import ROOT, Section, run_all
+from test_all import ALL_ADAPTORS, OTHERS, ROOT, TORCH, Job, Section, run_all, sections_of
 
-TORCH = ("2.4.1", "2.9.1", "2.14.1", "2.15.0")
+TORCHES = ("2.4.1", "2.9.1", "2.14.1", "2.15.0")
 """Of each kind that the backend tells apart; CI has the one between."""
 PYTHONS = ("python3.10", "python3.12", "python3.13")
+EVERY_ADAPTOR = (
+    Job("every", ".venv", "numpy,standin,torch", (ALL_ADAPTORS, TORCH), (1, 3)),
+    Job("every-framework", "build/frameworks", "mxnet,tensorflow,tensorflow_graph", (ALL_ADAPTORS, OTHERS), (1, 3)),
+    Job("every-jax", "build/jax", "jax", (ALL_ADAPTORS, OTHERS), (1, 2)),
+)
+"""With the tests of the core too, which elsewhere NumPy and torch run for all (tests/python/adaptor/conftest.py)."""
 _BACKEND = ("test_backend.py", "test_places.py", "test_flight_recorder.py")
 _FSDP_FROM = (2, 13)
 
@@ -33,7 +40,8 @@ def sections(build: Path) -> list[Section]:
         Section("fuzz", "15 minutes of made-up input", (*make, "fuzz", "SECONDS=900"), False),
         Section("newest", "the newest Lightning, Accelerate and Transformers", (*make, "test-newest"), False),
     ]
-    for version in TORCH:
+    found += sections_of(EVERY_ADAPTOR)
+    for version in TORCHES:
         folder = f"build/torch-{version}"
         files = [f"tests/python/c10d/{name}" for name in _BACKEND]
         if tuple(map(int, version.split(".")[:2])) >= _FSDP_FROM:
@@ -59,6 +67,7 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="CMake's build folder")
     parser.add_argument("--only", action="append", metavar="SECTION", help="schedules, sanitize, torch-2.14.1, ...")
     options = parser.parse_args()
+    os.environ["CASYNC_TEST_EVERYTHING"] = "1"
     return run_all(sections(options.build), options.only, parser)
 
 

@@ -43,13 +43,13 @@ class Job:
 
 
 ALL_ADAPTORS, TORCH, OTHERS = "tests/python/adaptor", "tests/python/mpi", "tests/python/frameworks"
-# No test asks for more than three ranks. Two, and five, which share two cores, show what the core makes of a number, by
-# the adaptor that has least of its own. What another adaptor itself would make of them and not of three is not seen.
+# No test asks for more than three ranks. One, two, and five, which share two cores, show what the core makes of a
+# number, by the adaptor that has least of its own. What another adaptor itself would make of them is seen at night.
 JOBS = (
-    Job("mpi", ".venv", "numpy,standin,torch", (ALL_ADAPTORS, TORCH), (1, 3)),
-    Job("mpi", ".venv", "numpy", (ALL_ADAPTORS,), (2, 5)),
+    Job("mpi", ".venv", "numpy,standin,torch", (ALL_ADAPTORS, TORCH), (3,)),
+    Job("mpi", ".venv", "numpy", (ALL_ADAPTORS,), (1, 2, 5)),
     Job("tcp", ".venv", "numpy", (ALL_ADAPTORS,), (3,), transport="tcp"),
-    Job("frameworks", "build/frameworks", "mxnet,tensorflow,tensorflow_graph", (ALL_ADAPTORS, OTHERS), (1, 3)),
+    Job("frameworks", "build/frameworks", "mxnet,tensorflow,tensorflow_graph", (ALL_ADAPTORS, OTHERS), (3,)),
     Job("jax", "build/jax", "jax", (ALL_ADAPTORS, OTHERS), (2,)),
 )
 
@@ -74,6 +74,19 @@ class Outcome:
     seconds: float = 0.0
 
 
+def sections_of(jobs: Iterable[Job]) -> list[Section]:
+    found = []
+    for job in jobs:
+        for size in job.sizes:
+            name = f"{job.name}-{size}"
+            python = sys.executable if job.environment == ".venv" else str(ROOT / job.environment / "bin" / "python")
+            run = ("casyncrun", "-np", str(size), python, "tools/mpi_pytest.py", name, *job.folders)
+            title = f"{job.frameworks.replace(',', ', ')}: {size} rank{'s' * (size > 1)}, {job.name}"
+            of_everyday = size in (2, 3) and job.environment == ".venv"
+            found.append(Section(name, title, run, of_everyday, frameworks=job.frameworks, transport=job.transport))
+    return found
+
+
 def sections(build: Path, which: str) -> list[Section]:
     """`which`: "everyday", "rest" or "all" of them."""
     python = sys.executable
@@ -94,14 +107,7 @@ def sections(build: Path, which: str) -> list[Section]:
             "python", "Python tests, one process", (*one_process, f"--junitxml={RESULTS / 'python.xml'}"), True, True
         ),
     ]
-    for job in JOBS:
-        for size in job.sizes:
-            name = f"{job.name}-{size}"
-            of_job = python if job.environment == ".venv" else str(ROOT / job.environment / "bin" / "python")
-            run = ("casyncrun", "-np", str(size), of_job, "tools/mpi_pytest.py", name, *job.folders)
-            title = f"{job.frameworks.replace(',', ', ')}: {size} rank{'s' * (size > 1)}, {job.name}"
-            of_everyday = size in (2, 3) and job.environment == ".venv"
-            found.append(Section(name, title, run, of_everyday, frameworks=job.frameworks, transport=job.transport))
+    found += sections_of(JOBS)
     folders = ("mxnet", "keras_backends", "examples", "programs")
     own = (*(f"tests/python/{folder}" for folder in folders), "-k", "mxnet or keras")
     with_frameworks = (str(ROOT / "build/frameworks/bin/python"), *pytest, *own)

@@ -3,6 +3,7 @@
 Run one framework's: `casyncrun -np 2 python tools/mpi_pytest.py numpy-2 tests/python/adaptor -k numpy`.
 """
 
+import os
 from typing import Any
 
 import pytest
@@ -16,6 +17,30 @@ __all__ = ["pytest_runtest_call", "rank", "rng", "several", "size", "world"]
 def framework(name: str) -> Any:
     missing = pytest.mark.skipif(not is_there(name), reason=f"{name} is not installed")
     return pytest.param(name, marks=missing)
+
+
+OF_THE_CORE = ("adasum", "cycles", "loss_scale", "metrics", "nonfinite", "plans", "process_sets", "rules", "session",
+               "timeline", "worlds")  # fmt: skip
+"""Files of tests of what no adaptor has a part in."""
+FOR_ALL = ("numpy", "torch", "standin", "cuda")
+"""The adaptors with which those run, in the memory of the host and on a device; `make nightly` runs them with every one.
+"""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("CASYNC_TEST_EVERYTHING"):
+        return
+    left = [item for item in items if is_left(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
+
+
+def is_left(item: pytest.Item) -> bool:
+    if item.path.parent.name != "adaptor" or item.path.stem.removeprefix("test_") not in OF_THE_CORE:
+        return False
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return parameters.get("adaptor", FOR_ALL[0]) not in FOR_ALL
 
 
 @pytest.fixture(scope="session", params=map(framework, tested()), ids=tested())

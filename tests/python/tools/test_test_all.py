@@ -13,6 +13,7 @@ from support.files import ROOT
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(ROOT / "tools")
     test_all = importlib.import_module("test_all")
+    nightly = importlib.import_module("nightly")
 
 
 def report(path: Path, **outcomes: str) -> Path:
@@ -70,15 +71,18 @@ def test_every_folder_of_tests_is_in_a_section() -> None:
     assert all((ROOT / folder).is_dir() for folder in ignored)
 
 
-def test_all_adaptors_run_with_one_rank_and_with_an_odd_number() -> None:
+def test_all_adaptors_run_with_an_odd_number_of_ranks_and_at_night_with_one() -> None:
     sizes: dict[str, set[int]] = {}
     for one in test_all.sections(Path("build"), "all"):
         if found := re.search(r"-(\d+)$", one.name):
             assert one.command[:3] == ("casyncrun", "-np", found[1])
             for framework in one.frameworks.split(","):
                 sizes.setdefault(framework, set()).add(int(found[1]))
-    assert all({1, 3} <= sizes[name] for name in ("standin", "torch", "mxnet", "tensorflow"))
+    adaptors = ("standin", "torch", "mxnet", "tensorflow")
+    assert all(3 in sizes[name] for name in adaptors)
     assert {1, 2, 3, 5} <= sizes["numpy"]
+    at_night = [one for one in nightly.sections(Path("build")) if one.name.startswith("every") and "-1" in one.name]
+    assert {*adaptors, "jax"} <= {name for one in at_night for name in one.frameworks.split(",")}
 
 
 def test_everyday_and_the_rest_are_all() -> None:
