@@ -23,7 +23,7 @@ OF_THE_CORE = ("adasum", "cycles", "loss_scale", "metrics", "nonfinite", "plans"
                "timeline", "worlds")  # fmt: skip
 """Files of tests of what no adaptor has a part in."""
 FOR_ALL = ("numpy", "torch", "standin", "cuda")
-"""The adaptors with which those run, in the memory of the host and on a device; `make nightly` runs them with every one.
+"""The adaptors with which those run, in the memory of the host and on a device. `make nightly` runs them with all.
 """
 
 
