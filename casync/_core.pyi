@@ -96,7 +96,7 @@ class Session:
         rows: int,
         wake: bool,
         splits: Sequence[int],
-        completion: Callable[[CasyncError | None, tuple[bytearray, list[int]] | None], object] | Together,
+        completion: Callable[[CasyncError | None, tuple[bytearray, list[int]] | None], object] | CompletionGroup,
         device: int = ...,
         stream: int = ...,
         /,
@@ -134,7 +134,7 @@ class Session:
     def set_state(self, name: str, state: Mapping[str, Any]) -> None: ...
     def forget(self, name: str) -> None: ...
 
-class Together:
+class CompletionGroup:
     """Operations with one completion: `completion(error)` is called once, when all are over and `close` was called."""
 
     def __init__(self, session: Session, completion: Callable[[CasyncError | None], object]) -> None: ...

@@ -27,7 +27,7 @@ from casync.bench.reference_models import MODELS
 from casync.config.settings import Config
 from casync.errors import DeviceError
 from casync.session.session import Session
-from casync.tensors.signature import OpKind, Terms
+from casync.tensors.signature import OpKind, OpSignature
 
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 """Of one tensor, in bytes; the largest is `--mib`."""
@@ -57,7 +57,7 @@ class Way:
         for count in counts:
             self._ranges.append((end, end + 4 * count))
             end += 4 * count
-            terms = Terms(
+            terms = OpSignature(
                 f"allreduce.{count}.{len(self._ranges)}", OpKind.ALLREDUCE, "float32", (count,), on_device=True
             )
             self._registrations.append(session.register(terms))

@@ -30,7 +30,7 @@ from casync.plan import plans as plan
 from casync.session import default
 from casync.session.gather_bytes import gather_bytes
 from casync.session.session import Session
-from casync.tensors.signature import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, OpSignature, Sum
 
 __all__ = ["load_state", "save_state"]
 
@@ -154,7 +154,7 @@ def _means(owner: Session, source: Path, manifest: _Manifest) -> dict[str, np.nd
     means = {}
     for key, length in sorted(_lengths(owner, mine).items()):
         total = np.ascontiguousarray(mine.get(key, np.zeros(length)))
-        terms = Terms(f"{OWN}state.{key}", OpKind.ALLREDUCE, "float64", total.shape, Sum)
+        terms = OpSignature(f"{OWN}state.{key}", OpKind.ALLREDUCE, "float64", total.shape, Sum)
         address = total.ctypes.data
         owner.synchronize(owner.submit(owner.register(terms), address, address, total))
         means[key] = total.astype(np.float32)

@@ -8,7 +8,7 @@ from casync.collectives.waiting import PendingRows
 from casync.session.default import session_of
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
-from casync.tensors.signature import OpKind, Terms, no_rows
+from casync.tensors.signature import OpKind, OpSignature, no_rows
 
 __all__ = ["gathered", "submit", "terms_of"]
 
@@ -43,11 +43,11 @@ def gathered(tensors: Tensors[T], tensor: Any, name: str | None, process_set: An
     return pending.rows(owner, handle)
 
 
-def terms_of(tensors: Tensors[T], owner: Session, tensor: T, name: str | None) -> Terms:
+def terms_of(tensors: Tensors[T], owner: Session, tensor: T, name: str | None) -> OpSignature:
     """What the ranks must agree on; `tensor` is admitted."""
     with about(name):
         dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
         if not shape:
             raise no_rows(OpKind.ALLGATHER)
     full, on_device = owner.tensor_name(OpKind.ALLGATHER, name), tensors.device(tensor) is not None
-    return Terms(full, OpKind.ALLGATHER, dtype, shape[1:], on_device=on_device)
+    return OpSignature(full, OpKind.ALLGATHER, dtype, shape[1:], on_device=on_device)

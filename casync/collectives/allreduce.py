@@ -12,7 +12,7 @@ from casync.errors import InvalidArgumentError
 from casync.session.default import session_of
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
-from casync.tensors.signature import OpKind, Terms
+from casync.tensors.signature import OpKind, OpSignature
 
 __all__ = ["UNSCALED", "codec_of", "submit", "submit_registered", "terms_of"]
 
@@ -64,7 +64,7 @@ def terms_of(
     scales: tuple[float, float],
     compression: Any,
     topology: str | None,
-) -> Terms:
+) -> OpSignature:
     """What the ranks must agree on; `tensor` is admitted."""
     with about(name):
         dtype = tensors.dtype(tensor)
@@ -74,7 +74,7 @@ def terms_of(
     route = owner.config.topology if topology is None else topology
     on_device = tensors.device(tensor) is not None
     codec = codec_of(compression, full)
-    return Terms(full, OpKind.ALLREDUCE, dtype, tensors.shape(tensor), op, 0, *scales, codec, route, on_device)
+    return OpSignature(full, OpKind.ALLREDUCE, dtype, tensors.shape(tensor), op, 0, *scales, codec, route, on_device)
 
 
 def codec_of(compression: Any, name: str) -> str:

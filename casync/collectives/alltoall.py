@@ -10,7 +10,7 @@ from casync.errors import InvalidArgumentError
 from casync.session.default import session_of
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
-from casync.tensors.signature import OpKind, Terms, no_rows
+from casync.tensors.signature import OpKind, OpSignature, no_rows
 
 __all__ = ["submit", "terms_of"]
 
@@ -43,7 +43,9 @@ def submit(
     return owner.submit(owner.register(terms), address, 0, keep, wake=wake, splits=counts, device=device)
 
 
-def terms_of(tensors: Tensors[T], owner: Session, tensor: T, splits: Any, name: str | None) -> tuple[Terms, list[int]]:
+def terms_of(
+    tensors: Tensors[T], owner: Session, tensor: T, splits: Any, name: str | None
+) -> tuple[OpSignature, list[int]]:
     """What the ranks must agree on, and how many rows go to each; `tensor` is admitted."""
     with about(name):
         dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
@@ -51,7 +53,7 @@ def terms_of(tensors: Tensors[T], owner: Session, tensor: T, splits: Any, name: 
             raise no_rows(OpKind.ALLTOALL)
     full, on_device = owner.tensor_name(OpKind.ALLTOALL, name), tensors.device(tensor) is not None
     counts = _counts(splits, shape[0], owner, full)
-    return Terms(full, OpKind.ALLTOALL, dtype, shape[1:], on_device=on_device), counts
+    return OpSignature(full, OpKind.ALLTOALL, dtype, shape[1:], on_device=on_device), counts
 
 
 def _counts(splits: Any, rows: int, owner: Session, name: str) -> list[int]:

@@ -9,7 +9,7 @@ from casync.collectives.waiting import PendingResult
 from casync.session.default import session_of
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
-from casync.tensors.signature import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, OpSignature, Sum
 
 __all__ = ["submit", "terms_of"]
 
@@ -41,9 +41,9 @@ def submit(
 
 def terms_of(
     tensors: Tensors[T], owner: Session, tensor: T, root_rank: int, name: str | None, process_set: Any
-) -> Terms:
+) -> OpSignature:
     """What the ranks must agree on; `tensor` is admitted."""
     full, root = owner.tensor_name(OpKind.BROADCAST, name), process_set.root(root_rank)
     with about(name):
         dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
-    return Terms(full, OpKind.BROADCAST, dtype, shape, Sum, root, on_device=tensors.device(tensor) is not None)
+    return OpSignature(full, OpKind.BROADCAST, dtype, shape, Sum, root, on_device=tensors.device(tensor) is not None)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import NamedTuple
 
-__all__ = ["PLACES", "Place", "Places"]
+__all__ = ["PLACES", "Place", "CallOrder"]
 
 PLACES = 64
 """How many calls of one kind a turn may have. After those places come again."""
@@ -27,7 +27,7 @@ class Place(NamedTuple):
     is_new: bool
 
 
-class Places:
+class CallOrder:
     """The places of one group's calls."""
 
     def __init__(self) -> None:

@@ -9,16 +9,16 @@ from casync.checkpoint import optimizer as state
 from casync.codecs import specs as codecs
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError
-from casync.session.codec_states import Claim
+from casync.session.codec_states import StateOwner
 from casync.session.default import session_of
-from casync.session.session import Session, Together
+from casync.session.session import CompletionGroup, Session
 from casync.tensors.adaptor import T, Tensors, about
-from casync.tensors.signature import OpKind, Terms
+from casync.tensors.signature import OpKind, OpSignature
 
-__all__ = ["Gradient", "GradientSubmits", "OptimizerTerms"]
+__all__ = ["Gradient", "GradientSubmits", "OptimizerSettings"]
 
 
-class OptimizerTerms(NamedTuple):
+class OptimizerSettings(NamedTuple):
     """How a gradient will be used, as the core is told: see `Session.set_optimizer`."""
 
     lr: float = 0.0
@@ -39,11 +39,11 @@ class Gradient:
         # Of what was registered last; `session` is None before.
         self.session: Session | None = None
         self.registration = 0
-        self.asked: Terms | None = None  # the terms of that registration
+        self.asked: OpSignature | None = None  # the terms of that registration
         self.dtype: object = None  # the framework's
         self.shape: Sequence[int] = ()
         self.device: object = None
-        self.terms: OptimizerTerms | None = None  # what the core was told last
+        self.terms: OptimizerSettings | None = None  # what the core was told last
 
 
 class GradientSubmits(Generic[T]):
@@ -56,7 +56,7 @@ class GradientSubmits(Generic[T]):
         self.prefix = prefix
         self.by_name: dict[str, Gradient] = {}
         """Those that `know` was told of."""
-        self.claim = Claim(keeps=always_claims or settings.keeps_something)
+        self.claim = StateOwner(keeps=always_claims or settings.keeps_something)
 
     def session(self) -> Session:
         """The session over the ranks whose gradients these are."""
@@ -106,7 +106,7 @@ class GradientSubmits(Generic[T]):
         with about(gradient.name):
             values = self.tensors.admit(values)
             in_core = self.tensors.dtype(values)
-        terms = Terms(
+        terms = OpSignature(
             gradient.tensor,
             OpKind.ALLREDUCE,
             in_core,
@@ -125,7 +125,7 @@ class GradientSubmits(Generic[T]):
         gradient.terms = None
         gradient.session, gradient.dtype, gradient.shape, gradient.device = owner, dtype, shape, device
 
-    def tell(self, owner: Session, gradient: Gradient, terms: OptimizerTerms) -> None:
+    def tell(self, owner: Session, gradient: Gradient, terms: OptimizerSettings) -> None:
         """Tell the core how a registered gradient will be used, if that is news."""
         if terms != gradient.terms:
             try:
@@ -154,7 +154,9 @@ class GradientSubmits(Generic[T]):
             self._register_anew(owner, gradient)
             return owner.submit(gradient.registration, address, address, values, wake=wake, device=device)
 
-    def submit_to(self, completion: Together, owner: Session, gradient: Gradient, values: T, *, wake: bool) -> None:
+    def submit_to(
+        self, completion: CompletionGroup, owner: Session, gradient: Gradient, values: T, *, wake: bool
+    ) -> None:
         """The same with a completion in place of a handle. `wake` false: another one follows at once."""
         address, device = self.tensors.address(values), self.tensors.device(values)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from casync.collectives.objects import allgather_object
 from casync.session import default
-from casync.tensors.signature import OpKind, Terms
+from casync.tensors.signature import OpKind, OpSignature
 
 __all__ = ["join"]
 
@@ -20,7 +20,7 @@ def join(device: int = -1) -> int:
     Join is of the world: process sets do not know of it. `device` is accepted and not needed.
     """
     owner = default.session()
-    registration = owner.register(Terms("join", OpKind.JOIN, "uint8", (0,)))
+    registration = owner.register(OpSignature("join", OpKind.JOIN, "uint8", (0,)))
     _, (last,), _ = owner.synchronize_gather(owner.submit(registration, 0, 0, None, wake=False))
     # Ranks have given names to differently many operations that had none: all go on from the highest number. A lower
     # one may still be the name of an operation that nobody has synchronised.

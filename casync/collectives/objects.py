@@ -9,7 +9,7 @@ import cloudpickle
 
 from casync.session.default import GLOBAL_PROCESS_SET, session_of
 from casync.session.gather_bytes import gather_bytes
-from casync.tensors.signature import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, OpSignature, Sum
 
 __all__ = ["allgather_object", "broadcast_object"]
 
@@ -31,7 +31,7 @@ def broadcast_object(
     # Ranks that disagree about the root learn it here. The object itself then goes by an allgather to which one rank
     # contributes: its size may differ from call to call without a new negotiation.
     meeting = session.tensor_name(OpKind.BROADCAST, f"{name or 'object'}.root")
-    registration = session.register(Terms(meeting, OpKind.BROADCAST, "uint8", (0,), Sum, root))
+    registration = session.register(OpSignature(meeting, OpKind.BROADCAST, "uint8", (0,), Sum, root))
     session.synchronize(session.submit(registration, 0, 0, None, wake=False))
     everyones = gather_bytes(session, f"{name or 'object'}.bytes", mine)
     return obj if session.rank == root else pickle.loads(everyones[root])

@@ -11,7 +11,7 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session.default import session_of
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
-from casync.tensors.signature import Average, OpKind, Sum, Terms, no_rows, resolve_op
+from casync.tensors.signature import Average, OpKind, OpSignature, Sum, no_rows, resolve_op
 
 __all__ = ["check", "check_op", "gradient_factor", "shape_of_share", "submit", "terms_of"]
 
@@ -78,8 +78,8 @@ def terms_of(
     op: int,
     scales: tuple[float, float],
     compression: Any,
-) -> Terms:
+) -> OpSignature:
     """What the ranks must agree on; `tensor` has passed `check`."""
     full, on_device = owner.tensor_name(OpKind.REDUCESCATTER, name), tensors.device(tensor) is not None
     dtype, shape, codec = tensors.dtype(tensor), tensors.shape(tensor), codec_of(compression, full)
-    return Terms(full, OpKind.REDUCESCATTER, dtype, shape, op, 0, *scales, codec, on_device=on_device)
+    return OpSignature(full, OpKind.REDUCESCATTER, dtype, shape, op, 0, *scales, codec, on_device=on_device)

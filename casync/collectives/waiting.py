@@ -8,7 +8,7 @@ from typing import Any, Generic
 from casync.session.default import GLOBAL_PROCESS_SET, owner_of, session_of
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors
-from casync.tensors.signature import OpKind, Terms
+from casync.tensors.signature import OpKind, OpSignature
 
 __all__ = [
     "Pending",
@@ -116,7 +116,7 @@ def barrier(process_set: Any = GLOBAL_PROCESS_SET) -> None:
     outstanding.
     """
     owner = session_of(process_set)
-    registration = owner.register(Terms("barrier", OpKind.BARRIER, "uint8", (0,)))
+    registration = owner.register(OpSignature("barrier", OpKind.BARRIER, "uint8", (0,)))
     owner.synchronize(owner.submit(registration, 0, 0, None, wake=False))
 
 

@@ -16,7 +16,7 @@ from casync.observe.metrics import Metrics
 from casync.plan.plans import GradientPlan
 from casync.rendezvous import launcher_pipe as report
 
-__all__ = ["NEEDED_STEPS", "OBSERVE", "Gradient", "Observation", "Observer", "observer_of", "seen"]
+__all__ = ["NEEDED_STEPS", "OBSERVE", "Gradient", "Observation", "StepProfiler", "observer_of", "seen"]
 
 OBSERVE = "CASYNC_OBSERVE"
 """The variable by which `casync bench` asks for it."""
@@ -72,7 +72,7 @@ def seen(before: Metrics, after: Metrics, plans: Mapping[str, GradientPlan]) -> 
     return Observation(tuple(sorted(found, key=lambda one: one.ready_s)), max(0.0, took - waited) / steps)
 
 
-class Observer:
+class StepProfiler:
     """Reads a session's meters until the steps that are needed have begun, on a thread of its own."""
 
     def __init__(self, metrics: Callable[[], Metrics], plans: Callable[[], Mapping[str, GradientPlan]]) -> None:
@@ -113,6 +113,6 @@ def _tell(observation: Observation) -> None:
 
 def observer_of(
     environ: Mapping[str, str], metrics: Callable[[], Metrics], plans: Callable[[], Mapping[str, GradientPlan]]
-) -> Observer | None:
+) -> StepProfiler | None:
     """An observer of rank 0's session, if `casync bench` started the job."""
-    return Observer(metrics, plans) if environ.get(OBSERVE) else None
+    return StepProfiler(metrics, plans) if environ.get(OBSERVE) else None

@@ -1,5 +1,5 @@
 """One rank's membership in a world: its session with the core, and what is by default."""
 
-from casync.session.session import Completion, Session, Together
+from casync.session.session import Completion, CompletionGroup, Session
 
-__all__ = ["Completion", "Session", "Together"]
+__all__ = ["Completion", "CompletionGroup", "Session", "Together"]

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from casync import _core
 
-__all__ = ["Claim", "CodecStates"]
+__all__ = ["StateOwner", "CodecStates"]
 
 
-class Claim:
+class StateOwner:
     """One optimizer's right to what is kept under its names, until another optimizer takes one of them."""
 
     def __init__(self, keeps: bool = True) -> None:
@@ -62,7 +62,7 @@ class CodecStates:
 
     def __init__(self, core: _core.Session) -> None:
         self._core = core
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, StateOwner] = {}
         self._loaded: set[str] = set()
 
     def residual_names(self) -> set[str]:
@@ -102,7 +102,7 @@ class CodecStates:
 
     # --- whose it is --------------------------------------------------------------------------------------------------
 
-    def give_to(self, claim: Claim, tensors: Collection[str]) -> None:
+    def give_to(self, claim: StateOwner, tensors: Collection[str]) -> None:
         """Let `claim` have `tensors`, which others lose. What is kept of them starts anew, unless it was loaded and no
         step has used it yet.
         """
@@ -115,12 +115,12 @@ class CodecStates:
         self._loaded.difference_update(tensors)
         claim.have(tensors, self._loaded)
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: StateOwner) -> None:
         """Its optimizer is through. What is kept stays, until another one takes the names."""
         for tensor in [tensor for tensor, other in self._claims.items() if other is claim]:
             del self._claims[tensor]
 
-    def take_from(self, claim: Claim, tensors: Collection[str]) -> None:
+    def take_from(self, claim: StateOwner, tensors: Collection[str]) -> None:
         """`claim` does not want `tensors` any more: forget what is kept of those that it has."""
         owned = {tensor for tensor in tensors if self._claims.get(tensor) is claim}
         for tensor in owned:

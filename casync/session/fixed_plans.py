@@ -11,12 +11,12 @@ from typing import Any
 from casync.errors import InvalidArgumentError
 from casync.plan.plans import GradientPlan, PlanError, Plans, read_plans
 
-__all__ = ["GivenPlans"]
+__all__ = ["FixedPlans"]
 
 _LOG = logging.getLogger("casync")
 
 
-class GivenPlans:
+class FixedPlans:
     """Those of the plan file `path`; none for an empty path. Raises `InvalidArgumentError` if they cannot be used."""
 
     def __init__(self, path: str) -> None:

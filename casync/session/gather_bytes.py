@@ -7,7 +7,7 @@ from typing import Any
 
 from casync.observe.metrics import OWN
 from casync.session.session import Session
-from casync.tensors.signature import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, OpSignature, Sum
 
 __all__ = ["gather_bytes", "gather_present", "present"]
 
@@ -21,7 +21,9 @@ def gather_bytes(session: Session, name: str, data: bytes | bytearray) -> list[m
         data: this rank's; its length is its own, and may be 0.
     """
     memory = (ctypes.c_char * len(data)).from_buffer(data if isinstance(data, bytearray) else bytearray(data))
-    registration = session.register(Terms(session.tensor_name(OpKind.ALLGATHER, name), OpKind.ALLGATHER, "uint8", ()))
+    registration = session.register(
+        OpSignature(session.tensor_name(OpKind.ALLGATHER, name), OpKind.ALLGATHER, "uint8", ())
+    )
     handle = session.submit(registration, ctypes.addressof(memory), 0, memory, rows=len(data), wake=False)
     everything, lengths, _ = session.synchronize_gather(handle)
     whole, each, begin = memoryview(everything), [], 0
@@ -63,6 +65,6 @@ def gather_present(session: Session, name: str, data: bytes) -> dict[int, memory
 
 def _sum(session: Session, name: str, dtype: str, values: Any) -> None:
     """Add up the arrays of all ranks in place."""
-    terms = Terms(f"{OWN}{name}", OpKind.ALLREDUCE, dtype, (len(values),), Sum)
+    terms = OpSignature(f"{OWN}{name}", OpKind.ALLREDUCE, dtype, (len(values),), Sum)
     address = ctypes.addressof(values)
     session.synchronize(session.submit(session.register(terms), address, address, values, wake=False))

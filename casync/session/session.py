@@ -29,21 +29,21 @@ from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgu
 from casync.observe.call_site import call_site, describe_exception
 from casync.observe.logs import log, set_level, threshold
 from casync.observe.metrics import OWN, Metrics, metrics_of
-from casync.observe.step_profile import Observer, observer_of
+from casync.observe.step_profile import StepProfiler, observer_of
 from casync.plan.plans import GradientPlan, Plans
 from casync.rendezvous import launcher_pipe as report
 from casync.session import forks
 from casync.session.codec_states import CodecStates
-from casync.session.fixed_plans import GivenPlans
+from casync.session.fixed_plans import FixedPlans
 from casync.tensors.device import Device
-from casync.tensors.signature import Terms
+from casync.tensors.signature import OpSignature
 from casync.transport import job as jobs
 from casync.transport.world import World
 
 if TYPE_CHECKING:
     from casync import _core
 
-__all__ = ["Completion", "Session", "Together"]
+__all__ = ["Completion", "CompletionGroup", "Session", "Together"]
 
 Gathered: TypeAlias = "tuple[bytearray, list[int]]"
 Completion: TypeAlias = "Callable[[CasyncError | None, Gathered | None], object]"
@@ -57,7 +57,7 @@ _SWEEP = 3072
 """So many keys of registrations are kept before those go that the core has forgotten."""
 
 
-class Together:
+class CompletionGroup:
     """Operations with one completion, which costs less than one for each: made by `Session.together`.
 
         with session.together(over) as gradients:
@@ -80,9 +80,9 @@ class Together:
             session._ended(self._number, error)
             completion(error)
 
-        self.core = _core.Together(session._core_session, ended)
+        self.core = _core.CompletionGroup(session._core_session, ended)
 
-    def __enter__(self) -> Together:
+    def __enter__(self) -> CompletionGroup:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -93,6 +93,10 @@ class Together:
         completion itself, unless the thread that calls completions has begun to.
         """
         self.core.wait()
+
+
+Together = CompletionGroup
+"""The name of `CompletionGroup` before 0.2; for one release."""
 
 
 class Session:
@@ -140,7 +144,7 @@ class Session:
         self._numbers: dict[str, int] = {}
         self._started: set[str] = set()
         """The series that `start_numbers` was called for."""
-        self._given_plans = GivenPlans(self.config.plan_file)
+        self._fixed_plans = FixedPlans(self.config.plan_file)
         self._has_failed = False
         self._has_told_gpu = False
         self._without_device_code: set[str] = set()
@@ -149,7 +153,7 @@ class Session:
         self.job = jobs.join(environ, self.config) if job is None else job
         """The processes that were started together, of which this world may be a part."""
         transport, self.world = self._connect(tag, peers)
-        self._given_plans.check_world(self.world.host_of, is_process_set=number > 0)
+        self._fixed_plans.check_world(self.world.host_of, is_process_set=number > 0)
         if self.world.rank == 0 and number == 0:
             horovod_variables.tell(environ)
         # Imported here, so that settings, errors and the launcher work without the compiled module.
@@ -157,7 +161,7 @@ class Session:
 
         options = self.config.core_options(self.world.rank, self.world.size)
         options |= {"session_tag": tag, "number": number, "host_of": list(self.world.host_of)}
-        options |= {"fixed_plans": self._given_plans.as_options(), "nccl_library": nccl_library()}
+        options |= {"fixed_plans": self._fixed_plans.as_options(), "nccl_library": nccl_library()}
         self.peers = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
         """By rank, the number that the job has for it."""
         options |= {"world": self.peers, "log_level": threshold()}
@@ -177,7 +181,7 @@ class Session:
         forks.watch(self)
         report.initialized()
         is_first = self.world.rank == 0 and number == 0
-        self._observer: Observer | None = observer_of(environ, self.metrics, self.plans) if is_first else None
+        self._observer: StepProfiler | None = observer_of(environ, self.metrics, self.plans) if is_first else None
 
     def _connect(self, tag: int, peers: Sequence[int] | None) -> tuple[Any, World]:
         mine, hosts = self.job.rank, self.job.hosts
@@ -207,7 +211,7 @@ class Session:
         """Whether an operation was submitted, and neither synchronised yet nor called back."""
         return bool(self._pending)
 
-    def register(self, terms: Terms) -> int:
+    def register(self, terms: OpSignature) -> int:
         """The registration of an operation with these terms; the core is asked at first use only. Raises
         `InvalidArgumentError` for bad terms.
         """
@@ -231,7 +235,7 @@ class Session:
             registration: int = self._core_session.define(name, site=call_site(), **signature)
         except InvalidArgumentError as error:
             if error.kind == "unfit_plan":
-                error.args = (f"{error}. {self._given_plans.origin}",)
+                error.args = (f"{error}. {self._fixed_plans.origin}",)
             raise
         self._registrations[key] = registration
         if len(self._registrations) >= self._sweep_at:
@@ -269,7 +273,7 @@ class Session:
     @overload
     def submit(
         self, registration: int, source: int, target: int, keep: Any, *, rows: int = 0, wake: bool = True,
-        splits: Sequence[int] = (), completion: Completion | Together, device: Device | None = None,
+        splits: Sequence[int] = (), completion: Completion | CompletionGroup, device: Device | None = None,
     ) -> None: ...  # fmt: skip
     def submit(
         self,
@@ -281,7 +285,7 @@ class Session:
         rows: int = 0,
         wake: bool = True,
         splits: Sequence[int] = (),
-        completion: Completion | Together | None = None,
+        completion: Completion | CompletionGroup | None = None,
         device: Device | None = None,
     ) -> int | None:
         """Submit memory at `source`, result to `target`; never blocks. `keep` is held until the handle is synchronised.
@@ -298,7 +302,7 @@ class Session:
         before the operation; what the stream that is current in `synchronize` is given later comes after it. The
         result is on the device when a completion is called.
         """
-        if isinstance(completion, Together):
+        if isinstance(completion, CompletionGroup):
             self._submit_core(completion.core, registration, source, target, rows, wake, splits, device)
             completion.keeps.append(keep)
             return None
@@ -389,11 +393,11 @@ class Session:
         else:
             self._failed((number,), error)
 
-    def together(self, completion: Callable[[CasyncError | None], object]) -> Together:
+    def together(self, completion: Callable[[CasyncError | None], object]) -> CompletionGroup:
         """One completion for the operations that are submitted with what this returns, of any kind with a result that
         goes to memory of the caller's.
         """
-        return Together(self, completion)
+        return CompletionGroup(self, completion)
 
     def c_session(self) -> Any:
         """For glue in C: the session as a capsule "casync.Session", which keeps it alive (casync/c_api.h)."""
@@ -558,7 +562,7 @@ class Session:
         """Have these plans, which a checkpoint held, kept from now on, as those of a plan file are. Alike on all ranks,
         at one point of their programs. Raises `InvalidArgumentError` for one that a tensor of its name does not fit.
         """
-        self._core_session.fix_plans(self._given_plans.from_checkpoint(plans))
+        self._core_session.fix_plans(self._fixed_plans.from_checkpoint(plans))
 
     def stay_with_parent(self) -> None:
         """In a child process after a fork: have every later call refuse, since the session's threads and connections
@@ -589,8 +593,8 @@ class Session:
         if not isinstance(self._core_session, forks.Forked):
             if self._observer is not None:
                 self._observer.stop()
-            if self._given_plans and self.rank == 0 and not self._has_failed:
-                self._given_plans.report_unused(self.plans())
+            if self._fixed_plans and self.rank == 0 and not self._has_failed:
+                self._fixed_plans.report_unused(self.plans())
             self._core_session.shutdown()
             self._withdraw()
             self.shortcuts.clear()

@@ -24,7 +24,7 @@ __all__ = [
     "OpKind",
     "Product",
     "Sum",
-    "Terms",
+    "OpSignature",
     "codec_for_dtype",
     "no_rows",
     "resolve_op",
@@ -101,7 +101,7 @@ def user_name(name: str) -> str:
     return name
 
 
-class Terms(NamedTuple):
+class OpSignature(NamedTuple):
     """All that ranks must agree on for one tensor; also the key under which a registration is remembered.
 
     `shape` of an allgather or an alltoall leaves the first extent out: rows are each rank's own, and go with the

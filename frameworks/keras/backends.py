@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import keras
-from casync.collectives.gradient_submits import GradientSubmits, OptimizerTerms
+from casync.collectives.gradient_submits import GradientSubmits, OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.errors import NotAvailableError
 from casync.tensors.adaptor import about
@@ -72,7 +72,7 @@ class TorchReducer:
                 if not submits.is_registered(owner, gradient, values.dtype, values.shape, values.device):
                     submits.register(owner, gradient, values, values.dtype, values.shape, values.device)
                 if terms is not None and (told := terms(name)) is not None:
-                    submits.tell(owner, gradient, OptimizerTerms(*told))
+                    submits.tell(owner, gradient, OptimizerSettings(*told))
                 handles.append(submits.submit(owner, gradient, values, wake=False))
         finally:
             owner.synchronize_all(handles)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from casync import glue
-from casync.collectives.gradient_submits import OptimizerTerms
+from casync.collectives.gradient_submits import OptimizerSettings
 from casync.session.session import Session
 
 from .loading import mx
@@ -47,7 +47,7 @@ class Operation:
     """One of a push.
 
     Attributes:
-        registration: of its tensor, as `Terms.register` gives it.
+        registration: of its tensor, as `OpSignature.register` gives it.
         input: an NDArray.
         output: another one that it is written to; None: the input.
         gathered: of an allgather or an alltoall, the bytes of the output.
@@ -62,11 +62,11 @@ class Operation:
     gathered: int = -1
     rows: int = 0
     splits: Sequence[int] = ()
-    terms: OptimizerTerms | None = None
+    terms: OptimizerSettings | None = None
 
     def in_c(self) -> _Operation:
         splits = (ctypes.c_int64 * len(self.splits))(*self.splits)
-        told = self.terms or OptimizerTerms()
+        told = self.terms or OptimizerSettings()
         output = None if self.output is None else self.output.handle
         return _Operation(
             self.registration, self.terms is not None, self.input.handle, output, self.gathered, self.rows, splits,

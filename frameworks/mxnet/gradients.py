@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from casync.codecs import specs as codecs
-from casync.collectives.gradient_submits import GradientSubmits, OptimizerTerms
+from casync.collectives.gradient_submits import GradientSubmits, OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.errors import NotAvailableError
 
@@ -27,7 +27,7 @@ class Gradients(GradientSubmits[NDArray]):
         self._arrays: dict[str, NDArray] = {}  # that were given last
         self._is_told = any(codecs.keeps_state(codec) for _, codec in settings.rules.pairs)
 
-    def give(self, named: Sequence[tuple[str, NDArray]], priority: int, terms: OptimizerTerms) -> None:
+    def give(self, named: Sequence[tuple[str, NDArray]], priority: int, terms: OptimizerSettings) -> None:
         """Have the engine reduce these together, when all have been computed.
 
         Args:

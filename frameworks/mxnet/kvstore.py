@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from casync.codecs.compression import Compression
-from casync.collectives.gradient_submits import OptimizerTerms
+from casync.collectives.gradient_submits import OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import default
@@ -47,7 +47,7 @@ class CaSync(mx.kv.KVStoreBase):  # type: ignore[misc]
             value = LAZY.copy(LAZY.admit(value))
         if self._gradients.settings.is_distributed:
             self._gradients.check()
-            self._gradients.give([(f"kvstore.{key}", value)], priority, OptimizerTerms())
+            self._gradients.give([(f"kvstore.{key}", value)], priority, OptimizerSettings())
         for each in out if isinstance(out, list) else [] if out is None else [out]:
             LAZY.assign(each, value)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from casync.collectives.gradient_submits import OptimizerTerms
+from casync.collectives.gradient_submits import OptimizerSettings
 from casync.errors import InvalidArgumentError
 
 from .loading import mx
@@ -39,12 +39,12 @@ class Momentum:
             self._taken = (optimizer.momentum, isinstance(optimizer, mx.optimizer.NAG))
             optimizer.momentum = 0.0
 
-    def terms(self, optimizer: Any, loss_scale: float) -> OptimizerTerms:
+    def terms(self, optimizer: Any, loss_scale: float) -> OptimizerSettings:
         """What the codec must know in this step. What the program has set anew is taken over too. `load_states` makes
         the trainer a new optimizer, as it was saved: without momentum.
         """
         self._take(optimizer)
-        return OptimizerTerms(float(optimizer.learning_rate), *self._taken, loss_scale)
+        return OptimizerSettings(float(optimizer.learning_rate), *self._taken, loss_scale)
 
     def apply(self, name: str, gradient: NDArray, loss_scale: float) -> None:
         """To the mean gradient of a parameter that went uncompressed. With a loss scale it waits, because the velocity

@@ -29,7 +29,7 @@ from casync.session.default import session_of
 from casync.session.gather_bytes import gather_bytes
 from casync.session.session import Session
 from casync.tensors.adaptor import about
-from casync.tensors.signature import Average, OpKind, Terms, resolve_op
+from casync.tensors.signature import Average, OpKind, OpSignature, resolve_op
 
 from .engine import Operation, push
 from .loading import mx
@@ -312,17 +312,17 @@ def _plain(tensor: NDArray) -> NDArray:
     return tensor if _is_plain(tensor) else LAZY.copy(tensor)
 
 
-def _exchange_of(terms: Terms) -> str:
+def _exchange_of(terms: OpSignature) -> str:
     """The name of the operation that says how many rows will be sent."""
     kind, _, name = terms.name.partition(".")
     return f"{kind}.{name}: rows"
 
 
-def _received(owner: Session, terms: Terms, counts: Sequence[int]) -> tuple[list[int], list[int]]:
+def _received(owner: Session, terms: OpSignature, counts: Sequence[int]) -> tuple[list[int], list[int]]:
     """How many rows each rank sends, if this one sends `counts`; and the likeness of what each has."""
     likeness = _likeness_of(terms)
     mine = (ctypes.c_int64 * (2 * owner.size))(*(number for count in counts for number in (count, likeness)))
-    registration = owner.register(Terms(_exchange_of(terms), OpKind.ALLTOALL, "int64", ()))
+    registration = owner.register(OpSignature(_exchange_of(terms), OpKind.ALLTOALL, "int64", ()))
     two_each = [2] * owner.size
     handle = owner.submit(registration, ctypes.addressof(mine), 0, mine, wake=False, splits=two_each)
     data, _, _ = owner.synchronize_gather(handle)
@@ -330,7 +330,7 @@ def _received(owner: Session, terms: Terms, counts: Sequence[int]) -> tuple[list
     return told[::2], told[1::2]
 
 
-def _likeness_of(terms: Terms) -> int:
+def _likeness_of(terms: OpSignature) -> int:
     """A number that is the same for arrays whose dtypes and rows fit, and else most likely another one."""
     return zlib.crc32(repr((terms.dtype, tuple(terms.shape))).encode())
 

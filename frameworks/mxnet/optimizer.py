@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from casync.codecs.compression import Compression
-from casync.collectives.gradient_submits import OptimizerTerms
+from casync.collectives.gradient_submits import OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 
@@ -66,7 +66,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
         number = min(self._number, len(named)) or len(named)
         ends = [len(named) * (i + 1) // number for i in range(number)]
         for i, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
-            self._gradients.give(named[begin:end], -i, OptimizerTerms())
+            self._gradients.give(named[begin:end], -i, OptimizerSettings())
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         self._reduce(index, grad)

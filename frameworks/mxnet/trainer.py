@@ -8,7 +8,7 @@ from typing import Any
 
 from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression
-from casync.collectives.gradient_submits import OptimizerTerms
+from casync.collectives.gradient_submits import OptimizerSettings
 from casync.collectives.parameter_groups import Groups
 from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings
@@ -104,7 +104,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         self._replicas.step({name: param.data() for name, param in params.items()})
         scaler = getattr(self, "_amp_loss_scaler", None)  # of mx.contrib.amp
         scale = 1.0 if scaler is None else float(scaler.loss_scale)
-        terms = OptimizerTerms(loss_scale=scale)
+        terms = OptimizerSettings(loss_scale=scale)
         if self._momentum is not None:
             terms = self._momentum.terms(self._optimizer, scale)
         for i, part in enumerate(self._parts):

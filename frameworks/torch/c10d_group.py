@@ -22,14 +22,14 @@ import torch
 import torch.distributed as dist
 from casync._constants import OP_KINDS, REDUCE_OPS
 from casync.codecs import specs as codecs
-from casync.collectives.call_order import Places
+from casync.collectives.call_order import CallOrder
 from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.rendezvous.choose import Started
 from casync.rendezvous.stores import TorchStore
-from casync.session.session import Session, Together
+from casync.session.session import CompletionGroup, Session
 from casync.tensors.device import Device
-from casync.tensors.signature import Average, OpKind, Sum, Terms
+from casync.tensors.signature import Average, OpKind, OpSignature, Sum
 from casync.transport.tcp import TcpJob
 
 from . import device
@@ -45,7 +45,7 @@ from .flight_recorder import recorder
 from .loss_scale import LossScale
 from .tensors import TENSORS
 
-__all__ = ["DEVICES", "Group", "Named", "check_momentum", "group_of"]
+__all__ = ["DEVICES", "Group", "NamedOperation", "check_momentum", "group_of"]
 
 _LOG = logging.getLogger("casync")
 
@@ -68,7 +68,7 @@ class _Call(NamedTuple):
     on_device: bool
 
 
-class Named(NamedTuple):
+class NamedOperation(NamedTuple):
     """An operation that somebody knows by a name: the name, and its codec."""
 
     name: str
@@ -111,13 +111,13 @@ class Group:
         self.with_data = WithData()
         self._compresses_all = options.compress_all
         self._lock = threading.Lock()  # of what follows: callbacks call from threads of their own
-        self._places = Places()
+        self._places = CallOrder()
         self._calls: dict[Hashable, int] = {}  # by signature, how many
         self._numbers = itertools.count(1)
         self._under: dict[str, GroupWork] = {}  # by name, the last call of it
         self._senders: dict[str, Hashable] = {}  # names under which codecs may keep something, and whose they are
         self._steps = 0  # of optimizers
-        self._expected: tuple[Named, int] | None = None  # the next allreduce, and of how many elements
+        self._expected: tuple[NamedOperation, int] | None = None  # the next allreduce, and of how many elements
         self._is_open = True
         self.limit_s: float | None = None
         """What `set_timeout` has given."""
@@ -181,11 +181,11 @@ class Group:
             for name in gone:
                 self._senders.pop(name, None)
 
-    def expect(self, named: Named, numel: int) -> None:
+    def expect(self, named: NamedOperation, numel: int) -> None:
         """The next allreduce, if it is of `numel` elements, is `named`: who calls it cannot say so."""
         self._expected = named, numel
 
-    def _take_expected(self, tensors: Sequence[torch.Tensor]) -> Named | None:
+    def _take_expected(self, tensors: Sequence[torch.Tensor]) -> NamedOperation | None:
         expected, self._expected = self._expected, None
         if expected is not None and [tensor.numel() for tensor in tensors] == [expected[1]]:
             return expected[0]
@@ -260,7 +260,7 @@ class Group:
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[torch.Tensor],
         op: Any,
-        named: Named | None = None,
+        named: NamedOperation | None = None,
         call: str = "reduce_scatter_tensor",
     ) -> GroupWork:
         """Each input has a part for each rank, one after the other. `named`: the one that there is."""
@@ -309,8 +309,8 @@ class Group:
                     copies.append((tensor, flat.view(tensor.dtype).view(tensor.shape)))
                 work.detail = f" from {root}"
                 call = self._call("broadcast", flat, Sum, root, tensor.dtype)
-                self._submit(OpKind.BROADCAST, flat, flat, call, Named(self._exact_name(call, work), "none"), work,
-                             together)  # fmt: skip
+                named = NamedOperation(self._exact_name(call, work), "none")
+                self._submit(OpKind.BROADCAST, flat, flat, call, named, work, together)
         return work
 
     def allgather(self, outputs: Sequence[torch.Tensor], given: torch.Tensor, call: str = "all_gather") -> GroupWork:
@@ -336,11 +336,11 @@ class Group:
         work = GroupWork("barrier", [])
         with self._together(work) as together:
             name = self._exact_name("barrier", work)
-            registration = self.session.register(Terms(f"barrier.{name}", OpKind.BARRIER, "uint8", (0,)))
+            registration = self.session.register(OpSignature(f"barrier.{name}", OpKind.BARRIER, "uint8", (0,)))
             self._start(registration, 0, 0, work, together)
         return work
 
-    def _together(self, work: GroupWork) -> Together:
+    def _together(self, work: GroupWork) -> CompletionGroup:
         """What the operations of `work` are submitted with, in a `with` block. The last of them ends it."""
         work.together = self.session.together(work.over)
         return work.together
@@ -372,7 +372,7 @@ class Group:
             device.await_stream(source)
         on_device = where is not None
         name = self._exact_name((call, dtype, on_device), work)
-        terms = Terms(f"{OP_KINDS[kind]}.{name}", kind, "uint8", (), on_device=on_device)
+        terms = OpSignature(f"{OP_KINDS[kind]}.{name}", kind, "uint8", (), on_device=on_device)
         try:
             registration = self.session.register(terms)
             self.session.submit(
@@ -403,8 +403,8 @@ class Group:
         target: torch.Tensor,
         reduction: int,
         work: GroupWork,
-        together: Together,
-        named: Named | None,
+        together: CompletionGroup,
+        named: NamedOperation | None,
         what: str,
         root: int = 0,
     ) -> None:
@@ -417,8 +417,8 @@ class Group:
             codec = "none" if self.with_data.is_some(self.size) else self._codec(short, source, reduction)
             if codec != "none" and (sender is not None or self._compresses_all):
                 name = self._lossy_name(call, sender, work)
-                named = None if name is None else Named(name, codec)
-            named = named or Named(self._exact_name(call, work), "none")
+                named = None if name is None else NamedOperation(name, codec)
+            named = named or NamedOperation(self._exact_name(call, work), "none")
         else:
             self._take(named.name, work)
         self._submit(kind, source, target, call, named, work, together)
@@ -429,11 +429,11 @@ class Group:
         source: torch.Tensor,
         target: torch.Tensor,
         call: _Call,
-        named: Named,
+        named: NamedOperation,
         work: GroupWork,
-        together: Together,
+        together: CompletionGroup,
     ) -> None:
-        terms = Terms(
+        terms = OpSignature(
             named.name,
             kind,
             TENSORS.dtype(source),
@@ -463,7 +463,7 @@ class Group:
         source: int,
         target: int,
         work: GroupWork,
-        together: Together,
+        together: CompletionGroup,
         keep: Any = None,
         where: Device | None = None,
     ) -> None:

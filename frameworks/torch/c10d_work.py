@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 from casync.errors import CasyncError, StallError
-from casync.session.session import Together
+from casync.session.session import CompletionGroup
 from torch._C._distributed_c10d import Work
 
 from . import device
@@ -38,7 +38,7 @@ class GroupWork(Work):
         self._listeners: list[Callable[[], None]] = []
         self._is_told = False
         self.ended = threading.Event()
-        self.together: Together | None = None
+        self.together: CompletionGroup | None = None
         """The operations, while they last. Who waits for them makes progress meanwhile."""
         self.entry: Entry | None = None
         self.is_reducer = False

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from casync.checkpoint import optimizer as state
 from casync.codecs import specs as codecs
-from casync.collectives.gradient_submits import Gradient, OptimizerTerms
+from casync.collectives.gradient_submits import Gradient, OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.collectives.sparse_exchange import SparsePending
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.session import default
-from casync.session.session import Session, Together
+from casync.session.session import CompletionGroup, Session
 from casync.tensors.signature import Average, Sum
 
 from . import ops
@@ -86,12 +86,12 @@ class DdpState:
         self._gradients: DdpGradients | None = None
         self._loaded: Mapping[str, Any] | None = None  # until there are gradients
         self._loss_scale: LossScale | None = None
-        self._terms = OptimizerTerms()  # of the gradients of this backward
+        self._terms = OptimizerSettings()  # of the gradients of this backward
         self._bucket = sys.maxsize  # the last one that came
         self._task = _OUTSIDE  # of autograd, whose end was asked for
         self._factor = 1.0  # of the means of this backward
         self._results: list[_Result] = []  # of this backward
-        self._under_way: list[Together] = []
+        self._under_way: list[CompletionGroup] = []
         self._sparse: list[_Sparse] = []
         self._may_discard: list[tuple[Gradient, torch.Tensor, torch.Tensor]] = []  # each with its parameter and mean
         self._watches = False
@@ -173,7 +173,7 @@ class DdpState:
         self._under_way.append(together)
 
     def _submit(
-        self, ours: DdpGradients, gradient: Gradient, values: torch.Tensor, together: Together, *, is_last: bool
+        self, ours: DdpGradients, gradient: Gradient, values: torch.Tensor, together: CompletionGroup, *, is_last: bool
     ) -> None:
         owner = ours.owner
         if not ours.is_registered(owner, gradient, values.dtype, values.shape, values.device):
@@ -200,7 +200,7 @@ class DdpState:
         self._results.clear()
         self._failure, self._task = None, _OUTSIDE
         if self._loss_scale is not None and self._loss_scale.is_told:  # on a GPU the question waits for the device
-            self._terms = OptimizerTerms(loss_scale=self._loss_scale.now())
+            self._terms = OptimizerSettings(loss_scale=self._loss_scale.now())
         self._may_discard.clear()
         self._watches = ours.settings.keeps_something and is_active and may_discard(caller)
         self._factor = 1.0

@@ -25,7 +25,7 @@ from casync.codecs import specs as codecs
 from casync.errors import InvalidArgumentError, NotAvailableError
 from torch.distributed.tensor import DTensor
 
-from .c10d_group import Group, Named, check_momentum, group_of
+from .c10d_group import Group, NamedOperation, check_momentum, group_of
 from .fsdp_units import ReduceScatter, ShardedParameter, Unit, numel_of, split, units_of
 
 __all__ = ["FsdpCompression", "Report", "compress"]
@@ -168,7 +168,7 @@ class _Reduction:
         codec = "none" if self.numel < self._least else self._codec
         if self.numel < self.group.min_numel and codec != "none" and not codec.startswith(("always(", "auto")):
             codec = f"always({codec})"  # which the group alone would send as it is
-        self.named = Named(name, codec)
+        self.named = NamedOperation(name, codec)
 
     def follow(self) -> _Reduction:
         """Before each reduction: go by what requires a gradient now. What is pending of a parameter that has been
@@ -331,11 +331,11 @@ class _Communication(ReduceScatter):
         return None
 
 
-def _exact(named: Named) -> Named:
-    return Named(f"{named.name}.pending", "none")
+def _exact(named: NamedOperation) -> NamedOperation:
+    return NamedOperation(f"{named.name}.pending", "none")
 
 
-def _mean(values: torch.Tensor, process_group: dist.ProcessGroup, named: Named) -> torch.Tensor:
+def _mean(values: torch.Tensor, process_group: dist.ProcessGroup, named: NamedOperation) -> torch.Tensor:
     """Over a group of any backend, exact."""
     group = group_of(process_group)
     if group is None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from casync.codecs import specs as codecs
 from casync.collectives import gradients
-from casync.collectives.gradient_submits import OptimizerTerms
+from casync.collectives.gradient_submits import OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.collectives.sparse_exchange import SparsePending, wire_dtype
 from casync.errors import InvalidArgumentError
@@ -281,10 +281,10 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         self.register(owner, entry, gradient, gradient.dtype, gradient.shape, gradient.device)
         entry.uncompressed = None
 
-    def _terms(self, entry: Entry) -> OptimizerTerms:
+    def _terms(self, entry: Entry) -> OptimizerSettings:
         if self._scale is None:
             self._scale = self._loss_scale.now()
-        terms = OptimizerTerms()
+        terms = OptimizerSettings()
         if self.momentum is not None:
             self.momentum.take()
             terms = self.momentum.terms(entry.place.group)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from casync.collectives.gradient_submits import OptimizerTerms
+from casync.collectives.gradient_submits import OptimizerSettings
 from casync.errors import InvalidArgumentError
 
 from .ownership import alive
@@ -66,13 +66,13 @@ class Momentum:
             if (taken := other._taken.get(id(group))) is not None:
                 self._taken[id(copied)] = taken
 
-    def terms(self, index: int) -> OptimizerTerms:
+    def terms(self, index: int) -> OptimizerSettings:
         """Of the group with this number."""
         group = self._optimizer.param_groups[index]
         lr = float(group["lr"])
         if self._given is not None:
-            return OptimizerTerms(lr, self._given, False)
-        return OptimizerTerms(lr, *self._taken.get(id(group), (0.0, False)))
+            return OptimizerSettings(lr, self._given, False)
+        return OptimizerSettings(lr, *self._taken.get(id(group), (0.0, False)))
 
     def apply(self, parameter: torch.nn.Parameter, group: int, loss_scale: float = 1.0) -> None:
         """To the mean gradient of a parameter that went uncompressed: as SGD does, in the place where SGD keeps it.

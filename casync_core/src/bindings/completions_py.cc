@@ -24,7 +24,7 @@ void CompletionCall::run() {
   });
 }
 
-Together::Together(BoundSession& session, py::object function)
+CompletionGroup::CompletionGroup(BoundSession& session, py::object function)
     : session_(session), state_(new State), progress_(state_->progress) {
   state_->function = std::move(function);
   state_->dispatcher = &session.dispatcher();
@@ -49,7 +49,7 @@ bool ends_the_session(const std::exception_ptr& failure) {
 
 }  // namespace
 
-void Together::State::ended(const std::exception_ptr& failure) {
+void CompletionGroup::State::ended(const std::exception_ptr& failure) {
   if (failure != nullptr) {
     const std::lock_guard lock(mutex);
     if (first == nullptr || (ends_the_session(failure) && !ends_the_session(first))) first = failure;
@@ -61,11 +61,11 @@ void Together::State::ended(const std::exception_ptr& failure) {
   kept->done.store(true, std::memory_order_release);
 }
 
-void Together::State::run() {
+void CompletionGroup::State::run() {
   unraised("casync's completion", [&] { function(first == nullptr ? py::none() : error_object(first)); });
 }
 
-void Together::close() {
+void CompletionGroup::close() {
   if (std::exchange(is_closed_, true) || state_->left.fetch_sub(1) != 1) return;
   const std::unique_ptr<State> last(state_);
   progress_->caller = Caller::settled;
@@ -74,7 +74,7 @@ void Together::close() {
 }
 
 /// Who waited does no longer: what ended just now is called here after all.
-void Together::leave_to_dispatcher() {
+void CompletionGroup::leave_to_dispatcher() {
   Caller caller = Caller::waiter;
   if (progress_->caller.compare_exchange_strong(caller, Caller::dispatcher)) return;
   const py::error_scope raised;  // which the call must not see
@@ -82,7 +82,7 @@ void Together::leave_to_dispatcher() {
   mine->run();
 }
 
-void Together::wait() {
+void CompletionGroup::wait() {
   Caller caller = Caller::dispatcher;
   const bool calls = progress_->caller.compare_exchange_strong(caller, Caller::waiter);
   while (!progress_->done.load(std::memory_order_acquire)) {
@@ -104,10 +104,10 @@ void Together::wait() {
 
 void bind_together(py::module_& module) {
   using namespace py::literals;
-  py::class_<Together>(module, "Together", py::is_final())
+  py::class_<CompletionGroup>(module, "CompletionGroup", py::is_final())
       .def(py::init<BoundSession&, py::object>(), "session"_a, "completion"_a, py::keep_alive<1, 2>())
-      .def("close", &Together::close)
-      .def("wait", &Together::wait);
+      .def("close", &CompletionGroup::close)
+      .def("wait", &CompletionGroup::wait);
 }
 
 }  // namespace casync

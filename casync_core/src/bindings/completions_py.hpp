@@ -32,12 +32,12 @@ class CompletionCall final : public Dispatcher::Call {
 /// Several operations with one completion: calls `function(error)` once, when all that were submitted with it are over
 /// and it was closed. Each takes a switch of threads less than with a completion of its own. `error` is the first,
 /// or the first that ended the session.
-class Together {
+class CompletionGroup {
  public:
-  Together(BoundSession& session, pybind11::object function);
-  ~Together() { close(); }
-  Together(const Together&) = delete;
-  Together& operator=(const Together&) = delete;
+  CompletionGroup(BoundSession& session, pybind11::object function);
+  ~CompletionGroup() { close(); }
+  CompletionGroup(const CompletionGroup&) = delete;
+  CompletionGroup& operator=(const CompletionGroup&) = delete;
 
   /// For one more operation, which is not submitted if `submit` throws. With the GIL.
   template <typename Submit>
@@ -70,7 +70,7 @@ class Together {
 
     pybind11::object function;
     Dispatcher* dispatcher = nullptr;  // the session's, which outlives every operation
-    std::atomic<std::size_t> left{1};  // operations, and the Together until it is closed
+    std::atomic<std::size_t> left{1};  // operations, and the CompletionGroup until it is closed
     std::mutex mutex;
     std::exception_ptr first;  // with the mutex
     std::shared_ptr<Progress> progress = std::make_shared<Progress>();

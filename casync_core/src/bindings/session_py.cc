@@ -195,8 +195,8 @@ py::object submit(BoundSession& session, Arguments given) {
   if (given.size() < 7 || given[6] == Py_None) {
     return py::int_(session.submit(registration, input, output, rows, wake, std::move(splits), where));
   }
-  if (py::isinstance<Together>(given[6])) {
-    argument<Together&>(given, 6).add([&](Completion completion) {
+  if (py::isinstance<CompletionGroup>(given[6])) {
+    argument<CompletionGroup&>(given, 6).add([&](Completion completion) {
       session.submit(registration, input, output, completion, rows, wake, std::move(splits), where);
     });
     return py::none();

@@ -23,7 +23,7 @@ struct Definition {
 struct Staged;
 
 /// What a codec may know of the optimizer, for one parameter.
-struct OptimizerTerms {
+struct OptimizerSettings {
   float lr = 0;
   float momentum = 0;
   bool nesterov = false;
@@ -41,7 +41,7 @@ struct Operation {
   void* output = nullptr;            ///< null for an allgather and an alltoall, whose output the runtime makes
   std::int64_t rows = 0;             ///< allgather: this rank's rows
   std::vector<std::int64_t> splits;  ///< alltoall: this rank's rows for each member
-  OptimizerTerms optimizer;
+  OptimizerSettings optimizer;
   /// The program has joined: the input is zeros, and nothing that is this rank's own changes (residual, codec state).
   bool stands_in = false;
   std::uint64_t step = 0;  ///< how often its name was submitted, this time included

@@ -28,7 +28,7 @@ class Definitions {
     std::unique_ptr<Definition> definition;  ///< stays where it is
     std::uint32_t name = 0;                  ///< as Names numbers it
     std::string key;                         ///< the same for the same arguments of Session::define
-    OptimizerTerms optimizer{};
+    OptimizerSettings optimizer{};
     ByPlan by_plan{};
     std::uint32_t operations = 0;  ///< that are not over
     LeastUsed::Place place{};

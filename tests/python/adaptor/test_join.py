@@ -93,7 +93,7 @@ def test_barriers_and_process_sets_go_on(adaptor, hvd, rank, size):
 @pytest.mark.usefixtures("several")
 def test_a_rank_that_has_joined_submits_nothing(adaptor, hvd, rank):
     owner = default.session()
-    registration = owner.register(terms.Terms("join", terms.OpKind.JOIN, "uint8", (0,)))
+    registration = owner.register(terms.OpSignature("join", terms.OpKind.JOIN, "uint8", (0,)))
     handle = owner.submit(registration, 0, 0, None)
     if rank == 0:
         with pytest.raises(ValueError, match="allreduce tensor allreduce.w on a rank that has joined"):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from casync.collectives.gradient_submits import Gradient, GradientSubmits, OptimizerTerms
+from casync.collectives.gradient_submits import Gradient, GradientSubmits, OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.session import default
 from casync.tensors.adaptor import adaptor_of
@@ -40,7 +40,7 @@ class Training:
         tensor = self._adaptor.tensor(values)
         if not submits.is_registered(owner, gradient, "float32", values.shape, None):
             submits.register(owner, gradient, tensor, "float32", values.shape, None)
-        submits.tell(owner, gradient, OptimizerTerms(loss_scale=scale))
+        submits.tell(owner, gradient, OptimizerSettings(loss_scale=scale))
         owner.synchronize(submits.submit(owner, gradient, tensor))
         return self._adaptor.array(tensor)
 

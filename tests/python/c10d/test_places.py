@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from casync.collectives.call_order import PLACES, Place, Places
+from casync.collectives.call_order import PLACES, CallOrder, Place
 
 
-def names(places: Places, calls: str, turn: int) -> list[str]:
+def names(places: CallOrder, calls: str, turn: int) -> list[str]:
     return [places.of_turn(call, turn).name for call in calls]
 
 
 def test_senders_are_known_whatever_the_turn() -> None:
-    places = Places()
+    places = CallOrder()
     assert [places.of_object("a", sender) for sender in "xy"] == [Place("sender0", True), Place("sender1", True)]
     assert [places.of_object("a", sender) for sender in "yxy"] == [
         Place(name, False) for name in ("sender1", "sender0", "sender1")
@@ -19,7 +19,7 @@ def test_senders_are_known_whatever_the_turn() -> None:
 
 
 def test_a_turn_has_the_same_places_again() -> None:
-    places = Places()
+    places = CallOrder()
     for turn in range(3):
         assert names(places, "aba", turn) == ["place0", "place0", "place1"]
     assert names(places, "b", 3) == ["place0"], "a turn may have fewer calls"
@@ -27,5 +27,5 @@ def test_a_turn_has_the_same_places_again() -> None:
 
 
 def test_without_turns_places_come_again() -> None:
-    places = Places()
+    places = CallOrder()
     assert names(places, "a" * (PLACES + 1), 0)[-1] == "place0"

@@ -12,7 +12,7 @@ import pytest
 import casync.cuda
 from casync.config.settings import Config
 from casync.session.session import Session
-from casync.tensors.signature import OpKind, Terms
+from casync.tensors.signature import OpKind, OpSignature
 from support.files import load
 
 pytestmark = pytest.mark.gpu
@@ -35,7 +35,7 @@ def test_a_tensor_comes_to_the_host_and_back() -> None:
     memory = device_memory.DeviceMemory(8192)
     memory.host[:4096] = bytes(range(256)) * 16
     memory.to_device(0, 8192)
-    terms = Terms("allreduce.copied", OpKind.ALLREDUCE, "uint8", (4096,), on_device=True)
+    terms = OpSignature("allreduce.copied", OpKind.ALLREDUCE, "uint8", (4096,), on_device=True)
     with Session(Config()) as session:
         source, target = memory.address, memory.address + 4096
         handle = session.submit(session.register(terms), source, target, None, device=device_memory.WholeDevice())

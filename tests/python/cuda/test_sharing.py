@@ -24,10 +24,10 @@ WITH_COMPLETIONS = """
 import threading
 
 from casync.session import default
-from casync.tensors.signature import OpKind, Terms
+from casync.tensors.signature import OpKind, OpSignature
 
 session = default.session()
-terms = session.register(Terms("w", OpKind.ALLREDUCE, "float32", (4,), on_device=True))
+terms = session.register(OpSignature("w", OpKind.ALLREDUCE, "float32", (4,), on_device=True))
 address, done = tensors.TENSORS.address(w), threading.Event()
 session.submit(
     terms, address, address, w, completion=lambda *_: done.set(), device=tensors.TENSORS.device(w)

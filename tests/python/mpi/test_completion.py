@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from casync.session import default
-from casync.tensors.signature import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, OpSignature, Sum
 from support.glue import Glue
 
 OPERATIONS = 100_000
 
 
 def registration(owner, name, shape, kind=OpKind.ALLREDUCE, dtype="float32"):
-    return owner.register(Terms(name, kind, dtype, shape, Sum))
+    return owner.register(OpSignature(name, kind, dtype, shape, Sum))
 
 
 class Told:

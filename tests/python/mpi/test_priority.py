@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from casync.session import default
-from casync.tensors.signature import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, OpSignature, Sum
 
 NUMEL = 20_000
 
@@ -16,7 +16,7 @@ NUMEL = 20_000
 def reduced(name: str, values: torch.Tensor, priority: int) -> torch.Tensor:
     """The sum over all ranks, in place."""
     owner = default.session()
-    terms = Terms(name, OpKind.ALLREDUCE, "float32", tuple(values.shape), Sum, priority=priority)
+    terms = OpSignature(name, OpKind.ALLREDUCE, "float32", tuple(values.shape), Sum, priority=priority)
     handle = owner.submit(owner.register(terms), values.data_ptr(), values.data_ptr(), values)
     return owner.synchronize(handle)
 
@@ -32,7 +32,8 @@ def test_ranks_that_differ_are_told_the_tensor_the_ranks_and_both(rank, several)
 def test_another_priority_is_another_registration(rank, size):
     owner = default.session()
     of_terms = {
-        owner.register(Terms("allreduce.v", OpKind.ALLREDUCE, "float32", (NUMEL,), Sum, priority=p)) for p in (0, 5, 0)
+        owner.register(OpSignature("allreduce.v", OpKind.ALLREDUCE, "float32", (NUMEL,), Sum, priority=p))
+        for p in (0, 5, 0)
     }
     assert len(of_terms) == 2
     for priority in (0, 5, 0, -1):
@@ -70,7 +71,9 @@ def test_any_priorities_in_any_order_give_the_same_results(rank, size):
         for i in range(40):
             number = (i * 7 + step) % 40
             values = torch.full((NUMEL + number,), rank + number + 0.0)
-            terms = Terms(f"allreduce.g{number}", OpKind.ALLREDUCE, "float32", (NUMEL + number,), Sum, priority=-number)
+            terms = OpSignature(
+                f"allreduce.g{number}", OpKind.ALLREDUCE, "float32", (NUMEL + number,), Sum, priority=-number
+            )
             handle = owner.submit(owner.register(terms), values.data_ptr(), values.data_ptr(), values)
             handles.append((number, handle))
         for number, handle in handles:

@@ -10,13 +10,13 @@ import torch
 
 from casync.config.settings import Config
 from casync.session.session import Session
-from casync.tensors.signature import OpKind, Sum, Terms
+from casync.tensors.signature import OpKind, OpSignature, Sum
 
 
 def total(session: Session, name: str, numel: int = 1000) -> torch.Tensor:
     """The sum over all ranks of (rank + 1), through an explicit session."""
     tensor = torch.full((numel,), session.rank + 1.0)
-    registration = session.register(Terms(name, OpKind.ALLREDUCE, "float32", (numel,), Sum))
+    registration = session.register(OpSignature(name, OpKind.ALLREDUCE, "float32", (numel,), Sum))
     handle = session.submit(registration, tensor.data_ptr(), tensor.data_ptr(), tensor)
     assert session.synchronize(handle) is tensor
     return tensor
@@ -30,7 +30,7 @@ def test_two_sessions_at_once(size):
         tensors = [torch.full((100_000,), 1.0) for _ in sessions]
         handles = []
         for session, tensor in zip(sessions, tensors, strict=True):
-            registration = session.register(Terms("same name", OpKind.ALLREDUCE, "float32", (100_000,), Sum))
+            registration = session.register(OpSignature("same name", OpKind.ALLREDUCE, "float32", (100_000,), Sum))
             handles.append(session.submit(registration, tensor.data_ptr(), tensor.data_ptr(), tensor))
         for session, handle in zip(sessions, handles, strict=True):
             assert session.synchronize(handle)[-1] == size
@@ -66,7 +66,7 @@ def test_another_thread_runs_on_while_a_submit_takes_a_turn(size):
     before, counted = sys.getswitchinterval(), 0
     with Session(Config(timeout_s=20.0), tag=10_004) as session:
         tensors = [torch.ones(50_000) for _ in range(50)]
-        terms = [Terms(f"w{i}", OpKind.ALLREDUCE, "float32", (50_000,), Sum) for i in range(len(tensors))]
+        terms = [OpSignature(f"w{i}", OpKind.ALLREDUCE, "float32", (50_000,), Sum) for i in range(len(tensors))]
         given = [(session.register(each), tensor.data_ptr()) for each, tensor in zip(terms, tensors, strict=True)]
         other.start()
         try:

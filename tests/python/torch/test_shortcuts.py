@@ -8,7 +8,7 @@ from casync import _core
 from casync.config.settings import Config
 from casync.session import default
 from casync.session.session import Session
-from casync.tensors.signature import OpKind, Terms
+from casync.tensors.signature import OpKind, OpSignature
 
 pytestmark = [
     pytest.mark.usefixtures("world"),
@@ -193,7 +193,9 @@ def test_a_framework_without_the_exchange_api(monkeypatch):
 def test_a_comparison_that_changes_what_is_known():
     session, tensor = default.session(), torch.ones(3)
     shortcuts = session.shortcuts
-    first, second = (session.register(Terms(name, OpKind.ALLREDUCE, "float32", (3,))) for name in ("first", "second"))
+    first, second = (
+        session.register(OpSignature(name, OpKind.ALLREDUCE, "float32", (3,))) for name in ("first", "second")
+    )
 
     class Sly:
         def __eq__(self, other):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from casync.session import default
-from casync.tensors.signature import OpKind, Terms
+from casync.tensors.signature import OpKind, OpSignature
 
 LIMITS = {"timeout_s": 20.0, "stall_warning_s": 10.0}
 """Settings for init(): timeouts well below pytest's own, so that what hangs is reported by name."""
@@ -29,7 +29,7 @@ def world() -> Iterator[None]:
 
 def _meet() -> None:
     owner = default.session()
-    registration = owner.register(Terms("barrier", OpKind.BARRIER, "uint8", (0,)))
+    registration = owner.register(OpSignature("barrier", OpKind.BARRIER, "uint8", (0,)))
     owner.synchronize(owner.submit(registration, 0, 0, None, wake=False))
 
 
