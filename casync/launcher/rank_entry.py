@@ -155,10 +155,11 @@ def _prctl_death_signal(number: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-_WITHOUT_MPI = ("CASYNC_STARTED_RANK", "CASYNC_STARTED_SIZE")  # by casync.launcher.local_start
+# By casync.launcher.starter.
+_WITHOUT_MPI = tuple(f"CASYNC_STARTED_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
 # The variables in which whoever started a rank says rank, size, local rank and (Slurm does not) local size.
 _STARTERS = (
-    (*_WITHOUT_MPI, *_WITHOUT_MPI),
+    _WITHOUT_MPI,
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),

@@ -288,7 +288,7 @@ class Call {
   bool encodes_ = false;
   Segment segment_;
   std::vector<Source> sources_;
-  Kept kept_;
+  GradientState kept_;
   std::vector<std::unique_ptr<std::byte[]>> memory_;
   std::unique_ptr<std::byte[]> previous_;
   std::unique_ptr<std::byte[]> payload_;

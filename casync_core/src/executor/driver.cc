@@ -76,7 +76,7 @@ void Driver::define(std::uint32_t registration, const Request& definition) {
     meters_.look();
   });
   apply(event::Define{registration, definition});
-  for (const std::string& codec : codecs) start(std::make_unique<Trial>(codec));
+  for (const std::string& codec : codecs) start(std::make_unique<CodecTrial>(codec));
 }
 
 void Driver::forget(std::uint32_t registration, const Definition& definition) {
@@ -278,7 +278,7 @@ void Driver::note_nonfinite(const Template& shape, const Job& job) {
   }
 }
 
-void Driver::start(std::unique_ptr<Trial> trial) {
+void Driver::start(std::unique_ptr<CodecTrial> trial) {
   std::vector<std::unique_ptr<Job>> batch;
   batch.push_back(new_job());
   batch.back()->trial = std::move(trial);
@@ -304,8 +304,8 @@ void Driver::try_codecs(const Operation& operation) {
   const auto& [name, signature, hash] = *operation.definition;
   if (operation.stands_in || operation.staged != nullptr) return;  // not a gradient, or not one of the host's memory
   for (const std::string& codec : planning_.to_try(name, signature, operation.step)) {
-    start(
-        std::make_unique<Trial>(codec, GradientCopy(name, signature.dtype, signature.shape.numel(), operation.input)));
+    start(std::make_unique<CodecTrial>(codec,
+                                       GradientCopy(name, signature.dtype, signature.shape.numel(), operation.input)));
   }
 }
 

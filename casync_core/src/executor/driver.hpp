@@ -86,9 +86,9 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   TransportCounters traffic() const { return framer_.counters(); }
   const Operations& operations() const { return operations_; }
   /// Any thread.
-  const Tally& tally() const { return tally_; }
+  const Counters& tally() const { return tally_; }
   /// Any thread.
-  const GradientTally& gradients() const { return gradients_; }
+  const GradientCounters& gradients() const { return gradients_; }
 
   /// `observer` sees all that happens from now on, until it is told to look away.
   void watched_by(Observer& observer) { options_.observers.push_back(&observer); }
@@ -120,7 +120,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   bool poll_lane();
   void look_at_flows();
   void give_up(Abort why);
-  void start(std::unique_ptr<Trial> trial);
+  void start(std::unique_ptr<CodecTrial> trial);
   void start(std::unique_ptr<PlanWork> work);
   void finished(PlanWork& work, const std::string& error);
   void try_codecs(const Operation& operation);
@@ -159,8 +159,8 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   Framer framer_;
   Operations operations_;
   Memory memory_;
-  Tally tally_;
-  GradientTally gradients_;
+  Counters tally_;
+  GradientCounters gradients_;
   Nanoseconds now_ = 0;
   std::vector<std::uint64_t> flowed_;  // per peer, at the last look
   Nanoseconds next_flows_ = 0;

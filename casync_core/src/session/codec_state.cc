@@ -16,7 +16,7 @@ std::vector<std::string> Session::residual_names() {
 FloatArray Session::residual(const std::string& name) {
   FloatArray values;
   impl_->inspect([&](Driver& driver, const Engine&) {
-    if (const Kept* const kept = driver.memory().store().find(name)) values = kept->residual_copy();
+    if (const GradientState* const kept = driver.memory().store().find(name)) values = kept->residual_copy();
   });
   return values;
 }
@@ -41,7 +41,7 @@ std::vector<std::string> Session::state_names() {
 CodecState Session::state(const std::string& name) {
   CodecState state;
   impl_->inspect([&](Driver& driver, const Engine&) {
-    if (const Kept* const kept = driver.memory().store().find(name)) state = kept->state_copy();
+    if (const GradientState* const kept = driver.memory().store().find(name)) state = kept->state_copy();
   });
   return state;
 }

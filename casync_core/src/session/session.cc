@@ -304,7 +304,7 @@ Metrics Session::metrics() const {
 void Session::start_timeline(const std::string& path, bool mark_cycles) {
   stop_timeline();
   impl_->inspect([&](Driver& driver, const Engine&) {
-    impl_->trace = std::make_unique<Trace>(path, driver.operations(), driver.memory(), rank(), mark_cycles);
+    impl_->trace = std::make_unique<Timeline>(path, driver.operations(), driver.memory(), rank(), mark_cycles);
     driver.watched_by(*impl_->trace);
   });
 }

@@ -464,7 +464,7 @@ struct Session::Impl {
   bool has_told_of_lane = false;                     // with the progress role
   std::optional<std::vector<Operation*>> ends_late;  // whose completion is left when the executor is shut down
   std::unique_ptr<EventLog> event_log;               // these two outlive the executor
-  std::unique_ptr<Trace> trace;
+  std::unique_ptr<Timeline> trace;
   std::unique_ptr<RealExecutor> executor;
 };
 

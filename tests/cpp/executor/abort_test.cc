@@ -160,7 +160,7 @@ class Program final : public VirtualProgram {
   }
   /// What is not sent yet, as it is now: the residual, or what the codec keeps of its own; empty: there is none.
   std::vector<float> residual(int rank, std::uint32_t tensor) {
-    const Kept* const found = world_.kept(rank, job_.script.tensors[tensor].name);
+    const GradientState* const found = world_.kept(rank, job_.script.tensors[tensor].name);
     if (found == nullptr) return {};
     const FloatArray left = found->residual.empty() ? found->pending() : found->residual;
     return {left.begin(), left.end()};

@@ -95,7 +95,7 @@ void check(const Case& what) {
     for (std::size_t i = 0; i < numel; ++i) lost[i] += program.sum(step, i) - result[i];
   }
   for (Rank rank = 0; rank < members; ++rank) {
-    const Kept* kept = world.kept(rank, "gradient");
+    const GradientState* kept = world.kept(rank, "gradient");
     if (kept == nullptr) continue;
     for (const FloatArray& held : {kept->residual, kept->pending()}) {
       for (std::size_t i = 0; i < held.size(); ++i) lost[i] -= held[i];

@@ -18,7 +18,7 @@ std::vector<std::byte> bytes_of_length(std::size_t length, int first) {
 }
 
 /// Keeps what is sent, and where what is received goes.
-class Kept final : public Transport {
+class GradientState final : public Transport {
  public:
   struct Accepted {
     std::span<std::byte> memory;
@@ -102,16 +102,16 @@ class Bulk : public testing::Test {
     receiver_framer_.received(to_.accepted[0].id, receiver_);
   }
 
-  Kept from_;
-  Kept to_;
+  GradientState from_;
+  GradientState to_;
   Framer sender_{from_, 5, true};
   Framer receiver_framer_{to_, 5, true};
   Receiver receiver_{receiver_framer_};
 };
 
 TEST(Control, ALongMessageGoesInSeveralHeads) {
-  Kept from;
-  Kept to;
+  GradientState from;
+  GradientState to;
   Framer sender(from, 5, true);
   Framer receiver_framer(to, 5, true);
   Receiver receiver(receiver_framer);
@@ -129,7 +129,7 @@ TEST(Control, ALongMessageGoesInSeveralHeads) {
 }
 
 TEST(Control, WhatNeverEndsIsNotKept) {
-  Kept to;
+  GradientState to;
   Framer receiver_framer(to, 5, true);
   Receiver receiver(receiver_framer);
   const std::vector<std::byte> part(std::size_t{1} << 20);
@@ -166,7 +166,7 @@ TEST_F(Bulk, AFlippedBitOfAnEncodedMessageIsNoticed) {
 }
 
 TEST(BulkFrames, AnAnnouncementThatDoesNotAddUpIsCorrupt) {
-  Kept transport;
+  GradientState transport;
   Framer framer(transport, 5, true);
   Receiver receiver(framer);
   const BulkPart part{{0, 0, 0}, 100, 0, 0};

@@ -113,8 +113,8 @@ class Program final : public VirtualProgram {
       if (tensor.signature.shape.numel() == 0 || !ran_[t]) continue;
       std::vector<double> kept(static_cast<std::size_t>(tensor.signature.shape.numel()), 0);
       for (int r = 0; r < schedule_.size; ++r) {
-        static const Kept kNothing;
-        const Kept* found = world.kept(r, tensor.name);
+        static const GradientState kNothing;
+        const GradientState* found = world.kept(r, tensor.name);
         if (found == nullptr) found = &kNothing;
         if (reference.keeps_residuals() && !std::ranges::equal(found->residual, reference.residual(r))) {
           fail(detail::concat("rank ", r, ", ", tensor.name, ": the residual is not the reference's"));

@@ -79,7 +79,7 @@ std::uint64_t wire_bytes(const std::vector<Traffic>& traffic) {
   return bytes;
 }
 
-TEST(GradientTally, HasWhatWasPredictedBesideWhatItTook) {
+TEST(GradientCounters, HasWhatWasPredictedBesideWhatItTook) {
   Ones program;
   VirtualTensor plain = tensor_of("none", "ring");
   plain.plan.predicted_s = 0.002;
@@ -107,7 +107,7 @@ TEST(GradientTally, HasWhatWasPredictedBesideWhatItTook) {
   }
 }
 
-TEST(Tally, WhatOneRankSendsAnotherReceives) {
+TEST(Counters, WhatOneRankSendsAnotherReceives) {
   Ones program;
   VirtualWorld world(three_ranks(),
                      script_of({tensor_of("none", "ring"), tensor_of("fp16", "ps"), tensor_of("onebit", "ps")}),
@@ -159,7 +159,7 @@ TEST(Tally, WhatOneRankSendsAnotherReceives) {
   }
 }
 
-TEST(Tally, SmallTensorsThatGoUnaskedCountToo) {
+TEST(Counters, SmallTensorsThatGoUnaskedCountToo) {
   Ones program;
   VirtualWorld world(three_ranks(), script_of({tensor_of("none", "direct", 100)}), &program);
   ASSERT_FALSE(world.run().hung);
@@ -170,7 +170,7 @@ TEST(Tally, SmallTensorsThatGoUnaskedCountToo) {
   }
 }
 
-TEST(Tally, RankZeroKnowsWhoIsLate) {
+TEST(Counters, RankZeroKnowsWhoIsLate) {
   Ones program;
   VirtualWorld world(three_ranks(), script_of({tensor_of("none", "ring")}, 50 * kMillisecond), &program);
   ASSERT_FALSE(world.run().hung);
@@ -184,7 +184,7 @@ TEST(Tally, RankZeroKnowsWhoIsLate) {
   EXPECT_TRUE(metrics_of(world, 1).lateness.empty());
 }
 
-TEST(Tally, WhatFailsIsNeitherOutstandingNorCountedAsDone) {
+TEST(Counters, WhatFailsIsNeitherOutstandingNorCountedAsDone) {
   Ones program;
   program.expected = Status::peer_failure;
   VirtualScript script = script_of({tensor_of("none", "ring")});
@@ -202,7 +202,7 @@ TEST(Tally, WhatFailsIsNeitherOutstandingNorCountedAsDone) {
 }
 
 // For ThreadSanitizer, above all.
-TEST(Tally, AnotherThreadReadsMeanwhile) {
+TEST(Counters, AnotherThreadReadsMeanwhile) {
   Ones program;
   VirtualWorld world(three_ranks(), script_of({tensor_of("none", "ring"), tensor_of("fp16", "ps")}), &program);
   std::atomic<bool> over{false};

@@ -80,7 +80,7 @@ double predicted(const Step& step) {
   const World world(step.host_of);
   OwnerLoad load;
   std::vector<std::shared_ptr<const Codec>> codecs;
-  std::vector<TimelineItem> items;
+  std::vector<StepItem> items;
   double all = 0;
   for (const std::int64_t numel : step.sizes) all += static_cast<double>(numel);
   double before = all;
@@ -101,7 +101,7 @@ double predicted(const Step& step) {
                      .cost = costs.of(codec->info().spec)});
     before -= static_cast<double>(shape.numel());
   }
-  Timeline timeline(costs, world);
+  StepModel timeline(costs, world);
   for (auto item = items.rbegin(); item != items.rend(); ++item) timeline.add(*item);  // the last is ready first
   return timeline.finish();
 }
@@ -158,13 +158,13 @@ INSTANTIATE_TEST_SUITE_P(Sets, TimelineOfASet,
                          [](const auto& set) { return std::string(set.param.name); });
 
 /// Nothing orders the senders of a direct exchange, so that they collide at their receivers: up to 7 % with 8 ranks.
-TEST(Timeline, DirectExchangesAreWithinEightPercentOfTheVirtualExecutor) {
+TEST(StepModel, DirectExchangesAreWithinEightPercentOfTheVirtualExecutor) {
   compare({.sizes = Sizes(10, 1'000'000)}, "direct", 0.08);
 }
 
 /// One gradient alone, of 4 MiB: with so few messages it matters in which order they meet, which no sum of durations
 /// knows. The engine needs up to a third more than predicted in PS, whose first window opens everybody's way to rank 0.
-TEST(Timeline, ALoneSmallGradientIsPricedRoughly) {
+TEST(StepModel, ALoneSmallGradientIsPricedRoughly) {
   for (const char* topology : {"auto", "ps", "ring", "two_level", "direct"})
     compare({.sizes = {1 << 20}}, topology, 0.3);
 }

@@ -35,7 +35,7 @@ TEST(TrialOnAGradient, FindsHowLongThePayloadsAre) {
   constexpr std::int64_t kNumel = 400'000;
   std::vector<float> values(kNumel, 0.0F);
   for (std::size_t i = 0; i < values.size(); i += 100) values[i] = 1.0F;
-  Trial trial(kTopk, GradientCopy("w", DType::float32, kNumel, values.data()));
+  CodecTrial trial(kTopk, GradientCopy("w", DType::float32, kNumel, values.data()));
   trial.run();
   ASSERT_TRUE(trial.size().has_value());
   EXPECT_EQ(trial.size()->tensor, "w");
@@ -50,7 +50,7 @@ TEST(TrialOnAGradient, FindsHowLongThePayloadsAre) {
 TEST(TrialOnAGradient, AnyNumberOfElementsMakesAMatrix) {
   for (const std::int64_t numel : {2, 1000, 30522}) {
     const std::vector<float> values(static_cast<std::size_t>(numel), 1.0F);
-    Trial trial("powersgd(rank=1)", GradientCopy("w", DType::float32, numel, values.data()));
+    CodecTrial trial("powersgd(rank=1)", GradientCopy("w", DType::float32, numel, values.data()));
     trial.run();
     ASSERT_TRUE(trial.size()) << numel;
     EXPECT_LE(trial.size()->raw_bytes, 5.0 * static_cast<double>(numel) * sizeof(float));
@@ -58,7 +58,7 @@ TEST(TrialOnAGradient, AnyNumberOfElementsMakesAMatrix) {
 }
 
 TEST(TrialOnAGradient, OnScratchDataNoPayloadIsFound) {
-  Trial trial(kTopk);
+  CodecTrial trial(kTopk);
   trial.run();
   EXPECT_FALSE(trial.size().has_value());
   EXPECT_FALSE(trial.results().empty());

@@ -6,11 +6,11 @@ namespace {
 
 class ContestTest : public PlanTest {
  protected:
-  Contest make(const std::vector<OpenGradient>& gradients) {
-    return Contest({world_, costs, options, load, gradients, {}});
+  AutoTuner make(const std::vector<OpenGradient>& gradients) {
+    return AutoTuner({world_, costs, options, load, gradients, {}});
   }
   /// Which codecs `gradients` have, one after another, and how the comparison ends when a step takes `seconds` of them.
-  static std::vector<std::string> run(Contest& contest, const std::vector<OpenGradient>& gradients,
+  static std::vector<std::string> run(AutoTuner& contest, const std::vector<OpenGradient>& gradients,
                                       const std::function<double(const std::string&)>& seconds) {
     std::vector<std::string> seen;
     for (std::uint32_t step = 1; !contest.over(); ++step) {
@@ -30,7 +30,7 @@ using List = std::vector<std::string>;
 TEST_F(ContestTest, ComparesThePlanWithAllGradientsByOneCodec) {
   const std::vector<OpenGradient> gradients{{"large", gradient_of(1 << 22, "auto")},
                                             {"half", gradient_of(1 << 13, "auto")}};
-  Contest contest = make(gradients);
+  AutoTuner contest = make(gradients);
   const List seen =
       run(contest, gradients, [](const std::string& codecs) { return codecs == "fp16 fp16" ? 0.08 : 0.1; });
   EXPECT_NE(std::ranges::find(seen, "none none"), seen.end());
@@ -46,7 +46,7 @@ TEST_F(ContestTest, ACodecIsTriedOnlyWhereItIsACandidate) {
   const std::vector<OpenGradient> gradients{{"a", gradient_of(1 << 20, "auto(onebit)")},
                                             {"b", gradient_of(1 << 20, "auto(adacomp)")},
                                             {"c", gradient_of(1 << 20, "auto(onebit)", "ring")}};
-  Contest contest = make(gradients);
+  AutoTuner contest = make(gradients);
   for (const std::string& codecs : run(contest, gradients, [](const std::string&) { return 1.0; })) {
     EXPECT_EQ(codecs.find("fp16"), std::string::npos) << codecs;
     EXPECT_NE(codecs.substr(0, 7), "adacomp") << codecs;
@@ -56,7 +56,7 @@ TEST_F(ContestTest, ACodecIsTriedOnlyWhereItIsACandidate) {
 
 TEST_F(ContestTest, APlanThatComesBackIsTheOneItWas) {
   const std::vector<OpenGradient> gradients{{"a", gradient_of(1 << 20, "auto")}, {"b", gradient_of(1 << 20, "auto")}};
-  Contest contest = make(gradients);
+  AutoTuner contest = make(gradients);
   std::map<std::string, GradientPlan> plans;  // of b, by codec
   while (!contest.over()) {
     const GradientPlan plan = contest.plan("b", gradients[1].signature, 5).plan;
@@ -68,7 +68,7 @@ TEST_F(ContestTest, APlanThatComesBackIsTheOneItWas) {
 TEST_F(ContestTest, AGradientIsPredictedAmongTheOthers) {
   const std::vector<OpenGradient> gradients{{"a", gradient_of(1 << 22, "auto(none)")},
                                             {"b", gradient_of(1 << 22, "auto(none)")}};
-  Contest contest = make(gradients);
+  AutoTuner contest = make(gradients);
   const double first = contest.plan("a", gradients[0].signature, 5).plan.predicted_s;
   const GradientPlan second = contest.plan("b", gradients[1].signature, 5).plan;
   EXPECT_GT(second.predicted_s, 1.5 * first) << "both are ready at once, and one waits";
@@ -78,7 +78,7 @@ TEST_F(ContestTest, AGradientIsPredictedAmongTheOthers) {
 TEST_F(ContestTest, ThePlanOfTheModelIsPredictedBesideNone) {
   const std::vector<OpenGradient> gradients{{"large", gradient_of(1 << 22, "auto")},
                                             {"half", gradient_of(1 << 13, "auto")}};
-  Contest contest = make(gradients);
+  AutoTuner contest = make(gradients);
   std::map<std::string, double> none;
   while (!contest.over()) {
     for (const auto& [name, signature, step] : gradients) {
@@ -92,7 +92,7 @@ TEST_F(ContestTest, ThePlanOfTheModelIsPredictedBesideNone) {
 
 TEST_F(ContestTest, WhereThereIsOneWayNothingIsCompared) {
   const std::vector<OpenGradient> gradients{{"a", gradient_of(1 << 20, "auto(none)")}};
-  Contest contest = make(gradients);
+  AutoTuner contest = make(gradients);
   EXPECT_TRUE(contest.over());
   EXPECT_FALSE(contest.compares());
   EXPECT_EQ(contest.plan("a", gradients[0].signature, 5).plan.reason.find("compared"), std::string::npos);

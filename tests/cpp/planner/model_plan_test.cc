@@ -30,7 +30,7 @@ struct Model {
 /// F(S) of a model when each gradient is synchronised by `ways`, put together without the search.
 double step_of(const Model& model, const World& world, const std::vector<Alternative>& ways) {
   std::vector<std::shared_ptr<const Codec>> codecs;
-  std::vector<TimelineItem> items;
+  std::vector<StepItem> items;
   for (std::size_t g = 0; g < ways.size(); ++g) {
     const Signature& signature = model.open[g].signature;
     const auto& codec = codecs.emplace_back(make_codec(ways[g].codec));
@@ -43,9 +43,9 @@ double step_of(const Model& model, const World& world, const std::vector<Alterna
                      .codec = &codec->info(),
                      .cost = model.costs.of(ways[g].codec)});
   }
-  std::ranges::stable_sort(items, {}, &TimelineItem::ready_s);
-  Timeline timeline(model.costs, world);
-  for (const TimelineItem& item : items) timeline.add(item);
+  std::ranges::stable_sort(items, {}, &StepItem::ready_s);
+  StepModel timeline(model.costs, world);
+  for (const StepItem& item : items) timeline.add(item);
   return timeline.finish();
 }
 

@@ -13,17 +13,17 @@ EncodedSize size_of(double payload, bool of_trial = false, std::string_view tens
   return {tensor, kTopk, kBytes, kBytes, payload, of_trial};
 }
 
-double share_of(const Payloads& payloads) {
+double share_of(const PayloadSizes& payloads) {
   std::map<std::string, MeasuredGradient, std::less<>> gradients;
   payloads.tell(gradients);
   return gradients.at("conv1.weight").payload_share.at(kTopk);
 }
 
-TEST(Payloads, TheMeanOfTheLastOnesCounts) {
-  Payloads payloads;
+TEST(PayloadSizes, TheMeanOfTheLastOnesCounts) {
+  PayloadSizes payloads;
   EXPECT_FALSE(payloads.has("conv1.weight", kTopk));
   payloads.add(size_of(kBytes));  // will be forgotten
-  for (std::size_t i = 0; i < Payloads::kRecent / 2; ++i) {
+  for (std::size_t i = 0; i < PayloadSizes::kRecent / 2; ++i) {
     payloads.add(size_of(kBytes * 0.01));
     payloads.add(size_of(kBytes * 0.03));
   }
@@ -31,8 +31,8 @@ TEST(Payloads, TheMeanOfTheLastOnesCounts) {
   EXPECT_NEAR(share_of(payloads), 0.02, 1e-12);
 }
 
-TEST(Payloads, WhatWasSentCountsMoreThanATrial) {
-  Payloads payloads;
+TEST(PayloadSizes, WhatWasSentCountsMoreThanATrial) {
+  PayloadSizes payloads;
   payloads.add(size_of(kBytes * 0.5, true));
   EXPECT_DOUBLE_EQ(share_of(payloads), 0.5);
   payloads.add(size_of(kBytes * 0.1));
@@ -41,8 +41,8 @@ TEST(Payloads, WhatWasSentCountsMoreThanATrial) {
   EXPECT_DOUBLE_EQ(share_of(payloads), 0.1);
 }
 
-TEST(Payloads, ARankWithoutAnyElementSaysNothing) {
-  Payloads payloads;
+TEST(PayloadSizes, ARankWithoutAnyElementSaysNothing) {
+  PayloadSizes payloads;
   payloads.add({"conv1.weight", kTopk, kBytes, 0, 0, false});
   EXPECT_FALSE(payloads.has("conv1.weight", kTopk));
 }

@@ -7,8 +7,8 @@
 namespace casync {
 namespace {
 
-TEST(Readiness, IsTheLeastOfTheLastSteps) {
-  Readiness readiness;
+TEST(ReadyTimes, IsTheLeastOfTheLastSteps) {
+  ReadyTimes readiness;
   for (const double ready_s : {0.001, 0.001, 0.001, 0.001}) readiness.add("w", 4e6, ready_s);  // will be forgotten
   for (const double ready_s : {0.020, 0.021, 0.019, 3.0, 0.020, 0.022, 0.020, 0.018}) readiness.add("w", 4e6, ready_s);
   readiness.add("first", 1e6, 0);
@@ -19,7 +19,7 @@ TEST(Readiness, IsTheLeastOfTheLastSteps) {
   EXPECT_EQ(gradients.at("first").ready_s, 0.0);
 }
 
-TEST(Readiness, AGradientStartsWhenTheLastRankIsReady) {
+TEST(ReadyTimes, AGradientStartsWhenTheLastRankIsReady) {
   std::vector<MeasuredCosts> ranks(3);
   ranks[0].gradients["w"].ready_s = 0.010;
   ranks[1].gradients["w"].ready_s = 0.030;
@@ -29,7 +29,7 @@ TEST(Readiness, AGradientStartsWhenTheLastRankIsReady) {
   EXPECT_FALSE(table.gradients.at("other").ready_s.has_value());
 }
 
-TEST(Readiness, Travels) {
+TEST(ReadyTimes, Travels) {
   MeasuredCosts costs;
   costs.gradients["w"] = {4e6, {}, 0.5};
   costs.gradients["v"] = {4e6, {}, {}};

@@ -18,69 +18,69 @@ CostTable plain_costs() {
   return costs;
 }
 
-TimelineItem uncompressed(double raw, std::uint32_t partitions, double ready = 0) {
+StepItem uncompressed(double raw, std::uint32_t partitions, double ready = 0) {
   return {.ready_s = ready, .raw = raw, .payload = raw, .partitions = partitions, .codec = &kNone->info()};
 }
 
-TEST(Timeline, NothingTakesNothing) {
-  Timeline timeline(plain_costs(), kFour);
+TEST(StepModel, NothingTakesNothing) {
+  StepModel timeline(plain_costs(), kFour);
   EXPECT_EQ(timeline.finish(), 0);
   EXPECT_EQ(timeline.add(uncompressed(0, 1, 2.5)), 2.5) << "an empty gradient ends when it is ready";
   const World single(std::vector<std::uint32_t>{0});
-  Timeline alone(plain_costs(), single);
+  StepModel alone(plain_costs(), single);
   EXPECT_EQ(alone.add(uncompressed(kMiB, 1, 1)), 1);
 }
 
 /// What the last of three senders waits for the others at a receiver, for partitions of `bytes`.
 double meeting(double bytes) { return 1.5 * bytes * 1e-9; }
 
-TEST(Timeline, OneGradientTakesItsBytes) {
-  Timeline timeline(plain_costs(), kFour);
+TEST(StepModel, OneGradientTakesItsBytes) {
+  StepModel timeline(plain_costs(), kFour);
   EXPECT_NEAR(timeline.add(uncompressed(64 * kMiB, 64)), 1.5 * 64 * kMiB * 1e-9 + meeting(kMiB), 1e-9)
       << "2(N-1)/N of it in each direction";
 }
 
-TEST(Timeline, GradientsOfAnIdleProcessorAddUpAtTheLink) {
-  Timeline timeline(plain_costs(), kFour);
+TEST(StepModel, GradientsOfAnIdleProcessorAddUpAtTheLink) {
+  StepModel timeline(plain_costs(), kFour);
   for (int i = 0; i < 50; ++i) timeline.add(uncompressed(kMiB, 4));
   EXPECT_NEAR(timeline.finish(), 50 * 1.5 * kMiB * 1e-9 + meeting(kMiB / 4), 1e-9);
 }
 
-TEST(Timeline, OneOwnerCostsALoneGradientMoreThanASet) {
-  Timeline alone(plain_costs(), kFour);
+TEST(StepModel, OneOwnerCostsALoneGradientMoreThanASet) {
+  StepModel alone(plain_costs(), kFour);
   EXPECT_NEAR(alone.add(uncompressed(kMiB, 1)), 2 * 3 * kMiB * 1e-9, 1e-9)
       << "three contributions through the owner's link, and three results";
-  Timeline set(plain_costs(), kFour);
+  StepModel set(plain_costs(), kFour);
   for (int i = 0; i < 50; ++i) set.add(uncompressed(kMiB, 1));
   EXPECT_NEAR(set.finish(), 50 * 1.5 * kMiB * 1e-9, 10 * kMiB * 1e-9) << "owners take turns";
 }
 
-TEST(Timeline, RanksOfAHostDoNotSlowItsLink) {
-  TimelineItem item = uncompressed(64 * kMiB, 64);
+TEST(StepModel, RanksOfAHostDoNotSlowItsLink) {
+  StepItem item = uncompressed(64 * kMiB, 64);
   item.topology = "two_level";
   CostTable costs = plain_costs();
   costs.intra = {0, 1e-12, 0};
   const World sixteen(shared_hosts(4, 4));
-  Timeline two_level(costs, sixteen);
+  StepModel two_level(costs, sixteen);
   EXPECT_NEAR(two_level.add(item), 1.5 * 64 * kMiB * 1e-9 + meeting(kMiB), 64 * kMiB * 1e-11) << "per host";
   item.topology = "ring";
-  Timeline ring(costs, sixteen);
+  StepModel ring(costs, sixteen);
   EXPECT_NEAR(ring.add(item), 2.0 * 15 / 16 * 64 * kMiB * 1e-9, 4 * kMiB * 1e-9) << "one rank of a host crosses it";
   item.topology = "ps";
-  Timeline flat(costs, sixteen);
+  StepModel flat(costs, sixteen);
   EXPECT_GT(flat.add(item), 3 * 2.0 * 15 / 16 * 64 * kMiB * 1e-9) << "all ranks of a host cross it";
 }
 
 /// Copies inside a host take a processor's time, which a rank with a second core has to spare.
-TEST(Timeline, WhereARankHasOneCoreItCopiesOrComputes) {
+TEST(StepModel, WhereARankHasOneCoreItCopiesOrComputes) {
   const World host(shared_hosts(1, 4));
   const auto seconds = [&](double copy_s_per_byte, double codec_s_per_byte, double processors) {
     CostTable costs = plain_costs();
     costs.intra = {0, copy_s_per_byte, 0};
     costs.processors = processors;
-    Timeline timeline(costs, host);
+    StepModel timeline(costs, host);
     for (int i = 0; i < 50; ++i) {
-      TimelineItem item{.raw = kMiB, .payload = kMiB / 2, .partitions = 4, .codec = &kOnebit->info()};
+      StepItem item{.raw = kMiB, .payload = kMiB / 2, .partitions = 4, .codec = &kOnebit->info()};
       item.cost = {0, codec_s_per_byte, 0, codec_s_per_byte};
       timeline.add(item);
     }
@@ -94,15 +94,15 @@ TEST(Timeline, WhereARankHasOneCoreItCopiesOrComputes) {
 }
 
 /// With two processors one makes gradients while the other encodes those that there are.
-TEST(Timeline, WhereARankHasOneCoreBackwardAndCodecsTakeTurns) {
+TEST(StepModel, WhereARankHasOneCoreBackwardAndCodecsTakeTurns) {
   constexpr double kBackward = 0.1;
   const auto seconds = [&](double processors) {
     CostTable costs = plain_costs();
     costs.inter = {0, 1e-12, 0};
     costs.processors = processors;
-    Timeline timeline(costs, kFour);
+    StepModel timeline(costs, kFour);
     for (int i = 1; i <= 50; ++i) {
-      TimelineItem item{
+      StepItem item{
           .ready_s = kBackward * i / 50, .raw = kMiB, .payload = kMiB / 32, .partitions = 4, .codec = &kOnebit->info()};
       item.cost = {0, 1e-9, 0, 0};
       timeline.add(item);
@@ -115,47 +115,47 @@ TEST(Timeline, WhereARankHasOneCoreBackwardAndCodecsTakeTurns) {
   EXPECT_NEAR(seconds(0.5), kBackward + 2 * codec_s, 0.1 * codec_s) << "the pass was measured on what there is";
 }
 
-TEST(Timeline, LatencyIsHiddenByOtherGradients) {
+TEST(StepModel, LatencyIsHiddenByOtherGradients) {
   CostTable costs = plain_costs();
   costs.inter.latency_s = 1e-3;
   const double each = 1.5 * kMiB * 1e-9;
-  Timeline one(costs, kFour);
+  StepModel one(costs, kFour);
   EXPECT_NEAR(one.add(uncompressed(kMiB, 4)), each + meeting(kMiB / 4) + 7e-3, 1e-9)
       << "ready, start, window; an announcement and a body each way";
-  Timeline many(costs, kFour);
+  StepModel many(costs, kFour);
   for (int i = 0; i < 50; ++i) many.add(uncompressed(kMiB, 4));
   EXPECT_LT(many.finish(), 50 * each + meeting(kMiB / 4) + 7.1e-3);
-  Timeline small(costs, kFour);
-  TimelineItem item = uncompressed(1024, 1);
+  StepModel small(costs, kFour);
+  StepItem item = uncompressed(1024, 1);
   item.topology = "direct";
   EXPECT_LT(small.add(item), 1.1e-3) << "small ones leave at once";
   item.topology = "ps";
   EXPECT_LT(small.add(item), 2.1e-3) << "to an owner, too";
 }
 
-TEST(Timeline, ReadyTimesAreKept) {
-  Timeline timeline(plain_costs(), kFour);
+TEST(StepModel, ReadyTimesAreKept) {
+  StepModel timeline(plain_costs(), kFour);
   EXPECT_GE(timeline.add(uncompressed(kMiB, 4, 7)), 7 + 1.5 * kMiB * 1e-9 - 1e-9);
   const double early = timeline.add(uncompressed(kMiB, 4, 0));
   EXPECT_LT(early, 1) << "fills the time before";
   EXPECT_GT(timeline.finish(), 7);
 }
 
-TEST(Timeline, CompressionIsBoundByTheSlowerOfLinkAndProcessor) {
+TEST(StepModel, CompressionIsBoundByTheSlowerOfLinkAndProcessor) {
   const double raw = 64 * kMiB;
-  TimelineItem item{
+  StepItem item{
       .raw = raw, .payload = raw / 32, .partitions = 16, .codec = &kOnebit->info(), .cost = {0, 1e-9, 0, 0.5e-9}};
   const double compute = raw * 1e-9 + 1.5 * raw * 0.5e-9;  // one encode, 2(N-1)/N decodes
-  Timeline timeline(plain_costs(), kFour);
+  StepModel timeline(plain_costs(), kFour);
   for (int i = 0; i < 20; ++i) timeline.add(item);
   EXPECT_GE(timeline.finish(), 20 * compute - 1e-9);
   EXPECT_LT(timeline.finish(), 20 * compute * 1.02);
 }
 
-TEST(Timeline, MorePartitionsOverlapOneGradient) {
+TEST(StepModel, MorePartitionsOverlapOneGradient) {
   const double raw = 64 * kMiB;
   const auto finish = [&](std::uint32_t partitions) {
-    Timeline timeline(plain_costs(), kFour);
+    StepModel timeline(plain_costs(), kFour);
     return timeline.add({.raw = raw,
                          .payload = raw / 2,
                          .partitions = partitions,
@@ -166,24 +166,24 @@ TEST(Timeline, MorePartitionsOverlapOneGradient) {
   EXPECT_LT(finish(4), finish(1));
 }
 
-TEST(Timeline, EveryTopologyHasATime) {
+TEST(StepModel, EveryTopologyHasATime) {
   for (const char* topology : {"direct", "ps", "ring", "two_level"}) {
-    TimelineItem item{.raw = kMiB,
-                      .payload = kMiB / 32,
-                      .topology = topology,
-                      .partitions = 8,
-                      .codec = &kOnebit->info(),
-                      .cost = {0, 1e-10, 0, 1e-10}};
+    StepItem item{.raw = kMiB,
+                  .payload = kMiB / 32,
+                  .topology = topology,
+                  .partitions = 8,
+                  .codec = &kOnebit->info(),
+                  .cost = {0, 1e-10, 0, 1e-10}};
     const World eight(shared_hosts(4, 2));
-    Timeline timeline(CostTable{}, eight);
+    StepModel timeline(CostTable{}, eight);
     EXPECT_GT(timeline.add(item), 0) << topology;
   }
 }
 
-TEST(Timeline, NeverFasterThanAResource) {
+TEST(StepModel, NeverFasterThanAResource) {
   std::mt19937 random(23);
   for (int round = 0; round < 50; ++round) {
-    Timeline timeline(plain_costs(), kFour);
+    StepModel timeline(plain_costs(), kFour);
     double link = 0;
     double last_ready = 0;
     double finish = 0;

@@ -52,7 +52,7 @@ class Engines {
 
   /// The root sees steps that take ten times as long as the first ones of its plans.
   void drift() {
-    for (std::uint32_t step = 0; step <= Referee::kMostSteps; ++step)  // until ways are no longer compared
+    for (std::uint32_t step = 0; step <= TrialSchedule::kMostSteps; ++step)  // until ways are no longer compared
       ranks_[0]->planning.step_began(10'000'000 * (step + 1), true);
     for (std::uint32_t step = 0; step < Drift::kFirst + Drift::kSteps; ++step)
       ranks_[0]->planning.stepped({0.01, step < Drift::kFirst ? 0.01 : 0.1, 0});

@@ -146,7 +146,7 @@ def test_hosts_named_by_the_user_need_mpirun() -> None:
     assert compose(parse(["-H", "n1:2", "a"], HOSTS), FACTS, JOB).starter == "mpirun"
     with pytest.raises(MpiNotFound, match="leave out -H"):
         compose(parse(["-H", "n1:1,n2:1", "a"], HOSTS), dataclasses.replace(FACTS, mpi=None), JOB)
-    assert "local_start" in compose(parse(["-H", "n1:2", "a"]), dataclasses.replace(FACTS, mpi=None), JOB).shell()
+    assert "starter.py" in compose(parse(["-H", "n1:2", "a"]), dataclasses.replace(FACTS, mpi=None), JOB).shell()
 
 
 FAKE_SRUN = """

@@ -15,7 +15,7 @@ from casync.launcher.rank_entry import Unpacker, hello_proof, pack
 if TYPE_CHECKING:
     from tests.python.launcher.conftest import Runner
 
-# Starts the ranks as local_start.py does, with `before(address)` called first and `meanwhile(address)` beside them.
+# Starts the ranks as starter.py does, with `before(address)` called first and `meanwhile(address)` beside them.
 STARTER = """
     import os, socket, subprocess, sys, threading, time
     from casync.launcher.rank_entry import LAUNCHER, TOKEN, pack

@@ -22,14 +22,14 @@ Histogram HistogramCount::get() const {
   return histogram;
 }
 
-Tally::Row& Tally::row_of(const std::string& codec) {
+Counters::Row& Counters::row_of(const std::string& codec) {
   const auto at = std::ranges::find(rows_, codec, &Row::codec);
   if (at != rows_.end()) return *at;
   const std::lock_guard lock(growth_);
   return rows_.emplace_back(codec, members_);
 }
 
-void Tally::begun(std::uint32_t instance, const Template& shape) {
+void Counters::begun(std::uint32_t instance, const Template& shape) {
   if (shape.codec != codec_of_last_) {
     row_of_last_ = &row_of(shape.codec->info().spec);
     codec_of_last_ = shape.codec;
@@ -38,20 +38,20 @@ void Tally::begun(std::uint32_t instance, const Template& shape) {
   runs_[instance] = row_of_last_;
 }
 
-void Tally::ended(std::uint32_t instance, std::uint64_t bytes) {
+void Counters::ended(std::uint32_t instance, std::uint64_t bytes) {
   ended_.add(1);
   runs_[instance]->operations.add(1);
   runs_[instance]->tensor_bytes.add(bytes);
 }
 
-void Tally::computed(std::uint32_t instance, Primitive primitive, Nanoseconds time) {
+void Counters::computed(std::uint32_t instance, Primitive primitive, Nanoseconds time) {
   computed_.add(1);
   Computed& computed = runs_[instance]->computed[static_cast<std::size_t>(primitive)];
   computed.tasks.add(1);
   computed.time.add(static_cast<std::uint64_t>(time));
 }
 
-void Tally::look(const Engine& engine, const Memory& memory, const TransportCounters& transport) {
+void Counters::look(const Engine& engine, const Memory& memory, const TransportCounters& transport) {
   const Admission& admission = engine.admission();
   partitions_.set(admission.waiting());
   sends_.set(engine.sends_waiting());
@@ -72,7 +72,7 @@ void Tally::look(const Engine& engine, const Memory& memory, const TransportCoun
   keeps_lateness_.store(!lateness.empty(), std::memory_order_relaxed);
 }
 
-void Tally::read(Metrics& metrics) const {
+void Counters::read(Metrics& metrics) const {
   // What ends is counted after what begins, so it is read before: no length is negative.
   const auto left = [](const Count& done, const Count& begun) {
     const std::uint64_t before = done.get();

@@ -39,9 +39,9 @@ class HistogramCount {
 /// The counters behind Metrics that the Driver keeps, of every session, always. The thread that drives the Engine
 /// writes; any thread may take a snapshot meanwhile, without waiting for it. Nothing is allocated but for a codec, and
 /// for more operations at once, than there were before.
-class Tally {
+class Counters {
  public:
-  explicit Tally(std::size_t members) : members_(members), lateness_(members) {}
+  explicit Counters(std::size_t members) : members_(members), lateness_(members) {}
 
   void submitted() { submitted_.add(1); }
   void begun(std::uint32_t instance, const Template& shape);

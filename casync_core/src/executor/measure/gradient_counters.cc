@@ -4,7 +4,7 @@
 
 namespace casync {
 
-void GradientTally::begun(const action::Begin& run, const Definition& definition, Nanoseconds now) {
+void GradientCounters::begun(const action::Begin& run, const Definition& definition, Nanoseconds now) {
   if (run.instance >= runs_.size()) runs_.resize(run.instance + 1);
   runs_[run.instance] = {};
   if (!reduces(definition.signature.kind)) return;
@@ -22,8 +22,8 @@ void GradientTally::begun(const action::Begin& run, const Definition& definition
   runs_[run.instance] = {row, now, static_cast<Nanoseconds>(run.plan.predicted_s * 1e9)};
 }
 
-void GradientTally::ended(std::uint32_t instance, Nanoseconds ready, const RunMeter::Encoded& encoded,
-                          Nanoseconds now) {
+void GradientCounters::ended(std::uint32_t instance, Nanoseconds ready, const RunMeter::Encoded& encoded,
+                             Nanoseconds now) {
   const auto [row, begun, predicted] = std::exchange(runs_[instance], {});
   if (row == nullptr) return;
   const auto time = static_cast<std::uint64_t>(now - begun);
@@ -37,7 +37,7 @@ void GradientTally::ended(std::uint32_t instance, Nanoseconds ready, const RunMe
   row->plan_time.add(time);
 }
 
-void GradientTally::forget(const Definition& definition) {
+void GradientCounters::forget(const Definition& definition) {
   const auto at = row_of_.find(&definition);
   if (at == row_of_.end()) return;
   const std::lock_guard lock(growth_);
@@ -45,7 +45,7 @@ void GradientTally::forget(const Definition& definition) {
   row_of_.erase(at);
 }
 
-void GradientTally::read(std::vector<GradientMetrics>& gradients) const {
+void GradientCounters::read(std::vector<GradientMetrics>& gradients) const {
   const std::lock_guard lock(growth_);
   for (const Row& row : rows_) {
     const auto time = [](const Count& count) { return static_cast<Nanoseconds>(count.get()); };

@@ -14,9 +14,9 @@
 
 namespace casync {
 
-/// The counters behind Metrics::gradients: what was predicted for each gradient, and what it took. As in a Tally, the
-/// thread that drives the Engine writes, and any thread may read meanwhile.
-class GradientTally {
+/// The counters behind Metrics::gradients: what was predicted for each gradient, and what it took. As in a Counters,
+/// the thread that drives the Engine writes, and any thread may read meanwhile.
+class GradientCounters {
  public:
   void begun(const action::Begin& run, const Definition& definition, Nanoseconds now);
   /// The run has ended well, and its gradient was ready so long after the step's beginning. Other runs are passed over.

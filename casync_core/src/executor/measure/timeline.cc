@@ -48,7 +48,8 @@ std::string upper(std::string_view text) {
 
 }  // namespace
 
-Trace::Trace(const std::string& path, const Operations& operations, const Memory& memory, int rank, bool mark_cycles)
+Timeline::Timeline(const std::string& path, const Operations& operations, const Memory& memory, int rank,
+                   bool mark_cycles)
     : operations_(operations),
       memory_(memory),
       rank_(rank),
@@ -65,9 +66,9 @@ Trace::Trace(const std::string& path, const Operations& operations, const Memory
   if (!file_) throw InvalidArgument(detail::concat("timeline ", path, " cannot be written"));
 }
 
-Trace::~Trace() { write(); }
+Timeline::~Timeline() { write(); }
 
-void Trace::on_event(const Event& event, Nanoseconds /*now*/) {
+void Timeline::on_event(const Event& event, Nanoseconds /*now*/) {
   std::visit(Overloads{[this](const event::Submit& submit) { submitted_[submit.handle] = steady_now(); },
                        [this](const event::Ran& ran) { end({ran.instance, ran.task}); },
                        [this](const event::Sent& sent) { end({sent.instance, sent.task}); },
@@ -76,7 +77,7 @@ void Trace::on_event(const Event& event, Nanoseconds /*now*/) {
              event);
 }
 
-void Trace::on_action(const Action& action) {
+void Timeline::on_action(const Action& action) {
   std::visit(Overloads{[this](const action::Begin& begin) { on(begin); },
                        [this](const action::Run& run) {
                          for (const auto& [instance, task] : run.batch) start({instance, task}, compute);
@@ -88,7 +89,7 @@ void Trace::on_action(const Action& action) {
              action);
 }
 
-void Trace::on_decide(Nanoseconds /*now*/) {
+void Timeline::on_decide(Nanoseconds /*now*/) {
   if (mark_cycles_) {
     put(detail::concat(R"({"name":"CYCLE_START","ph":"i","s":"p","pid":)", rank_, R"(,"tid":0,"ts":)",
                        microseconds(steady_now() - start_), "}"));
@@ -99,7 +100,7 @@ void Trace::on_decide(Nanoseconds /*now*/) {
 // ---------------------------------------------------------------------------------------------------------------------
 // What becomes an event
 
-void Trace::on(const action::Begin& action) {
+void Timeline::on(const action::Begin& action) {
   const Operation& operation = operations_.at(action.handle);
   const auto submitted = submitted_.find(action.handle);
   // What was submitted before the trace began has no negotiation in it.
@@ -111,7 +112,7 @@ void Trace::on(const action::Begin& action) {
   runs_[action.instance] = {&operation, action.shape, action.plan.topology, action.plan.predicted_s, steady_now(), 0};
 }
 
-void Trace::on(const action::Finish& action) {
+void Timeline::on(const action::Finish& action) {
   submitted_.erase(action.handle);
   const auto at = runs_.find(action.instance);
   if (at == runs_.end()) return;
@@ -135,7 +136,7 @@ void Trace::on(const action::Finish& action) {
   if (runs_.empty()) write();  // it may be long until the next turn
 }
 
-void Trace::start(TaskName name_of_task, Lane lane) {
+void Timeline::start(TaskName name_of_task, Lane lane) {
   const auto at = runs_.find(name_of_task.first);
   if (at == runs_.end()) return;
   Run& run = at->second;
@@ -160,7 +161,7 @@ void Trace::start(TaskName name_of_task, Lane lane) {
   works_[name_of_task] = {lane, index, steady_now(), std::move(name), std::move(arguments)};
 }
 
-void Trace::end(TaskName task) {
+void Timeline::end(TaskName task) {
   const auto at = works_.find(task);
   if (at == works_.end()) return;
   Work work = std::move(at->second);
@@ -170,7 +171,7 @@ void Trace::end(TaskName task) {
   phase(work.name, thread_of(work.lane, work.index), work.begun, work.arguments);
 }
 
-std::string Trace::message_of(const Run& run, TaskName task) const {
+std::string Timeline::message_of(const Run& run, TaskName task) const {
   const MessageBytes bytes = bytes_of_message(*run.shape, memory_, task.first, run.shape->workflow.tasks[task.second]);
   return detail::concat("\"codec\":", quoted(run.shape->codec->info().spec), ",\"raw_bytes\":", bytes.raw,
                         ",\"wire_bytes\":", bytes.wire);
@@ -180,35 +181,35 @@ std::string Trace::message_of(const Run& run, TaskName task) const {
 // The file
 
 /// Lanes come before tensors, which are as many as there are.
-std::uint32_t Trace::thread_of(Lane lane, std::size_t index) const {
+std::uint32_t Timeline::thread_of(Lane lane, std::size_t index) const {
   return 1 + lane * kLanesOfAKind + static_cast<std::uint32_t>(std::min<std::size_t>(index, kLanesOfAKind - 1));
 }
 
-std::uint32_t Trace::thread_of(const std::string& tensor) {
+std::uint32_t Timeline::thread_of(const std::string& tensor) {
   const auto [at, is_new] =
       threads_.try_emplace(tensor, 1 + 3 * kLanesOfAKind + static_cast<std::uint32_t>(threads_.size()));
   if (is_new) name_thread(at->second, tensor);
   return at->second;
 }
 
-void Trace::name_thread(std::uint32_t thread, const std::string& name) {
+void Timeline::name_thread(std::uint32_t thread, const std::string& name) {
   put(detail::concat(R"({"name":"thread_name","ph":"M","pid":)", rank_, R"(,"tid":)", thread, R"(,"args":{"name":)",
                      quoted(name), "}}"));
 }
 
-void Trace::phase(const std::string& name, std::uint32_t thread, Nanoseconds from, const std::string& arguments) {
+void Timeline::phase(const std::string& name, std::uint32_t thread, Nanoseconds from, const std::string& arguments) {
   put(detail::concat(R"({"name":)", quoted(name), R"(,"ph":"X","pid":)", rank_, R"(,"tid":)", thread, R"(,"ts":)",
                      microseconds(from - start_), R"(,"dur":)", microseconds(steady_now() - from),
                      arguments.empty() ? "" : ",\"args\":{", arguments, arguments.empty() ? "}" : "}}"));
 }
 
-void Trace::put(const std::string& event) {
+void Timeline::put(const std::string& event) {
   waiting_ += std::exchange(empty_, false) ? "[\n" : ",\n";
   waiting_ += event;
 }
 
 /// The bracket that closes the array is written over by the next events.
-void Trace::write() {
+void Timeline::write() {
   written_ = steady_now();
   if (waiting_.empty()) return;
   file_.seekp(end_);

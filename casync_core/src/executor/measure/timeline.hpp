@@ -20,11 +20,11 @@ namespace casync {
 /// work at once: compute (encode, decode, merge, from when the task is ready), send and receive, these two with the
 /// codec and the raw and wire bytes of each message. An allreduce has the time beside it that its plan predicted. The
 /// file is valid JSON whenever it is read. Used by the thread that drives the Engine.
-class Trace final : public Observer {
+class Timeline final : public Observer {
  public:
   /// Opens `path`; throws InvalidArgument if it cannot be written. `mark_cycles`: a CYCLE_START for every turn.
-  Trace(const std::string& path, const Operations& operations, const Memory& memory, int rank, bool mark_cycles);
-  ~Trace() override;
+  Timeline(const std::string& path, const Operations& operations, const Memory& memory, int rank, bool mark_cycles);
+  ~Timeline() override;
 
   void on_event(const Event& event, Nanoseconds now) override;
   void on_action(const Action& action) override;

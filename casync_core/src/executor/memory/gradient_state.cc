@@ -25,19 +25,19 @@ std::vector<float*> pointers_to(std::vector<FloatArray>& values) {
 
 }  // namespace
 
-void Kept::set_state(CodecState state) {
+void GradientState::set_state(CodecState state) {
   come_home();
   state_ = std::move(state);
   started_ = false;
   pointers_.clear();
 }
 
-void Kept::set_residual(std::span<const float> values) {
+void GradientState::set_residual(std::span<const float> values) {
   come_home();
   residual.assign(values.begin(), values.end());
 }
 
-bool Kept::go_far(const std::function<std::unique_ptr<FarFloats>(std::span<const float>)>& send) {
+bool GradientState::go_far(const std::function<std::unique_ptr<FarFloats>(std::span<const float>)>& send) {
   std::unique_ptr<FarFloats> far_residual;
   if (!residual.empty() && (far_residual = send(residual)) == nullptr) return false;
   std::vector<std::unique_ptr<FarFloats>> far_values;
@@ -56,7 +56,7 @@ bool Kept::go_far(const std::function<std::unique_ptr<FarFloats>(std::span<const
   return true;
 }
 
-void Kept::come_home() {
+void GradientState::come_home() {
   if (!is_far_) return;
   residual = residual_copy();
   state_ = state_copy();
@@ -73,17 +73,17 @@ void Kept::come_home() {
   is_far_ = false;
 }
 
-CodecState Kept::state_copy() const {
+CodecState GradientState::state_copy() const {
   CodecState copy = state_;
   for (std::size_t i = 0; i < far_values_.size(); ++i) copy.values[i] = far_values_[i]->copy();
   return copy;
 }
 
-bool Kept::fits(const Codec& codec, const Shape& shape) const {
+bool GradientState::fits(const Codec& codec, const Shape& shape) const {
   return started_ && shape_ == shape && state_.codec == codec.info().spec;
 }
 
-void Kept::start(const Codec& codec, const Shape& shape, const std::string& name, std::uint64_t name_hash) {
+void GradientState::start(const Codec& codec, const Shape& shape, const std::string& name, std::uint64_t name_hash) {
   CodecState fresh{codec.info().spec, false, state_.steps, codec.state(shape), started(codec, shape, name_hash)};
   if (restores(codec)) {
     check_state(name, state_, shape);
@@ -99,7 +99,7 @@ void Kept::start(const Codec& codec, const Shape& shape, const std::string& name
   pointers_ = pointers_to(state_.values);
 }
 
-FloatArray Kept::pending() const {
+FloatArray GradientState::pending() const {
   FloatArray sum;
   for (std::size_t i = 0; i < state_.arrays.size(); ++i) {
     if (state_.arrays[i].pending) add_to(sum, state_.values[i]);
@@ -107,12 +107,12 @@ FloatArray Kept::pending() const {
   return sum;
 }
 
-float* Kept::pending_array() {
+float* GradientState::pending_array() {
   const auto at = std::ranges::find(state_.arrays, true, &StateArray::pending);
   return at == state_.arrays.end() ? nullptr : pointers_[static_cast<std::size_t>(at - state_.arrays.begin())];
 }
 
-std::size_t Kept::bytes() const {
+std::size_t GradientState::bytes() const {
   std::size_t elements = residual.size() + (far_residual_ != nullptr ? far_residual_->size() : 0);
   for (const auto& array : state_.values) elements += array.size();
   for (const auto& array : far_values_) elements += array->size();
@@ -125,7 +125,7 @@ ScratchState::ScratchState(const Codec& codec, const Segment& segment)
     std::copy_n(segment.state[i], values_[i].size(), values_[i].begin());
 }
 
-ScratchState::ScratchState(const Codec& codec, const Shape& shape, std::uint64_t name_hash, const Kept& kept)
+ScratchState::ScratchState(const Codec& codec, const Shape& shape, std::uint64_t name_hash, const GradientState& kept)
     : values_(started(codec, shape, name_hash)), pointers_(pointers_to(values_)) {
   for (std::size_t i = 0; i < pointers_.size(); ++i) {
     if (kept.state().arrays[i].shared) pointers_[i] = kept.arrays()[i];

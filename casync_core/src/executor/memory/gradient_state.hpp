@@ -15,7 +15,7 @@ namespace casync {
 
 /// What is kept of a gradient between its runs: its residual, and the state of its codec. While a stream computes for
 /// the gradient they are far, where its device reaches them, and the host does not.
-class Kept {
+class GradientState {
  public:
   FloatArray residual;  ///< one float32 per element; empty: there is none, or it is far
 
@@ -70,7 +70,7 @@ class ScratchState {
  public:
   ScratchState(const Codec& codec, const Segment& segment);
   /// Such as `codec` starts with, but in place of those that all ranks share the ones of `kept`.
-  ScratchState(const Codec& codec, const Shape& shape, std::uint64_t name_hash, const Kept& kept);
+  ScratchState(const Codec& codec, const Shape& shape, std::uint64_t name_hash, const GradientState& kept);
   ScratchState(const ScratchState&) = delete;
   ScratchState& operator=(const ScratchState&) = delete;
   std::span<float* const> arrays() const { return pointers_; }

@@ -63,7 +63,7 @@ class Memory {
   StateStore& store() { return store_; }
   const StateStore& store() const { return store_; }
   /// What `instance` uses of it; null: nothing.
-  Kept*& kept_of(std::uint32_t instance) { return instances_[instance].kept; }
+  GradientState*& kept_of(std::uint32_t instance) { return instances_[instance].kept; }
   /// A stand-in's state arrays: those that all ranks share are the kept ones, its own are forgotten afterwards.
   std::unique_ptr<ScratchState>& stand_in_state(std::uint32_t instance) { return instances_[instance].stand_in_state; }
   /// What another codec held back and has joined the input of `instance`; empty: nothing has.
@@ -83,7 +83,7 @@ class Memory {
     std::uint32_t step = 0;
     std::vector<Reserved> slots;
     SlotPool* pool = nullptr;  // of the slots
-    Kept* kept = nullptr;
+    GradientState* kept = nullptr;
     FloatArray carried;
     std::unique_ptr<ScratchState> stand_in_state;
   };

@@ -2,23 +2,23 @@
 
 namespace casync {
 
-const Kept* StateStore::find(const std::string& name) const {
+const GradientState* StateStore::find(const std::string& name) const {
   const auto at = kept_.find(name);
   return at == kept_.end() ? nullptr : &at->second;
 }
 
-Kept* StateStore::find(const std::string& name) {
+GradientState* StateStore::find(const std::string& name) {
   const auto at = kept_.find(name);
   return at == kept_.end() ? nullptr : &at->second;
 }
 
 std::uint32_t StateStore::steps(const std::string& name) const {
-  const Kept* const kept = find(name);
+  const GradientState* const kept = find(name);
   return kept == nullptr ? 0 : kept->state().steps;
 }
 
 Settled StateStore::settled(const Definition& definition) const {
-  const Kept* const kept = find(definition.name);
+  const GradientState* const kept = find(definition.name);
   const bool settled = kept != nullptr && kept->agreed(definition.signature.shape);
   return settled ? settled_by(kept->state().codec) : 0;
 }

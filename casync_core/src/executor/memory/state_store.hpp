@@ -17,12 +17,12 @@ namespace casync {
 class StateStore {
  public:
   /// Null: nothing is kept.
-  Kept* find(const std::string& name);
-  const Kept* find(const std::string& name) const;
+  GradientState* find(const std::string& name);
+  const GradientState* find(const std::string& name) const;
   /// An empty one where there was none.
-  Kept& operator[](const std::string& name) { return kept_[name]; }
+  GradientState& operator[](const std::string& name) { return kept_[name]; }
   void erase(const std::string& name) { kept_.erase(name); }
-  const std::unordered_map<std::string, Kept>& all() const { return kept_; }
+  const std::unordered_map<std::string, GradientState>& all() const { return kept_; }
 
   /// How many steps of gradient `name` are counted.
   std::uint32_t steps(const std::string& name) const;
@@ -31,7 +31,7 @@ class StateStore {
   std::size_t bytes() const;  ///< of residuals and states
 
  private:
-  std::unordered_map<std::string, Kept> kept_;
+  std::unordered_map<std::string, GradientState> kept_;
 };
 
 }  // namespace casync

@@ -9,9 +9,9 @@
 
 namespace casync {
 
-/// Times a codec on scratch data of a device, for the planner, as Trial does on the host: on a stream of its own, which
-/// it waits for. A few milliseconds, and 4 MB of the device and 2 of pinned memory while it lasts, besides the codec's
-/// state.
+/// Times a codec on scratch data of a device, for the planner, as CodecTrial does on the host: on a stream of its own,
+/// which it waits for. A few milliseconds, and 4 MB of the device and 2 of pinned memory while it lasts, besides the
+/// codec's state.
 class DeviceTrial {
  public:
   /// `common`, `code`: as CudaStream takes them. Throws DeviceFailure.

@@ -101,8 +101,8 @@ class RealExecutor {
   void inspect(const std::function<void(Driver&, const Engine&)>& read);
 
   /// The counters. Any thread; waits for nobody.
-  const Tally& tally() const { return driver_.tally(); }
-  const GradientTally& gradients() const { return driver_.gradients(); }
+  const Counters& tally() const { return driver_.tally(); }
+  const GradientCounters& gradients() const { return driver_.gradients(); }
   /// How long threads have been in `wait`, all together. Any thread.
   Nanoseconds waited() const { return waited_.load(std::memory_order_relaxed); }
 

@@ -120,7 +120,7 @@ GradientCopy::GradientCopy(std::string_view name, DType type, std::int64_t all, 
   }
 }
 
-void Trial::run() {
+void CodecTrial::run() {
   const auto codec = make_codec(codec_);
   if (gradient_) {
     run_on_gradient(*codec);
@@ -129,7 +129,7 @@ void Trial::run() {
   }
 }
 
-void Trial::run_on_scratch(const Codec& codec) {
+void CodecTrial::run_on_scratch(const Codec& codec) {
   for (const std::int64_t numel : kElements) {
     std::vector<std::byte> values(static_cast<std::size_t>(numel) * sizeof(float));
     fill_for_trial({reinterpret_cast<float*>(values.data()), static_cast<std::size_t>(numel)});
@@ -144,7 +144,7 @@ void Trial::run_on_scratch(const Codec& codec) {
   }
 }
 
-void Trial::run_on_gradient(const Codec& codec) {
+void CodecTrial::run_on_gradient(const Codec& codec) {
   Data data(codec, gradient_->dtype, std::exchange(gradient_->elements, {}));
   const double bytes = data.bytes();
   EncodedSize size{gradient_->tensor,

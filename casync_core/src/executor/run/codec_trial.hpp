@@ -32,10 +32,10 @@ struct GradientCopy {
 /// On scratch data, in float32, it takes about 10 ms on one core and 12 MB while it lasts. On the copy of a gradient it
 /// takes a tenth of that, and finds out too how long the payloads are. It encodes the copy several times, and the
 /// residual of one time goes into the next one; for what a codec sends depends on what it has held back.
-class Trial {
+class CodecTrial {
  public:
-  explicit Trial(std::string_view codec) : codec_(codec) {}
-  Trial(std::string_view codec, GradientCopy gradient) : codec_(codec), gradient_(std::move(gradient)) {}
+  explicit CodecTrial(std::string_view codec) : codec_(codec) {}
+  CodecTrial(std::string_view codec, GradientCopy gradient) : codec_(codec), gradient_(std::move(gradient)) {}
 
   void run();
   // Their texts live as long as the trial.

@@ -113,7 +113,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
     job.sources.assign(1, {operation.input, job.weight, true});
   }
 
-  Kept* const kept = memory.kept_of(instance);
+  GradientState* const kept = memory.kept_of(instance);
   const bool keeps = shape.codec->info().feedback != Feedback::none || (kept != nullptr && !kept->arrays().empty());
   const float loss_scale = keeps ? operation.optimizer.loss_scale : 1.0F;
   const Factors factors =

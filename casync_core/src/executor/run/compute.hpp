@@ -33,7 +33,7 @@ struct Job {
   std::size_t weight = 0;               ///< bytes of gradient it touches
   std::size_t refused = kNone;          ///< the source that the codec did not write, if that is what went wrong
   std::vector<std::size_t> nonfinite;   ///< of a result that is not finite: the sources that are not, either
-  std::unique_ptr<Trial> trial;         ///< set: this is no task, but a codec to be timed
+  std::unique_ptr<CodecTrial> trial;    ///< set: this is no task, but a codec to be timed
   std::unique_ptr<PlanWork> plan_work;  ///< set: this is no task, but something that the planning computes
   bool settles = false;          ///< the segment is the gradient, for the codec's values: to propose, or to take over
   bool settled = false;          ///< it has taken them over

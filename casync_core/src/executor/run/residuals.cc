@@ -116,7 +116,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   if (!reduces(signature.kind) || !sums || !is_floating(signature.dtype)) return;
   if (info.identity && !shape.counts && memory.store().find(definition.name) == nullptr) return;
-  Kept& kept = memory.store()[definition.name];
+  GradientState& kept = memory.store()[definition.name];
   kept.count(context.step);
   if (shape.provisional) return;
   if (context.stream != nullptr && kept.is_far() &&
@@ -167,7 +167,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
 
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {
   if (memory.operation(instance).stands_in) return;  // it took nothing
-  if (Kept* const kept = memory.kept_of(instance)) kept->come_home();
+  if (GradientState* const kept = memory.kept_of(instance)) kept->come_home();
   const Workflow& workflow = run.shape().workflow;
   if (FloatArray& carried = memory.carried(instance); !carried.empty()) {
     for (std::uint32_t p = 0; p < workflow.partitions.size(); ++p) {

@@ -173,8 +173,8 @@ Driver& VirtualWorld::driver(Rank rank) { return ranks_[rank]->driver; }
 const Engine& VirtualWorld::engine(Rank rank) const { return *ranks_[rank]->engine; }
 bool VirtualWorld::alive(Rank rank) const { return ranks_[rank]->state != Member::State::dead; }
 
-const Kept* VirtualWorld::kept(Rank rank, const std::string& name) {
-  Kept* const kept = driver(rank).memory().store().find(name);
+const GradientState* VirtualWorld::kept(Rank rank, const std::string& name) {
+  GradientState* const kept = driver(rank).memory().store().find(name);
   if (kept != nullptr) kept->come_home();
   return kept;
 }

@@ -114,7 +114,7 @@ class VirtualWorld final : private Agenda::Actor {
   bool alive(Rank rank) const;
   Nanoseconds now() const { return agenda_.now(); }
   /// What `rank` keeps of tensor `name`; null: nothing.
-  const Kept* kept(Rank rank, const std::string& name);
+  const GradientState* kept(Rank rank, const std::string& name);
 
  private:
   struct Member;

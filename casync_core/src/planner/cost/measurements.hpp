@@ -79,8 +79,8 @@ class Measurements {
   Recent<Sample, LinkSamples::kMost> copies_;
   CodecTimes codecs_;
   CodecTimes device_codecs_;
-  Payloads payloads_;
-  Readiness readiness_;
+  PayloadSizes payloads_;
+  ReadyTimes readiness_;
 };
 
 }  // namespace casync

@@ -4,24 +4,24 @@
 
 namespace casync {
 
-void Payloads::add(const EncodedSize& size) {
+void PayloadSizes::add(const EncodedSize& size) {
   if (size.raw_bytes <= 0) return;
   Gradient& gradient = gradients_[std::string(size.tensor)];
   gradient.bytes = size.tensor_bytes;
   const auto [at, is_new] = gradient.codecs.try_emplace(std::string(size.codec));
-  Kept& kept = at->second;
+  GradientState& kept = at->second;
   if (!is_new && size.of_trial && !kept.of_trial) return;
   if (kept.of_trial && !size.of_trial) kept.shares = {};
   kept.of_trial = size.of_trial;
   kept.shares.add(size.payload_bytes / size.raw_bytes);
 }
 
-bool Payloads::has(std::string_view tensor, std::string_view codec) const {
+bool PayloadSizes::has(std::string_view tensor, std::string_view codec) const {
   const auto at = gradients_.find(tensor);
   return at != gradients_.end() && at->second.codecs.contains(codec);
 }
 
-void Payloads::tell(std::map<std::string, MeasuredGradient, std::less<>>& gradients) const {
+void PayloadSizes::tell(std::map<std::string, MeasuredGradient, std::less<>>& gradients) const {
   for (const auto& [tensor, gradient] : gradients_) {
     MeasuredGradient& told = gradients[tensor];
     told.bytes = gradient.bytes;

@@ -13,7 +13,7 @@ namespace casync {
 
 /// How large the payloads of one rank really are, of codecs whose payloads vary in size. Of each gradient and codec it
 /// keeps the last kRecent operations. A trial on a copy of the gradient counts until the codec has run.
-class Payloads {
+class PayloadSizes {
  public:
   static constexpr std::size_t kRecent = 8;
 
@@ -24,13 +24,13 @@ class Payloads {
   void tell(std::map<std::string, MeasuredGradient, std::less<>>& gradients) const;
 
  private:
-  struct Kept {
+  struct GradientState {
     Recent<double, kRecent> shares;
     bool of_trial = false;
   };
   struct Gradient {
     double bytes = 0;
-    std::map<std::string, Kept, std::less<>> codecs;
+    std::map<std::string, GradientState, std::less<>> codecs;
   };
   std::map<std::string, Gradient, std::less<>> gradients_;
 };

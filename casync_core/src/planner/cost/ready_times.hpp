@@ -12,7 +12,7 @@ namespace casync {
 /// When gradients become ready on one rank, in seconds from the beginning of the step, which is the submit of its first
 /// gradient. Of each it is the least of the last kRecent steps: whatever disturbs a backward pass makes it longer, as
 /// the first steps are, in which memory is new and codecs are tried.
-class Readiness {
+class ReadyTimes {
  public:
   static constexpr std::size_t kRecent = 8;
 

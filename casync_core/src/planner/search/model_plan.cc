@@ -26,7 +26,7 @@ double raw_bytes_of(const Signature& signature) {
 struct Candidate {
   Alternative way;
   std::shared_ptr<const Codec> codec;
-  TimelineItem item;
+  StepItem item;
   double loss = 0;   // how much it changes training
   bool few = false;  // with as few partitions as may be, where more suit it best
 };
@@ -180,7 +180,7 @@ class Search {
   }
 
   PredictedStep predicted(const Choice& choice) const {
-    Timeline timeline(costs_, request_.world);
+    StepModel timeline(costs_, request_.world);
     PredictedStep step{0, std::vector<double>(gradients_.size())};
     for (const std::size_t g : in_time_) {
       const double end = timeline.add(of(choice, g).item);
@@ -191,7 +191,7 @@ class Search {
   }
 
   Score score(const Choice& choice, double limit = std::numeric_limits<double>::infinity()) {
-    Timeline timeline(costs_, request_.world);
+    StepModel timeline(costs_, request_.world);
     Score score;
     for (const std::size_t g : in_time_) {
       timeline.add(of(choice, g).item);

@@ -46,10 +46,10 @@ struct ModelPlan : PredictedStep {
   double alone_s = 0;             ///< a step with what is fastest for each gradient alone
   /// With each candidate for all gradients of which it is one; the others have what is fastest alone.
   std::vector<std::pair<std::string, PredictedStep>> uniform;
-  std::size_t bookings = 0;  ///< what the search has cost: Timeline::bookings
+  std::size_t bookings = 0;  ///< what the search has cost: StepModel::bookings
 };
 
-/// What a search may cost: so many steps of gradients on resources (Timeline::bookings): half a second.
+/// What a search may cost: so many steps of gradients on resources (StepModel::bookings): half a second.
 inline constexpr std::size_t kSearchBookings = 3'000'000;
 
 /// Plans all gradients of a model at once: chooses for each the codec, the route and the partitions so that the step

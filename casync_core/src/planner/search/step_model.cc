@@ -21,7 +21,7 @@ double hop_seconds(const LinkCost& link, double bytes) { return link.latency_s *
 }  // namespace
 
 /// A gradient in numbers, of one partition.
-struct Timeline::Gradient {
+struct StepModel::Gradient {
   double ready_s = 0;  ///< when it can begin
   double raw = 0;
   double payload = 0;
@@ -38,7 +38,7 @@ struct Timeline::Gradient {
   }
 };
 
-double Timeline::Resource::book(double from, double duration) {
+double StepModel::Resource::book(double from, double duration) {
   if (duration <= 0) return from;
   auto at =
       std::lower_bound(busy_.begin(), busy_.end(), from, [](const Busy& busy, double time) { return busy.end < time; });
@@ -58,16 +58,16 @@ double Timeline::Resource::book(double from, double duration) {
   return grown.end;
 }
 
-Timeline::Timeline(CostTable costs, const World& world) : costs_(std::move(costs)), world_(world) {}
+StepModel::StepModel(CostTable costs, const World& world) : costs_(std::move(costs)), world_(world) {}
 
-double Timeline::take(Resource& resource, double from, const Share& share) {
+double StepModel::take(Resource& resource, double from, const Share& share) {
   ++bookings_;
   const double stretch = &resource == &processor_ ? std::max(1.0, 1 / costs_.processors) : 1;
   return std::max(resource.book(from, stretch * share.mean), from + stretch * share.busiest);
 }
 
-double Timeline::relay(double from, Resource& first, const Share& first_share, Resource& second,
-                       const Share& second_share, std::uint32_t parts, double last) {
+double StepModel::relay(double from, Resource& first, const Share& first_share, Resource& second,
+                        const Share& second_share, std::uint32_t parts, double last) {
   double done = from;
   double end = from;
   for (std::uint32_t part = 0; part < parts; ++part) {
@@ -77,8 +77,8 @@ double Timeline::relay(double from, Resource& first, const Share& first_share, R
   return std::max(end, done + last);
 }
 
-double Timeline::pass(const Gradient& g, const Layer& layer, double from, const Share& leading, const Share& ending,
-                      std::uint32_t parts) {
+double StepModel::pass(const Gradient& g, const Layer& layer, double from, const Share& leading, const Share& ending,
+                       std::uint32_t parts) {
   struct Arrival {
     double done = 0;   // sending and what is computed beside it
     double after = 0;  // from then to the receiver's next task
@@ -116,7 +116,7 @@ double Timeline::pass(const Gradient& g, const Layer& layer, double from, const 
 }
 
 /// Its part for one gradient. The time was measured, on as many processors as there are.
-double Timeline::compute_backward(double until_s) {
+double StepModel::compute_backward(double until_s) {
   const double part_s = std::max(0.0, until_s - backward_s_);
   backward_s_ += part_s;
   backward_end_ = processor_.book(backward_end_, part_s);
@@ -126,7 +126,7 @@ double Timeline::compute_backward(double until_s) {
 /// Layer by layer. Every piece takes a step before any takes the next: the engine, too, has all partitions of a
 /// gradient under way at a time. Where a rank computes several partitions of a piece, sends of the first begin while it
 /// computes the others; likewise it computes what has arrived while the rest is sent.
-double Timeline::synchronise(const Gradient& g) {
+double StepModel::synchronise(const Gradient& g) {
   double end = g.ready_s;
   std::vector<double> at(g.pieces, g.ready_s);
   bool computed = false;  // what ends in this layer, beside the sends of the one before
@@ -153,7 +153,7 @@ double Timeline::synchronise(const Gradient& g) {
   return end;
 }
 
-Timeline::Gradient Timeline::describe(const TimelineItem& item, double ready_s) const {
+StepModel::Gradient StepModel::describe(const StepItem& item, double ready_s) const {
   const Route& route = *make_route(item.topology);
   Gradient gradient;
   gradient.route = &world_.costs(item.topology, *item.codec, item.partitions);
@@ -172,7 +172,7 @@ Timeline::Gradient Timeline::describe(const TimelineItem& item, double ready_s) 
   return gradient;
 }
 
-double Timeline::add(const TimelineItem& item) {
+double StepModel::add(const StepItem& item) {
   const double ready_s = takes_turns() ? compute_backward(item.ready_s) : item.ready_s;
   const double end = world_.members() > 1 && item.raw > 0 ? synchronise(describe(item, ready_s)) : ready_s;
   finish_ = std::max(finish_, end);

@@ -11,7 +11,7 @@
 namespace casync {
 
 /// One gradient on the timeline.
-struct TimelineItem {
+struct StepItem {
   double ready_s = 0;  ///< when backward has made it
   double raw = 0;      ///< bytes
   double payload = 0;  ///< bytes, encoded
@@ -36,17 +36,17 @@ struct TimelineItem {
 /// Left out, and seen in the virtual executor: a pool that is too small for all that could be under way (at most 6 %
 /// on BERT's shapes with 24 MiB), and that the senders of one lone gradient collide at a receiver.
 ///
-///   Timeline timeline(costs, world);
-///   for (const TimelineItem& item : items) timeline.add(item);   // in the order in which they are submitted
+///   StepModel timeline(costs, world);
+///   for (const StepItem& item : items) timeline.add(item);   // in the order in which they are submitted
 ///   timeline.finish();
 ///
 /// Incremental: add() returns when that gradient ends and never moves an earlier one.
-class Timeline {
+class StepModel {
  public:
   /// `world` outlives it.
-  Timeline(CostTable costs, const World& world);
+  StepModel(CostTable costs, const World& world);
 
-  double add(const TimelineItem& item);
+  double add(const StepItem& item);
   double finish() const { return finish_; }
   /// Steps that were put on a resource: what the timeline has cost to make.
   std::size_t bookings() const { return bookings_; }
@@ -80,7 +80,7 @@ class Timeline {
   double pass(const Gradient& gradient, const Layer& layer, double from, const Share& leading, const Share& ending,
               std::uint32_t parts);
   double synchronise(const Gradient& gradient);
-  Gradient describe(const TimelineItem& item, double ready_s) const;
+  Gradient describe(const StepItem& item, double ready_s) const;
   /// Whether all that a rank does is done by one processor.
   bool takes_turns() const { return costs_.processors < 2; }
   /// Until what ends at `until_s` when nothing else is done; returns when it does end.

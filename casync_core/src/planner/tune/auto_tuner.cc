@@ -9,7 +9,7 @@
 
 namespace casync {
 
-Contest::Contest(const ModelRequest& request, double rest_s)
+AutoTuner::AutoTuner(const ModelRequest& request, double rest_s)
     : world_(request.world), costs_(request.costs), options_(request.options), rest_s_(rest_s) {
   ModelPlan model = plan_model(request);
   std::ranges::stable_sort(model.uniform, {}, [](const auto& uniform) { return loss_of(uniform.first); });
@@ -55,7 +55,7 @@ Contest::Contest(const ModelRequest& request, double rest_s)
   referee_.emplace(std::move(names), *first);
 }
 
-const Decision& Contest::decide(Way& way, const std::string& name, const Signature& signature, std::uint32_t step) {
+const Decision& AutoTuner::decide(Way& way, const std::string& name, const Signature& signature, std::uint32_t step) {
   const auto known = way.decisions.find(name);
   if (known != way.decisions.end() && !is_over(known->second.plan, step)) return known->second;
   Decision decision = decide_anew(way, name, signature, step);
@@ -68,8 +68,8 @@ const Decision& Contest::decide(Way& way, const std::string& name, const Signatu
   return way.decisions.insert_or_assign(name, std::move(decision)).first->second;
 }
 
-Decision Contest::decide_anew(const Way& way, const std::string& name, const Signature& signature,
-                              std::uint32_t step) const {
+Decision AutoTuner::decide_anew(const Way& way, const std::string& name, const Signature& signature,
+                                std::uint32_t step) const {
   PlanRequest request{name, signature, world_, costs_, options_, way.load, step};
   if (way.codec.empty()) {
     const auto of_model = way.of_model.find(name);
@@ -90,7 +90,7 @@ Decision Contest::decide_anew(const Way& way, const std::string& name, const Sig
   }
 }
 
-Decision Contest::plan(const std::string& name, const Signature& signature, std::uint32_t step) {
+Decision AutoTuner::plan(const std::string& name, const Signature& signature, std::uint32_t step) {
   Decision decision = decide(ways_[referee_->current()], name, signature, step);
   std::string& reason = decision.plan.reason;
   reason += "; among the others " + in_ms(decision.plan.predicted_s) + "; " + prediction();
@@ -100,7 +100,7 @@ Decision Contest::plan(const std::string& name, const Signature& signature, std:
   return decision;
 }
 
-std::string Contest::prediction() const {
+std::string AutoTuner::prediction() const {
   const Way& way = ways_[referee_->current()];
   const std::string step = "the step " + in_ms(way.gradients_s + rest_s_);
   return way.codec == "none" ? step : detail::concat(step, ", ", in_ms(none_s_ + rest_s_), " with none");

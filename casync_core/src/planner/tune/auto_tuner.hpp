@@ -17,10 +17,10 @@ namespace casync {
 /// ("plan": model_plan.hpp), and all gradients by one codec, for each codec that is a candidate: planned as where the
 /// program names it. A gradient of which that codec is no candidate keeps what is fastest for it alone. Ways that mean
 /// the same are one.
-class Contest {
+class AutoTuner {
  public:
   /// Makes the plans, which takes a while. `rest_s`: of a step, between its last gradient and the next step's first.
-  explicit Contest(const ModelRequest& request, double rest_s = 0);
+  explicit AutoTuner(const ModelRequest& request, double rest_s = 0);
 
   /// The plan of an open gradient by the way that is current, also of one that was not there at first.
   Decision plan(const std::string& name, const Signature& signature, std::uint32_t step);
@@ -54,7 +54,7 @@ class Contest {
   ByGradient uncompressed_s_;
   double rest_s_;
   std::vector<Way> ways_;  // in the order of preference
-  std::optional<Referee> referee_;
+  std::optional<TrialSchedule> referee_;
 };
 
 }  // namespace casync

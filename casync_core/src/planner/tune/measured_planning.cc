@@ -132,7 +132,7 @@ class MeasuredPlanning::ModelWork final : public PlanWork {
   World world;
   MeasuredCosts measured;
   CostTable costs;
-  std::optional<Contest> contest;
+  std::optional<AutoTuner> contest;
 
  private:
   PlannerOptions options_;

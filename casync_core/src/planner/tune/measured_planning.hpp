@@ -23,7 +23,7 @@ namespace casync {
 
 /// Plans by the cost model: from priors at first (epoch 0), each gradient alone, and from measured costs after the
 /// warm-up (epoch 1), the whole model at once, which is computed elsewhere (PlanWork). Then it compares that plan with
-/// all gradients by one codec (Contest), and what takes least time stays. In its first run a gradient that is planned
+/// all gradients by one codec (AutoTuner), and what takes least time stays. In its first run a gradient that is planned
 /// again goes uncompressed, so that links are measured. In large worlds the costs of a gradient's routes are counted
 /// elsewhere too, before its first plan. Only gradients whose compression is "auto(...)" are planned again. With
 /// `re_plan` all are, and once more whenever steps no longer take what was predicted and all ranks have told what
@@ -126,7 +126,7 @@ class MeasuredPlanning final : public Planning {
   std::unique_ptr<PlanWork> work_;  // to be handed out
   bool planning_ = false;           // it was, and has not come back
   std::set<std::string> counted_;   // gradients for which routes were
-  std::optional<Contest> contest_;
+  std::optional<AutoTuner> contest_;
   std::optional<Nanoseconds> began_;  // the step under way, since there is a contest
 };
 

@@ -23,7 +23,7 @@ double fastest_step(const std::vector<double>& values) {
 
 }  // namespace
 
-Referee::Referee(std::vector<std::string> ways, std::size_t first) : first_(first), current_(first) {
+TrialSchedule::TrialSchedule(std::vector<std::string> ways, std::size_t first) : first_(first), current_(first) {
   for (std::string& name : ways) ways_.push_back({std::move(name)});
   CASYNC_CHECK(first < ways_.size());
   for (std::size_t way = ways_.size(); way-- > 0;) {
@@ -32,13 +32,13 @@ Referee::Referee(std::vector<std::string> ways, std::size_t first) : first_(firs
   over_ = ways_.size() == 1;
 }
 
-double Referee::least() const {
+double TrialSchedule::least() const {
   double least = std::numeric_limits<double>::infinity();
   for (const Way& way : ways_) least = std::min(least, fastest_step(way.seconds));
   return least;
 }
 
-bool Referee::ended(std::optional<double> seconds) {
+bool TrialSchedule::ended(std::optional<double> seconds) {
   if (over_) return false;
   ++steps_;
   ++in_window_;
@@ -55,7 +55,7 @@ bool Referee::ended(std::optional<double> seconds) {
   return changed;
 }
 
-bool Referee::next() {
+bool TrialSchedule::next() {
   in_window_ = counted_ = 0;
   const std::size_t before = current_;
   if (waiting_.empty()) {
@@ -73,7 +73,7 @@ bool Referee::next() {
   return current_ != before;
 }
 
-void Referee::decide() {
+void TrialSchedule::decide() {
   over_ = true;
   const bool all_known = std::ranges::none_of(ways_, [](const Way& way) { return way.seconds.empty(); });
   current_ = first_;
@@ -84,7 +84,7 @@ void Referee::decide() {
   current_ = static_cast<std::size_t>(std::ranges::find_if(ways_, fast) - ways_.begin());
 }
 
-std::string Referee::verdict() const {
+std::string TrialSchedule::verdict() const {
   std::string text;
   for (const Way& way : ways_) {
     text += detail::concat(text.empty() ? "" : ", ", way.name, " ");

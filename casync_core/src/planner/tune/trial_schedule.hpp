@@ -11,7 +11,7 @@ namespace casync {
 /// that a machine does. Ways take turns of a few steps, on all ranks alike; who is far behind drops out; the fastest
 /// stays. Pure: times are passed in.
 ///
-///   Referee referee({"none", "fp16", "plan"}, 2);   // in order of preference; the plan goes first
+///   TrialSchedule referee({"none", "fp16", "plan"}, 2);   // in order of preference; the plan goes first
 ///   while (!referee.over()) {
 ///     run a step the way ways[referee.current()];
 ///     referee.ended(seconds);
@@ -19,7 +19,7 @@ namespace casync {
 ///
 /// It takes at most kMostSteps steps. A way of which the first step that counts takes kFar times as long as one of
 /// another is given up at once: the more bytes a codec saves, the longer is a step without it.
-class Referee {
+class TrialSchedule {
  public:
   static constexpr std::uint32_t kSettling = 1;  ///< steps after a change that do not count: plans are told in them
   static constexpr std::uint32_t kCounted = 2;   ///< that follow, and count
@@ -30,7 +30,7 @@ class Referee {
   static constexpr double kFar = 3;
 
   /// `ways` in the order of preference among equals; the comparison begins with `first`, which stays if it is cut off.
-  Referee(std::vector<std::string> ways, std::size_t first);
+  TrialSchedule(std::vector<std::string> ways, std::size_t first);
 
   std::size_t current() const { return current_; }
   bool over() const { return over_; }

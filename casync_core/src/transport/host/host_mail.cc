@@ -31,7 +31,7 @@ bool HostMail::post_kept(const std::function<void(Rank peer)>& posted) {
   for (const Rank peer : peers_) {
     Boxes& to = box(peer);
     while (!to.kept.empty()) {
-      const Kept& head = to.kept.front();
+      const GradientState& head = to.kept.front();
       if (!to.out.put(static_cast<std::uint64_t>(head.kind), head.bytes)) break;
       to.kept.pop_front();
       --kept_;

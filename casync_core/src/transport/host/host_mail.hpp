@@ -44,14 +44,14 @@ class HostMail {
   bool pop(Rank peer) { return box(peer).in.pop(); }
 
  private:
-  struct Kept {
+  struct GradientState {
     HeadKind kind;
     std::vector<std::byte> bytes;
   };
   struct Boxes {
     MailboxWriter out;
     MailboxReader in;
-    std::deque<Kept> kept = {};
+    std::deque<GradientState> kept = {};
     bool corrupt = false;  ///< nothing in `in` can be trusted any more
   };
   Boxes& box(Rank peer) { return *boxes_[peer]; }
