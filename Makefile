@@ -172,7 +172,8 @@ bench-%: $(VENV)/.installed $(VENV)/.bench
 docs: $(VENV)/.installed $(VENV)/.docs build/frameworks/.made
 	@echo "== docs/_build/index.html"
 	@rm -rf docs/api
-	@build/frameworks/bin/python $(VENV)/bin/sphinx-build --quiet -W -E --keep-going -b html docs docs/_build
+	@$(VENV)/bin/python tools/lint.py --links
+	@PYTHONPATH=$(CURDIR)/build/mypy build/frameworks/bin/python $(VENV)/bin/sphinx-build --quiet -W -E --keep-going -b html docs docs/_build
 
 sanitize: $(VENV)/.dependencies
 	@tools/need.sh libgtest-dev

@@ -391,10 +391,9 @@ def check_format(paths: list[str]) -> list[str]:
     return sorted(set(re.findall(r"^(\S+?):\d+:\d+: warning: code should be", said.stderr, re.MULTILINE)))
 
 
-def check_types() -> bool:
-    """mypy over casync, as it is installed, and the tests: whether there are findings, which are printed.
-
-    `frameworks/torch` is installed as `casync.torch`. In build/mypy is a casync of links in which it has that place.
+def link_package() -> list[Path]:
+    """Makes build/mypy, with a casync of links in which frameworks/torch is casync/torch, as it is installed: for what
+    looks for files, as mypy, editors and Sphinx do. Returns what it links to.
     """
     package = ROOT / "build" / "mypy" / "casync"
     package.mkdir(parents=True, exist_ok=True)
@@ -406,6 +405,12 @@ def check_types() -> bool:
     for name, source in wanted.items():
         if not (package / name).is_symlink():
             (package / name).symlink_to(os.path.relpath(source, package))
+    return sources
+
+
+def check_types() -> bool:
+    """mypy over casync, as it is installed, and the tests: whether there are findings, which are printed."""
+    sources = link_package()
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "--hide-error-context"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     adaptors = "|".join(source.name for source in sources if source.parent.name == "frameworks")
@@ -418,7 +423,11 @@ def check_types() -> bool:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--structure", action="store_true", help="only the rules of this file")
+    parser.add_argument("--links", action="store_true", help="only make build/mypy, for editors and Sphinx")
     options = parser.parse_args(argv)
+    if options.links:
+        link_package()
+        return 0
     tree = read_tree(ROOT)
     findings = check(tree)
     for finding in findings:
