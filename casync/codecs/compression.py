@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from casync.codecs.specs import Codec
+from casync.errors import InvalidArgumentError
 from casync.tensors.adaptor import adaptor_of
 
-__all__ = ["Cast", "Compression"]
+__all__ = ["Cast", "Compression", "given"]
 
 
 class Cast(Codec):
@@ -58,3 +59,17 @@ class Compression:
     def terngrad(bits: int = 2) -> Codec:
         """Stochastic rounding to `bits` = 2, 4 or 8 bits per element (Wen 2017): 1/16, 1/8 or 1/4 of float32."""
         return Codec(f"terngrad(bits={bits})")
+
+
+def given(compression: Any, rules: Any) -> Any:
+    """What a user has given as one of the two: a codec for everything, or codecs by name. Raises
+    `InvalidArgumentError` if it is both.
+    """
+    if rules is None:
+        return compression
+    if compression is not None and compression is not Compression.none:
+        raise InvalidArgumentError(
+            f"compression={compression!r} and rules={rules!r}: give one of them. rules= are codecs by name, and "
+            'compression= is one codec for everything, the same as rules={"*": codec}'
+        )
+    return rules

@@ -20,6 +20,7 @@ __all__ = [
     "check_rules",
     "codec_by_name",
     "codec_text",
+    "from_numel",
     "is_cast",
     "keeps_state",
     "rules_of",
@@ -73,6 +74,17 @@ def rules_of(compression: Any) -> Rules:
     for _, codec in rules.pairs:
         _core.check_compression(codec)
     return rules
+
+
+def from_numel(codec: str, numel: int, least: int | None, usual: int) -> str:
+    """The codec of a tensor where a user wants those of fewer than `least` elements exact, in place of `usual`, below
+    which the core leaves out a codec that is not in `always(...)`.
+    """
+    if least is None or codec == "none":
+        return codec
+    if numel < least:
+        return codec if codec.startswith("always(") else "none"
+    return codec if numel >= usual or codec.startswith(("always(", "auto")) else f"always({codec})"
 
 
 def takes_momentum(codec: str) -> bool:

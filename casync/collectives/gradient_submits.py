@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
@@ -106,16 +107,20 @@ class GradientSubmits(Generic[T]):
         with about(gradient.name):
             values = self.tensors.admit(values)
             in_core = self.tensors.dtype(values)
+        extents = self.tensors.shape(values)
+        codec = codecs.from_numel(
+            self.codec_of(gradient), math.prod(extents), settings.min_numel, owner.config.min_numel
+        )
         terms = OpSignature(
             gradient.tensor,
             OpKind.ALLREDUCE,
             in_core,
-            self.tensors.shape(values),
+            extents,
             settings.op,
             0,
             1.0 / settings.predivide,
             settings.predivide,
-            self.codec_of(gradient),
+            codec,
             settings.topology,
             self.tensors.device(values) is not None,
             gradient.priority,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from casync.codecs import specs as codecs
-from casync.codecs.compression import Compression
+from casync.codecs.compression import Compression, given
 from casync.collectives.parameter_groups import Wanted, wanted_groups
 from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
@@ -15,7 +15,7 @@ from casync.session.process_sets import ProcessSet
 from casync.tensors import signature as terms
 from casync.tensors.signature import Average
 
-__all__ = ["Settings", "positive", "rules_and_topology"]
+__all__ = ["Settings", "count", "positive", "rules_and_topology"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Settings:
     groups: Wanted
     sparse_as_dense: bool
     process_set: ProcessSet
+    min_numel: int | None = None
+    """Gradients of fewer elements are exact; None: what the session has."""
 
     @classmethod
     def of(
@@ -37,6 +39,8 @@ class Settings:
         *,
         compression: Any,
         topology: str | None,
+        rules: Any = None,
+        min_numel: int | None = None,
         process_set: Any = default.GLOBAL_PROCESS_SET,
         op: int = Average,
         predivide: float = 1.0,
@@ -53,9 +57,10 @@ class Settings:
         if predivide != 1.0 and op != Average:
             raise InvalidArgumentError("gradient_predivide_factor not supported with op != Average")
         wanted = wanted_groups(num_groups, groups, is_parameter)
-        rules, topology = rules_and_topology(compression, topology)
+        found, topology = rules_and_topology(given(compression, rules), topology)
         resolved, checked = terms.resolve_op(op, None), default.checked(process_set)
-        return cls(rules, topology, resolved, predivide, passes, wanted, sparse_as_dense, checked)
+        least = None if min_numel is None else count("min_numel", min_numel)
+        return cls(found, topology, resolved, predivide, passes, wanted, sparse_as_dense, checked, least)
 
     @property
     def is_distributed(self) -> bool:
@@ -82,6 +87,13 @@ def rules_and_topology(compression: Any, topology: str | None) -> tuple[Rules, s
     config = default.session().config
     given = config.compression if compression is None or compression is Compression.none else compression
     return codecs.rules_of(given), config.topology if topology is None else topology
+
+
+def count(name: str, value: Any) -> int:
+    """Raise `InvalidArgumentError` unless it is a number from 0 on."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidArgumentError(f"{name}={value!r} is not a number from 0 on")
+    return value
 
 
 def positive(passes: int) -> int:

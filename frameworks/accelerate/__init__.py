@@ -7,6 +7,7 @@ accelerator.ddp_handler = casync.accelerate.ddp_kwargs(compression="onebit")
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from typing import Any
 
 import casync.torch as hvd
@@ -18,7 +19,14 @@ from accelerate.utils import DistributedDataParallelKwargs
 __all__ = ["ddp_kwargs"]
 
 
-def ddp_kwargs(compression: Any = None, *, topology: str | None = None, **ddp: Any) -> DistributedDataParallelKwargs:
+def ddp_kwargs(
+    compression: Any = None,
+    *,
+    rules: Mapping[str, Any] | None = None,
+    min_numel: int | None = None,
+    topology: str | None = None,
+    **ddp: Any,
+) -> DistributedDataParallelKwargs:
     """Has each model that `accelerator.prepare` wraps in DDP synchronise through CaSync, on GPUs and on CPUs.
 
     Assign it to `accelerator.ddp_handler`: in `kwargs_handlers` Accelerate knows its own classes only. Of several
@@ -29,7 +37,7 @@ def ddp_kwargs(compression: Any = None, *, topology: str | None = None, **ddp: A
     Args:
         compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`. None
             takes `CASYNC_COMPRESSION`.
-        topology: as there.
+        rules, min_numel, topology: as there. The accelerator's scaler is found.
         ddp: what `DistributedDataParallelKwargs` takes, but for its hook.
     """
 
@@ -41,6 +49,8 @@ def ddp_kwargs(compression: Any = None, *, topology: str | None = None, **ddp: A
             state = hvd.ddp_state(
                 compression,
                 model.module.named_parameters(),
+                rules=rules,
+                min_numel=min_numel,
                 topology=topology,
                 grad_scaler=scaler if isinstance(scaler, torch.amp.GradScaler) else None,
             )

@@ -2,6 +2,7 @@
 
 import shutil
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import casync.torch as hvd
@@ -20,16 +21,26 @@ class CasyncStrategy(DDPStrategy):
     Args:
         compression: a codec, or codecs by the names of the module's parameters, as in `casync.torch.ddp_state`. None
             takes `CASYNC_COMPRESSION`.
-        topology: as there.
+        rules, min_numel, topology: as there. The scaler of the precision plugin is found.
         ddp: what `DDPStrategy` takes. Raises `InvalidArgumentError` for a hook, since DDP has room for one.
     """
 
-    def __init__(self, compression: Any = None, *, topology: str | None = None, **ddp: Any) -> None:
+    def __init__(
+        self,
+        compression: Any = None,
+        *,
+        rules: Mapping[str, Any] | None = None,
+        min_numel: int | None = None,
+        topology: str | None = None,
+        **ddp: Any,
+    ) -> None:
         for name in ("ddp_comm_hook", "ddp_comm_state", "ddp_comm_wrapper"):
             if ddp.get(name) is not None:
                 raise InvalidArgumentError(f"{name}: DDP takes one hook, and CasyncStrategy is it")
         super().__init__(**ddp)
-        self._compression, self._topology = compression, topology
+        self._settings: dict[str, Any] = {
+            "compression": compression, "rules": rules, "min_numel": min_numel, "topology": topology,
+        }  # fmt: skip
         self._hook_state: Any = None
 
     def _register_ddp_hooks(self) -> None:
@@ -38,7 +49,7 @@ class CasyncStrategy(DDPStrategy):
         scaler = getattr(self.precision_plugin, "scaler", None)
         model: Any = self.model  # in DDP
         names = model.module.named_parameters()
-        self._hook_state = hvd.ddp_state(self._compression, names, topology=self._topology, grad_scaler=scaler)
+        self._hook_state = hvd.ddp_state(named_parameters=names, grad_scaler=scaler, **self._settings)
         model.register_comm_hook(self._hook_state, hvd.ddp_hook)
 
     def teardown(self) -> None:

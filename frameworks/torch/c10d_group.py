@@ -23,6 +23,7 @@ import torch.distributed as dist
 from casync._constants import OP_KINDS, REDUCE_OPS
 from casync.codecs import specs as codecs
 from casync.collectives.call_order import CallOrder
+from casync.config.rules import Rules
 from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.rendezvous.choose import Started
@@ -73,6 +74,8 @@ class NamedOperation(NamedTuple):
 
     name: str
     codec: str
+    topology: str | None = None
+    """None: that of the group."""
 
 
 class Group:
@@ -180,6 +183,10 @@ class Group:
             self.session.codec_states.forget(gone)
             for name in gone:
                 self._senders.pop(name, None)
+
+    def scaled_by(self, scaler: torch.amp.GradScaler, rules: Rules) -> None:
+        """Gradients carry the loss scale of `scaler` from now on. `rules`: of the codecs that they have."""
+        self._loss_scale = LossScale(scaler, rules)
 
     def expect(self, named: NamedOperation, numel: int) -> None:
         """The next allreduce, if it is of `numel` elements, is `named`: who calls it cannot say so."""
@@ -441,7 +448,7 @@ class Group:
             call.reduction,
             call.root if kind == OpKind.BROADCAST else 0,
             compression=named.codec,
-            topology=self._config.topology,
+            topology=named.topology or self._config.topology,
             on_device=call.on_device,
         )
         registration = self.session.register(terms)

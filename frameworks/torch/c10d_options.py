@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from casync.codecs import specs as codecs
+from casync.codecs.compression import given
 from casync.config.rules import Rules
 from casync.errors import NotAvailableError
 
@@ -43,7 +44,7 @@ class Options:
         grad_scaler: torch.amp.GradScaler | None = None,
         compress_all: bool = False,
     ) -> None:
-        self.compression = compression if rules is None else rules
+        self.compression = given(compression, rules)
         self.min_numel = min_numel
         self.topology = topology
         self.grad_scaler = grad_scaler

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from casync.checkpoint import optimizer as state
 from casync.codecs import specs as codecs
+from casync.codecs.compression import given
 from casync.collectives.gradient_submits import Gradient, OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.collectives.sparse_exchange import SparsePending
@@ -57,11 +58,12 @@ class DdpState:
         named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None,
         topology: str | None,
         grad_scaler: torch.amp.GradScaler | None,
+        min_numel: int | None,
     ) -> None:
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named_parameters or ()}
         world = default.session()
-        self._know(compression, topology, names, world, grad_scaler)
-        settings = Settings.of(compression=compression, topology=topology)
+        self._know(compression, topology, names, min_numel, world, grad_scaler)
+        settings = Settings.of(compression=compression, topology=topology, min_numel=min_numel)
         LossScale(grad_scaler, settings.rules)
         for _, codec in settings.rules.pairs:
             if codecs.takes_momentum(codec):
@@ -77,10 +79,12 @@ class DdpState:
         compression: Any,
         topology: str | None,
         names: dict[torch.Tensor, str],
+        min_numel: int | None,
         world: Session | None = None,
         grad_scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self._compression, self._topology, self._names = compression, topology, names
+        self._min_numel = min_numel
         self._world, self._grad_scaler = world, grad_scaler
         self._group: Any = None  # that of the DDP, which `_gradients` are for
         self._gradients: DdpGradients | None = None
@@ -98,7 +102,8 @@ class DdpState:
         self._failure: CasyncError | None = None  # the first of this backward
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"compression": self._compression, "topology": self._topology, "names": self._names}
+        kept = {"compression": self._compression, "topology": self._topology, "names": self._names}
+        return {**kept, "min_numel": self._min_numel}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         self._know(**kept)
@@ -259,7 +264,12 @@ class DdpState:
         group = None if caller is None else caller.process_group
         if self._gradients is None or group is not self._group or not self._gradients.owner.is_open:
             members = members_of(world, caller)
-            settings = Settings.of(compression=self._compression, topology=self._topology, process_set=members)
+            settings = Settings.of(
+                compression=self._compression,
+                topology=self._topology,
+                min_numel=self._min_numel,
+                process_set=members,
+            )
             gradients = DdpGradients(settings, self._names)
             self._loss_scale = LossScale(self._grad_scaler, settings.rules)
             self._loss_scale.look_for_another("ddp_state")
@@ -279,6 +289,8 @@ def ddp_state(
     compression: Any = None,
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
     *,
+    rules: Mapping[str, Any] | None = None,
+    min_numel: int | None = None,
     topology: str | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
 ) -> DdpState:
@@ -290,12 +302,14 @@ def ddp_state(
             momentum (dgc). None takes `CASYNC_COMPRESSION`.
         named_parameters: `model.named_parameters()`. Without it parameters are numbered in DDP's order, ddp0.0, ddp0.1
             and so on. All ranks first use their models in one order.
+        rules: codecs by name, in place of `compression`.
+        min_numel: gradients of fewer elements are exact; None takes `Config.min_numel`.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
         grad_scaler: the GradScaler that scales the loss, if there is one and a codec keeps residuals.
 
     `state_dict()` of it belongs into every rank's checkpoint, as an optimizer's. `init()` comes first.
     """
-    return DdpState(compression, named_parameters, topology, grad_scaler)
+    return DdpState(given(compression, rules), named_parameters, topology, grad_scaler, min_numel)
 
 
 def ddp_hook(hook_state: DdpState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from casync.codecs import specs as codecs
+from casync.codecs.compression import given
 from casync.errors import InvalidArgumentError, NotAvailableError
 from torch.distributed.tensor import DTensor
 
@@ -44,7 +45,10 @@ def compress(
     compression: Any = None,
     *,
     reduce: Literal["replicate", "shard", "both"] = "replicate",
+    rules: Mapping[str, Any] | None = None,
     min_numel: int | None = None,
+    topology: str | None = None,
+    grad_scaler: torch.amp.GradScaler | None = None,
 ) -> FsdpCompression:
     """Compress what the modules of `model` that `fully_shard` made reduce. Between steps, before the first backward;
     the same on all ranks. Parameters may be frozen or not, and that may change between steps.
@@ -55,7 +59,10 @@ def compress(
         reduce: "replicate": the all-reduce between replicas of a mesh with two dimensions (HSDP). A codec with feedback
             keeps 4 bytes for each element of a shard. "shard": the reduce-scatter of gradients between the ranks that
             share a replica. It keeps 4 bytes for each element of the *unsharded* model, on each rank. "both": both.
+        rules: codecs by the name of the module, in place of `compression`.
         min_numel: modules with fewer elements that require a gradient are exact; None takes `CASYNC_MIN_NUMEL`.
+        topology: "auto", "direct", "ps", "ring" or "two_level"; None takes that of the group.
+        grad_scaler: the GradScaler that scales the loss, if there is one and a codec keeps residuals.
 
     Returns what keeps the feedback, to be saved with the model by `torch.distributed.checkpoint`. Its `report()` says
     what is compressed, and what is not and why.
@@ -71,12 +78,15 @@ def compress(
     wanted = (_BETWEEN_REPLICAS, _BETWEEN_SHARDS) if reduce == "both" else (reduce,)
     reductions = []
     for unit in units_of(model):
-        of_unit = [_Reduction(unit, kind, compression, min_numel) for kind in wanted]
+        of_unit = [_Reduction(unit, kind, given(compression, rules), min_numel, topology) for kind in wanted]
         by_kind = {one.kind: one for one in of_unit}
         unit.module.set_custom_reduce_scatter(
             _Communication(by_kind.get(_BETWEEN_SHARDS), by_kind.get(_BETWEEN_REPLICAS))
         )
         reductions += of_unit
+    if grad_scaler is not None:
+        for one in reductions:
+            one.group.scaled_by(grad_scaler, one.rules)
     compressed = FsdpCompression(reductions)
     if dist.get_rank() == 0:
         _LOG.info("fsdp.compress:\n%s", compressed.report())
@@ -127,7 +137,7 @@ class FsdpCompression:
 class _Reduction:
     """One reduction of one unit, and its name."""
 
-    def __init__(self, unit: Unit, kind: str, compression: Any, min_numel: int | None) -> None:
+    def __init__(self, unit: Unit, kind: str, compression: Any, min_numel: int | None, topology: str | None) -> None:
         self.kind = kind
         self._unit = unit
         between = unit.replicate_group if kind == _BETWEEN_REPLICAS else unit.shard_group
@@ -143,9 +153,10 @@ class _Reduction:
                 f"{dist.get_backend(between)}, which compresses nothing: make it one of casync, by {_HOW[kind]}"
             )
         self.group: Group = group
-        rules = group.rules if compression is None else codecs.rules_of(compression)
-        check_momentum(rules)
-        self._codec = codecs.codec_by_name(rules, unit.name)
+        self.rules = group.rules if compression is None else codecs.rules_of(compression)
+        check_momentum(self.rules)
+        self._topology = topology
+        self._codec = codecs.codec_by_name(self.rules, unit.name)
         self._least = group.min_numel if min_numel is None else min_numel
         self._partial = 0  # steps in which only some that require a gradient had one
         self._aside: dict[str, torch.Tensor] = {}
@@ -165,10 +176,8 @@ class _Reduction:
         name = f"fsdp.{self.kind}.{self._unit.name}"
         if len(trained) < len(self._unit.parameters):  # an operation of its own, of another shape
             name += f".{zlib.crc32(repr([one.name for one in trained]).encode()):08x}"
-        codec = "none" if self.numel < self._least else self._codec
-        if self.numel < self.group.min_numel and codec != "none" and not codec.startswith(("always(", "auto")):
-            codec = f"always({codec})"  # which the group alone would send as it is
-        self.named = NamedOperation(name, codec)
+        codec = codecs.from_numel(self._codec, self.numel, self._least, self.group.min_numel)
+        self.named = NamedOperation(name, codec, self._topology)
 
     def follow(self) -> _Reduction:
         """Before each reduction: go by what requires a gradient now. What is pending of a parameter that has been

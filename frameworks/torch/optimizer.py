@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -33,6 +33,8 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: Any = global_process_set,
     *,
+    rules: Mapping[str, Any] | None = None,
+    min_numel: int | None = None,
     topology: str | None = None,
     momentum: float | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
@@ -61,6 +63,8 @@ def DistributedOptimizer(
             or Sum.
         process_set: the ranks whose gradients are reduced together. On other ranks nothing is: the optimizer steps with
             their own.
+        rules: codecs by name, in place of `compression`.
+        min_numel: gradients of fewer elements are exact; None takes `Config.min_numel`.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
         momentum: for codecs that take over the optimizer's momentum (dgc). None takes SGD's, group by group, and
             switches it off there; any other optimizer needs a number, 0 if it has none to take over.
@@ -75,6 +79,8 @@ def DistributedOptimizer(
     settings = Settings.of(
         compression=compression,
         topology=topology,
+        rules=rules,
+        min_numel=min_numel,
         process_set=process_set,
         op=op,
         predivide=gradient_predivide_factor,

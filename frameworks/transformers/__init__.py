@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from transformers.trainer_utils import get_last_checkpoint
 __all__ = ["patch"]
 
 
-def patch(trainer: Trainer, compression: Any = None, *, topology: str | None = None) -> None:
+def patch(
+    trainer: Trainer,
+    compression: Any = None,
+    *,
+    rules: Mapping[str, Any] | None = None,
+    min_numel: int | None = None,
+    topology: str | None = None,
+) -> None:
     """Have `trainer` synchronise its gradients through CaSync. Its other settings of DDP stay.
 
     What codecs keep is saved in the folder of each checkpoint, and loaded from the one with which training resumes,
@@ -26,7 +34,7 @@ def patch(trainer: Trainer, compression: Any = None, *, topology: str | None = N
     Args:
         compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`. None
             takes `CASYNC_COMPRESSION`.
-        topology: as there.
+        rules, min_numel, topology: as there. The scaler of the trainer's accelerator is found.
     """
     state = _State()
     trainer.add_callback(state)
@@ -35,7 +43,9 @@ def patch(trainer: Trainer, compression: Any = None, *, topology: str | None = N
     def hand_over() -> None:
         given = trainer.accelerator.ddp_handler
         others = {} if given is None else given.to_kwargs()
-        trainer.accelerator.ddp_handler = ddp_kwargs(compression, topology=topology, **others)
+        trainer.accelerator.ddp_handler = ddp_kwargs(
+            compression, rules=rules, min_numel=min_numel, topology=topology, **others
+        )
 
     def resuming(resume_from_checkpoint: Any = None, *arguments: Any, **more: Any) -> Any:
         state.source = resume_from_checkpoint
