@@ -450,9 +450,9 @@ void Engine::check_plans(bool has_slept) {
   Negotiation::Unplanned* const waits = negotiation_.longest_unplanned();
   if (waits == nullptr) return;
   const Nanoseconds stood = now_ - waits->since;
-  const std::string text = detail::concat("tensor ", waits->name, " has waited for its plan for ",
-                                          stood / 1'000'000'000, " s: the planner of rank ", options_.member,
-                                          " has not answered.");
+  const std::string text =
+      detail::concat("tensor ", waits->name, " has waited for its plan for ", stood / 1'000'000'000,
+                     " s: the planner of rank ", options_.member, " has not answered.");
   if (stood >= options_.ledger.timeout) {
     fail({.text = text + "\nCASYNC_TIMEOUT_SECONDS sets this time.",
           .facts = {.kind = ErrorKind::fault, .peer = options_.member}},

@@ -181,10 +181,10 @@ class Negotiation {
 
   // Of the root: plans.
   std::vector<action::PlanWanted::Gradient> wanted_;
-  std::unordered_map<std::uint32_t, Unplanned> unplanned_;         // by operation: what waits for its plan
-  std::unordered_map<std::uint32_t, std::uint32_t> asked_;         // per operation: plans_changed_, then
-  std::uint32_t plans_changed_ = 0;                                // how often
-  std::vector<bool> costs_told_;                                   // per member
+  std::unordered_map<std::uint32_t, Unplanned> unplanned_;  // by operation: what waits for its plan
+  std::unordered_map<std::uint32_t, std::uint32_t> asked_;  // per operation: plans_changed_, then
+  std::uint32_t plans_changed_ = 0;                         // how often
+  std::vector<bool> costs_told_;                            // per member
 };
 
 }  // namespace casync

@@ -7,7 +7,8 @@
 #include "common/wire.hpp"
 
 /// Plans and signatures as bytes, for control messages between the ranks of one job. The form for people and files is
-/// JSON (casync/plan/plans.py). A reader stands after the value it read, so values may follow each other in one message.
+/// JSON (casync/plan/plans.py). A reader stands after the value it read, so values may follow each other in one
+/// message.
 namespace casync {
 
 void put(std::vector<std::byte>& out, const GradientPlan& plan);

@@ -29,7 +29,8 @@ def trained(scaler: torch.amp.GradScaler | None) -> list[torch.Tensor]:
             loss = loss * float("inf")
         if scaler is None:
             loss.backward()
-            if all(parameter.grad.isfinite().all() for parameter in model.parameters()):
+            gradients = [one.grad for one in model.parameters() if one.grad is not None]
+            if all(gradient.isfinite().all() for gradient in gradients):
                 optimizer.step()
         else:
             scaler.scale(loss).backward()
