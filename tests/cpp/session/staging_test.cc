@@ -107,8 +107,13 @@ TEST(Staging, EveryWaitAndRecordIsNeeded) {
   const int ordered = standin_ordered();
   ASSERT_EQ(ordered, 3 * 5);
   for (int n = 1; n <= ordered; ++n) {
-    standin_drop(n);
-    EXPECT_GT(wrong_copies(3), 0) << "nobody noticed that number " << n << " of " << ordered << " was lost";
+    // Who is late shows what is lost, and a machine that is busy makes others late: one run of a few is enough.
+    bool is_noticed = false;
+    for (int attempt = 0; attempt < 4 && !is_noticed; ++attempt) {
+      standin_drop(n);
+      is_noticed = wrong_copies(3) > 0;
+    }
+    EXPECT_TRUE(is_noticed) << "nobody noticed that number " << n << " of " << ordered << " was lost";
   }
   standin_drop(0);
 }
