@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <list>
 #include <optional>
 #include <unordered_map>
@@ -37,17 +38,18 @@ class LeastUsed {
     return things_.begin();
   }
   void use(Place place) { things_.splice(things_.begin(), things_, place); }
-  /// The least used thing beyond the limit for which `may_go(number)` holds is there no more. Nothing: there is none.
+  /// The least used thing beyond the limit for which `may_go(number)` holds is there no more. What may not go is in use,
+  /// and counts as used just now. Nothing: all that were looked at are in use.
   template <typename MayGo>
   std::optional<std::uint32_t> evict(const MayGo& may_go) {
-    if (things_.size() <= limit_) return std::nullopt;
-    for (auto at = things_.end(); at != things_.begin();) {
-      --at;
-      if (!may_go(at->number)) continue;
-      const auto [number, name] = *at;
-      things_.erase(at);
-      forget(name);
-      return number;
+    for (std::size_t look = 0; look < kLooks && things_.size() > limit_; ++look) {
+      const auto [number, name] = things_.back();
+      if (may_go(number)) {
+        things_.pop_back();
+        forget(name);
+        return number;
+      }
+      use(std::prev(things_.end()));
     }
     return std::nullopt;
   }
@@ -55,6 +57,8 @@ class LeastUsed {
   std::size_t limit() const { return limit_; }
 
  private:
+  static constexpr std::size_t kLooks = 32;
+
   void forget(std::uint64_t name) {
     const auto at = of_name_.find(name);
     if (--at->second > 0) return;

@@ -25,7 +25,10 @@ Definitions::One* Definitions::use(std::uint32_t number) {
 }
 
 std::optional<Definitions::Forgotten> Definitions::forget() {
-  const auto number = kept_.evict([this](std::uint32_t candidate) { return all_[candidate].operations == 0; });
+  const auto number = kept_.evict([this](std::uint32_t candidate) {
+    const One& one = all_[candidate];
+    return one.operations == 0 && (!one.is_new || next() - candidate > kPatience);
+  });
   if (!number) return std::nullopt;
   One& one = all_[*number];
   by_key_.erase(one.key);

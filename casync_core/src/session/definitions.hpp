@@ -14,7 +14,9 @@
 namespace casync {
 
 /// What a program has defined, by the numbers that it submits them by: the last used ones, as LeastUsed says. What has
-/// an operation stays. Each rank forgets for itself: a name is then agreed on as before. Pure.
+/// an operation stays, and what is new stays until kPatience others were defined: its program is about to submit it,
+/// perhaps with thousands of others outstanding. Each rank forgets for itself: a name is then agreed on as before.
+/// Pure.
 class Definitions {
  public:
   /// How its next run is computed on a device, as its last one's plan says.
@@ -31,8 +33,11 @@ class Definitions {
     OptimizerSettings optimizer{};
     ByPlan by_plan{};
     std::uint32_t operations = 0;  ///< that are not over
+    bool is_new = true;            ///< nothing of it was submitted yet
     LeastUsed::Place place{};
   };
+
+  static constexpr std::uint32_t kPatience = 2048;
 
   explicit Definitions(LeastUsed::Limits kept) : kept_(kept) {}
 
@@ -40,6 +45,11 @@ class Definitions {
   std::optional<std::uint32_t> find(const std::string& key);
   /// Numbers are given out in order.
   std::uint32_t next() const { return all_.next(); }
+  /// An operation of it begins.
+  static void begin(One& one) {
+    ++one.operations;
+    one.is_new = false;
+  }
   void add(One one);
   /// What has this number, which is used; null: it was forgotten, or never there.
   One* use(std::uint32_t number);

@@ -165,7 +165,7 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
       throw;
     }
   }
-  ++one.operations;
+  Definitions::begin(one);
   operation.optimizer = one.optimizer;
   operation.submitted = now;
   operation.step = names.take(name, operation);

@@ -73,6 +73,36 @@ TEST(Forgotten, WhatACodecKeepsStaysUnderItsName) {
   });
 }
 
+/// As an asynchronous loop over all parameters of a model does, or a group of operations.
+TEST(Forgotten, ThousandsMayBeOutstanding) {
+  spawn(2, [](Session& session) {
+    std::vector<float> values(2 * kMany, static_cast<float>(session.rank()));
+    std::vector<Session::Handle> handles;
+    for (std::uint32_t i = 0; i < 2 * kMany; ++i) {
+      const auto name = session.define("tensor" + std::to_string(i), gradient(1), "forgotten_test.cc");
+      handles.push_back(session.submit(name, &values[i], &values[i]));
+    }
+    for (const Session::Handle handle : handles) {
+      while (!session.wait(handle, 1'000'000'000)) {
+      }
+      ASSERT_TRUE(session.collect(handle));
+    }
+    EXPECT_EQ(values, std::vector<float>(2 * kMany, 0.5F));
+    EXPECT_TRUE(session.knows(session.define("another", gradient(1), "forgotten_test.cc")));
+  });
+}
+
+TEST(Forgotten, ThousandsMayBeDefinedBeforeTheFirstIsSubmitted) {
+  spawn(1, [](Session& session) {
+    std::vector<std::uint32_t> names;
+    for (std::uint32_t i = 0; i < 2'000; ++i) {
+      names.push_back(session.define("new" + std::to_string(i), gradient(1), "forgotten_test.cc"));
+    }
+    float value = 1;
+    for (const std::uint32_t name : names) run(session, name, &value, &value);
+  });
+}
+
 TEST(Forgotten, WhatIsOutstandingIsNot) {
   spawn(2, [](Session& session) {
     float value = 1;
