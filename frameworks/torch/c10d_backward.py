@@ -47,6 +47,13 @@ class Sender(NamedTuple):
     is_reducer: bool = False
     """It is DDP's own reducer, with no hook of Python's."""
 
+    @property
+    def may_move(self) -> bool:
+        """Whether it may send other gradients in this place after its first pass: DDP's reducer does, and with it
+        whatever hook it calls.
+        """
+        return self.is_reducer or self.key is None
+
 
 def backward_pass() -> int:
     """The number of the backward pass that this thread runs; -1 outside."""

@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = ["GroupFuture", "Scope", "current_scope", "run_aside"]
 
 _LOG = logging.getLogger("casync")
 _IDLE_SECONDS = 5.0
+_PAUSE_SECONDS = 2e-5
 
 
 class Scope:
@@ -106,6 +108,13 @@ class GroupFuture(torch.futures.Future[Any]):
 
     def done(self) -> bool:
         return self._over.is_set()
+
+    def reach_cpp(self) -> None:
+        """Wait until C++ knows of the end too, which a thread of its own tells it: C++ may take the value right after
+        a wait for the call.
+        """
+        while not super().done():
+            time.sleep(_PAUSE_SECONDS)
 
     def then(self, callback: Callable[[Any], Any]) -> Any:
         child = GroupFuture(f"{self._path}.{next(self._numbers)}", self._devices)

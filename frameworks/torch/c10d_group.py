@@ -23,7 +23,6 @@ import torch.distributed as dist
 from casync._constants import OP_KINDS, REDUCE_OPS
 from casync.codecs import specs as codecs
 from casync.collectives.call_order import CallOrder
-from casync.config.rules import Rules
 from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.rendezvous.choose import Started
@@ -42,6 +41,7 @@ from .c10d_sparse import add_up, packed
 from .c10d_values import NOT_THERE, assign_all, bytes_of, deal_out, plain, reducible, reduction_by, reduction_of
 from .c10d_watch import translated, watch
 from .c10d_work import GroupWork, all_of, follow
+from .ddp_groups import made
 from .flight_recorder import recorder
 from .loss_scale import LossScale
 from .tensors import TENSORS
@@ -76,6 +76,8 @@ class NamedOperation(NamedTuple):
     codec: str
     topology: str | None = None
     """None: that of the group."""
+    scaler: torch.amp.GradScaler | None = None
+    """Of its gradients; None: that of the group."""
 
 
 class Group:
@@ -101,7 +103,8 @@ class Group:
         self.rules = codecs.rules_of(self._config.compression if options.compression is None else options.compression)
         check_momentum(self.rules)
         self._loss_scale = LossScale(options.grad_scaler, self.rules)
-        self._scale: tuple[int, float] = -1, 1.0  # a backward pass, and the scale of its gradients
+        self._scaler = options.grad_scaler
+        self._scales: dict[torch.amp.GradScaler, tuple[int, float]] = {}  # a backward pass, and the scale in it
         self.min_numel = self._config.min_numel
         number = next(_numbers)
         started = Started("tcp", "a group of torch.distributed", rank, size, job="c10d")  # the store is the group's own
@@ -120,6 +123,7 @@ class Group:
         self._under: dict[str, GroupWork] = {}  # by name, the last call of it
         self._senders: dict[str, Hashable] = {}  # names under which codecs may keep something, and whose they are
         self._steps = 0  # of optimizers
+        self._has_told = False
         self._expected: tuple[NamedOperation, int] | None = None  # the next allreduce, and of how many elements
         self._is_open = True
         self.limit_s: float | None = None
@@ -164,8 +168,10 @@ class Group:
                 place = self._places.of_object(call, key)
             else:
                 place = self._places.of_turn(call, f"{self._steps}" if sender is None else sender.turn)
-            if place.is_new and sender is not None and sender.is_reducer:
+            if place.is_new and sender is not None and sender.may_move:
                 return None  # DDP lays out its buckets anew after the first pass, and what is kept would be lost
+            if sender is not None and sender.is_reducer and self._may_discard():
+                return None
             name = f"c10d.{_digest(call)}.{place.name}"
             is_new = name not in self._senders
             if not self._senders:
@@ -184,9 +190,24 @@ class Group:
             for name in gone:
                 self._senders.pop(name, None)
 
-    def scaled_by(self, scaler: torch.amp.GradScaler, rules: Rules) -> None:
-        """Gradients carry the loss scale of `scaler` from now on. `rules`: of the codecs that they have."""
-        self._loss_scale = LossScale(scaler, rules)
+    @property
+    def has_scaler(self) -> bool:
+        """Whether it was given a GradScaler."""
+        return self._scaler is not None
+
+    def _may_discard(self) -> bool:
+        """Whether a DDP over this group leaves the mean of a parameter alone that no rank has used. What codecs had
+        kept of it would be sent, and lost. Told once.
+        """
+        found = any(ddp.find_unused_parameters and group_of(ddp.process_group) is self for ddp in made())
+        if found and not self._has_told:
+            self._has_told = True
+            _LOG.warning(
+                "DistributedDataParallel(find_unused_parameters=True) does not take the mean of a parameter that no "
+                "rank has used, so its gradients are not compressed over the backend casync: use "
+                "casync.torch.ddp_hook, which gives such a mean back"
+            )
+        return found
 
     def expect(self, named: NamedOperation, numel: int) -> None:
         """The next allreduce, if it is of `numel` elements, is `named`: who calls it cannot say so."""
@@ -426,9 +447,11 @@ class Group:
                 name = self._lossy_name(call, sender, work)
                 named = None if name is None else NamedOperation(name, codec)
             named = named or NamedOperation(self._exact_name(call, work), "none")
+            is_gradient = sender is not None
         else:
+            is_gradient = True
             self._take(named.name, work)
-        self._submit(kind, source, target, call, named, work, together)
+        self._submit(kind, source, target, call, named, work, together, is_gradient)
 
     def _submit(
         self,
@@ -439,6 +462,7 @@ class Group:
         named: NamedOperation,
         work: GroupWork,
         together: CompletionGroup,
+        is_gradient: bool = False,
     ) -> None:
         terms = OpSignature(
             named.name,
@@ -452,17 +476,20 @@ class Group:
             on_device=call.on_device,
         )
         registration = self.session.register(terms)
-        if self._loss_scale.is_told and named.codec != "none":
-            self.session.set_optimizer(registration, 0.0, loss_scale=self._loss_scale_now())
+        scaler = (named.scaler or self._scaler) if is_gradient else None
+        if scaler is not None and codecs.keeps_state(named.codec):
+            self.session.set_optimizer(registration, 0.0, loss_scale=self._scale_of(scaler))
         where = TENSORS.device(source, target)
         self._start(registration, source.data_ptr(), target.data_ptr(), work, together, (source, target), where)
 
-    def _loss_scale_now(self) -> float:
+    def _scale_of(self, scaler: torch.amp.GradScaler) -> float:
         """Asked once in a backward pass: on a GPU the question waits for the device."""
         turn = backward_pass()
-        if turn < 0 or turn != self._scale[0]:
-            self._scale = turn, self._loss_scale.now()
-        return self._scale[1]
+        asked, scale = self._scales.get(scaler, (-1, 1.0))
+        if turn < 0 or turn != asked:
+            scale = float(scaler.get_scale())
+            self._scales[scaler] = turn, scale
+        return scale
 
     def _start(
         self,

@@ -123,6 +123,8 @@ class GroupWork(Work):
                 )
         else:
             self.progress()
+        if isinstance(self._future, GroupFuture):
+            self._future.reach_cpp()
         if self._error is not None:
             self._is_told = True
             raise self._error from None
@@ -140,6 +142,7 @@ class GroupWork(Work):
         raise_after_backward(self)
         if is_over:
             future.end(self._result, self._error)
+            future.reach_cpp()
         return future
 
     def end_as_list(self) -> None:

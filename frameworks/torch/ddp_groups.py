@@ -18,7 +18,7 @@ from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["caller_of", "divisor_is_of_active", "may_discard", "members_of"]
+__all__ = ["caller_of", "divisor_is_of_active", "made", "may_discard", "members_of"]
 
 _hooked: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 _register = DistributedDataParallel.register_comm_hook
@@ -31,6 +31,24 @@ def _register_comm_hook(self: DistributedDataParallel, state: object, hook: Any)
 
 
 DistributedDataParallel.register_comm_hook = _register_comm_hook  # type: ignore[method-assign]
+
+
+_made: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+_make = DistributedDataParallel.__init__
+
+
+@functools.wraps(_make)
+def _made_and_noted(self: DistributedDataParallel, *arguments: Any, **options: Any) -> None:
+    _make(self, *arguments, **options)
+    _made.add(self)
+
+
+DistributedDataParallel.__init__ = _made_and_noted  # type: ignore[method-assign]
+
+
+def made() -> list[DistributedDataParallel]:
+    """Every DDP that there is."""
+    return list(_made)
 
 
 def caller_of(state: object, parameter: torch.Tensor) -> DistributedDataParallel | None:

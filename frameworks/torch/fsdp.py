@@ -28,6 +28,7 @@ from torch.distributed.tensor import DTensor
 
 from .c10d_group import Group, NamedOperation, check_momentum, group_of
 from .fsdp_units import ReduceScatter, ShardedParameter, Unit, numel_of, split, units_of
+from .loss_scale import LossScale
 
 __all__ = ["FsdpCompression", "Report", "compress"]
 
@@ -78,15 +79,14 @@ def compress(
     wanted = (_BETWEEN_REPLICAS, _BETWEEN_SHARDS) if reduce == "both" else (reduce,)
     reductions = []
     for unit in units_of(model):
-        of_unit = [_Reduction(unit, kind, given(compression, rules), min_numel, topology) for kind in wanted]
+        of_unit = [
+            _Reduction(unit, kind, given(compression, rules), min_numel, topology, grad_scaler) for kind in wanted
+        ]
         by_kind = {one.kind: one for one in of_unit}
         unit.module.set_custom_reduce_scatter(
             _Communication(by_kind.get(_BETWEEN_SHARDS), by_kind.get(_BETWEEN_REPLICAS))
         )
         reductions += of_unit
-    if grad_scaler is not None:
-        for one in reductions:
-            one.group.scaled_by(grad_scaler, one.rules)
     compressed = FsdpCompression(reductions)
     if dist.get_rank() == 0:
         _LOG.info("fsdp.compress:\n%s", compressed.report())
@@ -137,7 +137,15 @@ class FsdpCompression:
 class _Reduction:
     """One reduction of one unit, and its name."""
 
-    def __init__(self, unit: Unit, kind: str, compression: Any, min_numel: int | None, topology: str | None) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        kind: str,
+        compression: Any,
+        min_numel: int | None,
+        topology: str | None,
+        scaler: torch.amp.GradScaler | None,
+    ) -> None:
         self.kind = kind
         self._unit = unit
         between = unit.replicate_group if kind == _BETWEEN_REPLICAS else unit.shard_group
@@ -155,7 +163,10 @@ class _Reduction:
         self.group: Group = group
         self.rules = group.rules if compression is None else codecs.rules_of(compression)
         check_momentum(self.rules)
-        self._topology = topology
+        scale = LossScale(scaler, self.rules)
+        if not group.has_scaler:
+            scale.look_for_another("fsdp.compress")
+        self._topology, self._scaler = topology, scaler
         self._codec = codecs.codec_by_name(self.rules, unit.name)
         self._least = group.min_numel if min_numel is None else min_numel
         self._partial = 0  # steps in which only some that require a gradient had one
@@ -177,7 +188,7 @@ class _Reduction:
         if len(trained) < len(self._unit.parameters):  # an operation of its own, of another shape
             name += f".{zlib.crc32(repr([one.name for one in trained]).encode()):08x}"
         codec = codecs.from_numel(self._codec, self.numel, self._least, self.group.min_numel)
-        self.named = NamedOperation(name, codec, self._topology)
+        self.named = NamedOperation(name, codec, self._topology, self._scaler)
 
     def follow(self) -> _Reduction:
         """Before each reduction: go by what requires a gradient now. What is pending of a parameter that has been
