@@ -51,14 +51,21 @@ class Momentum:
         self._taken = {key: taken for key, taken in self._taken.items() if key in ids}
         for group in self._groups:
             if group["momentum"]:
-                self._taken[id(group)] = (group["momentum"], group["nesterov"])
+                self._taken[id(group)] = self._as_made(group)
                 group["momentum"], group["nesterov"] = 0, False
+
+    def _as_made(self, group: Mapping[str, Any]) -> tuple[float, bool]:
+        """The momentum of a group, and whether it is Nesterov's, as the user has it. A scheduler that sets the momentum
+        says nothing of Nesterov's, which was switched off here.
+        """
+        taken, is_nesterov = self._taken.get(id(group), (0.0, False))
+        return group["momentum"] or taken, group["nesterov"] or is_nesterov
 
     def give_back(self) -> None:
         """Have the groups as the user made them."""
         for group in self._groups:
-            if (taken := self._taken.get(id(group))) is not None:
-                group["momentum"], group["nesterov"] = taken
+            if id(group) in self._taken:
+                group["momentum"], group["nesterov"] = self._as_made(group)
 
     def copy_from(self, other: Momentum) -> None:
         """What the other has taken from the groups that ours are copies of."""
@@ -104,6 +111,6 @@ class Momentum:
         """A state_dict with the groups as the user made them."""
         groups = [dict(group) for group in shared["param_groups"]]
         for restored, group in zip(groups, self._optimizer.param_groups, strict=True):
-            if (taken := self._taken.get(id(group))) is not None:
-                restored["momentum"], restored["nesterov"] = taken
+            if id(group) in self._taken:
+                restored["momentum"], restored["nesterov"] = self._as_made(group)
         return {**shared, "param_groups": groups}

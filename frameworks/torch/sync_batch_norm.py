@@ -55,8 +55,8 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         count = values.numel() // self.num_features
         if count > 0:
             variance, mean = torch.var_mean(values.transpose(0, 1).flatten(1), dim=1, correction=0)
-        else:
-            variance, mean = values.new_zeros(2, self.num_features).unbind()
+        else:  # zeros, whose gradient goes the way of the others': all ranks must come to its exchange
+            variance = mean = values.transpose(0, 1).flatten(1).sum(1)
         total, mean, variance = _OfAllRanks.apply(count, mean, variance, self._meeting())
         if self.training and self.track_running_stats:
             self._follow(total, mean.detach(), variance.detach())

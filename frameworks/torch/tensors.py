@@ -63,7 +63,9 @@ class TorchTensors(Tensors[torch.Tensor]):
         return checksums(tensors)
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+        if tensor.is_contiguous():
+            return tensor if not tensor.is_neg() else tensor.detach().resolve_neg()
+        return tensor.detach().contiguous()
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().clone(memory_format=torch.contiguous_format)

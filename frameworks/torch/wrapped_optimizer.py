@@ -219,10 +219,14 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             if not entry.parameter.requires_grad:
                 continue
             owner = self._gradients.session()
-            held = torch.from_numpy(state.take_pending(owner, entry.tensor, entry.parameter.numel()))
+            parameter = entry.parameter
+            numel = parameter.numel() * (2 if parameter.is_complex() else 1)
+            held = torch.from_numpy(state.take_pending(owner, entry.tensor, numel))
             name = f"flush.{entry.tensor}"
             mean = allreduce_(held, name=name, op=Average, process_set=self._casync.process_set)
-            entry.parameter.grad = mean.view(entry.parameter.shape).to(entry.parameter)
+            if parameter.is_complex():
+                mean = torch.view_as_complex(mean.view(-1, 2))
+            parameter.grad = mean.view(parameter.shape).to(parameter)
         self._synchronized = True
 
     # --- checkpoints --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import casync.torch as hvd
 import torch
 import torch.distributed as dist
 from casync.torch.c10d_group import group_of
-from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -198,8 +198,102 @@ def feedback_is_kept() -> None:
             assert torch.allclose(means[k] + kept, totals[k], atol=1e-2), (how, name)
 
 
+class _Sums(torch.nn.Module):
+    """Two tables whose gradients are what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Parameter(torch.zeros(64, 64))
+        self.second = torch.nn.Parameter(torch.zeros(64, 64))
+        self.third = torch.nn.Parameter(torch.zeros(64, 64))
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        tables = (self.first, self.second, self.third)
+        parts = [(table * one).sum() for table, one in zip(tables, given, strict=False)]
+        return torch.stack(parts).sum()
+
+
+def residuals_stay_with_their_parameters() -> None:
+    """Under a hook written in Python too, before and after DDP lays out its buckets anew. Gradients come in the first
+    step only.
+    """
+    for hook in (None, default_hooks.allreduce_hook):
+        model = _Sums()
+        wrapped = DistributedDataParallel(model)
+        if hook is not None:
+            wrapped.register_comm_hook(None, hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        rows = torch.Generator().manual_seed(3)
+        first, second = torch.randn(64, 64, generator=rows) * 100, torch.randn(64, 64, generator=rows)
+        for step in range(60):
+            optimizer.zero_grad()
+            given = first * (step == 0), second * (step == 0), torch.zeros(64, 64)
+            wrapped(*given).backward()
+            optimizer.step()
+        for table, wanted in ((model.first, first), (model.second, second), (model.third, torch.zeros(64, 64))):
+            torch.testing.assert_close(table.detach(), -wanted, atol=0.1, rtol=0)
+
+
+def nothing_of_an_unused_parameter_is_lost() -> None:
+    """DDP throws away the mean of what no rank has used, and with it what a codec had kept."""
+    model = _Sums()
+    wrapped = DistributedDataParallel(model, find_unused_parameters=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    rows = torch.Generator().manual_seed(3)
+    total = torch.zeros(64, 64)
+    for step in range(40):
+        first, second = torch.randn(64, 64, generator=rows), torch.randn(64, 64, generator=rows) + 1
+        optimizer.zero_grad()
+        given = (first, second, first) if step % 2 == 0 else (first,)
+        wrapped(*given).backward()
+        total += second * (step % 2 == 0)
+        optimizer.step()
+    torch.testing.assert_close(model.second.detach(), -total, atol=0.01, rtol=0)
+
+
+def the_mean_is_of_those_that_have_data() -> None:
+    """DDP's C++ takes the value of a future right after the call's wait()."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(20, 2)
+    wrapped = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with wrapped.join(divide_by_initial_world_size=False):
+        for _ in range(5 + 3 * RANK):
+            optimizer.zero_grad()
+            wrapped(torch.ones(4, 20)).square().mean().backward()
+            optimizer.step()
+    assert alike(model)
+
+
+def what_is_no_gradient_has_no_scale() -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    scaler.scale(torch.ones(1))
+    options = hvd.Options("onebit", compress_all=True, grad_scaler=scaler, min_numel=10)
+    group = dist.new_group(backend="casync", pg_options=options)
+    got, total = torch.zeros(5000), torch.zeros(5000)
+    for step in range(600):
+        mine = (torch.arange(5000) % 7).float() * (step < 50)
+        total += mine * SIZE
+        dist.all_reduce(mine, group=group)
+        got += mine
+        if step < 50:
+            scaler.update(new_scale=2.0 ** (16 - step // 4))
+    assert (got - total).norm() < 0.02 * total.norm()
+
+
 def main() -> None:
-    for part in (sizes, callbacks, hooks_of_pytorch, only_gradients_are_lossy, feedback_is_kept):
+    parts = (
+        sizes,
+        callbacks,
+        hooks_of_pytorch,
+        only_gradients_are_lossy,
+        feedback_is_kept,
+        residuals_stay_with_their_parameters,
+        nothing_of_an_unused_parameter_is_lost,
+        the_mean_is_of_those_that_have_data,
+        what_is_no_gradient_has_no_scale,
+    )
+    for part in parts:
         part()
     for _ in range(2):
         dist.destroy_process_group()

@@ -211,3 +211,10 @@ def test_a_gradient_of_gradients(operation, rank, size):
     sum(one.pow(2).sum() for one in slopes).backward()
     torch.testing.assert_close(slope, slopes[rank])
     torch.testing.assert_close(mine.grad, whole[rank].grad)
+
+
+def test_views_that_are_negative_without_being_so_in_memory(size):
+    view = torch.tensor([1 + 2j]).conj().imag
+    assert view.is_neg() and view.is_contiguous()
+    assert hvd.allreduce(view, op=hvd.Sum).item() == -2.0 * size
+    assert hvd.allgather(view).tolist() == [-2.0] * size

@@ -87,6 +87,33 @@ def test_a_scheduler_may_change_it(rank, size):
     assert optimizer.state_dict()["param_groups"][0]["momentum"] == 0.5
 
 
+@pytest.mark.parametrize("schedule", ["OneCycleLR", "CyclicLR"])
+def test_a_schedule_of_the_momentum_leaves_nesterovs(rank, size, schedule):
+    """Small parameters go uncompressed, so numbers are those of SGD in one process."""
+
+    def trained(wraps):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(5, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True)
+        if wraps:
+            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression="dgc")
+        if schedule == "OneCycleLR":
+            rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=12)
+        else:
+            rates = torch.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, step_size_up=5)
+        for _ in range(10):
+            optimizer.zero_grad()
+            model(torch.ones(2, 5)).square().mean().backward()
+            optimizer.step()
+            rates.step()
+        return model, optimizer.state_dict()["param_groups"][0]
+
+    (ours, group), (alone, wanted) = trained(True), trained(False)
+    assert (group["momentum"], group["nesterov"]) == (wanted["momentum"], True)
+    for mine, theirs in zip(ours.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [

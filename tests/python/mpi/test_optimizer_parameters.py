@@ -399,3 +399,16 @@ def test_complex_gradients_are_reduced_whole(codec, dtype, rank, size):
         mean = (size - 1) / 2
         torch.testing.assert_close(waves.detach(), -2 * (numbers * (mean + 1j)).to(dtype))
         torch.testing.assert_close(lines.detach(), torch.full((5,), -2 * (mean - 2j), dtype=dtype))
+
+
+def test_what_is_pending_of_complex_parameters_is_flushed(size):
+    parameter = torch.nn.Parameter(torch.zeros(5000, dtype=torch.complex64))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [("p", parameter)], compression="onebit")
+    torch.manual_seed(0)
+    slope = torch.randn(5000, dtype=torch.complex64)
+    (parameter * slope.conj()).real.sum().backward()
+    optimizer.step()
+    optimizer.flush_residuals()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    torch.testing.assert_close(parameter.detach(), -slope, atol=1e-4, rtol=1e-4)

@@ -69,6 +69,13 @@ def test_an_empty_batch_takes_part(rank, size):
         assert torch.allclose(got, expected[begin : begin + 4], atol=1e-5)
 
 
+def test_an_empty_batch_takes_part_in_backward(rank, size):
+    """Its rank has no gradient of its own, and the others wait for it."""
+    mine = torch.randn(0 if rank == 0 and size > 1 else 4, FEATURES, requires_grad=True)
+    hvd.SyncBatchNorm(FEATURES)(mine).square().sum().backward()
+    assert mine.grad.shape == mine.shape
+
+
 def test_evaluation_meets_nobody(rank):
     layer = hvd.SyncBatchNorm(FEATURES)
     layer.eval()
