@@ -156,7 +156,12 @@ def _prctl_death_signal(number: int) -> None:
 
 
 # By casync.launcher.starter.
-_WITHOUT_MPI = tuple(f"CASYNC_STARTED_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
+_WITHOUT_MPI = (
+    "CASYNC_STARTED_RANK",
+    "CASYNC_STARTED_SIZE",
+    "CASYNC_STARTED_LOCAL_RANK",
+    "CASYNC_STARTED_LOCAL_SIZE",
+)
 # The variables in which whoever started a rank says rank, size, local rank and (Slurm does not) local size.
 _STARTERS = (
     _WITHOUT_MPI,

@@ -1,6 +1,6 @@
 """What a rank tells casyncrun about itself, over the pipe that its wrapper opened; without casyncrun a no-op.
 
-    from casync.launcher import report
+    from casync.rendezvous import launcher_pipe as report
     report.enters("MPI", None, 60.0, 600.0)   # this rank waits in init() for all ranks, with these limits
     report.met("MPI")                         # it waits no longer
     report.initialized()                      # this rank has left MPI_Init and the session's negotiation

@@ -27,7 +27,7 @@ def session():
     session.shutdown()
 
 
-@pytest.mark.parametrize("module", ["config", "errors", "launcher", "launcher.cli", "doctor", "plan"])
+@pytest.mark.parametrize("module", ["config", "errors", "launcher", "launcher.cli", "launcher.doctor", "plan"])
 def test_it_can_be_imported_where_the_core_does_not_load(module, tmp_path):
     hidden = "import sys; sys.modules['casync._core'] = sys.modules['casync._mpi'] = None; "
     program = f"{hidden}import casync.{module}; assert sys.modules['casync._core'] is None"

@@ -194,7 +194,7 @@ def test_a_death_before_init_ends_the_ranks_that_wait_in_init(casyncrun: Runner)
 def test_ranks_that_stay_after_a_failure_are_ended_after_the_grace(casyncrun: Runner) -> None:
     script = """
         import os, signal, time
-        from casync.launcher import report
+        from casync.rendezvous import launcher_pipe as report
         report.initialized()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(0.5 if os.environ["CASYNC_RANK"] == "0" else 300)
@@ -269,7 +269,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_ranks_once(casyncrun: Runner) -> None:
 def test_a_rank_may_say_why_it_fails(casyncrun: Runner) -> None:
     script = """
         import os, sys, time
-        from casync.launcher import report
+        from casync.rendezvous import launcher_pipe as report
         if os.environ["CASYNC_RANK"] == "1":
             report.failing("ValueError: bad label")
             time.sleep(0.8)
@@ -287,7 +287,7 @@ def test_a_rank_may_say_why_it_fails(casyncrun: Runner) -> None:
 def test_a_rank_that_gives_up_may_name_the_one_that_does_not_answer(casyncrun: Runner) -> None:
     script = """
         import os, sys, time
-        from casync.launcher import report
+        from casync.rendezvous import launcher_pipe as report
         if os.environ["CASYNC_RANK"] == "0":
             report.unreachable(1, "no sign of life")
             sys.exit(1)

@@ -26,7 +26,7 @@ def _can_run(place: Path) -> bool:
 def missing_targets(text: str) -> list[str]:
     """Targets that `make` does not have; `bench-NAME` is for each of the benchmarks."""
     rules = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([\w-]+):", rules, re.MULTILINE))
+    targets = {name for named in re.findall(r"^([\w -]+):", rules, re.MULTILINE) for name in named.split()}
     benchmarks = ROOT / "benchmarks"
     targets |= {f"bench-{path.parent.name}" for path in benchmarks.glob("*/__main__.py")}
     targets |= {f"bench-{path.stem}" for path in benchmarks.glob("*.py") if "__main__" in path.read_text("utf-8")}
