@@ -37,7 +37,7 @@ class Definitions {
     LeastUsed::Place place{};
   };
 
-  static constexpr std::uint32_t kPatience = 2048;
+  static constexpr std::uint32_t kPatience = 256;
 
   explicit Definitions(LeastUsed::Limits kept) : kept_(kept) {}
 
