@@ -17,7 +17,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,19 +48,37 @@ class _Manifest:
     size: int
     tensors: dict[str, dict[str, Any]]  # name -> whether it has a residual, its codec, steps and arrays
     plans: dict[str, plan.GradientPlan]
+    lengths: dict[str, int]
+    """How many numbers each array of a shard has, by its key. Earlier checkpoints do not say it."""
 
     def to_json(self) -> str:
         plans = {name: asdict(each) for name, each in self.plans.items()}
-        content = {"save": self.save, "size": self.size, "tensors": self.tensors, "plans": plans}
-        return json.dumps({"format": _FORMAT, "version": _VERSION, **content}, indent=1) + "\n"
+        content = {"format": _FORMAT, "version": _VERSION, "save": self.save, "size": self.size}
+        content |= {"tensors": self.tensors, "plans": plans, "lengths": self.lengths}
+        return json.dumps(content, indent=1) + "\n"
 
     @classmethod
     def read(cls, folder: Path) -> _Manifest:
         content = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("format") != _FORMAT or content.get("version") != _VERSION:
             raise InvalidArgumentError(f"{folder / _MANIFEST} is not a state of version {_VERSION} of CaSync")
+        save, size = content["save"], content["size"]
+        if not isinstance(save, str) or not save.isalnum():
+            raise _damaged(folder / _MANIFEST, f"save={save!r} is not the name of a save")
+        if type(size) is not int or size < 1:
+            raise _damaged(folder / _MANIFEST, f"size={size!r} is not a number of ranks")
+        if more := [path.name for path in folder.glob(_shard(folder, save, "*").name) if _rank_of(path) >= size]:
+            raise _damaged(folder / _MANIFEST, f"size={size} is too small, as {more[0]} is of the same save")
         plans = {name: plan.GradientPlan(**each) for name, each in content["plans"].items()}
-        return cls(content["save"], content["size"], content["tensors"], plans)
+        return cls(save, size, content["tensors"], plans, content.get("lengths", {}))
+
+    def keys(self) -> Iterator[str]:
+        """Those of the arrays that each shard has."""
+        for tensor, what in self.tensors.items():
+            if what["residual"]:
+                yield _residual(tensor)
+            if what["state"] is not None:
+                yield from (_array(tensor, name) for name in what["state"]["arrays"])
 
 
 def save_state(folder: str | os.PathLike[str], session: Session | None = None) -> None:
@@ -68,21 +86,23 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
 
     Collective: all ranks call it between steps, when nothing is outstanding. `session`: None takes the default one.
     Raises `StorageError` on every rank if one of them cannot write, with its reason; the folder's earlier state is then
-    still whole.
+    still whole. `InvalidArgumentError` for a folder that is no path.
     """
     owner = default.session() if session is None else session
     if owner.has_outstanding:
         raise InvalidArgumentError("save_state() was called while operations are outstanding: synchronize them first")
-    target = Path(folder)
+    target = _path(folder)
     save = _of_rank_0(owner, secrets.token_hex(8).encode()).decode()
 
-    def write_shard() -> None:
+    def write_shard() -> dict[str, int]:
+        arrays = _arrays_of(owner)
         target.mkdir(parents=True, exist_ok=True)
         with _whole(_shard(target, save, owner.rank), "new") as path, path.open("wb") as file:
-            np.savez(file, **_arrays_of(owner))  # type: ignore[arg-type]  # one of them might be called allow_pickle
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # one of them might be called allow_pickle
+        return {key: len(values) for key, values in arrays.items()}
 
-    _together(owner, write_shard)
-    manifest = _Manifest(save, owner.size, _described(owner), owner.plans())
+    lengths = _together(owner, write_shard)
+    manifest = _Manifest(save, owner.size, _described(owner), owner.plans(), lengths)
 
     def write_manifest() -> None:
         if owner.world.local_rank == 0:  # of each host, should the folder not be shared
@@ -101,12 +121,13 @@ def load_state(folder: str | os.PathLike[str], session: Session | None = None) -
     """Put back what `save_state` wrote into `folder`. Collective: all ranks call it, when nothing is outstanding.
 
     Optimizers may be made before or after it; their own `load_state_dict()` comes first. `session`: None takes the
-    default one. Raises `StorageError` on every rank if one of them cannot read, with its reason.
+    default one. Raises `StorageError` on every rank if one of them cannot read, or finds damage, with its reason; what
+    is kept in this session then stays. `InvalidArgumentError` for a folder that is no path.
     """
     owner = default.session() if session is None else session
     if owner.has_outstanding:
         raise InvalidArgumentError("load_state() was called while operations are outstanding: synchronize them first")
-    source = Path(folder)
+    source = _path(folder)
     manifest = _together(owner, lambda: _Manifest.read(source))
     saves = [each.decode() for each in _gathered(owner, manifest.save.encode())]
     if len(set(saves)) > 1:
@@ -169,12 +190,32 @@ def _lengths(owner: Session, mine: Mapping[str, np.ndarray[Any, Any]]) -> dict[s
 # --- what is in the files ---------------------------------------------------------------------------------------------
 
 
-def _shard(folder: Path, save: str, rank: int) -> Path:
-    return folder / f"casync-{save}-{rank:05}.npz"
+def _path(folder: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(folder)
+    except TypeError:
+        raise InvalidArgumentError(f"folder={folder!r}: it must be a path, a string or a pathlib.Path") from None
+
+
+def _damaged(path: Path, what: str) -> StorageError:
+    return StorageError(f"{path} is damaged: {what}. Load an earlier checkpoint, or go on without its codec state")
+
+
+def _shard(folder: Path, save: str, rank: int | str) -> Path:
+    return folder / f"casync-{save}-{rank:0>5}.npz"
+
+
+def _rank_of(shard: Path) -> int:
+    number = shard.stem.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1
 
 
 def _residual(tensor: str) -> str:
     return f"residual/{tensor}"
+
+
+def _is_residual(key: str) -> bool:
+    return key.startswith(_residual(""))
 
 
 def _array(tensor: str, name: str) -> str:
@@ -182,10 +223,9 @@ def _array(tensor: str, name: str) -> str:
 
 
 def _is_shared(manifest: _Manifest, key: str) -> bool:
-    kind, _, rest = key.partition("/")
-    if kind == "residual":
+    if _is_residual(key):
         return False
-    name, _, tensor = rest.partition("/")
+    _, name, tensor = key.split("/", 2)
     return bool(manifest.tensors[tensor]["state"]["arrays"][name]["shared"])
 
 
@@ -216,8 +256,26 @@ def _described(owner: Session) -> dict[str, dict[str, Any]]:
 
 
 def _read_shard(folder: Path, manifest: _Manifest, rank: int) -> dict[str, np.ndarray[Any, Any]]:
-    with np.load(_shard(folder, manifest.save, rank), allow_pickle=False) as file:
-        return {key: file[key] for key in file.files}
+    path = _shard(folder, manifest.save, rank)
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {key: file[key] for key in file.files}
+    for key in manifest.keys():
+        if (what := _fault_of(key, arrays.get(key), manifest.lengths.get(key))) is not None:
+            raise _damaged(path, what)
+    return arrays
+
+
+def _fault_of(key: str, values: np.ndarray[Any, Any] | None, length: int | None) -> str | None:
+    """What is wrong with an array of a shard; None if nothing is. `length`: None if the manifest does not say it."""
+    if values is None:
+        return f"it has no array {key}"
+    if values.ndim != 1 or values.dtype.kind != "f":
+        return f"array {key} is of dtype {values.dtype} and shape {values.shape}, and should be a row of floats"
+    if length is not None and len(values) != length:
+        return f"array {key} has {len(values)} numbers, and {_MANIFEST} says {length}"
+    if _is_residual(key) and not np.isfinite(values).all():
+        return f"array {key} has NaN or infinity, which would go into every later step"
+    return None
 
 
 class _whole:
@@ -260,7 +318,8 @@ def _together(owner: Session, act: Callable[[], _T]) -> _T:
         result.append(act())
     except Exception as error:  # whatever a damaged file makes of its reader: the others must hear of it
         failure = error
-    texts = _gathered(owner, f"{type(failure).__name__}: {failure}".encode() if failure else b"")
+    said = f"{type(failure).__name__}: {failure}" if failure else ""
+    texts = _gathered(owner, said.encode(errors="backslashreplace"))  # a path may hold what is no letter
     failed = [f"rank {rank}: {text.decode()}" for rank, text in enumerate(texts) if text]
     if failed:
         raise StorageError("; ".join(failed)) from failure

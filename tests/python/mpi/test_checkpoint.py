@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 import casync
 from casync.checkpoint.job import _whole
+from casync.errors import InvalidArgumentError, StorageError
 from casync.session import default
 from support.replicas import assert_same_bits
 from support.training import new_session
@@ -253,6 +254,101 @@ def test_a_manifest_that_is_no_table_is_an_error_on_all_ranks(folder, rank):
         hvd.barrier()
         with pytest.raises(hvd.CasyncError):
             casync.load_state(folder)
+
+
+def one_residual(change):
+    """Damage that leaves a good file: `change` makes another array of each residual."""
+
+    def damage(path):
+        with np.load(path) as file:
+            arrays = {key: change(values) if key.startswith("residual/") else values for key, values in file.items()}
+        with path.open("wb") as file:
+            np.savez(file, **arrays)
+
+    return damage
+
+
+DAMAGED = {
+    "cut": (lambda values: values[:10], r"array residual/\S+ has 10 numbers, and casync.json says \d+"),
+    "number": (lambda values: values[0], r"array residual/\S+ is of dtype float32 and shape \(\)"),
+    "folded": (lambda values: values.reshape(2, -1), r"shape \(2, \d+\), and should be a row of floats"),
+    "words": (lambda values: np.array(["a"]), "is of dtype <U1"),
+    "nan": (lambda values: values * np.nan, r"array residual/\S+ has NaN or infinity"),
+}
+
+
+def kept():
+    states = default.session().codec_states
+    return {name: states.residual(name).tobytes() for name in states.residual_names()}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_residual_that_cannot_be_is_named_on_all_ranks_and_the_session_goes_on(folder, rank, size, damage):
+    if size == 1:
+        pytest.skip("one rank compresses nothing, and has no residual")
+    Job({"*.bias": "none", "*": "always(onebit)"}).train(2).save(folder)
+    change, said = DAMAGED[damage]
+    hvd.barrier()
+    if rank == 0:
+        (shard,) = Path(folder).glob(f"casync-*-{size - 1:05}.npz")
+        one_residual(change)(shard)
+    hvd.barrier()
+    before = kept()
+    with pytest.raises(
+        StorageError, match=rf"rank {size - 1}: StorageError: \S+{size - 1:05}.npz is damaged: .*{said}"
+    ):
+        casync.load_state(folder)
+    assert kept() == before and before
+    assert hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [size] * 3
+
+
+def change_manifest(folder, change):
+    hvd.barrier()
+    path = Path(folder) / "casync.json"
+    if hvd.rank() == 0:
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+    hvd.barrier()
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("save", 5), ("save", "../x"), ("size", 1), ("size", 0), ("size", 2.0), ("size", True), ("size", "2"),
+])  # fmt: skip
+def test_a_manifest_that_cannot_be_is_named_on_all_ranks(folder, size, name, value):
+    if (name, value) == ("size", size):
+        pytest.skip("that is its size")
+    Job("always(onebit)").train(2).save(folder)
+    change_manifest(folder, lambda content: content.update({name: value}))
+    with pytest.raises(
+        StorageError, match=rf"rank {size - 1}: StorageError: \S+casync.json is damaged: {name}={value!r}"
+    ):
+        casync.load_state(folder)
+    assert hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [size] * 3
+
+
+def test_a_checkpoint_that_does_not_say_its_lengths_is_read(folder):
+    Job("always(onebit)").train(2).save(folder)
+    before = kept()
+    change_manifest(folder, lambda content: content.pop("lengths"))
+    Job("always(onebit)").train(1)
+    casync.load_state(folder)
+    assert kept() == before
+
+
+@pytest.mark.parametrize("given", [b"state", None, 5])
+def test_a_folder_that_is_no_path_is_refused(given):
+    for call in (casync.save_state, casync.load_state):
+        with pytest.raises(InvalidArgumentError, match="folder=.*it must be a path"):
+            call(given)
+
+
+def test_damage_in_a_folder_whose_name_is_no_text_is_named(tmp_path):
+    folder = tmp_path / "\udcff"
+    folder.mkdir()
+    (folder / "casync.json").write_text("[]")
+    with pytest.raises(StorageError, match=r"rank 0: .*\\udcff/casync.json is not a state"):
+        casync.load_state(folder)
 
 
 def test_two_hosts_whose_processes_have_one_number_write_one_folder(tmp_path):
