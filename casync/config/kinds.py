@@ -17,6 +17,9 @@ __all__ = ["Choice", "Compression", "Count", "Kind", "Level", "Path", "Port", "S
 
 T = TypeVar("T")
 
+_LARGEST = 2**63 - 1
+"""Every integer of the core that a setting goes to holds it."""
+
 
 class Kind(ABC, Generic[T]):
     """How text becomes a value, and which values are allowed. Both raise ValueError, with what is allowed."""
@@ -36,12 +39,15 @@ class Count(Kind[int]):
 
     least: int
     most: int | None = None
+    """None: as many as the core's integers hold."""
+    why: str = ""
+    """Why there are no more."""
 
     @property
     def _allowed(self) -> str:
         if self.most is None:
-            return f"it must be a whole number of at least {self.least}"
-        return f"it must be a whole number from {self.least} to {self.most}"
+            return f"it must be a whole number of at least {self.least}, and less than 2**63"
+        return f"it must be a whole number from {self.least} to {self.most}{self.why and f': {self.why}'}"
 
     def read(self, text: str) -> Any:
         try:
@@ -54,7 +60,8 @@ class Count(Kind[int]):
             number = operator.index(value)
         except TypeError:
             raise ValueError(self._allowed) from None
-        if isinstance(value, bool) or number < self.least or (self.most is not None and number > self.most):
+        most = _LARGEST if self.most is None else self.most
+        if isinstance(value, bool) or not self.least <= number <= most:
             raise ValueError(self._allowed)
         return number
 
@@ -148,7 +155,10 @@ class Path(Kind[str]):
     def check(self, value: Any) -> str:
         if not isinstance(value, (str, os.PathLike)):
             raise ValueError("it must be a path")
-        return os.fspath(value)
+        path = os.fspath(value)
+        if not isinstance(path, str) or "\0" in path:
+            raise ValueError("it must be a path of text, without the character NUL")
+        return path
 
 
 class Compression(Kind[Any]):
@@ -166,4 +176,11 @@ class Compression(Kind[Any]):
 
 def only_if_on(value: T) -> Callable[[str], T | None]:
     """`value` where Horovod's switch is on: any number but 0."""
-    return lambda text: value if int(text) else None
+
+    def read(text: str) -> T | None:
+        try:
+            return value if int(text) else None
+        except ValueError:
+            raise ValueError("it must be a whole number: 0 is off, and any other is on") from None
+
+    return read

@@ -41,6 +41,7 @@ def _setting(default: _T, kind: Kind[_T], variable: str, **horovod: Reads) -> _T
     return field(default=default, metadata={"kind": kind, "variables": {variable: kind.read, **horovod}})
 
 
+_THREADS = Count(1, 1024, "a system starts no more of them for sure, and more than there are cores gain nothing")
 _UNCOMPRESSED: str | Mapping[str, Any] = "none"
 
 
@@ -68,8 +69,8 @@ class Config:
     pool_bytes: int = _setting(_constants.POOL_BYTES, Count(1), "CASYNC_POOL_BYTES")
     """`CASYNC_POOL_BYTES` (24 MiB): memory for payloads and partial sums, per rank."""
 
-    worker_threads: int = _setting(_constants.WORKER_THREADS, Count(1), "CASYNC_WORKER_THREADS")
-    """`CASYNC_WORKER_THREADS` (1): threads that encode, merge and decode, per rank."""
+    worker_threads: int = _setting(_constants.WORKER_THREADS, _THREADS, "CASYNC_WORKER_THREADS")
+    """`CASYNC_WORKER_THREADS` (1): threads that encode, merge and decode, per rank; at most 1024."""
 
     coordinator: str = _setting(_constants.COORDINATORS[0], Choice(_constants.COORDINATORS), "CASYNC_COORDINATOR")
     """`CASYNC_COORDINATOR` (local): the policy that decides which messages go over the links now: local or global."""

@@ -17,10 +17,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from casync._constants import PHASES
 from casync.errors import InvalidArgumentError
 
-__all__ = ["GraphError", "is_graph", "shown", "to_document", "to_text", "topology_of"]
+__all__ = ["GraphError", "check_topology", "is_graph", "shown", "to_document", "to_text", "topology_of"]
 
+_NAMES = ("auto", *PHASES)
 _ROLES = ("reduce", "broadcast")
 
 
@@ -104,6 +106,13 @@ def topology_of(given: str) -> str:
     Raises GraphError, naming the file, for one that cannot be read or holds no graph.
     """
     return _of_file(given) if given.endswith(".json") else given
+
+
+def check_topology(given: str) -> None:
+    """Raises GraphError for what is neither a name nor a file with a graph. A graph of too few ranks is found later."""
+    text = topology_of(given)
+    if text not in _NAMES and not is_graph(text):
+        raise GraphError(f"this topology is not known; known: {', '.join(_NAMES)}, or the path of a JSON file")
 
 
 @functools.lru_cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from casync._constants import HANDLE_BITS
@@ -17,6 +17,7 @@ from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.observe import prometheus as exposition
 from casync.observe.metrics import Metrics
+from casync.plan.topology import check_topology
 from casync.session.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.session.session import Session
 from casync.transport import job as jobs
@@ -108,11 +109,14 @@ def init(comm: Any = None, process_sets: Any = None, *, store: Any = None, **set
 
 
 def _checked(config: Config) -> Config:
-    """A codec that the core does not know is refused before ranks meet."""
-    try:
-        codecs.rules_of(config.compression)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"compression={config.compression!r}: {error}") from None
+    """A codec that the core does not know, and a topology that there is not, are refused before ranks meet."""
+    checks: dict[str, Callable[[Any], object]] = {"compression": codecs.rules_of, "topology": check_topology}
+    for name, check in checks.items():
+        given = getattr(config, name)
+        try:
+            check(given)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{name}={given!r}: {error}") from None
     return config
 
 

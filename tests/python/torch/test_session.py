@@ -111,7 +111,7 @@ def test_every_variable_of_horovods_is_read_or_answered():
 @pytest.mark.parametrize(("variable", "value"), [
     ("CASYNC_MIN_NUMEL", "many"), ("CASYNC_MIN_NUMEL", "-1"), ("CASYNC_WORKER_THREADS", "0"),
     ("CASYNC_TIMEOUT_SECONDS", "inf"), ("CASYNC_PEER_TIMEOUT_SECONDS", "0"), ("CASYNC_PLAN", "yes"),
-    ("HOROVOD_LOG_LEVEL", "loud"), ("HOROVOD_STALL_CHECK_DISABLE", "yes"),
+    ("HOROVOD_LOG_LEVEL", "loud"), ("HOROVOD_STALL_CHECK_DISABLE", "yes"), ("CASYNC_MIN_NUMEL", str(2**64)),
 ])  # fmt: skip
 def test_a_bad_value_names_its_variable(variable, value):
     with pytest.raises(InvalidArgumentError, match=f"{variable}='{value}'"):
@@ -128,6 +128,10 @@ def test_a_bad_value_names_its_variable(variable, value):
     ("log_level", "loud", "TRACE, DEBUG"), ("tcp_congestion", "vegas", "auto, system"),
     ("transport", "udp", "auto, mpi"),
     ("coordinator", "x", "local, global"), ("device_lane", "foo", "auto, host"), ("topology", 3, "path"),
+    ("min_numel", 2**63, "less than 2"), ("pool_bytes", 2**64, "less than 2"),
+    ("partition_bytes", 2**64, "less than 2"),
+    ("worker_threads", 2**31, "from 1 to 1024: .*cores"), ("worker_threads", 1025, "from 1 to 1024"),
+    ("event_log", "a\0b", "without the character NUL"), ("timeline", "a\0b", "without the character NUL"),
     ("plan_file", 7, "path"), ("network_interface", 7, "string"),
 ])  # fmt: skip
 def test_a_bad_argument_is_refused_like_a_variable(name, value, allowed):
@@ -135,6 +139,27 @@ def test_a_bad_argument_is_refused_like_a_variable(name, value, allowed):
         with pytest.raises(InvalidArgumentError, match=allowed) as refused:
             make(**{name: value})
         assert str(refused.value).startswith(f"{name}={value!r}: ")
+    assert not hvd.is_initialized()
+
+
+@pytest.mark.parametrize("variable", ["HOROVOD_STALL_CHECK_DISABLE", "HOROVOD_HIERARCHICAL_ALLREDUCE"])
+def test_a_switch_of_horovods_says_what_is_allowed(variable):
+    with pytest.raises(InvalidArgumentError, match=f"{variable}='true': it must be a whole number: 0 is off"):
+        Config.from_environment({variable: "true"})
+
+
+def test_the_largest_settings_reach_the_core():
+    with Session(Config(min_numel=2**63 - 1, pool_bytes=2**63 - 1, partition_bytes=2**63 - 1, worker_threads=64)):
+        pass
+
+
+@pytest.mark.parametrize(("topology", "said"), [
+    ("nonsense", "this topology is not known; known: auto, direct"), ("", "this topology is not known"),
+    ("nowhere.json", "No such file"),
+])  # fmt: skip
+def test_a_topology_that_is_not_there_is_refused_by_init(topology, said):
+    with pytest.raises(InvalidArgumentError, match=f"^topology='{topology}': .*{said}"):
+        hvd.init(topology=topology)
     assert not hvd.is_initialized()
 
 
