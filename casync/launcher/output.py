@@ -55,10 +55,10 @@ class LinePrinter:
                 self._line((rank, stream), rest)
 
     def note(self, text: str) -> None:
-        """Lines of the launcher itself, on stderr."""
+        """Lines of the launcher itself, on stderr. They may quote a rank, whose words need not be text."""
         self._close_open(None)
         for line in text.splitlines():
-            self._write("stderr", f"casyncrun: {line}\n".encode())
+            self._write("stderr", f"casyncrun: {line}\n".encode(errors="backslashreplace"))
 
     def raw(self, stream: str, data: bytes) -> None:
         """Output that is nobody's: mpirun's own."""

@@ -7,7 +7,7 @@ import sys
 import traceback
 from types import FrameType, TracebackType
 
-__all__ = ["call_site", "describe_exception"]
+__all__ = ["call_site", "describe_exception", "encodable"]
 
 # Frames of these packages are never where a user's program submitted something: CaSync and the frameworks, libraries
 # that train for the user, and what the standard library puts between.
@@ -20,10 +20,15 @@ _NOT_THE_USER = frozenset(
 ) | sys.stdlib_module_names  # fmt: skip
 
 
+def encodable(text: str) -> str:
+    """`text` with each lone surrogate, which UTF-8 has no bytes for and the core does not take, as its escape."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _place(frame: FrameType, line: int) -> str:
     path = frame.f_code.co_filename
     here = os.getcwd() + os.sep
-    return f"{path.removeprefix(here)}:{line}"
+    return encodable(f"{path.removeprefix(here)}:{line}")
 
 
 def _is_users(frame: FrameType) -> bool:
@@ -48,4 +53,4 @@ def describe_exception(kind: type[BaseException], value: BaseException, trace: T
         if not place or _is_users(trace.tb_frame):
             place = f" at {_place(trace.tb_frame, trace.tb_lineno)}"
         trace = trace.tb_next
-    return text + place
+    return encodable(text) + place

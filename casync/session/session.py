@@ -26,7 +26,7 @@ from casync.config import horovod as horovod_variables
 from casync.config.settings import Config
 from casync.cuda import nccl_library
 from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError
-from casync.observe.call_site import call_site, describe_exception
+from casync.observe.call_site import call_site, describe_exception, encodable
 from casync.observe.logs import log, set_level, threshold
 from casync.observe.metrics import OWN, Metrics, metrics_of
 from casync.observe.step_profile import StepProfiler, observer_of
@@ -579,7 +579,7 @@ class Session:
     def abort(self, why: str) -> None:
         """End the session on all ranks: every outstanding and later operation raises `AbortedError` with `why`."""
         self._has_failed = True
-        self._core_session.abort(why)
+        self._core_session.abort(encodable(why))
 
     def shutdown(self) -> None:
         """Leave the world. What all ranks have agreed on may still end, for a second; other outstanding operations end

@@ -394,3 +394,18 @@ def test_an_idle_job_costs_no_cpu(casyncrun: Runner, wait_for: WaitFor) -> None:
     assert (ticks() - before) / os.sysconf("SC_CLK_TCK") / 3 < 0.05
     process.terminate()
     process.wait(timeout=10)
+
+
+def test_an_exception_whose_text_is_no_text_reaches_the_other_ranks(casyncrun: Runner) -> None:
+    script = """
+        import numpy as np
+        import casync.numpy as hvd
+
+        hvd.init()
+        if hvd.rank() == 1:
+            raise ValueError("bad \\ud800")
+        hvd.allreduce(np.ones(2), name="a")
+    """
+    done = casyncrun.run(script, "-np", "2")
+    assert r"AbortedError: rank 1: ValueError: bad \ud800 at " in done.stderr
+    assert re.search(r"casyncrun: the first rank to fail: rank 1 .*ValueError: bad \\ud800", done.stderr), done.stderr

@@ -85,3 +85,8 @@ def test_the_time_stands_before_each_line(screen: list[tuple[str, bytes]]) -> No
     printer = LinePrinter(lambda stream, data: screen.append((stream, data)), lambda: next(times))
     printer.feed(1, "stdout", b"a\nb\n")
     assert text(screen) == b"one [1]<stdout>: a\ntwo [1]<stdout>: b\n"
+
+
+def test_a_note_with_what_is_no_letter_is_written(printer: LinePrinter, screen: list[tuple[str, bytes]]) -> None:
+    printer.note("rank 1 failed: \ud800")
+    assert screen == [("stderr", b"casyncrun: rank 1 failed: \\ud800\n")]

@@ -53,3 +53,12 @@ def test_what_a_library_raises_is_at_the_users_line(module: str) -> None:
         assert kind is not None and value is not None
         text = describe_exception(kind, value, trace)
     assert text.startswith("ValueError: no at ") and "test_call_site.py:" in text
+
+
+def test_what_is_no_letter_in_an_error_or_a_path_is_told_as_its_escape() -> None:
+    error = ValueError("\ud800")
+    text = describe_exception(type(error), error, None)
+    assert text == r"ValueError: \ud800"
+    space: dict[str, Any] = {"__name__": "__main__", "call_site": call_site}
+    exec(compile("where = call_site()", "/home/\udcff/train.py", "exec"), space)  # noqa: S102
+    assert space["where"] == r"/home/\udcff/train.py:1"
