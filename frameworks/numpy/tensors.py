@@ -25,6 +25,10 @@ class NumpyTensors(Tensors[Array]):
 
     def admit(self, value: Any) -> Array:
         if isinstance(value, np.ndarray):
+            if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
+                raise NotAvailableError(
+                    "a MaskedArray: what lies under its mask would be sent too; give filled(0) of it, or its values"
+                )
             return value
         if not hasattr(value, "__dlpack__"):
             raise InvalidArgumentError(f"a {type(value).__name__} is not an array: give numpy.asarray() of it")
