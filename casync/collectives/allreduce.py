@@ -12,7 +12,7 @@ from casync.errors import InvalidArgumentError
 from casync.session.default import session_of
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
-from casync.tensors.signature import OpKind, OpSignature
+from casync.tensors.signature import OpKind, OpSignature, bad_name
 
 __all__ = ["UNSCALED", "codec_of", "submit", "submit_registered", "terms_of"]
 
@@ -38,11 +38,14 @@ def submit(
     if compression is not None and isinstance(compression, Mapping):  # an ABC, which takes its time
         name = owner.tensor_name(OpKind.ALLREDUCE, name)
         compression = codec_of(compression, name)
-    if in_place and scales == UNSCALED:  # all in one call, for a name that is used as it was the last time
-        handle: int | None = owner.shortcuts.submit(name, tensor, wake, op, scales, compression, topology)
-        if handle is not None:
-            return handle
-    registration = owner.shortcuts.registration(name, tensor, op, scales, compression, topology)
+    try:
+        if in_place and scales == UNSCALED:  # all in one call, for a name that is used as it was the last time
+            handle: int | None = owner.shortcuts.submit(name, tensor, wake, op, scales, compression, topology)
+            if handle is not None:
+                return handle
+        registration = owner.shortcuts.registration(name, tensor, op, scales, compression, topology)
+    except UnicodeEncodeError:
+        raise bad_name(name) from None
     given = tensor
     with about(name):
         tensor = tensors.admit(tensor)

@@ -99,6 +99,7 @@ class GroupedCollectives(Generic[T]):
         """
         op = resolve_op(op, average)
         scales = (prescale_factor, postscale_factor)
+        check_group(tensors)
         if instead := self._instead(*tensors):
             return instead.grouped_allreduce(tensors, name, op, scales, process_set, compression)
         result: list[T] = synchronize(self._submit_allreduce(tensors, name, op, scales, process_set, compression))
@@ -164,6 +165,7 @@ class GroupedCollectives(Generic[T]):
         """`allgather` of several tensors together, with its other arguments; new tensors in the order given. Blocks.
         Differentiable.
         """
+        check_group(tensors)
         if instead := self._instead(*tensors):
             return instead.grouped_allgather(tensors, name, process_set)
         result: list[T] = synchronize(self.grouped_allgather_async(tensors, name, process_set))
@@ -195,6 +197,7 @@ class GroupedCollectives(Generic[T]):
         in the order given. Blocks. Differentiable.
         """
         scales = (prescale_factor, postscale_factor)
+        check_group(tensors)
         if instead := self._instead(*tensors):
             return instead.grouped_reducescatter(tensors, name, op, scales, process_set, compression)
         result: list[T] = synchronize(
@@ -217,6 +220,7 @@ class GroupedCollectives(Generic[T]):
         once. The tensors must not change before `synchronize(handle)` returns.
         """
         scales = (prescale_factor, postscale_factor)
+        check_group(tensors)
         for i, tensor in enumerate(tensors):
             with about(None if name is None else f"{name}.{i}"):
                 reducescatter.check(self._tensors, tensor, op)
@@ -228,6 +232,10 @@ class GroupedCollectives(Generic[T]):
 
 
 def check_group(tensors: Sequence[Any]) -> None:
-    """Raise `InvalidArgumentError` for a group of nothing."""
-    if len(tensors) == 0:
+    """Raise `InvalidArgumentError` for a group of nothing, and for what is no group."""
+    try:
+        count = len(tensors)
+    except TypeError:
+        raise InvalidArgumentError(f"tensors={tensors!r}: it must be a list of tensors") from None
+    if count == 0:
         raise InvalidArgumentError("a group of no tensors")

@@ -105,6 +105,8 @@ def topology_of(given: str) -> str:
 
     Raises GraphError, naming the file, for one that cannot be read or holds no graph.
     """
+    if not isinstance(given, str):
+        raise GraphError(f"topology={given!r}: it must be one of {', '.join(_NAMES)}, or the path of a JSON file")
     return _of_file(given) if given.endswith(".json") else given
 
 

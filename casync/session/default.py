@@ -216,7 +216,10 @@ def checked(process_set: Any) -> ProcessSet:
 
 def owner_of(handle: int) -> Session:
     """The session that gave out `handle`."""
-    number = handle >> HANDLE_BITS
+    try:
+        number = handle >> HANDLE_BITS
+    except TypeError:
+        raise InvalidArgumentError(f"handle={handle!r}: it must be what an asynchronous operation returned") from None
     if number == 0:
         return _current.session or session()  # as in session_of
     owner = process_sets().sessions.get(number)

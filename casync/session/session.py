@@ -36,7 +36,7 @@ from casync.session import forks
 from casync.session.codec_states import CodecStates
 from casync.session.fixed_plans import FixedPlans
 from casync.tensors.device import Device
-from casync.tensors.signature import OpSignature
+from casync.tensors.signature import OpSignature, bad_name
 from casync.transport import job as jobs
 from casync.transport.world import World
 
@@ -227,10 +227,15 @@ class Session:
         prefix = OP_KINDS[kind]
         if name is None:
             return f"{prefix}.noname.{self.next_number(prefix) % _NAMES_PER_KIND}"
-        return name if name.startswith(f"{prefix}.") else f"{prefix}.{name}"
+        try:
+            return name if name.startswith(f"{prefix}.") else f"{prefix}.{name}"
+        except (AttributeError, TypeError):
+            raise bad_name(name) from None
 
     def define(self, key: Hashable, name: str, signature: Mapping[str, Any]) -> int:
         """The core's registration of `name`, remembered under `key`; the place of the call goes into error messages."""
+        if encodable(name) != name:
+            raise bad_name(name)
         try:
             registration: int = self._core_session.define(name, site=call_site(), **signature)
         except InvalidArgumentError as error:

@@ -132,6 +132,8 @@ class about:
         name = self._name
         if name is None or not isinstance(error, InvalidArgumentError | NotAvailableError) or error.tensor is not None:
             return
+        if not isinstance(name, str):
+            return
         error.tensor = name
         if name not in str(error):
             error.args = (f"tensor {name}: {error}", *error.args[1:])

@@ -25,6 +25,7 @@ __all__ = [
     "Product",
     "Sum",
     "OpSignature",
+    "bad_name",
     "codec_for_dtype",
     "no_rows",
     "resolve_op",
@@ -94,6 +95,20 @@ def no_rows(kind: int) -> InvalidArgumentError:
     return InvalidArgumentError(f"tried to {OP_KINDS[kind]} a rank-zero tensor, which has no rows: reshape it to (1,)")
 
 
+def bad_name(name: object) -> InvalidArgumentError:
+    """What is raised for a name that is none. It costs nothing where names are: who needs one fails, and then asks."""
+    return InvalidArgumentError(f"name={name!r}: it must be a string that UTF-8 can write, or None to number the calls")
+
+
+def _check_factor(name: str, value: Any) -> None:
+    try:
+        is_number = not math.isnan(value)
+    except (TypeError, OverflowError):
+        is_number = False
+    if not is_number:
+        raise InvalidArgumentError(f"{name}={value!r}: it must be a number that a float holds, and not NaN")
+
+
 def user_name(name: str) -> str:
     """A tensor's name as its user gave it, without the `allreduce.` or `reducescatter.` of `Session.tensor_name`."""
     for kind in (OpKind.ALLREDUCE, OpKind.REDUCESCATTER):
@@ -122,7 +137,9 @@ class OpSignature(NamedTuple):
     priority: int = 0
 
     def signature(self) -> dict[str, Any]:
-        """As the core has them. Raises `InvalidArgumentError` for a topology that does not exist."""
+        """As the core has them. Raises `InvalidArgumentError` for a topology or a factor that cannot be."""
+        _check_factor("prescale_factor", self.prescale)
+        _check_factor("postscale_factor", self.postscale)
         if self.kind in (OpKind.ALLGATHER, OpKind.ALLTOALL):
             rows, cols, dims = 0, math.prod(self.shape), f"({', '.join(['*', *map(str, self.shape)])})"
         else:

@@ -85,3 +85,62 @@ def test_compress_and_decompress_as_in_horovod():
 
 def test_all_names_are_there():
     assert all(hasattr(hvd, name) for name in hvd.__all__) and len(set(hvd.__all__)) == len(hvd.__all__)
+
+
+def test_a_masked_array_is_refused_by_name():
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    for call in (hvd.allreduce, hvd.allreduce_, hvd.allgather, lambda each, **_: hvd.broadcast(each, 0, name="m")):
+        with pytest.raises(hvd.NotAvailableError, match=r"a MaskedArray: .*filled\(0\)"):
+            call(masked, name="m")
+    assert np.array_equal(hvd.allreduce(masked.filled(0)), [1.0, 0.0])
+
+
+CALLS = {
+    "allreduce": hvd.allreduce,
+    "allreduce_": hvd.allreduce_,
+    "allgather": hvd.allgather,
+    "broadcast": lambda array, name: hvd.broadcast(array, 0, name=name),
+    "alltoall": hvd.alltoall,
+    "reducescatter": hvd.reducescatter,
+    "grouped_allreduce": lambda array, name: hvd.grouped_allreduce([array], name=name),
+}
+
+
+@pytest.mark.parametrize("name", [5, b"x", True, ("a",), "\ud800"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_name_that_is_none_is_refused(call, name):
+    with pytest.raises(hvd.InvalidArgumentError, match="name=.*: it must be a string") as refused:
+        CALLS[call](np.ones(2), name=name)
+    assert repr(name)[1:-1] in str(refused.value)
+
+
+@pytest.mark.parametrize("call", [hvd.allreduce, hvd.allreduce_, hvd.reducescatter])
+@pytest.mark.parametrize("factor", ["prescale_factor", "postscale_factor"])
+@pytest.mark.parametrize("value", ["2", float("nan"), None, 1j, 10**400])
+def test_a_factor_that_is_no_number_is_refused(call, factor, value):
+    with pytest.raises(hvd.InvalidArgumentError, match=f"{factor}=.*: it must be a number"):
+        call(np.ones(2), **{factor: value})
+
+
+@pytest.mark.parametrize("given", [3, b"ring"])
+def test_a_topology_that_is_no_text_is_refused(given):
+    for call in (hvd.allreduce, hvd.allreduce_):
+        with pytest.raises(hvd.InvalidArgumentError, match=r"topology=.*: it must be one of auto, direct"):
+            call(np.ones(2), topology=given)
+
+
+@pytest.mark.parametrize("handle", ["a", None, 1.5])
+def test_a_handle_that_is_none_is_refused(handle):
+    for call in (hvd.synchronize, hvd.poll):
+        with pytest.raises(hvd.InvalidArgumentError, match="handle=.*: it must be what an asynchronous operation"):
+            call(handle)
+
+
+@pytest.mark.parametrize("call", [
+    hvd.grouped_allreduce, hvd.grouped_allreduce_, hvd.grouped_allreduce_async, hvd.grouped_allgather,
+    hvd.grouped_reducescatter, hvd.grouped_reducescatter_async,
+])  # fmt: skip
+@pytest.mark.parametrize("given", [None, 5, iter(())])
+def test_a_group_that_is_none_is_refused(call, given):
+    with pytest.raises(hvd.InvalidArgumentError, match="tensors=.*: it must be a list of tensors"):
+        call(given)
