@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -57,6 +59,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(check_build())
         return 0
     options = replace(options, command=with_python(options.command, os.getcwd(), environ.get("PATH")))
+    try:
+        _occupy_closed()
+        return _run(options, environ)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        sys.stderr.write(
+            f"casyncrun: {error.strerror}: casyncrun may have {most} at once, and needs more. Raise the limit: "
+            "ulimit -n 65536\n"
+        )
+        return 1
+
+
+def _occupy_closed() -> None:
+    """Have stdin, stdout and stderr stay unwritable where they are closed: what is opened next would get their numbers,
+    and the job's output with them.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 2:
+        pass
+    os.close(descriptor)
+
+
+def _run(options: Options, environ: Mapping[str, str]) -> int:
     try:
         if options.dry_run:
             return _show(compose(options, gather_facts(environ), environ))

@@ -344,6 +344,7 @@ class Job:
         self._outlet.hear()
         if "stdout" in self._outlet.broken and not self._is_ending:
             # `casyncrun ... | head`: nobody reads any more, which ends a command of one process too.
+            self._printer.note(f"stdout cannot be written: {self._outlet.broken['stdout']}; casyncrun ends the job")
             self._end()
         if not self._outlet.is_full:
             self._listen_again()

@@ -26,8 +26,8 @@ class Outlet:
     """`wake` becomes readable when there is room again, or a stream has no reader any more."""
 
     def __init__(self, most: int = _MOST) -> None:
-        self.broken: set[str] = set()
-        """Streams that nobody can read any more."""
+        self.broken: dict[str, str] = {}
+        """Streams that nobody can read any more, each with what the system says of it."""
         self._most = most
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._kept = 0
@@ -87,8 +87,8 @@ class Outlet:
                 if not self._waiting:
                     return
                 stream, data = self._waiting.popleft()
-            if stream not in self.broken and not _written(_DESCRIPTORS[stream], data):
-                self.broken.add(stream)
+            if stream not in self.broken and (failure := _write(_DESCRIPTORS[stream], data)) is not None:
+                self.broken[stream] = str(failure.strerror)
                 self._say()
             with self._changed:
                 was_full = self.is_full
@@ -104,13 +104,13 @@ class Outlet:
             pass
 
 
-def _written(descriptor: int, data: bytes) -> bool:
-    """Whether somebody can read it, now or later."""
+def _write(descriptor: int, data: bytes) -> OSError | None:
+    """Write it all, which waits for its reader; why nobody can read it, or None."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
         except BlockingIOError:  # somebody has set the terminal so
             select.select([], [descriptor], [])
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None

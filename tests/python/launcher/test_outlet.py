@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import socket
 import time
@@ -53,6 +54,23 @@ def test_one_that_leaves_ends_the_job(casyncrun: Runner) -> None:
     process.stdout.close()
     process.wait(timeout=40)
     assert process.returncode == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize(("redirection", "said"), [(">/dev/full", "No space left on device"), (">&-", "Bad file")])
+def test_output_that_cannot_be_written_is_said(casyncrun: Runner, redirection: str, said: str) -> None:
+    command = casyncrun.command("print('hello', flush=True)\nimport time; time.sleep(30)", "-np", "1")
+    process = casyncrun.start_command(["sh", "-c", f"{shlex.join(command)} {redirection}"])
+    assert f"casyncrun: stdout cannot be written: {said}" in process.communicate(timeout=40)[1]
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+def test_too_few_open_files_are_said_in_one_line(casyncrun: Runner) -> None:
+    command = casyncrun.command("pass", "-np", "1")
+    process = casyncrun.start_command(["sh", "-c", f"ulimit -n 8; {shlex.join(command)}"])
+    assert process.communicate(timeout=40)[1].splitlines()[-1] == (
+        "casyncrun: Too many open files: casyncrun may have 8 at once, and needs more. Raise the limit: ulimit -n 65536"
+    )
+    assert process.returncode == 1
 
 
 def test_a_peer_that_does_not_read_is_not_taken_for_one_that_is_gone() -> None:
