@@ -12,7 +12,7 @@ from casync.collectives.numbered import numbered
 from casync.collectives.settings import Settings
 from casync.session import default
 
-from .graph import Graph
+from .graph import Graph, unused
 from .ops import allreduce_slices
 from .tensors import TENSORS, scaled
 
@@ -65,18 +65,21 @@ class GraphGradients:
     def reduce(
         self, names: Sequence[str], gradients: Sequence[Any], terms: Callable[[str], Any] | None = None
     ) -> list[Any]:
-        """The reduced gradients in the order given; None where there is none, which must be so on all ranks.
+        """The reduced gradients in the order given; None where there is none, which must be so on all ranks. Names
+        that are there already in the graph that is being made get numbers.
 
         Args:
             names: of the parameters, all different.
             gradients: tensors, `tf.IndexedSlices`, or None.
             terms: of a name, what `Graph.allreduce` takes as such, or None; for codecs that take over momentum.
         """
-        self._take(names)
         told = [None if terms is None else terms(name) for name in names]
         if not tf.executing_eagerly():
-            return self._in_graph(tuple(names), list(gradients), told)
-        result: list[Any] = self._compiled(tuple(names), list(gradients), told)
+            called = unused(names, self._settings.process_set)
+            self._take(called)
+            return self._in_graph(names, called, gradients, told)
+        self._take(names)
+        result: list[Any] = self._compiled(tuple(names), tuple(names), list(gradients), told)
         return result
 
     def _take(self, names: Sequence[str]) -> None:
@@ -84,23 +87,26 @@ class GraphGradients:
             self._submits.know(names)
             self._submits.check()
 
-    def _in_graph(self, names: Sequence[str], gradients: Sequence[Any], terms: Sequence[Any]) -> list[Any]:
+    def _in_graph(
+        self, names: Sequence[str], called: Sequence[str], gradients: Sequence[Any], terms: Sequence[Any]
+    ) -> list[Any]:
+        """Groups and rules have the `names`; ranks meet under those that the gradients are `called`."""
         settings = self._settings
         grouped = self._groups(names, gradients)
         scales = (1.0 / settings.predivide, settings.predivide)
         reduced: list[Any] = []
-        for name, gradient, told in zip(names, grouped, terms, strict=True):
+        for name, own, gradient, told in zip(names, called, grouped, terms, strict=True):
             codec = codecs.codec_by_name(settings.rules, name)
             if isinstance(gradient, tf.IndexedSlices) and settings.sparse_as_dense:
                 gradient = tf.convert_to_tensor(gradient)
             if gradient is None:
                 reduced.append(None)
             elif isinstance(gradient, tf.IndexedSlices):
-                reduced.append(allreduce_slices(gradient, name, settings.op, settings.process_set, codec))
+                reduced.append(allreduce_slices(gradient, own, settings.op, settings.process_set, codec))
             else:
                 reduced.append(
                     Graph().allreduce(
-                        gradient, name, settings.op, scales, settings.process_set, codec, settings.topology, told
+                        gradient, own, settings.op, scales, settings.process_set, codec, settings.topology, told
                     )
                 )
         return reduced

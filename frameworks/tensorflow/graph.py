@@ -6,8 +6,9 @@ make graphs with the same operations; they need not run these in one order.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -25,7 +26,7 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from .library import operations
 from .tensors import TENSORS, scaled
 
-__all__ = ["Graph", "unnamed"]
+__all__ = ["Graph", "unnamed", "unused"]
 
 Scales = tuple[float, float]
 
@@ -146,6 +147,39 @@ def unnamed(base: str, kind: int) -> str:
     function = re.sub(r"(_\d+)+$", "", getattr(graph, "name", "graph"))
     with graph.name_scope(None):
         return f"noname.{function}.{graph.unique_name(f'{OP_KINDS[kind]}.{base}')}"
+
+
+def unused(names: Sequence[str], process_set: Any) -> list[str]:
+    """The names of gradients in their order. One that the graph that is being made has already gets a number: two
+    operations of one name would meet in any order. So ranks that make the same graph call them the same, each time.
+    """
+    owner = session_of(process_set)
+    taken = set(_names_there(process_set.process_set_id))
+    result = []
+    for name in names:
+        for number in itertools.count():
+            one = f"{name}.{number}" if number else name
+            own = {owner.tensor_name(OpKind.ALLREDUCE, one), owner.tensor_name(OpKind.ALLGATHER, f"{one}.values")}
+            if taken.isdisjoint(own):
+                break
+        taken |= own
+        result.append(one)
+    return result
+
+
+def _names_there(process_set: int) -> Iterator[str]:
+    """Of the operations of a set in the graph that is being made, in those around it, and in what all these call."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        called = (node for function in graph._functions.values() for node in function.cached_definition.node_def)
+        for node in itertools.chain((op.node_def for op in graph.get_operations() if _is_ours(op.type)), called):
+            if _is_ours(node.op) and node.attr["process_set"].i == process_set:
+                yield node.attr["tensor_name"].s.decode()
+        graph = getattr(graph, "outer_graph", None)
+
+
+def _is_ours(operation: str) -> bool:
+    return operation in ("CasyncAllreduce", "CasyncAllgather")
 
 
 def _check_reducible(tensor: Any, name: str | None) -> None:

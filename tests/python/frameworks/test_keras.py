@@ -395,6 +395,44 @@ def test_two_models_whose_layers_have_the_same_names(several, rank, size):
                 models[0].optimizer.apply([tf.zeros(v.shape) for v in models[0].variables], models[0].variables)
 
 
+@pytest.mark.parametrize("codec", ["none", "onebit"])
+def test_two_models_of_equal_names_in_one_step(codec, rank, size):
+    """As in a GAN: their gradients have names of their own."""
+
+    class Both(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.models = [training.make_model(seed) for seed in (0, 1)]
+
+        def call(self, x):
+            return self.models[0](x)
+
+        def compile(self, *optimizers):
+            super().compile()
+            self.optimizers = optimizers
+
+        def train_step(self, data):
+            x, y = data
+            losses = []
+            for model, optimizer, factor in zip(self.models, self.optimizers, (1.0, 10.0), strict=True):
+                with tf.GradientTape() as tape:
+                    losses.append(keras.ops.mean((model(x) - factor * y) ** 2))
+                gradients = tape.gradient(losses[-1], model.trainable_variables)
+                optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return {"loss": losses[0]}
+
+    data = training.make_data(size)
+    ours, wanted = Both(), Both()
+    ours.compile(*(hvd.DistributedOptimizer(optimizers.SGD(0.01), compression=codec) for _ in range(2)))
+    training.fit(ours, training.share(data, rank, size), epochs=2)
+    wanted.compile(*(optimizers.SGD(0.01) for _ in range(2)))
+    training.fit(wanted, data, training.ROWS * size, epochs=2)
+    for mine, other in zip(ours.models, wanted.models, strict=True):
+        training.assert_same_everywhere(training.weights(mine))
+        if codec == "none":
+            training.assert_close(mine, other)
+
+
 def test_two_models_in_one_process(rank, size):
     data = training.share(training.make_data(size), rank, size)
     models = [training.make_model(seed, f"model{seed}") for seed in (0, 1)]

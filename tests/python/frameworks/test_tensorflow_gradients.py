@@ -1,5 +1,7 @@
 """Gradients through operations, and those of tapes, against references in float64."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -393,6 +395,121 @@ def test_two_variables_of_one_name(mode, rank, size):
 
     one, two = mode(step)()
     assert one.numpy().tolist() == pytest.approx([(size - 1) / 2] * 2) and two.numpy().tolist() == [10.0] * 3
+
+
+def later(tensor, waits):
+    """The tensor, whose gradient takes a while to make on a rank that `waits`."""
+
+    @tf.custom_gradient
+    def run(given):
+        def back(gradient):
+            if not waits:
+                return gradient
+            made = tf.numpy_function(lambda values: time.sleep(0.2) or values, [gradient], tf.float32)
+            made.set_shape(gradient.shape)
+            return made
+
+        return tf.identity(given), back
+
+    return run(tensor)
+
+
+def losses_in_other_orders(first, second, x, rank):
+    """Of two variables, or of one; the gradient of the first is late on even ranks, and of the second on odd ones."""
+    late = [later(one * x, waits) for one, waits in ((first, rank % 2 == 0), (second, rank % 2 == 1))]
+    return tf.reduce_sum(late[0]), 100.0 * tf.reduce_sum(late[1])
+
+
+@pytest.mark.parametrize("codec", ["none", "always(onebit)"])
+@pytest.mark.parametrize("inner", [False, True], ids=["one function", "functions inside"])
+def test_two_tapes_of_variables_that_have_no_names(inner, codec, rank, size):
+    """As in a GAN. Also where one of the functions inside is traced again, and the other is not."""
+    pair = [tf.Variable([1.0, 2.0]), tf.Variable([3.0, 4.0])]
+    x = [rank + 1.0, rank + 2.0]
+
+    def gradient(tape, loss, variable, _turn):
+        return hvd.DistributedGradientTape(tape, compression=codec).gradient(loss, variable)
+
+    each = [tf.function(gradient) if inner else gradient for _ in pair]
+
+    @tf.function
+    def step(turn):
+        with tf.GradientTape() as one, tf.GradientTape() as two:
+            losses = losses_in_other_orders(*pair, tf.constant(x), rank)
+        if inner:
+            return stepped(turn)
+        return [each[i](tape, losses[i], pair[i], turn) for i, tape in enumerate((one, two))]
+
+    @tf.function
+    def of_first():
+        with tf.GradientTape() as tape:
+            loss, _ = losses_in_other_orders(*pair, tf.constant(x), rank)
+        return gradient(tape, loss, pair[0], None)
+
+    @tf.function
+    def of_second(turn):
+        with tf.GradientTape() as tape:
+            _, loss = losses_in_other_orders(*pair, tf.constant(x), rank)
+        return gradient(tape, loss, pair[1], turn)
+
+    def stepped(turn):
+        return [of_first(), of_second(turn)]
+
+    for turn in (1, 1, 2):  # a number in Python has a graph of its own
+        first, second = (one.numpy() for one in step(turn))
+        mean = np.array([(size + 1) / 2, (size + 3) / 2])
+        if codec == "none" or size == 1:
+            np.testing.assert_allclose(first, mean, rtol=1e-6)
+            np.testing.assert_allclose(second, 100.0 * mean, rtol=1e-6)
+        assert (first < 10.0).all() and (second > 10.0).all()
+
+
+def test_two_losses_of_one_variable_by_a_persistent_tape(rank, size):
+    variable = tf.Variable([1.0, 2.0], name="twice")
+
+    @tf.function
+    def step(x):
+        with hvd.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
+            losses = losses_in_other_orders(variable, variable, x, rank)
+        return [tape.gradient(loss, variable) for loss in losses]
+
+    for _ in range(3):
+        first, second = step(tf.fill([2], rank + 1.0))
+        np.testing.assert_allclose(first.numpy(), np.full(2, (size + 1) / 2), rtol=1e-6)
+        np.testing.assert_allclose(second.numpy(), np.full(2, 50.0 * (size + 1)), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("several")
+def test_gradients_of_several_sets_of_ranks_have_their_own_numbers(rank, size):
+    """A rank that is in one set more than another one has its variable's name there too."""
+    hvd.shutdown()
+    alone = hvd.ProcessSet([0, 1])
+    hvd.init(timeout_s=5.0, process_sets=[alone] if size > 2 else [])
+    variable = tf.Variable([1.0], name="in two sets")
+
+    @tf.function
+    def step():
+        results = []
+        with tf.GradientTape(persistent=True) as tape:
+            loss = tf.reduce_sum(variable) * (rank + 1.0)
+        if size > 2 and rank < 2:
+            results.append(hvd.DistributedGradientTape(tape, process_set=alone).gradient(loss, variable))
+        return [*results, hvd.DistributedGradientTape(tape).gradient(loss, variable)]
+
+    assert [one.numpy().tolist() for one in step()] == [[1.5]] * (size > 2 and rank < 2) + [[(size + 1) / 2]]
+
+
+def test_gradients_of_tensorflow_1_computed_twice(rank, size):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        weight = tf.compat.v1.get_variable("weight", initializer=[1.0, 2.0])
+        optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1), compression="onebit")
+        losses = losses_in_other_orders(weight, weight, rank + 1.0, rank)
+        gradients = [optimizer.compute_gradients(loss)[0][0] for loss in losses]
+        session.run(tf.compat.v1.global_variables_initializer())
+        for _ in range(3):
+            first, second = session.run(gradients)
+            np.testing.assert_allclose(first, np.full(2, (size + 1) / 2), rtol=1e-6)
+            np.testing.assert_allclose(second, np.full(2, 50.0 * (size + 1)), rtol=1e-6)
 
 
 def test_rules_and_their_mistakes(rank):
