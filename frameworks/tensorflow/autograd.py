@@ -42,7 +42,7 @@ def _with_gradient(run: Callable[..., tuple[Any, Callable[..., Any]]], *tensors:
 
         def back_after(*gradients: Any) -> Any:
             with tf.control_dependencies(tf.nest.flatten(results)):
-                return back(*gradients)
+                return back(*map(_dense, gradients))
 
         return results, back_after
 
@@ -204,6 +204,11 @@ class Autograd:
         return self.allreduce(
             gradient, _of_gradient(base, OpKind.ALLREDUCE), Average, _UNSCALED, process_set, None, None
         )
+
+
+def _dense(gradient: Any) -> Any:
+    """What comes in, which is `tf.IndexedSlices` where the result went into `tf.gather`."""
+    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _with_gradients(run: Callable[..., tuple[Any, Callable[..., Any]]], tensors: Sequence[Any]) -> list[Any]:

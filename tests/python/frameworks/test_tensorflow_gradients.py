@@ -203,6 +203,36 @@ def test_gradients_of_gradients(way, name, rank, size):
     np.testing.assert_allclose(way(run)(tf.ones([size])).numpy(), expected, rtol=1e-6)
 
 
+GATHERED = {  # an operation on two rows for each rank, and what is right of a rank, the number of ranks and all weights
+    "allreduce": (lambda x, n: hvd.allreduce(x, op=hvd.Sum), lambda r, n, w: [w.sum()] + [0] * (2 * n - 1)),
+    "allgather": (lambda x, n: hvd.allgather(x), lambda r, n, w: [w.mean() * (r == 0)] + [0] * (2 * n - 1)),
+    "broadcast": (lambda x, n: hvd.broadcast(x, 0), lambda r, n, w: [w.mean() * (r == 0)] + [0] * (2 * n - 1)),
+    "alltoall": (lambda x, n: hvd.alltoall(x), lambda r, n, w: np.ravel([(v * (r == 0), 0) for v in w])),
+    "reducescatter": (lambda x, n: hvd.reducescatter(x, op=hvd.Sum), lambda r, n, w: np.ravel([(v * n, 0) for v in w])),
+    "grouped_allreduce": (
+        lambda x, n: hvd.grouped_allreduce([x, 2 * x], op=hvd.Sum)[0], lambda r, n, w: [w.sum()] + [0] * (2 * n - 1)
+    ),
+    "grouped_allgather": (
+        lambda x, n: hvd.grouped_allgather([x, 2 * x])[0], lambda r, n, w: [w.mean() * (r == 0)] + [0] * (2 * n - 1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GATHERED)
+def test_gradients_of_rows_that_are_looked_up(way, name, rank, size):
+    """What comes into the operation's gradient is slices."""
+    operation, right = GATHERED[name]
+
+    def run(given):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            loss = tf.reduce_sum(tf.gather(operation(given, size), [0])) * float(rank + 1)
+        return tape.gradient(loss, given)
+
+    expected = np.array(right(rank, size, np.arange(1.0, size + 1)))[:, None] * np.ones((1, 2))
+    np.testing.assert_allclose(way(run)(tf.ones([2 * size, 2])).numpy(), expected, rtol=1e-6)
+
+
 def test_alltoall_of_a_shape_that_is_not_known(rank, size):
     @tf.function(input_signature=[tf.TensorSpec(None, tf.float32)])
     def run(given):
