@@ -117,6 +117,10 @@ class ProcessSets:
         """The number of every set, and its ranks in the world."""
         return {number: list(one.ranks or ()) for number, one in self._sets.items()}
 
+    def of_number(self, number: int) -> ProcessSet:
+        """The set in use that has this number."""
+        return next(one for one in (*self._sets.values(), *self._unannounced.values()) if one.process_set_id == number)
+
     def start(self, wanted: Sequence[ProcessSet]) -> None:
         """Take sets into use at `init()`, numbered in the order of the list. Of those given as communicators, each rank
         gives the ones that it is in.

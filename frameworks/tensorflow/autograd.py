@@ -10,7 +10,7 @@ from casync.collectives.interface import Collectives
 from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
 from casync.errors import NotAvailableError
-from casync.session.default import session_of
+from casync.session.default import process_sets, session_of
 from casync.tensors.signature import Average, OpKind, Sum
 
 from .graph import Graph, unnamed
@@ -209,6 +209,16 @@ class Autograd:
 def _dense(gradient: Any) -> Any:
     """What comes in, which is `tf.IndexedSlices` where the result went into `tf.gather`."""
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+@tf.RegisterGradient("CasyncAllreduce")  # type: ignore[untyped-decorator]
+def _of_reduced(operation: Any, gradient: Any, *_: Any) -> tuple[Any, None]:
+    """Of the operation as it stands: what tapes and optimizers reduce has no other gradient, for second derivatives."""
+    base = operation.get_attr("tensor_name").decode().removeprefix("allreduce.")
+    process_set = process_sets().of_number(operation.get_attr("process_set"))
+    name, op = _of_gradient(base, OpKind.ALLREDUCE), _checked(operation.get_attr("reduce_op"))
+    with tf.control_dependencies(operation.outputs):
+        return Graph().allreduce(_dense(gradient), name, op, _UNSCALED, process_set, None, None), None
 
 
 def _with_gradients(run: Callable[..., tuple[Any, Callable[..., Any]]], tensors: Sequence[Any]) -> list[Any]:

@@ -542,6 +542,31 @@ def test_gradients_of_tensorflow_1_computed_twice(rank, size):
             np.testing.assert_allclose(second, np.full(2, 50.0 * (size + 1)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("arguments", [{}, {"gradient_predivide_factor": 4.0}, {"op": hvd.Sum}], ids=str)
+def test_a_penalty_of_the_reduced_gradient(mode, arguments, rank, size):
+    """As one process has it that sees all data; a sum over ranks has the penalty of each."""
+    weight = tf.Variable([2.0, 3.0], name="penalised")
+
+    def step():
+        with hvd.DistributedGradientTape(tf.GradientTape(), **arguments) as outer:
+            with hvd.DistributedGradientTape(tf.GradientTape(), **arguments) as inner:
+                loss = tf.reduce_sum(weight**3) * (rank + 1.0)
+            penalty = tf.reduce_sum(inner.gradient(loss, weight) ** 2)
+        return outer.gradient(penalty, weight)
+
+    factor, ranks = (size * (size + 1) / 2, size) if "op" in arguments else ((size + 1) / 2, 1)
+    for _ in range(2):
+        np.testing.assert_allclose(mode(step)().numpy(), ranks * 36 * factor**2 * np.array([8.0, 27.0]), rtol=1e-5)
+
+
+def test_a_reduced_gradient_of_an_op_without_a_gradient_is_named(several):
+    weight = tf.Variable([2.0], name="greatest")
+    with pytest.raises(NotImplementedError, match="stop_gradient"), tf.GradientTape() as outer:
+        with hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Max) as inner:
+            loss = tf.reduce_sum(weight**2)
+        outer.gradient(inner.gradient(loss, weight), weight)
+
+
 def test_rules_and_their_mistakes(rank):
     variable = tf.Variable(np.ones(5000, np.float32), name="kernel")
     with tf.GradientTape(persistent=True) as tape:
