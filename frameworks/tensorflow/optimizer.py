@@ -57,8 +57,9 @@ def DistributedOptimizer(
         compression=compression, topology=topology, process_set=process_set, op=op, predivide=gradient_predivide_factor,
         num_groups=num_groups, groups=by_name(groups, name_of), sparse_as_dense=sparse_as_dense,
     )  # fmt: skip
-    original = type(optimizer)
-    optimizer.__class__ = type(original.__name__, (_Distributed, original), {"__module__": original.__module__})
+    original = getattr(optimizer, "_original", type(optimizer))
+    own = {"__module__": original.__module__, "_original": original}
+    optimizer.__class__ = type(original.__name__, (_Distributed, original), own)
     optimizer.casync_settings, optimizer.casync_gradients = settings, GraphGradients(settings, claims=True)
     return optimizer
 

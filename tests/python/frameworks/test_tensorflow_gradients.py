@@ -567,6 +567,15 @@ def test_a_reduced_gradient_of_an_op_without_a_gradient_is_named(several):
         outer.gradient(inner.gradient(loss, weight), weight)
 
 
+def test_an_optimizer_of_tensorflow_1_that_is_wrapped_again(rank, size):
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    for compression in ("fp16", "none"):
+        assert hvd.DistributedOptimizer(optimizer, compression=compression) is optimizer
+    weight = tf.Variable([1.0], name="wrapped again")
+    ((gradient, _),) = optimizer.compute_gradients(lambda: tf.reduce_sum(weight) * (rank + 1.0), [weight])
+    assert gradient.numpy().tolist() == [(size + 1) / 2], "reduced once"
+
+
 def test_rules_and_their_mistakes(rank):
     variable = tf.Variable(np.ones(5000, np.float32), name="kernel")
     with tf.GradientTape(persistent=True) as tape:
