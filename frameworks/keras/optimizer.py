@@ -73,6 +73,15 @@ class _Distributed:
         """One with this configuration, wrapped as this one is, but for groups and local variables."""
         return cls._again(cls._original.from_config(*args, **kwargs))
 
+    def __copy__(self) -> Any:
+        """As Keras copies one, which is by saving it, so without us; then wrapped as `from_config` does."""
+        reduced: Any = self.__reduce__()
+        load, saved = reduced
+        return self._again(load(*saved))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__copy__()
+
     def register_local_var(self, var: Any) -> None:
         """Have the gradient of this variable stay this rank's own, divided by the number of ranks."""
         self._casync[0].local.append(var)

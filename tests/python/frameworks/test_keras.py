@@ -1,5 +1,6 @@
 """casync.keras on TensorFlow: training on several ranks against training on the joined batch."""
 
+import copy
 import logging
 import time
 from types import SimpleNamespace
@@ -476,6 +477,16 @@ def test_local_layers_keep_their_own_gradients(scales, rank, size):
 def test_what_is_no_layer_is_refused(rank):
     with pytest.raises(InvalidArgumentError, match="local_layers holds a int"):
         hvd.PartialDistributedOptimizer(sgd(), local_layers=[3])
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_of_an_optimizer_reduces_too(copied, rank, size):
+    first = hvd.DistributedOptimizer(sgd(), compression="fp16")
+    model = training.train(rank, size, copied(first))
+    training.assert_close(model, training.joined(size, sgd()), rtol=2e-2, atol=2e-3)
+    training.assert_same_everywhere(training.weights(model))
+    again = copied(model.optimizer)
+    assert again._casync[0].settings == first._casync[0].settings and again.get_config() == first.get_config()
 
 
 def test_a_process_set_trains_by_itself(several, rank, size):
