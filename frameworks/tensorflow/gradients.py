@@ -77,7 +77,8 @@ class GraphGradients:
         if not tf.executing_eagerly():
             called = unused(names, self._settings.process_set)
             self._take(called)
-            return self._in_graph(names, called, gradients, told)
+            with tf.control_dependencies(self._checks()):
+                return self._in_graph(names, called, gradients, told)
         self._take(names)
         result: list[Any] = self._compiled(tuple(names), tuple(names), list(gradients), told)
         return result
@@ -86,6 +87,12 @@ class GraphGradients:
         if self._claims:
             self._submits.know(names)
             self._submits.check()
+
+    def _checks(self) -> list[Any]:
+        """What makes each step of a graph fail once another optimizer has taken one of the names."""
+        if not (self._claims and self._settings.keeps_something):
+            return []
+        return [tf.numpy_function(self._submits.check, [], [])]
 
     def _in_graph(
         self, names: Sequence[str], called: Sequence[str], gradients: Sequence[Any], terms: Sequence[Any]

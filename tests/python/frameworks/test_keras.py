@@ -396,6 +396,22 @@ def test_two_models_whose_layers_have_the_same_names(several, rank, size):
                 models[0].optimizer.apply([tf.zeros(v.shape) for v in models[0].variables], models[0].variables)
 
 
+def test_a_model_is_not_trained_on_after_another_one_took_its_names(several, rank, size):
+    """Also where its graph was made before."""
+    data = training.share(training.make_data(size), rank, size)
+    models = [training.make_model(seed) for seed in (0, 1)]
+    for model in models:
+        model.compile(optimizer=hvd.DistributedOptimizer(sgd(), compression="onebit"), loss="mse")
+        training.fit(model, data)
+    before = training.weights(models[0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="belongs to a DistributedOptimizer that was made later"):
+        training.fit(models[0], data)
+    for mine, other in zip(training.weights(models[0]), before, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    training.fit(models[1], data)
+    training.assert_same_everywhere(training.weights(models[1]))
+
+
 @pytest.mark.parametrize("codec", ["none", "onebit"])
 def test_two_models_of_equal_names_in_one_step(codec, rank, size):
     """As in a GAN: their gradients have names of their own."""
