@@ -32,6 +32,6 @@ def load_model(
     """
     classes = {one.__name__: one for one in custom_optimizers or ()}
     model = keras.models.load_model(filepath, custom_objects={**classes, **(custom_objects or {})})
-    if model.optimizer is not None:
+    if getattr(model, "optimizer", None) is not None:  # it is not there in a model that was not compiled
         model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
     return model

@@ -66,6 +66,13 @@ def test_a_saved_model_is_keras_own(make, passes, rank, size, folder):
         assert other == np.array(weight).tobytes() != bytes(12)
 
 
+def test_a_model_that_was_not_compiled_is_loaded(rank, folder):
+    path = f"{folder}/model{rank}.keras"
+    model = training.make_model()
+    model.save(path)
+    training.assert_same_bits(hvd.load_model(path), model)
+
+
 @pytest.mark.parametrize("codec", ["none", "onebit", "dgc(ratio=0.05)"])
 def test_training_resumes_bit_for_bit(codec, rank, size, folder):
     def job(steps, model=None):
