@@ -38,8 +38,8 @@ class LeastUsed {
     return things_.begin();
   }
   void use(Place place) { things_.splice(things_.begin(), things_, place); }
-  /// The least used thing beyond the limit for which `may_go(number)` holds is there no more. What may not go is in use,
-  /// and counts as used just now. Nothing: all that were looked at are in use.
+  /// The least used thing beyond the limit for which `may_go(number)` holds is there no more. What may not go is in
+  /// use, and counts as used just now. Nothing: all that were looked at are in use.
   template <typename MayGo>
   std::optional<std::uint32_t> evict(const MayGo& may_go) {
     for (std::size_t look = 0; look < kLooks && things_.size() > limit_; ++look) {
