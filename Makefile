@@ -45,7 +45,8 @@ export CCACHE_IGNOREOPTIONS := -fmacro-prefix-map=*
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 endif
 
-SOURCES := $(shell find casync casync_core cmake frameworks -type f -not -path '*/__pycache__/*' 2>/dev/null | sort)
+SOURCES := $(shell find casync casync_core cmake frameworks -type f -not -path '*/__pycache__/*' \
+  -not -name '*.so' -not -path casync/_constants.py 2>/dev/null | sort)
 PACKAGING := setup.py pyproject.toml CMakeLists.txt VERSION
 CONFIGURE = cmake -S . -GNinja -DCASYNC_WITH_TESTS=ON --log-level=WARNING
 
