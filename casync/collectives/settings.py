@@ -31,7 +31,7 @@ class Settings:
     sparse_as_dense: bool
     process_set: ProcessSet
     min_numel: int | None = None
-    """Gradients of fewer elements are exact; None: what the session has."""
+    """Gradients of fewer elements are exact. None takes the session's number."""
 
     @classmethod
     def of(

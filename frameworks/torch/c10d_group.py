@@ -75,9 +75,9 @@ class NamedOperation(NamedTuple):
     name: str
     codec: str
     topology: str | None = None
-    """None: that of the group."""
+    """None takes that of the group."""
     scaler: torch.amp.GradScaler | None = None
-    """Of its gradients; None: that of the group."""
+    """Of its gradients. None takes that of the group."""
 
 
 class Group:
