@@ -100,6 +100,7 @@ build/sources.txt: FORCE
 $(VENV)/.installed: $(VENV)/.dependencies build/sources.txt $(filter-out %.py %.pyi,$(SOURCES)) $(filter casync/compll/%,$(SOURCES)) $(PACKAGING)
 	@echo "== build and install casync $(file < VERSION)"
 	@$(PIP) --no-build-isolation --no-deps --editable .
+	@$(VENV)/bin/python -m compileall -q casync frameworks  # as pip does where it copies: not every machine keeps these
 	@touch $@
 
 # Frameworks that not every test needs, each in a layer of its own over .venv: MXNet wants NumPy 1, and JAX NumPy 2.
