@@ -161,13 +161,13 @@ class _Reduction:
                 f"{dist.get_backend(between)}, which compresses nothing: make it one of casync, by {_HOW[kind]}"
             )
         self.group: Group = group
-        self.rules = group.rules if compression is None else codecs.rules_of(compression)
-        check_momentum(self.rules)
-        scale = LossScale(scaler, self.rules)
+        rules = group.rules if compression is None else codecs.rules_of(compression)
+        check_momentum(rules)
+        scale = LossScale(scaler, rules)
         if not group.has_scaler:
             scale.look_for_another("fsdp.compress")
         self._topology, self._scaler = topology, scaler
-        self._codec = codecs.codec_by_name(self.rules, unit.name)
+        self._codec = codecs.codec_by_name(rules, unit.name)
         self._least = group.min_numel if min_numel is None else min_numel
         self._partial = 0  # steps in which only some that require a gradient had one
         self._aside: dict[str, torch.Tensor] = {}

@@ -43,8 +43,9 @@ class LossScale:
             raise InvalidArgumentError(self._advice(taker))
 
     def look_for_another(self, taker: str) -> None:
-        """Warn if this process has a scaler in use that `taker` was not given: for callers that
-        no scaler asks (hooks of DDP)."""
+        """Warn if this process has a scaler in use that `taker` was not given. For callers that no scaler asks, such as
+        hooks of DDP.
+        """
         if self._keeping is None or self._scaler is not None:
             return
         for holder in gc.get_objects():
