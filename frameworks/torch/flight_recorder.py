@@ -32,7 +32,7 @@ _NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _CALLS = 2000
 _FRAMES = 8
 _UNDESCRIBED = "undefined"
-_INSIDE = (f"{os.sep}torch{os.sep}distributed{os.sep}", f"{os.sep}casync{os.sep}torch{os.sep}")
+_INSIDE = (os.path.dirname(torch.distributed.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 _BACKEND = "nccl"
 """torchfrtrace knows a list of backends by name, and casync is not in it."""
 
@@ -159,7 +159,7 @@ def _frames(frame: FrameType | None) -> Sequence[tuple[CodeType, int]]:
     """Of who called, innermost first, without those of PyTorch's and our own."""
     found: list[tuple[CodeType, int]] = []
     while frame is not None and len(found) < _FRAMES:
-        if not any(part in frame.f_code.co_filename for part in _INSIDE):
+        if not frame.f_code.co_filename.startswith(_INSIDE):
             found.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return found
