@@ -6,7 +6,8 @@ no fault, in some strangers talk to every port (random_faults_stranger.py), and 
     python tools/random_faults.py --jobs 1 --first 41   the 42nd job of seed 0 alone
     python tools/random_faults.py --json report.json    all that was found, for a program
 
-A job trains a small model on 2 to 5 ranks with a random codec and topology. The moment is drawn from all of a rank's
+A job trains a small model on 2 to 5 ranks with a random codec and topology: one in four with PyTorch, the others with
+NumPy, whose ranks start in a tenth of the time. The moment is drawn from all of a rank's
 life: while it imports, in init(), in training, and while it leaves. What must come of it: a job without a fault, or
 whose rank goes on within a second, ends well. Any other ends with casyncrun's error and the victim's number, and every
 other rank is told of it, all within `--limit` seconds of the fault. No process is left. A job that ends well because
@@ -48,6 +49,7 @@ TOPOLOGIES = {
 }
 # What a rank notes as it goes, and how many seconds after that note the fault comes at most.
 PHASES = {"importing": 4.0, "init": 1.0, "training": 3.0, "leaving": 0.5}
+IMPORTS_NUMPY = 0.5  # the same for `importing`, without PyTorch
 PAUSE_SECONDS = 1.0  # less than the time-out below
 SETTINGS = {"CASYNC_PEER_TIMEOUT_SECONDS": "4", "CASYNC_TIMEOUT_SECONDS": "20"}
 FLAGS = ("--start-timeout", "10")
@@ -68,6 +70,7 @@ class Plan:
     explicit: bool  # whether the program calls shutdown() itself
     transport: str  # what CASYNC_TRANSPORT says
     strangers: bool
+    adaptor: str
 
     @property
     def ends_well(self) -> bool:
@@ -76,7 +79,7 @@ class Plan:
     def __str__(self) -> str:
         beside = ", beside strangers" * self.strangers
         return (
-            f"job {self.number}: {self.ranks} ranks, {self.codec}, {self.topology}, {self.transport}{beside}, "
+            f"job {self.number}: {self.ranks} ranks, {self.adaptor}, {self.codec}, {self.topology}, {self.transport}{beside}, "
             f"{self.signal} to rank {self.victim} {self.delay:.2f} s after it noted {self.phase!r}"
         )
 
@@ -107,6 +110,8 @@ def draw(seed: int, number: int) -> Plan:
     ranks = dice.randint(2, 5)
     codec = dice.choice(list(TOPOLOGIES))
     phase = dice.choice(list(PHASES))
+    adaptor = dice.choice(["torch", "numpy", "numpy", "numpy"])
+    longest = IMPORTS_NUMPY if (phase, adaptor) == ("importing", "numpy") else PHASES[phase]
     return Plan(
         number,
         ranks,
@@ -115,10 +120,11 @@ def draw(seed: int, number: int) -> Plan:
         dice.randrange(ranks),
         dice.choice(["SIGKILL", "SIGKILL", "SIGSTOP", "SIGSTOP", "pause", "nothing"]),
         phase,
-        round(dice.uniform(0, PHASES[phase]), 3),
+        round(dice.uniform(0, longest), 3),
         dice.random() < 0.5,
         transport := dice.choice(["auto", "tcp"]),
         transport == "tcp" and dice.random() < 0.5,  # Open MPI's own ports are not ours to try
+        adaptor,
     )
 
 
@@ -189,7 +195,7 @@ def run(plan: Plan, folder: Path, limit: float) -> Result:
     """One job, from its start until nothing of it is left."""
     token = uuid.uuid4().hex
     command = [sys.executable, "-m", "casync", "run", "-np", str(plan.ranks), *FLAGS, "--", sys.executable]
-    arguments = [str(PROGRAM), str(folder), plan.codec, "shutdown" if plan.explicit else "return"]
+    arguments = [str(PROGRAM), str(folder), plan.adaptor, plan.codec, "shutdown" if plan.explicit else "return"]
     result = Result(plan)
     with open(folder / "output", "w", encoding="utf-8") as output:
         job = subprocess.Popen(
