@@ -79,8 +79,8 @@ class Plan:
     def __str__(self) -> str:
         beside = ", beside strangers" * self.strangers
         return (
-            f"job {self.number}: {self.ranks} ranks, {self.adaptor}, {self.codec}, {self.topology}, {self.transport}{beside}, "
-            f"{self.signal} to rank {self.victim} {self.delay:.2f} s after it noted {self.phase!r}"
+            f"job {self.number}: {self.ranks} ranks of {self.adaptor}, {self.codec}, {self.topology}, {self.transport}"
+            f"{beside}, {self.signal} to rank {self.victim} {self.delay:.2f} s after it noted {self.phase!r}"
         )
 
 

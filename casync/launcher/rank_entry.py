@@ -139,7 +139,8 @@ def rank_names(place: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
         if place.get(key) is not None:
             names |= {f"{prefix}_{key.upper()}": str(place[key]) for prefix in ("CASYNC", "HOROVOD")}
     # Horovod's words: what works without MPI is called gloo.
-    names["HOROVOD_CONTROLLER"] = names["HOROVOD_CPU_OPERATIONS"] = "gloo" if _WITHOUT_MPI[0] in environ else "mpi"
+    by_sockets = _WITHOUT_MPI[0] in environ or environ.get("CASYNC_TRANSPORT") == "tcp"
+    names["HOROVOD_CONTROLLER"] = names["HOROVOD_CPU_OPERATIONS"] = "gloo" if by_sockets else "mpi"
     torch_names = {
         "RANK": place["rank"],
         "WORLD_SIZE": place["size"],

@@ -92,7 +92,7 @@ def run(
         "--network-interface": network_interface,
         "--network-interfaces": network_interfaces,
     }
-    switches = {"--disable-cache": disable_cache, "--verbose": verbose, "--gloo": use_gloo}
+    switches = {"--disable-cache": disable_cache, "--verbose": verbose, "--gloo": use_gloo, "--mpi": use_mpi}
     line = [f"{flag}={value}" for flag, value in settings.items() if value is not None]
     line += [flag for flag, wanted in switches.items() if wanted]
     environ = dict(os.environ)

@@ -220,15 +220,16 @@ def _host_key() -> str:
 
 
 def _own_addresses(started: Started, config: Config) -> list[str]:
-    """Where others reach this process, the best first: that of the interface which is named, and no other; else that
+    """Where others reach this process, the best first: one of each interface that is named, and no other; else that
     of the one that reaches MASTER_ADDR, and then those of the other networks.
     """
     known = interfaces.addresses()
     if config.network_interface:
-        if found := interfaces.named(config.network_interface, known):
-            return found[:1]
+        names = [name.strip() for name in config.network_interface.split(",")]
+        if found := [text for name in names for text in interfaces.named(name, known)[:1]]:
+            return found
         raise StartError(
-            f"CASYNC_NETWORK_INTERFACE={config.network_interface} is none of this host's interfaces: "
+            f"CASYNC_NETWORK_INTERFACE={config.network_interface} names none of this host's interfaces: "
             f"{', '.join(f'{name} ({address})' for name, texts in known.items() for address in texts)}"
         )
     try:

@@ -71,11 +71,8 @@ def test_what_a_flag_sets_is_what_a_session_reads() -> None:
 
 
 def test_flags_without_effect_say_why_in_one_line_per_reason() -> None:
-    remarks = parse(
-        ["-np", "2", "--cycle-time-ms", "5", "--tcp", "--num-nccl-streams", "2", "--mpi", "--gloo", "a"]
-    ).remarks
+    remarks = parse(["-np", "2", "--cycle-time-ms", "5", "--tcp", "--num-nccl-streams", "2", "a"]).remarks
     assert set(remarks) == {
-        "--mpi, --gloo: no effect: it is MPI where mpirun starts the ranks, else none: CASYNC_TRANSPORT chooses",
         "--num-nccl-streams: no effect: there is one stream for NCCL",
         "--cycle-time-ms: no effect: there are no cycles: a tensor goes when it is ready",
         "--tcp: no effect: between hosts there is only TCP",

@@ -45,13 +45,17 @@ def line(*argv: str, facts: Facts = FACTS, environ: dict[str, str] | None = None
         ),
         (
             ["-H", "h1:2,h2:2"],
-            f"/mpi/bin/mpirun --with-ft ulfm -n 4 -H h1:2,h2:2 --map-by slot --bind-to none {BASE}{REMOTE}{FT}{TAIL}",
+            "CASYNC_TRANSPORT=tcp "
+            f"/mpi/bin/mpirun --with-ft ulfm -n 4 -H h1:2,h2:2 --map-by slot --bind-to none {BASE}{REMOTE}{FT}"
+            f" -x CASYNC_TRANSPORT{TAIL}",
         ),
         (
             ["-np", "2", "-H", "h1,h2", "--rsh-agent", "/agent", "--nics", "10.0.0.0/24", "-x", "A=b c"],
+            "CASYNC_TRANSPORT=tcp CASYNC_NETWORK_INTERFACE=10.0.0.0/24 "
             "/mpi/bin/mpirun --with-ft ulfm -n 2 -H h1:1,h2:1 --map-by slot --bind-to none "
             "--prtemca plm_ssh_agent /agent --prtemca prte_if_include 10.0.0.0/24 "
-            f"--mca btl_tcp_if_include 10.0.0.0/24 {BASE}{REMOTE}{FT} -x 'A=b c'{TAIL}",
+            f"--mca btl_tcp_if_include 10.0.0.0/24 {BASE}{REMOTE}{FT} -x 'A=b c' "
+            f"-x CASYNC_TRANSPORT -x CASYNC_NETWORK_INTERFACE{TAIL}",
         ),
     ],
 )
@@ -116,7 +120,7 @@ def test_other_hosts_get_the_environment_by_name_and_this_one_inherits_it() -> N
 
 def test_an_export_with_a_value_is_named_once() -> None:
     argv = compose(parse(["-H", "h1", "-x", "DATA=y", "a"]), FACTS, {"DATA": "x"}, exports=("TOKEN",)).argv
-    assert [word for flag, word in _pairs(argv) if flag == "-x"] == ["DATA=y", "TOKEN"]
+    assert [word for flag, word in _pairs(argv) if flag == "-x"] == ["DATA=y", "TOKEN", "CASYNC_TRANSPORT"]
 
 
 def test_a_resource_manager_without_hosts_may_place_ranks_elsewhere() -> None:

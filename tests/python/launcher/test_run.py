@@ -95,11 +95,11 @@ def test_a_function_that_leaves_the_process_has_no_result(importable: None) -> N
 
 
 def test_files_and_output(importable: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    casync.run(print, ("hello",), output_filename=str(tmp_path / "out"), use_gloo=True)
+    casync.run(print, ("hello",), output_filename=str(tmp_path / "out"), disable_cache=True)
     assert (tmp_path / "out" / "rank.0" / "stdout").read_text() == "hello\n"
     shown = capfd.readouterr()
     assert shown.out == "[0]<stdout>: hello\n"
-    assert "--gloo: no effect" in shown.err
+    assert "--disable-cache: no effect" in shown.err
 
 
 @pytest.mark.parametrize(

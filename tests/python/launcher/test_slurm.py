@@ -114,7 +114,7 @@ def test_an_mpirun_that_knows_slurm_asks_it_for_the_hosts() -> None:
     launch = compose(parse(["a"], HOSTS), FACTS, JOB | {"PATH": "/bin"})
     assert launch.argv[:7] == ("/mpi/bin/mpirun", "-n", "4", "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none")
     assert launch.remote and launch.by_ssh == ()
-    assert launch.environ == {"PATH": f"/mpi/bin{os.pathsep}/bin"}  # srun starts the daemons by their name
+    assert launch.environ["PATH"] == f"/mpi/bin{os.pathsep}/bin"  # srun starts the daemons by their name
     assert launch.note.startswith("2 ranks on the 4 cores of this host")
     assert "Slurm gave 2 hosts for 4 tasks" in launch.note
 
@@ -122,7 +122,7 @@ def test_an_mpirun_that_knows_slurm_asks_it_for_the_hosts() -> None:
 def test_an_mpirun_without_slurm_is_told_the_hosts_and_goes_by_ssh() -> None:
     facts = dataclasses.replace(FACTS, mpi=MpiInstall("/mpirun", (5, 0, 11), False, "test"), srun=None)
     launch = compose(parse(["a"], HOSTS), facts, JOB)
-    assert launch.shell().startswith("/mpirun -n 4 -H n1:2,n2:2 --map-by slot ")
+    assert launch.shell().startswith("CASYNC_TRANSPORT=tcp /mpirun -n 4 -H n1:2,n2:2 --map-by slot ")
     assert launch.by_ssh == ("n2",)
 
 

@@ -84,7 +84,7 @@ def test_hosts_that_are_this_one_are_no_other_hosts() -> None:
 def test_other_hosts_are_reached_by_ssh() -> None:
     plan, launch = plan_of("-np", "4", "-H", "h2:2,me:1,h3:2", "-p", "2222", environ={"A": "b", "HOME": "/h"})
     ssh = ["ssh", "-p", "2222", *SSH_LOGIN]
-    assert plan["size"] == 4 and plan["exports"] == ["A"]
+    assert plan["size"] == 4 and plan["exports"] == ["A", "CASYNC_TRANSPORT"]
     assert plan["hosts"] == [
         {"ranks": 2, "reach": [*ssh, "h2"]},
         {"ranks": 1, "reach": []},
