@@ -40,7 +40,8 @@ def choose_carrier(options: Options, environ: Mapping[str, str], remote: bool, f
     if not remote:
         return Carrier(asked)
     if asked != "auto":
-        return Carrier(asked, networks)
+        what = "MPI carries" if asked == "mpi" else "CaSync's sockets carry"
+        return Carrier(asked, networks, (f"{what} between hosts ({_TRANSPORT}={asked})",))
     chosen = [name for name in _COMPONENTS if is_chosen(name, options.mpi_args, environ)]
     if chosen:
         return Carrier(asked, networks, (f"MPI carries between hosts, since you chose its {' and '.join(chosen)}",))

@@ -236,7 +236,7 @@ def _by_ourselves(
         further = [*exports, *carrier.environ]
         plan["exports"] = [item.partition("=")[0] for item in _exports(options, environ, remote, further)]
     by = "" if not others else f", and {'the agent' if options.rsh_agent else 'ssh'} starts those of other hosts"
-    notes.append(f"no mpirun: the ranks reach each other without MPI{by}")
+    notes.append(f"no mpirun: CaSync's sockets carry{by}")
     settings = {**carrier.environ, **_without_mpirun(options, notes)}
     start = str(Path(facts.rank_entry).with_name("starter.py"))
     argv = (facts.python, "-I", "-S", start, json.dumps(plan), *_entry(options, facts))

@@ -66,7 +66,7 @@ def test_the_command_needs_nothing_of_mpi() -> None:
     entry = "/py -I -S /casync/rank_entry.py -- a"
     plan = '{"size": 2, "exports": [], "hosts": [{"ranks": 2, "reach": []}]}'
     assert launch.shell() == f"A=b /py -I -S /casync/starter.py {shlex.quote(plan)} {entry}"
-    assert launch.note.endswith("no mpirun: the ranks reach each other without MPI")
+    assert launch.note.endswith("no mpirun: CaSync's sockets carry")
     assert not launch.remote
 
 
@@ -170,7 +170,7 @@ def test_ranks_reduce_without_libmpi(casyncrun: Runner) -> None:
     done = run(casyncrun, script, "-np", "3")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}]<stdout>: {rank} 3 False" for rank in range(3)]
-    assert "no mpirun: the ranks reach each other without MPI" in done.stderr
+    assert "no mpirun: CaSync's sockets carry" in done.stderr
 
 
 def test_a_rank_that_dies_is_answered_for(casyncrun: Runner) -> None:
