@@ -2,6 +2,9 @@
 
 #include <mpi.h>
 #include <signal.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +40,26 @@ void ignore_broken_pipes() {
   if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
+/// Ranks of MPI_COMM_WORLD that are known here to have died. None where this MPI cannot say.
+std::vector<int> dead_ranks() {
+  std::vector<int> dead;
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+  MPI_Group world = MPI_GROUP_NULL, gone = MPI_GROUP_NULL;
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  if (MPIX_Comm_get_failed(MPI_COMM_WORLD, &gone) == MPI_SUCCESS) {
+    int count = 0;
+    MPI_Group_size(gone, &count);
+    std::vector<int> places(static_cast<std::size_t>(count));
+    for (int place = 0; place < count; ++place) places[static_cast<std::size_t>(place)] = place;
+    dead.resize(places.size());
+    MPI_Group_translate_ranks(gone, count, places.data(), world, dead.data());
+    MPI_Group_free(&gone);
+  }
+  MPI_Group_free(&world);
+#endif
+  return dead;
+}
+
 /// Tests `request` with growing sleeps; false if the other side is gone.
 bool patiently(MPI_Request request) {
   auto pause = std::chrono::microseconds(50);
@@ -60,7 +83,13 @@ std::string error_text(int code) {
 }
 
 void check(int code, const char* call) {
-  if (code != MPI_SUCCESS) throw PeerFailure(detail::concat(call, " failed: ", error_text(code)));
+  if (code == MPI_SUCCESS) return;
+  const std::vector<int> dead = dead_ranks();
+  std::string who;
+  for (const int rank : dead) who += detail::concat("rank ", rank, " has died: ");
+  ErrorFacts facts;
+  if (!dead.empty()) facts.peer = static_cast<Rank>(dead.front());
+  throw PeerFailure(detail::concat(who, call, " failed: ", error_text(code)), std::move(facts));
 }
 
 Environment& Environment::get() {
