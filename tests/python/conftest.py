@@ -1,4 +1,6 @@
-"""What all Python tests share: the file that says which test runs now, for tools/watch.py."""
+"""What all Python tests share: the file that says which test runs now, for tools/watch.py, and which tests are left
+out where nothing that they depend on has changed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ import pytest
 
 pytest.register_assert_rewrite("support")
 
+from support import unchanged  # noqa: E402
+
 RUNNING = os.environ.get("CASYNC_TEST_RUNNING")
 """Path of that file; under casyncrun each rank appends its number."""
 
@@ -17,3 +21,15 @@ def pytest_runtest_logstart(nodeid: str) -> None:
     if RUNNING:
         who = f"{os.environ.get('CASYNC_RANK', '')}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
         Path(f"{RUNNING}{who}.running").write_text(nodeid, encoding="utf-8")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests of a group are skipped where they have passed with the same files, except at night."""
+    if os.environ.get("CASYNC_TEST_EVERYTHING"):
+        return
+    for group, folder in unchanged.TESTS.items():
+        own = [item for item in items if item.path.is_relative_to(unchanged.ROOT / folder)]
+        slow = [item for item in own if item.get_closest_marker("slow")]
+        if slow and unchanged.has_passed(group):
+            for item in slow:
+                item.add_marker(pytest.mark.skip(reason=f"{group} is as it was when these passed (tools/passed.py)"))
