@@ -56,7 +56,7 @@ BENCHMARKS := codec_speed small_tensors resources step_time
 
 help:
 	@echo "make install   build CaSync and install it in .venv, editable"
-	@echo "make demo      train on 4 workers, uncompressed and with onebit, and print the table"
+	@echo "make demo      train on 2 emulated hosts, uncompressed and with onebit, and print a table"
 	@echo "make test      lint, C++ tests, Python tests in one process and at np = 2 and 3, installation"
 	@echo "make test-rest what that leaves out: what takes long, other frameworks, np = 1 and 5, the manual, the README's commands"
 	@echo "make test-all  both"
@@ -128,8 +128,7 @@ $(VENV)/.docs: $(VENV)/.dependencies
 install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
-	@echo "== 4 workers: examples/01_first_sync"
-	@OMP_NUM_THREADS=1 $(VENV)/bin/torchrun --nproc-per-node=4 examples/01_first_sync/train.py
+	@$(VENV)/bin/python tools/demo.py
 
 test: WHICH := --everyday
 test-rest: WHICH := --rest
