@@ -110,10 +110,10 @@ def sections(build: Path, which: str) -> list[Section]:
     found += sections_of(JOBS)
     folders = ("mxnet", "keras_backends", "examples", "programs")
     own = (*(f"tests/python/{folder}" for folder in folders), "-k", "mxnet or keras")
-    with_frameworks = (str(ROOT / "build/frameworks/bin/python"), *pytest, *own)
+    with_frameworks = (str(ROOT / "build/frameworks/bin/python"), *pytest, "-n2", "--dist=loadfile", *own)
     with_jax = (str(ROOT / "build/jax/bin/python"), *pytest, "tests/python/jax")
     found += [
-        Section("own", "MXNet, Keras: one process", (*with_frameworks, f"--junitxml={RESULTS / 'own.xml'}"), False),
+        Section("own", "MXNet, Keras: two processes", (*with_frameworks, f"--junitxml={RESULTS / 'own.xml'}"), False),
         Section("arrays", "JAX's arrays, one process", (*with_jax, f"--junitxml={RESULTS / 'arrays.xml'}"), False),
         Section("docs", "the manual, without warnings", ("make", "--no-print-directory", "docs"), False),
         Section("install", "sdist, wheel, two ranks in a bare place", (python, "tools/check_install.py"), True),
@@ -190,7 +190,10 @@ def run_all(offered: Sequence[Section], only: Sequence[str] | None, parser: argp
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True)
     outcomes = {section: run(section) for section in chosen}
-    print("\n=== in short", *in_short(outcomes), sep="\n", flush=True)
+    lines = in_short(outcomes)
+    print("\n=== in short", *lines, sep="\n", flush=True)
+    with open(ROOT / "build" / "in_short.txt", "a", encoding="utf-8") as record:
+        record.write("\n".join(lines) + "\n")
     return int(any(outcome.failed for outcome in outcomes.values()))
 
 
