@@ -12,10 +12,12 @@ for adaptor in ADAPTORS:  # which load what they need of the core: autodoc reads
 
 project = "CaSync"
 author = "the CaSync authors"
+copyright = f"2026, {author}"
 release = (Path(__file__).resolve().parent.parent / "VERSION").read_text(encoding="utf-8").strip()
 
 extensions = [
     "myst_parser",
+    "sphinx_inline_tabs",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
@@ -28,6 +30,7 @@ html_theme = "furo"
 html_title = f"CaSync {release}"
 
 myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]  # for tabs: their text stays readable where nobody renders them
 autosummary_generate = True
 # It is not in the environment of the other frameworks; its adaptor is read all the same.
 autodoc_mock_imports = ["jax"]

@@ -70,7 +70,15 @@ TIED = {
     "transformers": {"torch", "accelerate"},
 }
 # Hosts that a file may link to. Anything else, a package registry above all, is named by what it is.
-LINKED_HOSTS = {"www.apache.org", "arxiv.org", "doi.org", "www.open-mpi.org", "www.mpi-forum.org", "localhost"}
+LINKED_HOSTS = {
+    "www.apache.org",
+    "arxiv.org",
+    "doi.org",
+    "www.open-mpi.org",
+    "www.mpi-forum.org",
+    "www.w3.org",
+    "localhost",
+}
 
 Tree = Mapping[str, str]
 

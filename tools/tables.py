@@ -87,6 +87,13 @@ def predicted(codec: str, rate: str) -> float:
     return step["step_s"]
 
 
+def distant() -> str:
+    """What fills a long and lossy link, by contender: Mbit/s."""
+    rates = figures("wan.json")["mbit_per_second"]
+    cases = next(iter(rates.values()))
+    return table(("", *cases), *((name, *(f"{of_case[case]:,}" for case in cases)) for name, of_case in rates.items()))
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"step time": lambda: limits.headline(figures("step_time_rates.json"))},
     "docs/benchmarks.md": {
@@ -98,6 +105,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/configuration.md": {"settings": settings},
     "docs/internals/coordinator.md": {"coordinator": lambda: coordinator.table(figures("coordinator.json"))},
     "docs/launcher.md": {"variables": horovod_variables.manual, "flags": flags.manual},
+    "docs/performance.md": {"distant": distant},
 }
 """Page -> name of a mark -> what stands there."""
 

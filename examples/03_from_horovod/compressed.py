@@ -1,4 +1,4 @@
-"""digits.py after tutorial 3: a codec, what it saves, and checkpoints from which training goes on bit for bit.
+"""digits.py with a codec, what it saves, and checkpoints from which training goes on bit for bit.
 
     casyncrun -np 4 python examples/03_from_horovod/compressed.py --compression onebit --checkpoint run1
 

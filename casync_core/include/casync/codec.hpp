@@ -153,7 +153,7 @@ class Codec {
 
   /// Computes every segment, in order. Throws CorruptPayload, naming the length found and expected, for bytes that this
   /// codec did not write. Then nobody knows how far it came, so the runtime hands over one segment a call, and a
-  /// failure costs no residual but that segment's (docs/why.md).
+  /// failure costs no residual but that segment's (docs/internals/index.md).
   virtual void run(std::span<Segment> segments) const = 0;
 
   /// What it keeps of a gradient of this shape.

@@ -102,7 +102,7 @@ def test_models_of_the_benchmark(tmp_path: Path, model: str) -> None:
     assert numbers_after("total on 1 ranks", output)[0] > 0
 
 
-def test_tutorial_3_resumes_bit_for_bit(tmp_path: Path) -> None:
+def test_the_compressed_example_resumes_bit_for_bit(tmp_path: Path) -> None:
     """Two epochs at once, and one and one."""
     folder = f"--checkpoint={tmp_path / 'checkpoint'}"
     whole = on_this_host(tmp_path, COMPRESSED, "--epochs=2", ranks=2)

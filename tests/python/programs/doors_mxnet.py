@@ -1,4 +1,4 @@
-"""The door of MXNet (docs/from_horovod_mxnet.md)."""
+"""The door of MXNet (docs/from_horovod.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doors of TensorFlow and of Keras on it (docs/from_horovod_tensorflow.md, docs/from_horovod_keras.md)."""
+"""The doors of TensorFlow and of Keras on it (docs/from_horovod.md)."""
 
 from __future__ import annotations
 
