@@ -1,5 +1,5 @@
-"""Pointers for glue in C (casync/c_api.h), out of the capsules that hold them. With the GIL; what has taken a session's
-keeps its capsule.
+"""Takes pointers for glue in C (casync/c_api.h) out of the capsules that hold them. The caller holds the GIL. Whoever
+uses a session's pointer must keep its capsule alive.
 """
 
 from __future__ import annotations

@@ -103,6 +103,7 @@ def sections(build: Path, which: str) -> list[Section]:
     found = [
         Section("lint", "lint", (python, "tools/lint.py"), True),
         Section("cpp", "C++ tests", (*ctest, *labels, "--output-junit", str(RESULTS / "cpp.xml")), True, True),
+        Section("counts", "what a step costs", (python, "tools/counts.py", "--build", str(build)), True),
         Section(
             "python", "Python tests, one process", (*one_process, f"--junitxml={RESULTS / 'python.xml'}"), True, True
         ),

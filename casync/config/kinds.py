@@ -1,4 +1,4 @@
-"""What a setting may be. One check holds for variables, files and arguments of `init()`."""
+"""The kinds of values that settings have. Variables, files and arguments of `init()` go through the same check."""
 
 from __future__ import annotations
 

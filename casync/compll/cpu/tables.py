@@ -1,8 +1,11 @@
-"""What is looked up instead of computed for each element: what repeats with small chunks.
+"""Values that are looked up in a table instead of computed for each element, because they repeat with small chunks.
 
-Of elements whose position in a chunk of C alone decides them, 16 C neighbours are computed once for a unit. If decoding
-knows nothing of an element but its position and the byte of its chunk, the values of all bytes are, as far as they fit
-into bytes themselves if they do somewhere; and so are those of runs that bytes stand for.
+- `periodic`: values that depend only on an element's position in its chunk of C elements. 16 C of them are computed
+  once for a unit.
+- `byte_table`: what decode makes of an element, if that depends only on its position in the chunk and on the chunk's
+  byte. The table has a value for each position and byte. If a value that fits into a byte decides the result, the table
+  holds that value.
+- `code_tables`: what each byte stands for, where bytes stand for runs.
 """
 
 from __future__ import annotations

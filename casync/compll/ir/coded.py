@@ -1,5 +1,6 @@
-"""Runs that are packed into bytes, and bytes that stand for runs: the operators take the functions that make one of the
-other, and need no arrays for what lies between.
+"""Runs that are packed into bytes, and bytes that stand for runs, without arrays of runs in between.
+
+The calls of `runlength` and `repeat` get the functions that turn a run into its byte, or a byte into its run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What decode makes of the payload that encode has just packed, where that is an expression of the gradient's elements:
-then what was not sent is known while the payload is made, and the residual needs no decoding.
+"""Works out what decode makes of the payload that encode has just packed, as an expression of the gradient's elements.
 
-Steps that pack are seen through where they lose nothing: runs that are repeated as often as they are long, and digits
+Where there is such an expression, the residual is computed while the payload is made, and nothing is decoded for it.
+Steps that pack are skipped where they lose nothing: runs that are repeated as often as they are long, and digits
 that are taken out of the sum that they were put into.
 """
 

@@ -1,7 +1,8 @@
-"""What the runtime's residual becomes, while the gradient is read anyway.
+"""Writes the runtime's residual while the gradient is read anyway, for codecs that send only some elements.
 
-Of a payload that says which elements were sent, decoding for the residual's sake would read all of it again to take
-zeros off. Instead the last pass over the gradient leaves the sum there, and only what was sent is taken off.
+To compute the residual by a full decode would read the whole gradient again, and subtract zero from most elements.
+Instead the last pass over the gradient stores the accumulated values in the residual. Then only the elements that were
+sent are subtracted.
 """
 
 from __future__ import annotations

@@ -27,13 +27,14 @@
 ///                                                        rank decodes
 ///
 /// What a codec keeps of a gradient between steps it declares as state arrays; the runtime makes them, saves them with
-/// the optimizer and hands them in with every segment. Segments of disjoint ranges run at a time, so one writes of a
-/// per_element array its own range only, and of other arrays nothing unless it covers the gradient (`whole`).
+/// the optimizer and hands them in with every segment. Segments of disjoint ranges may run at the same time. So
+/// a segment writes only its own range of a per_element array. It writes other arrays only if it covers the whole
+/// gradient (CodecInfo::whole).
 ///
 /// Guarantees a codec gives: nothing is allocated per call beyond a thread-local scratch block; a call may run on any
 /// thread, concurrently with others on other ranges of the same gradient; the bytes depend on the unit of statistics
-/// alone, never on how the gradient was partitioned, batched or routed; decode is bit-equal at every dispatch level
-/// (ALGORITHMS: R8).
+/// alone, never on how the gradient was partitioned, batched or routed; decode gives the same bits with every
+/// instruction set (Isa).
 namespace casync {
 
 /// How the payloads of the ranks become one (one value per round).
@@ -56,7 +57,9 @@ struct StateArray {
   std::int64_t elements = 0;
   bool per_element = false;  ///< one for each element of the gradient, in its order: partitions touch disjoint parts
   bool shared = false;       ///< the same on every rank
-  bool pending = false;  ///< what was not sent yet, in units of the gradient: an aborted operation adds D(payload) back
+  /// It holds what was not sent yet, in units of the gradient. When an operation is aborted, the runtime adds the
+  /// decoded payload back to it.
+  bool pending = false;
   friend bool operator==(const StateArray&, const StateArray&) = default;
 };
 
@@ -67,17 +70,18 @@ struct CodecInfo {
       rounds;  ///< one entry per round; round i's aggregated payload is `Segment::previous` of round i+1
   Feedback feedback = Feedback::none;
   bool identity = false;        ///< `none`: the payload is the gradient's own bytes, sent and received in place
-  bool whole = false;           ///< encodes the gradient once; partitions may only cut the payload
+  bool whole = false;           ///< encodes the gradient in one piece: its plan has one partition
   bool fixed_size = true;       ///< payload bytes == bound(); otherwise bound() is an upper limit
   std::optional<DType> cast{};  ///< payloads are the gradient's elements, cast to this dtype
-  bool prescaled = false;       ///< the mean's 1/N is applied before the first encode (R4), e.g. fp16
+  bool prescaled = false;       ///< the mean's 1/N is applied before the first encode, e.g. fp16
   bool averages = false;  ///< merging takes the mean by itself and a decoded payload is the average: no 1/N from the
-                          ///< runtime (R4)
+                          ///< runtime
   bool adds_up = false;   ///< payloads are arrays of float32, and merging adds them up or takes their mean
   bool momentum = false;  ///< takes over the optimizer's momentum: lr, momentum and nesterov of a segment are told
 };
 
-/// Whether Adasum goes with it: payloads are the elements themselves, in their own dtype or cast to another.
+/// Whether op Adasum works with this codec. It does if payloads are the elements themselves, in their own dtype or cast
+/// to another one.
 inline bool takes_adasum(const CodecInfo& info) { return info.identity || info.cast; }
 
 /// One contribution to a segment.
@@ -87,7 +91,7 @@ struct Source {
   bool raw = false;
 };
 
-/// Whose random numbers a segment draws (R6): worker and owner never share a draw.
+/// For whom a segment draws random numbers. A worker and an owner never draw the same ones.
 enum class Role : std::uint8_t { worker = 0, owner = 1 };
 
 /// One compute task over one range of one gradient. Filled by the executor, outputs written by the codec.
@@ -96,14 +100,14 @@ struct Segment {
   Shape shape;  ///< of the whole gradient
   DType dtype = DType::float32;
   Range range;
-  // Key of the random numbers (R6).
+  // Key of the random numbers.
   std::uint64_t name_hash = 0;
   std::uint32_t sequence = 0;  ///< how many times this gradient was synchronised before
   Rank rank = 0;
   Role role = Role::worker;
   std::uint8_t round = 0;
-  // Inputs. A codec with feedback of its own that encodes adds the payloads among the sources to its pending array, and
-  // takes the sum over the others for the gradient: its momentum is of the rank's own gradient.
+  // Inputs. Where a codec with Feedback::own encodes, it adds the payloads among the sources to its pending array. The
+  // sum over the raw sources is its gradient, so its momentum is that of the rank's own gradient.
   // accumulated = sum over sources, in the order given, of (raw ? pre * value : D(payload)), in float32
   // (float64 for float64 gradients with an identity codec, exact integers for integer ones).
   std::span<const Source> sources;
@@ -116,7 +120,7 @@ struct Segment {
   std::span<const std::byte> previous;  ///< aggregated payload of the previous round; empty in round 0
   /// Residual of this rank over the range (float32, at range.begin), or null. In units of the accumulated value:
   ///   x = accumulated + residual;  y = x * mid;  payload = E(y);  residual = x - D(payload) / mid
-  /// A unit whose x is not finite is encoded so that it decodes to NaN, and its residual stays as it was (R7). With
+  /// A unit whose x is not finite is encoded so that it decodes to NaN, and its residual stays as it was. With
   /// several rounds it is read in each and written in the last. An aborted operation gives back residual + D(payload) /
   /// mid, which is x.
   float* residual = nullptr;
@@ -170,8 +174,8 @@ class Codec {
   /// This rank's own part of them. `segment` has one raw source over the whole gradient and no outputs.
   virtual void propose(const Segment& /*segment*/, std::span<float> /*values*/) const {}
 
-  /// Sets `segment.state` from the ranks' mean of what they proposed. Until then the state is as it was started, and a
-  /// gradient is encoded with that only in a step in which the mean is not finite.
+  /// Sets `segment.state` from the ranks' mean of what they proposed. Until then the state has the values of `start`. A
+  /// gradient is encoded with those only in a step in which the mean is not finite.
   virtual void agree(const Segment& /*segment*/, std::span<const float> /*values*/) const {}
 
   /// Whether a gradient of this shape is compressed in its step `sequence`; where not it goes as `none`. The same on

@@ -13,7 +13,7 @@ namespace casync {
 struct CodecState {
   std::string codec;               ///< canonical spec of whose it is; empty: nobody's
   bool agreed = false;             ///< it holds what the ranks agreed on (Codec::agree)
-  std::uint32_t steps = 0;         ///< of the gradient that came before
+  std::uint32_t steps = 0;         ///< how many steps of the gradient came before
   std::vector<StateArray> arrays;  ///< all of Codec::state, or, where it was set, some
   std::vector<FloatArray> values;  ///< of the arrays
 };

@@ -17,8 +17,8 @@ namespace casync {
 /// The result of an allgather, an alltoall or a join.
 struct Gathered {
   std::vector<std::byte> bytes;
-  std::vector<std::int64_t> rows;  ///< per rank: how many of them it gave; join: one, the rank that was last; none
-                                   ///< after a failure
+  std::vector<std::int64_t> rows;  ///< how many rows each rank gave; join: one number, the rank that joined last;
+                                   ///< empty after a failure
 };
 
 /// How an operation ended.

@@ -12,7 +12,7 @@ namespace casync {
 
 inline constexpr std::array<std::string_view, 2> kPolicyName{"local", "global"};
 
-/// Alike on all ranks. All but `policy` is the global one's.
+/// All ranks must have the same options. Only the policy "global" uses `batch_bytes` and `timeout`.
 struct CoordinatorOptions {
   std::string policy = "local";  ///< one of kPolicyName
   /// Bytes at which a batch is full. A message of more goes alone.

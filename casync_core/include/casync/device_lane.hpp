@@ -10,7 +10,7 @@
 
 namespace casync {
 
-/// Which of how many ranks has a lane.
+/// The number of the rank that has the lane, and how many ranks there are.
 struct LaneWorld {
   Rank rank = 0;
   Rank size = 1;
@@ -35,9 +35,10 @@ class DeviceLane {
   virtual void open(Tell tell) = 0;
   /// What the lane of `peer` told this one.
   virtual void hear(Rank peer, std::span<const std::byte> message) = 0;
-  /// Whether bodies may go, as far as this rank knows. They may where all ranks say so.
+  /// Whether the lane is ready on this rank. Bodies go by it only where all ranks say that it is.
   virtual bool ready() const = 0;
-  /// Why it is not ready and never will be; empty: it is, or may yet be. What goes on without it.
+  /// Why the lane will never be ready; empty: it is ready, or may still become so. A session goes on without a lane
+  /// that is refused: its devices send through the host.
   virtual const std::string& refusal() const = 0;
   /// Sends `body`, which is memory of the device and stays untouched until on_sent(id).
   virtual void send(Rank peer, MemoryRef body, std::uint64_t id) = 0;
@@ -47,7 +48,8 @@ class DeviceLane {
   /// Gives the device what may go, and reports what is over, by on_sent, on_body and on_peer_down. Returns whether it
   /// reported anything.
   virtual bool poll(TransportSink& sink) = 0;
-  /// Whether the device moves bodies for this rank. What is over rings; this is in case it cannot.
+  /// Whether the device is moving bodies for this rank. A body that is over wakes the thread that makes progress. As
+  /// that may fail, the thread looks often while this is true.
   virtual bool moving() const = 0;
   /// Why no body moves any more, on this rank; empty: all is well.
   virtual const std::string& failure() const = 0;

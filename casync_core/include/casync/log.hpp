@@ -16,7 +16,8 @@ enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, fatal }
 
 inline constexpr std::array<std::string_view, 6> kLogLevelName{"TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"};
 
-/// One message: a text for people, and for programs the same in fields, of which "event" says what the others are.
+/// One message: a text for people, and the same facts as fields for programs. The field "event" is one of these words,
+/// and says which other fields there are:
 ///   stall      an operation waits for ranks: tensor, op, ranks (the missing ones)
 ///   nonfinite  a result holds NaN or Inf: tensor, op, step, ranks (whose gradient it was, as far as this rank knows)
 ///   plan       the root has planned a tensor: tensor, codec, topology, partitions, first_owner, epoch, and, unless the

@@ -7,7 +7,7 @@
 #include "casync/staggered.hpp"
 #include "casync/types.hpp"
 
-/// Memory that is not simply the host's: what a device has to do with it is behind these.
+/// Memory that may be a device's. Code that does not know of devices uses it by these interfaces.
 namespace casync {
 
 /// Bytes, and whose they are: the host reads and writes none of a device's.
@@ -25,7 +25,7 @@ struct MemoryRef {
 class Allocator {
  public:
   virtual ~Allocator() = default;
-  /// Full of whatever. Throws if there is not so much.
+  /// The memory is not initialised. Throws if there is not enough.
   virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void free(std::byte* memory) = 0;
 };

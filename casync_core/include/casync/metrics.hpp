@@ -82,7 +82,7 @@ struct Lateness {
 };
 
 struct Metrics {
-  std::uint64_t steps = 0;  ///< begun; a step begins when a tensor is reduced that was reduced in the one before
+  std::uint64_t steps = 0;  ///< begun; step n begins with the first tensor that is submitted for its n-th reduction
   Histogram step_time;      ///< of each step but the last, which is under way: from its begin to the next one's
   Histogram exposed_time;   ///< of the same steps: how long threads of the program waited for operations
   Nanoseconds waited = 0;   ///< the same in all, outside of steps and in the last one too

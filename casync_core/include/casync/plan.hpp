@@ -74,7 +74,7 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
-/// What the tensor goes by.
+/// The priority of a tensor: the plan's if the plan has one, else the signature's.
 inline std::int32_t priority_of(const GradientPlan& plan, const Signature& signature) {
   return plan.priority.value_or(signature.priority);
 }

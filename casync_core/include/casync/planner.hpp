@@ -65,7 +65,8 @@ struct CostTable {
   std::map<std::string, CodecCost, std::less<>> device_codecs;
   std::map<std::string, MeasuredGradient, std::less<>> gradients;  ///< by name; empty: nothing was measured
   double copy_s_per_byte = 0.08e-9;  ///< between a device and pinned memory of its host, one way: PCIe 3
-  /// Of one rank. One with less than two has its backward pass, its codecs and its copies inside the host take turns.
+  /// How many processors one rank has. With less than two, its backward pass, its codecs and its copies inside the
+  /// host take turns.
   double processors = 2;
 
   /// What is known of `spec`: its own entry, else its family's prior (the name before the bracket), else a cautious
@@ -105,10 +106,10 @@ Line fit_line(std::span<const Sample> samples);
 inline constexpr double kRingFromBytes = 64 << 10;
 
 struct PlannerOptions {
-  std::int64_t min_numel = kMinNumel;  ///< below this many elements nothing is compressed (fidelity, rule R2)
+  std::int64_t min_numel = kMinNumel;  ///< below this many elements nothing is compressed
   double direct_limit_bytes = 1024;    ///< payloads up to this go from everyone to everyone
   double flat_limit_bytes =
-      kInlineBytes;  ///< and up to this they do not go in two levels: a hop more costs more than bytes
+      kInlineBytes;  ///< payloads up to this do not go in two levels: one more hop costs more than the bytes it saves
   double partition_bytes = kPartitionBytes;  ///< upper limit of a partition's payload
   double partition_raw_bytes = 8 << 20;      ///< upper limit of a partition's raw bytes: bounds one encode task
   double least_partition_bytes = 16 << 10;   ///< lower limit of a partition's payload, where the two above allow it
@@ -158,9 +159,10 @@ struct Decision {
 ///   bare "auto" the fastest of none, fp16 (for wider dtypes) and onebit. A tie goes to the codec named first, `none`
 ///   before all. "always(...)" around any of these lifts min_numel.
 /// - A `way` in the request is taken as it is, in place of the fastest one.
-/// - A topology that the user names is obeyed. Otherwise: direct for payloads up to direct_limit_bytes and for codecs
-///   that gather; PS up to flat_limit_bytes; two_level when there are several hosts and one of them has several ranks;
-///   ring as ring_from_bytes says; else PS.
+/// - A topology that the user names is obeyed. Otherwise the first of these holds: direct for payloads up to
+///   direct_limit_bytes; two_level for payloads above flat_limit_bytes if there are several hosts and one of them has
+///   several ranks (not for Adasum); direct for codecs that gather; PS for codecs of several rounds or that average,
+///   and for Adasum; ring as ring_from_bytes says; else PS.
 /// - K minimises the predicted time over 1..4N, within the limits on a partition's size.
 /// - Adasum needs the whole gradient of all ranks at one place: direct or PS, with K = 1.
 /// - The first owner is chosen so that the most loaded member owns as little as possible.

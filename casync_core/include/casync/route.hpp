@@ -14,8 +14,9 @@
 
 /// The route contract: what the author of a way to synchronise implements, and all that the runtime knows of one. A
 /// route is the synchronisation strategy of the paper (section 3.1): it says for a gradient which rank encodes, sends,
-/// merges and decodes what. It is one file: a subclass, and an object of it that is made known by `add_route`. What it
-/// costs is not stated but read from the workflows that it builds (workflow/cost.hpp).
+/// merges and decodes what. It is one file: a subclass, and an object of it that is made known by `add_route`. A route
+/// does not state what it costs: the planner counts that in the workflows that the route builds
+/// (planner/cost/route_costs.hpp).
 ///
 /// Guarantees a route gives, which `tests/cpp/routes` holds every one to: each rank's contribution reaches the result
 /// exactly once, every rank gets the same bits, contributions are added in an order that follows from the request
@@ -91,8 +92,8 @@ class Route {
 /// The route that a plan or a user names so. Throws InvalidArgument that lists what is known.
 std::shared_ptr<const Route> make_route(std::string_view name);
 
-/// Names that make_route knows, those of CaSync first; of a route in two levels only the one that leaves the way
-/// between hosts to the codec.
+/// Names that make_route knows, CaSync's own first. Of the routes in two levels only "two_level" is among them. In
+/// that one the codec decides how it goes on between hosts.
 std::vector<std::string_view> route_names();
 
 /// The names of the routes in two levels that say how it goes on between hosts, for example "two_level(ring)".

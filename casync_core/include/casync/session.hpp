@@ -89,9 +89,9 @@ class Session {
   /// What was not used while many others were is forgotten, unless it is outstanding: whoever names its number hears of
   /// it by an InvalidArgument, and defines it again. What codecs keep of a name stays.
   std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
-  /// Whether this number is known still; then it was used just now. Any thread.
+  /// Whether this number is still known. If it is, this counts as a use of it. Any thread.
   bool use(std::uint32_t registration);
-  /// The same, and it was not used. Any thread.
+  /// Whether this number is still known. This does not count as a use. Any thread.
   bool knows(std::uint32_t registration) const;
 
   /// What the optimizer does with this tensor's gradients from the next submit on. Learning rate and momentum are for
@@ -165,8 +165,8 @@ class Session {
   std::unique_ptr<GradientPlan> plan(std::uint32_t registration);
   /// The plans of all allreduced tensors that are agreed on, by name: what `fixed_plans` takes.
   std::vector<std::pair<std::string, GradientPlan>> plans();
-  /// Writes what this rank does from now on to `path`, as a Chrome trace (executor/trace.hpp), in place of an earlier
-  /// one. Throws InvalidArgument if it cannot be written. Any thread.
+  /// Writes what this rank does from now on to `path`, as a Chrome trace (executor/measure/timeline.hpp), in
+  /// place of an earlier one. Throws InvalidArgument if it cannot be written. Any thread.
   void start_timeline(const std::string& path, bool mark_cycles);
   void stop_timeline();
   /// As `fixed_plans`, from now on: of tensors that are not agreed on yet, and of those whose codec was left to "auto",

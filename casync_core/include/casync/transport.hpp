@@ -63,8 +63,8 @@ class Transport {
 
   /// Makes progress and reports. Returns whether anything was reported.
   virtual bool poll(TransportSink& sink) = 0;
-  /// True while bodies or heads are being moved by or for this rank (requests outstanding that do not wait for a peer's
-  /// program), and `wait` would not hear how they get on: then it is for polls to look.
+  /// True while bodies or heads of this rank are on their way, and `wait` would not return when they get on: then the
+  /// caller has to poll. Requests that wait for a peer's program do not count.
   virtual bool moving() const = 0;
 
   /// Sleeps until something may have arrived or has to be reported, `wake` is called, or `timeout` passed; may return

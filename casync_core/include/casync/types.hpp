@@ -10,7 +10,7 @@ namespace casync {
 
 /// Wall or virtual time in nanoseconds since the session began. Rooms that decide receive it, they never read it.
 using Nanoseconds = std::int64_t;
-/// 36 years: what is set to more waits as long. Several such times can be added.
+/// 36 years. A session's longer times are cut to this. Up to seven such times can be added without an overflow.
 inline constexpr Nanoseconds kLongestTime = Nanoseconds{1} << 60;
 
 /// Number of a rank among those of its session; of engines, a member.

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <map>
+#include <set>
 
 #include "bindings/bindings.hpp"
 #include "bindings/bound_session.hpp"
@@ -108,8 +109,13 @@ std::vector<std::pair<std::string, GradientPlan>> plans_of(const py::object& by_
 
 SessionOptions options_of(const py::dict& dict) {
   SessionOptions options;
+  std::set<std::string> known;
+  const auto has = [&](const char* key) {
+    known.insert(key);
+    return dict.contains(key);
+  };
   const auto take = [&](const char* key, auto& field) {
-    if (dict.contains(key)) field = dict[key].cast<std::decay_t<decltype(field)>>();
+    if (has(key)) field = dict[key].cast<std::decay_t<decltype(field)>>();
   };
   take("session_tag", options.session_tag);
   take("number", options.number);
@@ -119,25 +125,29 @@ SessionOptions options_of(const py::dict& dict) {
   take("pool_bytes", options.pool_bytes);
   take("coordinator", options.coordinator.policy);
   take("coordinator_batch_bytes", options.coordinator.batch_bytes);
-  if (dict.contains("coordinator_timeout_s")) {
+  if (has("coordinator_timeout_s")) {
     options.coordinator.timeout = static_cast<Nanoseconds>(dict["coordinator_timeout_s"].cast<double>() * 1e9);
   }
   take("min_numel", options.min_numel);
   take("partition_bytes", options.partition_bytes);
   take("re_plan", options.re_plan);
-  if (dict.contains("log_level")) options.log_level = static_cast<LogLevel>(dict["log_level"].cast<int>());
+  if (has("log_level")) options.log_level = static_cast<LogLevel>(dict["log_level"].cast<int>());
   take("stall_warning_s", options.stall_warning_s);
   take("timeout_s", options.timeout_s);
   take("peer_timeout_s", options.peer_timeout_s);
   take("event_log", options.event_log);
   take("device_lane", options.device_lane);
   take("nccl_library", options.nccl_library);
-  if (dict.contains("fixed_plans")) options.fixed_plans = plans_of(dict["fixed_plans"]);
+  if (has("fixed_plans")) options.fixed_plans = plans_of(dict["fixed_plans"]);
   options.around_turn = [](const std::function<void()>& work) {
     if (PyGILState_Check() == 0) return work();  // it was submitted from C
     const py::gil_scoped_release release;
     work();
   };
+  for (const auto& [key, value] : dict) {
+    const auto name = key.cast<std::string>();
+    if (!known.contains(name)) throw InvalidArgument(detail::concat("the core has no option ", name));
+  }
   return options;
 }
 

@@ -7,7 +7,7 @@
 /// this header too, so it includes nothing but fixed-width integers.
 namespace casync::codec {
 
-/// The words of the Philox counter and key that are common to one unit (R6).
+/// The words of the Philox counter and key that are common to one unit.
 struct RandomKey {
   std::uint64_t name_hash = 0;
   std::uint32_t sequence = 0;

@@ -29,7 +29,7 @@ void settle(WorkflowBuilder& builder) {
   builder.compute(Primitive::merge, 0, proposals, {.settles = true});
 }
 
-/// A world of one: what is delivered is the input (rule R9: N = 1 is the identity).
+/// A world of one: what is delivered is the input.
 void solo(WorkflowBuilder& builder) {
   for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
     const Buffer sources[] = {WorkflowBuilder::input()};

@@ -146,7 +146,7 @@ std::vector<std::uint64_t> Agreements::forget_all() {
 
 std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,
                                                        const std::vector<std::int64_t>& splits, Way way) {
-  // A world of one is the identity (rule R9), in the gradient's own precision.
+  // A world of one is the identity, in the gradient's own precision.
   auto codec = host_of_.size() == 1 || verdict.plan.codec == "none" ? none_ : codecs_(verdict.plan.codec);
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   const bool compressible = reduces(signature.kind) && is_floating(signature.dtype) &&

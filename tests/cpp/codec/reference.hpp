@@ -31,7 +31,7 @@ struct Words {
 };
 Words philox7(Words counter, std::uint32_t key0, std::uint32_t key1);
 
-/// The 16-bit draw of a coordinate (R6), as terngrad documents it.
+/// The 16-bit draw of a coordinate, as terngrad documents it.
 std::uint32_t draw(std::uint64_t name_hash, std::uint32_t sequence, std::uint32_t round, std::uint32_t stream,
                    std::int64_t coordinate);
 

@@ -240,7 +240,7 @@ Blob TensorReference::reduce(const std::vector<Blob>& inputs) {
       } else if (!compressed_) {
         out = allreduce_plain(inputs);
       } else if (inputs.size() == 1) {
-        out = inputs[0];  // N = 1 is the identity (rule R9)
+        out = inputs[0];  // N = 1 is the identity
       } else if (codec_->info().rounds.size() > 1 || tensor_.plan.topology == "direct") {
         out = rounds(inputs);
       } else {

@@ -34,6 +34,11 @@ def test_it_can_be_imported_where_the_core_does_not_load(module, tmp_path):
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=tmp_path)
 
 
+def test_an_option_that_the_core_does_not_know_is_refused_by_name():
+    with pytest.raises(ValueError, match="the core has no option colour"):
+        _core.Session(None, {"colour": 1}, lambda level, text, fields: None)
+
+
 def test_the_stub_has_the_names_of_the_module():
     stub = ast.parse((CHECKOUT / "casync" / "_constants.pyi").read_text())
     named = {node.target.id: ast.unparse(node.annotation) for node in stub.body if isinstance(node, ast.AnnAssign)}

@@ -5,7 +5,7 @@
 #include "codec/cpu/block_codec.hpp"
 #include "codec/cpu/codecs.hpp"
 
-/// `fp16` and `bf16` (ALGORITHMS: fp16, bf16): a cast, rounded to nearest even. The mean's 1/N is applied before the
+/// `fp16` and `bf16`: a cast, rounded to nearest even. The mean's 1/N is applied before the
 /// first cast (`prescaled`), so that the sum of N payloads cannot overflow; a merge adds in float32 and rounds once.
 namespace casync::codec {
 namespace {

@@ -20,10 +20,10 @@ struct Factors {
   float post = 1.0F;
 };
 
-/// Where the mean's 1/N goes (R4): before the first encode for prescaled codecs, before the owner's encode for the
+/// Where the mean's 1/N goes: before the first encode for prescaled codecs, before the owner's encode for the
 /// others, and for uncompressed data into the final merge. A codec that averages by itself takes none, but its average
 /// is over `contributions`, each of which may be the sum of several members'. Adasum has no mean. A codec that keeps
-/// something of a gradient sees it without the loss scale (R5), which changes. The user's factors are the adaptor's
+/// something of a gradient sees it without the loss scale, which changes. The user's factors are the adaptor's
 /// business.
 Factors factors_of(const CodecInfo& codec, const Signature& signature, const Task& task, std::uint32_t members,
                    std::uint32_t contributions, float loss_scale) {

@@ -26,7 +26,7 @@ namespace casync::ipc {
 /// that forbid it or between devices without a way, no rank of the world has the lane.
 class IpcLane final : public DeviceLane {
  public:
-  /// `ring`: as SessionOptions::make_lane has it. Throws DeviceFailure.
+  /// `ring`: as session/make_lane.hpp has it. Throws DeviceFailure.
   IpcLane(int device, LaneWorld world, std::function<void()> ring);
   ~IpcLane() override;
 

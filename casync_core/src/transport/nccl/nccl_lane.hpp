@@ -29,7 +29,7 @@ class NcclLane final : public DeviceLane {
     std::string library;                    ///< where NCCL may be, as cuda::nccl has it
     Nanoseconds patience = 60'000'000'000;  ///< with a communicator that does not go on
   };
-  /// `ring`: as SessionOptions::make_lane has it. Throws DeviceFailure.
+  /// `ring`: as session/make_lane.hpp has it. Throws DeviceFailure.
   NcclLane(int device, LaneWorld world, Options options, std::function<void()> ring);
   ~NcclLane() override;
 

@@ -5,7 +5,7 @@
 
 #include "codec/unit.hpp"
 
-/// The inner loops of the codecs, one table per instruction set. Every entry gives the same bits in every table (R8):
+/// The inner loops of the codecs, one table per instruction set. Every entry gives the same bits in every table:
 /// sums run in 16 lanes (element i in lane i mod 16) over blocks of 1024 elements, lanes are folded 8, 4, 2, 1, blocks
 /// added in order. No pointer needs any alignment. `out` may equal an input of the same element size, never overlap it
 /// otherwise. Entries that return bool say whether something they produced is NaN or Inf.

@@ -274,7 +274,7 @@ CASYNC_INLINE I32x16 nearest(const F32x16& a) {
   return out;
 }
 
-/// floor(z + u) held between `least` and `most`, u = (r + 0.5) / 65536 (R6), with 16 fraction bits: adding u in float32
+/// floor(z + u) held between `least` and `most`, u = (r + 0.5) / 65536, with 16 fraction bits: adding u in float32
 /// would round up large z. Holding z does what holding the result would; NaN gives -32768.
 CASYNC_INLINE I32x16 stochastic_floor(const F32x16& z, const I32x16& r, float least, float most) {
   const F32x16 held = larger(lanes(least), smaller(lanes(most), z));
