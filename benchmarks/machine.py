@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["describe", "in_words"]
+__all__ = ["describe", "in_words", "revision"]
 
 Machine = dict[str, str | int]
 
@@ -30,3 +31,9 @@ def in_words(machine: Machine) -> str:
     """One phrase for a caption."""
     cores = f"{machine['cores']} core{'s' * (machine['cores'] != 1)}"
     return f"{cores} of {machine['processor']}, Linux {machine['kernel']}, torch {machine['torch']}"
+
+
+def revision() -> str:
+    """The commit that is checked out, in short, and "+" where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -27,6 +27,7 @@ PICTURE = Path("docs/figures/step_time.svg")
 STYLES = {
     "ddp": ("#555555", "o"),
     "ddp+fp16": ("#9a9a9a", "s"),
+    "ddp+powersgd": ("#8a4fb0", "v"),
     "casync:terngrad(bits=2)": ("#e08a1e", "^"),
     "casync:onebit": ("#1f6fb4", "D"),
 }

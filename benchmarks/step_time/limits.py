@@ -8,11 +8,13 @@ link only while the bytes need longer on the link than all ranks need on the cor
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.machine import in_words
 from casync.bench.reference_models import MODELS, mebibytes
 
 __all__ = ["CONTENDERS", "Point", "drawn", "headline", "points", "source_note", "table", "wire_bytes"]
@@ -20,12 +22,14 @@ __all__ = ["CONTENDERS", "Point", "drawn", "headline", "points", "source_note", 
 CONTENDERS = {
     "ddp": "DDP",
     "ddp+fp16": "DDP, fp16 hook",
+    "ddp+powersgd": "DDP, powerSGD hook of rank 4",
     "casync:none": "CaSync, uncompressed",
     "casync:fp16": "CaSync, fp16",
     "casync:terngrad(bits=2)": "CaSync, terngrad(bits=2)",
     "casync:onebit": "CaSync, onebit",
 }
 """Contender of the worker -> how charts and tables name it, in their order."""
+POWERSGD_RANK = 4
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,10 @@ def points(sweep: Mapping[str, Any]) -> Iterator[Point]:
             if contender not in figures["seconds"]:
                 continue
             size = figures["size"]
-            share = 0.5 if contender == "ddp+fp16" else 1.0
-            carried = figures["carried"][contender] or share * wire_bytes(sweep["model"], size)  # DDP's: not counted
+            # What DDP sends is not counted.
+            carried = figures["carried"][contender] or _share(contender, sweep["model"]) * wire_bytes(
+                sweep["model"], size
+            )
             yield Point(
                 contender,
                 one["rate"],
@@ -69,6 +75,21 @@ def points(sweep: Mapping[str, Any]) -> Iterator[Point]:
                 carried / statistics.median(figures["goodput"]),
                 size * statistics.median(figures["cpu"][contender]) / cores,
             )
+
+
+def _share(contender: str, model: str) -> float:
+    """What DDP sends with a hook, as a part of what it sends without."""
+    if contender == "ddp+fp16":
+        return 0.5
+    if contender == "ddp+powersgd":  # a matrix becomes two of that many columns, if that is half as much at most
+        sent = total = 0
+        for shape in MODELS[model]():
+            numel, rows = math.prod(shape), shape[0]
+            factors = POWERSGD_RANK * (rows + numel // rows)
+            sent += factors if len(shape) > 1 and 2 * factors < numel else numel
+            total += numel
+        return sent / total
+    return 1.0
 
 
 def drawn(found: Sequence[Point]) -> list[Point]:
@@ -98,7 +119,9 @@ def table(sweep: Mapping[str, Any]) -> str:
 
 
 def headline(sweep: Mapping[str, Any]) -> str:
-    """For the README: a step at the highest rate at which the link held back DDP, its fp16 hook, and a codec."""
+    """For the README: a step at the highest rate at which the link held back DDP, its fp16 hook, and a codec, with the
+    date, the revision and the machine.
+    """
     found = list(points(sweep))
     lines = {name: {p.rate: p for p in drawn([p for p in found if p.contender == name])} for name in CONTENDERS}
     codecs = [name for name in CONTENDERS if name.startswith("casync:") and name not in ("casync:none", "casync:fp16")]
@@ -109,8 +132,10 @@ def headline(sweep: Mapping[str, Any]) -> str:
         raise ValueError("at no rate did the link hold back DDP and a codec: measure lower rates too")
     at = {name: line[rates[-1]] for name, line in lines.items() if rates[-1] in line}
     ours = [f"{at[codec].step_s:.2f} s with `{codec.removeprefix('casync:')}`" for codec in codecs if codec in at]
+    rank = f", {at['ddp+powersgd'].step_s:.2f} s with its powerSGD hook" if "ddp+powersgd" in at else ""
     return (
         f"With links of {at['ddp'].bits_per_second / 1e6:g} Mbit/s the synchronisation of a step's gradients takes\n"
-        f"{at['ddp'].step_s:.2f} s with DDP, {at['ddp+fp16'].step_s:.2f} s with DDP and its fp16 hook, and "
-        f"{' and '.join(ours)} of CaSync.\n"
+        f"{at['ddp'].step_s:.2f} s with DDP, {at['ddp+fp16'].step_s:.2f} s with DDP and its fp16 hook{rank}, and\n"
+        f"{' and '.join(ours)} of CaSync. Measured on {sweep['date']} at revision {sweep['revision']}, on\n"
+        f"{in_words(sweep['machine'])}.\n"
     )

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
+from typing import Any
 
-from benchmarks.machine import describe
+from benchmarks.machine import describe, revision
 from benchmarks.netlab import Netlab
 from benchmarks.step_time import job
 from benchmarks.step_time.limits import CONTENDERS
@@ -37,7 +39,9 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one rate")
     parser.add_argument("--json", type=Path, default=FIGURES)
     arguments = parser.parse_args()
-    sweep = {
+    sweep: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d"),
+        "revision": revision(),
         "machine": describe(),
         "model": arguments.model,
         "hosts": arguments.hosts,

@@ -91,8 +91,8 @@ Step = Callable[[], None]
 
 
 def contender(spec: str, storage: list[torch.Tensor], pool: torch.Tensor, topology: str) -> tuple[Step, Model]:
-    """`none` (no communication), `ddp`, `ddp:MB`, `ddp+fp16`, `ddp+powersgd` (rank 4), `casync:CODEC`, which goes over
-    MPI, or `casync+tcp:CODEC`.
+    """`none` (no communication), `ddp`, `ddp:MB`, `ddp+fp16`, `ddp+powersgd` (rank 4), `casync:CODEC`, which goes by
+    CaSync's sockets, or `casync+mpi:CODEC`.
     """
     model = Model(storage, pool)
     if spec == "none":
@@ -132,7 +132,7 @@ WORLDS: dict[str, default._Current] = {}
 @contextlib.contextmanager
 def world(spec: str) -> Iterator[None]:
     """Has the default session be that of the contender's transport."""
-    transport = "tcp" if spec.startswith("casync+tcp") else "mpi"
+    transport = "mpi" if spec.startswith("casync+mpi") else "tcp"
     before = default._current
     try:
         if transport not in WORLDS:
@@ -190,7 +190,7 @@ def check(spec: str, model: Model) -> str:
             norm_got += float(got @ got)
             norm_mean += float(mean @ mean)
     cosine = dot / max((norm_got * norm_mean) ** 0.5, 1e-300)
-    lossless = spec in ("casync:none", "casync+tcp:none", "ddp") or spec.startswith("ddp:")
+    lossless = spec in ("casync:none", "casync+mpi:none", "ddp") or spec.startswith("ddp:")
     if lossless and worst > 1e-6:
         raise SystemExit(f"{spec}: a gradient is {worst} away from the mean of the ranks'")
     # A thousandth of a gradient has a tenth of its length; what has nothing to do with it, a cosine of 1e-3 at most.

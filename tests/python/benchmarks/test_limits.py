@@ -25,7 +25,9 @@ def sweep(*rates: tuple[str, float], cpu: dict[str, float]) -> dict[str, Any]:
             "carried": {spec: 0 if spec.startswith("ddp") else share * GRADIENTS for spec, share in shares.items()},
         }
         measured.append({"rate": name, "bits_per_second": bits, "figures": figures})
-    return {"machine": {"cores": 2}, "model": "resnet50", "hosts": 4, "rounds": 1, "rates": measured}
+    machine = {"processor": "a processor", "cores": 2, "kernel": "6.1", "torch": "2.13"}
+    said = {"date": "2026-11-27", "revision": "abc1234", "machine": machine}
+    return {**said, "model": "resnet50", "hosts": 4, "rounds": 1, "rates": measured}
 
 
 IDLE = {"ddp": 0.1, "ddp+fp16": 0.1, "casync:onebit": 0.1}  # 0.2 s of two cores for all four ranks
@@ -60,9 +62,24 @@ def test_the_headline_is_at_the_highest_rate_that_all_share():
     said = headline(sweep(("100mbit", 1e8), ("1gbit", 1e9), cpu=IDLE))
     assert "links of 100 Mbit/s the synchronisation of a step's gradients takes" in said
     assert "12.27 s with DDP, 6.13 s with DDP and its fp16 hook" in said
-    assert said.endswith(" and 0.61 s with `onebit` of CaSync.\n")
+    assert "with DDP and its fp16 hook, and\n0.61 s with `onebit` of CaSync." in said
+    assert said.endswith(
+        "Measured on 2026-11-27 at revision abc1234, on\n2 cores of a processor, Linux 6.1, torch 2.13.\n"
+    )
     with pytest.raises(ValueError, match="measure lower rates"):
         headline(sweep(("1gbit", 1e9), cpu=IDLE))
+
+
+def test_the_powersgd_hook_sends_two_thin_matrices_for_a_large_one():
+    swept = sweep(("100mbit", 1e8), cpu=IDLE)
+    of_one = swept["rates"][0]["figures"]
+    for name, value in (("seconds", [1.0]), ("cpu", [0.1]), ("carried", 0)):
+        of_one[name]["ddp+powersgd"] = value
+    found = {p.contender: p for p in points(swept)}
+    # Of the last layer, 1000 x 2048, it sends 4 x 3048 numbers, which is 0.006; small layers and biases go whole.
+    assert 0.006 < found["ddp+powersgd"].link_s / found["ddp"].link_s < 0.02
+    said = headline(swept)
+    assert "1.00 s with its powerSGD hook" in said or not found["ddp+powersgd"].held_by_link
 
 
 def test_a_chart_names_the_figures_that_it_was_drawn_from():
