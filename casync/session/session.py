@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import logging
 import os
 import sys
@@ -35,6 +34,7 @@ from casync.rendezvous import launcher_pipe as report
 from casync.session import forks
 from casync.session.codec_states import CodecStates
 from casync.session.fixed_plans import FixedPlans
+from casync.session.handles import Handles
 from casync.tensors.device import Device
 from casync.tensors.signature import OpSignature, bad_name
 from casync.transport import job as jobs
@@ -69,18 +69,19 @@ class CompletionGroup:
     ended the session; else None.
     """
 
-    def __init__(self, session: Session, completion: Callable[[CasyncError | None], object]) -> None:
+    def __init__(
+        self, core_session: _core.Session, handles: Handles, completion: Callable[[CasyncError | None], object]
+    ) -> None:
         from casync import _core
 
-        self._number = next(session._completions)
         self.keeps: list[Any] = []
-        session._pending[self._number] = self.keeps
+        number = handles.keep(self.keeps)
 
         def ended(error: CasyncError | None) -> None:
-            session._ended(self._number, error)
+            handles.end(number, error)
             completion(error)
 
-        self.core = _core.CompletionGroup(session._core_session, ended)
+        self.core = _core.CompletionGroup(core_session, ended)
 
     def __enter__(self) -> CompletionGroup:
         return self
@@ -131,16 +132,9 @@ class Session:
         set_level(self.config.log_level, self.config.explain)
         self._registrations: dict[Hashable, int] = {}
         self._sweep_at = _SWEEP
-        # Handle -> what `submit` was given to keep, until the operation is synchronised or the session ends. With a
-        # completion there is no handle, but a negative number.
-        self._pending: dict[int, Any] = {}
-        self._devices: dict[int, Device] = {}
-        """Of those handles, where what is outstanding is on a device."""
-        self.kept: Callable[[int], Any] = self._pending.get
+        self._handles = Handles(self._failed)
+        self.kept: Callable[[int], Any] = self._handles.kept.get
         """What is kept for the operation with this handle; None once it was synchronised."""
-        self._interrupted: list[Any] = []
-        """The tensors that were outstanding when the session failed: transfers may touch them until it is closed."""
-        self._completions = itertools.count(-1, -1)
         self._numbers: dict[str, int] = {}
         self._started: set[str] = set()
         """The series that `start_numbers` was called for."""
@@ -166,7 +160,7 @@ class Session:
         """By rank, the number that the job has for it."""
         options |= {"world": self.peers, "log_level": threshold()}
         self._core_session = _core.Session(transport, options, log)
-        self.shortcuts = _core.Shortcuts(self._core_session, self._pending)
+        self.shortcuts = _core.Shortcuts(self._core_session, self._handles.kept)
         """For a hot path: what names were last used with, as the user gives both."""
         self.codec_states = CodecStates(self._core_session)
         """What codecs keep of tensors between steps."""
@@ -209,7 +203,7 @@ class Session:
     @property
     def has_outstanding(self) -> bool:
         """Whether an operation was submitted, and neither synchronised yet nor called back."""
-        return bool(self._pending)
+        return bool(self._handles.kept)
 
     def register(self, terms: OpSignature) -> int:
         """The registration of an operation with these terms; the core is asked at first use only. Raises
@@ -307,66 +301,32 @@ class Session:
         before the operation; what the stream that is current in `synchronize` is given later comes after it. The
         result is on the device when a completion is called.
         """
+        where: tuple[int, ...] = ()
+        if device is not None:
+            self._uses(device)
+            where = (device.number, device.stream())
+        if completion is None:
+            handle: int = self._core_session.submit(registration, source, target, rows, wake, splits, None, *where)
+            if device is not None:
+                self._handles.devices[handle] = device
+            self._handles.kept[handle] = keep
+            return handle
         if isinstance(completion, CompletionGroup):
-            self._submit_core(completion.core, registration, source, target, rows, wake, splits, device)
+            self._core_session.submit(registration, source, target, rows, wake, splits, completion.core, *where)
             completion.keeps.append(keep)
             return None
-        if completion is not None:
-            self._submit_with(completion, registration, source, target, keep, rows, wake, splits, device)
-            return None
-        if device is not None:
-            self._uses(device)
-            handle: int = self._core_session.submit(
-                registration, source, target, rows, wake, splits, None, device.number, device.stream()
-            )
-            self._devices[handle] = device
-        elif splits:
-            handle = self._core_session.submit(registration, source, target, rows, wake, splits)
-        else:
-            handle = self._core_session.submit(registration, source, target, rows, wake)
-        self._pending[handle] = keep
-        return handle
-
-    def _submit_with(
-        self,
-        completion: Completion,
-        registration: int,
-        source: int,
-        target: int,
-        keep: Any,
-        rows: int,
-        wake: bool,
-        splits: Sequence[int],
-        device: Device | None,
-    ) -> None:
-        number = next(self._completions)
+        number = self._handles.keep(keep)
 
         def ended(error: CasyncError | None, gathered: Gathered | None) -> None:
-            self._ended(number, error)
+            self._handles.end(number, error)
             completion(error, gathered)
 
-        self._pending[number] = keep
         try:
-            self._submit_core(ended, registration, source, target, rows, wake, splits, device)
+            self._core_session.submit(registration, source, target, rows, wake, splits, ended, *where)
         except BaseException:
-            del self._pending[number]
+            self._handles.forget((number,))
             raise
-
-    def _submit_core(
-        self,
-        completion: Any,
-        registration: int,
-        source: int,
-        target: int,
-        rows: int,
-        wake: bool,
-        splits: Sequence[int],
-        device: Device | None,
-    ) -> None:
-        where = () if device is None else (device.number, device.stream())
-        if device is not None:
-            self._uses(device)
-        self._core_session.submit(registration, source, target, rows, wake, splits, completion, *where)
+        return None
 
     def _uses(self, device: Device) -> None:
         """Have the device's code of codecs compiled, and casyncrun told, once, which GPU this rank's tensors are on:
@@ -392,17 +352,11 @@ class Session:
         except InvalidArgumentError:  # in a completion, which may not wait: at the next submit
             self._without_device_code |= specs
 
-    def _ended(self, number: int, error: CasyncError | None) -> None:
-        if error is None:
-            self._pending.pop(number, None)
-        else:
-            self._failed((number,), error)
-
     def together(self, completion: Callable[[CasyncError | None], object]) -> CompletionGroup:
         """One completion for the operations that are submitted with what this returns, of any kind with a result that
         goes to memory of the caller's.
         """
-        return CompletionGroup(self, completion)
+        return CompletionGroup(self._core_session, self._handles, completion)
 
     def c_session(self) -> Any:
         """For glue in C: the session as a capsule "casync.Session", which keeps it alive (casync/c_api.h)."""
@@ -421,7 +375,7 @@ class Session:
         """Keep `what` for an outstanding operation, in place of what `submit` was given: a group of operations has the
         handle of the last one.
         """
-        self._pending[handle] = what
+        self._handles.kept[handle] = what
 
     def set_optimizer(
         self, registration: int, lr: float, momentum: float = 0.0, nesterov: bool = False, loss_scale: float = 1.0
@@ -439,30 +393,31 @@ class Session:
         """Wait for an operation, forget it and return what was kept. Raises what went wrong, a
         `HorovodInternalError`.
         """
+        devices = self._handles.devices
+        device = devices.get(handle) if devices else None
         try:
-            device = self._devices.get(handle) if self._devices else None
             if device is None:
                 self._core_session.synchronize(handle)
             else:
                 self._core_session.synchronize(handle, device.stream())
-                self._devices.pop(handle).ordered()
+                devices.pop(handle).ordered()
         except CasyncError as error:
-            self._failed((handle,), error)
+            self._handles.fail((handle,), error)
             raise
-        return self._pending.pop(handle)
+        return self._handles.kept.pop(handle)
 
     def synchronize_all(self, handles: Sequence[int]) -> None:
         """Wait for all, forget them, then raise the first failure. After Ctrl-C all are still outstanding."""
-        devices = [self._devices[handle] for handle in handles if handle in self._devices] if self._devices else []
+        devices = [self._handles.devices[handle] for handle in handles if handle in self._handles.devices]
         try:
             if devices:
                 self._core_session.synchronize_all(handles, devices[0].stream())
             else:
                 self._core_session.synchronize_all(handles)
         except CasyncError as error:
-            self._failed(handles, error)
+            self._handles.fail(handles, error)
             raise
-        self._forget(handles)
+        self._handles.forget(handles)
         for device in devices:
             device.ordered()
 
@@ -473,21 +428,16 @@ class Session:
         try:
             data, rows = self._core_session.synchronize_gather(handle)
         except CasyncError as error:
-            self._failed((handle,), error)
+            self._handles.fail((handle,), error)
             raise
-        self._devices.pop(handle, None)
-        return data, rows, self._pending.pop(handle)
+        self._handles.devices.pop(handle, None)
+        return data, rows, self._handles.kept.pop(handle)
 
     def failed(self, error: CasyncError) -> None:
         """The program hears of what ended an operation that glue in C had submitted."""
-        self._failed((), error)
+        self._handles.fail((), error)
 
-    def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
-        if isinstance(error, InvalidArgumentError):
-            return  # nobody waited, as in a completion: what is outstanding still needs its memory
-        if isinstance(error, SESSION_IS_OVER) and not self._interrupted:
-            self._interrupted = list(self._pending.values())
-        self._forget(handles)
+    def _failed(self, error: CasyncError) -> None:
         self._has_failed = True
         if self.size > 1 and isinstance(error, SESSION_IS_OVER):
             self.job.note_failure()
@@ -495,11 +445,6 @@ class Session:
             report.unreachable(error.peer, str(error))
         elif isinstance(error, SESSION_IS_OVER):
             report.gave_up(f"{type(error).__name__}: {error}")
-
-    def _forget(self, handles: Sequence[int]) -> None:
-        for handle in handles:
-            self._pending.pop(handle, None)
-            self._devices.pop(handle, None)
 
     def next_number(self, series: str) -> int:
         """0, 1, 2, ...: one more at each call with the same `series`. Ranks that make the same calls in the same order
@@ -578,8 +523,7 @@ class Session:
         self.shortcuts = cast("_core.Shortcuts", forks.Forked(self.shortcuts))
         self.codec_states = CodecStates(self._core_session)
         self.kept = lambda handle: self._core_session.poll(handle)  # refuses a handle that the parent has
-        self._pending.clear()
-        self._devices.clear()
+        self._handles.clear()
 
     def abort(self, why: str) -> None:
         """End the session on all ranks: every outstanding and later operation raises `AbortedError` with `why`."""
@@ -603,9 +547,7 @@ class Session:
             self._core_session.shutdown()
             self._withdraw()
             self.shortcuts.clear()
-        self._pending.clear()
-        self._devices.clear()
-        self._interrupted.clear()
+        self._handles.clear()
 
     def _withdraw(self) -> None:
         if self._published_as is not None:
