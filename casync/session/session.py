@@ -33,6 +33,7 @@ from casync.plan.plans import GradientPlan, Plans
 from casync.rendezvous import launcher_pipe as report
 from casync.session import forks
 from casync.session.codec_states import CodecStates
+from casync.session.completion_group import CompletionGroup
 from casync.session.fixed_plans import FixedPlans
 from casync.session.handles import Handles
 from casync.tensors.device import Device
@@ -43,7 +44,7 @@ from casync.transport.world import World
 if TYPE_CHECKING:
     from casync import _core
 
-__all__ = ["Completion", "CompletionGroup", "Session", "Together"]
+__all__ = ["Completion", "Session"]
 
 Gathered: TypeAlias = "tuple[bytearray, list[int]]"
 Completion: TypeAlias = "Callable[[CasyncError | None, Gathered | None], object]"
@@ -55,49 +56,6 @@ _LOG = logging.getLogger("casync")
 _NAMES_PER_KIND = 4096
 _SWEEP = 3072
 """So many keys of registrations are kept before those go that the core has forgotten."""
-
-
-class CompletionGroup:
-    """Operations with one completion, which costs less than one for each: made by `Session.together`.
-
-        with session.together(over) as gradients:
-            for ...:
-                session.submit(..., completion=gradients)
-
-    `over(error)` is called once, when all are over and the block has ended: on the thread that calls completions, in
-    `wait`, or right at the end of the block if none is left. `error` is the first that ended one, or the first that
-    ended the session; else None.
-    """
-
-    def __init__(
-        self, core_session: _core.Session, handles: Handles, completion: Callable[[CasyncError | None], object]
-    ) -> None:
-        from casync import _core
-
-        self.keeps: list[Any] = []
-        number = handles.keep(self.keeps)
-
-        def ended(error: CasyncError | None) -> None:
-            handles.end(number, error)
-            completion(error)
-
-        self.core = _core.CompletionGroup(core_session, ended)
-
-    def __enter__(self) -> CompletionGroup:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.core.close()
-
-    def wait(self) -> None:
-        """After the block: make progress until all are over, for a thread that has nothing else to do. It calls the
-        completion itself, unless the thread that calls completions has begun to.
-        """
-        self.core.wait()
-
-
-Together = CompletionGroup
-"""The name of `CompletionGroup` before 0.2; for one release."""
 
 
 class Session:

@@ -27,7 +27,8 @@ from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.rendezvous.choose import Started
 from casync.rendezvous.stores import TorchStore
-from casync.session.session import CompletionGroup, Session
+from casync.session.completion_group import CompletionGroup
+from casync.session.session import Session
 from casync.tensors.device import Device
 from casync.tensors.signature import Average, OpKind, OpSignature, Sum
 from casync.transport.tcp import TcpJob
