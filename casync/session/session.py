@@ -11,11 +11,9 @@ Adaptors keep one default session (`casync.session.default`); several explicit o
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
@@ -34,6 +32,7 @@ from casync.rendezvous import launcher_pipe as report
 from casync.session import forks
 from casync.session.codec_states import CodecStates
 from casync.session.completion_group import CompletionGroup
+from casync.session.exit_hooks import ExitHooks
 from casync.session.fixed_plans import FixedPlans
 from casync.session.handles import Handles
 from casync.tensors.device import Device
@@ -126,10 +125,7 @@ class Session:
         self._is_open = True
         if self.config.timeline not in ("", "DYNAMIC"):
             self.start_timeline(self.config.timeline, self.config.timeline_mark_cycles)
-        self._previous_hook = sys.excepthook
-        self._hook = self._on_uncaught
-        sys.excepthook = self._hook
-        atexit.register(self.shutdown)
+        self._hooks = ExitHooks(self.shutdown, self._tell_others)
         forks.watch(self)
         report.initialized()
         is_first = self.world.rank == 0 and number == 0
@@ -495,8 +491,7 @@ class Session:
         if not self._is_open:
             return
         self._is_open = False
-        atexit.unregister(self.shutdown)
-        self._unhook()
+        self._hooks.remove()
         if not isinstance(self._core_session, forks.Forked):
             if self._observer is not None:
                 self._observer.stop()
@@ -522,24 +517,6 @@ class Session:
         if kind is not None and value is not None:
             self._tell_others(kind, value, trace)
         self.shutdown()
-
-    def _unhook(self) -> None:
-        """Leave the chain of hooks, out of which sessions may go in any order."""
-        if sys.excepthook is self._hook:
-            sys.excepthook = self._previous_hook
-            return
-        later = getattr(sys.excepthook, "__self__", None)
-        while isinstance(later, Session):
-            if later._previous_hook is self._hook:
-                later._previous_hook = self._previous_hook
-                return
-            later = getattr(later._previous_hook, "__self__", None)
-
-    def _on_uncaught(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        """sys.excepthook: this program is about to end, so nobody should wait for it."""
-        if self._is_open:
-            self._tell_others(kind, value, trace)
-        self._previous_hook(kind, value, trace)
 
     def _tell_others(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         # What ended the session is known on all ranks already, and must not look like this rank's fault.
