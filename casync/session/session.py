@@ -11,32 +11,32 @@ Adaptors keep one default session (`casync.session.default`); several explicit o
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
-from casync._constants import OP_KINDS
 from casync.config import horovod as horovod_variables
 from casync.config.settings import Config
 from casync.cuda import nccl_library
-from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError
-from casync.observe.call_site import call_site, describe_exception, encodable
+from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
+from casync.observe.call_site import describe_exception, encodable
 from casync.observe.logs import log, set_level, threshold
 from casync.observe.metrics import OWN, Metrics, metrics_of
 from casync.observe.step_profile import StepProfiler, observer_of
 from casync.plan.plans import GradientPlan, Plans
 from casync.rendezvous import launcher_pipe as report
 from casync.session import forks
+from casync.session.call_numbers import CallNumbers
 from casync.session.codec_states import CodecStates
 from casync.session.completion_group import CompletionGroup
 from casync.session.exit_hooks import ExitHooks
 from casync.session.fixed_plans import FixedPlans
+from casync.session.gpu_use import GpuUse
 from casync.session.handles import Handles
+from casync.session.registrations import Registrations
 from casync.tensors.device import Device
-from casync.tensors.signature import OpSignature, bad_name
 from casync.transport import job as jobs
 from casync.transport.world import World
 
@@ -52,9 +52,6 @@ allgather or an alltoall.
 """
 
 _LOG = logging.getLogger("casync")
-_NAMES_PER_KIND = 4096
-_SWEEP = 3072
-"""So many keys of registrations are kept before those go that the core has forgotten."""
 
 
 class Session:
@@ -87,20 +84,11 @@ class Session:
         self.config = Config.from_environment(environ) if config is None else config
         self.tag = tag
         set_level(self.config.log_level, self.config.explain)
-        self._registrations: dict[Hashable, int] = {}
-        self._sweep_at = _SWEEP
         self._handles = Handles(self._failed)
         self.kept: Callable[[int], Any] = self._handles.kept.get
         """What is kept for the operation with this handle; None once it was synchronised."""
-        self._numbers: dict[str, int] = {}
-        self._started: set[str] = set()
-        """The series that `start_numbers` was called for."""
         self._fixed_plans = FixedPlans(self.config.plan_file)
         self._has_failed = False
-        self._has_told_gpu = False
-        self._without_device_code: set[str] = set()
-        """Codecs that a GPU may compute and has no code for yet."""
-        self._known_to_devices: set[str] = set()
         self.job = jobs.join(environ, self.config) if job is None else job
         """The processes that were started together, of which this world may be a part."""
         transport, self.world = self._connect(tag, peers)
@@ -121,6 +109,13 @@ class Session:
         """For a hot path: what names were last used with, as the user gives both."""
         self.codec_states = CodecStates(self._core_session)
         """What codecs keep of tensors between steps."""
+        self._gpu_use = GpuUse()
+        self._registrations = Registrations(self._core_session, self._fixed_plans, self._gpu_use)
+        self.register, self.knows = self._registrations.register, self._registrations.knows
+        """`register(terms)` returns the number that `submit` takes."""
+        self.call_numbers = CallNumbers()
+        """For names on which ranks agree without a word."""
+        self.tensor_name = self.call_numbers.tensor_name
         self._published_as: int | None = None
         self._is_open = True
         if self.config.timeline not in ("", "DYNAMIC"):
@@ -158,65 +153,6 @@ class Session:
     def has_outstanding(self) -> bool:
         """Whether an operation was submitted, and neither synchronised yet nor called back."""
         return bool(self._handles.kept)
-
-    def register(self, terms: OpSignature) -> int:
-        """The registration of an operation with these terms; the core is asked at first use only. Raises
-        `InvalidArgumentError` for bad terms.
-        """
-        known = self.registered(terms)
-        return self.define(terms, terms.name, terms.signature()) if known is None else known
-
-    def tensor_name(self, kind: int, name: str | None) -> str:
-        """The name under which ranks meet: `allreduce.<name>`, or `allreduce.noname.<N>` for the N-th that has none.
-
-        N starts again after 4096, so that a loop of unnamed operations is negotiated once and does not grow without
-        end.
-        """
-        prefix = OP_KINDS[kind]
-        if name is None:
-            return f"{prefix}.noname.{self.next_number(prefix) % _NAMES_PER_KIND}"
-        try:
-            return name if name.startswith(f"{prefix}.") else f"{prefix}.{name}"
-        except (AttributeError, TypeError):
-            raise bad_name(name) from None
-
-    def define(self, key: Hashable, name: str, signature: Mapping[str, Any]) -> int:
-        """The core's registration of `name`, remembered under `key`; the place of the call goes into error messages."""
-        if encodable(name) != name:
-            raise bad_name(name)
-        try:
-            registration: int = self._core_session.define(name, site=call_site(), **signature)
-        except InvalidArgumentError as error:
-            if error.kind == "unfit_plan":
-                error.args = (f"{error}. {self._fixed_plans.origin}",)
-            raise
-        self._registrations[key] = registration
-        if len(self._registrations) >= self._sweep_at:
-            self._sweep()
-        if signature["on_device"] and signature["compression"] not in self._known_to_devices:
-            from casync import _core
-
-            self._known_to_devices.add(signature["compression"])
-            self._without_device_code.update(_core.device_codecs(signature["compression"]))
-        return registration
-
-    def registered(self, key: Hashable) -> int | None:
-        """The registration that `define` made under this key; None if there is none, or the core has forgotten it,
-        because many others were used since.
-        """
-        registration = self._registrations.get(key)
-        return registration if registration is not None and self._core_session.use(registration) else None
-
-    def knows(self, registration: int) -> bool:
-        """Whether the core has not forgotten it."""
-        return bool(self._core_session.knows(registration))
-
-    def _sweep(self) -> None:
-        """Forget the keys of registrations that the core has forgotten."""
-        for key, registration in list(self._registrations.items()):
-            if not self._core_session.knows(registration):
-                self._registrations.pop(key, None)
-        self._sweep_at = max(_SWEEP, 2 * len(self._registrations))
 
     @overload
     def submit(
@@ -257,7 +193,7 @@ class Session:
         """
         where: tuple[int, ...] = ()
         if device is not None:
-            self._uses(device)
+            self._gpu_use.begin(self._core_session, device)
             where = (device.number, device.stream())
         if completion is None:
             handle: int = self._core_session.submit(registration, source, target, rows, wake, splits, None, *where)
@@ -281,30 +217,6 @@ class Session:
             self._handles.forget((number,))
             raise
         return None
-
-    def _uses(self, device: Device) -> None:
-        """Have the device's code of codecs compiled, and casyncrun told, once, which GPU this rank's tensors are on:
-        several ranks may use one by mistake.
-        """
-        if self._without_device_code:
-            self._add_device_code(device)
-        if self._has_told_gpu:
-            return
-        self._has_told_gpu = True
-        if report.is_heard():
-            from casync import _core
-
-            with contextlib.suppress(DeviceError):  # which the operation itself meets, and says
-                report.uses_gpu(_core.cuda_uuid(device.number))
-
-    def _add_device_code(self, device: Device) -> None:
-        from casync.codecs import device_code
-
-        specs, self._without_device_code = self._without_device_code, set()
-        try:
-            device_code.add(self._core_session, device.number, sorted(specs))
-        except InvalidArgumentError:  # in a completion, which may not wait: at the next submit
-            self._without_device_code |= specs
 
     def together(self, completion: Callable[[CasyncError | None], object]) -> CompletionGroup:
         """One completion for the operations that are submitted with what this returns, of any kind with a result that
@@ -400,31 +312,6 @@ class Session:
         elif isinstance(error, SESSION_IS_OVER):
             report.gave_up(f"{type(error).__name__}: {error}")
 
-    def next_number(self, series: str) -> int:
-        """0, 1, 2, ...: one more at each call with the same `series`. Ranks that make the same calls in the same order
-        get the same numbers, and so can make names of them.
-        """
-        number = self._numbers.get(series, 0)
-        self._numbers[series] = number + 1
-        return number
-
-    def start_numbers(self, series: str) -> None:
-        """Have `series` begin at 0 again, if this rank has started it before: for what is made anew. At first it goes
-        on from what `skip_numbers` has brought of ranks that came here earlier.
-        """
-        if series in self._started:
-            self._numbers[series] = 0
-        self._started.add(series)
-
-    def next_numbers(self) -> dict[str, int]:
-        """What `next_number` would return, for every series that was begun."""
-        return dict(self._numbers)
-
-    def skip_numbers(self, others: Mapping[str, int]) -> None:
-        """Go on from the numbers of another rank, where they are higher than ours: from its `next_numbers()`."""
-        for series, number in others.items():
-            self._numbers[series] = max(number, self._numbers.get(series, 0))
-
     def counters(self) -> dict[str, int]:
         """Bytes and messages this rank sent and received since the session began, and memory it holds."""
         return self._core_session.counters()
@@ -474,6 +361,7 @@ class Session:
         """
         self._core_session.stay_with_parent()
         self._core_session = cast("_core.Session", forks.Forked(self._core_session))
+        self._registrations.core_session = self._core_session
         self.shortcuts = cast("_core.Shortcuts", forks.Forked(self.shortcuts))
         self.codec_states = CodecStates(self._core_session)
         self.kept = lambda handle: self._core_session.poll(handle)  # refuses a handle that the parent has
