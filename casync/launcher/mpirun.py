@@ -200,7 +200,7 @@ def _by_srun(
     assert facts.srun is not None
     argv = compose_srun(facts.srun.path, options.num_proc, facts.allocation, _entry(options, facts))
     notes += ["srun starts the ranks (--mpi=pmix)", *carrier.notes]
-    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | carrier.environ
+    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | dict(carrier.environ)
     environ |= _without_mpirun(options, notes)
     return Launch(tuple(argv), "; ".join(notes), True, "srun", environ=environ)
 
