@@ -7,7 +7,6 @@ purpose: every command and every rank imports it.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 __all__ = ["__version__", "include", "load_state", "run", "save_state"]
@@ -18,6 +17,7 @@ __version__: str
 def _version() -> str:
     """The installed version; in a checkout that is not installed, the VERSION file at its root."""
     from importlib import metadata
+    from pathlib import Path
 
     try:
         return metadata.version("casync")
@@ -27,6 +27,8 @@ def _version() -> str:
 
 def include() -> str:
     """The folder of the public headers, for `-I`: glue in C includes `casync/c_api.h`."""
+    from pathlib import Path
+
     installed = Path(__file__).resolve().parent / "compll" / "include"
     return str(installed if installed.exists() else installed.parents[2] / "casync_core" / "include")
 

@@ -408,7 +408,7 @@ def link_package() -> list[Path]:
     sources = [*(ROOT / "casync").iterdir(), *(folder.parent for folder in (ROOT / "frameworks").glob("*/__init__.py"))]
     wanted = {source.name: source for source in sources if source.name != "__pycache__"}
     for link in package.iterdir():
-        if link.name not in wanted:
+        if link.name not in wanted and link.is_symlink():
             link.unlink()
     for name, source in wanted.items():
         if not (package / name).is_symlink():

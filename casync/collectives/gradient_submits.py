@@ -11,8 +11,9 @@ from casync.codecs import specs as codecs
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError
 from casync.session.codec_states import StateOwner
+from casync.session.completion_group import CompletionGroup
 from casync.session.default import session_of
-from casync.session.session import CompletionGroup, Session
+from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, OpSignature
 

@@ -24,6 +24,6 @@ def join(device: int = -1) -> int:
     _, (last,), _ = owner.synchronize_gather(owner.submit(registration, 0, 0, None, wake=False))
     # Ranks have given names to differently many operations that had none: all go on from the highest number. A lower
     # one may still be the name of an operation that nobody has synchronised.
-    for numbers in allgather_object(owner.next_numbers(), "join.counts"):
-        owner.skip_numbers(numbers)
+    for numbers in allgather_object(owner.call_numbers.all(), "join.counts"):
+        owner.call_numbers.skip(numbers)
     return last

@@ -39,14 +39,14 @@ class Replicas(Generic[T]):
         self._process_set = settings.process_set
         self._name = f"replicas.{first}"
         if settings.is_distributed:
-            session_of(self._process_set).start_numbers(self._name)
+            session_of(self._process_set).call_numbers.start(self._name)
 
     def step(self, parameters: Mapping[str, T]) -> None:
         """To be called before each step, on all ranks that have not joined, with the parameters by name. The lowest
         of these ranks logs what differs.
         """
         owner = session_of(self._process_set)
-        step = owner.next_number(self._name)
+        step = owner.call_numbers.next(self._name)
         if not owner.config.check_replicas or step % owner.config.check_replicas:
             return
         mine = dict(zip(parameters, self._tensors.checksums(list(parameters.values())), strict=True))

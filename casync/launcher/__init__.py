@@ -3,7 +3,7 @@
 `flags` is the table of all flags, `options` turns a command line into a plain value, `mpirun` (and `slurm`, inside an
 allocation) turns that value and the facts of the machine into the command to run, `preflight` tries what would fail
 later, `job` runs it. `ledger` decides, without clock or I/O, what a rank's exit means for the others. On each rank
-`rank_entry` stands between mpirun and the user's command. `run` is the way in from Python.
+`rank` stands between mpirun and the user's command. `run` is the way in from Python.
 """
 
 from __future__ import annotations

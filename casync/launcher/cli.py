@@ -12,7 +12,7 @@ from dataclasses import replace
 from casync.launcher.mpirun import Launch, MpiNotFound, compose, gather_facts
 from casync.launcher.options import Options, UsageError, parse
 from casync.launcher.preflight import hidden, missing, unreachable, with_python
-from casync.launcher.rank_entry import LAUNCHER, TOKEN
+from casync.launcher.rank.wire import LAUNCHER, TOKEN
 from casync.launcher.slurm import allocation
 from casync.rendezvous.slurm_hosts import HostError
 

@@ -9,7 +9,7 @@ import hmac
 import json
 from dataclasses import dataclass
 
-from casync.launcher.rank_entry import PROOF_BYTES, hello_proof
+from casync.launcher.rank.wire import PROOF_BYTES, hello_proof
 
 __all__ = ["Hello", "hello_of"]
 

@@ -27,7 +27,8 @@ from casync.launcher.mpirun import Launch, listen_addresses
 from casync.launcher.options import Options
 from casync.launcher.outlet import Outlet
 from casync.launcher.output import LinePrinter
-from casync.launcher.rank_entry import LAUNCHER, TOKEN, Unpacker, is_silent, keep_alive, pack, remove_session
+from casync.launcher.rank.guard import remove_session
+from casync.launcher.rank.wire import LAUNCHER, TOKEN, Unpacker, is_silent, keep_alive, pack
 from casync.launcher.rank_files import RankFiles
 from casync.rendezvous.interfaces import is_loopback, listen_at, loopback
 from casync.rendezvous.strangers import SAY_BYTES, Strangers

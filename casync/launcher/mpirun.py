@@ -69,12 +69,12 @@ class MpiInstall:
 @dataclass(frozen=True)
 class Facts:
     """What the command depends on besides the options. `mpi` is None where there is none, and `no_mpi` says why.
-    `fabric` is `active_fabric()`.
+    `launcher` is the folder of this file, `fabric` is `active_fabric()`.
     """
 
     mpi: MpiInstall | None
     python: str
-    rank_entry: str
+    launcher: str
     root: bool
     cores: int
     local_names: frozenset[str]
@@ -200,7 +200,7 @@ def _by_srun(
     assert facts.srun is not None
     argv = compose_srun(facts.srun.path, options.num_proc, facts.allocation, _entry(options, facts))
     notes += ["srun starts the ranks (--mpi=pmix)", *carrier.notes]
-    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | carrier.environ
+    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | dict(carrier.environ)
     environ |= _without_mpirun(options, notes)
     return Launch(tuple(argv), "; ".join(notes), True, "srun", environ=environ)
 
@@ -238,15 +238,14 @@ def _by_ourselves(
     by = "" if not others else f", and {'the agent' if options.rsh_agent else 'ssh'} starts those of other hosts"
     notes.append(f"no mpirun: CaSync's sockets carry{by}")
     settings = {**carrier.environ, **_without_mpirun(options, notes)}
-    start = str(Path(facts.rank_entry).with_name("starter.py"))
-    argv = (facts.python, "-I", "-S", start, json.dumps(plan), *_entry(options, facts))
+    argv = (facts.python, "-I", "-S", f"{facts.launcher}/starter.py", json.dumps(plan), *_entry(options, facts))
     by_ssh = () if options.rsh_agent else tuple(others)
     return Launch(argv, "; ".join(notes), remote, "casyncrun's starter", True, by_ssh, settings)
 
 
 def _entry(options: Options, facts: Facts) -> tuple[str, ...]:
     """What is started on each rank."""
-    return (facts.python, "-I", "-S", facts.rank_entry, "--", *options.command)
+    return (facts.python, "-I", "-S", f"{facts.launcher}/rank/__main__.py", "--", *options.command)
 
 
 def _without_mpirun(options: Options, notes: list[str]) -> dict[str, str]:
@@ -424,7 +423,7 @@ def gather_facts(environ: Mapping[str, str]) -> Facts:
     return Facts(
         mpi=mpi,
         python=sys.executable,
-        rank_entry=str(Path(__file__).with_name("rank_entry.py")),
+        launcher=str(Path(__file__).parent),
         root=os.geteuid() == 0,
         cores=len(os.sched_getaffinity(0)),
         local_names=frozenset({"localhost", name, name.partition(".")[0], *_own_addresses()}),

@@ -7,7 +7,7 @@ runs this file at the same path, with the Python of the same path, in a folder o
 and the variables that `exports` names, go to its stdin, where nobody else reads them.
 
 Each rank finds its place in CASYNC_STARTED_RANK and its like. Standard library only, run by its path. When this process
-dies, of a signal too, each rank's wrapper hears of it (`rank_entry`) and ends its command.
+dies, of a signal too, each rank's wrapper hears of it (`rank.supervisor`) and ends its command.
 """
 
 from __future__ import annotations

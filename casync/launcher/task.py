@@ -59,7 +59,7 @@ def unpack(written: bytes) -> Returned | Raised | None:
 
 def main() -> None:
     """Run the call on stdin. An exception is written down and then goes its way, so that the other ranks hear of it."""
-    from casync.launcher.rank_entry import RESULT_FD
+    from casync.launcher.rank.wire import RESULT_FD
 
     result = int(os.environ.pop(RESULT_FD))
     os.set_inheritable(result, False)

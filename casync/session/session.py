@@ -11,39 +11,39 @@ Adaptors keep one default session (`casync.session.default`); several explicit o
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import itertools
 import logging
 import os
-import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
-from casync._constants import OP_KINDS
 from casync.config import horovod as horovod_variables
 from casync.config.settings import Config
 from casync.cuda import nccl_library
-from casync.errors import SESSION_IS_OVER, CasyncError, DeviceError, InvalidArgumentError, PeerFailureError
-from casync.observe.call_site import call_site, describe_exception, encodable
+from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
+from casync.observe.call_site import describe_exception, encodable
 from casync.observe.logs import log, set_level, threshold
 from casync.observe.metrics import OWN, Metrics, metrics_of
 from casync.observe.step_profile import StepProfiler, observer_of
 from casync.plan.plans import GradientPlan, Plans
 from casync.rendezvous import launcher_pipe as report
 from casync.session import forks
+from casync.session.call_numbers import CallNumbers
 from casync.session.codec_states import CodecStates
+from casync.session.completion_group import CompletionGroup
+from casync.session.exit_hooks import ExitHooks
 from casync.session.fixed_plans import FixedPlans
+from casync.session.gpu_use import GpuUse
+from casync.session.handles import Handles
+from casync.session.registrations import Registrations
 from casync.tensors.device import Device
-from casync.tensors.signature import OpSignature, bad_name
 from casync.transport import job as jobs
 from casync.transport.world import World
 
 if TYPE_CHECKING:
     from casync import _core
 
-__all__ = ["Completion", "CompletionGroup", "Session", "Together"]
+__all__ = ["Completion", "Session"]
 
 Gathered: TypeAlias = "tuple[bytearray, list[int]]"
 Completion: TypeAlias = "Callable[[CasyncError | None, Gathered | None], object]"
@@ -52,51 +52,6 @@ allgather or an alltoall.
 """
 
 _LOG = logging.getLogger("casync")
-_NAMES_PER_KIND = 4096
-_SWEEP = 3072
-"""So many keys of registrations are kept before those go that the core has forgotten."""
-
-
-class CompletionGroup:
-    """Operations with one completion, which costs less than one for each: made by `Session.together`.
-
-        with session.together(over) as gradients:
-            for ...:
-                session.submit(..., completion=gradients)
-
-    `over(error)` is called once, when all are over and the block has ended: on the thread that calls completions, in
-    `wait`, or right at the end of the block if none is left. `error` is the first that ended one, or the first that
-    ended the session; else None.
-    """
-
-    def __init__(self, session: Session, completion: Callable[[CasyncError | None], object]) -> None:
-        from casync import _core
-
-        self._number = next(session._completions)
-        self.keeps: list[Any] = []
-        session._pending[self._number] = self.keeps
-
-        def ended(error: CasyncError | None) -> None:
-            session._ended(self._number, error)
-            completion(error)
-
-        self.core = _core.CompletionGroup(session._core_session, ended)
-
-    def __enter__(self) -> CompletionGroup:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.core.close()
-
-    def wait(self) -> None:
-        """After the block: make progress until all are over, for a thread that has nothing else to do. It calls the
-        completion itself, unless the thread that calls completions has begun to.
-        """
-        self.core.wait()
-
-
-Together = CompletionGroup
-"""The name of `CompletionGroup` before 0.2; for one release."""
 
 
 class Session:
@@ -129,27 +84,11 @@ class Session:
         self.config = Config.from_environment(environ) if config is None else config
         self.tag = tag
         set_level(self.config.log_level, self.config.explain)
-        self._registrations: dict[Hashable, int] = {}
-        self._sweep_at = _SWEEP
-        # Handle -> what `submit` was given to keep, until the operation is synchronised or the session ends. With a
-        # completion there is no handle, but a negative number.
-        self._pending: dict[int, Any] = {}
-        self._devices: dict[int, Device] = {}
-        """Of those handles, where what is outstanding is on a device."""
-        self.kept: Callable[[int], Any] = self._pending.get
+        self._handles = Handles(self._failed)
+        self.kept: Callable[[int], Any] = self._handles.kept.get
         """What is kept for the operation with this handle; None once it was synchronised."""
-        self._interrupted: list[Any] = []
-        """The tensors that were outstanding when the session failed: transfers may touch them until it is closed."""
-        self._completions = itertools.count(-1, -1)
-        self._numbers: dict[str, int] = {}
-        self._started: set[str] = set()
-        """The series that `start_numbers` was called for."""
         self._fixed_plans = FixedPlans(self.config.plan_file)
         self._has_failed = False
-        self._has_told_gpu = False
-        self._without_device_code: set[str] = set()
-        """Codecs that a GPU may compute and has no code for yet."""
-        self._known_to_devices: set[str] = set()
         self.job = jobs.join(environ, self.config) if job is None else job
         """The processes that were started together, of which this world may be a part."""
         transport, self.world = self._connect(tag, peers)
@@ -166,18 +105,22 @@ class Session:
         """By rank, the number that the job has for it."""
         options |= {"world": self.peers, "log_level": threshold()}
         self._core_session = _core.Session(transport, options, log)
-        self.shortcuts = _core.Shortcuts(self._core_session, self._pending)
+        self.shortcuts = _core.Shortcuts(self._core_session, self._handles.kept)
         """For a hot path: what names were last used with, as the user gives both."""
         self.codec_states = CodecStates(self._core_session)
         """What codecs keep of tensors between steps."""
+        self._gpu_use = GpuUse()
+        self._registrations = Registrations(self._core_session, self._fixed_plans, self._gpu_use)
+        self.register, self.knows = self._registrations.register, self._registrations.knows
+        """`register(terms)` returns the number that `submit` takes."""
+        self.call_numbers = CallNumbers()
+        """For names on which ranks agree without a word."""
+        self.tensor_name = self.call_numbers.tensor_name
         self._published_as: int | None = None
         self._is_open = True
         if self.config.timeline not in ("", "DYNAMIC"):
             self.start_timeline(self.config.timeline, self.config.timeline_mark_cycles)
-        self._previous_hook = sys.excepthook
-        self._hook = self._on_uncaught
-        sys.excepthook = self._hook
-        atexit.register(self.shutdown)
+        self._hooks = ExitHooks(self.shutdown, self._tell_others)
         forks.watch(self)
         report.initialized()
         is_first = self.world.rank == 0 and number == 0
@@ -209,66 +152,7 @@ class Session:
     @property
     def has_outstanding(self) -> bool:
         """Whether an operation was submitted, and neither synchronised yet nor called back."""
-        return bool(self._pending)
-
-    def register(self, terms: OpSignature) -> int:
-        """The registration of an operation with these terms; the core is asked at first use only. Raises
-        `InvalidArgumentError` for bad terms.
-        """
-        known = self.registered(terms)
-        return self.define(terms, terms.name, terms.signature()) if known is None else known
-
-    def tensor_name(self, kind: int, name: str | None) -> str:
-        """The name under which ranks meet: `allreduce.<name>`, or `allreduce.noname.<N>` for the N-th that has none.
-
-        N starts again after 4096, so that a loop of unnamed operations is negotiated once and does not grow without
-        end.
-        """
-        prefix = OP_KINDS[kind]
-        if name is None:
-            return f"{prefix}.noname.{self.next_number(prefix) % _NAMES_PER_KIND}"
-        try:
-            return name if name.startswith(f"{prefix}.") else f"{prefix}.{name}"
-        except (AttributeError, TypeError):
-            raise bad_name(name) from None
-
-    def define(self, key: Hashable, name: str, signature: Mapping[str, Any]) -> int:
-        """The core's registration of `name`, remembered under `key`; the place of the call goes into error messages."""
-        if encodable(name) != name:
-            raise bad_name(name)
-        try:
-            registration: int = self._core_session.define(name, site=call_site(), **signature)
-        except InvalidArgumentError as error:
-            if error.kind == "unfit_plan":
-                error.args = (f"{error}. {self._fixed_plans.origin}",)
-            raise
-        self._registrations[key] = registration
-        if len(self._registrations) >= self._sweep_at:
-            self._sweep()
-        if signature["on_device"] and signature["compression"] not in self._known_to_devices:
-            from casync import _core
-
-            self._known_to_devices.add(signature["compression"])
-            self._without_device_code.update(_core.device_codecs(signature["compression"]))
-        return registration
-
-    def registered(self, key: Hashable) -> int | None:
-        """The registration that `define` made under this key; None if there is none, or the core has forgotten it,
-        because many others were used since.
-        """
-        registration = self._registrations.get(key)
-        return registration if registration is not None and self._core_session.use(registration) else None
-
-    def knows(self, registration: int) -> bool:
-        """Whether the core has not forgotten it."""
-        return bool(self._core_session.knows(registration))
-
-    def _sweep(self) -> None:
-        """Forget the keys of registrations that the core has forgotten."""
-        for key, registration in list(self._registrations.items()):
-            if not self._core_session.knows(registration):
-                self._registrations.pop(key, None)
-        self._sweep_at = max(_SWEEP, 2 * len(self._registrations))
+        return bool(self._handles.kept)
 
     @overload
     def submit(
@@ -307,102 +191,38 @@ class Session:
         before the operation; what the stream that is current in `synchronize` is given later comes after it. The
         result is on the device when a completion is called.
         """
+        where: tuple[int, ...] = ()
+        if device is not None:
+            self._gpu_use.begin(self._core_session, device)
+            where = (device.number, device.stream())
+        if completion is None:
+            handle: int = self._core_session.submit(registration, source, target, rows, wake, splits, None, *where)
+            if device is not None:
+                self._handles.devices[handle] = device
+            self._handles.kept[handle] = keep
+            return handle
         if isinstance(completion, CompletionGroup):
-            self._submit_core(completion.core, registration, source, target, rows, wake, splits, device)
+            self._core_session.submit(registration, source, target, rows, wake, splits, completion.core, *where)
             completion.keeps.append(keep)
             return None
-        if completion is not None:
-            self._submit_with(completion, registration, source, target, keep, rows, wake, splits, device)
-            return None
-        if device is not None:
-            self._uses(device)
-            handle: int = self._core_session.submit(
-                registration, source, target, rows, wake, splits, None, device.number, device.stream()
-            )
-            self._devices[handle] = device
-        elif splits:
-            handle = self._core_session.submit(registration, source, target, rows, wake, splits)
-        else:
-            handle = self._core_session.submit(registration, source, target, rows, wake)
-        self._pending[handle] = keep
-        return handle
-
-    def _submit_with(
-        self,
-        completion: Completion,
-        registration: int,
-        source: int,
-        target: int,
-        keep: Any,
-        rows: int,
-        wake: bool,
-        splits: Sequence[int],
-        device: Device | None,
-    ) -> None:
-        number = next(self._completions)
+        number = self._handles.keep(keep)
 
         def ended(error: CasyncError | None, gathered: Gathered | None) -> None:
-            self._ended(number, error)
+            self._handles.end(number, error)
             completion(error, gathered)
 
-        self._pending[number] = keep
         try:
-            self._submit_core(ended, registration, source, target, rows, wake, splits, device)
+            self._core_session.submit(registration, source, target, rows, wake, splits, ended, *where)
         except BaseException:
-            del self._pending[number]
+            self._handles.forget((number,))
             raise
-
-    def _submit_core(
-        self,
-        completion: Any,
-        registration: int,
-        source: int,
-        target: int,
-        rows: int,
-        wake: bool,
-        splits: Sequence[int],
-        device: Device | None,
-    ) -> None:
-        where = () if device is None else (device.number, device.stream())
-        if device is not None:
-            self._uses(device)
-        self._core_session.submit(registration, source, target, rows, wake, splits, completion, *where)
-
-    def _uses(self, device: Device) -> None:
-        """Have the device's code of codecs compiled, and casyncrun told, once, which GPU this rank's tensors are on:
-        several ranks may use one by mistake.
-        """
-        if self._without_device_code:
-            self._add_device_code(device)
-        if self._has_told_gpu:
-            return
-        self._has_told_gpu = True
-        if report.is_heard():
-            from casync import _core
-
-            with contextlib.suppress(DeviceError):  # which the operation itself meets, and says
-                report.uses_gpu(_core.cuda_uuid(device.number))
-
-    def _add_device_code(self, device: Device) -> None:
-        from casync.codecs import device_code
-
-        specs, self._without_device_code = self._without_device_code, set()
-        try:
-            device_code.add(self._core_session, device.number, sorted(specs))
-        except InvalidArgumentError:  # in a completion, which may not wait: at the next submit
-            self._without_device_code |= specs
-
-    def _ended(self, number: int, error: CasyncError | None) -> None:
-        if error is None:
-            self._pending.pop(number, None)
-        else:
-            self._failed((number,), error)
+        return None
 
     def together(self, completion: Callable[[CasyncError | None], object]) -> CompletionGroup:
         """One completion for the operations that are submitted with what this returns, of any kind with a result that
         goes to memory of the caller's.
         """
-        return CompletionGroup(self, completion)
+        return CompletionGroup(self._core_session, self._handles, completion)
 
     def c_session(self) -> Any:
         """For glue in C: the session as a capsule "casync.Session", which keeps it alive (casync/c_api.h)."""
@@ -421,7 +241,7 @@ class Session:
         """Keep `what` for an outstanding operation, in place of what `submit` was given: a group of operations has the
         handle of the last one.
         """
-        self._pending[handle] = what
+        self._handles.kept[handle] = what
 
     def set_optimizer(
         self, registration: int, lr: float, momentum: float = 0.0, nesterov: bool = False, loss_scale: float = 1.0
@@ -439,30 +259,31 @@ class Session:
         """Wait for an operation, forget it and return what was kept. Raises what went wrong, a
         `HorovodInternalError`.
         """
+        devices = self._handles.devices
+        device = devices.get(handle) if devices else None
         try:
-            device = self._devices.get(handle) if self._devices else None
             if device is None:
                 self._core_session.synchronize(handle)
             else:
                 self._core_session.synchronize(handle, device.stream())
-                self._devices.pop(handle).ordered()
+                devices.pop(handle).ordered()
         except CasyncError as error:
-            self._failed((handle,), error)
+            self._handles.fail((handle,), error)
             raise
-        return self._pending.pop(handle)
+        return self._handles.kept.pop(handle)
 
     def synchronize_all(self, handles: Sequence[int]) -> None:
         """Wait for all, forget them, then raise the first failure. After Ctrl-C all are still outstanding."""
-        devices = [self._devices[handle] for handle in handles if handle in self._devices] if self._devices else []
+        devices = [self._handles.devices[handle] for handle in handles if handle in self._handles.devices]
         try:
             if devices:
                 self._core_session.synchronize_all(handles, devices[0].stream())
             else:
                 self._core_session.synchronize_all(handles)
         except CasyncError as error:
-            self._failed(handles, error)
+            self._handles.fail(handles, error)
             raise
-        self._forget(handles)
+        self._handles.forget(handles)
         for device in devices:
             device.ordered()
 
@@ -473,21 +294,16 @@ class Session:
         try:
             data, rows = self._core_session.synchronize_gather(handle)
         except CasyncError as error:
-            self._failed((handle,), error)
+            self._handles.fail((handle,), error)
             raise
-        self._devices.pop(handle, None)
-        return data, rows, self._pending.pop(handle)
+        self._handles.devices.pop(handle, None)
+        return data, rows, self._handles.kept.pop(handle)
 
     def failed(self, error: CasyncError) -> None:
         """The program hears of what ended an operation that glue in C had submitted."""
-        self._failed((), error)
+        self._handles.fail((), error)
 
-    def _failed(self, handles: Sequence[int], error: CasyncError) -> None:
-        if isinstance(error, InvalidArgumentError):
-            return  # nobody waited, as in a completion: what is outstanding still needs its memory
-        if isinstance(error, SESSION_IS_OVER) and not self._interrupted:
-            self._interrupted = list(self._pending.values())
-        self._forget(handles)
+    def _failed(self, error: CasyncError) -> None:
         self._has_failed = True
         if self.size > 1 and isinstance(error, SESSION_IS_OVER):
             self.job.note_failure()
@@ -495,36 +311,6 @@ class Session:
             report.unreachable(error.peer, str(error))
         elif isinstance(error, SESSION_IS_OVER):
             report.gave_up(f"{type(error).__name__}: {error}")
-
-    def _forget(self, handles: Sequence[int]) -> None:
-        for handle in handles:
-            self._pending.pop(handle, None)
-            self._devices.pop(handle, None)
-
-    def next_number(self, series: str) -> int:
-        """0, 1, 2, ...: one more at each call with the same `series`. Ranks that make the same calls in the same order
-        get the same numbers, and so can make names of them.
-        """
-        number = self._numbers.get(series, 0)
-        self._numbers[series] = number + 1
-        return number
-
-    def start_numbers(self, series: str) -> None:
-        """Have `series` begin at 0 again, if this rank has started it before: for what is made anew. At first it goes
-        on from what `skip_numbers` has brought of ranks that came here earlier.
-        """
-        if series in self._started:
-            self._numbers[series] = 0
-        self._started.add(series)
-
-    def next_numbers(self) -> dict[str, int]:
-        """What `next_number` would return, for every series that was begun."""
-        return dict(self._numbers)
-
-    def skip_numbers(self, others: Mapping[str, int]) -> None:
-        """Go on from the numbers of another rank, where they are higher than ours: from its `next_numbers()`."""
-        for series, number in others.items():
-            self._numbers[series] = max(number, self._numbers.get(series, 0))
 
     def counters(self) -> dict[str, int]:
         """Bytes and messages this rank sent and received since the session began, and memory it holds."""
@@ -575,11 +361,11 @@ class Session:
         """
         self._core_session.stay_with_parent()
         self._core_session = cast("_core.Session", forks.Forked(self._core_session))
+        self._registrations.core_session = self._core_session
         self.shortcuts = cast("_core.Shortcuts", forks.Forked(self.shortcuts))
         self.codec_states = CodecStates(self._core_session)
         self.kept = lambda handle: self._core_session.poll(handle)  # refuses a handle that the parent has
-        self._pending.clear()
-        self._devices.clear()
+        self._handles.clear()
 
     def abort(self, why: str) -> None:
         """End the session on all ranks: every outstanding and later operation raises `AbortedError` with `why`."""
@@ -593,8 +379,7 @@ class Session:
         if not self._is_open:
             return
         self._is_open = False
-        atexit.unregister(self.shutdown)
-        self._unhook()
+        self._hooks.remove()
         if not isinstance(self._core_session, forks.Forked):
             if self._observer is not None:
                 self._observer.stop()
@@ -603,9 +388,7 @@ class Session:
             self._core_session.shutdown()
             self._withdraw()
             self.shortcuts.clear()
-        self._pending.clear()
-        self._devices.clear()
-        self._interrupted.clear()
+        self._handles.clear()
 
     def _withdraw(self) -> None:
         if self._published_as is not None:
@@ -622,24 +405,6 @@ class Session:
         if kind is not None and value is not None:
             self._tell_others(kind, value, trace)
         self.shutdown()
-
-    def _unhook(self) -> None:
-        """Leave the chain of hooks, out of which sessions may go in any order."""
-        if sys.excepthook is self._hook:
-            sys.excepthook = self._previous_hook
-            return
-        later = getattr(sys.excepthook, "__self__", None)
-        while isinstance(later, Session):
-            if later._previous_hook is self._hook:
-                later._previous_hook = self._previous_hook
-                return
-            later = getattr(later._previous_hook, "__self__", None)
-
-    def _on_uncaught(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        """sys.excepthook: this program is about to end, so nobody should wait for it."""
-        if self._is_open:
-            self._tell_others(kind, value, trace)
-        self._previous_hook(kind, value, trace)
 
     def _tell_others(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         # What ended the session is known on all ranks already, and must not look like this rank's fault.

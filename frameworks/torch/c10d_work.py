@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 from casync.errors import CasyncError, StallError
-from casync.session.session import CompletionGroup
+from casync.session.completion_group import CompletionGroup
 from torch._C._distributed_c10d import Work
 
 from . import device

@@ -22,7 +22,8 @@ from casync.collectives.settings import Settings
 from casync.collectives.sparse_exchange import SparsePending
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 from casync.session import default
-from casync.session.session import CompletionGroup, Session
+from casync.session.completion_group import CompletionGroup
+from casync.session.session import Session
 from casync.tensors.signature import Average, Sum
 
 from . import ops

@@ -34,7 +34,7 @@ class DdpGradients(GradientSubmits[torch.Tensor]):
 
     def __init__(self, settings: Settings, names: Mapping[torch.Tensor, str]) -> None:
         owner = settings.process_set.member_session()
-        number = owner.next_number("ddp")
+        number = owner.call_numbers.next("ddp")
         super().__init__(TENSORS, settings, always_claims=True, prefix=_free_prefix(owner, names))
         self.owner = owner
         self._names = dict(names)

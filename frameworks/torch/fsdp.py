@@ -26,7 +26,8 @@ from casync.codecs.compression import given
 from casync.errors import InvalidArgumentError, NotAvailableError
 from torch.distributed.tensor import DTensor
 
-from .c10d_group import Group, NamedOperation, check_momentum, group_of
+from .c10d_group import Group, check_momentum, group_of
+from .c10d_names import NamedOperation
 from .fsdp_units import ReduceScatter, ShardedParameter, Unit, numel_of, split, units_of
 from .loss_scale import LossScale
 
@@ -324,7 +325,7 @@ class _Communication(ReduceScatter):
             replicas, numel = self._replicas.follow(), math.prod(int(one) for one in size)
             # The first call is for what goes into the reduce-scatter, the second one for what comes out of it.
             if numel == replicas.numel * replicas.ranks or replicas.is_whole(numel):
-                replicas.group.expect(replicas.named, replicas.numel)
+                replicas.group.names.expect(replicas.named, replicas.numel)
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
@@ -361,6 +362,6 @@ def _mean(values: torch.Tensor, process_group: dist.ProcessGroup, named: NamedOp
     if group is None:
         dist.all_reduce(values, group=process_group)
         return values / process_group.size()
-    group.expect(_exact(named), values.numel())
+    group.names.expect(_exact(named), values.numel())
     group.allreduce([values], dist.ReduceOp.AVG).wait()
     return values

@@ -68,7 +68,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _meeting(self) -> str:
         if self._name is None:
-            self._name = f"sync_batch_norm.{default.session().next_number('sync_batch_norm')}"
+            self._name = f"sync_batch_norm.{default.session().call_numbers.next('sync_batch_norm')}"
         return self._name
 
     def _follow(self, total: int, mean: torch.Tensor, variance: torch.Tensor) -> None:

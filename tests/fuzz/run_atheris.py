@@ -25,7 +25,7 @@ LOOKED_INTO = {
             "casync.rendezvous.handshake",
             "casync.launcher.greeting",
         ),
-        *("casync.launcher.job", "casync.launcher.rank_entry", "strangers"),
+        *("casync.launcher.job", "casync.launcher.rank.wire", "strangers"),
     ],
 }
 

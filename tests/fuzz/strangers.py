@@ -17,7 +17,7 @@ from unittest import mock
 from casync.launcher.job import Job, _Connection
 from casync.launcher.mpirun import Launch
 from casync.launcher.options import parse
-from casync.launcher.rank_entry import hello_proof, pack
+from casync.launcher.rank.wire import hello_proof, pack
 from casync.rendezvous import proof, socket_store
 from casync.rendezvous.gate import Gate
 from casync.rendezvous.handshake import Meeting

@@ -174,7 +174,7 @@ class _Encode(Steps):
         later = any(map(float_sums, steps)) or any(value.number not in self._checked for value in scalars)
         inside = _stored(steps[0])
         if later or not looked:
-            self.kept = {name: self._room_for(name) for name in inside}
+            self.kept = {name: self._room_for(name) for name in sorted(inside)}
         if later:
             for name in sorted({name for step in steps for name in _changed(step)} - inside):
                 room = self._room_for(name)

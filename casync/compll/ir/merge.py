@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from casync.compll import typed
+from casync.compll.ir.arrays import Arrays
 from casync.compll.ir.graph import INT, Domain, Memory, Value
 from casync.compll.ir.program import Block, needs
-
-if TYPE_CHECKING:
-    from casync.compll.ir.lower import Lowering
 
 __all__ = ["Merge"]
 
@@ -21,7 +17,7 @@ Side = tuple[Block, dict[int, Value]]
 class Merge:
     """`merged`: what becomes one, as in a Branch."""
 
-    def __init__(self, lowering: Lowering, condition: Value, then: Side, otherwise: Side) -> None:
+    def __init__(self, lowering: Arrays, condition: Value, then: Side, otherwise: Side) -> None:
         self.merged: list[tuple[Value | Memory, Value | Memory, Value | Memory]] = []
         self._lowering, self._condition = lowering, condition
         self._sides = (then, otherwise)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from casync.compll import typed
-from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Value, walk
-from casync.compll.ir.program import Action, Call, Reduce, Select
+from casync.compll.ir.arrays import Arrays
+from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Value
+from casync.compll.ir.program import Call, Reduce, Select
 from casync.compll.ir.ranges import Ranges
 from casync.compll.types import Array
 
-if TYPE_CHECKING:
-    from casync.compll.ir.lower import Lowering
-
-__all__ = ["LONGEST_SMALL_CHUNK", "OPERATORS", "chunk_of", "looked_up", "reindexed"]
+__all__ = ["LONGEST_SMALL_CHUNK", "OPERATORS"]
 
 Results = tuple[Value, ...]
 
@@ -22,12 +19,12 @@ LONGEST_SMALL_CHUNK = 16
 """Elements of chunks that no loop of their own is worth."""
 
 
-def _arrays(lowering: Lowering, call: typed.Apply) -> list[Value]:
+def _arrays(lowering: Arrays, call: typed.Apply) -> list[Value]:
     given = [a for a in call.arguments if isinstance(a.type, Array)]
     return [lowering.value(argument) for argument in given]
 
 
-def _scalars(lowering: Lowering, call: typed.Apply) -> list[Value]:
+def _scalars(lowering: Arrays, call: typed.Apply) -> list[Value]:
     given = [a for a in call.arguments if not isinstance(a.type, Array) and not isinstance(a, typed.FunctionName)]
     return [lowering.value(argument) for argument in given]
 
@@ -36,13 +33,13 @@ def _function(call: typed.Apply) -> typed.FunctionName:
     return next(argument for argument in call.arguments if isinstance(argument, typed.FunctionName))
 
 
-def _chunked(lowering: Lowering, call: typed.Apply) -> Domain | None:
+def _chunked(lowering: Arrays, call: typed.Apply) -> Domain | None:
     """The domain of the first array's chunks, if it is a view."""
     first = next(a.type for a in call.arguments if isinstance(a.type, Array))
     return None if first.chunk is None else lowering.domain(first.chunk)
 
 
-def _elements(lowering: Lowering, call: typed.Apply) -> list[Value]:
+def _elements(lowering: Arrays, call: typed.Apply) -> list[Value]:
     """One element of each array; a value per chunk as that of the element's chunk."""
     values = _arrays(lowering, call)
     chunks = _chunked(lowering, call)
@@ -50,34 +47,20 @@ def _elements(lowering: Lowering, call: typed.Apply) -> list[Value]:
     return [v if v.domain is base or v.domain is not chunks else _spread(lowering, v, base, call) for v in values]
 
 
-def _spread(lowering: Lowering, value: Value, base: Domain | None, at: typed.Expression) -> Value:
+def _spread(lowering: Arrays, value: Value, base: Domain | None, at: typed.Expression) -> Value:
     chunks = value.domain
     assert chunks is not None and chunks.chunk is not None
     spread = lowering.graph.make("spread", (value,), value.kind, chunks, domain=base)
     small = chunks.chunk.op == "constant" and chunks.chunk.data <= LONGEST_SMALL_CHUNK
-    return looked_up(lowering, spread, at) if small else spread
+    return lowering.looked_up(spread, at) if small else spread
 
 
-def looked_up(lowering: Lowering, spread: Value, at: typed.Expression | None = None) -> Value:
-    """The value of an element's chunk, read for each element."""
-    (value,) = spread.operands
-    number = lowering.graph.make("index", kind=INT, domain=spread.domain)
-    return reindexed(lowering, value, lowering.graph.make("/", (number, spread.data.chunk), INT), at)
-
-
-def _map(lowering: Lowering, call: typed.Apply) -> Results:
+def _map(lowering: Arrays, call: typed.Apply) -> Results:
     elements = _elements(lowering, call)
-    return tuple(everywhere(lowering, v, elements[0].domain) for v in lowering.apply(_function(call), elements, call))
+    return tuple(lowering.everywhere(v, elements[0].domain) for v in lowering.apply(_function(call), elements, call))
 
 
-def everywhere(lowering: Lowering, value: Value, domain: Domain | None) -> Value:
-    """As an element of the domain, where it is the same for all of them."""
-    if value.lanes or domain is None:
-        return value
-    return lowering.graph.make("same", (value,), value.kind, domain=domain)
-
-
-def _reduce(lowering: Lowering, call: typed.Apply) -> Results:
+def _reduce(lowering: Arrays, call: typed.Apply) -> Results:
     named = _function(call)
     if named.function is not None or _scalars(lowering, call):
         raise lowering.not_yet("reduce with a function of your own", call)
@@ -90,7 +73,7 @@ def _reduce(lowering: Lowering, call: typed.Apply) -> Results:
     if chunks is None:
         result = lowering.graph.result(kind)
         ends = named.name in ("smaller", "greater")
-        first = reindexed(lowering, value, lowering.graph.constant(0), call) if ends else None
+        first = lowering.reindexed(value, lowering.graph.constant(0), call) if ends else None
         lowering.act(
             value.domain,
             lambda read: [Reduce(read(value), named.name, result, start=None if first is None else read(first))],
@@ -104,15 +87,15 @@ def _reduce(lowering: Lowering, call: typed.Apply) -> Results:
     return (lowering.graph.load(memory),)
 
 
-def _stored_sums(lowering: Lowering, value: Value, chunks: Domain) -> str:
+def _stored_sums(lowering: Arrays, value: Value, chunks: Domain) -> str:
     sums = Ranges(lowering.codec, lowering.block).sums(lowering.computed(value), chunks)
     return "u8" if 0 <= sums.low and sums.high <= 255 else "i32"
 
 
-def _filter(lowering: Lowering, call: typed.Apply) -> Results:
+def _filter(lowering: Arrays, call: typed.Apply) -> Results:
     elements = _elements(lowering, call)
     (flag,) = lowering.apply(_function(call), elements, call)
-    condition = everywhere(lowering, lowering.condition(flag), elements[0].domain)
+    condition = lowering.everywhere(lowering.condition(flag), elements[0].domain)
     graph = lowering.graph
     count = graph.result(INT)
     domain = Domain(count)
@@ -124,16 +107,7 @@ def _filter(lowering: Lowering, call: typed.Apply) -> Results:
     return graph.load(index), lowering.loaded(values, elements[0])
 
 
-def chunk_of(actions: Sequence[Action]) -> Value | None:
-    """The chunk whose values actions read or make, so that the loop goes chunk by chunk."""
-    for action in actions:
-        if isinstance(action, Reduce) and action.to is not None:
-            return action.to.domain.chunk
-    parts = walk(value for action in actions for value in action.reads)
-    return next((part.data.chunk for part in parts if part.op == "spread"), None)
-
-
-def _sort(lowering: Lowering, call: typed.Apply) -> Results:
+def _sort(lowering: Arrays, call: typed.Apply) -> Results:
     named = _function(call)
     if named.function is not None or named.name not in ("smaller", "greater") or _chunked(lowering, call):
         raise lowering.not_yet("sort but for sort(G, smaller) and sort(G, greater)", call)
@@ -141,7 +115,7 @@ def _sort(lowering: Lowering, call: typed.Apply) -> Results:
     return (lowering.graph.make("sorted", (value,), value.kind, named.name),)
 
 
-def _topk(lowering: Lowering, call: typed.Apply) -> Results:
+def _topk(lowering: Arrays, call: typed.Apply) -> Results:
     (value,), (wanted,) = _arrays(lowering, call), _scalars(lowering, call)
     array = lowering.in_memory(value, "f32", call)
     graph = lowering.graph
@@ -154,7 +128,7 @@ def _topk(lowering: Lowering, call: typed.Apply) -> Results:
     return graph.load(index), graph.load(values)
 
 
-def _sample(lowering: Lowering, call: typed.Apply) -> Results:
+def _sample(lowering: Arrays, call: typed.Apply) -> Results:
     (value,), (stride,) = _arrays(lowering, call), _scalars(lowering, call)
     graph = lowering.graph
     length = lowering.length(value.domain)
@@ -164,60 +138,31 @@ def _sample(lowering: Lowering, call: typed.Apply) -> Results:
     assert isinstance(call.type, Array)
     domain = lowering.domain_of(call.type.length, lambda: graph.make("/", (length, step), INT))
     number = graph.make("index", kind=INT, domain=domain)
-    return (reindexed(lowering, value, graph.make("+", (start, graph.make("*", (number, step), INT)), INT), call),)
+    return (lowering.reindexed(value, graph.make("+", (start, graph.make("*", (number, step), INT)), INT), call),)
 
 
-def _gather(lowering: Lowering, call: typed.Apply) -> Results:
+def _gather(lowering: Arrays, call: typed.Apply) -> Results:
     if _chunked(lowering, call):
         raise lowering.not_yet("gather of chunks", call)
     value, index = _arrays(lowering, call)
-    return (reindexed(lowering, value, index, call),)
+    return (lowering.reindexed(value, index, call),)
 
 
-def reindexed(lowering: Lowering, value: Value, index: Value, at: typed.Expression | None) -> Value:
-    """The element of `value` at `index`: what it is made of, taken there."""
-    again, stored = (_taken(lowering, read(value), index, at) for read in (lowering.computed, lowering.consumed))
-    if again is not stored and (index.lanes or index.op == "constant"):  # a pass has its turn, a single value has not
-        lowering.alternative(again, stored)
-    return again
-
-
-def _taken(lowering: Lowering, value: Value, index: Value, at: typed.Expression | None) -> Value:
-    graph = lowering.graph
-    known: dict[int, Value] = {}
-    for part in walk([value]):
-        if part.domain is None:
-            known[part.number] = part
-        elif part.op in ("gradient", "load"):
-            known[part.number] = graph.make("pick", (index,), part.kind, part.data)
-        elif part.op == "index":
-            known[part.number] = index
-        elif part.op == "same":
-            known[part.number] = everywhere(lowering, part.operands[0], index.domain)
-        elif part.op == "pick":
-            known[part.number] = graph.make("pick", (known[part.operands[0].number],), part.kind, part.data)
-        elif part.op in ("spread", "stochastic_floor", "draw"):
-            raise lowering.not_yet("single elements of such an array", at)
-        else:
-            known[part.number] = graph.make(part.op, [known[o.number] for o in part.operands], part.kind, part.data)
-    return known[value.number]
-
-
-def _range(lowering: Lowering, call: typed.Apply) -> Results:
+def _range(lowering: Arrays, call: typed.Apply) -> Results:
     (count,) = _scalars(lowering, call)
     assert isinstance(call.type, Array)
     domain = lowering.domain_of(call.type.length, lambda: count)
     return (lowering.graph.make("index", kind=INT, domain=domain),)
 
 
-def _view(lowering: Lowering, call: typed.Apply) -> Results:
+def _view(lowering: Arrays, call: typed.Apply) -> Results:
     """The type says how it is looked at; the chunks are as long as they are here, whatever becomes of the variables."""
     if isinstance(call.type, Array) and call.type.chunk is not None:
         lowering.domain(call.type.chunk)
     return (_arrays(lowering, call)[0],)
 
 
-def _scatter(lowering: Lowering, call: typed.Apply) -> Results:
+def _scatter(lowering: Arrays, call: typed.Apply) -> Results:
     assert isinstance(call.type, Array)
     if call.type.length.kind != "unit" or any(a.type.chunk for a in call.arguments if isinstance(a.type, Array)):
         raise lowering.not_yet("scatter but for single values over the unit", call)
@@ -225,7 +170,7 @@ def _scatter(lowering: Lowering, call: typed.Apply) -> Results:
     return (lowering.graph.make("scatter", (index, value), value.kind, domain=UNIT),)
 
 
-def _runlength(lowering: Lowering, call: typed.Apply) -> Results:
+def _runlength(lowering: Arrays, call: typed.Apply) -> Results:
     (value,), (repeated, longest) = _arrays(lowering, call), _scalars(lowering, call)
     array = lowering.in_memory(value, "u8", call)
     graph = lowering.graph
@@ -236,13 +181,13 @@ def _runlength(lowering: Lowering, call: typed.Apply) -> Results:
     return lowering.loaded(heads, value), graph.load(lengths)
 
 
-def _repeat(lowering: Lowering, call: typed.Apply) -> Results:
+def _repeat(lowering: Arrays, call: typed.Apply) -> Results:
     (value, counts), (total,) = _arrays(lowering, call), _scalars(lowering, call)
     bytes_ = call.type.element.kind == "uint" and call.type.element.bits == 8
     stored = "u8" if bytes_ else lowering.stored_as(value)
     assert isinstance(call.type, Array)
     domain = lowering.domain_of(call.type.length, lambda: total)
-    if lowering.own is not None and (array := lowering.own.repeated(value, counts, domain)) is not None:
+    if (array := lowering.repeated(value, counts, domain)) is not None:
         return (array,)
     arrays = (lowering.in_memory(value, stored, call), lowering.in_memory(counts, "i32", call))
     memory = lowering.graph.memory("scratch", stored, domain)
@@ -250,7 +195,7 @@ def _repeat(lowering: Lowering, call: typed.Apply) -> Results:
     return (lowering.loaded(memory, value),)
 
 
-def _matmul(lowering: Lowering, call: typed.Apply) -> Results:
+def _matmul(lowering: Arrays, call: typed.Apply) -> Results:
     operands, transposed, sides = [], [], []
     for argument in call.arguments:
         assert isinstance(argument.type, Array) and argument.type.matrix is not None
@@ -267,13 +212,13 @@ def _matmul(lowering: Lowering, call: typed.Apply) -> Results:
     return (lowering.graph.load(memory),)
 
 
-def _transpose(lowering: Lowering, call: typed.Apply) -> Results:
+def _transpose(lowering: Arrays, call: typed.Apply) -> Results:
     (value,) = _arrays(lowering, call)
     assert isinstance(call.type, Array)
     return (lowering.graph.make("transpose", (value,), value.kind, domain=lowering.domain(call.type.length)),)
 
 
-def _hadamard(lowering: Lowering, call: typed.Apply) -> Results:
+def _hadamard(lowering: Arrays, call: typed.Apply) -> Results:
     (value,), (wanted,) = _arrays(lowering, call), _scalars(lowering, call)
     array = lowering.in_memory(value, "f32", call)
     assert isinstance(call.type, Array)
@@ -282,7 +227,7 @@ def _hadamard(lowering: Lowering, call: typed.Apply) -> Results:
     return (lowering.graph.load(memory),)
 
 
-def _orth(lowering: Lowering, call: typed.Apply) -> Results:
+def _orth(lowering: Arrays, call: typed.Apply) -> Results:
     argument = call.arguments[0]
     assert isinstance(argument.type, Array) and argument.type.matrix is not None
     sides = tuple(lowering.length(lowering.domain(length)) for length in argument.type.matrix)
@@ -292,7 +237,7 @@ def _orth(lowering: Lowering, call: typed.Apply) -> Results:
     return (lowering.graph.load(memory),)
 
 
-OPERATORS: dict[str, Callable[[Lowering, typed.Apply], Results]] = {
+OPERATORS: dict[str, Callable[[Arrays, typed.Apply], Results]] = {
     "map": _map, "reduce": _reduce, "filter": _filter, "sort": _sort, "topk": _topk, "sample": _sample,
     "gather": _gather, "range": _range, "chunks": _view, "matrix": _view, "scatter": _scatter,
     "runlength": _runlength, "repeat": _repeat, "matmul": _matmul, "transpose": _transpose, "orth": _orth,

@@ -4,8 +4,11 @@ nothing of passes and lanes.
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
+import sys
+import textwrap
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -183,3 +186,20 @@ def test_a_sum_over_what_is_drawn_is_refused() -> None:
     text = text.replace("concat(min, gap, Q)", "concat(min, gap + 0 * reduce(map(Q, uintToFloat), add), Q)")
     with pytest.raises(NotAvailableError, match="a float sum and random numbers in one pass"):
         emit(check_program(parse(text, "drawn.cll")), "drawn")
+
+
+def test_the_text_is_the_same_whatever_the_order_of_a_set() -> None:
+    program = """
+        import sys
+        from pathlib import Path
+        from casync.compll.check import check_program
+        from casync.compll.cpu.emit import emit
+        from casync.compll.parser import parse
+        print(emit(check_program(parse(Path(sys.argv[1]).read_text(encoding="utf-8"), "states.cll")), "states"))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(ROOT / "tests" / "compll" / "units" / "states.cll")]
+    texts = {
+        subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in "0123"
+    }
+    assert len(texts) == 1

@@ -14,7 +14,7 @@ from casync.launcher.slurm import Srun
 FACTS = Facts(
     mpi=MpiInstall("/mpi/bin/mpirun", (5, 0, 11), True, "for the test"),
     python="/py",
-    rank_entry="/entry.py",
+    launcher="/l",
     root=False,
     cores=4,
     local_names=frozenset({"me"}),

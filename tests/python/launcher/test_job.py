@@ -218,7 +218,7 @@ def test_without_ulfm_survivors_still_leave_by_themselves(casyncrun: Runner, tmp
         from casync.launcher.job import Job
         from casync.launcher.mpirun import compose, gather_facts
         from casync.launcher.options import parse
-        from casync.launcher.rank_entry import LAUNCHER, TOKEN
+        from casync.launcher.rank.wire import LAUNCHER, TOKEN
         facts = gather_facts(os.environ)
         facts = dataclasses.replace(facts, mpi=dataclasses.replace(facts.mpi, fault_tolerant=False))
         options = parse(sys.argv[1:])
@@ -351,7 +351,7 @@ def test_nobody_outlives_a_kill_9_of(casyncrun: Runner, wait_for: WaitFor, victi
         process.kill()
     else:
         wanted = "-- " if victim == "a wrapper" else "--map-by"
-        lines = [line for line in casyncrun.left() if "rank_entry" in line]
+        lines = [line for line in casyncrun.left() if "launcher/rank" in line]
         pids = [
             int(line.split()[0]) for line in lines if wanted in line and ("--map-by" in line) == (wanted == "--map-by")
         ]

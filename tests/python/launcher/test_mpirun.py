@@ -13,13 +13,13 @@ from casync.launcher.options import parse
 FACTS = Facts(
     mpi=MpiInstall("/mpi/bin/mpirun", (5, 0, 11), True, "test"),
     python="/py",
-    rank_entry="/entry.py",
+    launcher="/l",
     root=False,
     cores=4,
     local_names=frozenset({"localhost", "me"}),
 )
 FT = " --mca coll '^hcoll,portals4,han'"
-TAIL = " /py -I -S /entry.py -- a"
+TAIL = " /py -I -S /l/rank/__main__.py -- a"
 BASE = (
     "--mca pml ob1 --mca btl sm,tcp,self --mca btl_tcp_flags send,inplace,need-ack,need-csum "
     "--mca btl_sm_eager_limit 33024"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casync.launcher.rank_entry import is_silent, keep_alive
+from casync.launcher.rank.wire import is_silent, keep_alive
 
 if TYPE_CHECKING:
     from tests.python.launcher.conftest import Runner

@@ -31,7 +31,7 @@ HOSTS = (Host("n1", 2), Host("n2", 2))
 FACTS = Facts(
     mpi=MpiInstall("/mpi/bin/mpirun", (5, 0, 11), False, "test", knows_slurm=True),
     python="/py",
-    rank_entry="/entry.py",
+    launcher="/l",
     root=False,
     cores=4,
     local_names=frozenset({"localhost", "n1"}),
@@ -133,7 +133,7 @@ def test_srun_gets_open_mpis_settings_by_the_environment() -> None:
     assert (launch.starter, launch.remote, launch.fault_tolerant) == ("srun", True, False)
     assert launch.argv == (
         *"/bin/srun --mpi=pmix --nodes=2 --ntasks=3 --distribution=block --overlap --export=ALL".split(),
-        *"--cpu-bind=none --kill-on-bad-exit=0 --wait=0 /py -I -S /entry.py -- a".split(),
+        *"--cpu-bind=none --kill-on-bad-exit=0 --wait=0 /py -I -S /l/rank/__main__.py -- a".split(),
     )
     wanted = {"A": "b c", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_tcp_if_include": "eth0"}
     assert wanted.items() <= launch.environ.items()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FACTS = Facts(
     mpi=None,
     python="/py",
-    rank_entry="/casync/rank_entry.py",
+    launcher="/casync/launcher",
     root=True,
     cores=4,
     local_names=frozenset({"localhost", "me"}),
@@ -63,9 +63,9 @@ def run(casyncrun: Runner, script: str, *args: str) -> subprocess.CompletedProce
 
 def test_the_command_needs_nothing_of_mpi() -> None:
     launch = compose(parse(["-np", "2", "-x", "A=b", "a"]), FACTS, {})
-    entry = "/py -I -S /casync/rank_entry.py -- a"
+    entry = "/py -I -S /casync/launcher/rank/__main__.py -- a"
     plan = '{"size": 2, "exports": [], "hosts": [{"ranks": 2, "reach": []}]}'
-    assert launch.shell() == f"A=b /py -I -S /casync/starter.py {shlex.quote(plan)} {entry}"
+    assert launch.shell() == f"A=b /py -I -S /casync/launcher/starter.py {shlex.quote(plan)} {entry}"
     assert launch.note.endswith("no mpirun: CaSync's sockets carry")
     assert not launch.remote
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from casync.launcher.greeting import hello_of
-from casync.launcher.rank_entry import Unpacker, hello_proof, pack
+from casync.launcher.rank.wire import Unpacker, hello_proof, pack
 
 if TYPE_CHECKING:
     from tests.python.launcher.conftest import Runner
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Starts the ranks as starter.py does, with `before(address)` called first and `meanwhile(address)` beside them.
 STARTER = """
     import os, socket, subprocess, sys, threading, time
-    from casync.launcher.rank_entry import LAUNCHER, TOKEN, pack
+    from casync.launcher.rank.wire import LAUNCHER, TOKEN, pack
     words, _, port = os.environ[LAUNCHER].rpartition(":")
     address = words.split(",")[0], int(port)
     {body}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from casync.config.settings import Config
-from casync.launcher.rank_entry import rank_names
+from casync.launcher.rank.place import rank_names
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = re.compile(r"\bCASYNC_[A-Z][A-Z0-9_]*[A-Z0-9]\b")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from casync.errors import InvalidArgumentError
-from casync.launcher.rank_entry import JOB_SECRET
+from casync.launcher.rank.wire import JOB_SECRET
 from casync.rendezvous.secret import FILE, VARIABLE, job_secret
 
 GIVEN = "0123456789abcdef"

@@ -131,7 +131,7 @@ def test_a_name_that_is_outstanding():
     handle = hvd.allreduce_async_(tensor, name="t")
     with pytest.raises(ValueError, match="same name as another that is outstanding: allreduce.t"):
         hvd.allreduce_async_(tensor, name="t")
-    assert list(default.session()._pending) == [handle]
+    assert list(default.session()._handles.kept) == [handle]
     assert hvd.synchronize(handle) is tensor and hvd.synchronize(handle) is None
     assert hvd.synchronize(hvd.allreduce_async_(tensor, name="t")) is tensor
 
@@ -140,7 +140,7 @@ def test_many_at_once_come_back_each_with_its_own():
     tensors = [torch.full((5,), float(i)) for i in range(50)]
     for _ in range(3):
         handles = [hvd.allreduce_async_(tensor, name=f"t{i}") for i, tensor in enumerate(tensors)]
-        assert len(set(handles)) == 50 and default.session()._pending.keys() == set(handles)
+        assert len(set(handles)) == 50 and default.session()._handles.kept.keys() == set(handles)
         for i in (*range(49, 24, -1), *range(25)):
             assert hvd.synchronize(handles[i]) is tensors[i] and tensors[i][0] == i
     assert not default.session().has_outstanding

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import casync.launcher.rank_entry as entry
+from casync.launcher.rank import wire
+from casync.launcher.rank.place import mpi_place, rank_names
 
-ENTRY = (sys.executable, "-I", "-S", str(Path(entry.__file__)))
+ENTRY = (sys.executable, "-I", "-S", str(Path(wire.__file__).with_name("__main__.py")))
 PLACE = {
     "rank": 3,
     "size": 4,
@@ -28,14 +29,14 @@ PLACE = {
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_frames_survive_every_cut(step: int) -> None:
-    stream = entry.pack("O", b"some bytes") + entry.pack("X", {"status": -9}) + entry.pack("K", b"")
-    unpacker = entry.Unpacker()
+    stream = wire.pack("O", b"some bytes") + wire.pack("X", {"status": -9}) + wire.pack("K", b"")
+    unpacker = wire.Unpacker()
     frames = [f for at in range(0, len(stream), step) for f in unpacker.feed(stream[at : at + step])]
     assert frames == [("O", b"some bytes"), ("X", b'{"status": -9}'), ("K", b"")]
 
 
 def test_a_rank_knows_its_place_under_every_name() -> None:
-    names = entry.rank_names(PLACE, {})
+    names = rank_names(PLACE, {})
     for prefix in ("CASYNC", "HOROVOD"):
         assert [names[f"{prefix}_{key}"] for key in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")] == [
             "3",
@@ -51,12 +52,12 @@ def test_a_rank_knows_its_place_under_every_name() -> None:
 
 
 def test_what_the_user_set_for_torch_stays() -> None:
-    names = entry.rank_names(PLACE, {"MASTER_ADDR": "mine", "MASTER_PORT": "1"})
+    names = rank_names(PLACE, {"MASTER_ADDR": "mine", "MASTER_PORT": "1"})
     assert "MASTER_ADDR" not in names and "MASTER_PORT" not in names and names["RANK"] == "3"
 
 
 def test_a_rank_of_another_job_is_not_inherited() -> None:
-    names = entry.rank_names(PLACE, {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"})
+    names = rank_names(PLACE, {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"})
     assert [names[key] for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK")] == ["3", "4", "1"]
 
 
@@ -78,12 +79,12 @@ SLURM = {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "3"}
     ],
 )
 def test_who_started_the_rank_says_its_place(environ: dict[str, str], place: tuple[int | None, ...]) -> None:
-    found = entry.mpi_place(environ, "h")
+    found = mpi_place(environ, "h")
     assert tuple(found[key] for key in ("rank", "size", "local_rank", "local_size")) == place
 
 
 def test_without_casyncrun_it_becomes_the_command() -> None:
-    environ = {k: v for k, v in os.environ.items() if k not in ("RANK", entry.LAUNCHER)}
+    environ = {k: v for k, v in os.environ.items() if k not in ("RANK", wire.LAUNCHER)}
     for name, value in (("RANK", 5), ("SIZE", 6), ("LOCAL_RANK", 1), ("LOCAL_SIZE", 2)):
         environ[f"OMPI_COMM_WORLD_{name}"] = str(value)
     done = subprocess.run(
@@ -104,16 +105,17 @@ def test_outside_of_a_job_it_says_so() -> None:
 
 def test_the_wrapper_needs_the_standard_library_only() -> None:
     done = subprocess.run(ENTRY, capture_output=True, text=True, timeout=20, check=False)
-    assert (done.returncode, done.stderr) == (2, "usage: rank_entry.py -- COMMAND ...\n")
+    assert (done.returncode, done.stderr) == (2, "usage: casync/launcher/rank/__main__.py -- COMMAND ...\n")
 
 
 def test_an_order_right_behind_the_word_to_go_is_obeyed() -> None:
     program = """
         import signal, socket
-        import casync.launcher.rank_entry as entry
+        from casync.launcher.rank import wire
+        from casync.launcher.rank.supervisor import Supervisor
         ours, theirs = socket.socketpair()
-        theirs.sendall(entry.pack("G", {"place": PLACE}) + entry.pack("S", {"signal": int(signal.SIGTERM)}))
-        rank = entry._Rank(ours, entry.Unpacker(), False)
+        theirs.sendall(wire.pack("G", {"place": PLACE}) + wire.pack("S", {"signal": int(signal.SIGTERM)}))
+        rank = Supervisor(ours, wire.Unpacker(), False)
         print(rank.run(["sleep", "30"], rank.wait_for_go()))
     """
     program = textwrap.dedent(program).replace("PLACE", repr(PLACE))
