@@ -1,4 +1,4 @@
-"""What an adaptor says of its framework's tensors, so that everything else about collectives is written once.
+"""The interface by which an adaptor describes its framework's tensors. All else about collectives is written once.
 
     class TorchTensors(Tensors[torch.Tensor]): ...
 
@@ -104,17 +104,17 @@ class Tensors(ABC, Generic[T]):
         """Its values in another floating dtype; the tensor itself if it has that one, or is not of floats."""
 
     def check_in_place(self, tensor: T) -> None:
-        """Raise `InvalidArgumentError` if its values cannot be changed."""
+        """Raise `InvalidArgumentError` if the tensor's values cannot be changed."""
         del tensor
 
 
 def no_such_dtype(dtype: object) -> NotAvailableError:
-    """What `Tensors.dtype` raises."""
+    """Make the error that `Tensors.dtype` raises for a dtype that CaSync does not have."""
     return NotAvailableError(f"dtype {dtype}: there are {', '.join(DTYPES)}")
 
 
 class about:
-    """Have what is refused within it name the tensor that it is about. None: it has no name.
+    """A context in which a refusal names the tensor that it is about. None: the tensor has no name.
 
     with about(name):
         tensor = tensors.admit(value)
@@ -143,12 +143,12 @@ _adaptors: dict[type, Tensors[Any]] = {}
 
 
 def register(tensors: Tensors[Any]) -> None:
-    """Have `adaptor_of` find `tensors` for what is of their kind: each adaptor does so when it is imported."""
+    """Have `adaptor_of` find `tensors` for tensors of their kind: each adaptor does so when it is imported."""
     _adaptors[tensors.kind] = tensors
 
 
 def adaptor_of(tensor: object) -> Tensors[Any]:
-    """What says of this tensor what must be known. Raises `NotAvailableError` if no adaptor does."""
+    """Return the adaptor that describes this tensor. Raises `NotAvailableError` if there is none."""
     for kind in type(tensor).__mro__:
         if kind in _adaptors:
             return _adaptors[kind]
