@@ -53,7 +53,7 @@ def _mapping(content: Any, what: str) -> Mapping[str, Any]:
 
 
 def _value(flag: Flag, value: Any) -> Any:
-    """What argparse would have made of it; a switch that is off was not given."""
+    """Return what argparse would have made of `value`. A switch that is off counts as not given."""
     arguments = flag.arguments
     if "type" not in arguments and "metavar" not in arguments:
         if not isinstance(value, bool):

@@ -14,7 +14,7 @@ from casync.rendezvous.slurm_hosts import HostError
 __all__ = ["Host", "Place", "parse_hostfile", "parse_hosts", "places"]
 
 _NAME = r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]{1,255})"
-"""Of a host. An address with colons stands in brackets, or its last part would be taken for slots."""
+"""The pattern of a host's name. An address with colons stands in brackets, or its end would be taken for slots."""
 _MOST_DIGITS = 6
 
 

@@ -1,4 +1,4 @@
-"""What the launcher decides about a running job. Pure: no clock, no I/O, so tests call it with literals.
+"""The launcher's decisions about a running job. Pure: no clock, no I/O, so tests call it with literals.
 
 The job feeds it what happened and the time; it answers with what to do:
 

@@ -1,4 +1,4 @@
-"""What would end a job before it starts, found before anything is started and said in one line each.
+"""Finds what would end a job before it starts, before anything is started, and says it in one line each.
 
 `with_python` puts the interpreter before a script. `missing` and `hidden` look at the command, `unreachable` at the
 hosts: it asks ssh what it makes of each name, connects to that port, and logs in, for all hosts at once.

@@ -24,31 +24,31 @@ _OF_MPI = (
 
 
 class Job(Protocol):
-    """What a session needs of it. MPI is one of these; so are sockets, and a process that is alone."""
+    """A job's processes, as a session needs them. MPI is one of these; so are sockets, and a process that is alone."""
 
     @property
     def name(self) -> str:
-        """Of the way by which its processes reach each other: "alone", "mpi" or "tcp"."""
+        """The name of the way by which its processes reach each other: "alone", "mpi" or "tcp"."""
         ...
 
     @property
     def rank(self) -> int:
-        """Of this process."""
+        """The rank of this process."""
         ...
 
     @property
     def hosts(self) -> Sequence[Hashable]:
-        """Per process a value that is equal for those of one host."""
+        """A value for each process, which is equal for those of one host."""
         ...
 
     def connect(self, tag: int, ranks: Sequence[int], config: Config) -> Any:
-        """A transport over the processes `ranks`, as the capsule that the core takes; None: this one is alone.
+        """Return a transport over the processes `ranks`, as the capsule that the core takes; None: this one is alone.
         Collective over them.
         """
         ...
 
     def note_failure(self) -> None:
-        """A session ended by an error, so that others may never leave."""
+        """Note that a session ended by an error, so that others may never leave."""
         ...
 
 

@@ -82,7 +82,7 @@ class TcpJob:
         self._secret = job_secret(os.environ) or self._agreed_secret()
 
     def _agreed_secret(self) -> bytes:
-        """That which rank 0 has left. It did so before its card."""
+        """Return the secret that rank 0 has left. It did so before its card."""
         words = self._words(["secret"], time.monotonic() + _SECRET_SECONDS)
         if not words:
             raise StartError(
@@ -168,7 +168,7 @@ class TcpJob:
         return {known[key]: word for key, word in found.items()}
 
     def _all(self, prefix: str, ranks: Sequence[int], deadline: float, config: Config) -> list[Any]:
-        """What each of `ranks` has left. Raises `StartError` that names those who have not."""
+        """Return what each of `ranks` has left. Raises a `StartError` that names those that left nothing."""
         keys = {rank: f"{prefix}{rank}" for rank in ranks}
         given_up = f"{prefix}given up"
         while True:
@@ -189,7 +189,7 @@ class TcpJob:
         raise self._alone(missing, ranks, config)
 
     def _alone(self, missing: Sequence[int], ranks: Sequence[int], config: Config) -> StartError:
-        """What to raise when `missing` have not come."""
+        """Make the error to raise when `missing` have not come."""
         self._linger(ranks)
         return StartError(
             f"rank {self.rank} at {self._address} has waited in init() for ranks {list(missing)} of {len(ranks)}, "
@@ -199,7 +199,7 @@ class TcpJob:
         )
 
     def _linger(self, ranks: Sequence[int]) -> None:
-        """The first rank, with whom the store may be, leaves last: the others must still hear why."""
+        """Have the first rank leave last: the store may be with it, and the others must still hear why."""
         if self.rank == ranks[0]:
             time.sleep(2 * _LOOK_SECONDS)
 
