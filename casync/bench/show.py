@@ -23,12 +23,12 @@ def step_times(measured: Measured) -> dict[str, float]:
 
 
 def recommended(measured: Measured) -> Way:
-    """The figures of the way that the verdict names."""
+    """Return the figures of the way that the verdict names."""
     return measured.ways[best(step_times(measured))]
 
 
 def title(model: str, step: Observation, measured: Measured) -> str:
-    """What was measured: the model, the ranks, and what a step is."""
+    """Say what was measured: the model, the ranks, and what a step is."""
     hosts = f"{measured.hosts} hosts" if measured.hosts > 1 else "one host"
     size = gradient_bytes(step) / 2**20
     return (
