@@ -46,7 +46,7 @@ class _Sparse(NamedTuple):
 
 
 class DdpState:
-    """What `ddp_hook` needs between its calls, for one DistributedDataParallel; made by `ddp_state`.
+    """The state that `ddp_hook` keeps between its calls, for one DistributedDataParallel; made by `ddp_state`.
 
     Which DDP calls, and so among which ranks it reduces, is known at the first bucket. A copy of it, as `copy.deepcopy`
     and pickle make with the model in DDP, has the same settings and begins anew; it knows no GradScaler.

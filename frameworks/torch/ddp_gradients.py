@@ -21,11 +21,11 @@ __all__ = ["DdpGradients", "parts_of", "wire_of"]
 
 _Names = dict[str, "weakref.ref[torch.Tensor]"]
 _taken: weakref.WeakKeyDictionary[Session, _Names] = weakref.WeakKeyDictionary()
-"""By session and name, the parameter that was first to have it."""
+"""The parameter that was first to have a name, by session and name."""
 
 
 class DdpGradients(GradientSubmits[torch.Tensor]):
-    """Those among the ranks of `settings.process_set`.
+    """The gradients of DDP among the ranks of `settings.process_set`.
 
     They have the names that the user gave, if there are such. A second model whose names are those of another one, as
     `layer.weight` may well be, has `ddp1.layer.weight` and so on, where ranks meet; its rules are for the names as they

@@ -95,12 +95,12 @@ def compress(
 
 @dataclass(frozen=True)
 class Report:
-    """By parameter, with "shard." or "replicate." before its name."""
+    """The state of each parameter's gradient, by its name after "shard." or "replicate."."""
 
     compressed: dict[str, str]
-    """With what: the codec."""
+    """The codecs of gradients that are compressed, by name."""
     exact: dict[str, str]
-    """And why the others are not."""
+    """The reasons why the other gradients are not, by name."""
 
     def __str__(self) -> str:
         lines = [f"{name}: {codec}" for name, codec in self.compressed.items()]
@@ -108,13 +108,13 @@ class Report:
 
 
 class FsdpCompression:
-    """What codecs keep of a model's gradients, as `torch.distributed.checkpoint` saves and loads it (a `Stateful`)."""
+    """The state that codecs keep of a model's gradients, for `torch.distributed.checkpoint` (a `Stateful`)."""
 
     def __init__(self, reductions: Sequence[_Reduction]) -> None:
         self._reductions = reductions
 
     def report(self) -> Report:
-        """What is compressed, and what is not and why, as things are now."""
+        """Return what is compressed, and what is not and why, as things are now."""
         report = Report({}, {})
         for one in self._reductions:
             one.describe(report)
@@ -171,12 +171,12 @@ class _Reduction:
         self._least = group.min_numel if min_numel is None else min_numel
         self._partial = 0  # steps in which only some that require a gradient had one
         self._aside: dict[str, torch.Tensor] = {}
-        """By parameter, what is pending of those that require no gradient any more."""
+        """The pending part of parameters that require no gradient any more, by parameter."""
         self._take(unit.training())
 
     @property
     def ranks(self) -> int:
-        """Of the shard group."""
+        """The number of ranks in the shard group."""
         return self._unit.ranks
 
     # --- what is reduced ----------------------------------------------------------------------------------------------
@@ -311,8 +311,8 @@ class _Reduction:
 
 
 class _Communication(ReduceScatter):
-    """What FSDP calls for a unit's gradients: `allocate` for both ends, then the reduce-scatter, if there are shards.
-    The all-reduce between replicas follows, of which it says nothing; so its name is said before.
+    """The object that FSDP calls for a unit's gradients: `allocate` for both ends, then the reduce-scatter if there are
+    shards. The all-reduce between replicas follows, of which FSDP says nothing; so its name is said before.
     """
 
     def __init__(self, shards: _Reduction | None, replicas: _Reduction | None) -> None:

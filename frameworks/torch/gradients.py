@@ -32,7 +32,7 @@ __all__ = ["Entry", "Gradients"]
 
 
 class Entry(gradients.Entry[torch.nn.Parameter]):
-    """What is remembered of one parameter beside what all frameworks' adaptors do."""
+    """The facts remembered of one parameter, beside those that all frameworks' adaptors remember."""
 
     __slots__ = ("contiguous", "hook", "place", "sparse_dim", "submitted", "uncompressed", "version")
 
@@ -51,7 +51,7 @@ class Entry(gradients.Entry[torch.nn.Parameter]):
 
 
 class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
-    """Those of one optimizer. Nothing is submitted before `start`."""
+    """The gradients of one optimizer. Nothing is submitted before `start`."""
 
     changed_text = (
         "the gradient of {} was changed after backward had submitted it, while it was being synchronised. Call "
@@ -70,7 +70,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         super().__init__(TENSORS, settings)
         self._optimizer_ref = weakref.ref(optimizer)  # which has this object
         self.names = WeakTensorKeyDictionary(names)
-        """Those that the user gave, and those that were made up; also of parameters that it does not hold."""
+        """Names that the user gave, or that were made up; also of parameters that the optimizer does not hold."""
         self._membership = Membership()
         self._hook = self._make_hook()
         self._dead_hooks: list[RemovableHandle] = []
@@ -81,7 +81,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         self._has_begun = False
         self._is_retired = False
         self._loss_scale = loss_scale
-        # Of this step's gradients: asked for once, because on a GPU each question to a scaler waits for the device.
+        # This step's loss scale, asked for once, because on a GPU each question to a scaler waits for the device.
         self._scale: float | None = None
         self.given_momentum = momentum
         self.momentum: Momentum | None = None
@@ -221,8 +221,8 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return {entry.place: entry.name for entry in gone}
 
     def _take_new(self, before: Collection[torch.nn.Parameter], left: Mapping[Place, str]) -> None:
-        """What is held and needs a gradient. In the middle of a step: also what has one, or was not held when backward
-        began.
+        """Take the parameters that are held and need a gradient. In the middle of a step, this step
+        synchronises those that have one already, or that were not held when backward began.
         """
         new = [parameter for parameter in self._without if parameter.requires_grad]
         names = {name: parameter for parameter, name in self.names.items() if parameter in self._membership.places}
@@ -274,7 +274,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return sparse.submit(gradient, entry.tensor, settings.op, settings.process_set, wire, meets=entry.tensor)
 
     def _sparse_dim(self, entry: Entry) -> int:
-        """Of zeros; SparseAdam takes no dense gradient."""
+        """Return the sparse dimensions of zeros; SparseAdam takes no dense gradient."""
         return entry.sparse_dim or int(isinstance(self._optimizer, torch.optim.SparseAdam))
 
     def _register(self, owner: Session, entry: Entry, gradient: torch.Tensor) -> None:
@@ -320,7 +320,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return dense
 
     def _end_hooks(self) -> None:
-        """Of what has left."""
+        """End the hooks of the parameters that have left."""
         if self._has_left:
             self._forget_left()
         for hook in self._dead_hooks:
@@ -382,7 +382,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def saved_state(self) -> dict[str, Any]:
-        """What codecs keep of these on this rank, by parameter name."""
+        """Return what codecs keep of these on this rank, by parameter name."""
         return self.state_dict(self.entries.values(), torch.from_numpy)
 
     def load_saved_state(self, saved: Mapping[str, Any] | None) -> None:
