@@ -1,4 +1,4 @@
-"""What is not about one array: parameters, given to every rank, and the end."""
+"""The functions that are not about one array: parameters, given to every rank, and the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CaSync must know of MXNet's arrays.
+"""The adaptor that tells CaSync about MXNet's arrays.
 
 MXNet computes later: an array may have no values yet, and its memory none of its own. There are two views of that.
 `LAZY` never waits: its arrays are for the engine, which waits for them. `TENSORS` waits, for operations that take an
