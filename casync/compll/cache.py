@@ -1,5 +1,5 @@
-"""What was compiled for this host, kept for the next process: in `$CASYNC_CACHE_DIR`, or `casync` in the user's cache
-folder.
+"""The cache that keeps what was compiled for this host, for the next process. It is in `$CASYNC_CACHE_DIR`, or
+`casync` in the user's cache folder.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def resolve(spec: str) -> str:
 
 
 def device_text(name: str) -> str | None:
-    """What NVRTC compiles for codec `name` of a file that was loaded; None if it is of no file."""
+    """Return the text that NVRTC compiles for codec `name` of a file that was loaded; None if it is of no file."""
     if name not in _files:
         return None
     path, text = _files[name]
@@ -76,7 +76,7 @@ def device_text(name: str) -> str | None:
 
 
 def _identifier(path: Path) -> str:
-    """No keyword, no digit first."""
+    """Return a name for the file's codec that is no keyword and begins with no digit."""
     return "own_" + _stem(path)
 
 

@@ -35,7 +35,7 @@ class Variable:
 
 @dataclass
 class File:
-    """What all functions of a file see."""
+    """The names that all functions of a file see."""
 
     params_name: str | None = None
     parameters: dict[str, typed.Parameter] = field(default_factory=dict)

@@ -217,7 +217,7 @@ class Return(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(Statement):
-    """What ends a round: `variable` becomes the `operation` (sum, mean, max, satsum) of all ranks' values."""
+    """The end of a round: `variable` becomes the `operation` (sum, mean, max, satsum) of all ranks' values."""
 
     variable: str
     type: Type

@@ -129,7 +129,7 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
     # --- decode
 
     def _decoder(self) -> str:
-        """What does not depend on the code is computed when the decoder is made."""
+        """Return the decoder's C++. What does not depend on the code is computed when the decoder is made."""
         (step,) = self._decoded.block.steps
         assert isinstance(step, Pass)
         (delivered,) = step.actions
@@ -171,7 +171,7 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
 
     @staticmethod
     def _spread(values: list[Value]) -> list[Value]:
-        """The single values that these need in all lanes, as w1, w2, ..."""
+        """Return the single values that these need in all lanes, as w1, w2, ..."""
         single = {v.number: v for value in values for v in value.operands if not v.lanes}
         return [single[number] for number in sorted(single)]
 

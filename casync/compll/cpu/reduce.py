@@ -62,11 +62,11 @@ class Reduction:
         return [f"for (F32x16& lane : {self._lanes}) lane = F32x16{{}};"]
 
     def clear_one(self) -> list[str]:
-        """The same where one page is read."""
+        """Return the same where one page is read."""
         return [f"{self._lanes}{'[0]' if self.pages > 1 else ''} = F32x16{{}};"] if self.action.float_sum else []
 
     def accumulate(self) -> str:
-        """Of sixteen elements; `whole` says whether all are there, `count` how many."""
+        """Return the C++ that reduces sixteen elements. `whole` says whether all are there, `count` how many are."""
         value, lanes = self.action.value, self._page
         operand = name_of(value, True)
         if self.action.float_sum:

@@ -131,8 +131,8 @@ class _Unit:
                        *(f"  facts.state[{number}][0] = {value};" for number, value in values), "}")  # fmt: skip
 
     def _poison(self, program: Program, number: int) -> str:
-        """What a unit that is not finite is sent as: NaN for floats, 0 for integers, and no more than the first count;
-        all bits set if there are but integers.
+        """Return the function that writes a unit that is not finite: NaN for floats, 0 for integers, and no more than
+        the first count; all bits set if there are only integers.
         """
         steps = self._steps(_TOO_LONG, program)
         rest = "0U" if any(item.counted or item.stored == "f32" for item in program.payload) else "0xffU"
