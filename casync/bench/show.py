@@ -18,7 +18,7 @@ _ALONE = "synchronisation alone"
 
 
 def step_times(measured: Measured) -> dict[str, float]:
-    """Seconds of a step by way."""
+    """Return the seconds of a step, by way."""
     return {name: way.step_s for name, way in measured.ways.items()}
 
 
@@ -64,7 +64,7 @@ def print_table(console: Console, heading: str, measured: Measured) -> None:
 
 
 def as_json(model: str, step: Observation, measured: Measured) -> str:
-    """The same as one object on one line. Times in seconds, rates in bytes per second."""
+    """Return the same as one JSON object on one line. Times in seconds, rates in bytes per second."""
     ways = {
         name: {"step_s": way.step_s, "steps": way.steps, "sent_bytes": way.sent_bytes, "codec_s": way.codec_s}
         for name, way in measured.ways.items()

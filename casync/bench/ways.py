@@ -130,8 +130,8 @@ def step_of(shapes: Mapping[str, tuple[int, ...]], backward_s: float) -> Observa
 
 
 def dtype_of(gradient: Gradient) -> np.dtype[Any]:
-    """Its dtype in NumPy. Raises `NotAvailableError` for bfloat16 where the package ml_dtypes, which makes it, is not
-    installed.
+    """Return its dtype in NumPy. Raises `NotAvailableError` for bfloat16 where the package ml_dtypes, which makes it,
+    is not installed.
     """
     with contextlib.suppress(ImportError):
         importlib.import_module("ml_dtypes")
@@ -214,12 +214,12 @@ def seconds_text(seconds: float) -> str:
 
 
 def renamed(plans: Mapping[str, GradientPlan], old: str, new: str) -> dict[str, GradientPlan]:
-    """The same plans for gradients whose names begin with `new` in place of `old`."""
+    """Return the same plans for gradients whose names begin with `new` in place of `old`."""
     return {f"{_PREFIX}{new}{name.removeprefix(_PREFIX + old)}": plan for name, plan in plans.items()}
 
 
 def own_plans(plans: Mapping[str, GradientPlan], prefix: str, names: Sequence[str]) -> dict[str, GradientPlan]:
-    """The plans of the gradients `names`, which were measured with `prefix` before each name, as a job knows them."""
+    """Return the plans of the gradients `names` as a job knows them. They were measured with `prefix` before each."""
     measured = {key: plans[key] for name in names if (key := f"{_PREFIX}{prefix}{name}") in plans}
     return renamed(measured, prefix, "")
 

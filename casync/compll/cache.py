@@ -16,7 +16,7 @@ __all__ = ["cache_folder", "keep", "locked"]
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """It may not exist yet. Raises `NotAvailableError` if neither setting nor home says where."""
+    """Return the cache's folder, which may not exist yet. Raises `NotAvailableError` without a setting or a home."""
     if given := environ.get("CASYNC_CACHE_DIR"):
         return Path(given)
     try:

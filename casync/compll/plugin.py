@@ -127,7 +127,7 @@ def _build(
 
 
 def _run(path: Path, command: list[str]) -> None:
-    """Also ends what the compiler has started, if it takes too long."""
+    """Run the compiler. If it takes too long, also end what it has started."""
     what = f"the code that was generated for {path} does not compile: `{shlex.join(command[:1])}`"
     try:
         compiler = subprocess.Popen(

@@ -321,7 +321,7 @@ def _length(found: typed.Expression) -> Length:
 
 
 def _stored(type_: Type) -> Type:
-    """Without a view in chunks, which is nothing in memory."""
+    """Return the type without its view in chunks, which is nothing in memory."""
     return Array(type_.element, type_.length, type_.matrix) if isinstance(type_, Array) else type_
 
 

@@ -92,7 +92,7 @@ class Choice(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Expression):
-    """To `type`, element by element: saturating, towards zero from float to integer, NaN to 0."""
+    """A conversion to `type`, element by element: saturating, towards zero from float to integer, NaN to 0."""
 
     operand: Expression
 

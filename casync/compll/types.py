@@ -81,7 +81,7 @@ class Length:
         return self.of.sized if self.of is not None else self.kind != "counted"
 
     def __str__(self) -> str:
-        """As in "an array of ..."."""
+        """Return the words that follow "an array of"."""
         if self.kind == "counted":
             return "an unknown number of elements"
         return f"{'gradient.size' if self.kind == 'unit' else self.text} elements"

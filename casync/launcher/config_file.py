@@ -20,7 +20,7 @@ class ConfigFileError(ValueError):
 
 
 def read_settings(text: str) -> dict[str, Any]:
-    """From the file's text to the values of flags, by their `dest`."""
+    """Return the values of flags, by their `dest`, from the file's text."""
     import yaml  # late: few jobs have such a file
 
     try:

@@ -89,7 +89,7 @@ def _checked(hosts: Sequence[Host], where: str) -> tuple[Host, ...]:
 
 
 def places(ranks: Mapping[int, tuple[str, int | None]]) -> dict[int, Place]:
-    """From each rank's (host name, local rank) to its place; hosts count in the order of their lowest rank.
+    """Return each rank's place, from its (host name, local rank). Hosts count in the order of their lowest rank.
 
     Where the local rank is not known (None), it is the position among the ranks of the host.
     """

@@ -431,6 +431,6 @@ def _is_tty(descriptor: int) -> bool:
 
 
 def _before_exec() -> None:
-    """In mpirun before it starts: out of reach of the terminal's Ctrl-C, and dead when this process is."""
+    """Put mpirun, before it starts, out of reach of the terminal's Ctrl-C, and have it die when this process does."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG

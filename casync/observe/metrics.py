@@ -37,13 +37,13 @@ class Histogram:
     bounds: tuple[float, ...]
     """The longest time of each bucket, in seconds: 1 µs, 2 µs, 4 µs and so on to 67 s."""
     counts: tuple[int, ...]
-    """How many were in each bucket; the last one, which has no bound, is of what took longer."""
+    """How many times were in each bucket. The last bucket has no bound, and counts all longer times."""
     sum: float
-    """All together, in seconds."""
+    """The sum of all times, in seconds."""
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """How many times there were."""
         return sum(self.counts)
 
 
@@ -177,7 +177,7 @@ class Metrics:
     rank: int
     size: int
     steps: int
-    """How many were begun. A step begins when a tensor is reduced that was reduced before in the step under way."""
+    """Steps that were begun. A step begins when a tensor is reduced that was reduced before in the step under way."""
     step_seconds: Histogram
     """Times from the beginning of a step to that of the next one. The step under way is not in it yet."""
     exposed_seconds: Histogram

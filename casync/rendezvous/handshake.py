@@ -290,7 +290,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """In words: asyncio's own of an OSError are those of its call."""
+    """Say in words why it failed. asyncio's own words for an OSError only describe its call."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else str(error) or type(error).__name__
 
@@ -324,7 +324,7 @@ def notice_loss(connection: socket.socket, config: Config) -> None:
 
 
 def pacing_of(connection: socket.socket, config: Config) -> Pacing:
-    """By the round trip that the kernel has measured. Raises `StartError` for a congestion control that it refuses."""
+    """Choose by the round trip that the kernel measured. Raises `StartError` for a congestion control it refuses."""
     if connection.family == socket.AF_UNIX:
         return Pacing(config.tcp_streams or 1, "")
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + 4)
@@ -352,7 +352,7 @@ def _may(congestion: str) -> bool:
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """On a thread of its own: this one may run an event loop already, as in a notebook."""
+    """Run `work` on a thread of its own: this one may run an event loop already, as in a notebook."""
     ended: list[_T] = []
     raised: list[BaseException] = []
 

@@ -1,6 +1,6 @@
-"""Where processes that know an address, or a folder, leave words for each other: a store of keys.
+"""Stores of keys, where processes that know an address, or a folder, leave words for each other.
 
-Who connects needs one operation, in which everybody leaves a word and reads those of all. torch's own stores serve
+To connect takes one operation, in which everybody leaves a word and reads those of all. torch's own stores serve
 where torch is, so that a script's `init_process_group` and `hvd.init()` share one port; without torch, one here does.
 """
 

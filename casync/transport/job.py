@@ -104,7 +104,7 @@ def _joined(started: Started, environ: Mapping[str, str], config: Config, store:
 
 
 def _places_of(environ: Mapping[str, str], config: Config, store: Any) -> dict[str, Started]:
-    """By what no other process has: what this one may join, the best first. None: it is alone.
+    """Return what this process may join, the best first, by a key that no other process has. None: it is alone.
 
     A launcher that an MPI rank has started, such as torchrun, leaves MPI's variables to its own ranks.
     """

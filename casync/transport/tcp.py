@@ -95,7 +95,7 @@ class TcpJob:
         pass  # nobody waits for anybody at the end of the process
 
     def connect(self, tag: int, ranks: Sequence[int], config: Config) -> Any:
-        """See `job.Job`. Two or more sockets for each of the other ranks: one for heads, the others for
+        """Connect as `job.Job` says, by two or more sockets for each of the other ranks: one for heads, the others for
         bodies.
         """
         if len(ranks) == 1:
@@ -141,7 +141,7 @@ class TcpJob:
             raise
 
     def _make_room(self, session: str, ranks: Sequence[int], config: Config) -> None:
-        """For the connections of a session. What is not enough is said at once, here and to the others."""
+        """Make room for a session's connections. If there is not enough, say so at once, here and to the others."""
         near = sum(self.hosts[rank] == self.hosts[self.rank] for rank in ranks) - 1
         far = len(ranks) - 1 - near
         fewest, most = config.tcp_streams or 1, config.tcp_streams or MOST_STREAMS
@@ -208,20 +208,22 @@ class TcpJob:
 
 
 def session_name(tag: int, ranks: Sequence[int]) -> str:
-    """The same for all ranks of a session, and short for any number of them: stores limit their keys."""
+    """Return a name that is alike on all ranks of a session, and short for any number of them: stores limit keys."""
     return f"{tag} of {len(ranks)} ranks {hashlib.blake2s(','.join(map(str, ranks)).encode()).hexdigest()}"
 
 
 def _host_key() -> str:
-    """Equal exactly on the processes that can share memory: containers differ by name, machines by boot."""
+    """Return a key that is equal exactly where processes can share memory: containers differ by name, machines by
+    boot.
+    """
     from casync import _core
 
     return f"{socket.gethostname()} {_core.boot_id()}"
 
 
 def _own_addresses(started: Started, config: Config) -> list[str]:
-    """Where others reach this process, the best first: one of each interface that is named, and no other; else that
-    of the one that reaches MASTER_ADDR, and then those of the other networks.
+    """Return the addresses where others reach this process, the best first. These are one of each interface that is
+    named, and no other; else that of the one that reaches MASTER_ADDR, and then those of the other networks.
     """
     known = interfaces.addresses()
     if config.network_interface:

@@ -93,7 +93,7 @@ def _bound(codec: typed.Codec, choice: Choice, rounds: Sequence[Program]) -> str
 
 
 def _elements(codec: typed.Codec, choice: Choice) -> str:
-    """How many a state has."""
+    """Return the function that says how many elements a state has."""
     lines = []
     for number, state in enumerate(codec.states):
         steps = _steps(codec)

@@ -296,7 +296,7 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         ]
 
     def _random(self, number: int, draws: list[int]) -> list[str]:
-        """The same with random numbers, which come for 128 elements at a time."""
+        """Return the same loop with random numbers, which come for 128 elements at a time."""
         lines = ["for (std::int64_t begin = 0; begin < n; begin += 128) {"]
         for site in draws:
             lines += [

@@ -240,7 +240,7 @@ class Steps(Actions):
         self.line("}")
 
     def _chunks(self, step: Pass, length: str) -> None:
-        """The same for each chunk by itself."""
+        """Emit the same for each chunk by itself."""
         assert step.chunk is not None
         chunk = self.single(step.chunk)
         self.line(f"const std::int64_t each = {chunk} > 1 ? {chunk} : 1;",

@@ -126,7 +126,7 @@ class _Encode(Steps):
         self.backed_up: list[str] = []
 
     def function(self) -> str:
-        """With the one that writes what a unit that is not finite is sent as."""
+        """Return the function that encodes a unit, and the one that writes a unit that is not finite."""
         self._steps()
         self._finish()
         settled = ", .settled = true" if loses(self.program) else ""
