@@ -106,7 +106,7 @@ class LazyTensors(Tensors[NDArray]):
 
 
 class MXTensors(LazyTensors):
-    """The same, waited for: what a method is given has its values, and so has what it returns."""
+    """The same adaptor, which waits: what a method is given has its values, and so has what it returns."""
 
     def admit(self, value: Any) -> NDArray:
         return _waited(super().admit(value))
@@ -148,7 +148,7 @@ def _from_numpy(values: np.ndarray[Any, Any], context: Any) -> NDArray:
 
 
 def _like(made: NDArray, like: NDArray) -> NDArray:
-    """As an array of `mx.np` if that is what it was made for."""
+    """Return `made`, as an array of `mx.np` if `like` is one."""
     return made.as_np_ndarray() if isinstance(like, mx.np.ndarray) else made
 
 

@@ -75,9 +75,9 @@ def _checked(op: int) -> int:
 
 
 class Autograd:
-    """See `casync.collectives.autograd`; of the gradients Horovod's rules hold, as docs/internals/new_adaptor.md has
-    them. Each is made of operations that have gradients themselves, and each rank's needs the results of all of these:
-    what a result does not need is left out of a graph of TensorFlow 1, and the other ranks would wait.
+    """See `casync.collectives.autograd`. Horovod's rules for gradients hold, as docs/internals/new_adaptor.md has them.
+    Each gradient is made of operations that have gradients themselves, and each rank's needs the results of all of
+    these: what a result does not need is left out of a graph of TensorFlow 1, and the other ranks would wait.
     """
 
     def wants(self, tensor: Any) -> bool:

@@ -20,14 +20,14 @@ __all__ = ["GraphGradients", "averaged", "name_of", "names_of"]
 
 
 def names_of(variables: Sequence[Any]) -> list[str]:
-    """Under which ranks meet: a Keras variable's path, or the name of another one. Of two that have the same name the
-    second is numbered, so all ranks must have them in one order.
+    """Return the names under which ranks meet: a Keras variable's path, or the name of another one. Of two that have
+    the same name the second is numbered, so all ranks must have them in one order.
     """
     return numbered(name_of(variable) or f"source.{index}" for index, variable in enumerate(variables))
 
 
 def name_of(variable: Any) -> str:
-    """The name of one; "" for a tensor that has none, as eager ones have."""
+    """Return the name of a variable; "" for a tensor that has none, as eager ones have."""
     try:
         return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
     except AttributeError:

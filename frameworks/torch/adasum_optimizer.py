@@ -17,8 +17,8 @@ __all__ = ["DeltaOptimizer"]
 
 
 class Deltas(Gradients):
-    """In the place of gradients, which stay this rank's own. A parameter's is made and submitted by its hook, and the
-    parameter itself is as before until `apply`.
+    """Changes by this rank's own step, in the place of gradients, which stay this rank's own. A parameter's hook makes
+    and submits its change, and the parameter itself is as before until `apply`.
     """
 
     changed_text = (
@@ -31,7 +31,7 @@ class Deltas(Gradients):
         self._deltas: dict[torch.nn.Parameter, torch.Tensor] = {}
 
     def start(self) -> None:
-        """And find out at once what Adasum does not take."""
+        """Start, and find out at once what Adasum does not take."""
         super().start()
         for entry in self.entries.values():
             if entry.session is None:

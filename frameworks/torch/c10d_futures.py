@@ -186,7 +186,7 @@ class _Failed:
 
 
 class _Threads:
-    """As many threads as there are callbacks that wait at once. Those that have nothing to do end after a while."""
+    """Threads, as many as there are callbacks that wait at once. Those that have nothing to do end after a while."""
 
     def __init__(self) -> None:
         self._acts: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

@@ -69,7 +69,7 @@ def reducible(tensor: torch.Tensor, reduction: int) -> tuple[torch.Tensor, torch
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Its memory, or that of a copy if it is not contiguous."""
+    """Return the tensor's memory, or that of a copy if it is not contiguous."""
     device.check(tensor)
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
 

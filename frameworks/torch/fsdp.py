@@ -121,8 +121,8 @@ class FsdpCompression:
         return report
 
     def state_dict(self) -> dict[str, DTensor]:
-        """For each parameter that requires a gradient what the ranks have not sent of it, as a mean over them: by its
-        name, sharded as it is. Collective, between steps.
+        """Return, for each parameter that requires a gradient, the mean over the ranks of what they have not sent of it:
+        by its name, sharded as it is. Collective, between steps.
         """
         return {name: value for one in self._reductions for name, value in one.pending().items()}
 
@@ -191,8 +191,8 @@ class _Reduction:
         self.named = NamedOperation(name, codec, self._topology, self._scaler)
 
     def follow(self) -> _Reduction:
-        """Before each reduction: go by what requires a gradient now. What is pending of a parameter that has been
-        frozen waits until it requires one again.
+        """Go by what requires a gradient now. Call it before each reduction. What is pending of a parameter that has
+        been frozen waits until it requires one again.
         """
         trained = self._unit.training()
         if trained != self.trained:
@@ -250,14 +250,14 @@ class _Reduction:
         return self.ranks if self.kind == _BETWEEN_SHARDS else 1
 
     def _columns(self, kept: torch.Tensor | None) -> dict[str, torch.Tensor]:
-        """By parameter: a row for each rank that gets a part of the result."""
+        """Return the columns of each parameter, by name: a row for each rank that gets a part of the result."""
         if kept is None:
             return {}
         parts = split(kept.view(self._rows(), -1), self.trained)
         return {one.name: part.clone() for one, part in zip(self.trained, parts, strict=True)}
 
     def _keep(self, columns: Mapping[str, torch.Tensor]) -> None:
-        """The opposite: make them this rank's residual. Nothing is pending of a parameter that has no columns."""
+        """Make `columns`, in turn, this rank's residual. Nothing is pending of a parameter that has no columns."""
         if self.named.codec == "none":
             return
         rows = self._rows()

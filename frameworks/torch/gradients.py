@@ -95,7 +95,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     # --- whose gradients these are ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Have the gradients of what the optimizer holds, from now on."""
+        """Handle the gradients of what the optimizer holds, from now on."""
         self._refresh()
 
     def __del__(self) -> None:
@@ -150,8 +150,8 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     # --- hooks --------------------------------------------------------------------------------------------------------
 
     def _make_hook(self) -> Callable[[torch.Tensor], None]:
-        """For every parameter. It holds none of them, and not this object, which does: torch's garbage collection does
-        not see through hooks, and a parameter in its own hook would never be freed, nor the session.
+        """Make the hook of every parameter. It holds none of them, and not this object, which does: torch's garbage
+        collection does not see through hooks, and a parameter in its own hook would never be freed, nor the session.
         """
         weak = weakref.ref(self)
 
@@ -181,7 +181,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
             self.arrived(entry)
 
     def prepare(self) -> None:
-        """Before the end of a step: takes what is new. Raises if another optimizer has a parameter, or codec state."""
+        """Take what is new, before the end of a step. Raises if another optimizer has a parameter, or codec state."""
         self.check()
         if self._has_begun:
             self._refresh()
@@ -189,7 +189,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
             self._begin()
 
     def _begin(self) -> None:
-        """A backward pass begins, or the step ends without one: what requires a gradient now is synchronised."""
+        """Begin a backward pass, or end a step without one: what requires a gradient now is synchronised."""
         self._refresh()
         for entry in self.entries.values():
             was_wanted = self._has_begun and entry.is_wanted  # by an earlier backward pass of this step
@@ -293,7 +293,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait(self) -> Collection[torch.nn.Parameter]:
-        """As of all adaptors; raises `InvalidArgumentError` too, if the program has changed a gradient meanwhile."""
+        """Wait as all adaptors do. Also raises `InvalidArgumentError` if the program changed a gradient meanwhile."""
         changed = self._changed()
         scale, self._scale = self._scale, None
         try:
@@ -369,7 +369,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return changed
 
     def _apply_momentum(self, dense: Collection[torch.nn.Parameter], momentum: Momentum, scale: float) -> None:
-        """To gradients that another codec than the momentum's carried."""
+        """Apply momentum to gradients that another codec than the momentum's carried."""
         if any(entry.uncompressed is None for entry in self.entries.values()):
             plans = self.session().plans()
             for entry in self.entries.values():

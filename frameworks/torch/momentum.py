@@ -26,7 +26,7 @@ class Momentum:
         """Raises `InvalidArgumentError` for an optimizer whose momentum is none that a codec can take over."""
         self._optimizer_ref = weakref.ref(optimizer)  # which has this object
         self._given = given
-        # Of each group that had one: a pair of momentum and nesterov, by the group's id, and the group itself.
+        # For each group that had one: a pair of momentum and nesterov, by the group's id, and the group itself.
         self._taken: dict[int, tuple[float, bool]] = {}
         self._groups: list[dict[str, Any]] = []
         if given is None and not isinstance(optimizer, torch.optim.SGD):

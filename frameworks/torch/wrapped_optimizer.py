@@ -92,8 +92,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def _unwrap(
         self, named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None
     ) -> Iterable[tuple[str, torch.nn.Parameter]] | None:
-        """Before this is wrapped anew: have the groups as the user made them. The names to use are those that are
-        given, or that the parameters have.
+        """Set the groups to what the user made them, before this is wrapped anew. Return the names to use: those that
+        are given, or that the parameters have.
         """
         if self._gradients.is_under_way:
             raise InvalidArgumentError(
@@ -202,7 +202,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._gradients.passes = positive(passes)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """From now on, `passes` backward passes accumulate locally before a gradient is synchronised."""
+        """Have `passes` backward passes accumulate locally, from now on, before a gradient is synchronised."""
         self._gradients.passes = positive(passes)
         self._gradients.start_anew()
 
@@ -273,8 +273,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     # --- copies -------------------------------------------------------------------------------------------------------
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """As of torch's optimizers: of the groups, the state and the parameters. Local. The copy has the same settings
-        and names, and nothing of what codecs keep. It takes part from its first step on.
+        """Copy as torch's optimizers do: the groups, the state and the parameters. Local. The copy has the same
+        settings and names, and nothing of what codecs keep. It takes part from its first step on.
         """
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
