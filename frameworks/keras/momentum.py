@@ -31,7 +31,7 @@ class _WithoutMomentum:
             super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
 
     def _parallel_update_step(self, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
-        """Step with all variables at once, as Keras does with torch, but apart with those whose momentum is taken."""
+        """Step with all variables at once, as Keras does with torch. Those whose momentum is taken go apart."""
         for one in (True, False):
             pairs = [pair for pair in zip(grads, variables, strict=True) if self._takes(pair[1]) == one]
             if pairs:

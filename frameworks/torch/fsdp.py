@@ -121,8 +121,8 @@ class FsdpCompression:
         return report
 
     def state_dict(self) -> dict[str, DTensor]:
-        """Return, for each parameter that requires a gradient, the mean over the ranks of what they have not sent of it:
-        by its name, sharded as it is. Collective, between steps.
+        """Return the mean over the ranks of what they have not sent of each parameter that requires a gradient: by its
+        name, sharded as it is. Collective, between steps.
         """
         return {name: value for one in self._reductions for name, value in one.pending().items()}
 

@@ -248,7 +248,7 @@ def _changed(step: Step) -> set[str]:
 
 
 def _stored(step: Step) -> set[str]:
-    """Return those of them of which the step has each element in hand."""
+    """Return the states, and the residual, of which a step has each element in hand."""
     if not isinstance(step, Pass):
         return set()
     stored = {a.memory.name for a in step.actions if isinstance(a, Store) and a.memory.place == "state"}
