@@ -24,7 +24,7 @@ def require() -> None:
 
 
 def nccl_library() -> str:
-    """Where a package of NVIDIA's has NCCL, in a folder that the loader does not look at; empty: there is none."""
+    """Return where NVIDIA's package has NCCL, in a folder that the loader does not look at; empty: there is none."""
     packages = importlib.util.find_spec("nvidia")
     folders = [] if packages is None else packages.submodule_search_locations or ()
     found = [path for folder in folders for path in Path(folder).glob("nccl/lib/libnccl.so.2")]

@@ -1,4 +1,4 @@
-"""What CaSync raises: when, and what to do about it.
+"""The errors that CaSync raises: when it does so, and what to do about it.
 
 `HorovodInternalError` keeps Horovod's name, because scripts catch it: everything that can end an operation after it was
 submitted is one. A wrong argument is a `ValueError` and nothing was submitted. All are `RuntimeError`s.
@@ -210,7 +210,9 @@ _CLASSES: dict[str, type[CasyncError]] = {
 
 
 def error_of(kind: str, text: str, **fields: Any) -> CasyncError:
-    """What the core raises with this kind where an operation ends, for glue in C, which is told its number and text."""
+    """Make the error that the core raises with this kind where an operation ends. It is for glue in C, which is told
+    the number and the text.
+    """
     return _CLASSES.get(kind, CasyncError)(text, kind=kind, **fields)
 
 

@@ -171,7 +171,7 @@ def _check(given: argparse.Namespace, command: Sequence[str]) -> None:
 
 
 def _gradients(model: str | None, file: str | None) -> tuple[str, Shapes]:
-    """What to call the gradients together, and their shapes by name, in the order of the forward pass."""
+    """Return what to call the gradients together, and their shapes by name, in the order of the forward pass."""
     if file is None:
         assert model is not None
         return model, {f"{model}.{number}": shape for number, shape in enumerate(MODELS[model]())}
@@ -184,7 +184,7 @@ def _gradients(model: str | None, file: str | None) -> tuple[str, Shapes]:
 
 
 def _codecs(further: Sequence[str]) -> tuple[list[str], str]:
-    """The contenders, each of which can be made, and `auto` over those of them that it may choose."""
+    """Return the contenders, each of which can be made, and `auto` over those of them that it may choose."""
     from casync import _core  # the compiled core, not needed for --help
     from casync.codecs.specs import codec_text, takes_momentum
 
@@ -212,7 +212,7 @@ def _options(given: argparse.Namespace, command: Sequence[str]) -> Options:
 
 
 def _observe(options: Options, limit: float, *, verbose: bool) -> Observation:
-    """What the program of `options` does in a step."""
+    """Run the program of `options`, and return what it does in a step."""
     from casync.bench.program import observe
 
     with _progress_bar() as progress, _in_one_line(verbose=verbose):
@@ -220,7 +220,7 @@ def _observe(options: Options, limit: float, *, verbose: bool) -> Observation:
 
 
 def _measure(options: Options, arguments: tuple[Any, ...], *, verbose: bool) -> Any:
-    """What rank 0 measured."""
+    """Run the measurement, and return what rank 0 measured."""
     from casync.bench.measure import measure
     from casync.launcher import task
     from casync.launcher.run import results_of
@@ -232,7 +232,7 @@ def _measure(options: Options, arguments: tuple[Any, ...], *, verbose: bool) -> 
 
 @contextmanager
 def _in_one_line(*, verbose: bool) -> Iterator[None]:
-    """A failed job's error without the traceback of its rank, which --verbose has shown."""
+    """Raise a failed job's error without the traceback of its rank, which --verbose has shown."""
     try:
         yield
     except JobError as error:

@@ -1,4 +1,4 @@
-"""What each rank of `casync bench` runs: the comparison of `auto`, then steps of every way in turn.
+"""The program of each rank of `casync bench`: the comparison of `auto`, then steps of every way in turn.
 
 The plans on which `auto` settled take turns with the others, so that all meet the same network.
 """
@@ -113,13 +113,13 @@ def _all_know(answer: bool) -> bool:
 
 
 def _spent() -> tuple[int, float]:
-    """Bytes that this rank has sent, and seconds of its codecs, since `init()`."""
+    """Return the bytes that this rank has sent, and the seconds of its codecs, since `init()`."""
     works = [work for codec in hvd.metrics().codecs.values() for work in (codec.encode, codec.merge, codec.decode)]
     return hvd.counters()["sent_bytes"], sum(work.seconds for work in works)
 
 
 class _Figures:
-    """What was measured of one way, step by step."""
+    """The measurements of one way, step by step."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -127,7 +127,7 @@ class _Figures:
         self._work: list[float] = []
 
     def add(self, seconds: float, before: tuple[int, float], after: tuple[int, float]) -> None:
-        """A step's time, and what `_spent` said before and after it."""
+        """Note a step's time, and what `_spent` said before and after it."""
         self.seconds.append(seconds)
         self._sent.append(after[0] - before[0])
         self._work.append(after[1] - before[1])

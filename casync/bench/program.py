@@ -21,17 +21,17 @@ __all__ = ["Heard", "observe"]
 
 
 class Heard:
-    """What rank 0 has told of the program so far, line by line (casync.observe.step_profile)."""
+    """The facts that rank 0 has told of the program so far, line by line (casync.observe.step_profile)."""
 
     def __init__(self) -> None:
         self.steps: int | None = None
-        """None: it has not called `hvd.init()`."""
+        """The steps so far; None: the program has not called `hvd.init()`."""
         self.step: Observation | None = None
-        """None: that is not all yet."""
+        """The step; None: rank 0 has not told all of it yet."""
         self._gradients: list[Gradient] = []
 
     def add(self, what: Mapping[str, Any]) -> bool:
-        """Whether that was all."""
+        """Add what a line tells, and return whether that was all."""
         if "steps" in what:
             self.steps = int(what["steps"])
         elif "name" in what:
@@ -41,7 +41,7 @@ class Heard:
         return self.step is not None
 
     def so_far(self) -> str:
-        """For people."""
+        """Say, for people, how far the program has come."""
         if self.steps is None:
             return "without a call of hvd.init()"
         return f"after {self.steps} step{'s' * (self.steps != 1)}, and {NEEDED_STEPS} are needed"

@@ -18,17 +18,17 @@ _ALONE = "synchronisation alone"
 
 
 def step_times(measured: Measured) -> dict[str, float]:
-    """Seconds of a step by way."""
+    """Return the seconds of a step, by way."""
     return {name: way.step_s for name, way in measured.ways.items()}
 
 
 def recommended(measured: Measured) -> Way:
-    """The figures of the way that the verdict names."""
+    """Return the figures of the way that the verdict names."""
     return measured.ways[best(step_times(measured))]
 
 
 def title(model: str, step: Observation, measured: Measured) -> str:
-    """What was measured: the model, the ranks, and what a step is."""
+    """Say what was measured: the model, the ranks, and what a step is."""
     hosts = f"{measured.hosts} hosts" if measured.hosts > 1 else "one host"
     size = gradient_bytes(step) / 2**20
     return (
@@ -64,7 +64,7 @@ def print_table(console: Console, heading: str, measured: Measured) -> None:
 
 
 def as_json(model: str, step: Observation, measured: Measured) -> str:
-    """The same as one object on one line. Times in seconds, rates in bytes per second."""
+    """Return the same as one JSON object on one line. Times in seconds, rates in bytes per second."""
     ways = {
         name: {"step_s": way.step_s, "steps": way.steps, "sent_bytes": way.sent_bytes, "codec_s": way.codec_s}
         for name, way in measured.ways.items()

@@ -118,7 +118,7 @@ def predict(
     worker_threads: int = 1,
     seed: int = 1,
 ) -> Simulation:
-    """What one step of synchronisation would take: `step_s` in seconds, `sent_bytes` of the busiest rank.
+    """Return what one step of synchronisation would take: `step_s` in seconds, `sent_bytes` of the busiest rank.
 
     `gradients` are the rows and columns of each gradient, in the order in which they become ready; `rate` is that of a
     host's link in bytes per second, each way, and `compression` a codec as a script names it. The defaults are those of

@@ -1,4 +1,4 @@
-"""What `casync bench` compares and what it concludes. Pure: no clock, no ranks, no files.
+"""The ways that `casync bench` compares, and what it concludes. Pure: no clock, no ranks, no files.
 
 contenders(["terngrad(bits=2)"])       # ["none", "fp16", "onebit", "terngrad(bits=2)"]
 verdict({"none": 1.0, "onebit": 0.2})  # "Compress with onebit: ..."
@@ -67,23 +67,23 @@ class ShapesError(ValueError):
 
 @dataclass(frozen=True)
 class Way:
-    """What was measured of one way to synchronise. All figures are of one step on rank 0."""
+    """The measurements of one way to synchronise. All figures are of one step on rank 0."""
 
     step_s: float
-    """The median."""
+    """The median of the steps' times."""
     steps: int
     """How many steps it is the median of."""
     sent_bytes: int
-    """Heads of messages and control messages included; the network's own headers are not."""
+    """Bytes sent. Heads of messages and control messages count; the network's own headers do not."""
     codec_s: float
-    """In which codecs encoded, merged and decoded, on all threads together."""
+    """Seconds in which codecs encoded, merged and decoded, on all threads together."""
     plans: Mapping[str, GradientPlan] = field(default_factory=dict)
-    """By the name under which a job's ranks know the gradient."""
+    """The plans, by the name under which a job's ranks know the gradient."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """What the planner measured, in bytes per second; None where there is no such link, or no such figure."""
+    """The speeds that the planner measured, in bytes per second; None where there is no such link, or no figure."""
 
     between_hosts: float | None
     inside_host: float | None
@@ -96,7 +96,7 @@ class Measured:
     ranks: int
     hosts: int
     ways: Mapping[str, Way]
-    """In the order of `contenders`; `auto` is the last one, if it compresses anything."""
+    """The ways, in the order of `contenders`; `auto` is the last one, if it compresses anything."""
     links: Links
     comparison: str
     """The line in which `auto` says what it compared; empty if it did not get that far."""
@@ -130,8 +130,8 @@ def step_of(shapes: Mapping[str, tuple[int, ...]], backward_s: float) -> Observa
 
 
 def dtype_of(gradient: Gradient) -> np.dtype[Any]:
-    """Its dtype in NumPy. Raises `NotAvailableError` for bfloat16 where the package ml_dtypes, which makes it, is not
-    installed.
+    """Return its dtype in NumPy. Raises `NotAvailableError` for bfloat16 where the package ml_dtypes, which makes it,
+    is not installed.
     """
     with contextlib.suppress(ImportError):
         importlib.import_module("ml_dtypes")
@@ -144,22 +144,22 @@ def dtype_of(gradient: Gradient) -> np.dtype[Any]:
 
 
 def gradient_bytes(step: Observation) -> int:
-    """Of all gradients of one rank."""
+    """Return the bytes of all gradients of one rank."""
     return sum(math.prod(one.shape) * dtype_of(one).itemsize for one in step.gradients)
 
 
 def contenders(further: Sequence[str]) -> list[str]:
-    """The codecs that take turns, each once; those that change training least come first."""
+    """Return the codecs that take turns, each once; those that change training least come first."""
     return list(dict.fromkeys((*_DEFAULT, *further)))
 
 
 def automatic(further: Sequence[str]) -> str:
-    """`auto` as a script names it, with the same candidates."""
+    """Return `auto` as a script names it, with the same candidates."""
     return f"auto({', '.join(contenders(further)[1:])})" if further else AUTO
 
 
 def ready_times(sizes: Sequence[int], backward_s: float) -> list[float]:
-    """When each gradient is ready, in seconds from the beginning of a backward pass of `backward_s` seconds.
+    """Return when each gradient is ready, in seconds from the beginning of a backward pass of `backward_s` seconds.
 
     `sizes` are numbers of elements, in the order in which they become ready: a gradient takes its share of the time.
     """
@@ -214,12 +214,12 @@ def seconds_text(seconds: float) -> str:
 
 
 def renamed(plans: Mapping[str, GradientPlan], old: str, new: str) -> dict[str, GradientPlan]:
-    """The same plans for gradients whose names begin with `new` in place of `old`."""
+    """Return the same plans for gradients whose names begin with `new` in place of `old`."""
     return {f"{_PREFIX}{new}{name.removeprefix(_PREFIX + old)}": plan for name, plan in plans.items()}
 
 
 def own_plans(plans: Mapping[str, GradientPlan], prefix: str, names: Sequence[str]) -> dict[str, GradientPlan]:
-    """The plans of the gradients `names`, which were measured with `prefix` before each name, as a job knows them."""
+    """Return the plans of the gradients `names` as a job knows them. They were measured with `prefix` before each."""
     measured = {key: plans[key] for name in names if (key := f"{_PREFIX}{prefix}{name}") in plans}
     return renamed(measured, prefix, "")
 

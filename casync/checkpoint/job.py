@@ -73,7 +73,7 @@ class _Manifest:
         return cls(save, size, content["tensors"], plans, content.get("lengths", {}))
 
     def keys(self) -> Iterator[str]:
-        """Those of the arrays that each shard has."""
+        """Yield the keys of the arrays that each shard has."""
         for tensor, what in self.tensors.items():
             if what["residual"]:
                 yield _residual(tensor)
@@ -159,7 +159,7 @@ def _restore(owner: Session, arrays: Mapping[str, np.ndarray[Any, Any]], manifes
 
 
 def _means(owner: Session, source: Path, manifest: _Manifest) -> dict[str, np.ndarray[Any, Any]]:
-    """Of what each old rank kept for itself, the mean over them; of what they shared, rank 0's."""
+    """Return the mean over the old ranks of what each kept for itself; of what they shared, rank 0's."""
 
     def read() -> dict[str, np.ndarray[Any, Any]]:
         sums: dict[str, np.ndarray[Any, Any]] = {}
@@ -266,7 +266,7 @@ def _read_shard(folder: Path, manifest: _Manifest, rank: int) -> dict[str, np.nd
 
 
 def _fault_of(key: str, values: np.ndarray[Any, Any] | None, length: int | None) -> str | None:
-    """What is wrong with an array of a shard; None if nothing is. `length`: None if the manifest does not say it."""
+    """Say what is wrong with an array of a shard; None if nothing is. `length` is None if the manifest lacks it."""
     if values is None:
         return f"it has no array {key}"
     if values.ndim != 1 or values.dtype.kind != "f":

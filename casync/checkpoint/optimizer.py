@@ -27,8 +27,8 @@ _LOG = logging.getLogger("casync")
 
 
 def collect(session: Session, names: Mapping[str, str]) -> dict[str, Any]:
-    """What is kept of the tensors in `names` (parameter name -> tensor name), with whose it is: residuals and state
-    arrays as float32 numpy vectors.
+    """Return what is kept of the tensors in `names` (parameter name -> tensor name), and which rank kept it. Residuals
+    and state arrays are float32 numpy vectors.
 
     Nothing may be outstanding. Names of which nothing is kept, because they go uncompressed, are left out.
     """
@@ -95,7 +95,7 @@ def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any]
 
 
 def take_pending(session: Session, tensor: str, numel: int) -> np.ndarray[Any, Any]:
-    """What of a tensor's gradients this rank has not sent, as a float32 vector; from now on that is nothing."""
+    """Take the part of a tensor's gradients that this rank has not sent, as a float32 vector. Nothing of it is left."""
     kept = session.codec_states
     total = np.zeros(numel, np.float32)
     if tensor in kept.residual_names():

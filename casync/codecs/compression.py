@@ -33,7 +33,7 @@ class Cast(Codec):
 
 
 class Compression:
-    """What may stand in `compression=`; the spec strings ("onebit", "terngrad(bits=4)") may as well, and a table of
+    """The values for `compression=`. Spec strings ("onebit", "terngrad(bits=4)") may stand there too, and a table of
     patterns for names with a codec each, `{"*.bias": "none", "*": "onebit"}`.
 
     Gradients of fewer than `Config.min_numel` elements go uncompressed; `"always(onebit)"` and a rule that is a name in
@@ -62,7 +62,7 @@ class Compression:
 
 
 def given(compression: Any, rules: Any) -> Any:
-    """What a user has given as one of the two: a codec for everything, or codecs by name. Raises
+    """Return the one of the two that a user has given: a codec for everything, or codecs by name. Raises
     `InvalidArgumentError` if it is both.
     """
     if rules is None:

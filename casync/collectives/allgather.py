@@ -37,14 +37,14 @@ def submit(
 
 
 def gathered(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any) -> tuple[T, list[int]]:
-    """The rows of all ranks, and how many came from each. Blocks."""
+    """Return the rows of all ranks, and how many came from each. Blocks."""
     owner, handle = session_of(process_set), submit(tensors, tensor, name, process_set, wake=False)
     pending: PendingRows[T] = owner.kept(handle)
     return pending.rows(owner, handle)
 
 
 def terms_of(tensors: Tensors[T], owner: Session, tensor: T, name: str | None) -> OpSignature:
-    """What the ranks must agree on; `tensor` is admitted."""
+    """Return what the ranks must agree on for `tensor`, which `Tensors.admit` has accepted."""
     with about(name):
         dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
         if not shape:

@@ -68,7 +68,7 @@ def terms_of(
     compression: Any,
     topology: str | None,
 ) -> OpSignature:
-    """What the ranks must agree on; `tensor` is admitted."""
+    """Return what the ranks must agree on for `tensor`, which `Tensors.admit` has accepted."""
     with about(name):
         dtype = tensors.dtype(tensor)
         if dtype == "bool":

@@ -46,7 +46,7 @@ def submit(
 def terms_of(
     tensors: Tensors[T], owner: Session, tensor: T, splits: Any, name: str | None
 ) -> tuple[OpSignature, list[int]]:
-    """What the ranks must agree on, and how many rows go to each; `tensor` is admitted."""
+    """Return what the ranks must agree on, and how many rows go to each; `Tensors.admit` has accepted `tensor`."""
     with about(name):
         dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
         if not shape:
@@ -57,7 +57,7 @@ def terms_of(
 
 
 def _counts(splits: Any, rows: int, owner: Session, name: str) -> list[int]:
-    """How many of the `rows` go to each rank."""
+    """Return how many of the `rows` go to each rank."""
 
     def refuse(text: str) -> InvalidArgumentError:
         return InvalidArgumentError(f"{text} (tensor {name}, {rows} rows, {owner.size} ranks, on rank {owner.rank})")

@@ -42,7 +42,7 @@ class Blocking(Protocol[T]):
 
 
 class Autograd(Blocking[T], Protocol[T]):
-    """What an adaptor whose framework differentiates gives `Collectives`."""
+    """The operations that an adaptor gives `Collectives` where its framework computes gradients by itself."""
 
     def wants(self, tensor: Any) -> bool:
         """Whether the framework must see what becomes of `tensor`, which may be no tensor at all."""

@@ -42,7 +42,7 @@ def submit(
 def terms_of(
     tensors: Tensors[T], owner: Session, tensor: T, root_rank: int, name: str | None, process_set: Any
 ) -> OpSignature:
-    """What the ranks must agree on; `tensor` is admitted."""
+    """Return what the ranks must agree on for `tensor`, which `Tensors.admit` has accepted."""
     full, root = owner.tensor_name(OpKind.BROADCAST, name), process_set.root(root_rank)
     with about(name):
         dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)

@@ -1,4 +1,4 @@
-"""What every adaptor has beside its operations: `from casync.collectives.exports import *`."""
+"""The names that every adaptor has beside its operations: `from casync.collectives.exports import *`."""
 
 from __future__ import annotations
 

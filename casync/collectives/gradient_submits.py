@@ -30,7 +30,7 @@ class OptimizerSettings(NamedTuple):
 
 
 class Gradient:
-    """What is remembered of one parameter's gradient, so that its hook has one submit to do."""
+    """The facts remembered about one parameter's gradient, so that its hook has one submit to do."""
 
     __slots__ = ("asked", "device", "dtype", "name", "priority", "registration", "session", "shape", "tensor", "terms")
 
@@ -38,7 +38,7 @@ class Gradient:
         self.name = name  # the user's
         self.tensor = ""  # the session's, once it is taken
         self.priority = 0
-        # Of what was registered last; `session` is None before.
+        # The fields below are of the last registration; `session` is None before the first.
         self.session: Session | None = None
         self.registration = 0
         self.asked: OpSignature | None = None  # the terms of that registration
@@ -52,12 +52,12 @@ class GradientSubmits(Generic[T]):
     """Submits the gradients of one optimizer or DDP hook, and owns their codec state."""
 
     def __init__(self, tensors: Tensors[T], settings: Settings, always_claims: bool = False, prefix: str = "") -> None:
-        """`prefix`: of the names under which ranks meet; the user's names and the rules do not have it."""
+        """`prefix` begins the names under which ranks meet; the user's names and the rules do not have it."""
         self.tensors = tensors
         self.settings = settings
         self.prefix = prefix
         self.by_name: dict[str, Gradient] = {}
-        """Those that `know` was told of."""
+        """The gradients that `know` was told of, by the user's names for them."""
         self.claim = StateOwner(keeps=always_claims or settings.keeps_something)
 
     def session(self) -> Session:
@@ -65,7 +65,7 @@ class GradientSubmits(Generic[T]):
         return session_of(self.settings.process_set)
 
     def take(self, gradients: Sequence[Gradient]) -> None:
-        """Have these, which are new, from now on."""
+        """Handle these gradients, which are new, from now on."""
         owner = self.session()
         for gradient in gradients:
             gradient.tensor = owner.tensor_name(OpKind.ALLREDUCE, self.prefix + gradient.name)
@@ -73,12 +73,12 @@ class GradientSubmits(Generic[T]):
             owner.codec_states.give_to(self.claim, [gradient.tensor for gradient in gradients])
 
     def give_back(self, gradients: Sequence[Gradient]) -> None:
-        """Have these, which are not under way, no more; nothing is kept of them."""
+        """Handle these gradients, which are not under way, no more; nothing is kept of them."""
         if gradients:
             self.session().codec_states.take_from(self.claim, [gradient.tensor for gradient in gradients])
 
     def know(self, names: Iterable[str]) -> None:
-        """Have the gradients of these names, those that are new, from now on."""
+        """Handle the gradients of these names from now on; names that are known already change nothing."""
         new = [Gradient(name) for name in dict.fromkeys(names) if name not in self.by_name]
         self.take(new)
         self.by_name.update((gradient.name, gradient) for gradient in new)
@@ -88,21 +88,21 @@ class GradientSubmits(Generic[T]):
         self.claim.check()
 
     def codec_of(self, gradient: Gradient) -> str:
-        """The codec that the rules have for it."""
+        """Return the codec that the rules have for the gradient."""
         return codecs.codec_by_name(self.settings.rules, gradient.name)
 
     def is_registered(
         self, owner: Session, gradient: Gradient, dtype: object, shape: Sequence[int], device: object
     ) -> bool:
-        """Whether it was registered with this session as what it is now."""
+        """Whether the gradient was registered with this session, and with the dtype, shape and device it has now."""
         is_same = gradient.session is owner and gradient.dtype == dtype and gradient.shape == shape
         return is_same and gradient.device == device
 
     def register(
         self, owner: Session, gradient: Gradient, values: T, dtype: object, shape: Sequence[int], device: object
     ) -> None:
-        """Give the core its terms. `dtype`, `shape` and `device` are the framework's own, to be compared the next
-        time.
+        """Give the core the gradient's terms. `dtype`, `shape` and `device` are the framework's own, to be compared the
+        next time.
         """
         settings = self.settings
         with about(gradient.name):
@@ -163,7 +163,7 @@ class GradientSubmits(Generic[T]):
     def submit_to(
         self, completion: CompletionGroup, owner: Session, gradient: Gradient, values: T, *, wake: bool
     ) -> None:
-        """The same with a completion in place of a handle. `wake` false: another one follows at once."""
+        """Submit as above, with a completion in place of a handle. `wake` false: another one follows at once."""
         address, device = self.tensors.address(values), self.tensors.device(values)
         try:
             number = gradient.registration
@@ -176,7 +176,7 @@ class GradientSubmits(Generic[T]):
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self, gradients: Collection[Gradient], convert: Callable[[Any], Any]) -> dict[str, Any]:
-        """What codecs keep of these on this rank, by parameter name; `convert` makes each array the framework's."""
+        """Return what codecs keep of these on this rank, by parameter name. `convert` makes arrays the framework's."""
         names = {gradient.name: gradient.tensor for gradient in gradients}
         return state.converted(state.collect(self.session(), names), convert)
 

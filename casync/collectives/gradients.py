@@ -70,7 +70,7 @@ class _Ends:
 
 
 class Gradients(GradientSubmits[T], Generic[P, T, E]):
-    """Those of one optimizer. Nothing is submitted before `add`."""
+    """The gradients of one optimizer. Nothing is submitted before `add`."""
 
     def __init__(self, tensors: Tensors[T], settings: Settings) -> None:
         super().__init__(tensors, settings)
@@ -79,18 +79,18 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
         self.is_distributed = settings.is_distributed
         self.entries: dict[P, E] = {}
         self.handles: dict[P, int | SparsePending[T] | None] = {}
-        """Of this step; None for a gradient that waits for further backward passes, or for its group."""
+        """The handles of this step; None for a gradient that waits for further backward passes, or for its group."""
         self._groups: Groups[P] = Groups(settings.groups)
 
     def add(self, new: Sequence[E]) -> None:
-        """Have the gradients of these parameters, in this order: all at first, later what was frozen or added."""
+        """Handle the gradients of these parameters, in this order: all at first, later what was frozen or added."""
         self.take(new)
         for entry, joined in zip(new, self._groups.join([entry.parameter for entry in new]), strict=True):
             entry.delay, entry.group = self.passes, joined
             self.entries[entry.parameter] = entry
 
     def leave(self, gone: Sequence[E]) -> None:
-        """Have the gradients of these, which are not under way, no more."""
+        """Handle the gradients of these, which are not under way, no more."""
         for entry in gone:
             del self.entries[entry.parameter]
             self.handles.pop(entry.parameter, None)
@@ -124,13 +124,13 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
             self._submit_together(entry.group)
 
     def submit_missing(self) -> None:
-        """Those that backward did not reach, or not often enough; zeros where there is no gradient."""
+        """Submit the gradients that backward did not reach, or not often enough; zeros where there is no gradient."""
         for parameter, entry in self.entries.items():
             if self.handles.get(parameter) is None and (entry.is_wanted or parameter in self.handles):
                 self.handles[parameter] = self.submit_entry(entry)
 
     def _submit_together(self, group: Group[P]) -> None:
-        """The last one wakes the runtime, which so finds all of them."""
+        """Submit all gradients of the group. The last one wakes the runtime, which so finds all of them."""
         for parameter in group.members:
             is_last = parameter is group.members[-1]
             self.handles[parameter] = self.submit_entry(self.entries[parameter], wake=is_last)
@@ -140,8 +140,8 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
         """Submit the gradient of `entry`; zeros if it has none, since another rank may wait for it."""
 
     def wait(self) -> Collection[P]:
-        """Until all that were submitted are the reduced ones; the parameters whose gradients were dense. Raises what
-        ended one, once all have ended.
+        """Wait until all submitted gradients are reduced. Return the parameters whose gradients were dense. Raises the
+        error that ended one, once all have ended.
         """
         dense = {p: handle for p, handle in self.handles.items() if isinstance(handle, int)}
         sparse = {p: handle for p, handle in self.handles.items() if isinstance(handle, SparsePending)}
@@ -183,5 +183,5 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
         raise NotImplementedError
 
     def set_sparse(self, parameter: P, indices: T, values: T) -> None:
-        """The reduced gradient of a parameter whose gradients are sparse, and were submitted as such."""
+        """Take the reduced gradient of a parameter whose gradients are sparse, and were submitted as such."""
         raise NotImplementedError

@@ -33,7 +33,7 @@ class GroupedCollectives(Generic[T]):
         self._graph = graph
 
     def _instead(self, *tensors: Any) -> Blocking[T] | None:
-        """What does the blocking operations on these in place of a submit here and a wait."""
+        """Return what does the blocking operations on these, if it is not a submit here and a wait; else None."""
         check_group(tensors)
         if self._autograd is not None and any(map(self._autograd.wants, tensors)):
             return self._autograd

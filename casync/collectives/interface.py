@@ -1,4 +1,4 @@
-"""What a training script calls: Horovod's operations, for the tensors of one framework.
+"""The operations that a training script calls: Horovod's, for the tensors of one framework.
 
 Signatures and defaults are Horovod's; what stands behind a `*`, and `compression=` of asynchronous operations, are
 ours. An operation is submitted by pointer and never copied, unless its tensor is not contiguous. Any thread may call;

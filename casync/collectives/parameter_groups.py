@@ -70,13 +70,13 @@ class Group(Generic[P]):
         self.ready = 0
 
     def completed(self) -> bool:
-        """To be called once for each gradient; true with the last."""
+        """Note that one more gradient is there; true with the last. Call it once for each gradient."""
         self.ready += 1
         return self.ready == len(self.members)
 
 
 class Groups(Generic[P]):
-    """Those of one optimizer, as its parameters come in."""
+    """The groups of one optimizer, made as its parameters come in."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._number = wanted if isinstance(wanted, int) else 0

@@ -28,14 +28,14 @@ def check(tensors: Tensors[T], tensor: Any, op: int) -> T:
 
 
 def check_op(op: int) -> None:
-    """Raise for a reduction that it does not do."""
+    """Raise `NotAvailableError` for a reduction that reducescatter does not do."""
     if resolve_op(op, None) not in (Average, Sum):
         raise NotAvailableError("reducescatter takes op Sum or Average; for the others allreduce, and take your rows")
 
 
 def gradient_factor(op: int, scales: tuple[float, float], process_set: Any) -> float:
-    """What the gradients of the results, gathered, are multiplied by: Horovod's convention, which fits a loss that is
-    the mean over ranks.
+    """Return the factor by which the gathered gradients of the results are multiplied. It is Horovod's convention: it
+    fits a loss that is the mean over ranks.
     """
     return scales[0] * scales[1] * (session_of(process_set).size if op == Sum else 1)
 
@@ -65,7 +65,7 @@ def submit(
 
 
 def shape_of_share(owner: Session, shape: Sequence[int]) -> tuple[int, ...]:
-    """That of what this rank keeps of a tensor of this shape."""
+    """Return the shape of the share that this rank keeps of a tensor of this shape."""
     rows, longer = divmod(shape[0], owner.size)
     return (rows + (owner.rank < longer), *shape[1:])
 
@@ -79,7 +79,7 @@ def terms_of(
     scales: tuple[float, float],
     compression: Any,
 ) -> OpSignature:
-    """What the ranks must agree on; `tensor` has passed `check`."""
+    """Return what the ranks must agree on; `tensor` has passed `check`."""
     full, on_device = owner.tensor_name(OpKind.REDUCESCATTER, name), tensors.device(tensor) is not None
     dtype, shape, codec = tensors.dtype(tensor), tensors.shape(tensor), codec_of(compression, full)
     return OpSignature(full, OpKind.REDUCESCATTER, dtype, shape, op, 0, *scales, codec, on_device=on_device)

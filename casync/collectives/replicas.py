@@ -61,7 +61,7 @@ class Replicas(Generic[T]):
 
 
 def difference(checksums: Mapping[int, Mapping[str, int]]) -> str | None:
-    """What to say about ranks whose parameters differ; None if none do.
+    """Return what to say about ranks whose parameters differ; None if none do.
 
     Args:
         checksums: for each rank, one for each of its parameters, by name. The lowest rank's count as right.

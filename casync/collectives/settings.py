@@ -20,7 +20,7 @@ __all__ = ["Settings", "count", "positive", "rules_and_topology"]
 
 @dataclass(frozen=True)
 class Settings:
-    """As `Settings.of` makes them."""
+    """The settings as `Settings.of` makes them."""
 
     rules: Rules
     topology: str

@@ -116,8 +116,8 @@ def submit(
 
 
 def wire_dtype(tensor: str, codec: str) -> str | None:
-    """In which dtype the values of a sparse gradient travel if its rule names `codec`; None: their own. Raises
-    `NotAvailableError` for a codec that compresses dense ones alone.
+    """Return the dtype in which the values of a sparse gradient travel if its rule names `codec`; None: their own.
+    Raises `NotAvailableError` for a codec that compresses dense ones alone.
     """
     if codec == "none" or codec in _CASTS or codec.startswith("auto"):
         return _CASTS.get(codec)

@@ -24,8 +24,8 @@ __all__ = [
 
 
 class Pending:
-    """What is kept for an outstanding operation that does not just work in place on a tensor. No ABC: every wait asks
-    what it is, which takes several times as long of one.
+    """The record of an outstanding operation that does not just work in place on a tensor. It is no ABC, because every
+    wait asks for its class, and that takes several times as long with an ABC.
     """
 
     __slots__ = ()
@@ -35,12 +35,12 @@ class Pending:
         return owner.poll(handle)
 
     def finish(self, owner: Session, handle: int) -> Any:
-        """Wait for it; its output."""
+        """Wait for the operation, and return its output."""
         raise NotImplementedError
 
 
 class PendingResult(Pending, Generic[T]):
-    """Of an operation with one result, which goes to `target`, times `postscale`, if it is not there already."""
+    """The record of an operation with one result, which goes to `target`, times `postscale`, if not there already."""
 
     __slots__ = ("postscale", "result", "source", "target", "tensors")
 
@@ -61,7 +61,7 @@ class PendingResult(Pending, Generic[T]):
 
 
 class PendingRows(Pending, Generic[T]):
-    """Of an allgather or an alltoall: the result is made when it is known how many rows come from each rank."""
+    """The record of an allgather or alltoall. Its result is made when it is known how many rows each rank sends."""
 
     __slots__ = ("source", "tensors")
 

@@ -21,7 +21,7 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    """What `HorovodVersionMismatchError` says."""
+    """Return the text of a `HorovodVersionMismatchError`."""
     return (
         f"Framework {name} installed with version {installed_version} but found version {version}: reinstall CaSync, "
         "so that it is built for the new one"

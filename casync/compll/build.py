@@ -1,4 +1,4 @@
-"""What CMake runs to translate library files: `python -m casync.compll.build OUT NAME...`.
+"""The program that CMake runs to translate library files: `python -m casync.compll.build OUT NAME...`.
 
 Writes OUT/NAME.cc for each codec's inner loops, OUT/NAME_cuda.cc for how its kernels for GPUs are launched, and
 OUT/library.cc with what the runtime must know of them. A file is written only if its text changes, so that an unchanged

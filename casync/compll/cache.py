@@ -1,5 +1,5 @@
-"""What was compiled for this host, kept for the next process: in `$CASYNC_CACHE_DIR`, or `casync` in the user's cache
-folder.
+"""The cache that keeps what was compiled for this host, for the next process. It is in `$CASYNC_CACHE_DIR`, or
+`casync` in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["cache_folder", "keep", "locked"]
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """It may not exist yet. Raises `NotAvailableError` if neither setting nor home says where."""
+    """Return the cache's folder, which may not exist yet. Raises `NotAvailableError` without a setting or a home."""
     if given := environ.get("CASYNC_CACHE_DIR"):
         return Path(given)
     try:

@@ -26,8 +26,8 @@ def number(node: tree.Number) -> float | int:
 
 
 def evaluate(expression: typed.Expression, parameters: Mapping[str, typed.Parameter]) -> Iterator[float]:
-    """Its values over what the parameters accept: each value of a set, both ends of an interval, the default. Nothing
-    where it depends on more than parameters, or a parameter accepts anything.
+    """Yield its values over what the parameters accept: each value of a set, both ends of an interval, the default.
+    There are none where it depends on more than parameters, or a parameter accepts anything.
     """
     names = sorted(_parameters(expression))
     choices = []

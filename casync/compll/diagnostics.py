@@ -1,6 +1,6 @@
-"""What can be wrong with a CompLL file.
+"""The errors that a CompLL file can have.
 
-It is shown as::
+One is shown as::
 
     onebit.cll:7:12: undefined name `maen`
         return maen;

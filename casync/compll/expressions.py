@@ -130,7 +130,7 @@ class Expressions:
         )  # fmt: skip
 
     def available(self, variable: Variable, node: tree.Node) -> None:
-        """It has a value here, and one that may be read here."""
+        """Check that the variable has a value here, and one that may be read here."""
         if variable.foreign:
             raise fail(
                 "decode-reads-local",

@@ -38,7 +38,7 @@ class _Printer:
     # --- lines and comments
 
     def line(self, node: tree.Node, text: str, indent: str) -> None:
-        """What `node` is printed as, with the comments before it, in it and behind it."""
+        """Add the lines that `node` is printed as, with the comments before it, in it and behind it."""
         self.comments_before(node.span.start, indent)
         self.space(node.span.start)
         while self.waiting and self.waiting[0].span.start < node.span.end:
@@ -48,7 +48,7 @@ class _Printer:
         self._comments_behind(node)
 
     def _comments_behind(self, node: tree.Node) -> None:
-        """Those behind the node on its last line, as far as there is room; the others follow as lines of their own."""
+        """Add comments behind the node to its last line, as far as there is room. The others get lines of their own."""
         while self.waiting:
             comment = self.waiting[0]
             on_line = "\n" not in self.text[node.span.end : comment.span.start] + comment.text

@@ -1,4 +1,4 @@
-"""What stands for a single value in an expression: element functions, reducing functions, read-only values."""
+"""The names that stand for a single value in an expression: element functions, reducing functions, read-only values."""
 
 from __future__ import annotations
 

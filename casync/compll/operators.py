@@ -20,7 +20,7 @@ TABLE_4 = "table 4"
 
 
 class OperatorCall(Protocol):
-    """What a typing rule sees of a call; its methods raise the diagnostic where they do not find what they say."""
+    """The view that a typing rule has of a call. A method raises the diagnostic where it does not find what it says."""
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -31,22 +31,24 @@ class OperatorCall(Protocol):
         """The scalar arguments, in order."""
 
     def results(self, elements: tuple[Element, ...]) -> tuple[Element, ...]:
-        """What the function argument returns for arguments of these elements."""
+        """Return what the function argument returns for arguments of these elements."""
 
     def reduces(self, element: Element) -> None:
-        """The function argument takes two of `element` and gives one; reduce's start is there if it is needed."""
+        """Check that the function argument takes two of `element` and gives one, and that reduce has its start if it
+        is needed.
+        """
 
     def same_length(self, index: int, expected: Length, *others: Length) -> None:
-        """Array argument `index` has one of these lengths."""
+        """Check that array argument `index` has one of these lengths."""
 
     def length(self, scalar: typed.Expression) -> Length:
-        """The length that a scalar argument stands for."""
+        """Return the length that a scalar argument stands for."""
 
     def counted(self) -> Length:
-        """A length of its own, known only at run time."""
+        """Make a length of its own, known only at run time."""
 
     def matrix(self, index: int) -> tuple[Length, Length]:
-        """Array argument `index` is a matrix."""
+        """Check that array argument `index` is a matrix, and return its two lengths."""
 
 
 Rule = Callable[[OperatorCall], tuple[Type, ...]]

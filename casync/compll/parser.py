@@ -166,7 +166,7 @@ def _span(meta: Meta) -> Span:
 
 
 def _given(children: list[Any]) -> list[Any]:
-    """Without the places of optional parts that are not there."""
+    """Return `children` without the places of optional parts that are not there."""
     return [child for child in children if child is not None]
 
 

@@ -68,7 +68,7 @@ def resolve(spec: str) -> str:
 
 
 def device_text(name: str) -> str | None:
-    """What NVRTC compiles for codec `name` of a file that was loaded; None if it is of no file."""
+    """Return the text that NVRTC compiles for codec `name` of a file that was loaded; None if it is of no file."""
     if name not in _files:
         return None
     path, text = _files[name]
@@ -76,7 +76,7 @@ def device_text(name: str) -> str | None:
 
 
 def _identifier(path: Path) -> str:
-    """No keyword, no digit first."""
+    """Return a name for the file's codec that is no keyword and begins with no digit."""
     return "own_" + _stem(path)
 
 
@@ -127,7 +127,7 @@ def _build(
 
 
 def _run(path: Path, command: list[str]) -> None:
-    """Also ends what the compiler has started, if it takes too long."""
+    """Run the compiler. If it takes too long, also end what it has started."""
     what = f"the code that was generated for {path} does not compile: `{shlex.join(command[:1])}`"
     try:
         compiler = subprocess.Popen(

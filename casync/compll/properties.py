@@ -73,7 +73,7 @@ def _one_of(entry: tree.Property | None, name: str, allowed: tuple[str, ...]) ->
 
 
 def _feedback(entry: tree.Property | None, file: File) -> tuple[str, str | None]:
-    """With `own(STATE)` also which state holds what was not sent."""
+    """Return the kind of feedback and, with `own(STATE)`, the state that holds what was not sent."""
     if entry is None:
         return "none", None
     value = entry.value

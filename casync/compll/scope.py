@@ -35,7 +35,7 @@ class Variable:
 
 @dataclass
 class File:
-    """What all functions of a file see."""
+    """The names that all functions of a file see."""
 
     params_name: str | None = None
     parameters: dict[str, typed.Parameter] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Scope:
         return [*self.file.variables.values(), *self.variables.values()]
 
     def merge(self, other: dict[int, Variable]) -> None:
-        """After an `if`: what this branch and the `other` left; arrays of two lengths have a new one from here on."""
+        """Merge what this branch of an `if` and the `other` left. Arrays of two lengths have a new one from here on."""
         merged: dict[tuple[Length, Length], Length] = {}
         for variable in self._all():
             after = other[id(variable)]
@@ -112,7 +112,7 @@ class Scope:
 
     @property
     def variable_names(self) -> str:
-        """For `expected: ...`."""
+        """The names of variables for the text after `expected:`."""
         names = sorted({*self.variables, *self.file.variables})
         return ", ".join(names[:12]) if names else "a name that is declared"
 

@@ -22,7 +22,7 @@ def type_name(node: tree.TypeName) -> str:
 
 
 def _at(node: tree.Expression, level: int) -> str:
-    """In parentheses if it binds less than `level`."""
+    """Return its text, in parentheses if it binds less than `level`."""
     text, own = _text(node)
     return text if own >= level else f"({text})"
 

@@ -18,7 +18,7 @@ AGGREGATIONS = ("sum", "mean", "max", "satsum")
 
 @dataclass
 class Payload:
-    """What encode packs, for extract; None until encode is checked."""
+    """The items that encode packs, for extract; None until encode is checked."""
 
     items: tuple[typed.Item, ...] | None = None
 
@@ -100,7 +100,7 @@ class Body:
         return self.expressions.check(node)
 
     def _place(self, target: tree.Target) -> Variable:
-        """What may be assigned by this name here."""
+        """Return the variable that may be assigned by this name here."""
         variable = self.scope.find(target.name)
         if variable is None:
             expected = f"one of {self.scope.variable_names}, or a declaration: float {target.name} = ..."
@@ -321,7 +321,7 @@ def _length(found: typed.Expression) -> Length:
 
 
 def _stored(type_: Type) -> Type:
-    """Without a view in chunks, which is nothing in memory."""
+    """Return the type without its view in chunks, which is nothing in memory."""
     return Array(type_.element, type_.length, type_.matrix) if isinstance(type_, Array) else type_
 
 

@@ -209,7 +209,7 @@ class Return(Statement):
 
 
 class Item(Node):
-    """What a file is a list of: one of the classes below."""
+    """One item of the list that a file is: one of the classes below."""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class Choice(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Expression):
-    """To `type`, element by element: saturating, towards zero from float to integer, NaN to 0."""
+    """A conversion to `type`, element by element: saturating, towards zero from float to integer, NaN to 0."""
 
     operand: Expression
 
@@ -217,7 +217,7 @@ class Return(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(Statement):
-    """What ends a round: `variable` becomes the `operation` (sum, mean, max, satsum) of all ranks' values."""
+    """The end of a round: `variable` becomes the `operation` (sum, mean, max, satsum) of all ranks' values."""
 
     variable: str
     type: Type

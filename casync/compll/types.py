@@ -27,8 +27,8 @@ FLOATS = {"float": 32, "half": 16, "bfloat16": 16}
 
 @dataclass(frozen=True)
 class Element:
-    """What one value is stored as. `name` is canonical: `uint2`, `float`, `uint<params.bits>`. `bits` is None where a
-    parameter decides; `width` is then the typed expression.
+    """The type in which one value is stored. `name` is canonical: `uint2`, `float`, `uint<params.bits>`. `bits` is None
+    where a parameter decides; `width` is then the typed expression.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Element:
 
     @property
     def arithmetic(self) -> Element:
-        """What it is computed in: float32 or int32."""
+        """The type in which it is computed: float32 or int32."""
         return FLOAT if self.floating else INT32
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Element:
 
 
 def known(name: str) -> Element:
-    """The element type of a plain name of the grammar."""
+    """Return the element type of a plain name of the grammar."""
     if name in FLOATS:
         return Element(name, "float", FLOATS[name])
     kind = name.rstrip("0123456789")
@@ -81,7 +81,7 @@ class Length:
         return self.of.sized if self.of is not None else self.kind != "counted"
 
     def __str__(self) -> str:
-        """As in "an array of ..."."""
+        """Return the words that follow "an array of"."""
         if self.kind == "counted":
             return "an unknown number of elements"
         return f"{'gradient.size' if self.kind == 'unit' else self.text} elements"

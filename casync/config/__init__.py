@@ -1,4 +1,4 @@
-"""What can be set from outside: settings, and the rules that name a codec for each tensor."""
+"""The things that can be set from outside: settings, and the rules that name a codec for each tensor."""
 
 from casync.config.settings import CONGESTION, NEVER_SECONDS, TRANSPORTS, Config
 

@@ -61,8 +61,8 @@ WITHOUT_EFFECT: Mapping[str, str] = {
 """Variable -> why it has no effect. Those with which Horovod is built are not among them: it does not read them at run
 time either."""
 
-# What asks for what is so here anyway: a switch that is off, no fusion, no cycles, no cache; MPI, or none of it, which
-# is what "gloo" means in Horovod, and casyncrun says whichever is so.
+# These values ask for what is so here anyway: a switch that is off, no fusion, no cycles, no cache; MPI, or none of
+# it, which is what "gloo" means in Horovod. casyncrun says whichever is so.
 _AS_HERE = frozenset(("", "0", "mpi"))
 _GLOO_IS_NONE = frozenset(("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"))
 _BY_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")

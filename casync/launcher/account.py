@@ -1,4 +1,4 @@
-"""What is known of each rank, and how the job's end is told. Pure."""
+"""The record of what is known of each rank, and the words in which the job's end is told. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Rank", "Verdict", "describe", "group", "how", "ranks_text", "shell_s
 
 @dataclass
 class Rank:
-    """What is known of one rank. `status` as subprocess gives it; `lost` when its wrapper vanished without a report.
+    """The facts known of one rank. `status` is as subprocess gives it; `lost` when its wrapper left without a report.
 
     `stopped` is the signal that holds it now, since `stopped_at`; `left_at` is when it began to leave MPI, or ended.
     `failing` is its own word that it leaves by its own fault, `gave_up` that it leaves by another's; `accused` when a
@@ -64,7 +64,7 @@ def how(status: int) -> str:
 
 
 def shell_status(status: int) -> int:
-    """What a shell makes of a status as subprocess gives it."""
+    """Return what a shell makes of a status that subprocess gives."""
     return status if status >= 0 else 128 - status
 
 
@@ -80,7 +80,7 @@ def who(rank: int, entry: Rank) -> str:
 
 
 def describe(rank: int, entry: Rank, starter: str) -> str:
-    """What became of a rank, or what it stands at, and why if that is known."""
+    """Say what became of a rank, or what state it is in, and why if that is known."""
     if entry.fault is not None:
         text = entry.fault
     elif entry.stopped:

@@ -1,4 +1,4 @@
-"""What the ledger may answer, and the durations that it goes by."""
+"""The answers that the ledger may give, and the durations that it goes by."""
 
 from __future__ import annotations
 

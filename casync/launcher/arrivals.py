@@ -69,7 +69,7 @@ class Arrivals:
         self._over.add(key)
 
     def overdue(self, now: float) -> list[Overdue]:
-        """What is due now: a warning once, and the end."""
+        """Return the meetings of which something is due now: a warning once, and the end."""
         due = []
         for meeting in self._meetings.values():
             if meeting.missing and now - meeting.since >= meeting.next_limit:
@@ -79,12 +79,12 @@ class Arrivals:
         return due
 
     def next_deadline(self) -> float | None:
-        """When `overdue` has something to say next, if nobody comes."""
+        """Return when `overdue` has something to say next, if nobody comes."""
         waits = (meeting for meeting in self._meetings.values() if meeting.missing)
         return min((meeting.since + meeting.next_limit for meeting in waits), default=None)
 
     def in_vain(self, gone: Collection[int]) -> tuple[int, Sequence[int]] | None:
-        """A rank among `gone` that others wait for, and those."""
+        """Return a rank among `gone` that others wait for, and those others."""
         for meeting in self._meetings.values():
             for rank in meeting.missing:
                 if rank in gone:

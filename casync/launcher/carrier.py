@@ -1,4 +1,4 @@
-"""What carries between the hosts of a job: CaSync's own sockets, or MPI.
+"""The choice of what carries messages between the hosts of a job: CaSync's own sockets, or MPI.
 
 Over TCP the sockets are faster than MPI, so they carry unless MPI has something better. `choose_carrier` is pure;
 `active_fabric` looks at this machine.
@@ -16,7 +16,7 @@ __all__ = ["Carrier", "active_fabric", "choose_carrier", "is_chosen"]
 
 _TRANSPORT, _INTERFACE = "CASYNC_TRANSPORT", "CASYNC_NETWORK_INTERFACE"
 _COMPONENTS = ("pml", "mtl", "btl")
-"""What of Open MPI decides by what its messages travel."""
+"""The components of Open MPI that decide by what its messages travel."""
 _DEVICES = Path("/sys/class/infiniband")  # Omni-Path's are there, too
 
 
@@ -30,7 +30,7 @@ class Carrier:
 
 
 def choose_carrier(options: Options, environ: Mapping[str, str], remote: bool, fabric: str) -> Carrier:
-    """What the ranks are told of it. `remote`: some of them are on other hosts. `fabric` is `active_fabric()`.
+    """Choose, and return what the ranks are told. `remote`: some are on other hosts. `fabric` is `active_fabric()`.
 
     Inside one host the ranks decide for themselves.
     """

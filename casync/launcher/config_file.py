@@ -20,7 +20,7 @@ class ConfigFileError(ValueError):
 
 
 def read_settings(text: str) -> dict[str, Any]:
-    """From the file's text to the values of flags, by their `dest`."""
+    """Return the values of flags, by their `dest`, from the file's text."""
     import yaml  # late: few jobs have such a file
 
     try:
@@ -53,7 +53,7 @@ def _mapping(content: Any, what: str) -> Mapping[str, Any]:
 
 
 def _value(flag: Flag, value: Any) -> Any:
-    """What argparse would have made of it; a switch that is off was not given."""
+    """Return what argparse would have made of `value`. A switch that is off counts as not given."""
     arguments = flag.arguments
     if "type" not in arguments and "metavar" not in arguments:
         if not isinstance(value, bool):

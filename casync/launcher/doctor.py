@@ -111,7 +111,7 @@ def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
 
 
 def _carrier(environ: Mapping[str, str]) -> Finding:
-    """What would carry between the hosts of a job that casyncrun starts here."""
+    """Find what would carry messages between the hosts of a job that casyncrun starts here."""
     carrier = choose_carrier(Options(), environ, remote=True, fabric=active_fabric())
     return Finding("between hosts", OK, carrier.notes[0])
 
@@ -153,7 +153,7 @@ def _gpus() -> list[Finding]:
 
 
 def gpus(facts: Mapping[str, Any]) -> list[Finding]:
-    """What to say of the devices that CUDA's driver sees, from `_core.cuda_facts()`."""
+    """Return what to say of the devices that CUDA's driver sees, from `_core.cuda_facts()`."""
     devices, version = facts["devices"], facts["version"]
     found = [Finding("CUDA", OK, f"NVIDIA's driver serves CUDA {version // 1000}.{version % 1000 // 10}")]
     for number, device in enumerate(devices):
@@ -195,14 +195,14 @@ def _nvrtc() -> Finding:
 
 
 def _said(program: str, *arguments: str) -> str:
-    """What a Python program prints, in a process of its own. Raises `subprocess.SubprocessError` if it fails."""
+    """Return what a Python program prints in a process of its own. Raises `subprocess.SubprocessError` if it fails."""
     done = _run(program, *arguments)
     done.check_returncode()
     return done.stdout
 
 
 def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """With this very casync: Python imports from the folder it is in first, and that may be a checkout."""
+    """Run a program with this very casync: Python first imports from its own folder, and that may be a checkout."""
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(
         command,
@@ -233,7 +233,7 @@ def _mpirun(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def frameworks(versions: Mapping[str, str | None], adaptors: Collection[str], torch_gpu: str = "") -> list[Finding]:
-    """What to say of each framework.
+    """Return what to say of each framework.
 
     `versions` gives the installed version by module name, `adaptors` are the modules for which there is a
     `casync.MODULE`, and `torch_gpu` names what the installed torch is built for beside the CPU.
@@ -264,7 +264,7 @@ def _installed_frameworks() -> list[Finding]:
 
 
 def _gpu_of_torch() -> str:
-    """What torch's own file says it is built for. Its metadata do not say it, and to import torch takes seconds."""
+    """Read from torch's own file what it is built for. Its metadata do not say, and to import torch takes seconds."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return ""

@@ -42,7 +42,7 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Refused:
-    """Not there; what to do instead."""
+    """The effect of a flag that casyncrun does not have; says what to do instead."""
 
     instead: str
 

@@ -1,4 +1,4 @@
-"""What a rank says first to casyncrun: the proof that it is of this job, then who and where it is. Pure.
+"""The first words of a rank to casyncrun: the proof that it is of this job, then who and where it is. Pure.
 
 The token that casyncrun hands its ranks never travels: a rank shows what only its owner can make of it.
 """

@@ -14,7 +14,7 @@ from casync.rendezvous.slurm_hosts import HostError
 __all__ = ["Host", "Place", "parse_hostfile", "parse_hosts", "places"]
 
 _NAME = r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]{1,255})"
-"""Of a host. An address with colons stands in brackets, or its last part would be taken for slots."""
+"""The pattern of a host's name. An address with colons stands in brackets, or its end would be taken for slots."""
 _MOST_DIGITS = 6
 
 
@@ -89,7 +89,7 @@ def _checked(hosts: Sequence[Host], where: str) -> tuple[Host, ...]:
 
 
 def places(ranks: Mapping[int, tuple[str, int | None]]) -> dict[int, Place]:
-    """From each rank's (host name, local rank) to its place; hosts count in the order of their lowest rank.
+    """Return each rank's place, from its (host name, local rank). Hosts count in the order of their lowest rank.
 
     Where the local rank is not known (None), it is the position among the ranks of the host.
     """

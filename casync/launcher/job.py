@@ -390,13 +390,13 @@ class Job:
             self._send(rank, "G", go)
 
     def _end(self, number: int = signal.SIGTERM) -> None:
-        """The user wants it to end: from here on nothing waits for who reads the output."""
+        """End the job, as the user wants it. From here on nothing waits for those who read the output."""
         self._is_ending = True
         self._listen_again()
         self._do(self.ledger.interrupted(number, time.monotonic()))
 
     def _terminal(self, rank: int) -> dict[str, str]:
-        """What rank 0's progress bar needs to know of the terminal at the far end of its pipe."""
+        """Return what rank 0's progress bar needs to know of the terminal at the far end of its pipe."""
         if rank != 0 or not (_is_tty(1) or _is_tty(2)):
             return {}
         columns = shutil.get_terminal_size().columns - len(f"[{rank}]<stdout>: ")
@@ -410,7 +410,7 @@ class Job:
 
 
 def _plain(address: str) -> str:
-    """An IPv4 address as such, which a socket for both kinds writes as ::ffff:10.0.0.1."""
+    """Return an IPv4 address as such, which a socket for both kinds writes as ::ffff:10.0.0.1."""
     return address.removeprefix("::ffff:")
 
 
@@ -432,6 +432,6 @@ def _is_tty(descriptor: int) -> bool:
 
 
 def _before_exec() -> None:
-    """In mpirun before it starts: out of reach of the terminal's Ctrl-C, and dead when this process is."""
+    """Put mpirun, before it starts, out of reach of the terminal's Ctrl-C, and have it die when this process does."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG

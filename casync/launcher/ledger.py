@@ -1,4 +1,4 @@
-"""What the launcher decides about a running job. Pure: no clock, no I/O, so tests call it with literals.
+"""The launcher's decisions about a running job. Pure: no clock, no I/O, so tests call it with literals.
 
 The job feeds it what happened and the time; it answers with what to do:
 
@@ -300,7 +300,7 @@ class Ledger:
         return self.policy.grace if entry.initialized else min(self.policy.init_grace, self.policy.grace)
 
     def _hold_ups(self) -> dict[int, float]:
-        """By when each rank must run again that stands stopped where others cannot notice it."""
+        """Return by when each rank must run again that stands stopped where others cannot notice it."""
         deadlines = {}
         for rank, entry in enumerate(self.ranks):
             if not entry.stopped or entry.killed:
@@ -386,7 +386,7 @@ class Ledger:
         return actions
 
     def _give_up(self, why: str, now: float) -> list[Action]:
-        """Before the start nobody can be asked to leave."""
+        """Kill all ranks and end mpirun: before the start no rank can be asked to leave."""
         self._mpirun_signals.append(signal.SIGTERM)
         return [*self._kill_all(why, now), EndMpirun(signal.SIGTERM)]
 
@@ -397,7 +397,7 @@ class Ledger:
         return [Release(rank) for rank in range(self.size)]
 
     def _pressing_since(self) -> float | None:
-        """From when on mpirun is overdue: all ranks ended, or were told to."""
+        """Return when all ranks had ended, or were told to: mpirun is overdue from then on. None: neither is so yet."""
         times = [t for t in (self._ended_at, self._killing) if t is not None]
         return min(times, default=None)
 

@@ -68,7 +68,7 @@ class MpiInstall:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the command depends on besides the options. `mpi` is None where there is none, and `no_mpi` says why.
+    """The facts that the command depends on besides the options. `mpi` is None without one, and `no_mpi` says why.
     `launcher` is the folder of this file, `fabric` is `active_fabric()`.
     """
 
@@ -244,12 +244,12 @@ def _by_ourselves(
 
 
 def _entry(options: Options, facts: Facts) -> tuple[str, ...]:
-    """What is started on each rank."""
+    """Return the command that is started on each rank."""
     return (facts.python, "-I", "-S", f"{facts.launcher}/rank/__main__.py", "--", *options.command)
 
 
 def _without_mpirun(options: Options, notes: list[str]) -> dict[str, str]:
-    """What -x sets, where the starter passes on its environment; notes what has no effect there."""
+    """Return what -x sets, where the starter passes on its environment. Note what has no effect there."""
     if options.mpi_args:
         notes.append("--mpi-args and --binding-args are mpirun's and have no effect")
     return dict(item.split("=", 1) for item in options.exports if "=" in item)

@@ -29,7 +29,7 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for. Durations in seconds."""
+    """The wishes of the user. Durations in seconds."""
 
     command: tuple[str, ...] = ()
     num_proc: int = 0

@@ -52,14 +52,14 @@ class Outlet:
             self._changed.notify_all()
 
     def hear(self) -> None:
-        """Have `wake` no longer be readable."""
+        """Empty `wake`, so that it is no longer readable."""
         try:
             os.read(self.wake, 4096)
         except BlockingIOError:
             pass
 
     def drain(self, is_ended: Callable[[], bool]) -> None:
-        """Until all is written. Once `is_ended()`, the reader gets no more than a second."""
+        """Wait until all is written. Once `is_ended()`, the reader gets no more than a second."""
         until = None
         while self._kept:
             if until is None and is_ended():

@@ -1,4 +1,4 @@
-"""What would end a job before it starts, found before anything is started and said in one line each.
+"""Finds what would end a job before it starts, before anything is started, and says it in one line each.
 
 `with_python` puts the interpreter before a script. `missing` and `hidden` look at the command, `unreachable` at the
 hosts: it asks ssh what it makes of each name, connects to that port, and logs in, for all hosts at once.
@@ -115,7 +115,7 @@ def ssh_command(options: Options) -> list[str]:
 
 
 def target_of(host: str, settings: str) -> Target:
-    """From what `ssh -G host` printed, which includes the user's own ssh configuration."""
+    """Make the target of what `ssh -G host` printed, which includes the user's own ssh configuration."""
     found = dict(line.partition(" ")[::2] for line in settings.splitlines())
     proxy = any(found.get(name, "none") != "none" for name in ("proxyjump", "proxycommand"))
     return Target(found.get("hostname", host.rpartition("@")[2]), int(found.get("port", 22)), proxy)

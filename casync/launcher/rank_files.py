@@ -21,7 +21,7 @@ class RankFiles:
                 self._files[rank, stream] = self._stack.enter_context(open(own / stream, "wb", buffering=0))
 
     def feed(self, rank: int, stream: str, data: bytes) -> None:
-        """What the rank wrote, as it wrote it."""
+        """Write what the rank wrote into its file, as it wrote it."""
         self._files[rank, stream].write(data)
 
     def close(self) -> None:

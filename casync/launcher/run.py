@@ -111,8 +111,8 @@ def results_of(
     write: Callable[[str, bytes], None] | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> list[Any]:
-    """What the ranks of a job returned, in their order. `options.command` runs `casync.launcher.task`, `stdin` is what
-    `task.pack` made. `write` and `progress` are `Job`'s.
+    """Run a job, and return what its ranks returned, in their order. `options.command` runs `casync.launcher.task`,
+    `stdin` is what `task.pack` made. `write` and `progress` are `Job`'s.
 
     Raises `JobError` as `run` does, and KeyboardInterrupt after Ctrl-C. Only the main thread hears of Ctrl-C.
     """

@@ -33,7 +33,7 @@ def catch() -> tuple[int | None, Any]:
 
 
 def caught(wake: int) -> list[int]:
-    """Those that have come since it was asked last."""
+    """Return the signals that have come since the last call."""
     try:
         return [number for number in os.read(wake, 64) if number in _ENDING]
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What a rank of `casync.run` runs: it reads the function from stdin, calls it, and writes the result into a file.
+"""The program of a rank of `casync.run`. It reads the function from stdin, calls it, and writes the result to a file.
 
 from casync.launcher import task
 stdin = task.pack(function, args, kwargs)      # where casync.run was called
@@ -35,14 +35,14 @@ class Raised:
 
 
 def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """The call, and where to look for the modules that it names."""
+    """Return, as bytes, the call, and where to look for the modules that it names."""
     import cloudpickle
 
     return pickle.dumps((list(sys.path), cloudpickle.dumps((function, tuple(args), dict(kwargs)))))
 
 
 def unpack(written: bytes) -> Returned | Raised | None:
-    """What `main` wrote; None where its rank died while it did."""
+    """Return what `main` wrote; None where its rank died while it did."""
     try:
         found = pickle.loads(written)
     except (EOFError, pickle.UnpicklingError):

@@ -1,1 +1,1 @@
-"""What happens in a job, for people: logs, metrics, event logs and timelines."""
+"""Reports to people on what happens in a job: logs, metrics, event logs and timelines."""

@@ -41,5 +41,5 @@ def threshold() -> int:
 
 
 def log(level: int, text: str, fields: Mapping[str, Any]) -> None:
-    """What the core says, on any thread: handlers find `fields` (casync/log.hpp) as `record.casync`."""
+    """Log a text of the core, on any thread. Handlers find `fields` (casync/log.hpp) as `record.casync`."""
     _LOG.log(_NUMBERS[level], "%s", text, extra={"casync": fields})

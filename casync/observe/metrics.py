@@ -1,4 +1,4 @@
-"""What a session has done so far, in numbers: what `Session.metrics()` and `hvd.metrics()` return.
+"""The numbers of what a session has done so far, as `Session.metrics()` and `hvd.metrics()` return them.
 
 All counts are of one rank, and grow from the session's beginning on; queues and memory are as they are now. Times are
 in seconds. Each number is exact. They are read one after the other while the session goes on, so two of them may be
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 OWN: Final = "casync."
-"""What the names of CaSync's own tensors begin with. They are in no metrics and no plans: those are the program's."""
+"""The prefix of the names of CaSync's own tensors. Metrics and plans leave them out: those are the program's."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Histogram:
     bounds: tuple[float, ...]
     """The longest time of each bucket, in seconds: 1 µs, 2 µs, 4 µs and so on to 67 s."""
     counts: tuple[int, ...]
-    """How many were in each bucket; the last one, which has no bound, is of what took longer."""
+    """How many times were in each bucket. The last bucket has no bound, and counts all longer times."""
     sum: float
-    """All together, in seconds."""
+    """The sum of all times, in seconds."""
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """How many times there were."""
         return sum(self.counts)
 
 
@@ -55,13 +55,13 @@ class Traffic:
 
     messages: int = 0
     raw_bytes: int = 0
-    """Of the elements that the messages stand for. 0 in the later rounds of a codec, which add no elements."""
+    """Bytes of the elements that the messages stand for. 0 in the later rounds of a codec, which add no elements."""
     wire_bytes: int = 0
-    """As they travel."""
+    """Bytes of the messages as they travel."""
 
     @classmethod
     def total(cls, every: Iterable[Traffic]) -> Traffic:
-        """Of several, the sum."""
+        """Return the sum of several."""
         each = list(every)
         return cls(
             sum(one.messages for one in each), sum(one.raw_bytes for one in each), sum(one.wire_bytes for one in each)
@@ -70,7 +70,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Work:
-    """What a codec has computed, on all threads together; what failed counts too."""
+    """The computations of a codec, on all threads together; those that failed count too."""
 
     tasks: int
     seconds: float
@@ -78,51 +78,51 @@ class Work:
 
 @dataclass(frozen=True)
 class CodecMetrics:
-    """Of one codec. `none` is what goes uncompressed, barriers and broadcasts too."""
+    """The numbers of one codec. `none` stands for all that goes uncompressed, barriers and broadcasts too."""
 
     operations: int
-    """Those that have ended well."""
+    """Operations that have ended well."""
     tensor_bytes: int
-    """Of this rank's own tensors in them, uncompressed."""
+    """Bytes of this rank's own tensors in those operations, uncompressed."""
     encode: Work
     merge: Work
     """Sums of several ranks' gradients, decoded and encoded again where the codec needs that."""
     decode: Work
     sent: Mapping[int, Traffic]
-    """By rank; ranks with which there was no traffic are left out."""
+    """Traffic by rank; ranks with which there was none are left out."""
     received: Mapping[int, Traffic]
 
 
 @dataclass(frozen=True)
 class GradientMetrics:
-    """Of one gradient: what the planner predicted, and what it took on this rank.
+    """The numbers of one gradient: what the planner predicted, and what it took on this rank.
 
     Where `auto` has planned the whole model, a prediction is of the gradient among the others of its step. Else it is
     of a gradient alone: one that is not shares links and cores with the others, and takes longer.
     """
 
     operations: int
-    """Those that have ended well. The next three are of these, in all."""
+    """Operations that have ended well. The next three numbers are totals over these."""
     seconds: float
-    """From when all ranks have agreed to begin until the result is there."""
+    """Time from when all ranks have agreed to begin until the result is there."""
     predicted_seconds: float
-    """The same, as their plans predicted it."""
+    """The same time, as the operations' plans predicted it."""
     ready_seconds: float
-    """From the submit of the step's first gradient to that of this one."""
+    """Time from the submit of the step's first gradient to that of this one."""
     encoded_bytes: int
-    """Of the gradient that this rank has encoded, uncompressed."""
+    """Bytes of the gradient that this rank has encoded, uncompressed."""
     payload_bytes: int
-    """What they became."""
+    """Bytes that these became when they were encoded."""
     plan_seconds: float
     """The mean of `seconds` since the gradient has the plan that it has."""
 
 
 @dataclass(frozen=True)
 class Queues:
-    """How many wait, or are under way, now."""
+    """Counts of what waits, or is under way, now."""
 
     operations: int
-    """Submitted and not ended."""
+    """Operations that are submitted and have not ended."""
     partitions: int
     """Parts of tensors that wait for memory of the pool."""
     tasks: int
@@ -167,7 +167,7 @@ class Lateness:
     last: int
     """Operations that it was the last one to submit."""
     seconds: float
-    """Of these, the time from the first rank's submit to its own, in all."""
+    """Time in these operations from the first rank's submit to this rank's own, in all."""
 
 
 @dataclass(frozen=True)
@@ -177,31 +177,31 @@ class Metrics:
     rank: int
     size: int
     steps: int
-    """How many were begun. A step begins when a tensor is reduced that was reduced before in the step under way."""
+    """Steps that were begun. A step begins when a tensor is reduced that was reduced before in the step under way."""
     step_seconds: Histogram
-    """From the beginning of a step to that of the next one. The step under way is not in it yet."""
+    """Times from the beginning of a step to that of the next one. The step under way is not in it yet."""
     exposed_seconds: Histogram
-    """Of the same steps: how long the program's threads waited in `synchronize` and the like."""
+    """Times, in the same steps, that the program's threads waited in `synchronize` and the like."""
     waited_seconds: float
-    """The same in all: in the step under way, and outside of steps too."""
+    """Total of these waits, with those in the step under way and outside of steps."""
     failed_operations: int
     codecs: Mapping[str, CodecMetrics]
-    """By codec, as `hvd.plans()` names it."""
+    """Numbers by codec, as `hvd.plans()` names it."""
     gradients: Mapping[str, GradientMetrics]
-    """What was allreduced or reducescattered, by its name in `hvd.plans()`."""
+    """Numbers of what was allreduced or reducescattered, by its name in `hvd.plans()`."""
     queues: Queues
     pool: Pool
     transport: Transport
     lateness: Mapping[int, Lateness]
-    """By rank. Only rank 0 keeps it; empty elsewhere."""
+    """Lateness by rank. Only rank 0 keeps it; empty elsewhere."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as dicts and lists, for JSON."""
+        """Return the same as dicts and lists, for JSON."""
         return dataclasses.asdict(self)
 
 
 def metrics_of(rank: int, size: int, told: Mapping[str, Any]) -> Metrics:
-    """From what the compiled core says (bindings/metrics_py.cc)."""
+    """Make the metrics of what the compiled core says (bindings/metrics_py.cc)."""
     return Metrics(
         rank=rank,
         size=size,

@@ -184,7 +184,7 @@ def _registry(read: Read) -> CollectorRegistry:
 
 
 def text_of(read: Read) -> str:
-    """What a scrape returns. Raises `NotAvailableError` without `prometheus_client`."""
+    """Return the text that a scrape gets. Raises `NotAvailableError` without `prometheus_client`."""
     registry = _registry(read)
     from prometheus_client import generate_latest
 

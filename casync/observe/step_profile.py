@@ -1,4 +1,4 @@
-"""What `casync bench -- COMMAND` wants to know of a program that it started: which gradients a step has, when they are
+"""Observes, for `casync bench -- COMMAND`, the program that it started: which gradients a step has, when they are
 ready, and how long a step computes.
 
 The program is not asked: rank 0 reads the session's own meters now and then, and tells casyncrun.
@@ -33,19 +33,19 @@ class Gradient:
     """A tensor of floats that is allreduced in each step."""
 
     name: str
-    """As the program names it."""
+    """The gradient's name in the program."""
     shape: tuple[int, ...]
     dtype: str
     ready_s: float
-    """Seconds from the moment on from which those of all gradients of the step count."""
+    """Seconds from one moment, which is the same for all gradients of the step."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known of a program's step."""
+    """The facts known of a program's step."""
 
     gradients: tuple[Gradient, ...]
-    """In the order in which they become ready."""
+    """The step's gradients, in the order in which they become ready."""
     computes_s: float
     """How long a step takes without the time in which the program waits for gradients, in seconds."""
 

@@ -47,7 +47,7 @@ def to_phases(topology: str, codec: str, partitions: int, on_host: bool) -> list
 
 
 def from_phases(document: object) -> dict[str, Any]:
-    """What a list of phases means: `topology`, `codec`, `partitions` and `on_host` of a plan. Raises `PhaseError`."""
+    """Return what the phases mean: `topology`, `codec`, `partitions` and `on_host` of a plan. Raises `PhaseError`."""
     if not isinstance(document, list) or not document:
         raise PhaseError(f'"phases" must be a list of objects, not {document!r}')
     for number, phase in enumerate(document):

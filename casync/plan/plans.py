@@ -69,27 +69,27 @@ class GradientPlan:
     offset: int = 0
     """At least 0, and less than `period`."""
     priority: int | None = None
-    """Of gradients that wait, those of a higher one go first; None: as the program says."""
+    """Gradients of a higher priority go first among those that wait; None: as the program says."""
     on_host: bool = False
     """Computed on the host, also where the gradient is on a device. In a file it is the `encode_on` and `decode_on` of
     phases."""
     tensor: str = ""
-    """What it was made for, for example `float32 (64, 3)`: another tensor refuses it. Empty: not known."""
+    """The tensor it was made for, for example `float32 (64, 3)`: another tensor refuses it. Empty: not known."""
     predicted_s: float = 0.0
     """Seconds from when the gradient is ready until it is synchronised, as the planner predicted: among the others of
     its step where `auto` has planned the whole model, else alone. 0 here and below: it had no such number."""
     uncompressed_s: float = 0.0
-    """The same for codec `none`, by the best topology for that."""
+    """The same seconds for codec `none`, by the best topology for that."""
     payload_bytes: int = 0
     """Bytes of the gradient as one rank encodes it; where their number varies, as measured, or else at most."""
     measured_inter_s_per_byte: float = 0.0
-    """What was measured when the plan was made: seconds per byte of a link between hosts."""
+    """Seconds per byte of a link between hosts, as measured when the plan was made."""
     measured_intra_s_per_byte: float = 0.0
-    """Likewise, between ranks of one host."""
+    """Seconds per byte between ranks of one host, likewise."""
     measured_encode_s_per_byte: float = 0.0
-    """Likewise, seconds in which the codec encodes a byte of the gradient."""
+    """Seconds in which the codec encodes a byte of the gradient, likewise."""
     measured_decode_s_per_byte: float = 0.0
-    """Likewise, seconds in which it decodes one."""
+    """Seconds in which it decodes one, likewise."""
     measured_s: float = field(default=0.0, compare=False)
     """Seconds that a synchronisation by this plan has taken, as the rank measured it that returned the plan: each rank
     has another number, so it makes no two plans differ."""
@@ -134,7 +134,7 @@ class Plans(dict[str, GradientPlan]):
     def __init__(self, plans: Mapping[str, GradientPlan], host_of: Sequence[int] = ()) -> None:
         super().__init__(plans)
         self.host_of = tuple(host_of)
-        """By rank, the number of its host; empty: not known."""
+        """The number of each rank's host, by rank; empty: not known."""
 
 
 def to_json(plans: Mapping[str, GradientPlan]) -> str:

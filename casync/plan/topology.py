@@ -86,7 +86,7 @@ def _edges(edges: Iterable[tuple[int, int]]) -> str:
 
 
 def to_document(text: str) -> dict[str, Any] | list[dict[str, Any]]:
-    """What `to_text` made `text` of: an object, or a list of several."""
+    """Return the document that `to_text` made `text` of: an object, or a list of several."""
     graphs = []
     for one in text[len("graph(") : -1].split("|"):
         edges: list[list[object]] = []

@@ -54,9 +54,9 @@ def choose(
     has_store: bool = False,
     group: tuple[int, int] | None = None,
 ) -> Started:
-    """What the launcher's variables say. `transport` is one of `config.TRANSPORTS`; with `has_store` the processes have
-    a place to meet already, and need no address. `group` is this process's rank in `torch.distributed`, and how many
-    there are, if that is initialised.
+    """Return what the launcher's variables say. `transport` is one of `config.TRANSPORTS`. With `has_store` processes
+    have a place to meet already, and need no address. `group` is this process's rank in `torch.distributed`, and how
+    many there are, if that is initialised.
 
     Raises `CasyncError`, with the remedy, if this process was clearly meant to be one of several and it cannot be known
     how it finds the others: N worlds of one would train N models without a word.

@@ -11,7 +11,7 @@ __all__ = ["exhausted", "make_room"]
 
 _ENOUGH = 1 << 16
 _SLACK = 32
-"""For what opens and closes beside the connections."""
+"""Descriptors kept free for what opens and closes beside the connections."""
 
 
 def make_room(what: str, least: int, most: int) -> None:

@@ -40,7 +40,7 @@ class Gate:
         self._strangers: Strangers[asyncio.Task[None]] = Strangers(ranks)
 
     async def stand(self, door: socket.socket, welcome: Welcome) -> None:
-        """Until cancelled. Raises OSError if no connection can be taken any more."""
+        """Take connections until cancelled. Raises OSError if no connection can be taken any more."""
         tasks: set[asyncio.Task[None]] = set()
         loop = asyncio.get_running_loop()
         door.setblocking(False)

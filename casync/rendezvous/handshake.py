@@ -36,26 +36,26 @@ __all__ = ["Doors", "Meeting", "Place", "listen", "pacing_of", "places", "run"]
 _T = TypeVar("_T")
 
 _COUNT = struct.Struct(">H")
-"""What the caller of the first connection of a pair says next: how many follow."""
+"""The format in which the caller of the first connection of a pair says next how many follow."""
 _HANDSHAKE_SECONDS = 10.0
 _NEXT_PLACE_SECONDS = 3.0
 """A place that has not answered by then is tried beside the next one."""
 _OF_THIS_PROCESS = (errno.EMFILE, errno.ENFILE)
 _LATER_SECONDS = 60.0
 _RTT_AT = 68
-"""Of tcpi_rtt, in us, in the kernel's tcp_info (linux/tcp.h)."""
+"""The offset of tcpi_rtt, in us, in the kernel's tcp_info (linux/tcp.h)."""
 
 
 @dataclass
 class Doors:
-    """Where a session listens: for those of this host, and for all."""
+    """The places where a session listens: for ranks of this host, and for all."""
 
     sockets: list[socket.socket]
     told: dict[str, Any]
 
 
 def listen(addresses: Sequence[str], stack: contextlib.ExitStack) -> Doors:
-    """At a port of each of `addresses`, and at a socket of this host; until `stack` is left."""
+    """Listen at a port of each of `addresses`, and at a socket of this host, until `stack` is left."""
     far = listen_at(addresses[0] if len(addresses) == 1 else "")
     near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     name = f"casync-{secrets.token_hex(8)}"
@@ -69,7 +69,7 @@ def listen(addresses: Sequence[str], stack: contextlib.ExitStack) -> Doors:
 
 @dataclass(frozen=True)
 class Place:
-    """Where somebody listens."""
+    """A place where somebody listens."""
 
     family: socket.AddressFamily
     where: Any
@@ -79,7 +79,7 @@ class Place:
 
 
 def places(told: dict[str, Any], *, is_near: bool) -> list[Place]:
-    """Where another rank listens, the best first. A host may have several networks of its own, as containers do."""
+    """Return where another rank listens, the best first. A host may have networks of its own, as containers do."""
     addresses = told["addresses"]
     if not is_near:
         addresses = [address for address in addresses if not is_loopback(address)] or addresses
@@ -100,16 +100,16 @@ class Meeting:
     session: str
     pace: Callable[[socket.socket], Pacing]
     made: dict[tuple[int, int], socket.socket] = field(default_factory=dict)
-    """By peer and number."""
+    """The connections, by peer and number."""
     counts: dict[int, int] = field(default_factory=dict)
-    """By peer, how many there are, as soon as that is known."""
+    """How many connections there are with each peer, as soon as that is known."""
     reasons: dict[int, str] = field(default_factory=dict)
-    """By peer, why the last call that was tried has failed."""
+    """Why the last call that was tried has failed, by peer."""
 
     async def meet(
         self, doors: Sequence[socket.socket], places: dict[int, list[Place]], timeout_s: float
     ) -> dict[int, list[socket.socket]]:
-        """Per peer its sockets, blocking no more. Raises `StartError` that names who did not come."""
+        """Return the sockets of each peer, blocking no more. Raises a `StartError` that names who did not come."""
         complete = asyncio.Event()
 
         def add(peer: int, number: int, connection: socket.socket) -> None:
@@ -150,12 +150,12 @@ class Meeting:
             connection.close()
 
     def sockets(self, peer: int) -> list[socket.socket]:
-        """Those that there are, in the order of their numbers."""
+        """Return the connections to `peer` that there are, in the order of their numbers."""
         return [connection for (of, _), connection in sorted(self.made.items(), key=lambda item: item[0]) if of == peer]
 
     @staticmethod
     async def _first_error(waiting: asyncio.Task[Any], calls: Sequence[asyncio.Task[Any]]) -> None:
-        """Until `waiting` is over, or one of `calls` has raised, which is raised."""
+        """Wait until `waiting` is over. An error that one of `calls` raises before is raised here."""
         left: set[asyncio.Task[Any]] = {waiting, *calls}
         while not waiting.done():
             done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -290,7 +290,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """In words: asyncio's own of an OSError are those of its call."""
+    """Say in words why it failed. asyncio's own words for an OSError only describe its call."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else str(error) or type(error).__name__
 
@@ -324,7 +324,7 @@ def notice_loss(connection: socket.socket, config: Config) -> None:
 
 
 def pacing_of(connection: socket.socket, config: Config) -> Pacing:
-    """By the round trip that the kernel has measured. Raises `StartError` for a congestion control that it refuses."""
+    """Choose by the round trip that the kernel measured. Raises `StartError` for a congestion control it refuses."""
     if connection.family == socket.AF_UNIX:
         return Pacing(config.tcp_streams or 1, "")
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + 4)
@@ -352,7 +352,7 @@ def _may(congestion: str) -> bool:
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """On a thread of its own: this one may run an event loop already, as in a notebook."""
+    """Run `work` on a thread of its own: this one may run an event loop already, as in a notebook."""
     ended: list[_T] = []
     raised: list[BaseException] = []
 

@@ -111,7 +111,7 @@ class _Agreement:
                     pass
 
     def _missing(self) -> list[int]:
-        """Those of whom there is no card; else those who have not accepted."""
+        """Return the ranks of which there is no card; if all have one, the ranks that have not accepted."""
         self._read(range(self._size))
         absent = [rank for rank in range(self._size) if self._last[rank] is None]
         keys = {rank: f"{self._accepted}/yes/{rank}" for rank in range(self._size)}

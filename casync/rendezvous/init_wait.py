@@ -24,10 +24,10 @@ _LOG = logging.getLogger("casync")
 
 @contextlib.contextmanager
 def waiting(key: str, peers: Sequence[int] | None, config: Config, until: str) -> Iterator[None]:
-    """What is done within returns when `peers`, ranks as mpirun counts them, have come; None: all.
+    """A context for a wait that ends when `peers`, ranks as mpirun counts them, have come; None: all ranks.
 
-    They share `key`, which is used once. `until` says, for a warning, what this rank waits for. The process ends where
-    that takes longer than `config.timeout_s`.
+    These ranks share `key`, which is used once. `until` says, for a warning, what this rank waits for. The process ends
+    where that takes longer than `config.timeout_s`.
     """
     if report.is_heard():
         report.enters(key, peers, config.stall_warning_s, config.timeout_s)

@@ -1,4 +1,4 @@
-"""What a rank tells casyncrun about itself, over the pipe that its wrapper opened; without casyncrun a no-op.
+"""Tells casyncrun about this rank, over the pipe that the rank's wrapper opened. Without casyncrun it does nothing.
 
     from casync.rendezvous import launcher_pipe as report
     report.enters("MPI", None, 60.0, 600.0)   # this rank waits in init() for all ranks, with these limits

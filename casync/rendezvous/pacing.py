@@ -16,7 +16,7 @@ _FAR_S = 0.005
 _STREAMS_FAR = 8
 _STREAMS_FAR_BBR = 4
 MOST_STREAMS = _STREAMS_FAR
-"""That `pacing` chooses by itself."""
+"""The most streams that `pacing` chooses by itself."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Pacing:
 
 
 def pacing(rtt_s: float, *, may_bbr: bool, streams: int = 0, congestion: str = "auto") -> Pacing:
-    """For a connection with this round trip; 0 inside a host. `may_bbr`: the kernel lets this process choose bbr.
+    """Choose for a connection of this round trip, 0 inside a host. `may_bbr`: the kernel lets this process choose bbr.
     `streams` and `congestion` are what the user asked for; 0 and "auto": nothing.
     """
     is_far = rtt_s >= _FAR_S

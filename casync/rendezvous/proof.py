@@ -27,7 +27,7 @@ _HELLO = struct.Struct(">8s16sIIH16s")
 
 @dataclass(frozen=True)
 class Hello:
-    """What a caller says first: what it calls for, who calls, whom it means, and which of its connections this is."""
+    """A caller's first words: what it calls for, who calls, whom it means, and which of its connections this is."""
 
     tag: bytes
     caller: int = 0
@@ -53,10 +53,10 @@ class Hello:
 
 
 def tag_of(secret: bytes, purpose: str) -> bytes:
-    """What a hello for `purpose` begins with."""
+    """Return the tag with which a hello for `purpose` begins."""
     return hmac.new(secret, b"tag" + purpose.encode(), hashlib.sha256).digest()[:16]
 
 
 def proof(secret: bytes, whose: bytes, hello: bytes, nonce: bytes) -> bytes:
-    """That `whose`, b"caller" or b"called", knows the secret; over the packed hello and what the called has drawn."""
+    """Prove that `whose`, b"caller" or b"called", knows the secret, over the packed hello and the called's nonce."""
     return hmac.new(secret, whose + hello + nonce, hashlib.sha256).digest()

@@ -37,14 +37,14 @@ _LONGEST_WAIT_S = 3600.0
 _DIAL_SECONDS = 15.0
 """How long one address is tried: a SYN that is lost is sent again after 1, 3 and 7 s."""
 _DIAL_ONE_OF_SECONDS = 4.0
-"""The same where there are several: of two networks one may be closed."""
+"""How long each is tried where there are several: of two networks one may be closed."""
 _SAY_SECONDS = 10.0
 _GONE_SECONDS = 5.0
 """A port that was open, and has refused for so long, is one of a process that has ended."""
 _PAUSE_SECONDS = 0.1
 _RANKS = 16
-# What a client of torch's store begins with: VALIDATE and a magic number, then PING and any four bytes, which the
-# server repeats (torch/csrc/distributed/c10d/TCPStoreBackend.hpp).
+# A client of torch's store begins with these words: VALIDATE and a magic number, then PING and any four bytes, which
+# the server repeats (torch/csrc/distributed/c10d/TCPStoreBackend.hpp).
 _TORCH_NONCE = b"ping"
 _TORCH_PROBE = bytes.fromhex("00cef7853c0d") + _TORCH_NONCE
 
@@ -199,7 +199,7 @@ class SocketStore:
         return self._ask({"wait": list(keys)}, until, timeout_s)
 
     def _ask(self, request: dict[str, Any], until: float, waits_s: float) -> dict[str, bytes]:
-        """Once rank 0 is there; empty: it was not, by `until`. Raises `StartError` if it is away for too long."""
+        """Ask once rank 0 is there. Empty: it was not, by `until`. Raises `StartError` if it is away for too long."""
         while True:
             try:
                 if self._connection is None:
@@ -282,7 +282,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def speaks(address: str, port: int, timeout_s: float) -> str:
-    """Whose store listens there: "casync" or "torch". Raises `StartError` if nobody does within `timeout_s`."""
+    """Return whose store listens there: "casync" or "torch". Raises `StartError` if none does within `timeout_s`."""
     dial = _Dial(_resolved(address, port))
     until = time.monotonic() + timeout_s
     error: Exception = TimeoutError("it does not answer")

@@ -1,6 +1,6 @@
-"""Where processes that know an address, or a folder, leave words for each other: a store of keys.
+"""Stores of keys, where processes that know an address, or a folder, leave words for each other.
 
-Who connects needs one operation, in which everybody leaves a word and reads those of all. torch's own stores serve
+To connect takes one operation, in which everybody leaves a word and reads those of all. torch's own stores serve
 where torch is, so that a script's `init_process_group` and `hvd.init()` share one port; without torch, one here does.
 """
 
@@ -61,7 +61,7 @@ class TorchStore:
 
 
 def _torch_store(started: Started, timeout_s: float) -> Store:
-    """That of `torch.distributed` if it is initialised, else one at the same place as its own would be."""
+    """Return the store of `torch.distributed` if it is initialised; else open one at the place where that would be."""
     distributed = importlib.import_module("torch.distributed")
     if distributed.is_available() and distributed.is_initialized():
         return TorchStore(distributed.distributed_c10d._get_default_store())
@@ -143,7 +143,7 @@ def _named(folder: Path) -> Iterator[None]:
 
 
 def open_store(started: Started, timeout_s: float, secret: bytes = b"") -> Store:
-    """That of the place at which the launcher has processes meet. Raises `StartError` if nobody is there in time.
+    """Open the store where the launcher has processes meet. Raises `StartError` if nobody is there in time.
 
     Rank 0 has torch's where it has torch, so that a later `init_process_group` shares its port. The others have what
     rank 0 has, whether or not they have imported torch themselves.
@@ -178,7 +178,7 @@ def _is_initialized() -> bool:
 
 
 def store_of(given: Any) -> Store:
-    """What `init(store=...)` was given: a folder, one of torch's stores, or anything with `put` and `wait`."""
+    """Return the store that `init(store=...)` means: a folder, one of torch's, or anything with `put` and `wait`."""
     if isinstance(given, (str, os.PathLike)):
         return FileStore(given)
     if hasattr(given, "compare_set"):

@@ -18,16 +18,16 @@ from typing import Generic, TypeVar
 __all__ = ["SAY_BYTES", "SECONDS", "Strangers"]
 
 SAY_BYTES = 4096
-"""What a connection may say before it has proved anything."""
+"""The most bytes that a connection may say before it has proved anything."""
 SECONDS = 10.0
-"""How long it may take."""
+"""The longest time that it may take for that."""
 _PLACES_PER_RANK = 2
 
 _T = TypeVar("_T")
 
 
 class Strangers(Generic[_T]):
-    """See above. `_T` is whatever tells one connection from another."""
+    """The connections that have proved nothing yet, see above. `_T` is whatever tells one connection from another."""
 
     def __init__(self, ranks: int) -> None:
         self._places = _PLACES_PER_RANK * ranks
@@ -52,18 +52,18 @@ class Strangers(Generic[_T]):
             self._credible.add(who)
 
     def leave(self, who: _T) -> None:
-        """Its place is free."""
+        """Free the place of `who`."""
         self._entered.pop(who, None)
         self._credible.discard(who)
 
     def overdue(self, now: float) -> list[_T]:
-        """Those that have been here too long. They keep their places until they `leave`."""
+        """Return the strangers that have been here too long. They keep their places until they `leave`."""
         return [who for who, since in self._entered.items() if now >= since + SECONDS]
 
     def everyone(self) -> list[_T]:
-        """All that have a place."""
+        """Return all that have a place."""
         return list(self._entered)
 
     def next_deadline(self) -> float | None:
-        """When the time of the next one is over."""
+        """Return when the time of the next one is over; None if there is nobody."""
         return min((since + SECONDS for since in self._entered.values()), default=None)

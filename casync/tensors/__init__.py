@@ -1,4 +1,4 @@
-"""What an adaptor says of its framework's tensors, and what ranks must agree on for an operation."""
+"""How an adaptor describes its framework's tensors, and what ranks must agree on for an operation."""
 
 from casync.tensors.adaptor import T, Tensors, about, adaptor_of, register
 

@@ -1,4 +1,4 @@
-"""What an adaptor says of its framework's tensors, so that everything else about collectives is written once.
+"""The interface by which an adaptor describes its framework's tensors. All else about collectives is written once.
 
     class TorchTensors(Tensors[torch.Tensor]): ...
 
@@ -24,7 +24,7 @@ class Tensors(ABC, Generic[T]):
     """The dense tensors of one framework. A method that makes one makes it contiguous, and where its tensors are."""
 
     kind: type[T]
-    """Their class. What has a class derived from it is a tensor too, but may do something of its own."""
+    """The class of the tensors. What has a class derived from it is a tensor too, but may do something of its own."""
 
     @abstractmethod
     def admit(self, value: Any) -> T:
@@ -38,7 +38,7 @@ class Tensors(ABC, Generic[T]):
 
     @abstractmethod
     def shape(self, tensor: T) -> tuple[int, ...]:
-        """Its extents."""
+        """The tensor's extents."""
 
     def device(self, *tensors: T) -> Device | None:
         """Where the tensors of one operation are; None for this host's memory. They are kept as long as that is."""
@@ -46,16 +46,16 @@ class Tensors(ABC, Generic[T]):
         return None
 
     def on_host(self, tensor: T) -> T:
-        """Its values in this host's memory: the tensor itself if that is where it is. Waits for them."""
+        """The tensor's values in this host's memory: the tensor itself if that is where it is. Waits for them."""
         return tensor
 
     @abstractmethod
     def address(self, tensor: T) -> int:
-        """Where its first element is, on the device if it is on one."""
+        """The address of the first element, on the device if the tensor is on one."""
 
     @abstractmethod
     def nbytes(self, tensor: T) -> int:
-        """How many bytes its elements have."""
+        """How many bytes the tensor's elements have."""
 
     def checksums(self, tensors: Sequence[T]) -> list[int]:
         """A number of at most 64 bits for each, which is another one if a bit of its values is. On all ranks the same
@@ -71,11 +71,11 @@ class Tensors(ABC, Generic[T]):
 
     @abstractmethod
     def contiguous(self, tensor: T) -> T:
-        """Its values, one after the other: the tensor itself if they are, else a copy."""
+        """The tensor's values, one after the other: the tensor itself if they are, else a copy."""
 
     @abstractmethod
     def copy(self, tensor: T) -> T:
-        """A copy of its values."""
+        """A copy of the tensor's values."""
 
     @abstractmethod
     def empty(self, shape: Sequence[int], like: T) -> T:
@@ -101,20 +101,20 @@ class Tensors(ABC, Generic[T]):
 
     @abstractmethod
     def cast(self, tensor: T, dtype: str) -> T:
-        """Its values in another floating dtype; the tensor itself if it has that one, or is not of floats."""
+        """The tensor's values in another floating dtype; the tensor itself if it has that one, or is not of floats."""
 
     def check_in_place(self, tensor: T) -> None:
-        """Raise `InvalidArgumentError` if its values cannot be changed."""
+        """Raise `InvalidArgumentError` if the tensor's values cannot be changed."""
         del tensor
 
 
 def no_such_dtype(dtype: object) -> NotAvailableError:
-    """What `Tensors.dtype` raises."""
+    """Make the error that `Tensors.dtype` raises for a dtype that CaSync does not have."""
     return NotAvailableError(f"dtype {dtype}: there are {', '.join(DTYPES)}")
 
 
 class about:
-    """Have what is refused within it name the tensor that it is about. None: it has no name.
+    """A context in which a refusal names the tensor that it is about. None: the tensor has no name.
 
     with about(name):
         tensor = tensors.admit(value)
@@ -143,12 +143,12 @@ _adaptors: dict[type, Tensors[Any]] = {}
 
 
 def register(tensors: Tensors[Any]) -> None:
-    """Have `adaptor_of` find `tensors` for what is of their kind: each adaptor does so when it is imported."""
+    """Have `adaptor_of` find `tensors` for tensors of their kind: each adaptor does so when it is imported."""
     _adaptors[tensors.kind] = tensors
 
 
 def adaptor_of(tensor: object) -> Tensors[Any]:
-    """What says of this tensor what must be known. Raises `NotAvailableError` if no adaptor does."""
+    """Return the adaptor that describes this tensor. Raises `NotAvailableError` if there is none."""
     for kind in type(tensor).__mro__:
         if kind in _adaptors:
             return _adaptors[kind]

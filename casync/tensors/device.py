@@ -1,4 +1,4 @@
-"""What an adaptor says of the device that its tensors are on. No framework is imported here."""
+"""The interface by which an adaptor describes the device that its tensors are on. No framework is imported here."""
 
 from __future__ import annotations
 

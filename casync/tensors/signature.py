@@ -1,4 +1,4 @@
-"""What ranks must agree on for one operation: its kind, name, dtype, shape, reduction and codec.
+"""The facts that ranks must agree on for one operation: its kind, name, dtype, shape, reduction and codec.
 
 No framework is imported here.
 """
@@ -48,7 +48,7 @@ Product: Final = REDUCE_OPS.index("Product")
 
 
 class OpKind:
-    """What an operation does."""
+    """The kinds of operation, as the core numbers them."""
 
     ALLREDUCE: Final = OP_KINDS.index("allreduce")
     ALLGATHER: Final = OP_KINDS.index("allgather")
@@ -91,12 +91,12 @@ def codec_for_dtype(spec: str, dtype: str) -> str:
 
 
 def no_rows(kind: int) -> InvalidArgumentError:
-    """What is raised for a number where rows are meant."""
+    """Make the error for a tensor without dimensions, where the operation needs rows."""
     return InvalidArgumentError(f"tried to {OP_KINDS[kind]} a rank-zero tensor, which has no rows: reshape it to (1,)")
 
 
 def bad_name(name: object) -> InvalidArgumentError:
-    """What is raised for a name that is none. It costs nothing where names are: who needs one fails, and then asks."""
+    """Make the error for a name that is not valid. Callers look only after a failure, so a valid name costs nothing."""
     return InvalidArgumentError(f"name={name!r}: it must be a string that UTF-8 can write, or None to number the calls")
 
 
@@ -137,7 +137,7 @@ class OpSignature(NamedTuple):
     priority: int = 0
 
     def signature(self) -> dict[str, Any]:
-        """As the core has them. Raises `InvalidArgumentError` for a topology or a factor that cannot be."""
+        """Return the terms as the core has them. Raises `InvalidArgumentError` for an impossible topology or factor."""
         _check_factor("prescale_factor", self.prescale)
         _check_factor("postscale_factor", self.postscale)
         if self.kind in (OpKind.ALLGATHER, OpKind.ALLTOALL):

@@ -37,7 +37,7 @@ def who_has(environ: Mapping[str, str], place: str) -> int | None:
 
 
 def _began(process: int) -> str:
-    """When it was started, which tells it from a later one of that number; empty: it is gone, or cannot be seen."""
+    """Return when it was started, which tells it from a later one of that number. Empty: it is gone, or not visible."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

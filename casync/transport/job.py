@@ -24,31 +24,31 @@ _OF_MPI = (
 
 
 class Job(Protocol):
-    """What a session needs of it. MPI is one of these; so are sockets, and a process that is alone."""
+    """A job's processes, as a session needs them. MPI is one of these; so are sockets, and a process that is alone."""
 
     @property
     def name(self) -> str:
-        """Of the way by which its processes reach each other: "alone", "mpi" or "tcp"."""
+        """The name of the way by which its processes reach each other: "alone", "mpi" or "tcp"."""
         ...
 
     @property
     def rank(self) -> int:
-        """Of this process."""
+        """The rank of this process."""
         ...
 
     @property
     def hosts(self) -> Sequence[Hashable]:
-        """Per process a value that is equal for those of one host."""
+        """A value for each process, which is equal for those of one host."""
         ...
 
     def connect(self, tag: int, ranks: Sequence[int], config: Config) -> Any:
-        """A transport over the processes `ranks`, as the capsule that the core takes; None: this one is alone.
+        """Return a transport over the processes `ranks`, as the capsule that the core takes; None: this one is alone.
         Collective over them.
         """
         ...
 
     def note_failure(self) -> None:
-        """A session ended by an error, so that others may never leave."""
+        """Note that a session ended by an error, so that others may never leave."""
         ...
 
 
@@ -104,7 +104,7 @@ def _joined(started: Started, environ: Mapping[str, str], config: Config, store:
 
 
 def _places_of(environ: Mapping[str, str], config: Config, store: Any) -> dict[str, Started]:
-    """By what no other process has: what this one may join, the best first. None: it is alone.
+    """Return what this process may join, the best first, by a key that no other process has. None: it is alone.
 
     A launcher that an MPI rank has started, such as torchrun, leaves MPI's variables to its own ranks.
     """

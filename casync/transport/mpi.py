@@ -101,7 +101,7 @@ class MpiJob:
 
 
 def _next_key(tag: int, ranks: Sequence[int]) -> str:
-    """What the ranks that connect a session share, and no other session has."""
+    """Return a key that the ranks that connect a session share, and that no other session has."""
     session = f"{tag} of {','.join(map(str, ranks))}"
     _connected[session] += 1
     return f"{session}, {_connected[session]}"

@@ -82,7 +82,7 @@ class TcpJob:
         self._secret = job_secret(os.environ) or self._agreed_secret()
 
     def _agreed_secret(self) -> bytes:
-        """That which rank 0 has left. It did so before its card."""
+        """Return the secret that rank 0 has left. It did so before its card."""
         words = self._words(["secret"], time.monotonic() + _SECRET_SECONDS)
         if not words:
             raise StartError(
@@ -95,7 +95,7 @@ class TcpJob:
         pass  # nobody waits for anybody at the end of the process
 
     def connect(self, tag: int, ranks: Sequence[int], config: Config) -> Any:
-        """See `job.Job`. Two or more sockets for each of the other ranks: one for heads, the others for
+        """Connect as `job.Job` says, by two or more sockets for each of the other ranks: one for heads, the others for
         bodies.
         """
         if len(ranks) == 1:
@@ -141,7 +141,7 @@ class TcpJob:
             raise
 
     def _make_room(self, session: str, ranks: Sequence[int], config: Config) -> None:
-        """For the connections of a session. What is not enough is said at once, here and to the others."""
+        """Make room for a session's connections. If there is not enough, say so at once, here and to the others."""
         near = sum(self.hosts[rank] == self.hosts[self.rank] for rank in ranks) - 1
         far = len(ranks) - 1 - near
         fewest, most = config.tcp_streams or 1, config.tcp_streams or MOST_STREAMS
@@ -168,7 +168,7 @@ class TcpJob:
         return {known[key]: word for key, word in found.items()}
 
     def _all(self, prefix: str, ranks: Sequence[int], deadline: float, config: Config) -> list[Any]:
-        """What each of `ranks` has left. Raises `StartError` that names those who have not."""
+        """Return what each of `ranks` has left. Raises a `StartError` that names those that left nothing."""
         keys = {rank: f"{prefix}{rank}" for rank in ranks}
         given_up = f"{prefix}given up"
         while True:
@@ -189,7 +189,7 @@ class TcpJob:
         raise self._alone(missing, ranks, config)
 
     def _alone(self, missing: Sequence[int], ranks: Sequence[int], config: Config) -> StartError:
-        """What to raise when `missing` have not come."""
+        """Make the error to raise when `missing` have not come."""
         self._linger(ranks)
         return StartError(
             f"rank {self.rank} at {self._address} has waited in init() for ranks {list(missing)} of {len(ranks)}, "
@@ -199,7 +199,7 @@ class TcpJob:
         )
 
     def _linger(self, ranks: Sequence[int]) -> None:
-        """The first rank, with whom the store may be, leaves last: the others must still hear why."""
+        """Have the first rank leave last: the store may be with it, and the others must still hear why."""
         if self.rank == ranks[0]:
             time.sleep(2 * _LOOK_SECONDS)
 
@@ -208,20 +208,22 @@ class TcpJob:
 
 
 def session_name(tag: int, ranks: Sequence[int]) -> str:
-    """The same for all ranks of a session, and short for any number of them: stores limit their keys."""
+    """Return a name that is alike on all ranks of a session, and short for any number of them: stores limit keys."""
     return f"{tag} of {len(ranks)} ranks {hashlib.blake2s(','.join(map(str, ranks)).encode()).hexdigest()}"
 
 
 def _host_key() -> str:
-    """Equal exactly on the processes that can share memory: containers differ by name, machines by boot."""
+    """Return a key that is equal exactly where processes can share memory: containers differ by name, machines by
+    boot.
+    """
     from casync import _core
 
     return f"{socket.gethostname()} {_core.boot_id()}"
 
 
 def _own_addresses(started: Started, config: Config) -> list[str]:
-    """Where others reach this process, the best first: one of each interface that is named, and no other; else that
-    of the one that reaches MASTER_ADDR, and then those of the other networks.
+    """Return the addresses where others reach this process, the best first. These are one of each interface that is
+    named, and no other; else that of the one that reaches MASTER_ADDR, and then those of the other networks.
     """
     known = interfaces.addresses()
     if config.network_interface:

@@ -1,4 +1,4 @@
-"""Who the ranks of a world are."""
+"""The ranks of a world, and their hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["World"]
 
 @dataclass(frozen=True)
 class World:
-    """Who the ranks are and which share a host. `host_of` holds a host index per rank, counted from 0 by first
+    """The ranks, and which of them share a host. `host_of` holds a host index per rank, counted from 0 by first
     appearance.
     """
 
@@ -20,7 +20,7 @@ class World:
 
     @classmethod
     def of(cls, rank: int, hosts: Sequence[Any]) -> World:
-        """From one equal-if-same-host value per rank."""
+        """Make a world from one value per rank, which is equal for ranks of the same host."""
         index: dict[Any, int] = {}
         return cls(rank, tuple(index.setdefault(host, len(index)) for host in hosts))
 

@@ -60,8 +60,8 @@ def ddp_kwargs(
 
 
 def _accelerator_of(handler: Any, module: torch.nn.Module) -> Any:
-    """Who is about to prepare `module`, and has `handler`, which Accelerate does not tell it. None if that is a program
-    of its own.
+    """Find the Accelerator that is about to prepare `module` with `handler`, which Accelerate does not tell it. None if
+    a program does so by itself.
     """
     for holder in gc.get_objects():
         if issubclass(type(holder), Accelerator) and getattr(holder, "ddp_handler", None) is handler:

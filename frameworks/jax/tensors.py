@@ -1,4 +1,4 @@
-"""What CaSync must know of JAX's arrays. What it makes of them is computed by NumPy, in the same memory."""
+"""The adaptor that tells CaSync about JAX's arrays. NumPy computes on them, in the same memory."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def check_backend() -> None:
 
 
 def reducer_of(settings: Settings) -> Reducer:
-    """What reduces the gradients of one optimizer with the backend that Keras has."""
+    """Make the reducer for the gradients of one optimizer, with the backend that Keras has."""
     if keras.backend.backend() == "torch":
         return TorchReducer(settings)
     from casync.tensorflow.gradients import GraphGradients

@@ -69,7 +69,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """At the end of each epoch every metric becomes its mean over the ranks. Put it before callbacks that read metrics,
+    """Makes every metric its mean over the ranks at the end of each epoch. Put it before callbacks that read metrics,
     as ReduceLROnPlateau does. `device` is accepted and not needed.
     """
 

@@ -21,7 +21,7 @@ __all__ = ["Momentum"]
 
 
 class _WithoutMomentum:
-    """What is put in front of SGD: variables whose velocity a codec keeps step without one."""
+    """The class that is put in front of SGD. Variables whose velocity a codec keeps step without momentum."""
 
     momentum: float
     nesterov: bool
@@ -31,7 +31,7 @@ class _WithoutMomentum:
             super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
 
     def _parallel_update_step(self, grads: Sequence[Any], variables: Sequence[Any], learning_rate: Any) -> None:
-        """With torch Keras steps with all variables at once."""
+        """Step with all variables at once, as Keras does with torch. Those whose momentum is taken go apart."""
         for one in (True, False):
             pairs = [pair for pair in zip(grads, variables, strict=True) if self._takes(pair[1]) == one]
             if pairs:
@@ -56,7 +56,7 @@ class _WithoutMomentum:
 
 
 class Momentum:
-    """That of SGD, or the one that was given in its place."""
+    """The momentum of SGD, or the one that was given in its place."""
 
     def __init__(self, optimizer: Any, settings: Settings, given: float | None) -> None:
         """Raises `InvalidArgumentError` for an optimizer whose momentum is none that a codec can take over."""
@@ -75,7 +75,7 @@ class Momentum:
         return self._taken.get(id(variable), False)
 
     def terms(self, optimizer: Any, names: Sequence[str], variables: Sequence[Any]) -> Callable[[str], Any]:
-        """What the core must know of each gradient, by its name; None where its codec does not ask."""
+        """Return a function from a gradient's name to what the core must know; None where the codec does not ask."""
         lr = keras.ops.cast(optimizer.learning_rate, "float32")
         own = (optimizer.momentum, float(optimizer.nesterov)) if self._given is None else (self._given, 0.0)
         asked: dict[str, Any] = {}

@@ -26,7 +26,7 @@ __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer"]
 
 
 class _State:
-    """What a distributed optimizer has beside Keras's: held where Keras does not look for variables to save."""
+    """The state of a distributed optimizer beside Keras's own. Keras does not look here for variables to save."""
 
     def __init__(
         self, settings: Settings, prefix: str | None, momentum: Momentum | None, averages: bool, scales_local: bool
@@ -39,10 +39,10 @@ class _State:
         self.local: list[Any] = []
         self.reducer: Reducer | None = None
         self.names: dict[int, str] = {}
-        """Of the variables, by their id: under these their gradients meet."""
+        """The names of the variables, by their id. Under these names their gradients meet."""
         self.passes_made: Any = None
         self.sums: dict[int, Any] = {}
-        """Of gradients that wait for further passes, by the id of their variable."""
+        """The sums of gradients that wait for further passes, by the id of their variable."""
 
     def prepare(self, variables: Sequence[Any]) -> None:
         """Make what is kept of these, which are all that the optimizer has."""
@@ -62,7 +62,7 @@ class _State:
 
 
 class _Distributed:
-    """What is put in front of the class of an optimizer. In a world of one it does nothing."""
+    """The class that is put in front of an optimizer's own. In a world of one it does nothing."""
 
     _casync: tuple[_State]  # in a tuple, of which Keras tracks nothing
     _original: type[Any]
@@ -70,11 +70,11 @@ class _Distributed:
 
     @classmethod
     def from_config(cls, *args: Any, **kwargs: Any) -> Any:
-        """One with this configuration, wrapped as this one is, but for groups and local variables."""
+        """Make one with this configuration, wrapped as this one is, but for groups and local variables."""
         return cls._again(cls._original.from_config(*args, **kwargs))
 
     def __copy__(self) -> Any:
-        """As Keras copies one, which is by saving it, so without us; then wrapped as `from_config` does."""
+        """Copy as Keras does, by saving, which leaves us out; then wrap the copy as `from_config` does."""
         reduced: Any = self.__reduce__()
         load, saved = reduced
         return self._again(load(*saved))

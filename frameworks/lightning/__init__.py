@@ -53,7 +53,7 @@ class CasyncStrategy(DDPStrategy):
         model.register_comm_hook(self._hook_state, hvd.ddp_hook)
 
     def teardown(self) -> None:
-        """At the end of `fit()`, after which another one may begin from a checkpoint."""
+        """Release the hook's state at the end of `fit()`. Another one may begin after it from a checkpoint."""
         if self._hook_state is not None:
             self._hook_state.release()
         super().teardown()

@@ -89,12 +89,12 @@ def _load() -> ctypes.CDLL:
 
 _library = _load()
 _capsules: weakref.WeakKeyDictionary[Session, Any] = weakref.WeakKeyDictionary()
-"""What keeps the core's session at its address, so that the glue can tell it from a later one."""
+"""The capsules that keep the core's session at its address, so that the glue can tell it from a later one."""
 
 
 def settle() -> None:
-    """Wait until the engine has nothing left, because other ranks may wait for it. Raises what ended an operation, if
-    nobody has been told.
+    """Wait until the engine has nothing left, because other ranks may wait for it. Raises the error that ended an
+    operation, if nobody has been told.
     """
     mx.nd.waitall()
 

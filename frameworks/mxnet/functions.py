@@ -1,4 +1,4 @@
-"""What is not about one array: parameters, given to every rank, and the end."""
+"""The functions that are not about one array: parameters, given to every rank, and the end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def broadcast_parameters(
 
 
 def _wait_for(arrays: Iterable[Any]) -> None:
-    """Until all have their values, or what went wrong instead: then raises the first failure."""
+    """Wait until all have their values, or have failed. Then raise the first failure."""
     failure: Exception | None = None
     for array in arrays:
         try:
@@ -71,7 +71,7 @@ def _wait_for(arrays: Iterable[Any]) -> None:
 
 
 def _broadcast_later(param: Any, root_rank: int, name: str, process_set: Any) -> None:
-    """When gluon, in the first forward pass, gives the parameter its values."""
+    """Broadcast once gluon, in the first forward pass, has given the parameter its values."""
     initialize = param._init_impl
 
     def initialized(*args: Any, **kwargs: Any) -> None:

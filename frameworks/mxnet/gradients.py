@@ -54,18 +54,18 @@ class Gradients(GradientSubmits[NDArray]):
             _multiply(operation.input, factor)
 
     def uncompressed(self, names: Sequence[str]) -> list[str]:
-        """Those of `names` whose gradients no codec with momentum carries. Waits for what was given."""
+        """Return those of `names` whose gradients no codec with momentum carries. Waits for what was given."""
         self.waited()
         plans = self.session().plans()
         return [name for name in names if not codecs.takes_momentum(plans[self.by_name[name].tensor].codec)]
 
     def waited(self) -> None:
-        """Until all that were given are the reduced ones. Raises what ended one."""
+        """Wait until all gradients that were given are reduced. Raises the error that ended one."""
         for values in self._arrays.values():
             values.wait_to_read()
 
     def saved_state(self) -> dict[str, Any]:
-        """What codecs keep of these on this rank, by parameter name, as NumPy arrays."""
+        """Return what codecs keep of these on this rank, by parameter name, as NumPy arrays."""
         self.waited()
         return self.state_dict(self.by_name.values(), np.asarray)
 
@@ -77,8 +77,8 @@ class Gradients(GradientSubmits[NDArray]):
 
 
 def without_momentum(settings: Settings) -> Settings:
-    """These settings, of who cannot reach an optimizer's momentum. Raises `NotAvailableError` for a codec that takes it
-    over.
+    """Return these settings for a user that cannot reach an optimizer's momentum. Raises `NotAvailableError` for a
+    codec that takes it over.
     """
     for _, codec in settings.rules.pairs:
         if codecs.takes_momentum(codec):

@@ -31,7 +31,7 @@ class Momentum:
         self._given = given
         self._taken = (given or 0.0, False)
         self.velocities: dict[str, NDArray] = {}
-        """Of parameters whose gradients go uncompressed, without the loss scale."""
+        """The velocities of parameters whose gradients go uncompressed, without the loss scale."""
         self._take(optimizer)
 
     def _take(self, optimizer: Any) -> None:
@@ -40,15 +40,15 @@ class Momentum:
             optimizer.momentum = 0.0
 
     def terms(self, optimizer: Any, loss_scale: float) -> OptimizerSettings:
-        """What the codec must know in this step. What the program has set anew is taken over too. `load_states` makes
-        the trainer a new optimizer, as it was saved: without momentum.
+        """Return what the codec must know in this step. What the program has set anew is taken over too. `load_states`
+        makes the trainer a new optimizer, as it was saved: without momentum.
         """
         self._take(optimizer)
         return OptimizerSettings(float(optimizer.learning_rate), *self._taken, loss_scale)
 
     def apply(self, name: str, gradient: NDArray, loss_scale: float) -> None:
-        """To the mean gradient of a parameter that went uncompressed. With a loss scale it waits, because the velocity
-        must not hear of a gradient with which the step is left out.
+        """Apply it to the mean gradient of a parameter that went uncompressed. With a loss scale it waits, because the
+        velocity must not hear of a gradient with which the step is left out.
         """
         momentum, nesterov = self._taken
         if self._given is not None or not momentum:
@@ -65,5 +65,5 @@ class Momentum:
             gradient[:] = (gradient + momentum * velocity if nesterov else velocity) * loss_scale
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Velocities of a checkpoint, as NumPy arrays."""
+        """Load the velocities of a checkpoint, which are NumPy arrays."""
         self.velocities = {name: mx.nd.array(values, dtype=values.dtype) for name, values in saved.items()}

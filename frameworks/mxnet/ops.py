@@ -319,7 +319,7 @@ def _exchange_of(terms: OpSignature) -> str:
 
 
 def _received(owner: Session, terms: OpSignature, counts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """How many rows each rank sends, if this one sends `counts`; and the likeness of what each has."""
+    """Return how many rows each rank sends, if this one sends `counts`; and the likeness of what each has."""
     likeness = _likeness_of(terms)
     mine = (ctypes.c_int64 * (2 * owner.size))(*(number for count in counts for number in (count, likeness)))
     registration = owner.register(OpSignature(_exchange_of(terms), OpKind.ALLTOALL, "int64", ()))

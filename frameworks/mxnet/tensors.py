@@ -1,4 +1,4 @@
-"""What CaSync must know of MXNet's arrays.
+"""The adaptor that tells CaSync about MXNet's arrays.
 
 MXNet computes later: an array may have no values yet, and its memory none of its own. There are two views of that.
 `LAZY` never waits: its arrays are for the engine, which waits for them. `TENSORS` waits, for operations that take an
@@ -106,7 +106,7 @@ class LazyTensors(Tensors[NDArray]):
 
 
 class MXTensors(LazyTensors):
-    """The same, waited for: what a method is given has its values, and so has what it returns."""
+    """The same adaptor, which waits: what a method is given has its values, and so has what it returns."""
 
     def admit(self, value: Any) -> NDArray:
         return _waited(super().admit(value))
@@ -148,7 +148,7 @@ def _from_numpy(values: np.ndarray[Any, Any], context: Any) -> NDArray:
 
 
 def _like(made: NDArray, like: NDArray) -> NDArray:
-    """As an array of `mx.np` if that is what it was made for."""
+    """Return `made`, as an array of `mx.np` if `like` is one."""
     return made.as_np_ndarray() if isinstance(like, mx.np.ndarray) else made
 
 

@@ -119,7 +119,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
                 self._momentum.apply(name, params[name].list_grad()[0], scale)
 
     def _new(self, names: list[str]) -> list[str]:
-        """Those of `names` that no step has seen yet, which have their parts from now on."""
+        """Return those of `names` that no step has seen yet, and give them their parts from now on."""
         seen = {name for part in self._parts for name in part}
         new = [name for name in names if name not in seen]
         self._gradients.know(new)
@@ -129,8 +129,8 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         return new
 
     def _update(self, ignore_stale_grad: bool = False) -> None:
-        """As gluon's. A parameter that backward has not reached here may have been reached on another rank, so with
-        `ignore_stale_grad` it is updated as there.
+        """Update as gluon does. A parameter that backward has not reached here may have been reached on another rank,
+        so with `ignore_stale_grad` it is updated as there.
         """
         if ignore_stale_grad and self._gradients.settings.is_distributed:
             for param in self._by_name().values():
@@ -157,7 +157,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
 
 
 def _gradient(param: Any) -> Any:
-    """Its gradient; zeros where backward has not reached it since the last step."""
+    """Return its gradient; zeros where backward has not reached it since the last step."""
     if len(param.list_ctx()) != 1:
         raise NotAvailableError(f"parameter {param.name} is on {len(param.list_ctx())} contexts: give each rank one")
     gradient = param.list_grad()[0]

@@ -1,4 +1,4 @@
-"""What CaSync must know of NumPy arrays, and of what DLPack makes arrays of."""
+"""The adaptor that tells CaSync about NumPy arrays, and about tensors that DLPack turns into arrays."""
 
 from __future__ import annotations
 

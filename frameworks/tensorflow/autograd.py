@@ -75,9 +75,9 @@ def _checked(op: int) -> int:
 
 
 class Autograd:
-    """See `casync.collectives.autograd`; of the gradients Horovod's rules hold, as docs/internals/new_adaptor.md has
-    them. Each is made of operations that have gradients themselves, and each rank's needs the results of all of these:
-    what a result does not need is left out of a graph of TensorFlow 1, and the other ranks would wait.
+    """See `casync.collectives.autograd`. Horovod's rules for gradients hold, as docs/internals/new_adaptor.md has them.
+    Each gradient is made of operations that have gradients themselves, and each rank's needs the results of all of
+    these: what a result does not need is left out of a graph of TensorFlow 1, and the other ranks would wait.
     """
 
     def wants(self, tensor: Any) -> bool:
@@ -207,13 +207,15 @@ class Autograd:
 
 
 def _dense(gradient: Any) -> Any:
-    """What comes in, which is `tf.IndexedSlices` where the result went into `tf.gather`."""
+    """Return the incoming gradient as a dense one. It is `tf.IndexedSlices` where the result went into `tf.gather`."""
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 @tf.RegisterGradient("CasyncAllreduce")  # type: ignore[untyped-decorator]
 def _of_reduced(operation: Any, gradient: Any, *_: Any) -> tuple[Any, None]:
-    """Of the operation as it stands: what tapes and optimizers reduce has no other gradient, for second derivatives."""
+    """Return the gradient of the operation as it stands. What tapes and optimizers reduce has no other, for second
+    derivatives.
+    """
     base = operation.get_attr("tensor_name").decode().removeprefix("allreduce.")
     process_set = process_sets().of_number(operation.get_attr("process_set"))
     name, op = _of_gradient(base, OpKind.ALLREDUCE), _checked(operation.get_attr("reduce_op"))
@@ -222,7 +224,7 @@ def _of_reduced(operation: Any, gradient: Any, *_: Any) -> tuple[Any, None]:
 
 
 def _with_gradients(run: Callable[..., tuple[Any, Callable[..., Any]]], tensors: Sequence[Any]) -> list[Any]:
-    """As `_with_gradient`, of several tensors; those that are not of floats have no gradients."""
+    """Do as `_with_gradient`, for several tensors. Those that are not of floats have no gradients."""
     floating = [tensor.dtype.is_floating for tensor in tensors]
 
     def run_all(*given: Any) -> Any:
@@ -238,14 +240,14 @@ def _with_gradients(run: Callable[..., tuple[Any, Callable[..., Any]]], tensors:
 
 
 def _own_rows(tensor: Any, rows: Any, process_set: Any) -> Any:
-    """Those of this rank, of which each has as many as `rows` says."""
+    """Return the rows of this rank. Each rank has as many as `rows` says."""
     rank = session_of(process_set).rank
     begin = tf.reduce_sum(rows[:rank])
     return tensor[begin : begin + rows[rank]]
 
 
 def _alltoall(tensor: Any, splits: Any, name: str | None, process_set: Any) -> tuple[Any, Any]:
-    """The received splits too, also if none were given."""
+    """Return the output and the received splits, also if no splits were given."""
     if not tf.executing_eagerly():
         return Graph().alltoall(tensor, splits, name, process_set)
     output, received = synchronize(_EAGER.alltoall_async(tensor, splits, name, process_set))

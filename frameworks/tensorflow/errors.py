@@ -40,13 +40,13 @@ _THEIRS = {
 
 
 def _init(self: Any, node_def: Any, op: Any, message: str, *args: Any) -> None:
-    """With arguments as TensorFlow's errors have them: AutoGraph makes one again, with its own notes in the text."""
+    """Take arguments as TensorFlow's errors have them: AutoGraph makes one again, with its own notes in the text."""
     CasyncError.__init__(self, message)
     self.__dict__.update(_message=message, _node_def=node_def, _op=op, _error_code=0, _experimental_payloads={})
 
 
 def _reduce(error: CasyncError) -> Any:
-    """It is pickled as ours alone, which needs no TensorFlow to be read."""
+    """Pickle it as ours alone, which needs no TensorFlow to be read."""
     ours = type(error).__bases__[0]
     facts = {key: vars(error)[key] for key in ("kind", "tensor", "op", "rank", "peer")}
     return functools.partial(ours, *error.args, **facts), ()

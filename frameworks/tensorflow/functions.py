@@ -65,7 +65,7 @@ def broadcast_(
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """In a graph of TensorFlow 1: what gives all its global variables the values of `root_rank`."""
+    """Make, in a graph of TensorFlow 1, what gives all its global variables the values of `root_rank`."""
     if tf.executing_eagerly():
         raise NotAvailableError(
             "hvd.broadcast_global_variables() does not support eager execution. Please use "
@@ -75,7 +75,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """For sessions of TensorFlow 1: all global variables get the values of `root_rank` when the session is made.
+    """A hook for sessions of TensorFlow 1. All global variables get the values of `root_rank` when the session is made.
     `device` is accepted and not needed.
     """
 
@@ -94,21 +94,21 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
 def broadcast_object(
     obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = global_process_set
 ) -> Any:
-    """As `casync.torch.broadcast_object`. `session` is accepted and not needed."""
+    """Do as `casync.torch.broadcast_object`. `session` is accepted and not needed."""
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
 
 def broadcast_object_fn(
     root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = global_process_set
 ) -> Callable[[Any], Any]:
-    """A function that broadcasts its argument so."""
+    """Return a function that broadcasts its argument so."""
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
 def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: Any = global_process_set
 ) -> list[Any]:
-    """As `casync.torch.allgather_object`. `session` is accepted and not needed."""
+    """Do as `casync.torch.allgather_object`. `session` is accepted and not needed."""
     return objects.allgather_object(obj, name, process_set=process_set)
 
 
@@ -128,17 +128,17 @@ def rank_op(name: str | None = None) -> Any:
 
 
 def local_rank_op(name: str | None = None) -> Any:
-    """Its rank among those of its host."""
+    """This process's rank among those of its host, asked when the graph runs."""
     return _asked(basics.local_rank, name)
 
 
 def local_size_op(name: str | None = None) -> Any:
-    """How many ranks its host has."""
+    """The number of ranks on this process's host, asked when the graph runs."""
     return _asked(basics.local_size, name)
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """How many ranks the process set has."""
+    """The number of ranks in the process set, asked when the graph runs."""
     return _asked(lambda: len(default.process_sets().ids_and_ranks()[process_set_id]), name)
 
 

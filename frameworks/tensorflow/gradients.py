@@ -20,14 +20,14 @@ __all__ = ["GraphGradients", "averaged", "name_of", "names_of"]
 
 
 def names_of(variables: Sequence[Any]) -> list[str]:
-    """Under which ranks meet: a Keras variable's path, or the name of another one. Of two that have the same name the
-    second is numbered, so all ranks must have them in one order.
+    """Return the names under which ranks meet: a Keras variable's path, or the name of another one. Of two that have
+    the same name the second is numbered, so all ranks must have them in one order.
     """
     return numbered(name_of(variable) or f"source.{index}" for index, variable in enumerate(variables))
 
 
 def name_of(variable: Any) -> str:
-    """The name of one; "" for a tensor that has none, as eager ones have."""
+    """Return the name of a variable; "" for a tensor that has none, as eager ones have."""
     try:
         return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
     except AttributeError:
@@ -89,7 +89,7 @@ class GraphGradients:
             self._submits.check()
 
     def _checks(self) -> list[Any]:
-        """What makes each step of a graph fail once another optimizer has taken one of the names."""
+        """Return operations that make each step of a graph fail once another optimizer has taken one of the names."""
         if not (self._claims and self._settings.keeps_something):
             return []
         return [tf.numpy_function(self._submits.check, [], [])]
@@ -97,7 +97,7 @@ class GraphGradients:
     def _in_graph(
         self, names: Sequence[str], called: Sequence[str], gradients: Sequence[Any], terms: Sequence[Any]
     ) -> list[Any]:
-        """Groups and rules have the `names`; ranks meet under those that the gradients are `called`."""
+        """Reduce in a graph. Groups and rules use the `names`; ranks meet under those that gradients are `called`."""
         settings = self._settings
         grouped = self._groups(names, gradients)
         scales = (1.0 / settings.predivide, settings.predivide)
@@ -119,7 +119,7 @@ class GraphGradients:
         return reduced
 
     def _groups(self, names: Sequence[str], gradients: Sequence[Any]) -> list[Any]:
-        """Those of one group are submitted when the last of them is there."""
+        """Return the gradients so that those of one group are submitted when the last of them is there."""
         wanted = self._settings.groups
         if isinstance(wanted, int):
             ends = [len(names) * (i + 1) // wanted for i in range(wanted)] if wanted else []

@@ -168,7 +168,7 @@ def unused(names: Sequence[str], process_set: Any) -> list[str]:
 
 
 def _names_there(process_set: int) -> Iterator[str]:
-    """Of the operations of a set in the graph that is being made, in those around it, and in what all these call."""
+    """Yield the names of the operations of a set: in the graph being made, those around it, and what all these call."""
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
         called = (node for function in graph._functions.values() for node in function.cached_definition.node_def)

@@ -60,7 +60,7 @@ def _hvd() -> Collectives[Any]:
 
 
 def _tensor(value: Any) -> Any:
-    """What is no tensor yet, as a variable, a list or an array, is made one; text is none."""
+    """Return `value` as a tensor, also if it is a variable, a list or an array. Text is refused."""
     if isinstance(value, str):
         TENSORS.admit(value)  # which refuses it
     return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)

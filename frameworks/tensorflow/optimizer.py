@@ -65,13 +65,13 @@ def DistributedOptimizer(
 
 
 class _Distributed:
-    """What is put in front of the class of an optimizer of TensorFlow 1."""
+    """The class that is put in front of an optimizer's own, for optimizers of TensorFlow 1."""
 
     casync_settings: Settings
     casync_gradients: GraphGradients
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """The base class's pairs of gradient and variable, reduced."""
+        """Return the base class's pairs of gradient and variable, reduced."""
         pairs = super().compute_gradients(*args, **kwargs)  # type: ignore[misc]
         if not self.casync_settings.is_distributed:
             return list(pairs)

@@ -77,7 +77,7 @@ _made: dict[Hashable, GraphGradients] = {}
 
 
 def _gradients_of(settings: Settings) -> GraphGradients:
-    """The same for tapes of the same settings: an eager program makes a tape at each step, and the graph once."""
+    """Return one object for all tapes of the same settings: an eager program makes a tape each step, the graph once."""
     key = (
         settings.rules.pairs, settings.topology, settings.op, settings.predivide, str(settings.groups),
         settings.sparse_as_dense, id(settings.process_set), settings.process_set.process_set_id,

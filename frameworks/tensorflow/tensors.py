@@ -1,4 +1,4 @@
-"""What CaSync must know of TensorFlow's eager tensors. Those of graphs have no memory yet: see `graph`."""
+"""The adaptor that tells CaSync about TensorFlow's eager tensors. Those of graphs have no memory yet: see `graph`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each rank's own optimizer step would change, on its way to be reduced: DistributedOptimizer(op=Adasum)."""
+"""The optimizer for DistributedOptimizer(op=Adasum), which reduces what each rank's own step would change."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["DeltaOptimizer"]
 
 
 class Deltas(Gradients):
-    """In the place of gradients, which stay this rank's own. A parameter's is made and submitted by its hook, and the
-    parameter itself is as before until `apply`.
+    """Changes by this rank's own step, in the place of gradients, which stay this rank's own. A parameter's hook makes
+    and submits its change, and the parameter itself is as before until `apply`.
     """
 
     changed_text = (
@@ -31,7 +31,7 @@ class Deltas(Gradients):
         self._deltas: dict[torch.nn.Parameter, torch.Tensor] = {}
 
     def start(self) -> None:
-        """And find out at once what Adasum does not take."""
+        """Start, and find out at once what Adasum does not take."""
         super().start()
         for entry in self.entries.values():
             if entry.session is None:
@@ -107,19 +107,19 @@ class DeltaOptimizer(_DistributedOptimizer):
         self._gradients.apply()
         return loss
 
-    # What one parameter's step does not run: the hooks of the whole step. And torch.compile leaves it alone.
+    # This adds the hooks of the whole step, which one parameter's step does not run. And torch.compile leaves it alone.
     step = _disable_dynamo(torch.optim.Optimizer.profile_hook_step(step))
     step.hooked = True  # type: ignore[attr-defined]
 
     @property
     def _step_supports_amp_scaling(self) -> NoReturn:
-        """What GradScaler asks before it steps; by then our steps are made, of gradients that were scaled."""
+        """Refuse a GradScaler, which asks this before it steps. By then our steps are made, of scaled gradients."""
         raise NotAvailableError(
             "a GradScaler with op=Adasum: each rank's step is made while backward runs, before the scaler can take its "
             "factor off the gradients; use bfloat16, which needs no scaler, or another op"
         )
 
     def step_locally(self) -> None:
-        """The wrapped optimizer's own, without step hooks."""
+        """Run the wrapped optimizer's own step, without step hooks."""
         own = self._wrapped_class.step
         getattr(own, "__wrapped__", own)(self)

@@ -82,7 +82,7 @@ def _single(output: torch.Tensor, given: torch.Tensor, *_: Any) -> tuple[Sequenc
 
 
 def _each(outputs: Sequence[Any], inputs: Sequence[Any], *_: Any) -> tuple[Sequence[Size], Sequence[Size]]:
-    """What belongs together, a tensor for each rank, counts as one."""
+    """Return the sizes where tensors that belong together, one for each rank, count as one."""
     return [_joined(one) for one in inputs], [_joined(one) for one in outputs]
 
 
@@ -252,7 +252,7 @@ def _op_of(opts: Any) -> Any:
 
 
 def _make(options: Any, given: Options | None) -> Any:
-    """What torch calls for a new group."""
+    """Make a new group. torch calls this."""
     if given is not None and not isinstance(given, Options):
         raise NotAvailableError(f"pg_options={given!r}: casync takes casync.torch.Options(...)")
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))

@@ -1,4 +1,4 @@
-"""What a call of a process group belongs to: a backward pass, and who sends it there. See `c10d`.
+"""Finds the backward pass that a call of a process group belongs to, and who sends it there. See `c10d`.
 
 Gradients are what DDP's reducer and FSDP send while a backward pass runs. That is read off the frames of Python: the
 reducer is C++, and stands directly on autograd's engine.
@@ -38,14 +38,14 @@ _ALLREDUCE = "allreduce"
 
 
 class Sender(NamedTuple):
-    """Who sends a gradient."""
+    """The sender of a gradient."""
 
     key: Hashable
-    """The object, for as long as it lives; None: nobody knows."""
+    """The object that sends, for as long as it lives; None: it is not known."""
     turn: Hashable
     """The backward pass."""
     is_reducer: bool = False
-    """It is DDP's own reducer, with no hook of Python's."""
+    """Whether it is DDP's own reducer, with no hook of Python's."""
 
     @property
     def may_move(self) -> bool:
@@ -62,7 +62,7 @@ def backward_pass() -> int:
 
 
 def sender_of(kind: str, tensor: torch.Tensor) -> Sender | None:
-    """Who sends `tensor` in a call of `kind` that is made now; None if it is no gradient.
+    """Return who sends `tensor` in a call of `kind` that is made now; None if it is no gradient.
 
     What a checkpoint computes again is forward, and what a function of autograd sends in its backward is the gradient
     of an activation: both are as exact as the forward pass.
@@ -104,7 +104,7 @@ class WithData:
         self._sum: _Ends | None = None  # of it
 
     def hear(self, tensors: Sequence[torch.Tensor], work: _Ends) -> None:
-        """Of a sum that is under way."""
+        """Take note of a sum that is under way, if it is such a count."""
         if len(tensors) != 1 or tensors[0].numel() != 1:
             return
         frame = _inside(sys._getframe(1))
@@ -117,7 +117,7 @@ class WithData:
             frame = frame.f_back
 
     def is_some(self, size: int) -> bool:
-        """Not all, and not none."""
+        """Whether some ranks have data still, and not all."""
         if self._count is None or self._sum is None:
             return False
         self._sum.progress()

@@ -1,4 +1,4 @@
-"""What a call of a process group must be given, before anything is sent: see `c10d`.
+"""Checks of what a call of a process group is given, before anything is sent: see `c10d`.
 
 A result that does not fit its tensor would be written beyond it, or be read as another dtype. What another rank sends
 is seen on arrival (`c10d_values`).

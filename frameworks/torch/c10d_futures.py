@@ -46,14 +46,14 @@ def current_scope() -> Scope | None:
 
 
 class GroupFuture(torch.futures.Future[Any]):
-    """What `get_future()` of a call returns, and what `then` of one does.
+    """The future that `get_future()` of a call returns, and that `then` of such a future returns.
 
     C++ takes the value of every future for tensors, also where Python's `set_exception` has put an exception. So after
     a failure C++ finds the call's tensors, and Python the error.
     """
 
     def __init__(self, path: str, devices: Sequence[Any], progress: Callable[[], object] | None = None) -> None:
-        """`path`: see `Scope`. `progress`: for who waits, to do in the meantime; returns when the call has ended."""
+        """`path`: see `Scope`. `progress`: who waits calls it meanwhile; it returns when the call has ended."""
         super().__init__(devices=list(devices) or None)
         self._path = path
         self._devices = devices
@@ -69,7 +69,7 @@ class GroupFuture(torch.futures.Future[Any]):
         """Whether somebody has been given the error."""
 
     def end(self, value: Any, error: BaseException | None) -> None:
-        """Once. Callbacks run on threads of their own."""
+        """End the future, once. Callbacks run on threads of their own."""
         self._value, self._error = value, error
         with self._lock:
             callbacks, self._callbacks = self._callbacks or [], None
@@ -77,7 +77,7 @@ class GroupFuture(torch.futures.Future[Any]):
         run_aside(lambda: self._publish(callbacks))
 
     def _publish(self, callbacks: Sequence[Callable[[], None]]) -> None:
-        """Tell C++, and call who waits."""
+        """Tell C++, and call the callbacks."""
         if self._error is None:
             super().set_result(self._value)
         else:
@@ -164,7 +164,7 @@ class GroupFuture(torch.futures.Future[Any]):
 
 
 class _Failed:
-    """What C++ finds in a future that has failed: the tensors. Who finds it in Python hears of the error."""
+    """The value of a future that has failed. C++ finds the tensors in it; any use of it in Python raises the error."""
 
     def __init__(self, tensors: Any, error: BaseException) -> None:
         self.__dict__.update(_tensors=tensors, _error=error)
@@ -186,7 +186,7 @@ class _Failed:
 
 
 class _Threads:
-    """As many threads as there are callbacks that wait at once. Those that have nothing to do end after a while."""
+    """Threads, as many as there are callbacks that wait at once. Those that have nothing to do end after a while."""
 
     def __init__(self) -> None:
         self._acts: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""What a group of the backend casync is told when it is made: see `c10d`."""
+"""The options that a group of the backend casync is given when it is made: see `c10d`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["Options", "check_momentum"]
 
 
 class Options:
-    """What `init_process_group("casync", pg_options=...)`, `new_group` and `init_device_mesh(backend_override={"dim":
-    ("casync", ...)})` take.
+    """The options that `init_process_group("casync", pg_options=...)`, `new_group` and
+    `init_device_mesh(backend_override={"dim": ("casync", ...)})` take.
 
     Args:
         compression: a codec (`"onebit"`, `"powersgd(rank=4)"`) for gradients: the sums and means of float tensors that

@@ -1,4 +1,4 @@
-"""What a process group's calls hand over, as the core takes it, and back: see `c10d`."""
+"""Converts the values that a process group's calls hand over to what the core takes, and back: see `c10d`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REDUCTIONS: tuple[tuple[Any, int], ...] = (
 )
 _OTHERS = ("BAND", "BOR", "BXOR", "PREMUL_SUM")
 NOT_THERE = 'Give such calls to another backend, by a group of its own: dist.new_group(backend="gloo")'
-"""What to do instead."""
+"""The advice in errors on what to do instead."""
 
 
 def reduction_by(op: Any) -> int:
@@ -38,20 +38,20 @@ def reduction_by(op: Any) -> int:
 
 
 def reduction_of(tensor: torch.Tensor, reduction: int) -> int:
-    """Of truth values "or" is the largest and "and" the smallest."""
+    """Return the reduction to use for `tensor`. For truth values, "or" is the largest and "and" the smallest."""
     if tensor.dtype != torch.bool:
         return reduction
     return Min if reduction in (Min, Product) else Max
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Of complex numbers the pairs."""
+    """Return the tensor; of complex numbers, the pairs of floats."""
     device.check(tensor)
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def reducible(tensor: torch.Tensor, reduction: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """What the core reduces in place, and, if that is not the tensor's own memory, what to copy back."""
+    """Return what the core reduces in place, and, if that is not the tensor's own memory, what to copy back."""
     device.check(tensor)
     values = tensor.detach()
     if values.is_complex():
@@ -69,7 +69,7 @@ def reducible(tensor: torch.Tensor, reduction: int) -> tuple[torch.Tensor, torch
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Its memory, or that of a copy if it is not contiguous."""
+    """Return the tensor's memory, or that of a copy if it is not contiguous."""
     device.check(tensor)
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
 

@@ -67,7 +67,7 @@ def translated(error: BaseException | None) -> BaseException | None:
 
 
 class _Watch:
-    """Of one group."""
+    """The watch over one group."""
 
     def __init__(self, group: Watched) -> None:
         self._group = weakref.ref(group)
@@ -75,7 +75,7 @@ class _Watch:
         self._seen: tuple[int, tuple[Waiting, Waiting]] | None = None  # rank 0's beat, and how it differed then
 
     def look(self) -> bool:
-        """Whether there is still a group."""
+        """Look at the group once, and return whether it still exists."""
         group = self._group()
         if group is None:
             return False

@@ -1,4 +1,4 @@
-"""What a call of a process group returns: see `c10d`."""
+"""The work that a call of a process group returns: see `c10d`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class GroupWork(Work):
     def __init__(self, kind: str, result: Any, finish: Callable[[], None] | None = None) -> None:
         super().__init__()
         self.kind = kind
-        """What the call is, for messages."""
+        """The kind of the call, for messages."""
         self.name = ""
-        """Of its first operation: alike on all ranks."""
+        """The name of its first operation, which is alike on all ranks."""
         self._result = result
         self._finish = finish
         self._error: BaseException | None = None
@@ -39,30 +39,30 @@ class GroupWork(Work):
         self._is_told = False
         self.ended = threading.Event()
         self.together: CompletionGroup | None = None
-        """The operations, while they last. Who waits for them makes progress meanwhile."""
+        """The operations, while they last. A thread that waits for them makes progress meanwhile."""
         self.entry: Entry | None = None
         self.is_reducer = False
-        """DDP's own reducer has called."""
+        """Whether DDP's own reducer has called."""
         self.number = 0
-        """Of the group's calls; 0: a callback has called."""
+        """The call's number among those of the group; 0: a callback has called."""
         self.began = time.monotonic()
         self.thread: int = threading.get_ident()
         self.detail = ""
-        """For messages: what its sizes do not say."""
+        """Text for messages, on what the call's sizes do not say."""
         self.translate: Callable[[BaseException | None], BaseException | None] = lambda error: error
 
     def tells(self, entry: Entry) -> None:
-        """Flight Recorder's `entry` is of this."""
+        """Note that Flight Recorder's `entry` is of this call."""
         self.entry = entry
         if self.ended.is_set():
             entry.is_over(self._error)
 
     def refused(self, error: CasyncError) -> None:
-        """An operation could not be submitted; others may have been."""
+        """Note that an operation could not be submitted; others may have been."""
         self._error = error
 
     def over(self, error: BaseException | None) -> None:
-        """What was submitted has ended."""
+        """Note that what was submitted has ended."""
         error = self._error or self.translate(error)
         if error is None and self._finish is not None:
             try:
@@ -110,7 +110,7 @@ class GroupWork(Work):
         return isinstance(self._future, GroupFuture) and self._future.has_callbacks
 
     def untold(self) -> BaseException | None:
-        """The error of which nobody has heard yet."""
+        """Return the error if nobody has heard of it yet."""
         is_told = self._is_told or (isinstance(self._future, GroupFuture) and self._future.is_told)
         return None if is_told else self._error
 
@@ -165,7 +165,7 @@ class GroupWork(Work):
 
 
 class _Several(GroupWork):
-    """One for several."""
+    """One work for several."""
 
     def __init__(self, kind: str, works: Sequence[GroupWork], result: Any) -> None:
         super().__init__(kind, result)
@@ -192,7 +192,7 @@ class _Several(GroupWork):
 
 
 class _Follower(GroupWork):
-    """What another becomes when `finish` has been called after it."""
+    """A work that ends after another one, when `finish` has been called."""
 
     def __init__(self, work: GroupWork, result: Any, finish: Callable[[], None]) -> None:
         super().__init__(work.kind, result, finish)
@@ -206,17 +206,19 @@ class _Follower(GroupWork):
 
 
 def follow(work: GroupWork, result: Any, finish: Callable[[], None]) -> GroupWork:
-    """`work`, and after it `finish`."""
+    """Return a work that does `work`, and `finish` after it."""
     return _Follower(work, result, finish)
 
 
 def all_of(kind: str, works: Sequence[GroupWork], result: Any) -> GroupWork:
-    """One for several."""
+    """Return one work for several."""
     return _Several(kind, works, result)
 
 
 def _devices_of(result: Any) -> list[int | str | torch.device]:
-    """Of its tensors, which may be in lists; without the CPU. Who waits for a future of those has them in order."""
+    """Return the devices of its tensors, which may be in lists, without the CPU. Who waits for a future of these
+    devices has the tensors in order.
+    """
     if isinstance(result, torch.Tensor):
         return [] if result.is_cpu else [result.device]
     return list(dict.fromkeys(place for one in result for place in _devices_of(one)))

@@ -47,7 +47,7 @@ class _Sparse(NamedTuple):
 
 
 class DdpState:
-    """What `ddp_hook` needs between its calls, for one DistributedDataParallel; made by `ddp_state`.
+    """The state that `ddp_hook` keeps between its calls, for one DistributedDataParallel; made by `ddp_state`.
 
     Which DDP calls, and so among which ranks it reduces, is known at the first bucket. A copy of it, as `copy.deepcopy`
     and pickle make with the model in DDP, has the same settings and begins anew; it knows no GradScaler.
@@ -198,7 +198,9 @@ class DdpState:
     # --- a backward ---------------------------------------------------------------------------------------------------
 
     def _begin(self, bucket: dist.GradBucket, *, is_active: bool) -> None:
-        """At its first bucket. A rank is not active once it has left a `with ddp.join():` that others are still in."""
+        """Begin a backward, at its first bucket. A rank is not active once it has left a `with ddp.join():` that others
+        are still in.
+        """
         caller = caller_of(self, bucket.parameters()[0])
         ours = self._among(caller)
         ours.check()
@@ -240,13 +242,13 @@ class DdpState:
         self._sparse.clear()
 
     def _end(self) -> None:
-        """When DDP has taken all results: raises what ended an operation."""
+        """End a backward, when DDP has taken all results. Raises the error that ended an operation."""
         failure, self._failure = self._failure, None
         given, self._may_discard = self._may_discard, []
         if failure is not None:
             raise failure
         for gradient, parameter, mean in given:
-            # Of a parameter that no rank used DDP takes no mean. But codecs have sent what was pending of it.
+            # DDP takes no mean of a parameter that no rank used. But codecs have sent what was pending of it.
             if parameter.grad is None or (mean.any() and not parameter.grad.any()):
                 self._ours().put_back(gradient, mean / self._terms.loss_scale)
 
@@ -282,7 +284,7 @@ class DdpState:
 
 
 def _after_backward(act: Callable[[], None]) -> None:
-    """Have autograd call `act` when what it has been told to call so far has been, on the thread of `backward()`."""
+    """Have autograd call `act`, after the calls that it was given before, on the thread of `backward()`."""
     torch.autograd.Variable._execution_engine.queue_callback(act)
 
 

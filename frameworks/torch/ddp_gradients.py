@@ -21,11 +21,11 @@ __all__ = ["DdpGradients", "parts_of", "wire_of"]
 
 _Names = dict[str, "weakref.ref[torch.Tensor]"]
 _taken: weakref.WeakKeyDictionary[Session, _Names] = weakref.WeakKeyDictionary()
-"""By session and name, the parameter that was first to have it."""
+"""The parameter that was first to have a name, by session and name."""
 
 
 class DdpGradients(GradientSubmits[torch.Tensor]):
-    """Those among the ranks of `settings.process_set`.
+    """The gradients of DDP among the ranks of `settings.process_set`.
 
     They have the names that the user gave, if there are such. A second model whose names are those of another one, as
     `layer.weight` may well be, has `ddp1.layer.weight` and so on, where ranks meet; its rules are for the names as they
@@ -55,7 +55,7 @@ class DdpGradients(GradientSubmits[torch.Tensor]):
         return name
 
     def of(self, bucket: dist.GradBucket) -> list[Gradient]:
-        """In the order of `parts_of`."""
+        """Return the gradients of a bucket, in the order of `parts_of`."""
         names = [self.name_of(parameter) for parameter in bucket.parameters()]
         self.know(names)
         return [self.by_name[name] for name in names]
@@ -66,7 +66,7 @@ class DdpGradients(GradientSubmits[torch.Tensor]):
             self.owner.codec_states.release(self.claim)
 
     def put_back(self, gradient: Gradient, mean: torch.Tensor) -> None:
-        """Have each rank send it again, which nobody took: if a residual is kept, and it is finite."""
+        """Have each rank send a mean again that nobody took, if a residual is kept and the mean is finite."""
         kept = self.owner.codec_states
         if gradient.tensor in kept.residual_names() and mean.isfinite().all():
             residual = torch.from_numpy(kept.residual(gradient.tensor)) + mean.detach().float().cpu().reshape(-1)

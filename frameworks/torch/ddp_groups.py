@@ -121,7 +121,9 @@ def _ranks_of(group: Any) -> list[int]:
 
 
 def _places(world: Session) -> dict[int, int]:
-    """By torch.distributed's rank, that in `world`. Raises `InvalidArgumentError` if this process has two numbers."""
+    """Return the rank in `world` of each of torch.distributed's. Raises `InvalidArgumentError` if this process has two
+    numbers.
+    """
     theirs, ours = (dist.get_rank(), dist.get_world_size()), (world.rank, world.size)
     if theirs == (world.job.rank, len(world.job.hosts)):  # of which `world` may be a part
         return {peer: place for place, peer in enumerate(world.peers)}

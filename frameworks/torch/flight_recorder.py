@@ -1,4 +1,4 @@
-"""What the groups of the backend casync have done last, in the form that PyTorch's `torchfrtrace` reads.
+"""The last calls of the groups of the backend casync, in the form that PyTorch's `torchfrtrace` reads.
 
     casync.torch.flight_recorder.dump("traces/rank")   # on each rank; then: torchfrtrace traces
 
@@ -37,7 +37,7 @@ _BACKEND = "nccl"
 """torchfrtrace knows a list of backends by name, and casync is not in it."""
 
 Size = tuple[tuple[int, ...], str]
-"""Of a tensor, and its dtype."""
+"""The shape of a tensor, and its dtype."""
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Entry:
     record: int
     group: str
     number: int
-    """Of the group's calls, from 1."""
+    """The call's number among those of the group, from 1."""
     kind: str
     inputs: Sequence[Size]
     outputs: Sequence[Size]
@@ -57,12 +57,12 @@ class Entry:
     has_failed: bool = False
 
     def is_over(self, error: BaseException | None) -> None:
-        """The call has ended, now."""
+        """Note that the call has ended, now."""
         self.has_failed = error is not None
         self.ended_ns = time.time_ns()
 
     def told(self) -> dict[str, Any]:
-        """As Flight Recorder writes it."""
+        """Return the entry as Flight Recorder writes it."""
         is_over = self.ended_ns > 0 and not self.has_failed
         return {
             "record_id": self.record,
@@ -101,13 +101,13 @@ class Recorder:
         self._is_dumped = False
 
     def know(self, group: str, ranks: Sequence[int], rank: int) -> None:
-        """There is a group of these ranks, as the world counts them; this process is `rank` of the world."""
+        """Note a group of these ranks, as the world counts them. This process is `rank` of the world."""
         with self._lock:
             self._groups[group] = ranks
             self._rank = rank
 
     def begin(self, group: str, kind: str, inputs: Sequence[Size], outputs: Sequence[Size]) -> Entry:
-        """A call that is made now."""
+        """Add and return an entry for a call that is made now."""
         frames = _frames(sys._getframe(1))
         with self._lock:
             number = self._numbers[group] = self._numbers.get(group, 0) + 1
@@ -151,12 +151,12 @@ class Recorder:
 
 
 def sizes_of(tensors: Iterable[torch.Tensor]) -> Sequence[Size]:
-    """Of each tensor."""
+    """Return the shape and dtype of each tensor."""
     return [(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.").capitalize()) for tensor in tensors]
 
 
 def _frames(frame: FrameType | None) -> Sequence[tuple[CodeType, int]]:
-    """Of who called, innermost first, without those of PyTorch's and our own."""
+    """Return the frames of the caller, innermost first, without PyTorch's and our own."""
     found: list[tuple[CodeType, int]] = []
     while frame is not None and len(found) < _FRAMES:
         if not frame.f_code.co_filename.startswith(_INSIDE):
@@ -166,7 +166,7 @@ def _frames(frame: FrameType | None) -> Sequence[tuple[CodeType, int]]:
 
 
 def calls_kept(environ: Mapping[str, str]) -> int:
-    """How many calls are kept; as many as by default, with a warning, where the environment does not say a number."""
+    """Return how many calls are kept. If the environment gives no number, that is the default, with a warning."""
     given = environ.get("TORCH_FR_BUFFER_SIZE", "").strip()
     if not given or given.isdecimal():
         return int(given or _CALLS)

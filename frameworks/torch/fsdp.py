@@ -96,12 +96,12 @@ def compress(
 
 @dataclass(frozen=True)
 class Report:
-    """By parameter, with "shard." or "replicate." before its name."""
+    """The state of each parameter's gradient, by its name after "shard." or "replicate."."""
 
     compressed: dict[str, str]
-    """With what: the codec."""
+    """The codecs of gradients that are compressed, by name."""
     exact: dict[str, str]
-    """And why the others are not."""
+    """The reasons why the other gradients are not, by name."""
 
     def __str__(self) -> str:
         lines = [f"{name}: {codec}" for name, codec in self.compressed.items()]
@@ -109,20 +109,20 @@ class Report:
 
 
 class FsdpCompression:
-    """What codecs keep of a model's gradients, as `torch.distributed.checkpoint` saves and loads it (a `Stateful`)."""
+    """The state that codecs keep of a model's gradients, for `torch.distributed.checkpoint` (a `Stateful`)."""
 
     def __init__(self, reductions: Sequence[_Reduction]) -> None:
         self._reductions = reductions
 
     def report(self) -> Report:
-        """What is compressed, and what is not and why, as things are now."""
+        """Return what is compressed, and what is not and why, as things are now."""
         report = Report({}, {})
         for one in self._reductions:
             one.describe(report)
         return report
 
     def state_dict(self) -> dict[str, DTensor]:
-        """For each parameter that requires a gradient what the ranks have not sent of it, as a mean over them: by its
+        """Return the mean over the ranks of what they have not sent of each parameter that requires a gradient: by its
         name, sharded as it is. Collective, between steps.
         """
         return {name: value for one in self._reductions for name, value in one.pending().items()}
@@ -172,12 +172,12 @@ class _Reduction:
         self._least = group.min_numel if min_numel is None else min_numel
         self._partial = 0  # steps in which only some that require a gradient had one
         self._aside: dict[str, torch.Tensor] = {}
-        """By parameter, what is pending of those that require no gradient any more."""
+        """The pending part of parameters that require no gradient any more, by parameter."""
         self._take(unit.training())
 
     @property
     def ranks(self) -> int:
-        """Of the shard group."""
+        """The number of ranks in the shard group."""
         return self._unit.ranks
 
     # --- what is reduced ----------------------------------------------------------------------------------------------
@@ -192,8 +192,8 @@ class _Reduction:
         self.named = NamedOperation(name, codec, self._topology, self._scaler)
 
     def follow(self) -> _Reduction:
-        """Before each reduction: go by what requires a gradient now. What is pending of a parameter that has been
-        frozen waits until it requires one again.
+        """Go by what requires a gradient now. Call it before each reduction. What is pending of a parameter that has
+        been frozen waits until it requires one again.
         """
         trained = self._unit.training()
         if trained != self.trained:
@@ -251,14 +251,14 @@ class _Reduction:
         return self.ranks if self.kind == _BETWEEN_SHARDS else 1
 
     def _columns(self, kept: torch.Tensor | None) -> dict[str, torch.Tensor]:
-        """By parameter: a row for each rank that gets a part of the result."""
+        """Return the columns of each parameter, by name: a row for each rank that gets a part of the result."""
         if kept is None:
             return {}
         parts = split(kept.view(self._rows(), -1), self.trained)
         return {one.name: part.clone() for one, part in zip(self.trained, parts, strict=True)}
 
     def _keep(self, columns: Mapping[str, torch.Tensor]) -> None:
-        """The opposite: make them this rank's residual. Nothing is pending of a parameter that has no columns."""
+        """Make `columns`, in turn, this rank's residual. Nothing is pending of a parameter that has no columns."""
         if self.named.codec == "none":
             return
         rows = self._rows()
@@ -312,8 +312,8 @@ class _Reduction:
 
 
 class _Communication(ReduceScatter):
-    """What FSDP calls for a unit's gradients: `allocate` for both ends, then the reduce-scatter, if there are shards.
-    The all-reduce between replicas follows, of which it says nothing; so its name is said before.
+    """The object that FSDP calls for a unit's gradients: `allocate` for both ends, then the reduce-scatter if there are
+    shards. The all-reduce between replicas follows, of which FSDP says nothing; so its name is said before.
     """
 
     def __init__(self, shards: _Reduction | None, replicas: _Reduction | None) -> None:

@@ -24,24 +24,24 @@ class ShardedParameter:
     """One parameter of a unit. FSDP pads dimension 0 until each rank of the shard group has as many rows."""
 
     name: str
-    """Of `model.named_parameters()`."""
+    """The name in `model.named_parameters()`."""
     parameter: DTensor
     local_shape: torch.Size
     padded_shape: torch.Size
-    """Of this rank's part: without the padding, and with it."""
+    """The shapes of this rank's part: without the padding, and with it."""
 
     def part_of(self, padded: torch.Tensor) -> torch.Tensor:
-        """This rank's part of the parameter, from its elements with the padding."""
+        """Return this rank's part of the parameter, from its elements with the padding."""
         return padded.view(self.padded_shape)[: self.local_shape[0]].contiguous()
 
     def padded(self, part: torch.Tensor) -> torch.Tensor:
-        """The opposite of `part_of`, flat."""
+        """Return the part with its padding, flat: the opposite of `part_of`."""
         whole = part.new_zeros(self.padded_shape)
         whole[: self.local_shape[0]] = part
         return whole.view(-1)
 
     def as_dtensor(self, part: torch.Tensor) -> DTensor:
-        """Values of this rank's part, sharded as the parameter is."""
+        """Return the values of this rank's part, sharded as the parameter is."""
         like = self.parameter
         return DTensor.from_local(
             part, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
@@ -62,7 +62,7 @@ class Unit:
 
     @property
     def ranks(self) -> int:
-        """Of the shard group."""
+        """The number of ranks in the shard group."""
         return 1 if self.shard_group is None else self.shard_group.size()
 
     @property
@@ -70,23 +70,23 @@ class Unit:
         return self.parameters[0].parameter.device
 
     def training(self) -> tuple[ShardedParameter, ...]:
-        """Those that require a gradient now."""
+        """Return the parameters that require a gradient now."""
         return tuple(one for one in self.parameters if one.parameter.requires_grad)
 
 
 def numel_of(parameters: Sequence[ShardedParameter]) -> int:
-    """Of what a rank has of them after the reduce-scatter, with the padding."""
+    """Return the number of elements that a rank has after the reduce-scatter, with the padding."""
     return sum(parameter.padded_shape.numel() for parameter in parameters)
 
 
 def split(reduced: torch.Tensor, parameters: Sequence[ShardedParameter]) -> Sequence[torch.Tensor]:
-    """Columns of `reduced` (..., numel) for each parameter."""
+    """Return the columns of `reduced` (..., numel) for each parameter."""
     return torch.split(reduced, [parameter.padded_shape.numel() for parameter in parameters], dim=-1)
 
 
 def units_of(model: torch.nn.Module) -> list[Unit]:
-    """Those with parameters, in the order of `named_modules()`. Raises `InvalidArgumentError` if there are none, and
-    `NotAvailableError` for what there is no name of each element for.
+    """Return the units with parameters, in the order of `named_modules()`. Raises `InvalidArgumentError` if there are
+    none, and `NotAvailableError` for a module on several meshes, or one that is not sharded by dimension 0 alone.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     units = []

@@ -57,7 +57,7 @@ def _broadcast_all(named: Iterable[tuple[str, torch.Tensor]], root_rank: int, pr
 
 
 def _as_known(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory in a dtype that can be sent, where that of the tensor cannot: its bits are all that matters."""
+    """Return the same memory in a dtype that can be sent, if the tensor's cannot: only its bits matter."""
     if tensor.layout is not torch.strided or tensor.is_quantized or TENSORS.has_dtype(tensor):
         return tensor
     return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach().view(_BITS[tensor.itemsize])

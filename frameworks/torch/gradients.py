@@ -32,7 +32,7 @@ __all__ = ["Entry", "Gradients"]
 
 
 class Entry(gradients.Entry[torch.nn.Parameter]):
-    """What is remembered of one parameter beside what all frameworks' adaptors do."""
+    """The facts remembered of one parameter, beside those that all frameworks' adaptors remember."""
 
     __slots__ = ("contiguous", "hook", "place", "sparse_dim", "submitted", "uncompressed", "version")
 
@@ -51,7 +51,7 @@ class Entry(gradients.Entry[torch.nn.Parameter]):
 
 
 class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
-    """Those of one optimizer. Nothing is submitted before `start`."""
+    """The gradients of one optimizer. Nothing is submitted before `start`."""
 
     changed_text = (
         "the gradient of {} was changed after backward had submitted it, while it was being synchronised. Call "
@@ -70,7 +70,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         super().__init__(TENSORS, settings)
         self._optimizer_ref = weakref.ref(optimizer)  # which has this object
         self.names = WeakTensorKeyDictionary(names)
-        """Those that the user gave, and those that were made up; also of parameters that it does not hold."""
+        """Names that the user gave, or that were made up; also of parameters that the optimizer does not hold."""
         self._membership = Membership()
         self._hook = self._make_hook()
         self._dead_hooks: list[RemovableHandle] = []
@@ -81,7 +81,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         self._has_begun = False
         self._is_retired = False
         self._loss_scale = loss_scale
-        # Of this step's gradients: asked for once, because on a GPU each question to a scaler waits for the device.
+        # This step's loss scale, asked for once, because on a GPU each question to a scaler waits for the device.
         self._scale: float | None = None
         self.given_momentum = momentum
         self.momentum: Momentum | None = None
@@ -95,7 +95,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     # --- whose gradients these are ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Have the gradients of what the optimizer holds, from now on."""
+        """Handle the gradients of what the optimizer holds, from now on."""
         self._refresh()
 
     def __del__(self) -> None:
@@ -150,8 +150,8 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     # --- hooks --------------------------------------------------------------------------------------------------------
 
     def _make_hook(self) -> Callable[[torch.Tensor], None]:
-        """For every parameter. It holds none of them, and not this object, which does: torch's garbage collection does
-        not see through hooks, and a parameter in its own hook would never be freed, nor the session.
+        """Make the hook of every parameter. It holds none of them, and not this object, which does: torch's garbage
+        collection does not see through hooks, and a parameter in its own hook would never be freed, nor the session.
         """
         weak = weakref.ref(self)
 
@@ -181,7 +181,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
             self.arrived(entry)
 
     def prepare(self) -> None:
-        """Before the end of a step: takes what is new. Raises if another optimizer has a parameter, or codec state."""
+        """Take what is new, before the end of a step. Raises if another optimizer has a parameter, or codec state."""
         self.check()
         if self._has_begun:
             self._refresh()
@@ -189,7 +189,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
             self._begin()
 
     def _begin(self) -> None:
-        """A backward pass begins, or the step ends without one: what requires a gradient now is synchronised."""
+        """Begin a backward pass, or end a step without one: what requires a gradient now is synchronised."""
         self._refresh()
         for entry in self.entries.values():
             was_wanted = self._has_begun and entry.is_wanted  # by an earlier backward pass of this step
@@ -221,8 +221,8 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return {entry.place: entry.name for entry in gone}
 
     def _take_new(self, before: Collection[torch.nn.Parameter], left: Mapping[Place, str]) -> None:
-        """What is held and needs a gradient. In the middle of a step: also what has one, or was not held when backward
-        began.
+        """Take the parameters that are held and need a gradient. In the middle of a step, this step
+        synchronises those that have one already, or that were not held when backward began.
         """
         new = [parameter for parameter in self._without if parameter.requires_grad]
         names = {name: parameter for parameter, name in self.names.items() if parameter in self._membership.places}
@@ -274,7 +274,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return sparse.submit(gradient, entry.tensor, settings.op, settings.process_set, wire, meets=entry.tensor)
 
     def _sparse_dim(self, entry: Entry) -> int:
-        """Of zeros; SparseAdam takes no dense gradient."""
+        """Return the sparse dimensions of zeros; SparseAdam takes no dense gradient."""
         return entry.sparse_dim or int(isinstance(self._optimizer, torch.optim.SparseAdam))
 
     def _register(self, owner: Session, entry: Entry, gradient: torch.Tensor) -> None:
@@ -293,7 +293,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait(self) -> Collection[torch.nn.Parameter]:
-        """As of all adaptors; raises `InvalidArgumentError` too, if the program has changed a gradient meanwhile."""
+        """Wait as all adaptors do. Also raises `InvalidArgumentError` if the program changed a gradient meanwhile."""
         changed = self._changed()
         scale, self._scale = self._scale, None
         try:
@@ -320,7 +320,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return dense
 
     def _end_hooks(self) -> None:
-        """Of what has left."""
+        """End the hooks of the parameters that have left."""
         if self._has_left:
             self._forget_left()
         for hook in self._dead_hooks:
@@ -369,7 +369,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return changed
 
     def _apply_momentum(self, dense: Collection[torch.nn.Parameter], momentum: Momentum, scale: float) -> None:
-        """To gradients that another codec than the momentum's carried."""
+        """Apply momentum to gradients that another codec than the momentum's carried."""
         if any(entry.uncompressed is None for entry in self.entries.values()):
             plans = self.session().plans()
             for entry in self.entries.values():
@@ -382,7 +382,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def saved_state(self) -> dict[str, Any]:
-        """What codecs keep of these on this rank, by parameter name."""
+        """Return what codecs keep of these on this rank, by parameter name."""
         return self.state_dict(self.entries.values(), torch.from_numpy)
 
     def load_saved_state(self, saved: Mapping[str, Any] | None) -> None:

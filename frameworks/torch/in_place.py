@@ -16,8 +16,8 @@ __all__ = ["loading_in_place", "poured"]
 
 
 def poured(optimizer: torch.optim.Optimizer, loaded: dict[str, Any]) -> dict[str, Any]:
-    """What torch's `load_state_dict` hands to `__setstate__`, put into the groups and the state that `optimizer` has;
-    to be handed on in its place.
+    """Put what torch's `load_state_dict` hands to `__setstate__` into the groups and the state that `optimizer` has.
+    Return what to hand on in its place.
     """
     groups, state = optimizer.param_groups, optimizer.state
     for group, new in zip(groups, loaded["param_groups"], strict=True):

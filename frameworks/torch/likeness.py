@@ -13,7 +13,7 @@ __all__ = ["Outline", "agree", "difference", "outline"]
 
 
 class Outline(NamedTuple):
-    """What another rank is told of an optimizer before it takes the state."""
+    """The description of an optimizer that another rank is given before it takes the state."""
 
     kind: str
     shapes: list[list[tuple[int, ...]]]  # of the parameters, by group
@@ -21,14 +21,14 @@ class Outline(NamedTuple):
 
 
 def outline(optimizer: torch.optim.Optimizer) -> Outline:
-    """That of `optimizer`."""
+    """Return the outline of `optimizer`."""
     groups = optimizer.param_groups
     shapes = [[tuple(parameter.shape) for parameter in group["params"]] for group in groups]
     return Outline(type(optimizer).__name__, shapes, [set(group) - {"params"} for group in groups])
 
 
 def difference(optimizer: torch.optim.Optimizer, theirs: Outline, root: int) -> str | None:
-    """What to say if `optimizer` cannot take the state of the rank `root`; None if it can."""
+    """Return what to say if `optimizer` cannot take the state of the rank `root`; None if it can."""
     mine = outline(optimizer)
     if len(mine.shapes) != len(theirs.shapes):
         return f"{_count(mine.shapes, 'parameter group')} where rank {root} has {len(theirs.shapes)}"

@@ -19,11 +19,11 @@ class Place(NamedTuple):
 
 
 class Membership:
-    """As of the last look."""
+    """The parameters that an optimizer held at the last look, and their places."""
 
     def __init__(self) -> None:
         self.places: dict[torch.nn.Parameter, Place] = {}
-        """Of each parameter the first."""
+        """The first place of each parameter."""
         self.is_replaced = False
         """Whether the last change left every group as long as it was: what is new stands where something has left."""
         self._held: list[torch.nn.Parameter] = []

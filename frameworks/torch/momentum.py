@@ -26,7 +26,7 @@ class Momentum:
         """Raises `InvalidArgumentError` for an optimizer whose momentum is none that a codec can take over."""
         self._optimizer_ref = weakref.ref(optimizer)  # which has this object
         self._given = given
-        # Of each group that had one: a pair of momentum and nesterov, by the group's id, and the group itself.
+        # For each group that had one: a pair of momentum and nesterov, by the group's id, and the group itself.
         self._taken: dict[int, tuple[float, bool]] = {}
         self._groups: list[dict[str, Any]] = []
         if given is None and not isinstance(optimizer, torch.optim.SGD):
@@ -62,19 +62,19 @@ class Momentum:
         return group["momentum"] or taken, group["nesterov"] or is_nesterov
 
     def give_back(self) -> None:
-        """Have the groups as the user made them."""
+        """Set the groups to what the user made them."""
         for group in self._groups:
             if id(group) in self._taken:
                 group["momentum"], group["nesterov"] = self._as_made(group)
 
     def copy_from(self, other: Momentum) -> None:
-        """What the other has taken from the groups that ours are copies of."""
+        """Take over what `other` has taken from the groups of which ours are copies."""
         for group, copied in zip(other._optimizer.param_groups, self._optimizer.param_groups, strict=True):
             if (taken := other._taken.get(id(group))) is not None:
                 self._taken[id(copied)] = taken
 
     def terms(self, index: int) -> OptimizerSettings:
-        """Of the group with this number."""
+        """Return the settings of the group with this number."""
         group = self._optimizer.param_groups[index]
         lr = float(group["lr"])
         if self._given is not None:
@@ -82,7 +82,7 @@ class Momentum:
         return OptimizerSettings(lr, *self._taken.get(id(group), (0.0, False)))
 
     def apply(self, parameter: torch.nn.Parameter, group: int, loss_scale: float = 1.0) -> None:
-        """To the mean gradient of a parameter that went uncompressed: as SGD does, in the place where SGD keeps it.
+        """Apply it to the mean gradient of a parameter that went uncompressed, as SGD does, and keep it where SGD does.
 
         The velocity is without the loss scale, and does not hear of a gradient with which a GradScaler skips the step.
         """

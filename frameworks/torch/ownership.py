@@ -34,7 +34,7 @@ _OWNERS = WeakTensorKeyDictionary()
 
 
 def other_owner(parameter: torch.Tensor, owner: Owner) -> Owner | None:
-    """That of `parameter`, if it is not `owner` and is there yet."""
+    """Return the owner of `parameter`, if it is not `owner` and still exists."""
     reference = _OWNERS.get(parameter)
     other: Owner | None = None if reference is None else reference()
     return other if other is not None and other is not owner and other.holds(parameter) else None
@@ -57,7 +57,7 @@ def _others(parameters: Iterable[torch.Tensor], owner: Owner) -> list[tuple[torc
 
 
 def alive(reference: weakref.ref[T]) -> T:
-    """What it refers to, which is there as long as anybody can ask."""
+    """Return what `reference` refers to, which exists as long as anybody can ask."""
     found = reference()
     assert found is not None
     return found

@@ -12,7 +12,7 @@ __all__ = ["names_of", "numbered", "unused"]
 
 
 def numbered(group: int, index: int) -> str:
-    """Of a parameter that was given no name."""
+    """Return the name of a parameter that was given none."""
     return f"allreduce.noname.{group}.{index}"
 
 

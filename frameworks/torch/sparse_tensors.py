@@ -52,8 +52,8 @@ def sparse_allreduce_async(
 def submit(
     tensor: torch.Tensor, name: str, op: int, process_set: Any, wire: str | None, *, meets: str | None = None
 ) -> SparsePending[torch.Tensor]:
-    """As `sparse_allreduce_async`; the values travel as `wire`, or as they are. `meets`: the session's name of what a
-    rank with a dense tensor submits.
+    """Submit as `sparse_allreduce_async` does. The values travel as `wire`, or as they are. `meets`: the session's name
+    of what a rank with a dense tensor submits.
     """
     tensor = tensor.detach()
     indices = tensor._indices().t().contiguous()

@@ -1,4 +1,4 @@
-"""What CaSync must know of torch's tensors."""
+"""The adaptor that tells CaSync about torch's tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `DistributedOptimizer` adds to an optimizer.
+"""The methods that `DistributedOptimizer` adds to an optimizer.
 
 A hook on each parameter submits its gradient, in place, as soon as backward has accumulated it. `step()` waits for all
 of them at once and then runs the optimizer's own step. In a world of one there are no hooks, and nothing but the
@@ -54,7 +54,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     _gradients: Gradients
     _gradients_of: type[Gradients] = Gradients
     _wrapped_class: type[torch.optim.Optimizer]
-    """That of the optimizer that was wrapped."""
+    """The class of the optimizer that was wrapped."""
 
     def _adopt(
         self,
@@ -92,8 +92,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def _unwrap(
         self, named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None
     ) -> Iterable[tuple[str, torch.nn.Parameter]] | None:
-        """Before this is wrapped anew: have the groups as the user made them. The names to use are those that are
-        given, or that the parameters have.
+        """Set the groups to what the user made them, before this is wrapped anew. Return the names to use: those that
+        are given, or that the parameters have.
         """
         if self._gradients.is_under_way:
             raise InvalidArgumentError(
@@ -159,14 +159,14 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     step.hooked = True  # type: ignore[attr-defined]
 
     def _note_step(self) -> None:
-        """A scheduler that was made before the optimizer was wrapped asks that one whether it has stepped."""
+        """Note the step in the wrapped optimizer too: a scheduler made before the wrapping asks that one."""
         for wrapped in self._wraps:
             if (optimizer := wrapped()) is not None:
                 optimizer._opt_called = True
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """What `GradScaler.step` asks first: the moment to refuse what would go wrong with its gradients."""
+        """Answer `GradScaler.step`, which asks this first. Refuse here what would go wrong with its gradients."""
         if self._gradients.is_distributed:
             if self._handles:
                 raise InvalidArgumentError(_SCALER_TOO_EARLY)
@@ -202,7 +202,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._gradients.passes = positive(passes)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """From now on, `passes` backward passes accumulate locally before a gradient is synchronised."""
+        """Have `passes` backward passes accumulate locally, from now on, before a gradient is synchronised."""
         self._gradients.passes = positive(passes)
         self._gradients.start_anew()
 
@@ -273,8 +273,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     # --- copies -------------------------------------------------------------------------------------------------------
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """As of torch's optimizers: of the groups, the state and the parameters. Local. The copy has the same settings
-        and names, and nothing of what codecs keep. It takes part from its first step on.
+        """Copy as torch's optimizers do: the groups, the state and the parameters. Local. The copy has the same
+        settings and names, and nothing of what codecs keep. It takes part from its first step on.
         """
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied

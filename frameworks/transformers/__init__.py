@@ -54,7 +54,7 @@ def patch(
         return train(resume_from_checkpoint, *arguments, **more)
 
     def created(*arguments: Any, **more: Any) -> Any:
-        """For a search of hyperparameters, which makes one for each trial."""
+        """Create it, and hand over again. A search of hyperparameters makes one for each trial."""
         made = create(*arguments, **more)
         hand_over()
         return made

@@ -115,7 +115,7 @@ def units(codec: Codec, shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
 
 
 def partitions(codec: Codec, shape: tuple[int, int], count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges of whole units, as the planner cuts them."""
+    """Return at most `count` ranges of whole units, as the planner cuts them."""
     size = shape[0] * shape[1]
     ends = sorted({codec.cut(shape, size * (i + 1) // count) for i in range(count)} | {size})
     ends = [end for end in ends if end > 0] or [size]

@@ -59,7 +59,7 @@ class Segment:
 
 
 class Info(Protocol):
-    """What a codec says of itself. `rounds`: reduce, reencode or gather; `feedback`: none, wrapper or own."""
+    """A codec's facts about itself. `rounds`: reduce, reencode or gather; `feedback`: none, wrapper or own."""
 
     @property
     def spec(self) -> str: ...

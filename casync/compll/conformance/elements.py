@@ -31,7 +31,7 @@ def to_values(elements: np.ndarray, dtype: int) -> np.ndarray:
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """For comparisons in which -0 is not 0 and a NaN is itself."""
+    """Return the bits of an array, for comparisons in which -0 is not 0 and a NaN is itself."""
     return array.view(f"u{array.itemsize}")
 
 

@@ -1,4 +1,4 @@
-"""What one rank holds of one gradient, and the calls that the runtime makes for it."""
+"""The state that one rank holds of one gradient, and the calls that the runtime makes for it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Rank:
             self.residual[:] = kept["the residual"]
 
     def pending(self) -> np.ndarray | None:
-        """What was not sent yet: the residual, and state arrays that say they are such. None: nothing is kept."""
+        """Return what was not sent yet: the residual, and state arrays declared `pending`. None: nothing is kept."""
         kept = [values for array, values in zip(self.declared, self.state, strict=True) if array.pending]
         kept += [] if self.residual is None else [self.residual]
         total = np.zeros(self.size)
@@ -92,25 +92,25 @@ class Rank:
         return written(segment)
 
     def merge(self, part: Range, payloads: Sequence[Source], step: int, **rest: Any) -> np.ndarray:
-        """Payloads of a round into its aggregated one."""
+        """Merge payloads of a round into its aggregated one."""
         segment = self.encoding(part, payloads, step, role=OWNER, **rest)
         self.codec.run([segment])
         return written(segment)
 
     def own(self, part: Range, sources: Sequence[Source], step: int, **rest: Any) -> tuple[np.ndarray, np.ndarray]:
-        """What the owner does: merge, encode again, deliver what that decodes to. (payload, elements)"""
+        """Do what the owner does: merge, encode again, deliver what that decodes to. (payload, elements)"""
         segment = self.encoding(part, sources, step, role=OWNER, raw_out=self._room_for(part), **rest)
         self.codec.run([segment])
         return written(segment), delivered(segment)
 
     def deliver(self, part: Range, sources: Sequence[Source], step: int, **rest: Any) -> np.ndarray:
-        """Decode, or merge: the elements."""
+        """Decode, or merge, and return the elements."""
         segment = self.delivering(part, sources, step, **rest)
         self.codec.run([segment])
         return delivered(segment)
 
     def delivering(self, part: Range, sources: Sequence[Source], step: int, **rest: Any) -> Segment:
-        """A segment with room for elements."""
+        """Return a segment with room for elements."""
         return self.segment(part, sources, step, raw_out=self._room_for(part), **rest)
 
     def _room_for(self, part: Range) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the kit found, a line for each check."""
+"""The report on what the kit found, a line for each check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tested: a codec as a script names it, and what its file promises beyond the codec contract."""
+"""The subject that is tested: a codec as a script names it, and what its file promises beyond the codec contract."""
 
 from __future__ import annotations
 

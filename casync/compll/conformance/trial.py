@@ -37,7 +37,7 @@ class Result:
 
 
 class Trial:
-    """What a check works with: a codec, and a memory of the case it is at."""
+    """The things that a check works with: a codec, and a memory of the case it is at."""
 
     def __init__(self, subject: Subject, note: Callable[[str], None] = lambda case: None) -> None:
         self.subject = subject
@@ -47,7 +47,7 @@ class Trial:
         self._note = note
 
     def each(self, cases: Iterable[Case]) -> Iterator[Case]:
-        """The cases one by one; what goes wrong is reported with the one at hand."""
+        """Yield the cases one by one; what goes wrong is reported with the one at hand."""
         for case in cases:
             self.at(case)
             self.count += 1

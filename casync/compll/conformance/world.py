@@ -20,7 +20,7 @@ __all__ = ["World", "routes"]
 
 
 def routes(codec: Codec) -> tuple[str, ...]:
-    """Those that the runtime has for the codec."""
+    """Return the routes that the runtime has for the codec."""
     return ("direct",) if codec.info.rounds[0] == "gather" else ("direct", "parameter server")
 
 
@@ -61,7 +61,7 @@ class World:
         return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
 
     def agree(self, gradients: Sequence[np.ndarray]) -> None:
-        """What comes before a gradient is first encoded; `step` does it by itself."""
+        """Do what comes before a gradient is first encoded: the ranks agree. `step` does it by itself."""
         if self.agreed:
             return
         whole = (0, self.ranks[0].size)
@@ -76,7 +76,7 @@ class World:
             self.codec.agree(rank.segment(whole, [], self.number), mean)
 
     def _before(self) -> dict[str, float]:
-        """Factor of what is encoded first."""
+        """Return the factor of what is encoded first."""
         return {"pre": float(np.float32(1) / np.float32(self.size))} if self.info.prescaled else {}
 
     def _final(self) -> dict[str, float]:
@@ -85,7 +85,7 @@ class World:
         return {} if taken else {"mid": float(np.float32(1) / np.float32(self.size))}
 
     def _rounds(self, part: Range, gradients: Sequence[np.ndarray], owner: int | None) -> list[np.ndarray]:
-        """Rounds in which payloads are merged: by everybody, or by `owner` for all."""
+        """Run the rounds in which payloads are merged: by everybody, or by `owner` for all."""
         previous: list[np.ndarray | None] = [None] * self.size
         last = len(self.info.rounds) - 1
         for round in range(last):

@@ -73,7 +73,9 @@ def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[
 
 
 def product_text(call: Product, scalars: Sequence[str], failed: str) -> list[str]:
-    """With `element(i, count)` for elements of the gradient, or `deliver_element(i, count, value)`."""
+    """Return the lines of a product. They use `element(i, count)` for elements of the gradient, or
+    `deliver_element(i, count, value)`.
+    """
     rows, _, columns = scalars
     arrays = [f"m{memory.number}" for memory in call.arrays]
     if call.delivers:

@@ -18,7 +18,7 @@ _BITS = {"f32": 32, "i32": 32, "u16": 16, "u8": 8, "u4": 4, "u2": 2, "u1": 1}
 
 
 def leaves_of(codec: typed.Codec) -> dict[str, str]:
-    """What is read from `facts`, by operation and name."""
+    """Return the C++ of the values that are read from `facts`, by operation and name."""
     leaves = {"size": "static_cast<std::int32_t>(facts.n)"}
     for name in ("rows", "cols", "step", "world", "rank", "name", "lr", "momentum", "nesterov"):
         leaves[f"fact {name}"] = f"facts.{name}"
@@ -93,7 +93,7 @@ def _bound(codec: typed.Codec, choice: Choice, rounds: Sequence[Program]) -> str
 
 
 def _elements(codec: typed.Codec, choice: Choice) -> str:
-    """How many a state has."""
+    """Return the function that says how many elements a state has."""
     lines = []
     for number, state in enumerate(codec.states):
         steps = _steps(codec)

@@ -1,4 +1,4 @@
-"""What the runtime must know of generated codecs: names, parameters, units, where the inner loops are."""
+"""The facts that the runtime must know of generated codecs: names, parameters, units, where the inner loops are."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
     # --- decode
 
     def _decoder(self) -> str:
-        """What does not depend on the code is computed when the decoder is made."""
+        """Return the decoder's C++. What does not depend on the code is computed when the decoder is made."""
         (step,) = self._decoded.block.steps
         assert isinstance(step, Pass)
         (delivered,) = step.actions
@@ -171,7 +171,7 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
 
     @staticmethod
     def _spread(values: list[Value]) -> list[Value]:
-        """The single values that these need in all lanes, as w1, w2, ..."""
+        """Return the single values that these need in all lanes, as w1, w2, ..."""
         single = {v.number: v for value in values for v in value.operands if not v.lanes}
         return [single[number] for number in sorted(single)]
 
@@ -296,7 +296,7 @@ bool merge(const MergeSource* sources, std::int64_t count, float* out, std::int6
         ]
 
     def _random(self, number: int, draws: list[int]) -> list[str]:
-        """The same with random numbers, which come for 128 elements at a time."""
+        """Return the same loop with random numbers, which come for 128 elements at a time."""
         lines = ["for (std::int64_t begin = 0; begin < n; begin += 128) {"]
         for site in draws:
             lines += [

@@ -39,7 +39,7 @@ class Reduction:
         return f"{self._lanes}[{self.pages}]" if self.pages > 1 else self._lanes
 
     def start(self, length: str) -> list[str]:
-        """Before the loop over `length` elements."""
+        """Return the lines before the loop over `length` elements."""
         value, function, name = self.action.value, self.action.function, self.name
         if self.action.float_sum:
             return [f"float {name} = 0;", f"F32x16 {self._declared};"]
@@ -56,17 +56,17 @@ class Reduction:
         return [f"F32x16 {self._lanes} = splat({first});"]
 
     def clear(self) -> list[str]:
-        """At the start of blocks that are read side by side."""
+        """Return the lines at the start of blocks that are read side by side."""
         if not self.action.float_sum:
             return []
         return [f"for (F32x16& lane : {self._lanes}) lane = F32x16{{}};"]
 
     def clear_one(self) -> list[str]:
-        """The same where one page is read."""
+        """Return the same where one page is read."""
         return [f"{self._lanes}{'[0]' if self.pages > 1 else ''} = F32x16{{}};"] if self.action.float_sum else []
 
     def accumulate(self) -> str:
-        """Of sixteen elements; `whole` says whether all are there, `count` how many."""
+        """Return the C++ that reduces sixteen elements. `whole` says whether all are there, `count` how many are."""
         value, lanes = self.action.value, self._page
         operand = name_of(value, True)
         if self.action.float_sum:
@@ -83,7 +83,7 @@ class Reduction:
         return f"{lanes} = {function}(whole ? {candidate} : select(first_lanes(count), {candidate}, {lanes}), {lanes});"
 
     def fold(self, several: bool = False) -> list[str]:
-        """At the end of a block, or of `several` side by side."""
+        """Return the lines at the end of a block, or of `several` side by side."""
         if not self.action.float_sum:
             return []
         if several:

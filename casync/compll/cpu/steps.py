@@ -122,7 +122,7 @@ class Steps(Actions):
         self.line("}")
 
     def _byte_table(self, table: CodeTable) -> None:
-        """What a value is for each byte i."""
+        """Emit a table with what a value is for each byte i."""
         inside = elements_inside([table.value])
         spread = {v.number: v for part in inside for v in part.operands if not v.lanes}
         spread |= {held.number: held for held in table.known.values() if held is not None}
@@ -225,7 +225,7 @@ class Steps(Actions):
         self.line("}")
 
     def _fetch(self, inside: list[Value]) -> None:
-        """What a block reads at places far apart, if nothing must be read to know them."""
+        """Prefetch what a block reads at places far apart, if nothing must be read to know the places."""
         picks = [value for value in inside if value.op == "pick" and _far_apart(value.operands[0])]
         if not picks:
             return
@@ -240,7 +240,7 @@ class Steps(Actions):
         self.line("}")
 
     def _chunks(self, step: Pass, length: str) -> None:
-        """The same for each chunk by itself."""
+        """Emit the same for each chunk by itself."""
         assert step.chunk is not None
         chunk = self.single(step.chunk)
         self.line(f"const std::int64_t each = {chunk} > 1 ? {chunk} : 1;",

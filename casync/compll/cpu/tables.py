@@ -96,7 +96,7 @@ def _decides(value: Value, result: Value, known: set[int]) -> bool:
 
 @dataclass(frozen=True)
 class CodeTable:
-    """`value` for each byte, which is that of those `known` for which nothing else is said."""
+    """A table of `value` for each byte. The byte stands for those `known` values for which no other is given."""
 
     name: str
     value: Value
@@ -105,7 +105,9 @@ class CodeTable:
 
 
 def code_tables(call: Call) -> list[CodeTable]:
-    """Of a runlength, what each length and each other byte becomes; of a repeat, what each byte stands for."""
+    """Return the tables of a call. A runlength's say what each length and each other byte becomes, a repeat's what each
+    byte stands for.
+    """
     made, runs = call.makes[0], call.data
     if isinstance(runs, PackedRuns):
         return [CodeTable(f"alone{made.number}", runs.alone, {runs.head: None}),

@@ -94,8 +94,8 @@ def _function(signature: str, lines: Sequence[str]) -> str:
 
 
 def _poison(codec: typed.Codec, program: Program, number: int) -> str:
-    """What a unit that is not finite is sent as: NaN for floats, 0 for integers, and no more than the first count; all
-    bits set if there are but integers.
+    """Return the function that writes a unit that is not finite: NaN for floats, 0 for integers, and no more than the
+    first count; all bits set if there are only integers.
     """
     steps = Steps(leaves_of(codec), codec.path, _TOO_LONG)
     fill = 0 if any(item.counted or item.stored == "f32" for item in program.payload) else 255
@@ -126,7 +126,7 @@ class _Encode(Steps):
         self.backed_up: list[str] = []
 
     def function(self) -> str:
-        """With the one that writes what a unit that is not finite is sent as."""
+        """Return the function that encodes a unit, and the one that writes a unit that is not finite."""
         self._steps()
         self._finish()
         settled = ", .settled = true" if loses(self.program) else ""
@@ -242,13 +242,13 @@ class _Encode(Steps):
 
 
 def _changed(step: Step) -> set[str]:
-    """States, and the residual, that it changes."""
+    """Return the states, and the residual, that a step changes."""
     states = {made.name for made in step.makes if isinstance(made, Memory) and made.place == "state"}
     return states | ({RESIDUAL} if _in_residual(step) else set())
 
 
 def _stored(step: Step) -> set[str]:
-    """Those of which it has each element in hand."""
+    """Return the states, and the residual, of which a step has each element in hand."""
     if not isinstance(step, Pass):
         return set()
     stored = {a.memory.name for a in step.actions if isinstance(a, Store) and a.memory.place == "state"}

@@ -14,11 +14,11 @@ from casync.errors import NotAvailableError
 __all__ = ["NUMBERS", "Values", "elements_inside", "pointer", "reads_gradient"]
 
 NUMBERS = "add(lanes(static_cast<std::int32_t>(i)), lane_numbers())"
-"""Of elements."""
+"""The C++ of the numbers of sixteen elements from i on."""
 
 
 def elements_inside(values: Iterable[Value], stop: Container[int] = ()) -> list[Value]:
-    """What a pass computes for each element, operands first; a chunk's value, or what `stop` has, is there."""
+    """Return what a pass computes for each element, operands first. A chunk's value, or what `stop` has, is there."""
     seen: dict[int, Value] = {}
     waiting = [value for value in values if value.lanes]
     while waiting:
@@ -95,7 +95,7 @@ class Values:
         return text_of(value, wide, self._leaf)
 
     def _leaf(self, value: Value, wide: bool) -> str:
-        """What is read from memory, or from outside."""
+        """Return the C++ of a value that is read from memory, or from outside."""
         if value.op == "load":
             return f"elements({pointer(value.data)}, i, count)"
         if value.op == "pick":
@@ -118,7 +118,7 @@ class Values:
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
-        """Of a brace: what is defined there is not known after it."""
+        """Emit lines inside a brace: what is defined there is not known after it."""
         defined = set(self._defined)
         outer, self.lines = self.lines, []
         yield

@@ -75,7 +75,7 @@ const DeviceKernels {array}[]{{
 
 
 class _Kernel:
-    """Its definition in the device code, and its entry in the host's table. `grid`: of C++'s `Grid`."""
+    """A kernel's definition in the device code, and its entry in the host's table. `grid` is a name of C++'s `Grid`."""
 
     def __init__(self, unit: str, entry: str, arguments: str, program: str, threads: int, grid: str) -> None:
         team = f"{'WideTeam' if grid == 'wide' else 'BlockTeam'}<{threads}>"

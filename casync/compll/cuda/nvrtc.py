@@ -48,7 +48,7 @@ using uint64_t = unsigned long;
 
 
 def cubin_of(text: str, architecture: str, environ: Mapping[str, str] = os.environ) -> bytes:
-    """What `cuModuleLoadData` takes: `text` compiled for `architecture` ("sm_90"), unless that is in the cache.
+    """Return what `cuModuleLoadData` takes: `text`, compiled for `architecture` ("sm_90") unless that is in the cache.
 
     Any number of threads and processes may call at once; one process of a host compiles. Raises `NotAvailableError` if
     there is no NVRTC, it does not know the architecture or the cache cannot be written; `DeviceError`, with NVRTC's
@@ -72,7 +72,7 @@ def cubin_of(text: str, architecture: str, environ: Mapping[str, str] = os.envir
 
 
 def _kept(target: Path) -> bytes | None:
-    """What the file holds, if it is there and whole: it begins with the digest of the rest."""
+    """Return what the file holds, if it is there and whole. It begins with the digest of the rest."""
     try:
         content = target.read_bytes()
     except OSError:
@@ -94,7 +94,7 @@ class Nvrtc:
         self.version = f"{major.value}.{minor.value}"
 
     def architectures(self) -> list[str]:
-        """Those it can compile for: "sm_75" and so on."""
+        """Return the architectures that it can compile for: "sm_75" and so on."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         numbers = (ctypes.c_int * count.value)()
@@ -102,7 +102,7 @@ class Nvrtc:
         return [f"sm_{number}" for number in numbers]
 
     def compile(self, text: str, architecture: str, headers: Mapping[str, str]) -> bytes:
-        """The cubin; a call may take seconds. `headers` are all that the text can include, by name."""
+        """Return the cubin; a call may take seconds. `headers` are all that the text can include, by name."""
         if architecture not in self.architectures():
             raise NotAvailableError(
                 f"NVRTC {self.version} ({self.path}) does not know {architecture}, only "

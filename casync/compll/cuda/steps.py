@@ -88,7 +88,7 @@ class Steps(Common):
         self.line(*call_text(call, lengths, arguments, self._functions(call), self._failed))
 
     def _functions(self, call: Call) -> list[str]:
-        """What puts a run away, or gives a run's value and its length."""
+        """Return the lambdas that put a run away, or give a run's value and its length."""
         if isinstance(call.data, PackedRuns):
             runs, (_, codes) = call.data, call.makes
             assert isinstance(codes, Memory)
@@ -152,7 +152,7 @@ class Steps(Common):
         return packs or isinstance(action, (Store, Scatter, Deliver, Leave, Lose))
 
     def _singles_of(self, step: Pass) -> None:
-        """What the elements of the pass need is there before its loops."""
+        """Emit the single values that the elements of the pass need, before its loops."""
         inside = elements_inside(step.reads)
         inside += [part for value in inside if value.op == "spread" for part in elements_inside(value.operands)]
         for value in inside:
@@ -167,7 +167,7 @@ class Steps(Common):
                     self.single(value)
 
     def _elements(self, values: Sequence[Value], each: str) -> list[str]:
-        """The lines that compute them for element i."""
+        """Return the lines that compute them for element i."""
         lines = []
         inside = elements_inside(values)
         if any(value.op == "spread" for value in inside):
@@ -195,7 +195,7 @@ class Steps(Common):
         return f"[[maybe_unused]] const {SCALAR_TYPES[value.kind]} v{value.number} = {text};"
 
     def _function(self, values: Sequence[Value], each: str) -> str:
-        """A lambda that gives the first of the values for element i."""
+        """Return a lambda that gives the first of the values for element i."""
         body = " ".join(self._elements(values, each))
         return f"[&]([[maybe_unused]] std::int64_t i) {{ {body} return {_shown(values[0])}; }}"
 

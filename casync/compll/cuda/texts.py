@@ -22,7 +22,7 @@ COMMON = "common"
 
 
 def text_of(name: str) -> str:
-    """What NVRTC compiles for codec `name`, or for `COMMON`; nothing for one that needs no more."""
+    """Return the text that NVRTC compiles for codec `name`, or for `COMMON`; empty if the codec needs none."""
     if name == COMMON:
         return "".join(f'#include "codec/cuda/kernels/{header}.hpp"\n' for header in ("copy", "raw", "report"))
     if (path := library_files().get(name)) is None:

@@ -131,8 +131,8 @@ class _Unit:
                        *(f"  facts.state[{number}][0] = {value};" for number, value in values), "}")  # fmt: skip
 
     def _poison(self, program: Program, number: int) -> str:
-        """What a unit that is not finite is sent as: NaN for floats, 0 for integers, and no more than the first count;
-        all bits set if there are but integers.
+        """Return the function that writes a unit that is not finite: NaN for floats, 0 for integers, and no more than
+        the first count; all bits set if there are only integers.
         """
         steps = self._steps(_TOO_LONG, program)
         rest = "0U" if any(item.counted or item.stored == "f32" for item in program.payload) else "0xffU"
@@ -196,7 +196,7 @@ class _Unit:
 
     @staticmethod
     def _look_at_first(steps: Steps, program: Program) -> None:
-        """Where the only floats are an array, its first element says whether the unit is poisoned."""
+        """Look at the first element of an array if that holds the only floats: it says whether the unit is poisoned."""
         if any(item.counted or (item.value is not None and item.value.kind == FLOAT) for item in program.payload):
             return
         arrays = [item.memory for item in program.payload if item.memory is not None and item.stored == "f32"]
@@ -362,5 +362,5 @@ def _bytes(steps: Steps, item: Item) -> str:
 
 
 def _arrays(program: Program) -> int:
-    """How many of a unit's length it needs in scratch memory."""
+    """Return how many arrays of a unit's length the program needs in scratch memory."""
     return sum(2 if memory.padded else 1 for memory in used(program.block) if memory.place == "scratch")

@@ -42,7 +42,7 @@ def draws(trial: Trial) -> str:
 
 
 def _bytes(trial: Trial, case: Case, step: int = 0, rank: int = 0, name: int = NAME, **rest: int) -> np.ndarray:
-    """What a rank alone encodes in all rounds."""
+    """Return what a rank alone encodes in all rounds."""
     one = lone_rank(trial.codec, case, name=name)
     one.rank = rank
     return np.concatenate(Passage(one, case.elements(), case.step + step, **rest).encode())

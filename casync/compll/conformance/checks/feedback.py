@@ -1,4 +1,4 @@
-"""What encoding loses is kept exactly: by the runtime's residual, or by the codec's own `pending` arrays."""
+"""Checks that what encoding loses is kept exactly, by the runtime's residual or the codec's own `pending` arrays."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def _own(trial: Trial, every: Iterable[Case]) -> str:
 
 
 def _too_far(off: np.ndarray) -> int | None:
-    """The first place where float32's rounding does not explain the difference; NaN counts."""
+    """Return the first place where float32's rounding does not explain the difference; NaN counts."""
     wrong = np.flatnonzero(~(off <= _ULPS))
     return int(wrong[0]) if len(wrong) else None
 
 
 def _decoded(trial: Trial, rank: Rank, gradient: np.ndarray, step: int, mid: float = 1.0) -> np.ndarray:
-    """What one rank's payload decodes to. The residual changes in the last round only."""
+    """Return what one rank's payload decodes to. The residual changes in the last round only."""
     passage = Passage(rank, gradient, step, mid=mid)
     before = None if rank.residual is None else rank.residual.copy()
     for round, segment in enumerate(passage.encodings()):

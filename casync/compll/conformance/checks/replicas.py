@@ -63,7 +63,7 @@ def _same_everywhere(trial: Trial, world: World, outputs: list[np.ndarray], step
 
 
 def mass(trial: Trial) -> str:
-    """What was not delivered is still there: N * sum of outputs + what the ranks keep = sum of inputs."""
+    """Check that what was not delivered is still there: N * sum of outputs + what the ranks keep = sum of inputs."""
     if World(trial.codec, (64, 64)).ranks[0].pending() is None:
         skip("keeps nothing of what it does not send")
     worst = 0.0
