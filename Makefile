@@ -134,7 +134,7 @@ test: WHICH := --everyday
 test-rest: WHICH := --rest
 test test-rest test-all: need-tests $(VENV)/.installed
 	@echo "== C++ tests: build"
-	@$(CONFIGURE) -B $(BUILD) >/dev/null
+	@$(CONFIGURE) -DCASYNC_WITH_MUTANTS=OFF -B $(BUILD) >/dev/null
 	@cmake --build $(BUILD)
 	@$(VENV)/bin/python tools/test_all.py --build $(BUILD) $(WHICH)
 
@@ -142,7 +142,7 @@ test test-rest test-all: need-tests $(VENV)/.installed
 test-rest test-all: $(VENV)/.docs build/frameworks/.made build/jax/.made
 
 nightly: need-tests $(VENV)/.installed build/frameworks/.made build/jax/.made
-	@$(CONFIGURE) -B $(BUILD) >/dev/null
+	@$(CONFIGURE) -DCASYNC_WITH_MUTANTS=ON -B $(BUILD) >/dev/null
 	@cmake --build $(BUILD)
 	@$(VENV)/bin/python tools/nightly.py --build $(BUILD)
 

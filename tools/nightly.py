@@ -2,9 +2,9 @@
 
     python tools/nightly.py --build build/release [--only schedules] [--only torch-2.14.1]
 
-Ten times as many schedules as `make test-rest`, every test with every adaptor, also in a world of one, the sanitizers,
-15 minutes of fuzzing, all tests of CompLL, the backend casync with older and newer releases of torch, an installation
-by every other Python that is there, and the newest Lightning, Accelerate and Transformers.
+Ten times as many schedules as `make test-rest`, all mutants, every test with every adaptor, also in a world of one, the
+sanitizers, 15 minutes of fuzzing, all tests of CompLL, the backend casync with older and newer releases of torch, an
+installation by every other Python that is there, and the newest Lightning, Accelerate and Transformers.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ def sections(build: Path) -> list[Section]:
     make = ("make", "--no-print-directory")
     found = [
         Section("schedules", "90,000 schedules", ("bash", "-c", seeds), False),
+        Section(
+            "mutants",
+            "faults that the C++ tests must notice",
+            ("ctest", "--test-dir", str(build), "-R", "mutant"),
+            False,
+        ),
         Section("sanitize", "C++ tests under sanitizers", (*make, "sanitize"), False),
         Section("fuzz", "15 minutes of made-up input", (*make, "fuzz", "SECONDS=900"), False),
         Section("codecs", "what CompLL generates", (sys.executable, "tools/passed.py", "compll"), False),
