@@ -28,12 +28,15 @@ EVERY_ADAPTOR = (
 """With the tests of the core too, which elsewhere NumPy and torch run for all (tests/python/adaptor/conftest.py)."""
 _BACKEND = ("test_backend.py", "test_places.py", "test_flight_recorder.py")
 _FSDP_FROM = (2, 13)
+LIBRARIES = [f"tests/python/programs/test_{name}.py" for name in ("accelerate", "lightning", "transformers")]
+"""Their doors are those of the hook and the optimizer, which CI tries with the same programs."""
 
 
 def sections(build: Path) -> list[Section]:
     schedules = build / "tests/cpp/executor/test_schedules"
     seeds = f"seq 10000 5000 95000 | xargs -P2 -I{{}} env CASYNC_SEEDS={{}}:5000 {schedules} --gtest_brief=1"
     make = ("make", "--no-print-directory")
+    pytest = Path(sys.executable).with_name("pytest")
     found = [
         Section("schedules", "90,000 schedules", ("bash", "-c", seeds), False),
         Section(
@@ -45,6 +48,12 @@ def sections(build: Path) -> list[Section]:
         Section("sanitize", "C++ tests under sanitizers", (*make, "sanitize"), False),
         Section("fuzz", "15 minutes of made-up input", (*make, "fuzz", "SECONDS=900"), False),
         Section("codecs", "what CompLL generates", (sys.executable, "tools/passed.py", "compll"), False),
+        Section(
+            "programs",
+            "programs through libraries",
+            (str(pytest), "-q", *LIBRARIES, "--junitxml=build/results/programs.xml"),
+            False,
+        ),
         Section("newest", "the newest Lightning, Accelerate and Transformers", (*make, "test-newest"), False),
     ]
     found += sections_of(EVERY_ADAPTOR)

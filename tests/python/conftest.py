@@ -24,9 +24,12 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests of a group are skipped where they have passed with the same files, except at night."""
+    """Skip, except at night, tests for the night, and slow tests of a group that have passed with the same files."""
     if os.environ.get("CASYNC_TEST_EVERYTHING"):
         return
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.skip(reason="make nightly runs it"))
     for group, folder in unchanged.TESTS.items():
         own = [item for item in items if item.path.is_relative_to(unchanged.ROOT / folder)]
         slow = [item for item in own if item.get_closest_marker("slow")]

@@ -9,6 +9,7 @@ from tests.python.programs.check import asked, cells_of, check
 FAMILY = "lightning"
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),
     pytest.mark.skipif(find_spec("lightning") is None, reason="lightning is not installed"),
 ]

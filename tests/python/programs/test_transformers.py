@@ -9,6 +9,7 @@ from tests.python.programs.check import asked, cells_of, check
 FAMILY = "transformers"
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),
     pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed"),
 ]

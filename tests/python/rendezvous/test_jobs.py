@@ -153,7 +153,10 @@ def test_a_killed_rank_is_named_at_once_though_its_child_lives_on(tmp_path: Path
                 while not os.path.exists("over") and time.monotonic() < until:
                     time.sleep(0.05)
                 os._exit(0)
+            while not os.path.exists("reduced"):  # what died with unread data may take along what it has sent
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
+        open("reduced", "w").close()
         begun = time.monotonic()
         try:
             hvd.allreduce(np.ones(10, np.float32), name="g")
