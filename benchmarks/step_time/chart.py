@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from benchmarks.machine import in_words
-from benchmarks.step_time.limits import CONTENDERS, Point, drawn, points, source_note
+from benchmarks.step_time.limits import CONTENDERS, POWERSGD, Point, drawn, points, source_note
 from benchmarks.step_time.rates import FIGURES
 from casync.bench.reference_models import MODELS, mebibytes
 
@@ -27,7 +27,7 @@ PICTURE = Path("docs/figures/step_time.svg")
 STYLES = {
     "ddp": ("#555555", "o"),
     "ddp+fp16": ("#9a9a9a", "s"),
-    "ddp+powersgd": ("#8a4fb0", "v"),
+    POWERSGD: ("#8a4fb0", "v"),
     "casync:terngrad(bits=2)": ("#e08a1e", "^"),
     "casync:onebit": ("#1f6fb4", "D"),
 }

@@ -17,19 +17,21 @@ from typing import Any
 from benchmarks.machine import in_words
 from casync.bench.reference_models import MODELS, mebibytes
 
-__all__ = ["CONTENDERS", "Point", "drawn", "headline", "points", "source_note", "table", "wire_bytes"]
+__all__ = ["CONTENDERS", "POWERSGD", "Point", "drawn", "headline", "points", "source_note", "table", "wire_bytes"]
 
+POWERSGD = "ddp+powersgd:200"
+"""In one bucket, of at most 200 MiB: of several, gloo mixes up the hook's operations."""
+POWERSGD_RANK = 4
 CONTENDERS = {
     "ddp": "DDP",
     "ddp+fp16": "DDP, fp16 hook",
-    "ddp+powersgd": "DDP, powerSGD hook of rank 4",
+    POWERSGD: "DDP, powerSGD hook of rank 4",
     "casync:none": "CaSync, uncompressed",
     "casync:fp16": "CaSync, fp16",
     "casync:terngrad(bits=2)": "CaSync, terngrad(bits=2)",
     "casync:onebit": "CaSync, onebit",
 }
 """Contender of the worker -> how charts and tables name it, in their order."""
-POWERSGD_RANK = 4
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def _share(contender: str, model: str) -> float:
     """What DDP sends with a hook, as a part of what it sends without."""
     if contender == "ddp+fp16":
         return 0.5
-    if contender == "ddp+powersgd":  # a matrix becomes two of that many columns, if that is half as much at most
+    if contender == POWERSGD:  # a matrix becomes two of that many columns, if that is half as much at most
         sent = total = 0
         for shape in MODELS[model]():
             numel, rows = math.prod(shape), shape[0]
@@ -132,7 +134,7 @@ def headline(sweep: Mapping[str, Any]) -> str:
         raise ValueError("at no rate did the link hold back DDP and a codec: measure lower rates too")
     at = {name: line[rates[-1]] for name, line in lines.items() if rates[-1] in line}
     ours = [f"{at[codec].step_s:.2f} s with `{codec.removeprefix('casync:')}`" for codec in codecs if codec in at]
-    rank = f", {at['ddp+powersgd'].step_s:.2f} s with its powerSGD hook" if "ddp+powersgd" in at else ""
+    rank = f", {at[POWERSGD].step_s:.2f} s with its powerSGD hook" if POWERSGD in at else ""
     return (
         f"With links of {at['ddp'].bits_per_second / 1e6:g} Mbit/s the synchronisation of a step's gradients takes\n"
         f"{at['ddp'].step_s:.2f} s with DDP, {at['ddp+fp16'].step_s:.2f} s with DDP and its fp16 hook{rank}, and\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.step_time.limits import drawn, headline, points, source_note, table
+from benchmarks.step_time.limits import POWERSGD, drawn, headline, points, source_note, table
 
 GRADIENTS = 1.5 * 102_228_128  # bytes that an uncompressed step of ResNet50 puts on a link, with four ranks
 
@@ -74,12 +74,12 @@ def test_the_powersgd_hook_sends_two_thin_matrices_for_a_large_one():
     swept = sweep(("100mbit", 1e8), cpu=IDLE)
     of_one = swept["rates"][0]["figures"]
     for name, value in (("seconds", [1.0]), ("cpu", [0.1]), ("carried", 0)):
-        of_one[name]["ddp+powersgd"] = value
+        of_one[name][POWERSGD] = value
     found = {p.contender: p for p in points(swept)}
     # Of the last layer, 1000 x 2048, it sends 4 x 3048 numbers, which is 0.006; small layers and biases go whole.
-    assert 0.006 < found["ddp+powersgd"].link_s / found["ddp"].link_s < 0.02
+    assert 0.006 < found[POWERSGD].link_s / found["ddp"].link_s < 0.02
     said = headline(swept)
-    assert "1.00 s with its powerSGD hook" in said or not found["ddp+powersgd"].held_by_link
+    assert "1.00 s with its powerSGD hook" in said or not found[POWERSGD].held_by_link
 
 
 def test_a_chart_names_the_figures_that_it_was_drawn_from():

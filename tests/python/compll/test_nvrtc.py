@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,7 +112,8 @@ def _compile_in_a_process(folder: str, barrier, results) -> None:
     results.put((compile_.call_count, cubin))
 
 
-def test_of_two_processes_at_once_one_compiles(tmp_path: Path) -> None:
+def test_of_two_processes_at_once_one_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])  # by which a process finds this file
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(2), context.Queue()
     processes = [
