@@ -134,10 +134,14 @@ def headline(sweep: Mapping[str, Any]) -> str:
         raise ValueError("at no rate did the link hold back DDP and a codec: measure lower rates too")
     at = {name: line[rates[-1]] for name, line in lines.items() if rates[-1] in line}
     ours = [f"{at[codec].step_s:.2f} s with `{codec.removeprefix('casync:')}`" for codec in codecs if codec in at]
-    rank = f", {at[POWERSGD].step_s:.2f} s with its powerSGD hook" if POWERSGD in at else ""
+    hook = ""
+    for point in found:
+        if (point.contender, point.rate) == (POWERSGD, rates[-1]):
+            held = "" if point.held_by_link else ", and the processors are its limit"
+            hook = f"DDP's powerSGD hook takes {point.step_s:.2f} s{held}.\n"
     return (
         f"With links of {at['ddp'].bits_per_second / 1e6:g} Mbit/s the synchronisation of a step's gradients takes\n"
-        f"{at['ddp'].step_s:.2f} s with DDP, {at['ddp+fp16'].step_s:.2f} s with DDP and its fp16 hook{rank}, and\n"
-        f"{' and '.join(ours)} of CaSync. Measured on {sweep['date']} at revision {sweep['revision']}, on\n"
-        f"{in_words(sweep['machine'])}.\n"
+        f"{at['ddp'].step_s:.2f} s with DDP, {at['ddp+fp16'].step_s:.2f} s with DDP and its fp16 hook, and "
+        f"{' and '.join(ours)} of CaSync.\n{hook}"
+        f"Measured on {sweep['date']} at revision {sweep['revision']}, on {in_words(sweep['machine'])}.\n"
     )
