@@ -105,9 +105,52 @@ def _list(metavar: str, **more: Any) -> Mapping[str, Any]:
     return {"metavar": metavar, "action": "append", **more}
 
 
-_NOTHING_TO_TUNE = Nothing(why.NOTHING_TO_TUNE)
-_ELASTIC = Refused("jobs have a fixed number of ranks; save with casync.save_state and start again with another -np")
-_TIMESTAMPS = Nothing(why.TIMESTAMPS)
+_WITHOUT_EFFECT: tuple[tuple[str, str, Mapping[str, Any], str, str | None], ...] = (
+    ("--log-with-timestamp --no-log-hide-timestamp", why.TIMESTAMPS, _SWITCH, "output", "logging.with_timestamp"),
+    ("--log-without-timestamp --log-hide-timestamp", why.TIMESTAMPS, _SWITCH, "output", "logging.hide_timestamp"),
+    ("--disable-cache", "nothing about hosts is remembered: every start looks anew", _SWITCH, "hosts", None),
+    ("--jsrun", "mpirun or srun start the ranks, whichever is found", _SWITCH, "mpi", "controller.jsrun"),
+    ("--tcp", "between hosts there is only TCP", _SWITCH, "mpi", None),
+    ("--mpi-threads-disable", why.THREADS, _EITHER, "mpi", "library_options.mpi_threads_disable"),
+    ("--hierarchical-allgather", why.DIRECT_ALLGATHER, _EITHER, "tuning", "params.hierarchical_allgather"),
+    ("--torus-allreduce", why.NO_TORUS, _EITHER, "tuning", "params.torus_allreduce"),
+    ("--fusion-threshold-mb", why.NO_FUSION, _takes("MB", float), "tuning", "params.fusion_threshold_mb"),
+    ("--cycle-time-ms", why.NO_CYCLE, _takes("MS", float), "tuning", "params.cycle_time_ms"),
+    ("--cache-capacity", why.NO_CACHE, _takes("N", int), "tuning", "params.cache_capacity"),
+    ("--autotune", why.NOTHING_TO_TUNE, _EITHER, "tuning", "autotune.enabled"),
+    ("--autotune-log-file", why.NOTHING_TO_TUNE, _takes("FILE"), "tuning", "autotune.log_file"),
+    ("--autotune-warmup-samples", why.NOTHING_TO_TUNE, _takes("N", int), "tuning", "autotune.warmup_samples"),
+    ("--autotune-steps-per-sample", why.NOTHING_TO_TUNE, _takes("N", int), "tuning", "autotune.steps_per_sample"),
+    (
+        "--autotune-bayes-opt-max-samples",
+        why.NOTHING_TO_TUNE,
+        _takes("N", int),
+        "tuning",
+        "autotune.bayes_opt_max_samples",
+    ),
+    (
+        "--autotune-gaussian-process-noise",
+        why.NOTHING_TO_TUNE,
+        _takes("X", float),
+        "tuning",
+        "autotune.gaussian_process_noise",
+    ),
+    ("--num-nccl-streams", why.NO_NCCL, _takes("N", int), "tuning", "library_options.num_nccl_streams"),
+    ("--thread-affinity", why.AFFINITY, _takes("CORES"), "tuning", "library_options.thread_affinity"),
+    ("--gloo-timeout-seconds", why.NO_GLOO, _takes("S", float), "tuning", "library_options.gloo_timeout_seconds"),
+)
+"""Flags that are accepted: their names, why they have no effect, argparse's arguments, group and setting."""
+_ELASTIC: tuple[tuple[str, Mapping[str, Any], str], ...] = (
+    ("--min-np --min-num-proc", _takes("N", int), "elastic.min_num_proc"),
+    ("--max-np --max-num-proc", _takes("N", int), "elastic.max_num_proc"),
+    ("--slots-per-host", _takes("N", int), "elastic.slots_per_host"),
+    ("--elastic-timeout", _takes("S", float), "elastic.elastic_timeout"),
+    ("--reset-limit", _takes("N", int), "elastic.reset_limit"),
+    ("--blacklist-cooldown-range", {"metavar": ("MIN", "MAX"), "type": float, "nargs": 2}, "elastic.cooldown_range"),
+    ("--host-discovery-script", _takes("FILE"), "elastic.host_discovery_script"),
+)
+"""Flags of elastic jobs, which are refused: their names, argparse's arguments, and setting."""
+_FIXED = Refused("jobs have a fixed number of ranks; save with casync.save_state and start again with another -np")
 
 FLAGS: tuple[Flag, ...] = (
     # The job.
@@ -180,22 +223,6 @@ FLAGS: tuple[Flag, ...] = (
         "output",
         "logging.level",
     ),
-    Flag(
-        ("--log-with-timestamp", "--no-log-hide-timestamp"),
-        _TIMESTAMPS,
-        "",
-        _SWITCH,
-        "output",
-        "logging.with_timestamp",
-    ),
-    Flag(
-        ("--log-without-timestamp", "--log-hide-timestamp"),
-        _TIMESTAMPS,
-        "",
-        _SWITCH,
-        "output",
-        "logging.hide_timestamp",
-    ),
     # Reaching other hosts.
     Flag(("-p", "--ssh-port"), Own(), "port of ssh on the other hosts", _takes("PORT", int), "hosts"),
     Flag(("-i", "--ssh-identity-file"), Own(), "private key for ssh", _takes("FILE"), "hosts"),
@@ -206,9 +233,6 @@ FLAGS: tuple[Flag, ...] = (
         "interfaces or subnets that ranks and daemons may use, e.g. eth0 or 10.0.0.0/16; may be repeated",
         _list("NET", dest="networks"),
         "hosts",
-    ),
-    Flag(
-        ("--disable-cache",), Nothing("nothing about hosts is remembered: every start looks anew"), "", _SWITCH, "hosts"
     ),
     # MPI.
     Flag(
@@ -242,23 +266,6 @@ FLAGS: tuple[Flag, ...] = (
         _SWITCH,
         "mpi",
         "controller.gloo",
-    ),
-    Flag(
-        ("--jsrun",),
-        Nothing("mpirun or srun start the ranks, whichever is found"),
-        "",
-        _SWITCH,
-        "mpi",
-        "controller.jsrun",
-    ),
-    Flag(("--tcp",), Nothing("between hosts there is only TCP"), "", _SWITCH, "mpi"),
-    Flag(
-        ("--mpi-threads-disable",),
-        Nothing(why.THREADS),
-        "",
-        _EITHER,
-        "mpi",
-        "library_options.mpi_threads_disable",
     ),
     # Timeline and stalls.
     Flag(
@@ -310,93 +317,11 @@ FLAGS: tuple[Flag, ...] = (
         "tuning",
         "params.hierarchical_allreduce",
     ),
-    Flag(
-        ("--hierarchical-allgather",),
-        Nothing(why.DIRECT_ALLGATHER),
-        "",
-        _EITHER,
-        "tuning",
-        "params.hierarchical_allgather",
+    *(
+        Flag(tuple(names.split()), Nothing(reason), "", arguments, group, setting)
+        for names, reason, arguments, group, setting in _WITHOUT_EFFECT
     ),
-    Flag(("--torus-allreduce",), Nothing(why.NO_TORUS), "", _EITHER, "tuning", "params.torus_allreduce"),
-    Flag(
-        ("--fusion-threshold-mb",),
-        Nothing(why.NO_FUSION),
-        "",
-        _takes("MB", float),
-        "tuning",
-        "params.fusion_threshold_mb",
-    ),
-    Flag(("--cycle-time-ms",), Nothing(why.NO_CYCLE), "", _takes("MS", float), "tuning", "params.cycle_time_ms"),
-    Flag(
-        ("--cache-capacity",),
-        Nothing(why.NO_CACHE),
-        "",
-        _takes("N", int),
-        "tuning",
-        "params.cache_capacity",
-    ),
-    Flag(("--autotune",), _NOTHING_TO_TUNE, "", _EITHER, "tuning", "autotune.enabled"),
-    Flag(("--autotune-log-file",), _NOTHING_TO_TUNE, "", _takes("FILE"), "tuning", "autotune.log_file"),
-    Flag(("--autotune-warmup-samples",), _NOTHING_TO_TUNE, "", _takes("N", int), "tuning", "autotune.warmup_samples"),
-    Flag(
-        ("--autotune-steps-per-sample",), _NOTHING_TO_TUNE, "", _takes("N", int), "tuning", "autotune.steps_per_sample"
-    ),
-    Flag(
-        ("--autotune-bayes-opt-max-samples",),
-        _NOTHING_TO_TUNE,
-        "",
-        _takes("N", int),
-        "tuning",
-        "autotune.bayes_opt_max_samples",
-    ),
-    Flag(
-        ("--autotune-gaussian-process-noise",),
-        _NOTHING_TO_TUNE,
-        "",
-        _takes("X", float),
-        "tuning",
-        "autotune.gaussian_process_noise",
-    ),
-    Flag(
-        ("--num-nccl-streams",),
-        Nothing(why.NO_NCCL),
-        "",
-        _takes("N", int),
-        "tuning",
-        "library_options.num_nccl_streams",
-    ),
-    Flag(
-        ("--thread-affinity",),
-        Nothing(why.AFFINITY),
-        "",
-        _takes("CORES"),
-        "tuning",
-        "library_options.thread_affinity",
-    ),
-    Flag(
-        ("--gloo-timeout-seconds",),
-        Nothing(why.NO_GLOO),
-        "",
-        _takes("S", float),
-        "tuning",
-        "library_options.gloo_timeout_seconds",
-    ),
-    # Elastic jobs.
-    Flag(("--min-np", "--min-num-proc"), _ELASTIC, "", _takes("N", int), "elastic", "elastic.min_num_proc"),
-    Flag(("--max-np", "--max-num-proc"), _ELASTIC, "", _takes("N", int), "elastic", "elastic.max_num_proc"),
-    Flag(("--slots-per-host",), _ELASTIC, "", _takes("N", int), "elastic", "elastic.slots_per_host"),
-    Flag(("--elastic-timeout",), _ELASTIC, "", _takes("S", float), "elastic", "elastic.elastic_timeout"),
-    Flag(("--reset-limit",), _ELASTIC, "", _takes("N", int), "elastic", "elastic.reset_limit"),
-    Flag(
-        ("--blacklist-cooldown-range",),
-        _ELASTIC,
-        "",
-        {"metavar": ("MIN", "MAX"), "type": float, "nargs": 2},
-        "elastic",
-        "elastic.cooldown_range",
-    ),
-    Flag(("--host-discovery-script",), _ELASTIC, "", _takes("FILE"), "elastic", "elastic.host_discovery_script"),
+    *(Flag(tuple(names.split()), _FIXED, "", arguments, "elastic", setting) for names, arguments, setting in _ELASTIC),
 )
 
 
