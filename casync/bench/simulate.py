@@ -13,11 +13,12 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from casync import errors
 from casync._constants import COORDINATORS, TOPOLOGIES
 from casync.bench.reference_models import MODELS
+from casync.codecs.specs import CompressionLike
 from casync.config.settings import Config
 from casync.plan.topology import topology_of
 
@@ -110,7 +111,7 @@ def predict(
     ranks_per_node: int = 1,
     rate: float = _RATES["gbit"],
     latency_s: float = 50e-6,
-    compression: Any = "none",
+    compression: CompressionLike = "none",
     topology: str = "auto",
     coordinator: str = "local",
     backward_s: float = 0.0,

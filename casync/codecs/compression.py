@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from casync.codecs.specs import Codec
+from casync.codecs.specs import Codec, CodecsByName, CompressionLike
 from casync.errors import InvalidArgumentError
 from casync.tensors.adaptor import adaptor_of
 
@@ -61,7 +61,7 @@ class Compression:
         return Codec(f"terngrad(bits={bits})")
 
 
-def given(compression: Any, rules: Any) -> Any:
+def given(compression: CompressionLike, rules: CodecsByName | None) -> CompressionLike:
     """Return the one of the two that a user has given: a codec for everything, or codecs by name. Raises
     `InvalidArgumentError` if it is both.
     """

@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
@@ -17,6 +17,8 @@ from casync.tensors.signature import CASTS, user_name
 
 __all__ = [
     "Codec",
+    "CodecsByName",
+    "CompressionLike",
     "check_rules",
     "codec_by_name",
     "codec_text",
@@ -38,6 +40,12 @@ class Codec:
 
     def __str__(self) -> str:
         return self.spec
+
+
+CodecsByName: TypeAlias = Mapping[str, str | Codec]
+"""Patterns for names, with a codec each; the first that matches is taken."""
+CompressionLike: TypeAlias = str | Codec | CodecsByName | None
+"""A codec for everything, or codecs by name. None: what the settings say."""
 
 
 def codec_text(compression: Any) -> str:

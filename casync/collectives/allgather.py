@@ -6,6 +6,7 @@ from typing import Any
 
 from casync.collectives.waiting import PendingRows
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, OpSignature, no_rows
@@ -17,7 +18,7 @@ def submit(
     tensors: Tensors[T],
     tensor: Any,
     name: str | None,
-    process_set: Any,
+    process_set: ProcessSet,
     *,
     wake: bool = True,
     meets: str | None = None,
@@ -36,7 +37,7 @@ def submit(
     return owner.submit(registration, tensors.address(source), 0, keep, rows=rows, wake=wake, device=device)
 
 
-def gathered(tensors: Tensors[T], tensor: Any, name: str | None, process_set: Any) -> tuple[T, list[int]]:
+def gathered(tensors: Tensors[T], tensor: Any, name: str | None, process_set: ProcessSet) -> tuple[T, list[int]]:
     """Return the rows of all ranks, and how many came from each. Blocks."""
     owner, handle = session_of(process_set), submit(tensors, tensor, name, process_set, wake=False)
     pending: PendingRows[T] = owner.kept(handle)

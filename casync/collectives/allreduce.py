@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from casync.codecs import specs as codecs
-from casync.codecs.specs import codec_text
+from casync.codecs.specs import CompressionLike, codec_text
 from casync.collectives.waiting import PendingResult
 from casync.errors import InvalidArgumentError
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, OpSignature, bad_name
@@ -26,8 +27,8 @@ def submit(
     name: str | None,
     op: int,
     scales: tuple[float, float],
-    process_set: Any,
-    compression: Any,
+    process_set: ProcessSet,
+    compression: CompressionLike,
     topology: str | None,
     *,
     in_place: bool,
@@ -65,7 +66,7 @@ def terms_of(
     name: str | None,
     op: int,
     scales: tuple[float, float],
-    compression: Any,
+    compression: CompressionLike,
     topology: str | None,
 ) -> OpSignature:
     """Return what the ranks must agree on for `tensor`, which `Tensors.admit` has accepted."""
@@ -80,7 +81,7 @@ def terms_of(
     return OpSignature(full, OpKind.ALLREDUCE, dtype, tensors.shape(tensor), op, 0, *scales, codec, route, on_device)
 
 
-def codec_of(compression: Any, name: str) -> str:
+def codec_of(compression: CompressionLike, name: str) -> str:
     """The codec of the tensor `name`, from what a user gives one operation: None, a codec, or codecs by name."""
     if compression is None:
         return "none"

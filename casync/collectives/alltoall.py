@@ -8,6 +8,7 @@ from typing import Any, Generic
 from casync.collectives.waiting import PendingRows
 from casync.errors import InvalidArgumentError
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, OpSignature, no_rows
@@ -30,7 +31,7 @@ class _Pending(PendingRows[T], Generic[T]):
 
 
 def submit(
-    tensors: Tensors[T], tensor: Any, splits: Any, name: str | None, process_set: Any, *, wake: bool = True
+    tensors: Tensors[T], tensor: Any, splits: Any, name: str | None, process_set: ProcessSet, *, wake: bool = True
 ) -> int:
     """The handle of an alltoall; arguments as `Collectives.alltoall` has them."""
     owner = session_of(process_set)

@@ -7,6 +7,7 @@ from typing import Any
 from casync.collectives.allreduce import UNSCALED, submit_registered
 from casync.collectives.waiting import PendingResult
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import OpKind, OpSignature, Sum
@@ -19,7 +20,7 @@ def submit(
     tensor: Any,
     root_rank: int,
     name: str | None,
-    process_set: Any,
+    process_set: ProcessSet,
     *,
     in_place: bool,
     wake: bool = True,
@@ -40,7 +41,7 @@ def submit(
 
 
 def terms_of(
-    tensors: Tensors[T], owner: Session, tensor: T, root_rank: int, name: str | None, process_set: Any
+    tensors: Tensors[T], owner: Session, tensor: T, root_rank: int, name: str | None, process_set: ProcessSet
 ) -> OpSignature:
     """Return what the ranks must agree on for `tensor`, which `Tensors.admit` has accepted."""
     full, root = owner.tensor_name(OpKind.BROADCAST, name), process_set.root(root_rank)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives import allgather, allreduce, reducescatter
 from casync.collectives.autograd import Autograd, Blocking
 from casync.collectives.waiting import PendingGroup, synchronize, synchronize_each
 from casync.errors import InvalidArgumentError
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import Average, OpKind, resolve_op
 
@@ -44,7 +46,7 @@ class GroupedCollectives(Generic[T]):
         tensors: Sequence[T],
         kind: int,
         name: str | None,
-        process_set: Any,
+        process_set: ProcessSet,
         submit: Callable[[Any, str, bool], int],
     ) -> int:
         """Submit all, with `submit`, under names of the group; the last one wakes the runtime."""
@@ -71,8 +73,8 @@ class GroupedCollectives(Generic[T]):
         name: str | None,
         op: int,
         scales: tuple[float, float],
-        process_set: Any,
-        compression: Any = None,
+        process_set: ProcessSet,
+        compression: CompressionLike = None,
         *,
         in_place: bool = False,
     ) -> int:
@@ -88,11 +90,11 @@ class GroupedCollectives(Generic[T]):
         tensors: Sequence[T],
         average: bool | None = None,
         name: str | None = None,
-        compression: Any = Compression.none,
+        compression: CompressionLike = Compression.none,
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
     ) -> list[T]:
         """`allreduce` of several tensors, of any shapes and dtypes, together, with its other arguments; new tensors in
         the order given. Blocks. Differentiable for Sum and Average.
@@ -113,9 +115,9 @@ class GroupedCollectives(Generic[T]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         *,
-        compression: Any = None,
+        compression: CompressionLike = None,
     ) -> int:
         """Submit a group of tensors, with arguments as `allreduce` has them, and return the handle of the group at
         once. The tensors must not change before `synchronize(handle)` returns.
@@ -132,7 +134,7 @@ class GroupedCollectives(Generic[T]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
     ) -> list[T]:
         """`grouped_allreduce`, with its arguments, in place; returns the tensors. Blocks. Not differentiable."""
         scales = (prescale_factor, postscale_factor)
@@ -148,9 +150,9 @@ class GroupedCollectives(Generic[T]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         *,
-        compression: Any = None,
+        compression: CompressionLike = None,
     ) -> int:
         """Submit a group of tensors in place, with arguments as `allreduce` has them, and return the handle of the
         group at once. The tensors are the runtime's until `synchronize(handle)` returns.
@@ -160,7 +162,7 @@ class GroupedCollectives(Generic[T]):
         return self._submit_allreduce(tensors, name, op, scales, process_set, compression, in_place=True)
 
     def grouped_allgather(
-        self, tensors: Sequence[T], name: str | None = None, process_set: Any = global_process_set
+        self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> list[T]:
         """`allgather` of several tensors together, with its other arguments; new tensors in the order given. Blocks.
         Differentiable.
@@ -172,7 +174,7 @@ class GroupedCollectives(Generic[T]):
         return result
 
     def grouped_allgather_async(
-        self, tensors: Sequence[T], name: str | None = None, process_set: Any = global_process_set
+        self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> int:
         """Submit a group of tensors, with arguments as `allgather` has them, and return the handle of the group at
         once. The tensors must not change before `synchronize(handle)` returns.
@@ -187,9 +189,9 @@ class GroupedCollectives(Generic[T]):
         self,
         tensors: Sequence[T],
         name: str | None = None,
-        compression: Any = Compression.none,
+        compression: CompressionLike = Compression.none,
         op: int = Average,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> list[T]:
@@ -210,11 +212,11 @@ class GroupedCollectives(Generic[T]):
         tensors: Sequence[T],
         name: str | None = None,
         op: int = Average,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
         *,
-        compression: Any = None,
+        compression: CompressionLike = None,
     ) -> int:
         """Submit a group of tensors, with arguments as `reducescatter` has them, and return the handle of the group at
         once. The tensors must not change before `synchronize(handle)` returns.

@@ -15,10 +15,12 @@ from __future__ import annotations
 from typing import Any
 
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives import allgather, allreduce, alltoall, broadcast, reducescatter
 from casync.collectives.grouped import GroupedCollectives
 from casync.collectives.waiting import synchronize
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 from casync.tensors.adaptor import T
 from casync.tensors.signature import Average, resolve_op
 
@@ -37,11 +39,11 @@ class Collectives(GroupedCollectives[T]):
         tensor: T,
         average: bool | None = None,
         name: str | None = None,
-        compression: Any = Compression.none,
+        compression: CompressionLike = Compression.none,
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         *,
         topology: str | None = None,
     ) -> T:
@@ -82,9 +84,9 @@ class Collectives(GroupedCollectives[T]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         *,
-        compression: Any = None,
+        compression: CompressionLike = None,
         topology: str | None = None,
     ) -> int:
         """Submit an allreduce, with arguments as `allreduce` has them, and return its handle at once. `tensor` must not
@@ -104,9 +106,9 @@ class Collectives(GroupedCollectives[T]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         *,
-        compression: Any = None,
+        compression: CompressionLike = None,
         topology: str | None = None,
     ) -> T:
         """`allreduce`, with its arguments, whose result replaces the tensor's values; returns the tensor. Blocks. Not
@@ -128,9 +130,9 @@ class Collectives(GroupedCollectives[T]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         *,
-        compression: Any = None,
+        compression: CompressionLike = None,
         topology: str | None = None,
     ) -> int:
         """Submit an in-place allreduce, with arguments as `allreduce` has them, and return its handle at once. `tensor`
@@ -144,7 +146,7 @@ class Collectives(GroupedCollectives[T]):
 
     # --- allgather ----------------------------------------------------------------------------------------------------
 
-    def allgather(self, tensor: T, name: str | None = None, process_set: Any = global_process_set) -> T:
+    def allgather(self, tensor: T, name: str | None = None, process_set: ProcessSet = global_process_set) -> T:
         """The tensors of all ranks, in rank order along the first dimension, as a new tensor. Blocks. Differentiable.
 
         Args:
@@ -158,7 +160,7 @@ class Collectives(GroupedCollectives[T]):
         result: T = synchronize(allgather.submit(self._tensors, tensor, name, process_set, wake=False))
         return result
 
-    def allgather_async(self, tensor: T, name: str | None = None, process_set: Any = global_process_set) -> int:
+    def allgather_async(self, tensor: T, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
         """Submit an allgather, with arguments as `allgather` has them, and return its handle at once. `tensor` must not
         change before `synchronize(handle)` returns.
         """
@@ -166,7 +168,9 @@ class Collectives(GroupedCollectives[T]):
 
     # --- broadcast ----------------------------------------------------------------------------------------------------
 
-    def broadcast(self, tensor: T, root_rank: int, name: str | None = None, process_set: Any = global_process_set) -> T:
+    def broadcast(
+        self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> T:
         """Rank `root_rank`'s tensor, as a new tensor on every rank. Blocks. Differentiable.
 
         Args:
@@ -182,7 +186,7 @@ class Collectives(GroupedCollectives[T]):
         return result
 
     def broadcast_async(
-        self, tensor: T, root_rank: int, name: str | None = None, process_set: Any = global_process_set
+        self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> int:
         """Submit a broadcast, with arguments as `broadcast` has them, and return its handle at once. `tensor` may
         change: the result is another one.
@@ -190,14 +194,14 @@ class Collectives(GroupedCollectives[T]):
         return broadcast.submit(self._tensors, tensor, root_rank, name, process_set, in_place=False)
 
     def broadcast_(
-        self, tensor: T, root_rank: int, name: str | None = None, process_set: Any = global_process_set
+        self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> T:
         """`broadcast`, with its arguments, whose result replaces the tensor's values; returns the tensor. Blocks."""
         synchronize(broadcast.submit(self._tensors, tensor, root_rank, name, process_set, in_place=True, wake=False))
         return tensor
 
     def broadcast_async_(
-        self, tensor: T, root_rank: int, name: str | None = None, process_set: Any = global_process_set
+        self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> int:
         """Submit an in-place broadcast, with arguments as `broadcast` has them, and return its handle at once. `tensor`
         is the runtime's until `synchronize(handle)` returns.
@@ -207,7 +211,7 @@ class Collectives(GroupedCollectives[T]):
     # --- alltoall -----------------------------------------------------------------------------------------------------
 
     def alltoall(
-        self, tensor: T, splits: Any = None, name: str | None = None, process_set: Any = global_process_set
+        self, tensor: T, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Any:
         """The rows that all ranks have for this one, in rank order, as a new tensor. Blocks. Differentiable.
 
@@ -229,7 +233,7 @@ class Collectives(GroupedCollectives[T]):
         return output if splits is None else (output, counts)
 
     def alltoall_async(
-        self, tensor: T, splits: Any = None, name: str | None = None, process_set: Any = global_process_set
+        self, tensor: T, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> int:
         """Submit an alltoall, with arguments as `alltoall` has them, and return its handle at once, whose `synchronize`
         gives output and received splits, also without `splits`. `tensor` must not change before it returns.
@@ -242,9 +246,9 @@ class Collectives(GroupedCollectives[T]):
         self,
         tensor: T,
         name: str | None = None,
-        compression: Any = Compression.none,
+        compression: CompressionLike = Compression.none,
         op: int = Average,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> T:
@@ -275,11 +279,11 @@ class Collectives(GroupedCollectives[T]):
         tensor: T,
         name: str | None = None,
         op: int = Average,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
         *,
-        compression: Any = None,
+        compression: CompressionLike = None,
     ) -> int:
         """Submit a reducescatter, with arguments as `reducescatter` has them, and return its handle at once. `tensor`
         must not change before `synchronize(handle)` returns.

@@ -9,13 +9,14 @@ import cloudpickle
 
 from casync.session.default import GLOBAL_PROCESS_SET, session_of
 from casync.session.gather_bytes import gather_bytes
+from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import OpKind, OpSignature, Sum
 
 __all__ = ["allgather_object", "broadcast_object"]
 
 
 def broadcast_object(
-    obj: Any, root_rank: int = 0, name: str | None = None, process_set: Any = GLOBAL_PROCESS_SET
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = GLOBAL_PROCESS_SET
 ) -> Any:
     """`root_rank`'s object, pickled by cloudpickle there and unpickled on every other rank; on the root `obj` itself.
     Blocks.
@@ -37,7 +38,7 @@ def broadcast_object(
     return obj if session.rank == root else pickle.loads(everyones[root])
 
 
-def allgather_object(obj: Any, name: str | None = None, *, process_set: Any = GLOBAL_PROCESS_SET) -> list[Any]:
+def allgather_object(obj: Any, name: str | None = None, *, process_set: ProcessSet = GLOBAL_PROCESS_SET) -> list[Any]:
     """The objects of all ranks of the set, in rank order, pickled by cloudpickle. Blocks.
 
     Args:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from casync.codecs.specs import CompressionLike
 from casync.collectives.allreduce import codec_of
 from casync.collectives.waiting import PendingResult
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import Average, OpKind, OpSignature, Sum, no_rows, resolve_op
@@ -33,7 +35,7 @@ def check_op(op: int) -> None:
         raise NotAvailableError("reducescatter takes op Sum or Average; for the others allreduce, and take your rows")
 
 
-def gradient_factor(op: int, scales: tuple[float, float], process_set: Any) -> float:
+def gradient_factor(op: int, scales: tuple[float, float], process_set: ProcessSet) -> float:
     """Return the factor by which the gathered gradients of the results are multiplied. It is Horovod's convention: it
     fits a loss that is the mean over ranks.
     """
@@ -46,8 +48,8 @@ def submit(
     name: str | None,
     op: int,
     scales: tuple[float, float],
-    process_set: Any,
-    compression: Any = None,
+    process_set: ProcessSet,
+    compression: CompressionLike = None,
     *,
     wake: bool = True,
 ) -> int:
@@ -77,7 +79,7 @@ def terms_of(
     name: str | None,
     op: int,
     scales: tuple[float, float],
-    compression: Any,
+    compression: CompressionLike,
 ) -> OpSignature:
     """Return what the ranks must agree on; `tensor` has passed `check`."""
     full, on_device = owner.tensor_name(OpKind.REDUCESCATTER, name), tensors.device(tensor) is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression, given
+from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.collectives.parameter_groups import Wanted, wanted_groups
 from casync.config.rules import Rules
 from casync.errors import InvalidArgumentError
@@ -37,11 +38,11 @@ class Settings:
     def of(
         cls,
         *,
-        compression: Any,
+        compression: CompressionLike,
         topology: str | None,
-        rules: Any = None,
+        rules: CodecsByName | None = None,
         min_numel: int | None = None,
-        process_set: Any = default.GLOBAL_PROCESS_SET,
+        process_set: ProcessSet = default.GLOBAL_PROCESS_SET,
         op: int = Average,
         predivide: float = 1.0,
         passes: int = 1,
@@ -80,7 +81,7 @@ class Settings:
         return any(codec != "none" and not codecs.is_cast(codec) for _, codec in self.rules.pairs)
 
 
-def rules_and_topology(compression: Any, topology: str | None) -> tuple[Rules, str]:
+def rules_and_topology(compression: CompressionLike, topology: str | None) -> tuple[Rules, str]:
     """The rules and the topology that a user asks for. None takes the default session's setting. `Compression.none`
     does so too, since it is the default argument in Horovod's interface. The string "none" asks for no compression.
     """

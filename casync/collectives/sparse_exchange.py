@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Generic
+from typing import Generic
 
 from casync.collectives import allgather
 from casync.collectives.waiting import synchronize, synchronize_each
 from casync.errors import NotAvailableError
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.tensors.adaptor import T, Tensors, about
 from casync.tensors.signature import Average, Sum, resolve_op
 
@@ -77,7 +78,7 @@ def submit(
     values: T,
     name: str,
     op: int,
-    process_set: Any,
+    process_set: ProcessSet,
     wire: str | None = None,
     meets: str | None = None,
 ) -> SparsePending[T]:

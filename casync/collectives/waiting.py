@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic
 
 from casync.session.default import GLOBAL_PROCESS_SET, owner_of, session_of
+from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
 from casync.tensors.adaptor import T, Tensors
 from casync.tensors.signature import OpKind, OpSignature
@@ -111,7 +112,7 @@ def finish(owner: Session, handle: int, pending: Any) -> Any:
     return pending.finish(owner, handle) if isinstance(pending, Pending) else owner.synchronize(handle)
 
 
-def barrier(process_set: Any = GLOBAL_PROCESS_SET) -> None:
+def barrier(process_set: ProcessSet = GLOBAL_PROCESS_SET) -> None:
     """Wait until every rank of `process_set` (all by default) is here. Does not wait for operations that are
     outstanding.
     """

@@ -7,7 +7,6 @@ accelerator.ddp_handler = casync.accelerate.ddp_kwargs(compression="onebit")
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
 from typing import Any
 
 import casync.torch as hvd
@@ -15,14 +14,15 @@ import torch
 
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
+from casync.codecs.specs import CodecsByName, CompressionLike
 
 __all__ = ["ddp_kwargs"]
 
 
 def ddp_kwargs(
-    compression: Any = None,
+    compression: CompressionLike = None,
     *,
-    rules: Mapping[str, Any] | None = None,
+    rules: CodecsByName | None = None,
     min_numel: int | None = None,
     topology: str | None = None,
     **ddp: Any,

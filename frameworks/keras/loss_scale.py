@@ -11,6 +11,7 @@ import importlib
 from typing import Any
 
 import keras
+from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import Min
 
 __all__ = ["watch"]
@@ -33,7 +34,7 @@ def watch() -> None:
     scaler.check_finite = check_finite
 
 
-def _everywhere(finite: Any, process_set: Any, name: str) -> Any:
+def _everywhere(finite: Any, process_set: ProcessSet, name: str) -> Any:
     full = f"{name}.finite"
     hvd = importlib.import_module(f"casync.{keras.backend.backend()}")
     number = hvd.allreduce(keras.ops.cast(finite, "int32"), name=full, op=Min, process_set=process_set)

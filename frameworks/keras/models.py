@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 
 from .optimizer import DistributedOptimizer
 
@@ -17,7 +18,7 @@ def load_model(
     filepath: Any,
     custom_optimizers: Sequence[type[Any]] | None = None,
     custom_objects: Mapping[str, Any] | None = None,
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     legacy_opts: bool = False,
 ) -> Any:
     """`keras.models.load_model`, whose optimizer is wrapped again, with the state that it was saved with.

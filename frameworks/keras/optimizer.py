@@ -10,11 +10,13 @@ from typing import Any
 import keras
 from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives.parameter_groups import by_name
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError
 from casync.session import default
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import Average
 
 from . import loss_scale
@@ -153,7 +155,7 @@ def DistributedOptimizer(
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
     op: int = Average,
@@ -161,7 +163,7 @@ def DistributedOptimizer(
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
     groups: Any = None,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
     *,
     topology: str | None = None,

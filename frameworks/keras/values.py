@@ -10,6 +10,7 @@ import numpy as np
 import keras
 from casync import numpy as hvd
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives.waiting import synchronize_each
 from casync.errors import NotAvailableError
 from casync.tensors.signature import Average
@@ -28,7 +29,7 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     op: int | None = None,
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
 ) -> Any:
     """The value, a tensor or what makes an array, reduced over all ranks: a NumPy array. Arguments are those of
     `casync.torch.allreduce`.

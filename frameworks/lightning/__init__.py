@@ -2,12 +2,12 @@
 
 import shutil
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import casync.torch as hvd
 
 import casync
+from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.errors import CasyncError, InvalidArgumentError
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
@@ -27,9 +27,9 @@ class CasyncStrategy(DDPStrategy):
 
     def __init__(
         self,
-        compression: Any = None,
+        compression: CompressionLike = None,
         *,
-        rules: Mapping[str, Any] | None = None,
+        rules: CodecsByName | None = None,
         min_numel: int | None = None,
         topology: str | None = None,
         **ddp: Any,

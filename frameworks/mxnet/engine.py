@@ -16,6 +16,7 @@ from typing import Any
 
 from casync import glue
 from casync.collectives.gradient_submits import OptimizerSettings
+from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
 
 from .loading import mx
@@ -99,7 +100,7 @@ def settle() -> None:
     mx.nd.waitall()
 
 
-def push(owner: Session, process_set: Any, operations: Sequence[Operation], priority: int, name: str) -> None:
+def push(owner: Session, process_set: ProcessSet, operations: Sequence[Operation], priority: int, name: str) -> None:
     """Have the engine start `operations` together. Does not wait; what goes wrong is raised where an output, or what
     was computed from it, is waited for.
 

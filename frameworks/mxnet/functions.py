@@ -8,6 +8,7 @@ from typing import Any
 from casync.errors import InvalidArgumentError
 from casync.session import default
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 
 from .engine import settle
 from .loading import mx
@@ -27,7 +28,7 @@ def shutdown() -> None:
 
 
 def broadcast_parameters(
-    params: Any, root_rank: int = 0, prefix: str | None = None, *, process_set: Any = global_process_set
+    params: Any, root_rank: int = 0, prefix: str | None = None, *, process_set: ProcessSet = global_process_set
 ) -> None:
     """Give every rank of the set the values that `root_rank` has, in place.
 
@@ -70,7 +71,7 @@ def _wait_for(arrays: Iterable[Any]) -> None:
         raise failure
 
 
-def _broadcast_later(param: Any, root_rank: int, name: str, process_set: Any) -> None:
+def _broadcast_later(param: Any, root_rank: int, name: str, process_set: ProcessSet) -> None:
     """Broadcast once gluon, in the first forward pass, has given the parameter its values."""
     initialize = param._init_impl
 

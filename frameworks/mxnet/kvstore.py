@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives.gradient_submits import OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError, NotAvailableError
@@ -31,7 +32,7 @@ class CaSync(mx.kv.KVStoreBase):  # type: ignore[misc]
     def __init__(self) -> None:
         self._gradients = self._with(Compression.none)
 
-    def _with(self, compression: Any) -> Gradients:
+    def _with(self, compression: CompressionLike) -> Gradients:
         return Gradients(without_momentum(Settings.of(compression=compression, topology=None, op=Sum)))
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives import allgather as _allgather
 from casync.collectives import allreduce as _allreduce
 from casync.collectives import alltoall as _alltoall
@@ -27,6 +28,7 @@ from casync.collectives.interface import Collectives
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.session.default import session_of
 from casync.session.gather_bytes import gather_bytes
+from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
 from casync.tensors.adaptor import about
 from casync.tensors.signature import Average, OpKind, OpSignature, resolve_op
@@ -80,10 +82,10 @@ def allreduce(
     priority: int = 0,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     op: int | None = None,
     *,
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     topology: str | None = None,
 ) -> NDArray:
     """The array reduced over all ranks, as a new array of the same shape and dtype. Does not wait.
@@ -125,10 +127,10 @@ def allreduce_(
     priority: int = 0,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     op: int | None = None,
     *,
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     topology: str | None = None,
 ) -> NDArray:
     """`allreduce`, with its arguments, whose result replaces the array's values; returns the array. Does not wait."""
@@ -149,7 +151,7 @@ def allreduce_(
 
 
 def allgather(
-    tensor: NDArray, name: str | None = None, priority: int = 0, process_set: Any = global_process_set
+    tensor: NDArray, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> NDArray:
     """The arrays of all ranks, in rank order along the first dimension, as a new array.
 
@@ -179,7 +181,7 @@ def broadcast(
     root_rank: int,
     name: str | None = None,
     priority: int = 0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
 ) -> NDArray:
     """Rank `root_rank`'s array, as a new array on every rank. Does not wait.
 
@@ -198,7 +200,7 @@ def broadcast_(
     root_rank: int,
     name: str | None = None,
     priority: int = 0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
 ) -> NDArray:
     """`broadcast`, with its arguments, whose result replaces the array's values; returns the array. Does not wait."""
     owner = session_of(process_set)
@@ -217,7 +219,7 @@ def alltoall(
     splits: Any = None,
     name: str | None = None,
     priority: int = 0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The rows that all ranks have for this one, in rank order, as a new array.
 
@@ -248,7 +250,7 @@ def alltoall(
 
 
 def alltoall_async(
-    tensor: NDArray, splits: Any = None, name: str | None = None, process_set: Any = global_process_set
+    tensor: NDArray, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Submit an alltoall, with arguments as `alltoall` has them, and return its handle, whose `synchronize` gives
     output and received splits, also without `splits`. `tensor` must not change before it returns.
@@ -261,11 +263,11 @@ def reducescatter(
     op: int = Average,
     name: str | None = None,
     priority: int = 0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     *,
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
 ) -> NDArray:
     """This rank's rows of the array reduced over all ranks, as a new array. Does not wait.
 
@@ -350,7 +352,12 @@ def _numbers(splits: Any) -> Any:
 
 
 def _grouped(
-    each: Callable[..., NDArray], kind: int, tensors: Sequence[NDArray], name: str | None, process_set: Any, **rest: Any
+    each: Callable[..., NDArray],
+    kind: int,
+    tensors: Sequence[NDArray],
+    name: str | None,
+    process_set: ProcessSet,
+    **rest: Any,
 ) -> list[NDArray]:
     """`each` of all, under names of the group. A bad one is found before the first is given to the engine."""
     check_group(tensors)
@@ -367,10 +374,10 @@ def grouped_allreduce(
     priority: int = 0,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     op: int | None = None,
     *,
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
 ) -> list[NDArray]:
     """`allreduce` of several arrays, of any shapes and dtypes, with its other arguments; new arrays in the order given.
     Does not wait.
@@ -388,10 +395,10 @@ def grouped_allreduce_(
     priority: int = 0,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     op: int | None = None,
     *,
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
 ) -> list[NDArray]:
     """`grouped_allreduce`, with its arguments, in place; returns the arrays. Does not wait."""
     return _grouped(
@@ -401,7 +408,7 @@ def grouped_allreduce_(
 
 
 def grouped_allgather(
-    tensors: Sequence[NDArray], name: str | None = None, priority: int = 0, process_set: Any = global_process_set
+    tensors: Sequence[NDArray], name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> list[NDArray]:
     """`allgather` of several arrays, with its other arguments; new arrays in the order given. Waits for the numbers of
     rows, array by array.
@@ -414,11 +421,11 @@ def grouped_reducescatter(
     op: int = Average,
     name: str | None = None,
     priority: int = 0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     *,
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
 ) -> list[NDArray]:
     """`reducescatter` of several arrays, of any shapes and dtypes, with its other arguments; new arrays in the order
     given. Does not wait.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives.gradient_submits import OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 
 from .gradients import Gradients, without_momentum
 from .loading import mx
@@ -35,9 +37,9 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
         optimizer: Any,
         gradient_predivide_factor: float = 1.0,
         num_groups: int = 0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         *,
-        compression: Any = Compression.none,
+        compression: CompressionLike = Compression.none,
         topology: str | None = None,
     ) -> None:
         settings = Settings.of(

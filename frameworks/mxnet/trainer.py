@@ -8,6 +8,7 @@ from typing import Any
 
 from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives.gradient_submits import OptimizerSettings
 from casync.collectives.parameter_groups import Groups
 from casync.collectives.replicas import Replicas
@@ -15,6 +16,7 @@ from casync.collectives.settings import Settings
 from casync.errors import NotAvailableError
 from casync.session import default
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 
 from .gradients import Gradients
 from .loading import mx
@@ -56,11 +58,11 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         params: Any,
         optimizer: Any,
         optimizer_params: Any = None,
-        compression: Any = Compression.none,
+        compression: CompressionLike = Compression.none,
         gradient_predivide_factor: float = 1.0,
         prefix: str | None = None,
         num_groups: int = 0,
-        process_set: Any = global_process_set,
+        process_set: ProcessSet = global_process_set,
         *,
         topology: str | None = None,
         momentum: float | None = None,

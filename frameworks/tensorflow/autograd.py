@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from casync.codecs.specs import CompressionLike
 from casync.collectives.interface import Collectives
 from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
 from casync.errors import NotAvailableError
 from casync.session.default import process_sets, session_of
+from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import Average, OpKind, Sum
 
 from .graph import Graph, unnamed
@@ -49,7 +51,7 @@ def _with_gradient(run: Callable[..., tuple[Any, Callable[..., Any]]], *tensors:
     return tf.custom_gradient(run_first)(*tensors)
 
 
-def _names(kind: int, name: str | None, tensor: Any, process_set: Any) -> tuple[str | None, str]:
+def _names(kind: int, name: str | None, tensor: Any, process_set: ProcessSet) -> tuple[str | None, str]:
     """The name of an operation, and what those that make its gradient are named after. That is the operation and not
     what comes in, nor the order in which gradients are made: ranks that do other things with the result differ in both.
     """
@@ -84,8 +86,8 @@ class Autograd:
         return isinstance(tensor, tf.Tensor | tf.Variable) and bool(tensor.dtype.is_floating)
 
     def allreduce(
-        self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any,
-        topology: str | None,
+        self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: ProcessSet,
+        compression: CompressionLike, topology: str | None,
     ) -> Any:  # fmt: skip
         def run(given: Any) -> Any:
             called, base = _names(OpKind.ALLREDUCE, name, given, process_set)
@@ -101,7 +103,7 @@ class Autograd:
 
         return _with_gradient(run, tensor)
 
-    def allgather(self, tensor: Any, name: str | None, process_set: Any) -> Any:
+    def allgather(self, tensor: Any, name: str | None, process_set: ProcessSet) -> Any:
         def run(given: Any) -> Any:
             called, base = _names(OpKind.ALLGATHER, name, given, process_set)
 
@@ -115,7 +117,7 @@ class Autograd:
 
         return _with_gradient(run, tensor)
 
-    def broadcast(self, tensor: Any, root_rank: int, name: str | None, process_set: Any) -> Any:
+    def broadcast(self, tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
         def run(given: Any) -> Any:
             called, base = _names(OpKind.BROADCAST, name, given, process_set)
 
@@ -128,7 +130,7 @@ class Autograd:
 
         return _with_gradient(run, tensor)
 
-    def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: Any) -> Any:
+    def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
         def run(given: Any) -> Any:
             called, base = _names(OpKind.ALLTOALL, name, given, process_set)
             output, received = _alltoall(given, splits, called, process_set)
@@ -143,7 +145,13 @@ class Autograd:
         return _with_gradient(run, tensor)
 
     def reducescatter(
-        self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+        self,
+        tensor: Any,
+        name: str | None,
+        op: int,
+        scales: Scales,
+        process_set: ProcessSet,
+        compression: CompressionLike,
     ) -> Any:
         def run(given: Any) -> Any:
             called, base = _names(OpKind.REDUCESCATTER, name, given, process_set)
@@ -157,7 +165,13 @@ class Autograd:
         return _with_gradient(run, tensor)
 
     def grouped_allreduce(
-        self, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+        self,
+        tensors: Sequence[Any],
+        name: str | None,
+        op: int,
+        scales: Scales,
+        process_set: ProcessSet,
+        compression: CompressionLike,
     ) -> list[Any]:
         def run(*given: Any) -> Any:
             called, base = _names(OpKind.ALLREDUCE, name, given[0], process_set)
@@ -170,7 +184,7 @@ class Autograd:
 
         return _with_gradients(run, tensors)
 
-    def grouped_allgather(self, tensors: Sequence[Any], name: str | None, process_set: Any) -> list[Any]:
+    def grouped_allgather(self, tensors: Sequence[Any], name: str | None, process_set: ProcessSet) -> list[Any]:
         def run(*given: Any) -> Any:
             called, base = _names(OpKind.ALLGATHER, name, given[0], process_set)
 
@@ -186,7 +200,13 @@ class Autograd:
         return _with_gradients(run, tensors)
 
     def grouped_reducescatter(
-        self, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+        self,
+        tensors: Sequence[Any],
+        name: str | None,
+        op: int,
+        scales: Scales,
+        process_set: ProcessSet,
+        compression: CompressionLike,
     ) -> list[Any]:
         def run(*given: Any) -> Any:
             called, base = _names(OpKind.REDUCESCATTER, name, given[0], process_set)
@@ -200,7 +220,7 @@ class Autograd:
 
         return _with_gradients(run, tensors)
 
-    def _mean(self, gradient: Any, base: str, process_set: Any) -> Any:
+    def _mean(self, gradient: Any, base: str, process_set: ProcessSet) -> Any:
         return self.allreduce(
             gradient, _of_gradient(base, OpKind.ALLREDUCE), Average, _UNSCALED, process_set, None, None
         )
@@ -239,14 +259,14 @@ def _with_gradients(run: Callable[..., tuple[Any, Callable[..., Any]]], tensors:
     return list(_with_gradient(run_all, *tensors))
 
 
-def _own_rows(tensor: Any, rows: Any, process_set: Any) -> Any:
+def _own_rows(tensor: Any, rows: Any, process_set: ProcessSet) -> Any:
     """Return the rows of this rank. Each rank has as many as `rows` says."""
     rank = session_of(process_set).rank
     begin = tf.reduce_sum(rows[:rank])
     return tensor[begin : begin + rows[rank]]
 
 
-def _alltoall(tensor: Any, splits: Any, name: str | None, process_set: Any) -> tuple[Any, Any]:
+def _alltoall(tensor: Any, splits: Any, name: str | None, process_set: ProcessSet) -> tuple[Any, Any]:
     """Return the output and the received splits, also if no splits were given."""
     if not tf.executing_eagerly():
         return Graph().alltoall(tensor, splits, name, process_set)

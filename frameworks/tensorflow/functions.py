@@ -12,6 +12,7 @@ from casync.errors import NotAvailableError
 from casync.session import default
 from casync.session import world_info as basics
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 
 from .errors import public
 from .gradients import names_of
@@ -36,7 +37,7 @@ __all__ = [
 
 @public
 def broadcast_variables(
-    variables: Sequence[Any], root_rank: int, process_set: Any = global_process_set, inplace: bool = False
+    variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> Any:
     """Give the variables of every rank of the set the values that `root_rank` has, its number in the world. They are
     the same on all ranks, in one order. `inplace` is accepted and not needed.
@@ -57,7 +58,7 @@ def broadcast_variables(
 
 
 def broadcast_(
-    variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: Any = global_process_set
+    variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """`broadcast_variables`, which returns the variables. `name` is accepted and not needed: they have names."""
     broadcast_variables(variables, root_rank, process_set)
@@ -92,21 +93,25 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
 
 
 def broadcast_object(
-    obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = global_process_set
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Do as `casync.torch.broadcast_object`. `session` is accepted and not needed."""
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
 
 def broadcast_object_fn(
-    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = global_process_set
+    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Callable[[Any], Any]:
     """Return a function that broadcasts its argument so."""
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
 def allgather_object(
-    obj: Any, session: Any = None, name: str | None = None, process_set: Any = global_process_set
+    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Do as `casync.torch.allgather_object`. `session` is accepted and not needed."""
     return objects.allgather_object(obj, name, process_set=process_set)

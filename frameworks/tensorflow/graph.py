@@ -13,12 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 from casync._constants import OP_KINDS
+from casync.codecs.specs import CompressionLike
 from casync.collectives.allreduce import codec_of
 from casync.collectives.reducescatter import check_op
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.observe.call_site import call_site
 from casync.plan.topology import topology_of
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.tensors.adaptor import about
 from casync.tensors.signature import OpKind, Sum, codec_for_dtype, no_rows
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
@@ -40,8 +42,8 @@ class Graph:
     """See `casync.collectives.autograd.Blocking`: here nothing blocks, all are made at once."""
 
     def allreduce(
-        self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any,
-        topology: str | None, terms: Any = None,
+        self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: ProcessSet,
+        compression: CompressionLike, topology: str | None, terms: Any = None,
     ) -> Any:  # fmt: skip
         """`terms`: a float32 vector of learning rate, momentum, whether it is Nesterov's, and the loss scale, for
         codecs that ask for them.
@@ -53,15 +55,15 @@ class Graph:
         )  # fmt: skip
         return _scaled(output, scales[1])
 
-    def allgather(self, tensor: Any, name: str | None, process_set: Any) -> Any:
+    def allgather(self, tensor: Any, name: str | None, process_set: ProcessSet) -> Any:
         return self._run(OpKind.ALLGATHER, tensor, name, process_set, _any_rows(tensor, OpKind.ALLGATHER))
 
-    def broadcast(self, tensor: Any, root_rank: int, name: str | None, process_set: Any) -> Any:
+    def broadcast(self, tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
         session_of(process_set)
         root = process_set.root(root_rank)
         return self._run(OpKind.BROADCAST, tensor, name, process_set, tensor.shape, root=root)
 
-    def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: Any) -> tuple[Any, Any]:
+    def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: ProcessSet) -> tuple[Any, Any]:
         given = tf.zeros([0], tf.int64) if splits is None else tf.cast(_checked_splits(splits, name), tf.int64)
         output, received = self._run(
             OpKind.ALLTOALL, tensor, name, process_set, _any_rows(tensor, OpKind.ALLTOALL), splits=given
@@ -70,7 +72,13 @@ class Graph:
         return output, tf.cast(received, tf.int32)
 
     def reducescatter(
-        self, tensor: Any, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+        self,
+        tensor: Any,
+        name: str | None,
+        op: int,
+        scales: Scales,
+        process_set: ProcessSet,
+        compression: CompressionLike,
     ) -> Any:
         check_op(op)
         _check_reducible(tensor, name)
@@ -81,16 +89,28 @@ class Graph:
         return _scaled(output, scales[1])
 
     def grouped_allreduce(
-        self, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+        self,
+        tensors: Sequence[Any],
+        name: str | None,
+        op: int,
+        scales: Scales,
+        process_set: ProcessSet,
+        compression: CompressionLike,
     ) -> list[Any]:
         shared = (op, scales, process_set, compression, None)
         return [self.allreduce(tensor, _member(name, i), *shared) for i, tensor in enumerate(tensors)]
 
-    def grouped_allgather(self, tensors: Sequence[Any], name: str | None, process_set: Any) -> list[Any]:
+    def grouped_allgather(self, tensors: Sequence[Any], name: str | None, process_set: ProcessSet) -> list[Any]:
         return [self.allgather(tensor, _member(name, i), process_set) for i, tensor in enumerate(tensors)]
 
     def grouped_reducescatter(
-        self, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+        self,
+        tensors: Sequence[Any],
+        name: str | None,
+        op: int,
+        scales: Scales,
+        process_set: ProcessSet,
+        compression: CompressionLike,
     ) -> list[Any]:
         shared = (op, scales, process_set, compression)
         return [self.reducescatter(tensor, _member(name, i), *shared) for i, tensor in enumerate(tensors)]
@@ -100,10 +120,10 @@ class Graph:
         kind: int,
         tensor: Any,
         name: str | None,
-        process_set: Any,
+        process_set: ProcessSet,
         shape: Any,
         *,
-        compression: Any = None,
+        compression: CompressionLike = None,
         topology: str | None = None,
         reduce_op: int = Sum,
         root: int = 0,
@@ -149,7 +169,7 @@ def unnamed(base: str, kind: int) -> str:
         return f"noname.{function}.{graph.unique_name(f'{OP_KINDS[kind]}.{base}')}"
 
 
-def unused(names: Sequence[str], process_set: Any) -> list[str]:
+def unused(names: Sequence[str], process_set: ProcessSet) -> list[str]:
     """The names of gradients in their order. One that the graph that is being made has already gets a number: two
     operations of one name would meet in any order. So ranks that make the same graph call them the same, each time.
     """
@@ -167,7 +187,7 @@ def unused(names: Sequence[str], process_set: Any) -> list[str]:
     return result
 
 
-def _names_there(process_set: int) -> Iterator[str]:
+def _names_there(process_set: int | None) -> Iterator[str]:
     """Yield the names of the operations of a set: in the graph being made, those around it, and what all these call."""
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:

@@ -11,12 +11,14 @@ from typing import Any
 
 import tensorflow as tf
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives.allreduce import codec_of
 from casync.collectives.interface import Collectives
 from casync.collectives.sparse_exchange import wire_dtype
 from casync.errors import NotAvailableError
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import Average, Sum, resolve_op
 
 from .autograd import Autograd
@@ -72,12 +74,12 @@ def allreduce(
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
     *,
     topology: str | None = None,
@@ -101,7 +103,9 @@ def allreduce(
     )  # fmt: skip
 
 
-def allreduce_slices(slices: Any, name: str | None, op: int, process_set: Any, compression: Any) -> Any:
+def allreduce_slices(
+    slices: Any, name: str | None, op: int, process_set: ProcessSet, compression: CompressionLike
+) -> Any:
     """`allreduce` of `tf.IndexedSlices`: two allgathers, `<name>.indices` and `<name>.values`."""
     if op not in (Average, Sum):
         raise NotAvailableError(
@@ -123,11 +127,11 @@ def grouped_allreduce(
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
@@ -140,7 +144,7 @@ def grouped_allreduce(
 
 @public
 def allgather(
-    tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: Any = global_process_set
+    tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
 ) -> Any:
     """The tensors of all ranks in rank order along the first dimension, which may differ. Differentiable."""
     return _hvd().allgather(_tensor(tensor), name, process_set)
@@ -151,7 +155,7 @@ def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
     ignore_name_scope: bool = False,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """`allgather` of several tensors together; new tensors in the order given. Differentiable."""
     return _hvd().grouped_allgather([_tensor(tensor) for tensor in tensors], name, process_set)
@@ -163,7 +167,7 @@ def broadcast(
     root_rank: int,
     name: str | None = None,
     ignore_name_scope: bool = False,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The tensor of the rank that is `root_rank` in the world, on every rank of the set. Differentiable."""
     return _hvd().broadcast(_tensor(tensor), root_rank, name, process_set)
@@ -175,7 +179,7 @@ def alltoall(
     splits: Any = None,
     name: str | None = None,
     ignore_name_scope: bool = False,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The rows that all ranks have for this one. With `splits`, an int32 vector of this rank's rows for each, also how
     many rows came from each rank. Differentiable.
@@ -187,10 +191,10 @@ def alltoall(
 def reducescatter(
     tensor: Any,
     device_dense: str = "",
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     op: int = Average,
     name: str | None = None,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
@@ -208,9 +212,9 @@ def reducescatter(
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     op: int = Average,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     *,

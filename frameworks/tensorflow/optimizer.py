@@ -6,10 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives.parameter_groups import by_name
 from casync.collectives.settings import Settings
 from casync.errors import NotAvailableError
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import Average
 
 from .gradients import GraphGradients, name_of, names_of
@@ -23,7 +25,7 @@ def DistributedOptimizer(
     use_locking: bool = False,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     sparse_as_dense: bool = False,
     backward_passes_per_step: int = 1,
     op: int = Average,
@@ -31,7 +33,7 @@ def DistributedOptimizer(
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
     groups: Any = None,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
     *,
     topology: str | None = None,

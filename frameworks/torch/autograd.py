@@ -11,12 +11,14 @@ from typing import Any, ClassVar
 
 import torch
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CompressionLike
 from casync.collectives import allgather
 from casync.collectives.interface import Collectives
 from casync.collectives.reducescatter import gradient_factor
 from casync.collectives.waiting import synchronize
 from casync.errors import NotAvailableError
 from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import Average, Sum, resolve_op
 
 from .tensors import TENSORS
@@ -65,8 +67,8 @@ class HorovodAllreduce(Function):
         op: int | None,
         prescale_factor: float,
         postscale_factor: float,
-        process_set: Any,
-        compression: Any = Compression.none,
+        process_set: ProcessSet,
+        compression: CompressionLike = Compression.none,
         topology: str | None = None,
     ) -> torch.Tensor:
         op = resolve_op(op, average)
@@ -81,7 +83,7 @@ class HorovodAllreduce(Function):
         return mine, None, None, None, None, None, None, None, None
 
 
-def _mean(tensor: torch.Tensor, process_set: Any) -> torch.Tensor:
+def _mean(tensor: torch.Tensor, process_set: ProcessSet) -> torch.Tensor:
     """Over the ranks, differentiable."""
     mean: torch.Tensor = HorovodAllreduce.apply(tensor, None, None, Average, 1.0, 1.0, process_set)
     return mean
@@ -92,7 +94,7 @@ class HorovodAllgather(Function):
     loss that is the mean over ranks), and its own rows cut out."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: Any) -> torch.Tensor:
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
         ctx.process_set = process_set
         output, ctx.rows = allgather.gathered(TENSORS, tensor.detach(), name, process_set)
         return output
@@ -109,7 +111,9 @@ class HorovodBroadcast(Function):
     """The root's tensor is every rank's output: the root receives the mean of the gradients, the others zeros."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any) -> torch.Tensor:
+    def forward(
+        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> torch.Tensor:
         ctx.process_set = process_set
         ctx.is_root = session_of(process_set).rank == process_set.root(root_rank)
         return _hvd.broadcast(tensor.detach(), root_rank, name, process_set)
@@ -129,10 +133,10 @@ class HorovodReducescatter(Function):
         tensor: torch.Tensor,
         name: str | None,
         op: int,
-        process_set: Any,
+        process_set: ProcessSet,
         prescale_factor: float,
         postscale_factor: float,
-        compression: Any = Compression.none,
+        compression: CompressionLike = Compression.none,
     ) -> torch.Tensor:
         scales = (prescale_factor, postscale_factor)
         ctx.factor = gradient_factor(op, scales, process_set)
@@ -148,7 +152,7 @@ class _Spread(Function):
     """The gradient of a sum whose rows are dealt out, to which this is the exact opposite."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: torch.Tensor, process_set: Any) -> torch.Tensor:
+    def forward(ctx: Any, gradient: torch.Tensor, process_set: ProcessSet) -> torch.Tensor:
         ctx.process_set = process_set
         return _hvd.allgather(gradient.detach(), process_set=process_set)
 
@@ -162,7 +166,7 @@ class HorovodAlltoall(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any
+        ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet
     ) -> tuple[torch.Tensor, torch.Tensor]:
         output, counts = synchronize(_hvd.alltoall_async(tensor.detach(), splits, name, process_set))
         ctx.mark_non_differentiable(counts)
@@ -216,27 +220,39 @@ class Autograd:
         return isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
 
     def allreduce(
-        self, tensor: torch.Tensor, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any,
-        topology: str | None,
+        self, tensor: torch.Tensor, name: str | None, op: int, scales: Scales, process_set: ProcessSet,
+        compression: CompressionLike, topology: str | None,
     ) -> Any:  # fmt: skip
         return HorovodAllreduce.apply(tensor, None, name, op, *scales, process_set, compression, topology)
 
-    def allgather(self, tensor: torch.Tensor, name: str | None, process_set: Any) -> Any:
+    def allgather(self, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> Any:
         return HorovodAllgather.apply(tensor, name, process_set)
 
-    def broadcast(self, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any) -> Any:
+    def broadcast(self, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
         return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
 
-    def alltoall(self, tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any) -> Any:
+    def alltoall(self, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
         return HorovodAlltoall.apply(tensor, splits, name, process_set)
 
     def reducescatter(
-        self, tensor: torch.Tensor, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+        self,
+        tensor: torch.Tensor,
+        name: str | None,
+        op: int,
+        scales: Scales,
+        process_set: ProcessSet,
+        compression: CompressionLike,
     ) -> Any:
         return HorovodReducescatter.apply(tensor, name, op, process_set, *scales, compression)
 
     def grouped_allreduce(
-        self, tensors: Tensors, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+        self,
+        tensors: Tensors,
+        name: str | None,
+        op: int,
+        scales: Scales,
+        process_set: ProcessSet,
+        compression: CompressionLike,
     ) -> list[torch.Tensor]:
         _check(op)
 
@@ -248,7 +264,7 @@ class Autograd:
 
         return list(HorovodGroupedAllreduce.apply(run, run_back, *tensors))
 
-    def grouped_allgather(self, tensors: Tensors, name: str | None, process_set: Any) -> list[torch.Tensor]:
+    def grouped_allgather(self, tensors: Tensors, name: str | None, process_set: ProcessSet) -> list[torch.Tensor]:
         kept = [tensor.shape[0] for tensor in tensors if tensor.is_floating_point()]
         begins: list[int] = []
 
@@ -265,7 +281,13 @@ class Autograd:
         return list(HorovodGroupedAllgather.apply(run, run_back, *tensors))
 
     def grouped_reducescatter(
-        self, tensors: Tensors, name: str | None, op: int, scales: Scales, process_set: Any, compression: Any
+        self,
+        tensors: Tensors,
+        name: str | None,
+        op: int,
+        scales: Scales,
+        process_set: ProcessSet,
+        compression: CompressionLike,
     ) -> list[torch.Tensor]:
         def run(tensors: Tensors) -> list[torch.Tensor]:
             return _hvd.grouped_reducescatter(tensors, name, compression, op, process_set, *scales)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 import torch
 from casync.codecs import specs as codecs
 from casync.codecs.compression import given
+from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.config.rules import Rules
 from casync.errors import NotAvailableError
 
@@ -35,9 +34,9 @@ class Options:
 
     def __init__(
         self,
-        compression: Any = None,
+        compression: CompressionLike = None,
         *,
-        rules: Mapping[str, Any] | None = None,
+        rules: CodecsByName | None = None,
         min_numel: int | None = None,
         topology: str | None = None,
         timeout: timedelta | None = None,

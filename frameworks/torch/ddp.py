@@ -17,6 +17,7 @@ import torch.distributed as dist
 from casync.checkpoint import optimizer as state
 from casync.codecs import specs as codecs
 from casync.codecs.compression import given
+from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.collectives.gradient_submits import Gradient, OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.collectives.sparse_exchange import SparsePending
@@ -55,7 +56,7 @@ class DdpState:
 
     def __init__(
         self,
-        compression: Any,
+        compression: CompressionLike,
         named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None,
         topology: str | None,
         grad_scaler: torch.amp.GradScaler | None,
@@ -77,7 +78,7 @@ class DdpState:
 
     def _know(
         self,
-        compression: Any,
+        compression: CompressionLike,
         topology: str | None,
         names: dict[torch.Tensor, str],
         min_numel: int | None,
@@ -289,10 +290,10 @@ def _after_backward(act: Callable[[], None]) -> None:
 
 
 def ddp_state(
-    compression: Any = None,
+    compression: CompressionLike = None,
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
     *,
-    rules: Mapping[str, Any] | None = None,
+    rules: CodecsByName | None = None,
     min_numel: int | None = None,
     topology: str | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,

@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from casync.codecs import specs as codecs
 from casync.codecs.compression import given
+from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.errors import InvalidArgumentError, NotAvailableError
 from torch.distributed.tensor import DTensor
 
@@ -44,10 +45,10 @@ _HOW = {
 
 def compress(
     model: torch.nn.Module,
-    compression: Any = None,
+    compression: CompressionLike = None,
     *,
     reduce: Literal["replicate", "shard", "both"] = "replicate",
-    rules: Mapping[str, Any] | None = None,
+    rules: CodecsByName | None = None,
     min_numel: int | None = None,
     topology: str | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
@@ -142,7 +143,7 @@ class _Reduction:
         self,
         unit: Unit,
         kind: str,
-        compression: Any,
+        compression: CompressionLike,
         min_numel: int | None,
         topology: str | None,
         scaler: torch.amp.GradScaler | None,

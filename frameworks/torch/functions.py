@@ -12,6 +12,7 @@ from casync.collectives.waiting import synchronize_each
 from casync.errors import InvalidArgumentError
 from casync.session import default
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 
 from .in_place import loading_in_place
 from .likeness import agree, difference, outline
@@ -28,7 +29,7 @@ def broadcast_parameters(
     params: Mapping[str, Any] | Iterable[tuple[str, torch.Tensor]],
     root_rank: int,
     *,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Give every rank of the set the values that `root_rank` has, in place. Blocks.
 
@@ -52,7 +53,7 @@ def broadcast_parameters(
     _broadcast_all(tensors, root_rank, process_set)
 
 
-def _broadcast_all(named: Iterable[tuple[str, torch.Tensor]], root_rank: int, process_set: Any) -> None:
+def _broadcast_all(named: Iterable[tuple[str, torch.Tensor]], root_rank: int, process_set: ProcessSet) -> None:
     synchronize_each(broadcast_async_(_as_known(tensor), root_rank, name, process_set) for name, tensor in named)
 
 
@@ -97,7 +98,7 @@ def _put_in(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None, *, process_set: Any = global_process_set
+    optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None, *, process_set: ProcessSet = global_process_set
 ) -> None:
     """Give the optimizer of every rank of the set the state and hyperparameters of `root_rank`'s, which stays as it
     is.

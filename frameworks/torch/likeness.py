@@ -8,6 +8,7 @@ import torch
 from casync.errors import MismatchError
 from casync.session.default import session_of
 from casync.session.gather_bytes import gather_bytes
+from casync.session.process_sets import ProcessSet
 
 __all__ = ["Outline", "agree", "difference", "outline"]
 
@@ -48,7 +49,7 @@ def difference(optimizer: torch.optim.Optimizer, theirs: Outline, root: int) -> 
     return None
 
 
-def agree(process_set: Any, mine: str | None) -> None:
+def agree(process_set: ProcessSet, mine: str | None) -> None:
     """Raise `MismatchError` on every rank if one has something to say. Collective."""
     owner = session_of(process_set)
     everyones = gather_bytes(owner, "optimizer_state.agree", (mine or "").encode())

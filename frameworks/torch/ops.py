@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from casync.collectives.interface import Collectives
 
 from .autograd import Autograd
@@ -32,7 +33,7 @@ __all__ = [
     "reducescatter_async",
 ]
 
-_hvd = Collectives(TENSORS, Autograd())
+_hvd: Collectives[torch.Tensor] = Collectives(TENSORS, Autograd())
 allgather = _hvd.allgather
 allgather_async = _hvd.allgather_async
 allreduce = _hvd.allreduce

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression
+from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.collectives.settings import Settings
 from casync.session import default
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import Adasum, Average
 
 from .adasum_optimizer import DeltaOptimizer
@@ -24,21 +25,21 @@ __all__ = ["DistributedOptimizer"]
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
-    compression: Any = Compression.none,
+    compression: CompressionLike = Compression.none,
     backward_passes_per_step: int = 1,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
     groups: int | list[list[torch.nn.Parameter]] | None = None,
     sparse_as_dense: bool = False,
-    process_set: Any = global_process_set,
+    process_set: ProcessSet = global_process_set,
     *,
-    rules: Mapping[str, Any] | None = None,
+    rules: CodecsByName | None = None,
     min_numel: int | None = None,
     topology: str | None = None,
     momentum: float | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
-) -> Any:
+) -> _DistributedOptimizer:
     """An optimizer of the same class that steps with gradients reduced over all ranks.
 
     Args:

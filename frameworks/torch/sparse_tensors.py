@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from casync.collectives import sparse_exchange as sparse
 from casync.collectives.sparse_exchange import SparsePending
 from casync.errors import InvalidArgumentError
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.process_sets import ProcessSet
 
 from .tensors import TENSORS
 
@@ -30,7 +29,7 @@ class SparseHandle:
 
 
 def sparse_allreduce_async(
-    tensor: torch.Tensor, name: str, op: int, process_set: Any = global_process_set
+    tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> SparseHandle:
     """Submit the reduction of a sparse tensor over all ranks and return a callable that waits for it. The tensor must
     not change before it returns.
@@ -50,7 +49,7 @@ def sparse_allreduce_async(
 
 
 def submit(
-    tensor: torch.Tensor, name: str, op: int, process_set: Any, wire: str | None, *, meets: str | None = None
+    tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet, wire: str | None, *, meets: str | None = None
 ) -> SparsePending[torch.Tensor]:
     """Submit as `sparse_allreduce_async` does. The values travel as `wire`, or as they are. `meets`: the session's name
     of what a rank with a dense tensor submits.

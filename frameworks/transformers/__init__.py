@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import casync.torch as hvd
 from casync.accelerate import ddp_kwargs
 
 import casync
+from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.errors import CasyncError
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
@@ -20,9 +20,9 @@ __all__ = ["patch"]
 
 def patch(
     trainer: Trainer,
-    compression: Any = None,
+    compression: CompressionLike = None,
     *,
-    rules: Mapping[str, Any] | None = None,
+    rules: CodecsByName | None = None,
     min_numel: int | None = None,
     topology: str | None = None,
 ) -> None:
