@@ -13,7 +13,7 @@ _NAMES_PER_KIND = 4096
 
 
 class CallNumbers:
-    """Those of one session, by series. Ranks that make the same calls in the same order get the same numbers."""
+    """The numbers of one session, by series. Ranks that make the same calls in the same order get the same numbers."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
@@ -35,7 +35,7 @@ class CallNumbers:
         self._started.add(series)
 
     def all(self) -> dict[str, int]:
-        """What `next` would return, for every series that was begun."""
+        """Return what `next` would return, for every series that was begun."""
         return dict(self._next)
 
     def skip(self, others: Mapping[str, int]) -> None:

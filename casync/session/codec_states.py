@@ -1,4 +1,4 @@
-"""What codecs keep of tensors from one step to the next, on this rank, and who may use it.
+"""The state that codecs keep of tensors from one step to the next, on this rank, and who may use it.
 
 A lossy codec keeps the residual of a tensor: what this rank has not sent of its gradients yet. Some codecs keep more,
 in arrays that they name. Both belong to the name of a tensor, as the session knows it (`allreduce.<name>`).
@@ -70,7 +70,7 @@ class CodecStates:
         return set(self._core.residual_names())
 
     def residual(self, tensor: str) -> NDArray[np.float32]:
-        """What this rank has not sent of `tensor`: one number for each of its elements."""
+        """Return what this rank has not sent of `tensor`: one number for each of its elements."""
         return self._core.residual(tensor)
 
     def set_residual(self, tensor: str, values: ArrayLike) -> None:

@@ -50,7 +50,7 @@ class _Current:
         self.sets: ProcessSets | None = None
         self.page: exposition.Page | None = None
         self.last_metrics: dict[int, Metrics] = {}
-        """Of the sessions that the last `shutdown()` closed, by the number of their set."""
+        """The metrics of the sessions that the last `shutdown()` closed, by the number of their set."""
         # How often each world was opened, by its ranks: they share this number, whatever other ranks have done.
         self.opened: dict[tuple[int, ...], int] = {}
 
@@ -163,7 +163,7 @@ def session() -> Session:
 
 
 def metrics(process_set: ProcessSet | None = None) -> Metrics:
-    """What this process has done in `process_set` (all ranks by default), in numbers. Any thread, at once. After
+    """Return what this process has done in `process_set` (all ranks by default), in numbers. Any thread, at once. After
     `shutdown()` what it had done by then. Raises `InvalidArgumentError` before `init()`.
     """
     if process_set is not None and process_set is not GLOBAL_PROCESS_SET:
@@ -173,7 +173,7 @@ def metrics(process_set: ProcessSet | None = None) -> Metrics:
 
 
 def metrics_of_all_sets() -> dict[int, Metrics]:
-    """The same for every process set that this process is in, by the set's number; 0 is the set of all ranks."""
+    """Return the same for every process set that this process is in, by the set's number; 0 is the set of all ranks."""
     sets = _current.sets
     return dict(_last_metrics()) if sets is None else _metrics_of(sets)
 

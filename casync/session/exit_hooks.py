@@ -11,7 +11,7 @@ __all__ = ["ExitHooks"]
 
 
 class ExitHooks:
-    """Until `remove`, `leave` is called when the program ends by itself, and `tell` with what it dies of."""
+    """Hooks that call `leave` when the program ends by itself, and `tell` with an exception that ends it."""
 
     def __init__(
         self,

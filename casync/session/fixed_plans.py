@@ -17,7 +17,7 @@ _LOG = logging.getLogger("casync")
 
 
 class FixedPlans:
-    """Those of the plan file `path`; none for an empty path. Raises `InvalidArgumentError` if they cannot be used."""
+    """The plans of the file `path`; none for an empty path. Raises `InvalidArgumentError` if they cannot be used."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class FixedPlans:
         return len(self._plans)
 
     def as_options(self) -> dict[str, dict[str, Any]]:
-        """As the core takes them, by the names of their tensors."""
+        """Return the plans as the core takes them, by the names of their tensors."""
         return _as_options(self._plans)
 
     def from_checkpoint(self, plans: Mapping[str, GradientPlan]) -> dict[str, dict[str, Any]]:

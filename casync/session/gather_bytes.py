@@ -13,7 +13,7 @@ __all__ = ["gather_bytes", "gather_present", "present"]
 
 
 def gather_bytes(session: Session, name: str, data: bytes | bytearray) -> list[memoryview]:
-    """What each rank gave as `data`, in rank order. Collective over the ranks of `session`; blocks.
+    """Return what each rank gave as `data`, in rank order. Collective over the ranks of `session`; blocks.
 
     Args:
         session: over the ranks that take part.
@@ -48,7 +48,7 @@ def present(session: Session, name: str, number: int) -> dict[int, int]:
 
 
 def gather_present(session: Session, name: str, data: bytes) -> dict[int, memoryview]:
-    """As `gather_bytes`, by rank, and without the ranks that have joined: collective over the others. It sums what all
+    """Do as `gather_bytes`, without the ranks that have joined; by rank. Collective over the others. It sums what all
     give, since that goes on without such ranks, so it is for what is small or rare.
     """
     lengths = present(session, name, len(data) + 1)

@@ -1,4 +1,4 @@
-"""What a session does when it first meets a GPU, or a codec that a GPU is to compute."""
+"""The steps that a session takes when it first meets a GPU, or a codec that a GPU is to compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session keeps alive for the operations that are outstanding, by handle."""
+"""Memory that a session keeps alive for the operations that are outstanding, by handle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Handles"]
 
 
 class Handles:
-    """Those of one session. `failed` is called with each error that has ended an operation."""
+    """The handles of one session. `failed` is called with each error that has ended an operation."""
 
     def __init__(self, failed: Callable[[CasyncError], object]) -> None:
         self.kept: dict[int, Any] = {}
@@ -21,7 +21,7 @@ class Handles:
         With a completion there is no handle, but a negative number.
         """
         self.devices: dict[int, Device] = {}
-        """Of those handles, where what is outstanding is on a device."""
+        """The devices of those handles whose memory is on one."""
         self._interrupted: list[Any] = []
         """The tensors that were outstanding when the session failed: transfers may touch them until it is closed."""
         self._numbers = itertools.count(-1, -1)

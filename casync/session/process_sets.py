@@ -102,13 +102,13 @@ class ProcessSets:
 
     def __init__(self, world: Session, everyone: ProcessSet) -> None:
         self.sessions: dict[int, Session] = {}
-        """By number, this rank's sessions: the world's, and those of the sets that it is in."""
+        """This rank's sessions by number: the world's, and those of the sets that it is in."""
         self.is_started = False
         """Whether `start()` has been called."""
         self._world = world
         self._sets: dict[int, ProcessSet] = {}
         self._unannounced: dict[tuple[int, ...], ProcessSet] = {}
-        """By its ranks, each set that `among` has opened."""
+        """The sets that `among` has opened, each by its ranks."""
         self._next = 0
         everyone.ranks = list(range(world.size))
         self._use(everyone, world)
@@ -238,7 +238,7 @@ class ProcessSets:
     # --- agreement ----------------------------------------------------------------------------------------------------
 
     def _exchange(self, mine: Any) -> list[Any]:
-        """What every rank says, in rank order."""
+        """Return what every rank says, in rank order."""
         return [json.loads(bytes(told)) for told in gather_bytes(self._world, _NAME, json.dumps(mine).encode())]
 
     def _compare(self, told: Sequence[Any], show: Callable[[Any], str]) -> None:

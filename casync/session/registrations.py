@@ -20,7 +20,7 @@ _SWEEP = 3072
 
 
 class Registrations:
-    """Those of one session. The core forgets what was not used for long, and then is told again."""
+    """The registrations of one session. The core forgets one that was not used for long, and then is told again."""
 
     def __init__(self, core_session: _core.Session, fixed_plans: FixedPlans, gpu_use: GpuUse) -> None:
         self.core_session = core_session
@@ -59,7 +59,7 @@ class Registrations:
         return registration
 
     def knows(self, registration: int) -> bool:
-        """Whether the core has not forgotten it."""
+        """Whether the core still knows the registration."""
         return bool(self.core_session.knows(registration))
 
     def _sweep(self) -> None:

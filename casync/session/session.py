@@ -86,7 +86,7 @@ class Session:
         set_level(self.config.log_level, self.config.explain)
         self._handles = Handles(self._failed)
         self.kept: Callable[[int], Any] = self._handles.kept.get
-        """What is kept for the operation with this handle; None once it was synchronised."""
+        """Returns what is kept for the operation with a handle; None once it was synchronised."""
         self._fixed_plans = FixedPlans(self.config.plan_file)
         self._has_failed = False
         self.job = jobs.join(environ, self.config) if job is None else job
@@ -102,13 +102,13 @@ class Session:
         options |= {"session_tag": tag, "number": number, "host_of": list(self.world.host_of)}
         options |= {"fixed_plans": self._fixed_plans.as_options(), "nccl_library": nccl_library()}
         self.peers = list(range(self.world.size)) if peers is None else [int(rank) for rank in peers]
-        """By rank, the number that the job has for it."""
+        """The number that the job has for each rank."""
         options |= {"world": self.peers, "log_level": threshold()}
         self._core_session = _core.Session(transport, options, log)
         self.shortcuts = _core.Shortcuts(self._core_session, self._handles.kept)
         """For a hot path: what names were last used with, as the user gives both."""
         self.codec_states = CodecStates(self._core_session)
-        """What codecs keep of tensors between steps."""
+        """The state that codecs keep of tensors between steps."""
         self._gpu_use = GpuUse()
         self._registrations = Registrations(self._core_session, self._fixed_plans, self._gpu_use)
         self.register, self.knows = self._registrations.register, self._registrations.knows

@@ -1,4 +1,4 @@
-"""Who am I: the default session as a training script sees it. Every adaptor has these functions."""
+"""The default session as a training script sees it: rank, size, counters. Every adaptor has these functions."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def is_homogeneous() -> bool:
 
 
 def counters() -> dict[str, int]:
-    """What this process has cost since `init()`: `sent_bytes`, `received_bytes`, `sent_messages`, `received_messages`
-    as the transport counts them (headers included), and `slot_bytes`, `residual_bytes`, `pool_peak` of memory held. All
+    """Return what this process has cost since `init()`: `sent_bytes`, `received_bytes`, `sent_messages` and
+    `received_messages` as the transport counts them (headers included), and `slot_bytes`, `residual_bytes`, `pool_peak` of memory held. All
     process sets together."""
     each = [session.counters() for session in default.process_sets().sessions.values()]
     return {name: sum(one[name] for one in each) for name in each[0]}
 
 
 def metrics(process_set: ProcessSet = global_process_set) -> Metrics:
-    """What this process has done in `process_set` since `init()`, in numbers: steps and their times, bytes by codec and
-    peer, times of codecs, queues, memory, and which ranks are late. docs/metrics.md explains each.
+    """Return what this process has done in `process_set` since `init()`, in numbers: steps and their times, bytes by
+    codec and peer, times of codecs, queues, memory, and which ranks are late. docs/metrics.md explains each.
 
     Always on. Returns at once, on any thread, also while another one waits. After `shutdown()` the last numbers of the
     global set.

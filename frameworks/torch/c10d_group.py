@@ -91,7 +91,7 @@ class Group:
         self._submits = Submits(self.session, self.names, self.rules, options, self.with_data)
         self._is_open = True
         self.limit_s: float | None = None
-        """What `set_timeout` has given."""
+        """The time-out that `set_timeout` has given."""
         if size > 1:
             watch(self)
         _groups.add(self)
@@ -106,7 +106,7 @@ class Group:
         self.session.abort(why)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of a call. What the group was made with holds as well."""
+        """Set the time-out of each call. The one that the group was made with holds as well."""
         self.limit_s = timeout.total_seconds()
         if self.limit_s > self._config.timeout_s:
             _LOG.warning(
@@ -211,7 +211,7 @@ class Group:
         return work
 
     def allgather(self, outputs: Sequence[torch.Tensor], given: torch.Tensor, call: str = "all_gather") -> GroupWork:
-        """What each rank gives, in `outputs` by rank."""
+        """Gather what each rank gives into `outputs`, by rank."""
         check_count(call, "output", outputs, self.size)
         check_dtypes(call, outputs, [given])
         source = bytes_of(given)
@@ -254,7 +254,7 @@ class Group:
 
 
 def group_of(process_group: Any) -> Group | None:
-    """Of a process group that the backend casync has made; None for another."""
+    """Return the group behind a process group that the backend casync has made; None for another."""
     if hasattr(process_group, "_group"):  # up to torch 2.13
         return process_group._group if isinstance(process_group._group, Group) else None
     for place in DEVICES:

@@ -30,19 +30,19 @@ _NAMES_PER_SIGNATURE = 16
 
 
 class NamedOperation(NamedTuple):
-    """An operation that somebody knows by a name: the name, and its codec."""
+    """An operation that has the same name in each step, and with it a codec."""
 
     name: str
     codec: str
     topology: str | None = None
-    """None takes that of the group."""
+    """None takes the topology of the group."""
     scaler: torch.amp.GradScaler | None = None
-    """Of its gradients. None takes that of the group."""
+    """The GradScaler of the gradients; None takes that of the group."""
 
 
 class CallNames:
-    """Those of one group. `leaves_unused` says whether a DDP over it leaves the mean of a parameter alone that no rank
-    has used.
+    """The names of one group. `leaves_unused` says whether a DDP over it leaves the mean of a parameter alone that no
+    rank has used.
     """
 
     def __init__(self, session: Session, loss_scale: LossScale, leaves_unused: Callable[[], bool]) -> None:
@@ -104,7 +104,7 @@ class CallNames:
         return self.take(name, work)
 
     def _may_discard(self) -> bool:
-        """Whether what codecs had kept of a parameter would be sent, and lost. Told once."""
+        """Whether DDP may throw a mean away, and with it what a codec has sent late. Warns once."""
         found = self._leaves_unused()
         if found and not self._has_told:
             self._has_told = True
@@ -116,7 +116,7 @@ class CallNames:
         return found
 
     def _forget_gone(self) -> None:
-        """What codecs have kept of models that are no more."""
+        """Forget what codecs have kept of models that are no more."""
         with self._lock:
             gone = [name for name, key in self._senders.items() if is_gone(key)]
         with contextlib.suppress(InvalidArgumentError):  # one is still under way: next time

@@ -28,7 +28,7 @@ __all__ = ["Submits"]
 
 
 class _Call(NamedTuple):
-    """What tells calls apart."""
+    """The facts that tell calls apart."""
 
     kind: str
     dtype: str
@@ -39,7 +39,7 @@ class _Call(NamedTuple):
 
 
 class Submits:
-    """Those of one group."""
+    """The submits of one group."""
 
     def __init__(self, session: Session, names: CallNames, rules: Rules, options: Options, with_data: WithData) -> None:
         self._session, self._names, self._rules, self._with_data = session, names, rules, with_data
@@ -48,7 +48,7 @@ class Submits:
         self._scales: dict[torch.amp.GradScaler, tuple[int, float]] = {}  # a backward pass, and the scale in it
 
     def together(self, work: GroupWork) -> CompletionGroup:
-        """What the operations of `work` are submitted with, in a `with` block. The last of them ends it."""
+        """Submit the operations of `work` in a `with` block. The last of them ends it."""
         work.together = self._session.together(work.over)
         return work.together
 

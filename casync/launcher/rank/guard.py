@@ -1,4 +1,4 @@
-"""What nobody may outlive: a command its wrapper, its children the command, mpirun's session folder mpirun."""
+"""Sees that nothing is left: a command ends with its wrapper, its children with it, mpirun's folder with mpirun."""
 
 from __future__ import annotations
 

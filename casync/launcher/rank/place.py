@@ -28,7 +28,7 @@ _STARTERS = (
 
 
 def mpi_place(environ: Mapping[str, str], hostname: str) -> dict[str, Any]:
-    """What the environment says of this process's place. None for what it does not say of its host.
+    """Return what the environment says of this process's place. A value about its host is None where it does not say.
 
     LookupError where it does not even say rank and size.
     """

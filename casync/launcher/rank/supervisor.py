@@ -1,4 +1,5 @@
-"""What starts on each rank, by mpirun or another: exports its environment, runs the command, reports how it ended.
+"""The program that mpirun, or another, starts on each rank. It exports the environment, runs the command, and reports
+how that ended.
 
 mpirun's own exit status is 0 when the survivors of a failure leave with 0, and its output loses the line structure, so
 each rank keeps a TCP connection to casyncrun and sends over it what the command writes and how it exits. The same
@@ -83,7 +84,7 @@ class Supervisor:
             self._cut()
 
     def _wait_for_casyncrun(self, most: int) -> bytes | None:
-        """Until at most `most` bytes are to be sent, or it says something, which is returned; empty: it is gone."""
+        """Wait until at most `most` bytes are left to send, or casyncrun says something, and return that; empty: it is gone."""
         while not self._leash_broken and len(self._out) > most:
             readable, writable, _ = select.select([self._connection], [self._connection], [], _CHECK_SECONDS)
             self._flush()

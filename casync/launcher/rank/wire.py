@@ -1,4 +1,4 @@
-"""What a rank and casyncrun say to each other, over one TCP connection.
+"""The messages of a rank and casyncrun to each other, over one TCP connection.
 
 Both sides use it, so it imports the standard library only.
 """
@@ -56,12 +56,12 @@ def pack(kind: str, payload: bytes | Mapping[str, Any] = b"") -> bytes:
 
 
 def hello_proof(token: str) -> bytes:
-    """What a hello begins with: only who knows the token can say it, and the token does not follow from it."""
+    """Return the beginning of a hello. Only who knows the token can say it, and the token does not follow from it."""
     return hmac.new(token.encode(), b"a rank greets casyncrun", hashlib.sha256).digest()
 
 
 def job_secret(token: str) -> str:
-    """What ranks that meet without MPI prove to each other that they know."""
+    """Return the secret that ranks which meet without MPI prove to each other that they know."""
     return hmac.new(token.encode(), b"the secret of a job", hashlib.sha256).hexdigest()
 
 
