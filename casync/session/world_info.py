@@ -68,8 +68,9 @@ def is_homogeneous() -> bool:
 
 def counters() -> dict[str, int]:
     """Return what this process has cost since `init()`: `sent_bytes`, `received_bytes`, `sent_messages` and
-    `received_messages` as the transport counts them (headers included), and `slot_bytes`, `residual_bytes`, `pool_peak` of memory held. All
-    process sets together."""
+    `received_messages` as the transport counts them (headers included), and `slot_bytes`, `residual_bytes`, `pool_peak`
+    of memory held. All process sets together.
+    """
     each = [session.counters() for session in default.process_sets().sessions.values()]
     return {name: sum(one[name] for one in each) for name in each[0]}
 
