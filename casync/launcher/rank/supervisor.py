@@ -84,7 +84,7 @@ class Supervisor:
             self._cut()
 
     def _wait_for_casyncrun(self, most: int) -> bytes | None:
-        """Wait until at most `most` bytes are left to send, or casyncrun says something. Return that; empty: it is gone."""
+        """Wait until at most `most` bytes are left to send. Return what casyncrun says meanwhile; empty: it is gone."""
         while not self._leash_broken and len(self._out) > most:
             readable, writable, _ = select.select([self._connection], [self._connection], [], _CHECK_SECONDS)
             self._flush()
