@@ -78,6 +78,9 @@ void read_control(std::span<const std::byte> message) {
     case ControlKind::abort:
       require_written_again(get_abort(message), message);
       break;
+    case ControlKind::moves:
+      require_written_again(get_moves(message), message);
+      break;
     case ControlKind::ping:
     case ControlKind::pong:
     case ControlKind::bye:

@@ -90,8 +90,9 @@ void check(const Case& what) {
       EXPECT_EQ(std::memcmp(result.data(), program.result(rank, step).data(), numel * sizeof(float)), 0)
           << "rank " << rank << ", step " << step;
     }
-    if (members > 1 && step % what.period != what.offset)
+    if (members > 1 && step % what.period != what.offset) {
       EXPECT_EQ(std::ranges::count(result, 0.0F), what.numel) << "step " << step;
+    }
     for (std::size_t i = 0; i < numel; ++i) lost[i] += program.sum(step, i) - result[i];
   }
   for (Rank rank = 0; rank < members; ++rank) {
