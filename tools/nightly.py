@@ -3,8 +3,9 @@
     python tools/nightly.py --build build/release [--only schedules] [--only torch-2.14.1]
 
 Ten times as many schedules as `make test-rest`, all mutants, every test with every adaptor, also in a world of one, the
-sanitizers, 15 minutes of fuzzing, all tests of CompLL, the backend casync with older and newer releases of torch, an
-installation by every other Python that is there, and the newest Lightning, Accelerate and Transformers.
+sanitizers, 15 minutes of fuzzing, 1,000 random faults, all tests of CompLL, the backend casync with older and newer
+releases of torch, an installation by every other Python that is there, and the newest Lightning, Accelerate and
+Transformers.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def sections(build: Path) -> list[Section]:
         ),
         Section("sanitize", "C++ tests under sanitizers", (*make, "sanitize"), False),
         Section("fuzz", "15 minutes of made-up input", (*make, "fuzz", "SECONDS=900"), False),
+        Section("faults", "1,000 random faults", (sys.executable, "tools/random_faults.py", "--jobs", "1000"), False),
         Section("codecs", "what CompLL generates", (sys.executable, "tools/passed.py", "compll"), False),
         Section(
             "programs",
