@@ -37,6 +37,8 @@ autodoc_mock_imports = ["jax"]
 # What a module imports is documented where it is defined.
 autosummary_imported_members = False
 autodoc_typehints = "signature"
+# Each adaptor hands on the same classes, as CasyncError, so a short name has several targets, which are one object.
+suppress_warnings = ["ref.python"]
 # A method that says nothing new has no entry, rather than a framework's text for the method it overrides.
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"

@@ -112,7 +112,7 @@ class Scope:
 
     @property
     def variable_names(self) -> str:
-        """The names of variables for the text after `expected:`."""
+        """Return the names of variables, for the text of an error that says what was expected."""
         names = sorted({*self.variables, *self.file.variables})
         return ", ".join(names[:12]) if names else "a name that is declared"
 

@@ -69,7 +69,7 @@ class GradientPlan:
     offset: int = 0
     """At least 0, and less than `period`."""
     priority: int | None = None
-    """Gradients of a higher priority go first among those that wait; None: as the program says."""
+    """Gradients of a higher priority go first among those that wait. None leaves that to the program."""
     on_host: bool = False
     """Computed on the host, also where the gradient is on a device. In a file it is the `encode_on` and `decode_on` of
     phases."""

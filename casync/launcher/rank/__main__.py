@@ -3,9 +3,10 @@
 import os.path
 import sys
 
-# Behind the standard library, so that nothing which lies beside casync hides a module of it.
-sys.path.append(os.path.normpath(os.path.join(__file__, "../../../..")))
+if __name__ == "__main__":
+    # Behind the standard library, so that nothing which lies beside casync hides a module of it.
+    sys.path.append(os.path.normpath(os.path.join(__file__, "../../../..")))
 
-from casync.launcher.rank.supervisor import main
+    from casync.launcher.rank.supervisor import main
 
-sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
