@@ -200,8 +200,8 @@ def _by_srun(
     assert facts.srun is not None
     argv = compose_srun(facts.srun.path, options.num_proc, facts.allocation, _entry(options, facts))
     notes += ["srun starts the ranks (--mpi=pmix)", *carrier.notes]
-    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | dict(carrier.environ)
-    environ |= _without_mpirun(options, notes)
+    environ = {f"OMPI_MCA_{name}": value for name, value in settings} | _without_mpirun(options, notes)
+    environ |= carrier.environ
     return Launch(tuple(argv), "; ".join(notes), True, "srun", environ=environ)
 
 
@@ -237,7 +237,7 @@ def _by_ourselves(
         plan["exports"] = [item.partition("=")[0] for item in _exports(options, environ, remote, further)]
     by = "" if not others else f", and {'the agent' if options.rsh_agent else 'ssh'} starts those of other hosts"
     notes.append(f"no mpirun: CaSync's sockets carry{by}")
-    settings = {**carrier.environ, **_without_mpirun(options, notes)}
+    settings = {**_without_mpirun(options, notes), **carrier.environ}
     argv = (facts.python, "-I", "-S", f"{facts.launcher}/starter.py", json.dumps(plan), *_entry(options, facts))
     by_ssh = () if options.rsh_agent else tuple(others)
     return Launch(argv, "; ".join(notes), remote, "casyncrun's starter", True, by_ssh, settings)
@@ -344,7 +344,9 @@ def _exports(options: Options, environ: Mapping[str, str], remote: bool, further
     names = (
         sorted(name for name in environ if name.isidentifier() and not _NOT_EXPORTED.fullmatch(name)) if remote else []
     )
-    return [*chosen.values(), *(name for name in [*names, *further] if name not in chosen)]
+    named = dict.fromkeys([*names, *further])
+    given = [item for name, item in chosen.items() if name not in further]  # casyncrun's own word wins
+    return [*given, *(name for name in named if name not in chosen or name in further)]
 
 
 def find(environ: Mapping[str, str]) -> MpiInstall:

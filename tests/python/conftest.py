@@ -1,5 +1,5 @@
-"""What all Python tests share: the file that says which test runs now, for tools/watch.py, and which tests are left
-out where nothing that they depend on has changed.
+"""Hooks for all Python tests. They write which test runs now, for tools/watch.py, and leave out the slow tests of what
+has not changed.
 """
 
 from __future__ import annotations

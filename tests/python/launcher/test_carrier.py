@@ -1,7 +1,8 @@
-"""What carries between hosts: decided from the command line, the environment and the devices of this machine."""
+"""The choice of what carries between hosts, from the command line, the environment and this machine's devices."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -67,17 +68,28 @@ def test_every_way_of_starting_ranks_tells_them() -> None:
     assert "sockets carry between hosts" in by_mpirun.note
     slurm = compose(
         parse(["a"], line.hosts),
-        Facts(**{**vars(FACTS), "allocation": line.hosts, "srun": Srun("/srun", True)}),
+        dataclasses.replace(FACTS, allocation=line.hosts, srun=Srun("/srun", True)),
         {"SLURM_JOB_ID": "7"},
     )
     assert (slurm.starter, slurm.environ["CASYNC_TRANSPORT"]) == ("srun", "tcp")
-    starter = compose(parse(["-H", "me:1,h2:1", "--nics", "e", "a"]), Facts(**{**vars(FACTS), "mpi": None}), {})
+    starter = compose(parse(["-H", "me:1,h2:1", "--nics", "e", "a"]), dataclasses.replace(FACTS, mpi=None), {})
     assert starter.environ["CASYNC_NETWORK_INTERFACE"] == "e"
     assert '"CASYNC_NETWORK_INTERFACE"' in starter.argv[4]
 
 
+def test_auto_said_aloud_is_what_no_word_is() -> None:
+    mpirun = compose(
+        parse(["-H", "me:1,h2:1", "-x", "CASYNC_TRANSPORT=auto", "a"]), FACTS, {"CASYNC_TRANSPORT": "auto"}
+    )
+    assert mpirun.environ["CASYNC_TRANSPORT"] == "tcp"
+    assert [word for word in mpirun.argv if word.startswith("CASYNC_TRANSPORT")] == ["CASYNC_TRANSPORT"]
+    alone = dataclasses.replace(FACTS, mpi=None)
+    started = compose(parse(["-H", "me:1,h2:1", "-x", "CASYNC_TRANSPORT=auto", "a"]), alone, {})
+    assert started.environ["CASYNC_TRANSPORT"] == "tcp"
+
+
 def test_mpi_is_not_promised_where_there_is_none() -> None:
-    facts = Facts(**{**vars(FACTS), "mpi": None, "no_mpi": "no mpirun"})
+    facts = dataclasses.replace(FACTS, mpi=None, no_mpi="no mpirun")
     with pytest.raises(MpiNotFound, match="--mpi"):
         compose(parse(["-np", "2", "--mpi", "a"]), facts, {})
 

@@ -1,4 +1,4 @@
-"""What a type checker says of a user's script: the interface has types, and a wrong argument is found."""
+"""mypy on a user's script: the interface has types, and a wrong argument is found."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WRONG = {
 
 
 def mypy(folder: Path, text: str) -> str:
-    """What mypy says of a script, with the package as it is installed."""
+    """Run mypy over a script, with the package as it is installed, and return what it says."""
     load("tools/lint.py").link_package()
     script = folder / "script.py"
     script.write_text(text)

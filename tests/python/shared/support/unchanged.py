@@ -21,9 +21,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tests/python/compll",
     ),
 }
-"""Of each group the files and folders that its tests depend on."""
+"""The files and folders that the tests of each group depend on."""
 TESTS = {"compll": "tests/python/compll"}
-"""Of each group the folder of its tests."""
+"""The folder of each group's tests."""
 _MADE = (".pyc", ".so")
 
 
