@@ -16,7 +16,7 @@ __all__ = ["Arrays"]
 
 
 class Arrays(Expressions):
-    """What consumes an element becomes a step of `block`; what is stored there is read from then on."""
+    """Elements of arrays: a use of one becomes a step of `block`, and a stored one is read from memory from then on."""
 
     def __init__(self, codec: typed.Codec, choice: Choice) -> None:
         super().__init__(codec, choice)
@@ -31,7 +31,7 @@ class Arrays(Expressions):
     # --- lengths
 
     def domain(self, length: Length) -> Domain:
-        """What an array of a length that is known beforehand runs over."""
+        """Return what an array runs over whose length is known beforehand."""
         return self.domain_of(length, lambda: self._unknown(length))
 
     def _unknown(self, length: Length) -> Value:

@@ -93,7 +93,7 @@ class Statements(Arrays):
             self._stored |= {value.number: self.graph.load(memory) for value, memory in stores}
 
     def _changed(self, name: str) -> Memory:
-        """What a state's memory is after the next change of it."""
+        """Return the memory of a state after its next change."""
         before = self._memory(name)
         self._memories[name] = self.graph.memory("state", "f32", before.domain, name)
         return self._memories[name]
