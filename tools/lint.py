@@ -53,7 +53,7 @@ PYTHON_LAYERS = (
     ("session",),
     ("checkpoint", "common", "metrics", "runner"),
     ("collectives",),
-    ("bench",),
+    ("bench", "relaxed"),
     ("cli",),
     ("__main__",),
 )

@@ -21,6 +21,7 @@ __all__ = [
     "Metrics",
     "Pool",
     "Queues",
+    "RoundMetrics",
     "Traffic",
     "Transport",
     "Work",
@@ -171,6 +172,26 @@ class Lateness:
 
 
 @dataclass(frozen=True)
+class RoundMetrics:
+    """The rounds of one local SGD or DiLoCo, in which parameters are averaged in place of gradients."""
+
+    steps: int
+    """Steps that this rank has made by itself."""
+    rounds: int
+    """Rounds that have ended well; each fragment has rounds of its own."""
+    void_rounds: int
+    """Rounds without effect, because a rank had NaN or infinity."""
+    exposed_seconds: float
+    """Time that the program has waited for rounds, in all. What is hidden behind its steps is not in it."""
+    distance: float
+    """How far the ranks were apart before the last round: the root of the mean, over the ranks, of the squared distance
+    of their parameters from the mean of all. Estimated from 256 of the elements, so it is right within some 20 %.
+    """
+    relative_distance: float
+    """The same, divided by the length of the global parameters."""
+
+
+@dataclass(frozen=True)
 class Metrics:
     """A snapshot of one session on one rank."""
 
@@ -194,14 +215,16 @@ class Metrics:
     transport: Transport
     lateness: Mapping[int, Lateness]
     """Lateness by rank. Only rank 0 keeps it; empty elsewhere."""
+    rounds: Mapping[str, RoundMetrics]
+    """Numbers of each local SGD and DiLoCo, by the word that its tensors' names begin with (`diloco`, `localsgd1`)."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same as dicts and lists, for JSON."""
         return dataclasses.asdict(self)
 
 
-def metrics_of(rank: int, size: int, told: Mapping[str, Any]) -> Metrics:
-    """Make the metrics of what the compiled core says (bindings/metrics_py.cc)."""
+def metrics_of(rank: int, size: int, told: Mapping[str, Any], rounds: Mapping[str, RoundMetrics]) -> Metrics:
+    """Make the metrics of what the compiled core says (bindings/metrics_py.cc), and of `rounds`."""
     return Metrics(
         rank=rank,
         size=size,
@@ -216,6 +239,7 @@ def metrics_of(rank: int, size: int, told: Mapping[str, Any]) -> Metrics:
         pool=Pool(**told["pool"]),
         transport=Transport(**told["transport"]),
         lateness={member: Lateness(**late) for member, late in enumerate(told["lateness"])},
+        rounds=dict(rounds),
     )
 
 

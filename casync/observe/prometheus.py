@@ -49,6 +49,10 @@ def _by_gradient(field: str) -> Callable[[Metrics], Samples]:
     return lambda metrics: [((name,), getattr(one, field)) for name, one in metrics.gradients.items()]
 
 
+def _by_rounds(field: str) -> Callable[[Metrics], Samples]:
+    return lambda metrics: [((name,), getattr(one, field)) for name, one in metrics.rounds.items()]
+
+
 def _by_message(field: str) -> Callable[[Metrics], Samples]:
     def samples(metrics: Metrics) -> Samples:
         for name, codec in metrics.codecs.items():
@@ -119,6 +123,12 @@ _COUNTERS = (
     ),
     _Family("casync_gradient_encoded_bytes", "Bytes that were encoded.", ("gradient",), _by_gradient("encoded_bytes")),
     _Family("casync_gradient_payload_bytes", "What they became.", ("gradient",), _by_gradient("payload_bytes")),
+    _Family("casync_rounds", "Rounds that ended well.", ("rounds",), _by_rounds("rounds")),
+    _Family("casync_void_rounds", "Rounds without effect.", ("rounds",), _by_rounds("void_rounds")),
+    _Family("casync_own_steps", "Steps between rounds.", ("rounds",), _by_rounds("steps")),
+    _Family(
+        "casync_round_waited_seconds", "Time that was waited for rounds.", ("rounds",), _by_rounds("exposed_seconds")
+    ),
     _Family("casync_transport_bytes", "All bytes, heads included.", ("direction",), _transport("bytes")),
     _Family("casync_transport_messages", "Messages of the transport.", ("direction",), _transport("messages")),
     _Family("casync_reports", "Operations that rank 0 heard a rank submit.", ("peer",), _by_rank("reports")),
@@ -126,6 +136,7 @@ _COUNTERS = (
     _Family("casync_late_seconds", "Time by which it was later than the first.", ("peer",), _by_rank("seconds")),
 )
 _GAUGES = (
+    _Family("casync_rank_distance", "Of ranks before a round, relative.", ("rounds",), _by_rounds("relative_distance")),
     _Family("casync_queue_length", "How many wait or are under way.", ("queue",), _queues),
     _Family("casync_pool_capacity_bytes", "Size of the pool.", (), _one(lambda metrics: metrics.pool.capacity_bytes)),
     _Family("casync_pool_used_bytes", "Memory of it in use.", (), _one(lambda metrics: metrics.pool.used_bytes)),

@@ -7,6 +7,7 @@ No framework is imported here. No method communicates or waits; any thread may c
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -98,6 +99,33 @@ class Tensors(ABC, Generic[T]):
         """`factor * tensor` as a new tensor of its dtype. Integers are multiplied in float64 and truncated towards
         zero, 16-bit floats at least in float32.
         """
+
+    def accumulate(self, target: T, factor: float, values: T) -> None:
+        """`target += factor * values`, in place, of floats; in the wider of their dtypes."""
+        self.assign(target, target + values * factor)  # type: ignore[arg-type, operator]
+
+    def beside(self, tensor: T, other: T) -> T:
+        """The tensor's values where `other` is: the tensor itself if that is where it is."""
+        del other
+        return tensor
+
+    def every(self, tensor: T, first: int, stride: int) -> list[float]:
+        """Return the elements `first`, `first + stride` and so on, in the order of the memory. Waits for them."""
+        import numpy as np
+
+        values = np.asarray(self.on_host(tensor)).reshape(-1)[first::stride]
+        return [float(one) for one in values]
+
+    def squared_norm(self, tensor: T) -> float:
+        """Return the sum of the squares of the elements; NaN or infinite only if one of them is. Waits for it."""
+        import numpy as np
+
+        values = np.asarray(self.on_host(tensor))
+        if values.dtype.itemsize < 4:
+            values = values.astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = float(np.vdot(values, values))
+        return square if math.isfinite(square) else float(np.square(values, dtype=np.float64).sum())
 
     @abstractmethod
     def cast(self, tensor: T, dtype: str) -> T:

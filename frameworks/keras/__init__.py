@@ -30,9 +30,10 @@ from casync.collectives.exports import *
 from . import callbacks, values
 from .models import load_model
 from .optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from .relaxed import DiLoCo, LocalSGD
 from .values import *
 
-__all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "callbacks", "load_model"]
+__all__ = ["DiLoCo", "DistributedOptimizer", "LocalSGD", "PartialDistributedOptimizer", "callbacks", "load_model"]
 __all__ += {*exports.__all__, *values.__all__}
 
 

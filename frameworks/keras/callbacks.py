@@ -13,13 +13,16 @@ from casync import numpy as hvd
 from casync.errors import InvalidArgumentError
 from casync.session import world_info as basics
 
+from . import relaxed
 from .values import broadcast_variables
 
 __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
+    "DiLoCo",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
+    "LocalSGD",
     "MetricAverageCallback",
 ]
 
@@ -81,6 +84,84 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             assert logs is not None
             value = np.asarray(logs[name], np.float64)
             logs[name] = float(hvd.allreduce(value, name=f"metric.{name}"))
+
+
+class LocalSGD(keras.callbacks.Callback):  # type: ignore[misc]
+    """Local SGD in `fit`: each rank trains alone, and every `sync_every` steps the weights become the mean of all.
+    After `fit` all ranks have the same weights. Ranks may have different numbers of batches. The model is compiled with
+    a plain optimizer, not with a DistributedOptimizer.
+
+        model.fit(x, y, callbacks=[hvd.callbacks.LocalSGD(sync_every=8, compression="onebit")])
+
+    Validation during `fit` sees this rank's own weights. Where `steps_per_execution` is more than 1, rounds begin after
+    an execution.
+
+    Args:
+        sync_every: steps of the optimizer between two rounds.
+        settings: what `casync.keras.LocalSGD` takes beside the model.
+    """
+
+    _makes: type[Any] = relaxed.LocalSGD
+
+    def __init__(self, sync_every: int, **settings: Any) -> None:
+        super().__init__()
+        self._settings = {"sync_every": sync_every, **settings}
+        self._step = 0
+        self.local_steps: Any = None
+        """The `casync.keras.LocalSGD` or `casync.keras.DiLoCo`, from the begin of `fit` on."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not self.model.built:
+            raise InvalidArgumentError(
+                f"{type(self).__name__} gives all ranks the same weights before the first step, and the model has none "
+                "yet: call model.build(shape), or the model with a batch, before fit()"
+            )
+        if self.local_steps is None:
+            self.local_steps = self._makes(self._parts(), **self._settings)
+        self._step = self._own_steps()
+
+    def _parts(self) -> Any:
+        return self.model
+
+    def _own_steps(self) -> int:
+        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        now = self._own_steps()
+        for _ in range(now - self._step):
+            self.local_steps.step()
+        self._step = now
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.local_steps.finish()
+
+
+class DiLoCo(LocalSGD):
+    """DiLoCo in `fit`: as `LocalSGD`, with an outer optimizer (Douillard et al. 2023).
+
+    Args:
+        outer_optimizer: None takes `casync.relaxed.outer.Nesterov(lr=0.7, momentum=0.9)`.
+        sync_every: steps of the optimizer between two rounds.
+        fragments: None for the whole model, or a function of the model that returns a list of its layers, each of which
+            is a fragment with rounds of its own.
+        settings: what `casync.keras.DiLoCo` takes beside these.
+    """
+
+    _makes = relaxed.DiLoCo
+
+    def __init__(
+        self,
+        outer_optimizer: Any = None,
+        sync_every: int = 100,
+        *,
+        fragments: Callable[[Any], list[Any]] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(sync_every, outer_optimizer=outer_optimizer, **settings)
+        self._fragments = fragments
+
+    def _parts(self) -> Any:
+        return self.model if self._fragments is None else self._fragments(self.model)
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -20,9 +20,18 @@ from .functions import broadcast_parameters, shutdown
 from .kvstore import CaSync
 from .ops import *
 from .optimizer import DistributedOptimizer
+from .relaxed import DiLoCo, LocalSGD
 from .trainer import DistributedTrainer
 
-__all__ = ["CaSync", "DistributedOptimizer", "DistributedTrainer", "broadcast_parameters", "shutdown"]
+__all__ = [
+    "CaSync",
+    "DiLoCo",
+    "DistributedOptimizer",
+    "DistributedTrainer",
+    "LocalSGD",
+    "broadcast_parameters",
+    "shutdown",
+]
 __all__ += [name for name in exports.__all__ if name not in __all__]
 __all__ += ops.__all__
 

@@ -17,5 +17,6 @@ from casync.collectives.exports import *
 
 from . import ops
 from .ops import *
+from .relaxed import DiLoCo, LocalSGD
 
-__all__ = [*exports.__all__, *ops.__all__]
+__all__ = ["DiLoCo", "LocalSGD", *exports.__all__, *ops.__all__]

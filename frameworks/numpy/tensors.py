@@ -83,6 +83,10 @@ class NumpyTensors(Tensors[Array]):
         exact = np.promote_types(tensor.dtype, np.float32) if floating else np.dtype(np.float64)
         return np.asarray(tensor.astype(exact) * exact.type(factor)).astype(tensor.dtype, order="C")
 
+    def accumulate(self, target: Array, factor: float, values: Array) -> None:
+        exact = np.promote_types(np.promote_types(target.dtype, values.dtype), np.float32)
+        target += (values.astype(exact, copy=False) * exact.type(factor)).astype(target.dtype, copy=False)
+
     def cast(self, tensor: Array, dtype: str) -> Array:
         if self.dtype(tensor) in (dtype, *(DTYPES.keys() - FLOATING_DTYPES)):
             return tensor

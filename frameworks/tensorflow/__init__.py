@@ -21,13 +21,16 @@ from . import functions, library, ops
 from .functions import *  # type: ignore[assignment]
 from .ops import *
 from .optimizer import DistributedOptimizer
+from .relaxed import DiLoCo, LocalSGD
 from .tape import DistributedGradientTape, PartialDistributedGradientTape
 
 library.operations()
 
 __all__ = [
+    "DiLoCo",
     "DistributedGradientTape",
     "DistributedOptimizer",
+    "LocalSGD",
     "PartialDistributedGradientTape",
     "SyncBatchNormalization",  # noqa: F405
 ]

@@ -11,7 +11,7 @@ Start it with `casyncrun -np 4 python train.py`; a plain `python train.py` is a 
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any
 
 from casync.collectives import exports
 from casync.collectives.exports import *
@@ -25,8 +25,13 @@ from .optimizer import DistributedOptimizer
 from .sparse_tensors import sparse_allreduce_async
 from .sync_batch_norm import SyncBatchNorm
 
+if TYPE_CHECKING:
+    from .relaxed import DiLoCo, LocalSGD
+
 __all__ = [
+    "DiLoCo",
     "DistributedOptimizer",
+    "LocalSGD",
     "Options",
     "SyncBatchNorm",
     "broadcast_optimizer_state",
@@ -45,7 +50,11 @@ c10d.register()
 _LATER = frozenset(("elastic",))
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
+    if name in ("DiLoCo", "LocalSGD"):  # loaded by those who use them
+        from . import relaxed
+
+        return getattr(relaxed, name)
     if name in _LATER:
         raise AttributeError(f"casync.torch.{name} is part of Horovod's interface and not there yet")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

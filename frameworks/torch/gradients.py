@@ -125,6 +125,13 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         for entry in self.entries.values():
             self._drop_hook(entry)
 
+    def stop(self) -> None:
+        """Synchronise nothing from now on."""
+        self.is_distributed = False
+        for entry in self.entries.values():
+            self._drop_hook(entry)
+        self.leave(list(self.entries.values()))
+
     def check(self) -> None:
         """Raise `InvalidArgumentError` if a later optimizer has one of the parameters, or of the names."""
         if self._is_retired:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -104,6 +105,24 @@ class TorchTensors(Tensors[torch.Tensor]):
         if tensor.is_floating_point():
             return tensor.contiguous() * float(factor)
         return (tensor.contiguous().to(torch.float64) * float(factor)).to(tensor.dtype)
+
+    @torch.no_grad()
+    def accumulate(self, target: torch.Tensor, factor: float, values: torch.Tensor) -> None:
+        target.add_(values, alpha=factor)
+
+    def beside(self, tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return tensor.to(other.device)
+
+    def every(self, tensor: torch.Tensor, first: int, stride: int) -> list[float]:
+        found: list[float] = tensor.detach().reshape(-1)[first::stride].double().tolist()
+        return found
+
+    def squared_norm(self, tensor: torch.Tensor) -> float:
+        values = tensor.detach()
+        if not values.dtype.is_floating_point:
+            return float(values.double().square().sum())
+        norm = float(torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32)))
+        return norm**2 if math.isfinite(norm) else float(values.double().square().sum())
 
     def cast(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
         return tensor.to(getattr(torch, dtype)) if tensor.dtype.is_floating_point else tensor

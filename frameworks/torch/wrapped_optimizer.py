@@ -201,6 +201,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def backward_passes_per_step(self, passes: int) -> None:
         self._gradients.passes = positive(passes)
 
+    def _stop_synchronizing(self) -> None:
+        """From now on gradients are this rank's own. Between steps. What codecs hold back of them is dropped."""
+        self._gradients.stop()
+
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Have `passes` backward passes accumulate locally, from now on, before a gradient is synchronised."""
         self._gradients.passes = positive(passes)

@@ -38,6 +38,7 @@ def told(steps: int, took: float, waited: float, gradients: Mapping[str, tuple[i
         pool=Pool(0, 0, 0, 0),
         transport=Transport(0, 0, 0, 0),
         lateness={},
+        rounds={},
     )
 
 

@@ -1,0 +1,529 @@
+"""The rounds of local SGD and DiLoCo: what is sent when, and what becomes of it.
+
+For each parameter there is a global one, the anchor, which is equal on all ranks. A round sends how far a rank has gone
+from it, and applies the mean of that to the anchor:
+
+    change = anchor - parameter;  D = mean over ranks of decoded(encoded(change + residual))
+    anchor <- outer(anchor, D);   parameter <- (1 - alpha) anchor + alpha parameter
+
+The parameters themselves are never sent under a codec: what it loses would stay lost. (Local SGD: Stich 2019; DiLoCo:
+Douillard et al. 2023; fragments, delay and alpha: Streaming DiLoCo, 2025.)
+"""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Generic, Protocol
+
+from casync.checkpoint.optimizer import STATE_KEY
+from casync.codecs import specs as codecs
+from casync.collectives import broadcast
+from casync.collectives.gradient_submits import Gradient, GradientSubmits
+from casync.collectives.replicas import Replicas
+from casync.collectives.settings import Settings
+from casync.collectives.waiting import synchronize_each
+from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
+from casync.observe.metrics import OWN, RoundMetrics
+from casync.relaxed.head import SAMPLES, Heard, head, hear
+from casync.relaxed.outer import Outer
+from casync.relaxed.schedule import Schedule
+from casync.session.gather_bytes import gather_bytes
+from casync.tensors.adaptor import T, Tensors
+from casync.tensors.signature import Average, Max, OpKind, OpSignature, Sum
+
+__all__ = ["Fragment", "Held", "Rounds"]
+
+_LOG = logging.getLogger("casync")
+_FORMAT = 1
+_HALF = ("float16", "bfloat16")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16")
+
+
+class Held(Protocol[T]):
+    """A parameter or a buffer, as the adaptor's framework has it."""
+
+    name: str
+    """The user's name for it, alike on all ranks."""
+
+    def read(self) -> T:
+        """Its values now; they may share its memory."""
+
+    def write(self, values: T) -> None:
+        """Give it these values, of its shape, and of its dtype or a wider one."""
+
+
+@dataclass
+class Fragment(Generic[T]):
+    """The parameters that are sent in one round, and the buffers that go with them."""
+
+    parameters: Sequence[Held[T]]
+    buffers: Sequence[Held[T]] = ()
+    steps: int = 0
+    """Own steps since its last round began."""
+
+    def all(self) -> list[Held[T]]:
+        """Return the parameters and the buffers."""
+        return [*self.parameters, *self.buffers]
+
+
+@dataclass
+class _Round(Generic[T]):
+    """A round that has begun and not ended."""
+
+    fragment: int
+    begun: int
+    changes: list[T]
+    buffers: list[T]
+    head: int | None  # a handle, None in a world of one
+    numbers: array.array[float]
+    heard: Heard | None = None
+    handles: list[int] = field(default_factory=list)
+
+
+class Rounds(Generic[T]):
+    """Local steps with rounds between them, of the parameters of one model. One thread calls its methods."""
+
+    def __init__(
+        self,
+        tensors: Tensors[T],
+        fragments: Sequence[Fragment[T]],
+        outer: Outer[T],
+        schedule: Schedule,
+        settings: Settings,
+        *,
+        alpha: float | None = None,
+        weight: Callable[[], float] | None = None,
+        kind: str = "local_sgd",
+    ) -> None:
+        """Collective over the ranks of the settings' process set, whose lowest rank gives its parameters and buffers to
+        all.
+
+        Args:
+            tensors: the adaptor of the framework in whose tensors is computed.
+            fragments: alike on all ranks.
+            outer: applies the mean change.
+            schedule: of as many fragments.
+            settings: codecs, topology and process set.
+            alpha: the part of its own parameters that a rank keeps when a round has ended, 0 to 1. None: a half if the
+                schedule has a delay, else 0.
+            weight: called when a round begins; how much this rank's change counts, from 0 on. None: all count alike.
+            kind: the word that names under which ranks meet begin with.
+        """
+        alpha = (0.5 if schedule.delay else 0.0) if alpha is None else alpha
+        if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
+            raise InvalidArgumentError(f"fragment_update_alpha={alpha!r}: it must be a number from 0 to 1")
+        if settings.takes_momentum:
+            raise NotAvailableError(
+                "a codec that takes over the optimizer's momentum is for the gradients of every step, not for what "
+                "parameters change by in several: use onebit, powersgd or another codec with feedback"
+            )
+        self._tensors, self.fragments, self._outer = tensors, fragments, outer
+        self.schedule, self.alpha, self._weight = schedule, float(alpha), weight
+        self._submits: GradientSubmits[T] = GradientSubmits(tensors, settings, prefix="")
+        owner = self._submits.session()
+        number = owner.call_numbers.next(f"relaxed.{kind}")
+        self.name = f"{kind}{number}" if number else kind
+        self._submits.prefix = f"{self.name}."
+        self._owner = owner
+        self.step_count = 0
+        """Own steps so far."""
+        self._place = 0  # rounds begun
+        self._under_way: dict[int, _Round[T]] = {}
+        self._is_done = False
+        self._is_swapped = False
+        self.metrics = RoundMetrics(0, 0, 0, 0.0, 0.0, 0.0)
+        """The numbers so far."""
+        self.anchors: dict[str, T] = {}
+        """The global parameters by name, equal on all ranks; in float32 where parameters have 16 bits."""
+        self._shared_buffers: dict[str, T] = {}
+        self._check_alike(settings)
+        self._submits.know(held.name for held in self._parameters())
+        names = [held.name for held in self._parameters()]
+        codecs.check_rules(settings.rules, names, may_warn=owner.rank == 0)
+        self._begin_alike(settings)
+        outer.take(tensors, self.anchors)
+        self._replicas = Replicas(tensors, settings, f"{self.name}.{names[0]}")
+        self._tell()
+
+    # --- at the beginning ---------------------------------------------------------------------------------------------
+
+    def _parameters(self) -> Iterator[Held[T]]:
+        for fragment in self.fragments:
+            yield from fragment.parameters
+
+    def _all(self) -> list[Held[T]]:
+        return [held for fragment in self.fragments for held in fragment.all()]
+
+    def _check_alike(self, settings: Settings) -> None:
+        names = [held.name for held in self._parameters()]
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+            raise InvalidArgumentError(f"two parameters have one name: {', '.join(duplicates)}")
+        if self._owner.size == 1:
+            return
+        ours = asdict(self.schedule) | {"alpha": self.alpha, "parameters": len(names)}
+        ours |= {"buffers": sum(len(fragment.buffers) for fragment in self.fragments), "outer": self._outer.describe()}
+        ours["names"] = hashlib.blake2s("\n".join(names).encode(), digest_size=8).hexdigest()
+        everyones = gather_bytes(self._owner, f"{OWN}{self.name}.settings", json.dumps(ours).encode())
+        for rank, text in enumerate(everyones):
+            theirs = json.loads(bytes(text))
+            differing = [
+                f"{key} is {theirs[key]} on rank {self._owner.peers[rank]}" for key in ours if theirs[key] != ours[key]
+            ]
+            if differing:
+                mine = ", ".join(f"{key} {ours[key]}" for key in ours if theirs[key] != ours[key])
+                raise MismatchError(
+                    f"{self.name} is not alike on all ranks: {', '.join(differing)}, and this rank, "
+                    f"{self._owner.peers[self._owner.rank]}, has {mine}"
+                )
+
+    def _begin_alike(self, settings: Settings) -> None:
+        root = self._owner.peers[0]
+        for held in self._parameters():
+            values = held.read()
+            is_half = self._tensors.dtype(values) in _HALF
+            self.anchors[held.name] = self._tensors.cast(values, "float32") if is_half else self._tensors.copy(values)
+        for held in (held for fragment in self.fragments for held in fragment.buffers):
+            self._shared_buffers[held.name] = self._tensors.copy(held.read())
+        if self._owner.size > 1:
+            both = (
+                (f"{self.name}.{name}", values)
+                for of in (self.anchors, self._shared_buffers)
+                for name, values in of.items()
+            )
+            synchronize_each(
+                broadcast.submit(self._tensors, values, root, name, settings.process_set, in_place=True)
+                for name, values in both
+            )
+        self._to_global(self.fragments)
+
+    def _to_global(self, fragments: Sequence[Fragment[T]]) -> None:
+        for fragment in fragments:
+            for held in fragment.parameters:
+                held.write(self.anchors[held.name])
+            for held in fragment.buffers:
+                held.write(self._shared_buffers[held.name])
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """The rank has made one more step of its own. Ends, sends and begins what is due; blocks for it."""
+        if self._is_swapped:
+            raise InvalidArgumentError("a step was made within global_parameters(), which is for evaluation")
+        self.step_count += 1
+        self._tell()
+        for fragment in self.fragments:
+            fragment.steps += 1
+        self._advance(self.step_count)
+
+    def _advance(self, step: int) -> bool:
+        """What is due after `step`. Whether a head said that all ranks have ended."""
+        ended = False
+        for fragment, one in list(self._under_way.items()):
+            if one.heard is None and self.schedule.sends_at(one.begun) <= step:
+                ended |= self._send(one)
+            if fragment in self._under_way and self.schedule.ends_at(one.begun) <= step:
+                self._end(one)
+        if ended:
+            return True
+        for fragment in self.schedule.begins(step):
+            one = self._begin(fragment, step)
+            if self.schedule.sends_at(step) <= step:
+                ended |= self._send(one)
+            if fragment in self._under_way and self.schedule.ends_at(step) <= step:
+                self._end(one)
+            if ended:
+                return True
+        return False
+
+    def _begin(self, number: int, step: int) -> _Round[T]:
+        """Take the changes of a fragment, and tell the others what there is to know before they are sent."""
+        tensors, fragment = self._tensors, self.fragments[number]
+        if self._owner.size > 1 and number == 0:
+            self._replicas.step(self.anchors)
+        changes = []
+        for held in fragment.parameters:
+            values = held.read()
+            change = tensors.copy(tensors.beside(self.anchors[held.name], values))
+            tensors.accumulate(change, -1.0, values)
+            changes.append(tensors.cast(change, tensors.dtype(values)))
+        buffers = [tensors.copy(held.read()) for held in fragment.buffers]
+        finite = all(math.isfinite(tensors.squared_norm(values)) for values in (*changes, *buffers))
+        weight = self._own_weight() if fragment.steps else 0.0
+        fragment.steps = 0
+        self._place += 1
+        numbers = array.array(
+            "d",
+            head(
+                self._owner.rank, self._owner.size, weight=weight, is_finite=finite, is_done=self._is_done,
+                place=self._place, samples=self._sampled(changes) if finite else (),
+            ),
+        )  # fmt: skip
+        one = _Round(number, step, changes, buffers, self._submit_head(number, numbers), numbers)
+        self._under_way[number] = one
+        return one
+
+    def _own_weight(self) -> float:
+        weight = 1.0 if self._weight is None else float(self._weight())
+        if not 0 <= weight < math.inf:
+            raise InvalidArgumentError(f"weight() returned {weight}: it must be a finite number from 0 on")
+        return weight
+
+    def _submit_head(self, fragment: int, numbers: array.array[float]) -> int | None:
+        if self._owner.size == 1:
+            return None
+        name = self._owner.tensor_name(OpKind.ALLREDUCE, f"{OWN}{self.name}.{fragment}")
+        registration = self._owner.register(OpSignature(name, OpKind.ALLREDUCE, "float64", (len(numbers),), Sum))
+        address, _ = numbers.buffer_info()
+        return self._owner.submit(registration, address, address, numbers)
+
+    def _send(self, one: _Round[T]) -> bool:
+        """Hear the others' heads, and send the changes, or drop the round. Whether all ranks have ended."""
+        if one.head is not None:
+            with self._waiting():
+                self._owner.synchronize(one.head)
+        one.heard = heard = hear(one.numbers)
+        if not heard.same_place:
+            del self._under_way[one.fragment]
+            raise MismatchError(
+                f"the ranks are in different rounds of {self.name}; this one begins round {self._place} after step "
+                f"{one.begun}. Each must load the state of the same step"
+            )
+        fragment = self.fragments[one.fragment]
+        if heard.broken:
+            del self._under_way[one.fragment]
+            self._tell(void_rounds=self.metrics.void_rounds + 1)
+            self._to_global([fragment])
+            self._tell_void(one, heard)
+        elif heard.total == 0:
+            del self._under_way[one.fragment]
+        elif self._owner.size > 1:
+            self._submit_changes(one, heard, fragment)
+        return heard.all_done
+
+    def _tell_void(self, one: _Round[T], heard: Heard) -> None:
+        if self._owner.rank != min(rank for rank, weight in enumerate(heard.weights) if weight or rank in heard.broken):
+            return
+        ranks = ", ".join(str(self._owner.peers[rank]) for rank in heard.broken)
+        _LOG.warning(
+            "round %d of %s is void: a parameter or buffer of rank %s holds NaN or Inf. All ranks go on from the "
+            "global parameters of the round before, and what is pending stays. If it happens again, the optimizer's "
+            "state of that rank may hold NaN too",
+            self._place,
+            self.name,
+            ranks,
+        )
+
+    def _submit_changes(self, one: _Round[T], heard: Heard, fragment: Fragment[T]) -> None:
+        """Submit all in place; the last one wakes the runtime, which so finds all of them."""
+        tensors, factor = self._tensors, heard.factor(self._owner.rank)
+        if factor != 1.0:
+            one.changes = [tensors.scaled(change, factor) for change in one.changes]
+            one.buffers = [
+                values if tensors.dtype(values) in _INTEGERS else tensors.scaled(values, factor)
+                for values in one.buffers
+            ]
+        gradients = [
+            self._registered(held.name, change) for held, change in zip(fragment.parameters, one.changes, strict=True)
+        ]
+        registrations = [
+            self._registered_buffer(held.name, values)
+            for held, values in zip(fragment.buffers, one.buffers, strict=True)
+        ]
+        last = len(gradients) + len(registrations) - 1
+        for place, (gradient, change) in enumerate(zip(gradients, one.changes, strict=True)):
+            one.handles.append(self._submits.submit(self._owner, gradient, change, wake=place == last))
+        for place, (registration, values) in enumerate(zip(registrations, one.buffers, strict=True), len(gradients)):
+            address, device = tensors.address(values), tensors.device(values)
+            one.handles.append(
+                self._owner.submit(registration, address, address, values, wake=place == last, device=device)
+            )
+
+    def _registered(self, name: str, change: T) -> Gradient:
+        tensors, gradient = self._tensors, self._submits.by_name[name]
+        dtype, shape, device = tensors.dtype(change), tensors.shape(change), tensors.device(change)
+        if not self._submits.is_registered(self._owner, gradient, dtype, shape, device):
+            self._submits.register(self._owner, gradient, change, dtype, shape, device)
+        return gradient
+
+    def _registered_buffer(self, name: str, values: T) -> int:
+        tensors = self._tensors
+        full = self._owner.tensor_name(OpKind.ALLREDUCE, f"{self.name}.{name}")
+        op = Max if tensors.dtype(values) in _INTEGERS else Average
+        on_device = tensors.device(values) is not None
+        return self._owner.register(
+            OpSignature(full, OpKind.ALLREDUCE, tensors.dtype(values), tensors.shape(values), op, on_device=on_device)
+        )
+
+    def _end(self, one: _Round[T]) -> None:
+        """Wait for the mean change, and apply it."""
+        tensors, fragment = self._tensors, self.fragments[one.fragment]
+        del self._under_way[one.fragment]
+        with self._waiting():
+            self._owner.synchronize_all(one.handles)
+        names = [held.name for held in fragment.parameters]
+        changes = [
+            tensors.beside(tensors.cast(change, tensors.dtype(self.anchors[name])), self.anchors[name])
+            for name, change in zip(names, one.changes, strict=True)
+        ]
+        assert one.heard is not None
+        lengths = self._sampled([self.anchors[name] for name in names])
+        self._outer.step(names, changes)
+        for held in fragment.parameters:
+            self._mix(held)
+        for held, values in zip(fragment.buffers, one.buffers, strict=True):
+            tensors.assign(self._shared_buffers[held.name], values)
+            held.write(values)
+        apart, length = math.sqrt(one.heard.spread), math.sqrt(math.fsum(one * one for one in lengths))
+        self._tell(
+            rounds=self.metrics.rounds + 1,
+            distance=apart * math.sqrt(self._numel(names) / len(lengths)) if lengths else 0.0,
+            relative_distance=apart / length if length else 0.0,
+        )
+
+    def _numel(self, names: Sequence[str]) -> int:
+        return sum(math.prod(self._tensors.shape(self.anchors[name])) for name in names)
+
+    def _sampled(self, values: Sequence[T]) -> list[float]:
+        """Some elements of these tensors, at equal distances; others in each round, and alike on all ranks."""
+        sizes = [math.prod(self._tensors.shape(one)) for one in values]
+        stride = max(1, -(-sum(sizes) // SAMPLES))
+        found: list[float] = []
+        before = self._place * 7919  # a prime
+        for one, size in zip(values, sizes, strict=True):
+            if (first := -before % stride) < size:
+                found += self._tensors.every(one, first, stride)
+            before += size
+        return found[:SAMPLES]
+
+    def _mix(self, held: Held[T]) -> None:
+        """parameter <- (1 - alpha) anchor + alpha parameter"""
+        anchor = self.anchors[held.name]
+        if self.alpha == 0:
+            held.write(anchor)
+        elif self.alpha < 1:
+            values = held.read()
+            mixed = self._tensors.scaled(self._tensors.beside(anchor, values), 1.0 - self.alpha)
+            self._tensors.accumulate(mixed, self.alpha, values)
+            held.write(mixed)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._tell(exposed_seconds=self.metrics.exposed_seconds + time.monotonic() - begun)
+
+    def _tell(self, **numbers: Any) -> None:
+        self.metrics = self._owner.rounds[self.name] = replace(self.metrics, steps=self.step_count, **numbers)
+
+    # --- between steps ------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """End the rounds that are under way: wait for their results, and apply them. Other ranks need not call it."""
+        for number, one in list(self._under_way.items()):
+            if one.heard is None:
+                self._send(one)
+            if number in self._under_way:
+                self._end(one)
+
+    def sync(self) -> None:
+        """One round of all fragments, now. Collective: all ranks call it after the same step."""
+        self.flush()
+        for number in range(len(self.fragments)):
+            one = self._begin(number, self.step_count)
+            self._send(one)
+            if number in self._under_way:
+                self._end(one)
+
+    def finish(self) -> None:
+        """The end of this rank's training. Collective; ranks may come here after different numbers of steps. Those that
+        are here take part in the others' rounds, with weight 0 once they have sent their own steps. When all are here
+        what is left is sent, and all ranks have the same parameters.
+        """
+        self._is_done = True
+        step = self.step_count
+        while self._owner.size > 1 and not self._advance(step := step + 1):
+            pass
+        self.sync()
+        self._to_global(self.fragments)
+        self._is_done = False
+
+    @contextmanager
+    def global_parameters(self) -> Iterator[None]:
+        """Within it parameters and buffers are the global ones, equal on all ranks: for evaluation. Not collective."""
+        if self._is_swapped:
+            raise InvalidArgumentError("global_parameters() was entered twice")
+        both = self._all()
+        own = [self._tensors.copy(held.read()) for held in both]
+        self._to_global(self.fragments)
+        self._is_swapped = True
+        try:
+            yield
+        finally:
+            self._is_swapped = False
+            for held, values in zip(both, own, strict=True):
+                held.write(values)
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def state_dict(self, convert: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the global parameters, this rank's own, and all else that `load_state_dict` needs to go on. Ends the
+        rounds that are under way. `convert` makes NumPy's arrays the framework's.
+        """
+        self.flush()
+        return {
+            "format": _FORMAT,
+            "step": self.step_count,
+            "place": self._place,
+            "steps": [fragment.steps for fragment in self.fragments],
+            "global": dict(self.anchors),
+            "buffers": dict(self._shared_buffers),
+            "own": {held.name: held.read() for held in self._all()},
+            "outer": self._outer.state_dict(),
+            "rank": self._owner.rank,
+            "size": self._owner.size,
+            STATE_KEY: self._submits.state_dict(list(self._submits.by_name.values()), convert),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], convert: Callable[[Any], Any]) -> None:
+        """Put back what `state_dict` gave. On another rank, or another number of ranks, parameters become the global
+        ones: steps that were made since the last round are lost. `convert` makes arrays NumPy's.
+        """
+        if state.get("format") != _FORMAT:
+            raise InvalidArgumentError(
+                f"the state is of format {state.get('format')!r}, and this version reads {_FORMAT}"
+            )
+        mine = {held.name: self._tensors.shape(self.anchors[held.name]) for held in self._parameters()}
+        theirs = {name: self._tensors.shape(values) for name, values in state["global"].items()}
+        for name in sorted(mine.keys() | theirs.keys()):
+            if mine.get(name) != theirs.get(name):
+                raise InvalidArgumentError(
+                    f"the state is of another model: parameter {name} has shape {_shape(theirs, name)} there, and here "
+                    f"{_shape(mine, name)}"
+                )
+        self.flush()
+        for own, kept in ((self.anchors, state["global"]), (self._shared_buffers, state["buffers"])):
+            for name, values in kept.items():
+                self._tensors.assign(own[name], values)
+        self._outer.load_state_dict(state["outer"])
+        self.step_count, self._place = state["step"], state["place"]
+        for fragment, steps in zip(self.fragments, state["steps"], strict=True):
+            fragment.steps = steps
+        self._to_global(self.fragments)
+        if (state["rank"], state["size"]) == (self._owner.rank, self._owner.size):
+            for held in self._all():
+                held.write(state["own"][held.name])
+        self._submits.load_state_dict(list(self._submits.by_name.values()), state.get(STATE_KEY), convert)
+
+
+def _shape(of: Mapping[str, Sequence[int]], name: str) -> tuple[int, ...] | None:
+    return tuple(of[name]) if name in of else None

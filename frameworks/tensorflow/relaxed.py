@@ -1,0 +1,71 @@
+"""Local SGD and DiLoCo of variables of TensorFlow 2: the program calls `step()` after each step, outside of graphs.
+
+with hvd.DiLoCo(model.trainable_variables, sync_every=100, compression="onebit") as diloco:
+    for batch in data:
+        train_step(batch)
+        diloco.step()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from casync.numpy.tensors import TENSORS
+
+import tensorflow as tf
+from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.relaxed import local_steps
+from casync.relaxed.rounds import Fragment
+
+from .gradients import names_of
+
+__all__ = ["DiLoCo", "LocalSGD"]
+
+
+class _Held:
+    """A variable. What is read is a copy in the host's memory."""
+
+    def __init__(self, name: str, variable: Any) -> None:
+        self.name, self._variable = name, variable
+
+    def read(self) -> Any:
+        if not tf.executing_eagerly():
+            raise NotAvailableError("rounds are made between the steps, outside of a tf.function: call step() there")
+        return tf.convert_to_tensor(self._variable).numpy().copy()
+
+    def write(self, values: Any) -> None:
+        self._variable.assign(tf.cast(values, self._variable.dtype))
+
+
+def _parts_of(fragments: Any) -> list[Any]:
+    return list(fragments) if fragments and all(isinstance(one, list | tuple) for one in fragments) else [fragments]
+
+
+def _fragment_of(parameters: Any, *, buffers: bool) -> Fragment[Any]:
+    """Floats are averaged under the codec where they are trainable, and as buffers where they are not."""
+    given = list(parameters) if isinstance(parameters, Sequence) else []
+    if not given or not all(hasattr(one, "assign") for one in given):
+        raise InvalidArgumentError("give a list of variables (model.variables), or a list of such lists for fragments")
+    named = [
+        (name, one) for name, one in zip(names_of(given), given, strict=True) if tf.as_dtype(one.dtype).is_floating
+    ]
+    trained = [_Held(name, one) for name, one in named if one.trainable]
+    return Fragment(trained, [_Held(name, one) for name, one in named if not one.trainable] if buffers else [])
+
+
+class LocalSGD(local_steps.LocalSGD[Any]):
+    """Local SGD of variables. `parameters` is a list of them: trainable ones, and ones that are averaged as they are,
+    such as moving means.
+    """
+
+    tensors = TENSORS
+    fragment_of = staticmethod(_fragment_of)
+
+
+class DiLoCo(local_steps.DiLoCo[Any]):
+    """DiLoCo of variables. `fragments` is a list of them, as `LocalSGD` takes it; or a list of such lists."""
+
+    tensors = TENSORS
+    fragment_of = staticmethod(_fragment_of)
+    parts_of = staticmethod(_parts_of)

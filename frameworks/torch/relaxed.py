@@ -1,0 +1,332 @@
+"""Local SGD and DiLoCo: ranks train alone for some steps, and then average what these have changed.
+
+    with hvd.DiLoCo(model, optimizer, sync_every=100, compression="onebit"):
+        for batch in data:
+            ...
+            optimizer.step()
+
+Arguments have torchft's names. A hook of the optimizer counts its steps, and runs the rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from casync.codecs.compression import Compression
+from casync.codecs.specs import CodecsByName, CompressionLike
+from casync.collectives.settings import Settings
+from casync.errors import InvalidArgumentError
+from casync.relaxed.outer import Averaging, Outer
+from casync.relaxed.rounds import Fragment, Rounds
+from casync.relaxed.schedule import Schedule
+from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
+from casync.session.default import session_of
+from casync.session.process_sets import ProcessSet
+from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it imports the compiler when it is called
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
+
+from .relaxed_parts import Held, OuterOptimizer, balanced, buffers_of, parameters_of, restored
+from .tensors import TENSORS
+from .wrapped_optimizer import _DistributedOptimizer
+
+__all__ = ["DiLoCo", "LocalSGD"]
+
+_S = TypeVar("_S", bound="LocalSGD")
+_Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
+
+
+class LocalSGD:
+    """Every `sync_every` steps the parameters become the mean of the ranks' own (Stich 2019).
+
+    It begins with the parameters and buffers of the lowest rank, on all ranks. Use it as a context: the optimizer's
+    steps are counted within it, and after it all ranks have the same parameters. A step that a GradScaler skips does
+    not count. In DistributedDataParallel gradients are averaged no more.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: _Optimizers,
+        sync_every: int,
+        *,
+        compression: CompressionLike = Compression.none,
+        rules: CodecsByName | None = None,
+        min_numel: int | None = None,
+        topology: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        delay: int = 0,
+        alpha: float | None = None,
+        warmup_steps: int = 0,
+        buffers: str = "average",
+        weight: Callable[[], float] | None = None,
+    ) -> None:
+        """Collective: all ranks give the same settings and a model of the same parameters.
+
+        Args:
+            model: its parameters that require a gradient are averaged.
+            optimizer: of these parameters; or a list of optimizers, of which the last one to step ends a step.
+            sync_every: steps between two rounds.
+            compression: a codec, or codecs by name, as in `DistributedOptimizer`. What a parameter has changed by is
+                encoded, with feedback; never the parameter itself.
+            rules: codecs by name, in place of `compression`.
+            min_numel: parameters of fewer elements are exact; None takes `Config.min_numel`.
+            topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
+            process_set: the ranks that take part.
+            delay: steps that are made while a round is under way. 0: the rank waits for it.
+            alpha: the part of its own parameters that a rank keeps when a round ends, 0 to 1. None: 0.5 with a delay,
+                else 0.
+            warmup_steps: steps before the first one that counts, in which gradients are averaged, by a model in
+                DistributedDataParallel or an optimizer of `hvd.DistributedOptimizer`.
+            buffers: "average": float buffers become their mean with each round, integers the largest; "local": they
+                stay as they are.
+            weight: called when a round begins, for how much this rank's change counts, say its samples since the round
+                before. None: all count alike.
+
+        Raises `InvalidArgumentError` for settings that cannot be, and `MismatchError` on all ranks if theirs differ.
+        """
+        self._start(
+            [("", model)], optimizer, lambda held: Averaging(), Schedule(sync_every, 1, delay, warmup_steps),
+            Settings.of(
+                compression=compression, rules=rules, min_numel=min_numel, topology=topology, process_set=process_set
+            ),
+            alpha, buffers, weight,
+        )  # fmt: skip
+
+    def _start(
+        self,
+        modules: Sequence[tuple[str, torch.nn.Module]],
+        optimizer: _Optimizers,
+        outer: Callable[[Sequence[Held]], Outer[torch.Tensor]],
+        schedule: Schedule,
+        settings: Settings,
+        alpha: float | None,
+        buffers: str,
+        weight: Callable[[], float] | None,
+    ) -> None:
+        if buffers not in ("average", "local"):
+            raise InvalidArgumentError(f"buffers={buffers!r}: it must be 'average' or 'local'")
+        self._optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+        if not self._optimizers or not all(isinstance(one, torch.optim.Optimizer) for one in self._optimizers):
+            raise InvalidArgumentError(
+                f"optimizer={optimizer!r}: it must be a torch.optim.Optimizer, or a list of them"
+            )
+        self._ddps = [module for _, module in modules if isinstance(module, DistributedDataParallel)]
+        parts = _fragments_of(modules, schedule.fragments)
+        self._held = [held for part in parts for held in part]
+        moving = [buffers_of(prefix, _inner(module)) for prefix, module in modules] if buffers == "average" else []
+        self._buffers = [held for part in moving for held in part]
+        self._check_optimizers()
+        self._averaging = self._averaging_each_step(settings, schedule.warmup_steps)
+        fragments = [Fragment(part) for part in parts]
+        fragments[-1].buffers = self._buffers
+        self.rounds: Rounds[torch.Tensor] = Rounds(
+            TENSORS, fragments, outer(self._held), schedule, settings, alpha=alpha, weight=weight,
+            kind=type(self).__name__.lower(),
+        )  # fmt: skip
+        """The rounds so far, in numbers."""
+        self._hook: RemovableHandle | None = None
+        self._no_sync = contextlib.ExitStack()
+        self._is_warm = False  # whether gradients are averaged no more
+
+    def _check_optimizers(self) -> None:
+        """Raise if the optimizers change what is in no fragment, or leave out what is in one."""
+        ours = {id(held.tensor) for held in self._held}
+        changed = [p for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]]
+        if left := [parameter for parameter in changed if parameter.requires_grad and id(parameter) not in ours]:
+            shapes = ", ".join(str(tuple(parameter.shape)) for parameter in left[:3])
+            raise InvalidArgumentError(
+                f"the optimizer holds {len(left)} parameters that are in no fragment, of shapes {shapes}: they would "
+                "never be averaged"
+            )
+        theirs = {id(parameter) for parameter in changed}
+        if missing := [held.name for held in self._held if id(held.tensor) not in theirs]:
+            raise InvalidArgumentError(
+                f"the optimizer does not hold {missing[0]} and {len(missing) - 1} more parameters that require a "
+                "gradient: give all optimizers of the model, or freeze what is not trained"
+            )
+
+    def _averaging_each_step(
+        self, settings: Settings, warmup_steps: int
+    ) -> list[_DistributedOptimizer | DistributedDataParallel]:
+        """What averages gradients in each step, over ranks that the rounds are over too. That ends with the warm-up."""
+        owner = session_of(settings.process_set)
+        others = set(owner.peers) - {owner.peers[owner.rank]}
+        found: list[_DistributedOptimizer | DistributedDataParallel] = []
+        for optimizer in self._optimizers:
+            if isinstance(optimizer, _DistributedOptimizer) and optimizer._gradients.is_distributed:
+                peers = optimizer._gradients.session().peers
+                if others.intersection(peers):
+                    found.append(optimizer)
+        for ddp in self._ddps:
+            if others.intersection(dist.get_process_group_ranks(ddp.process_group)):
+                found.append(ddp)
+        if warmup_steps and not found and others:
+            raise InvalidArgumentError(
+                f"warmup_steps={warmup_steps} needs gradients that are averaged in these steps: give an optimizer of "
+                "hvd.DistributedOptimizer, or a model in DistributedDataParallel"
+            )
+        if not warmup_steps and any(isinstance(one, _DistributedOptimizer) for one in found):
+            raise InvalidArgumentError(
+                "the optimizer averages gradients over the same ranks in every step: give the optimizer that it was "
+                "made of, or a process_set of other ranks to one of them, or warmup_steps"
+            )
+        return found
+
+    # --- a training ---------------------------------------------------------------------------------------------------
+
+    def __enter__(self: _S) -> _S:
+        if self._hook is not None:
+            raise InvalidArgumentError(f"{type(self).__name__} was entered twice")
+        self._hook = self._optimizers[-1].register_step_post_hook(self._stepped)
+        self._end_warmup()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        assert self._hook is not None
+        self._hook.remove()
+        self._hook = None
+        self._no_sync.close()
+        self._is_warm = False
+        if kind is None:
+            self.finish()
+
+    @_disable_dynamo
+    def _stepped(self, *_: object) -> None:
+        self.rounds.step()
+        self._end_warmup()
+
+    def _end_warmup(self) -> None:
+        """After the warm-up gradients are this rank's own."""
+        if self._is_warm or self.rounds.step_count < self.rounds.schedule.warmup_steps:
+            return
+        self._is_warm = True
+        for one in self._averaging:
+            if isinstance(one, DistributedDataParallel):
+                self._no_sync.enter_context(one.no_sync())
+            else:
+                one._stop_synchronizing()
+
+    def sync(self) -> None:
+        """One round of everything, now. Collective: all ranks call it after the same step. Blocks."""
+        self.rounds.sync()
+
+    def flush(self) -> None:
+        """Wait for the rounds that are under way, and use their results. Other ranks need not call it."""
+        self.rounds.flush()
+
+    def finish(self) -> None:
+        """The end of the training, as the end of the `with` is. Collective, and blocks; ranks may have made different
+        numbers of steps, and come at different times. All leave with the same parameters.
+        """
+        self.rounds.finish()
+
+    def global_parameters(self) -> contextlib.AbstractContextManager[None]:
+        """Within it the model has the global parameters, which are equal on all ranks since the last round: for
+        evaluation, or to save them. Not collective. No step may be made in it.
+        """
+        return self.rounds.global_parameters()
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is needed to go on: the global parameters, this rank's own, the outer optimizer's state, and what
+        codecs keep. Save one on each rank, to go on exactly. Waits for the rounds that are under way.
+        """
+        state = self.rounds.state_dict(torch.from_numpy)
+        like = {held.name: held.tensor for held in (*self._held, *self._buffers)}
+        for part in ("global", "buffers", "own"):
+            state[part] = {name: restored(like[name], values) for name, values in state[part].items()}
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load what `state_dict()` gave. Parameters become this rank's own if the state is of this rank in a world of
+        this size. Else they become the global ones, and the steps since the last round are lost.
+        """
+        state = dict(state_dict)
+        for part in ("global", "buffers", "own"):
+            state[part] = {name: Held("", values).read() for name, values in state[part].items()}
+        self.rounds.load_state_dict(state, torch.Tensor.numpy)
+
+
+class DiLoCo(LocalSGD):
+    """Local steps, and an outer optimizer that takes the mean of what they changed for a gradient (Douillard et al.
+    2023). With a delay and several fragments it is Streaming DiLoCo (2025).
+    """
+
+    def __init__(
+        self,
+        model_fragments: torch.nn.Module | Sequence[torch.nn.Module],
+        inner_optimizer: _Optimizers,
+        outer_optimizer: _Optimizers | None = None,
+        sync_every: int = 100,
+        backup_device: torch.device | str | None = None,
+        *,
+        fragment_sync_delay: int = 0,
+        fragment_update_alpha: float | None = None,
+        num_fragments: int = 1,
+        compression: CompressionLike = Compression.none,
+        rules: CodecsByName | None = None,
+        min_numel: int | None = None,
+        topology: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        warmup_steps: int = 0,
+        buffers: str = "average",
+        weight: Callable[[], float] | None = None,
+    ) -> None:
+        """Collective, with arguments as `LocalSGD` has them, and these.
+
+        Args:
+            model_fragments: a model; or a list of modules, each a fragment with rounds of its own.
+            inner_optimizer: the optimizer of the local steps.
+            outer_optimizer: a torch.optim.Optimizer over the same parameters, or several. It is taken over: it holds
+                the global parameters from now on. None: SGD(lr=0.7, momentum=0.9, nesterov=True).
+            sync_every: steps between two rounds of one fragment. Those of the others lie between.
+            backup_device: where global parameters and the outer optimizer's state are kept. None: with the model.
+            fragment_sync_delay: steps that are made while a round is under way. 0: the rank waits for it.
+            fragment_update_alpha: the part of its own parameters that a rank keeps when a round ends. None: 0.5 with a
+                delay, else 0.
+            num_fragments: of one model, how many fragments of about as many bytes to cut it into.
+        """
+        modules = _named(model_fragments)
+        count = num_fragments if isinstance(model_fragments, torch.nn.Module) else len(modules)
+        settings = Settings.of(
+            compression=compression, rules=rules, min_numel=min_numel, topology=topology, process_set=process_set
+        )
+
+        def outer(held: Sequence[Held]) -> Outer[torch.Tensor]:
+            return OuterOptimizer(outer_optimizer, held, backup_device)
+
+        schedule = Schedule(sync_every, count, fragment_sync_delay, warmup_steps)
+        self._start(modules, inner_optimizer, outer, schedule, settings, fragment_update_alpha, buffers, weight)
+
+
+def _named(model: torch.nn.Module | Sequence[torch.nn.Module]) -> list[tuple[str, torch.nn.Module]]:
+    if isinstance(model, torch.nn.Module) and not isinstance(model, torch.nn.ModuleList):
+        return [("", model)]
+    modules = list(model)
+    if not modules or not all(isinstance(module, torch.nn.Module) for module in modules):
+        raise InvalidArgumentError("model_fragments must be a torch.nn.Module, or a list of them")
+    return [(f"fragment{place}", module) for place, module in enumerate(modules)]
+
+
+def _inner(module: torch.nn.Module) -> torch.nn.Module:
+    return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+def _fragments_of(modules: Sequence[tuple[str, torch.nn.Module]], count: int) -> list[list[Held]]:
+    """The parameters of each fragment: a module's each, or equal parts of the one that there is."""
+    parts = [parameters_of(prefix, _inner(module)) for prefix, module in modules]
+    seen: set[int] = set()
+    for part in parts:
+        if shared := [held.name for held in part if id(held.tensor) in seen]:
+            raise InvalidArgumentError(f"{shared[0]} is a parameter of two fragments: it would be averaged twice")
+        seen |= {id(held.tensor) for held in part}
+    if not seen:
+        raise InvalidArgumentError("no parameter of the model requires a gradient: there is nothing to average")
+    return parts if len(parts) == count else balanced(parts[0], count)

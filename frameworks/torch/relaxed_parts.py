@@ -1,0 +1,168 @@
+"""What the rounds of local SGD and DiLoCo need of torch: parameters, buffers, and torch's optimizers as outer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from casync.errors import InvalidArgumentError
+from casync.tensors.adaptor import Tensors
+
+__all__ = ["Held", "OuterOptimizer", "balanced", "buffers_of", "parameters_of", "restored"]
+
+
+class Held:
+    """A parameter or a buffer. Of a DTensor it is this rank's part; of complex numbers it is pairs of real ones."""
+
+    __slots__ = ("name", "tensor")
+
+    def __init__(self, name: str, tensor: torch.Tensor) -> None:
+        self.name, self.tensor = name + shard_of(tensor), tensor
+
+    def read(self) -> torch.Tensor:
+        values = local_of(self.tensor)
+        return torch.view_as_real(values) if values.is_complex() else values
+
+    @torch.no_grad()
+    def write(self, values: torch.Tensor) -> None:
+        self.read().copy_(values)
+
+
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a DTensor, in its memory; any other tensor is its own part."""
+    to_local = getattr(tensor, "to_local", None)
+    return (tensor if to_local is None else to_local()).detach()
+
+
+def shard_of(tensor: Any) -> str:
+    """Which part of a DTensor this rank has, as an addition to its name: "" if it has all. Ranks that have different
+    parts so have different names, and cannot average them by mistake.
+    """
+    placements = getattr(tensor, "placements", None)
+    if placements is None:
+        return ""
+    mesh = tensor.device_mesh
+    place = mesh.get_coordinate()
+    parts = [f"{place[d]} of {mesh.size(d)}" for d, placement in enumerate(placements) if placement.is_shard()]
+    return f"[{', '.join(parts)}]" if parts and place is not None else ""
+
+
+def restored(like: Any, values: torch.Tensor) -> torch.Tensor:
+    """`values`, as `Held.read` gives them, as a tensor like the model's: a DTensor, or complex."""
+    if like.is_complex():
+        values = torch.view_as_complex(values)
+    if not hasattr(like, "placements"):
+        return values
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(
+        values, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+    )
+
+
+def parameters_of(prefix: str, module: torch.nn.Module) -> list[Held]:
+    """The parameters of a module that require a gradient, under names that begin with `prefix`."""
+    return [Held(name, value) for name, value in module.named_parameters(prefix=prefix) if value.requires_grad]
+
+
+def buffers_of(prefix: str, module: torch.nn.Module) -> list[Held]:
+    """The buffers that change in training, as running means do: numbers that a checkpoint has."""
+    found = []
+    for path, each in module.named_modules(prefix=prefix):
+        for name, buffer in each.named_buffers(prefix=path, recurse=False):
+            if name.rpartition(".")[2] not in each._non_persistent_buffers_set and buffer.dtype is not torch.bool:
+                found.append(Held(name, buffer))
+    return found
+
+
+def balanced(held: Sequence[Held], count: int) -> list[list[Held]]:
+    """Cut a list into `count` that follow each other and have about as many bytes each; none is empty if there are as
+    many parameters.
+    """
+    if count > len(held):
+        raise InvalidArgumentError(f"num_fragments={count}, and there are {len(held)} parameters")
+    sizes = [one.read().nbytes for one in held]
+    total, taken, part = sum(sizes), 0, 0
+    parts: list[list[Held]] = [[] for _ in range(count)]
+    for place, (one, size) in enumerate(zip(held, sizes, strict=True)):
+        wanted = int((taken + size / 2) * count / total) if total else 0
+        part = max(min(wanted, part + 1 if parts[part] else part), count - (len(held) - place))
+        parts[part].append(one)
+        taken += size
+    return parts
+
+
+def _is_one_of(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    return any(tensor is other for other in others)
+
+
+class OuterOptimizer:
+    """One of torch's optimizers, or several, over the global parameters in place of the model's."""
+
+    def __init__(
+        self,
+        optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None,
+        held: Sequence[Held],
+        device: torch.device | str | None,
+    ) -> None:
+        """`held`: the parameters. None for `optimizers` is DiLoCo's own. `device`: where to keep all; None: as is."""
+        self._optimizers: list[torch.optim.Optimizer] = []
+        if optimizers is None:
+            parameters = [one.tensor for one in held]
+            self._optimizers = [torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)]
+        elif isinstance(optimizers, torch.optim.Optimizer):
+            self._optimizers = [optimizers]
+        else:
+            self._optimizers = list(optimizers)
+        self._held, self._device = held, device
+
+    def take(self, tensors: Tensors[torch.Tensor], anchors: dict[str, torch.Tensor]) -> None:
+        del tensors
+        if self._device is not None:
+            anchors.update({name: anchor.to(self._device) for name, anchor in anchors.items()})
+        self._anchors = anchors
+        anchor_of = {one.tensor: anchors[one.name] for one in self._held}
+        left = dict(anchor_of)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["params"] = [anchor_of[parameter] for parameter in group["params"] if parameter in anchor_of]
+                left = {
+                    parameter: anchor for parameter, anchor in left.items() if not _is_one_of(anchor, group["params"])
+                }
+            state, optimizer.state = optimizer.state, type(optimizer.state)(dict)
+            optimizer.state.update((anchor_of[parameter], kept) for parameter, kept in state.items())
+        if left:
+            name = next(one.name for one in self._held if one.tensor in left)
+            raise InvalidArgumentError(
+                f"the outer optimizer does not hold {name} and {len(left) - 1} more parameters: make it of the "
+                "parameters of all fragments"
+            )
+
+    def describe(self) -> str:
+        groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+        ]
+        return f"{[type(optimizer).__name__ for optimizer in self._optimizers]} {groups}"
+
+    def step(self, names: Sequence[str], changes: Sequence[torch.Tensor]) -> None:
+        for name, change in zip(names, changes, strict=True):
+            self._anchors[name].grad = change
+        for optimizer in self._optimizers:
+            if any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]):
+                optimizer.step()
+        for name in names:
+            self._anchors[name].grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {str(place): optimizer.state_dict() for place, optimizer in enumerate(self._optimizers)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if len(state) != len(self._optimizers):
+            raise InvalidArgumentError(
+                f"the state is of {len(state)} outer optimizers, and there are {len(self._optimizers)}"
+            )
+        for place, optimizer in enumerate(self._optimizers):
+            optimizer.load_state_dict(state[str(place)])
