@@ -53,7 +53,8 @@ PYTHON_LAYERS = (
     ("session",),
     ("checkpoint", "common", "metrics", "runner"),
     ("collectives",),
-    ("bench", "relaxed"),
+    ("relaxed",),
+    ("bench",),
     ("cli",),
     ("__main__",),
 )

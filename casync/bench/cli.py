@@ -19,7 +19,7 @@ from typing import Any
 
 from casync.bench import show
 from casync.bench.reference_models import MODELS
-from casync.bench.simulate import parse_seconds
+from casync.bench.simulate import parse_seconds, share
 from casync.bench.ways import ShapesError, automatic, contenders, shapes_of, step_of
 from casync.errors import CasyncError, JobError
 from casync.launcher.flags import FLAGS
@@ -76,6 +76,13 @@ def build_parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--seconds", type=_duration, default=_SECONDS, metavar="S", help=f"measure for about so long ({_SECONDS:g})"
     )
+    what.add_argument(
+        "--utilisation",
+        type=share,
+        metavar="U",
+        help="the part of the time that a rank is to compute, e.g. 0.95: also say how often to send for that, in every "
+        "step or in rounds of DiLoCo; needs --backward or COMMAND",
+    )
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
     out.add_argument("--plan", metavar="FILE", help="write the recommended plans, for CASYNC_PLAN_FILE")
@@ -130,16 +137,19 @@ def _run(argv: Sequence[str]) -> int:
     else:
         model, shapes = _gradients(given.model, given.shapes)
         step = step_of(shapes, given.backward or 0.0)
-    measured = _measure(options, (step, codecs, auto, seconds), verbose=given.verbose)
+    named = {"alone": given.utilisation is not None}
+    measured = _measure(options, (step, codecs, auto, seconds), named, verbose=given.verbose)
     if given.plan is not None:
         write_plans(given.plan, show.recommended(measured).plans)
     if given.json:
-        sys.stdout.write(show.as_json(model, step, measured) + "\n")
+        sys.stdout.write(show.as_json(model, step, measured, given.utilisation) + "\n")
     else:
         from rich.console import Console
 
         console = Console(highlight=False, soft_wrap=True)
         show.print_table(console, show.title(model, step, measured), measured)
+        if given.utilisation is not None:
+            show.print_intervals(console, step, measured, given.utilisation)
     return 0
 
 
@@ -159,6 +169,8 @@ def _check(given: argparse.Namespace, command: Sequence[str]) -> None:
         raise UsageError("say what the gradients are: --model NAME, --shapes FILE or -- COMMAND")
     if command and given.backward is not None:
         raise UsageError("--backward is not allowed with -- COMMAND, which shows itself when its gradients are ready")
+    if given.utilisation is not None and not command and not given.backward:
+        raise UsageError("--utilisation needs to know how long a step computes: give --backward TIME, or -- COMMAND")
     if given.plan is None:
         return
     if given.model is not None:
@@ -219,13 +231,13 @@ def _observe(options: Options, limit: float, *, verbose: bool) -> Observation:
         return observe(options, os.environ, limit, _to_stderr if verbose else _nowhere, progress)
 
 
-def _measure(options: Options, arguments: tuple[Any, ...], *, verbose: bool) -> Any:
+def _measure(options: Options, arguments: tuple[Any, ...], named: dict[str, Any], *, verbose: bool) -> Any:
     """Run the measurement, and return what rank 0 measured."""
     from casync.bench.measure import measure
     from casync.launcher import task
     from casync.launcher.run import results_of
 
-    stdin = task.pack(measure, arguments, {})
+    stdin = task.pack(measure, arguments, named)
     with _progress_bar() as progress, _in_one_line(verbose=verbose):
         return results_of(options, os.environ, stdin, _to_stderr if verbose else _nowhere, progress)[0]
 

@@ -9,6 +9,7 @@ import logging
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,19 @@ __all__ = ["measure"]
 _TURNS = 20  # measured steps of each contender, at most
 _AUTO_SHARE = 0.4  # of the time, for auto's comparison, which comes first
 _AUTO_STEPS = 100
+_ALONE_SHARE = 0.2  # of the time, for synchronisation alone, where that is asked for
+_ALONE_TURNS = 5
 _SETTLING = 2  # steps after the comparison, until the plans that stay are agreed on
 _POOL = 1 << 22  # values that gradients are cut from
 
 Array = np.ndarray[Any, Any]
 
 
-def measure(step: Observation, codecs: Sequence[str], auto: str, seconds: float) -> Measured | None:
-    """Time this step for about `seconds` seconds; the figures on rank 0, None elsewhere. All ranks call it.
+def measure(
+    step: Observation, codecs: Sequence[str], auto: str, seconds: float, *, alone: bool = False
+) -> Measured | None:
+    """Time this step for about `seconds` seconds; the figures on rank 0, None elsewhere. All ranks call it. `alone`:
+    time also the synchronisation alone.
 
     Rank 0's clock decides when to stop.
     """
@@ -61,7 +67,10 @@ def measure(step: Observation, codecs: Sequence[str], auto: str, seconds: float)
         if is_way_of_its_own(plans):
             session().fix_plans(renamed(plans, "", _prefix(len(specs))))
             specs[AUTO] = auto
-        ways = _take_turns(model, specs, began + seconds)
+        alone_s = _ALONE_SHARE * seconds if alone else 0.0
+        ways = _take_turns(model, specs, began + seconds - alone_s)
+        if alone:
+            ways = _alone(model, specs, ways, began + seconds)
         return Measured(hvd.size(), hvd.cross_size(), ways, links_of(plans), comparison) if hvd.rank() == 0 else None
     finally:
         hvd.shutdown()
@@ -90,19 +99,19 @@ class _Model:
                 part = flat[begin : begin + _POOL // 2]
                 part[:] = self._pool[offset : offset + part.size]
 
-    def step(self, prefix: str, codec: str) -> float:
+    def step(self, prefix: str, codec: str, *, alone: bool = False) -> float:
         """Submit all gradients as the backward pass makes them ready, wait for all; returns the seconds, with those in
-        which the program computes before that.
+        which the program computes before that. `alone`: all are ready, and nothing computes.
         """
         begin = time.perf_counter()
         handles = []
         for name, array, ready in zip(self.names, self._arrays, self._ready, strict=True):
-            if (early := begin + ready - time.perf_counter()) > 0:
+            if not alone and (early := begin + ready - time.perf_counter()) > 0:
                 time.sleep(early)
             handles.append(hvd.allreduce_async_(array, name=prefix + name, compression=codec))
         for handle in handles:
             hvd.synchronize(handle)
-        return self._before_s + time.perf_counter() - begin
+        return (0.0 if alone else self._before_s) + time.perf_counter() - begin
 
 
 def _all_know(answer: bool) -> bool:
@@ -176,6 +185,18 @@ def _take_turns(model: _Model, specs: Mapping[str, str], deadline: float) -> dic
             seconds = model.step(_prefix(number), spec)
             figures[way].add(seconds, before, _spent())
     return _ways(model, figures)
+
+
+def _alone(model: _Model, specs: Mapping[str, str], ways: Mapping[str, Way], deadline: float) -> dict[str, Way]:
+    """The same ways, with the time of synchronisation alone. Each has one such step at least."""
+    seconds: dict[str, list[float]] = {way: [] for way in specs}
+    for turn in range(_ALONE_TURNS):
+        for number, (way, spec) in enumerate(specs.items()):
+            if not _all_know(turn == 0 or time.perf_counter() < deadline):
+                break
+            _report(1.0, f"{way}, alone")
+            seconds[way].append(model.step(_prefix(number), spec, alone=True))
+    return {name: replace(way, alone_s=statistics.median(seconds[name])) for name, way in ways.items()}
 
 
 def _ways(model: _Model, figures: Mapping[str, _Figures]) -> dict[str, Way]:

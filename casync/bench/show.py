@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from casync.bench import interval
+from casync.bench.interval import Sync, advice
 from casync.bench.ways import COLUMNS, Measured, Way, best, gradient_bytes, rows, seconds_text, verdict
 from casync.observe.step_profile import Observation
 from casync.plan.show import summary
@@ -12,7 +15,7 @@ from casync.plan.show import summary
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["as_json", "print_table", "recommended", "step_times", "title"]
+__all__ = ["as_json", "print_intervals", "print_table", "recommended", "step_times", "syncs", "title"]
 
 _ALONE = "synchronisation alone"
 
@@ -63,8 +66,51 @@ def print_table(console: Console, heading: str, measured: Measured) -> None:
     console.print(verdict(step_times(measured)), markup=False, style="bold")
 
 
-def as_json(model: str, step: Observation, measured: Measured) -> str:
-    """Return the same as one JSON object on one line. Times in seconds, rates in bytes per second."""
+def syncs(step: Observation, measured: Measured) -> dict[str, Sync]:
+    """Return what synchronisation takes by way, where it was measured alone too. `auto` is in it as one of the ways."""
+    compute_s = _compute_s(step)
+    return {
+        name: Sync(way.alone_s, max(way.step_s, compute_s))
+        for name, way in measured.ways.items()
+        if way.alone_s is not None
+    }
+
+
+def _compute_s(step: Observation) -> float:
+    return max(step.computes_s, step.gradients[-1].ready_s)
+
+
+def print_intervals(console: Console, step: Observation, measured: Measured, wished: float) -> None:
+    """Print how often to send, for each way and in one sentence."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(f"How often to send, to compute for {wished:g} of the time"), title_justify="left")
+    for column in interval.COLUMNS:
+        table.add_column(column, justify="left" if column == interval.COLUMNS[0] else "right", no_wrap=True)
+    for row in interval.rows(syncs(step, measured), _compute_s(step), wished):
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    console.print(advice(syncs(step, measured), _compute_s(step), wished), markup=False, style="bold")
+
+
+def as_json(model: str, step: Observation, measured: Measured, wished: float | None = None) -> str:
+    """Return the same as one JSON object on one line. Times in seconds, rates in bytes per second. `wished`: the part
+    of the time that a rank is to compute; then it says also how often to send.
+    """
+    often: dict[str, Any] = {}
+    if wished is not None:
+        compute_s = _compute_s(step)
+        often["utilisation"] = wished
+        often["intervals"] = {
+            name: {
+                "round_s": sync.round_s,
+                "waiting": asdict(interval.waiting(compute_s, sync.round_s, wished)),
+                "streaming": asdict(interval.streaming(compute_s, sync.round_s)),
+            }
+            for name, sync in syncs(step, measured).items()
+        }
+        often["advice"] = advice(syncs(step, measured), compute_s, wished)
     ways = {
         name: {"step_s": way.step_s, "steps": way.steps, "sent_bytes": way.sent_bytes, "codec_s": way.codec_s}
         for name, way in measured.ways.items()
@@ -86,6 +132,7 @@ def as_json(model: str, step: Observation, measured: Measured) -> str:
             "plan": summary(recommended(measured).plans),
             "recommended": best(times),
             "verdict": verdict(times),
+            **often,
         }
     )
 

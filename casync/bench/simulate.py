@@ -13,19 +13,21 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from casync import errors
 from casync._constants import COORDINATORS, TOPOLOGIES
+from casync.bench import interval
 from casync.bench.reference_models import MODELS
 from casync.codecs.specs import CompressionLike
 from casync.config.settings import Config
 from casync.plan.topology import topology_of
+from casync.relaxed import head
 
 if TYPE_CHECKING:
     from casync._core import Simulation
 
-__all__ = ["build_parser", "gradients_of", "main", "parse_rate", "parse_seconds", "predict"]
+__all__ = ["build_parser", "gradients_of", "main", "parse_rate", "parse_seconds", "predict", "predict_round", "share"]
 
 _RATES = {"": 1.0, "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -50,6 +52,23 @@ def parse_rate(text: str) -> float:
 def parse_seconds(text: str) -> float:
     """Seconds of a time such as `50us`, `0.2s` or `3ms`."""
     return _with_unit(text, _TIMES, "time")
+
+
+def _above_0(text: str) -> float:
+    if not (seconds := parse_seconds(text)) > 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a time above 0")
+    return seconds
+
+
+def share(text: str) -> float:
+    """A part of the time, such as `0.95`."""
+    try:
+        part = float(text)
+    except ValueError:
+        part = math.nan
+    if not 0 < part < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number above 0 and below 1")
+    return part
 
 
 def gradients_of(text: str) -> list[tuple[int, int]]:
@@ -101,6 +120,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--partition-bytes", type=float, default=size, help=f"limit of a partition's payload ({size})")
     parser.add_argument("--workers", type=int, default=1, help="processors per rank that encode and decode (1)")
     parser.add_argument("--seed", type=int, default=1)
+    often = parser.add_argument_group(
+        "how often to send",
+        "Also compare none, fp16, onebit and --codec: in every step, and in rounds of DiLoCo or local SGD.",
+    )
+    often.add_argument("--compute", type=_above_0, metavar="TIME", help="time that a step computes, e.g. 500ms")
+    often.add_argument(
+        "--utilisation",
+        type=share,
+        default=0.95,
+        metavar="U",
+        help="part of the time that a rank is to compute (0.95)",
+    )
     return parser
 
 
@@ -143,6 +174,15 @@ def predict(
     )
 
 
+def predict_round(gradients: Sequence[tuple[int, int]], **how: Any) -> float:
+    """Return the seconds of a round of DiLoCo or local SGD that a rank waits for: the ranks agree in a small sum, and
+    then what these parameters have changed by goes its way, all at once. Arguments are those of `predict`.
+    """
+    ranks = how.get("nodes", 4) * how.get("ranks_per_node", 1)
+    agreed = predict([(2 * head.length(ranks), 1)], **{**how, "compression": "none", "backward_s": 0.0})
+    return agreed["step_s"] + predict(gradients, **{**how, "backward_s": 0.0})["step_s"]
+
+
 def main(argv: Sequence[str]) -> int:
     """Run `casync simulate`; returns its exit status."""
     arguments = build_parser().parse_args(argv)
@@ -157,20 +197,7 @@ def main(argv: Sequence[str]) -> int:
     for topology in arguments.topology or ("auto", "ps", "ring", "two_level"):
         begin = time.monotonic()
         try:
-            step = predict(
-                arguments.gradients,
-                nodes=arguments.nodes,
-                ranks_per_node=arguments.ranks_per_node,
-                rate=arguments.rate,
-                latency_s=arguments.latency,
-                compression=arguments.codec,
-                topology=topology,
-                coordinator=arguments.coordinator,
-                backward_s=arguments.backward,
-                partition_bytes=arguments.partition_bytes,
-                worker_threads=arguments.workers,
-                seed=arguments.seed,
-            )
+            step = predict(arguments.gradients, compression=arguments.codec, **_how(arguments, topology))
         except errors.InvalidArgumentError as error:
             sys.stdout.write(f"{topology:<10} {error}\n")
             continue
@@ -179,4 +206,29 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(
             f"{topology:<10} {step['step_s'] * 1e3:>9.2f} ms {step['sent_bytes'] / 2**20:>22.2f} MiB   {took:.2f} s\n"
         )
+    if carried and arguments.compute is not None:
+        _say_how_often(arguments)
     return 0 if carried else 1
+
+
+def _how(arguments: argparse.Namespace, topology: str) -> dict[str, Any]:
+    """The arguments of `predict` that a command line has for every codec."""
+    return {
+        "nodes": arguments.nodes, "ranks_per_node": arguments.ranks_per_node, "rate": arguments.rate,
+        "latency_s": arguments.latency, "topology": topology, "coordinator": arguments.coordinator,
+        "backward_s": arguments.backward, "partition_bytes": arguments.partition_bytes,
+        "worker_threads": arguments.workers, "seed": arguments.seed,
+    }  # fmt: skip
+
+
+def _say_how_often(arguments: argparse.Namespace) -> None:
+    how, ways = _how(arguments, "auto"), {}
+    for codec in dict.fromkeys(("none", "fp16", "onebit", arguments.codec)):
+        step = predict(arguments.gradients, compression=codec, **how)["step_s"]
+        exposed = max(0.0, step - arguments.backward)
+        round_s = predict_round(arguments.gradients, compression=codec, **how)
+        ways[codec] = interval.Sync(round_s, arguments.compute + exposed)
+    sys.stdout.write(f"\nA step computes for {arguments.compute:g} s.\n")
+    for row in (interval.COLUMNS, *interval.rows(ways, arguments.compute, arguments.utilisation)):
+        sys.stdout.write("  ".join(f"{cell:<16}" for cell in row).rstrip() + "\n")
+    sys.stdout.write(interval.advice(ways, arguments.compute, arguments.utilisation) + "\n")

@@ -79,6 +79,8 @@ class Way:
     """Seconds in which codecs encoded, merged and decoded, on all threads together."""
     plans: Mapping[str, GradientPlan] = field(default_factory=dict)
     """The plans, by the name under which a job's ranks know the gradient."""
+    alone_s: float | None = None
+    """The median of the times of synchronisation alone, if that was measured too: what a round of DiLoCo takes."""
 
 
 @dataclass(frozen=True)

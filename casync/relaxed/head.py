@@ -10,12 +10,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["SAMPLES", "Heard", "head", "hear"]
+__all__ = ["SAMPLES", "Heard", "head", "hear", "length"]
 
 SAMPLES = 256
 """At most so many elements of a change are in a head, from which the distance of the ranks is estimated."""
 _FIELDS = 3  # after the ranks' own: place, its square, weighted sum of the squares of the samples
 _PLACES = 1 << 20  # small enough for exact sums of squares in float64, over 8,000 ranks
+
+
+def length(size: int) -> int:
+    """How many numbers of float64 the head of a world of `size` ranks has."""
+    return size + _FIELDS + SAMPLES
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ def head(
 
 def hear(total: Sequence[float]) -> Heard:
     """What the sum of all heads says. The same on all ranks, since the sum is."""
-    size = len(total) - _FIELDS - SAMPLES
+    size = len(total) - length(0)
     told = [float(number) for number in total[:size]]
     present = [number for number in told if number != 0]  # NaN is among them
     weights = tuple(abs(number) - 1.0 if number and not math.isnan(number) else 0.0 for number in told)

@@ -1,0 +1,141 @@
+"""One rank of the benchmark of local steps: rounds of one contender, with the time of its parts.
+
+Computing is a sleep, so that the ranks of several hosts do not share the cores of one machine for it. Before each round
+the parameters are changed by numbers of this rank's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import casync.torch as hvd
+import torch
+import torch.distributed as dist
+
+TENSORS = 24
+
+
+class Model(torch.nn.Module):
+    """So many numbers, in matrices of equal size."""
+
+    def __init__(self, numel: int) -> None:
+        super().__init__()
+        columns = 512
+        rows = max(1, round(numel / TENSORS / columns))
+        self.weights = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(rows, columns)) for _ in range(TENSORS)])
+
+    def change(self, rank: int, turn: int) -> None:
+        """As a round of training might, of which a part is alike on all ranks."""
+        generator = torch.Generator().manual_seed(1000 * turn + rank)
+        noise = torch.randn(self.weights[0].shape, generator=generator)
+        with torch.no_grad():
+            for place, weight in enumerate(self.weights):
+                weight.add_(noise.roll(place), alpha=1e-3)
+
+
+class Clock:
+    """Sleeps for a step at a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def compute(self, work: Callable[[], None] | None = None) -> None:
+        """A step of computing. `work` is done within it."""
+        end = time.perf_counter() + self.seconds
+        if work is not None:
+            work()
+        time.sleep(max(0.0, end - time.perf_counter()))
+
+
+def by_rounds(contender: str, given: argparse.Namespace, model: Model, clock: Clock) -> dict[str, Any]:
+    """Rounds of DiLoCo: `blocking:CODEC` or `streaming:CODEC`."""
+    way, _, codec = contender.partition(":")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    fragments = given.fragments if way == "streaming" else 1
+    delay = given.delay if way == "streaming" else 0
+    diloco = hvd.DiLoCo(
+        model, optimizer, sync_every=given.every, num_fragments=fragments, fragment_sync_delay=delay, compression=codec
+    )
+    found: dict[str, list[float]] = {"seconds": [], "exposed": [], "main_cpu": [], "codec": [], "sent": []}
+    with diloco:
+        for turn in range(given.rounds + 1):
+            before, cpu, began = spent(diloco), 0.0, time.perf_counter()
+            for step in range(given.every):
+                clock.compute((lambda turn=turn: model.change(hvd.rank(), turn)) if step == 0 else None)
+                cpu -= time.thread_time()
+                optimizer.step()
+                cpu += time.thread_time()
+            after = spent(diloco)
+            if turn:  # the first makes plans
+                found["seconds"].append(time.perf_counter() - began)
+                found["main_cpu"].append(cpu)
+                for key in before:
+                    found[key].append(after[key] - before[key])
+    return found
+
+
+def spent(diloco: Any) -> dict[str, float]:
+    """What this rank has spent so far."""
+    works = [work for codec in hvd.metrics().codecs.values() for work in (codec.encode, codec.merge, codec.decode)]
+    return {
+        "exposed": diloco.rounds.metrics.exposed_seconds,
+        "codec": sum(work.seconds for work in works),
+        "sent": float(hvd.counters()["sent_bytes"]),
+    }
+
+
+def by_ddp(given: argparse.Namespace, model: Model, clock: Clock) -> dict[str, Any]:
+    """Steps whose gradients gloo averages, as DDP does: the round has as many steps, of which one is measured."""
+    seconds = []
+    for _ in range(2):
+        dist.barrier()
+        began = time.perf_counter()
+        clock.compute()
+        work = [dist.all_reduce(weight.detach(), async_op=True) for weight in model.weights]
+        for one in work:
+            one.wait()
+        seconds.append(given.every * (time.perf_counter() - began))
+    return {"seconds": seconds[1:]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--contender", required=True)
+    parser.add_argument("--numel", type=float, required=True)
+    parser.add_argument("--every", type=int, required=True)
+    parser.add_argument("--compute", type=float, required=True, help="seconds of a round")
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--fragments", type=int, required=True)
+    parser.add_argument("--delay", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    model, clock = Model(int(given.numel)), Clock(given.compute / given.every)
+    hvd.init()
+    if given.contender == "ddp":
+        import os
+
+        rendezvous = os.environ["STEP_TIME_RENDEZVOUS"]
+        dist.init_process_group("gloo", init_method=rendezvous, rank=hvd.rank(), world_size=hvd.size())
+        found = by_ddp(given, model, clock)
+        dist.destroy_process_group()
+    else:
+        found = by_rounds(given.contender, given, model, clock)
+    medians = {key: statistics.median(values) for key, values in found.items()}
+    everyones = hvd.allgather_object(medians)
+    if hvd.rank() == 0:
+        worst = {key: max(one[key] for one in everyones) for key in medians}
+        worst["numel"] = sum(weight.numel() for weight in model.weights)
+        worst["shape"] = list(model.weights[0].shape)
+        given.out.write_text(json.dumps({"slowest": worst, "ranks": everyones}))
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()
