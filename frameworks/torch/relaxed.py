@@ -154,17 +154,19 @@ class LocalSGD:
     def _averaging_each_step(
         self, settings: Settings, warmup_steps: int
     ) -> list[_DistributedOptimizer | DistributedDataParallel]:
-        """What averages gradients in each step, over ranks that the rounds are over too. That ends with the warm-up."""
+        """What averages gradients in each step over all ranks of the rounds. That ends with the warm-up; an average over
+        some of them, say those of a host, goes on.
+        """
         owner = session_of(settings.process_set)
         others = set(owner.peers) - {owner.peers[owner.rank]}
         found: list[_DistributedOptimizer | DistributedDataParallel] = []
         for optimizer in self._optimizers:
             if isinstance(optimizer, _DistributedOptimizer) and optimizer._gradients.is_distributed:
                 peers = optimizer._gradients.session().peers
-                if others.intersection(peers):
+                if others.issubset(peers):
                     found.append(optimizer)
         for ddp in self._ddps:
-            if others.intersection(dist.get_process_group_ranks(ddp.process_group)):
+            if others.issubset(dist.get_process_group_ranks(ddp.process_group)):
                 found.append(ddp)
         if warmup_steps and not found and others:
             raise InvalidArgumentError(
@@ -173,8 +175,9 @@ class LocalSGD:
             )
         if not warmup_steps and any(isinstance(one, _DistributedOptimizer) for one in found):
             raise InvalidArgumentError(
-                "the optimizer averages gradients over the same ranks in every step: give the optimizer that it was "
-                "made of, or a process_set of other ranks to one of them, or warmup_steps"
+                "the optimizer averages gradients over all ranks in every step, which leaves nothing to average in "
+                "rounds: give the optimizer that it was made of, or make it with process_set=same_site(), or say "
+                "warmup_steps"
             )
         return found
 
