@@ -10,13 +10,14 @@ is `pydoc_data.topics`, which Python brings along.
 import argparse
 import contextlib
 import time
+from pydoc_data.topics import topics
 
 import casync.torch as hvd
 import torch
-from casync.relaxed.levels import same_site
-from pydoc_data.topics import topics
 from torch import nn
 from torch.nn import functional as F
+
+from casync.relaxed.levels import same_site
 
 CONTEXT, WIDTH, BATCH = 64, 128, 8
 

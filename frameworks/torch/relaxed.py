@@ -154,8 +154,8 @@ class LocalSGD:
     def _averaging_each_step(
         self, settings: Settings, warmup_steps: int
     ) -> list[_DistributedOptimizer | DistributedDataParallel]:
-        """What averages gradients in each step over all ranks of the rounds. That ends with the warm-up; an average over
-        some of them, say those of a host, goes on.
+        """What averages gradients in each step over all ranks of the rounds. That ends with the warm-up. An average
+        over some of them, say those of a host, goes on.
         """
         owner = session_of(settings.process_set)
         others = set(owner.peers) - {owner.peers[owner.rank]}

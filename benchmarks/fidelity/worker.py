@@ -1,0 +1,96 @@
+"""One of the workers that train one task in one way, from one seed. Rank 0 writes the losses."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import casync.torch as hvd
+import torch
+
+from benchmarks.fidelity.methods import METHODS, Method
+from benchmarks.fidelity.tasks import TASKS, Task, cosine
+
+POINTS = 20  # of a curve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--task", required=True)
+    parser.add_argument("--method", required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--lr", type=float, default=0.0)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    hvd.init()
+    task = TASKS[given.task]()
+    result = train(task, METHODS[given.method], given.seed, given.steps or task.steps, given.lr or task.lr)
+    if hvd.rank() == 0:
+        given.out.write_text(json.dumps(result))
+    hvd.shutdown()
+
+
+def train(task: Task, method: Method, seed: int, steps: int, lr: float) -> dict[str, Any]:
+    """The losses of one training: of the test batches, with the parameters that all ranks share."""
+    torch.manual_seed(seed)  # all ranks begin alike, and the same for every method
+    model = task.model()
+    test = task.test()
+    data = torch.Generator().manual_seed(1000 * seed + hvd.rank())
+    optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    rounds: Any = None
+    if method.every:
+        settings: dict[str, Any] = {"compression": method.codec}
+        if method.nesterov:
+            rounds = hvd.DiLoCo(
+                model, optimizer, sync_every=method.every, num_fragments=method.fragments,
+                fragment_sync_delay=method.delay, **settings,
+            )  # fmt: skip
+        else:
+            rounds = hvd.LocalSGD(model, optimizer, method.every, delay=method.delay, **settings)
+    else:
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=method.codec)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step, steps))
+    curve, began = [], time.perf_counter()
+    with rounds or contextlib.nullcontext():
+        for step in range(1, steps + 1):
+            loss = task.loss(model, task.batch(data))
+            optimizer.zero_grad()
+            loss.backward()
+            if method.every:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+            else:
+                optimizer.synchronize()  # type: ignore[attr-defined]
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                with optimizer.skip_synchronize():  # type: ignore[attr-defined]
+                    optimizer.step()
+            schedule.step()
+            if step % max(1, steps // POINTS) == 0 and step < steps:
+                with rounds.global_parameters() if rounds else contextlib.nullcontext():
+                    curve.append([step, evaluate(task, model, test)])
+    curve.append([steps, evaluate(task, model, test)])
+    return {
+        "loss": curve[-1][1], "curve": curve, "seconds": time.perf_counter() - began, "steps": steps, "lr": lr,
+        "sent_bytes": hvd.counters()["sent_bytes"],
+    }  # fmt: skip
+
+
+def evaluate(task: Task, model: torch.nn.Module, test: list[Any]) -> float:
+    """The mean loss, on rank 0; the others wait at the next synchronisation."""
+    if hvd.rank():
+        return 0.0
+    model.eval()
+    with torch.no_grad():
+        loss = torch.stack([task.loss(model, batch) for batch in test]).mean()
+    model.train()
+    return float(loss)
+
+
+if __name__ == "__main__":
+    main()
