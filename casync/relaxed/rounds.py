@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, NoReturn, Protocol
 
 from casync.checkpoint.optimizer import STATE_KEY
 from casync.codecs import specs as codecs
@@ -35,7 +35,7 @@ from casync.observe.metrics import OWN, RoundMetrics
 from casync.relaxed.head import SAMPLES, Heard, head, hear
 from casync.relaxed.outer import Outer
 from casync.relaxed.schedule import Schedule
-from casync.session.gather_bytes import gather_bytes
+from casync.session.gather_bytes import gather_bytes, gather_present
 from casync.tensors.adaptor import T, Tensors
 from casync.tensors.signature import Average, Max, OpKind, OpSignature, Sum
 
@@ -84,6 +84,8 @@ class _Round(Generic[T]):
     buffers: list[T]
     head: int | None  # a handle, None in a world of one
     numbers: array.array[float]
+    refusal: Exception | None
+    """Why this rank cannot take part."""
     heard: Heard | None = None
     handles: list[int] = field(default_factory=list)
 
@@ -101,6 +103,7 @@ class Rounds(Generic[T]):
         *,
         alpha: float | None = None,
         weight: Callable[[], float] | None = None,
+        check: Callable[[], None] | None = None,
         kind: str = "local_sgd",
     ) -> None:
         """Collective over the ranks of the settings' process set, whose lowest rank gives its parameters and buffers to
@@ -115,6 +118,7 @@ class Rounds(Generic[T]):
             alpha: the part of its own parameters that a rank keeps when a round has ended, 0 to 1. None: a half if the
                 schedule has a delay, else 0.
             weight: called when a round begins; how much this rank's change counts, from 0 on. None: all count alike.
+            check: called when a round begins; raises if the fragments are not what the program trains any more.
             kind: the word that names under which ranks meet begin with.
         """
         alpha = (0.5 if schedule.delay else 0.0) if alpha is None else alpha
@@ -126,7 +130,7 @@ class Rounds(Generic[T]):
                 "parameters change by in several: use onebit, powersgd or another codec with feedback"
             )
         self._tensors, self.fragments, self._outer = tensors, fragments, outer
-        self.schedule, self.alpha, self._weight = schedule, float(alpha), weight
+        self.schedule, self.alpha, self._weight, self._check = schedule, float(alpha), weight, check
         self._submits: GradientSubmits[T] = GradientSubmits(tensors, settings, prefix="")
         owner = self._submits.session()
         number = owner.call_numbers.next(f"relaxed.{kind}")
@@ -144,11 +148,12 @@ class Rounds(Generic[T]):
         self.anchors: dict[str, T] = {}
         """The global parameters by name, equal on all ranks; in float32 where parameters have 16 bits."""
         self._shared_buffers: dict[str, T] = {}
-        self._check_alike(settings)
+        self._check_alike()
         self._submits.know(held.name for held in self._parameters())
         names = [held.name for held in self._parameters()]
         codecs.check_rules(settings.rules, names, may_warn=owner.rank == 0)
-        self._begin_alike(settings)
+        self._make_anchors()
+        self._begin_alike()
         outer.take(tensors, self.anchors)
         self._replicas = Replicas(tensors, settings, f"{self.name}.{names[0]}")
         self._tell()
@@ -162,7 +167,7 @@ class Rounds(Generic[T]):
     def _all(self) -> list[Held[T]]:
         return [held for fragment in self.fragments for held in fragment.all()]
 
-    def _check_alike(self, settings: Settings) -> None:
+    def _check_alike(self) -> None:
         names = [held.name for held in self._parameters()]
         if duplicates := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidArgumentError(f"two parameters have one name: {', '.join(duplicates)}")
@@ -171,9 +176,10 @@ class Rounds(Generic[T]):
         ours = asdict(self.schedule) | {"alpha": self.alpha, "parameters": len(names)}
         ours |= {"buffers": sum(len(fragment.buffers) for fragment in self.fragments), "outer": self._outer.describe()}
         ours["names"] = hashlib.blake2s("\n".join(names).encode(), digest_size=8).hexdigest()
-        everyones = gather_bytes(self._owner, f"{OWN}{self.name}.settings", json.dumps(ours).encode())
-        for rank, text in enumerate(everyones):
-            theirs = json.loads(bytes(text))
+        everyones = [json.loads(bytes(text)) for text in self._gathered("settings", json.dumps(ours).encode())]
+        if any(theirs["names"] != ours["names"] for theirs in everyones):
+            self._tell_names(names)
+        for rank, theirs in enumerate(everyones):
             differing = [
                 f"{key} is {theirs[key]} on rank {self._owner.peers[rank]}" for key in ours if theirs[key] != ours[key]
             ]
@@ -184,14 +190,43 @@ class Rounds(Generic[T]):
                     f"{self._owner.peers[self._owner.rank]}, has {mine}"
                 )
 
-    def _begin_alike(self, settings: Settings) -> None:
-        root = self._owner.peers[0]
+    def _gathered(self, what: str, mine: bytes) -> list[memoryview]:
+        return gather_bytes(self._owner, f"{OWN}{self.name}.{what}", mine)
+
+    def _tell_names(self, names: Sequence[str]) -> NoReturn:
+        mine, here = set(names), self._owner.peers[self._owner.rank]
+        for rank, text in enumerate(self._gathered("names", "\n".join(names).encode())):
+            theirs = bytes(text).decode().split("\n")
+            if theirs == list(names):
+                continue
+            there, other = self._owner.peers[rank], next((name for name in theirs if name not in mine), None)
+            own = next((name for name in names if name not in set(theirs)), None)
+            lacks = [f"rank {there} trains {other}, which rank {here} does not"] if other is not None else []
+            lacks += [f"rank {here} trains {own}, which rank {there} does not"] if own is not None else []
+            raise MismatchError(
+                f"{self.name}: {', and '.join(lacks) or f'rank {there} has the parameters in another order'}. All "
+                "ranks of the process set must train the same parameters, and the same shards where they are sharded"
+            )
+        raise AssertionError("no rank has other names")
+
+    def _make_anchors(self) -> None:
         for held in self._parameters():
             values = held.read()
             is_half = self._tensors.dtype(values) in _HALF
             self.anchors[held.name] = self._tensors.cast(values, "float32") if is_half else self._tensors.copy(values)
         for held in (held for fragment in self.fragments for held in fragment.buffers):
             self._shared_buffers[held.name] = self._tensors.copy(held.read())
+
+    def _take_own(self) -> None:
+        """Make this rank's own parameters and buffers the global ones."""
+        for held in self._all():
+            shared = self._shared_buffers.get(held.name, self.anchors.get(held.name))
+            assert shared is not None
+            self._tensors.assign(shared, self._tensors.cast(held.read(), self._tensors.dtype(shared)))
+
+    def _begin_alike(self) -> None:
+        """Make the lowest rank's global parameters and buffers everybody's, and begin the rounds from them."""
+        root = self._owner.peers[0]
         if self._owner.size > 1:
             both = (
                 (f"{self.name}.{name}", values)
@@ -199,10 +234,22 @@ class Rounds(Generic[T]):
                 for name, values in of.items()
             )
             synchronize_each(
-                broadcast.submit(self._tensors, values, root, name, settings.process_set, in_place=True)
+                broadcast.submit(self._tensors, values, root, name, self._submits.settings.process_set, in_place=True)
                 for name, values in both
             )
         self._to_global(self.fragments)
+        for fragment in self.fragments:
+            fragment.steps = 0
+
+    @property
+    def _is_warming(self) -> bool:
+        """Whether each step averages gradients still, so that the ranks' own parameters are equal."""
+        return self.step_count < self.schedule.warmup_steps
+
+    def _end_warmup(self) -> None:
+        """The rounds begin from the parameters of now."""
+        self._take_own()
+        self._begin_alike()
 
     def _to_global(self, fragments: Sequence[Fragment[T]]) -> None:
         for fragment in fragments:
@@ -215,8 +262,7 @@ class Rounds(Generic[T]):
 
     def step(self) -> None:
         """The rank has made one more step of its own. Ends, sends and begins what is due; blocks for it."""
-        if self._is_swapped:
-            raise InvalidArgumentError("a step was made within global_parameters(), which is for evaluation")
+        self._refuse_swapped("a step")
         self.step_count += 1
         self._tell()
         for fragment in self.fragments:
@@ -226,6 +272,8 @@ class Rounds(Generic[T]):
     def _advance(self, step: int) -> bool:
         """What is due after `step`. Whether a head said that all ranks have ended."""
         ended = False
+        if step == self.schedule.warmup_steps:
+            self._end_warmup()
         for fragment, one in list(self._under_way.items()):
             if one.heard is None and self.schedule.sends_at(one.begun) <= step:
                 ended |= self._send(one)
@@ -256,17 +304,23 @@ class Rounds(Generic[T]):
             changes.append(tensors.cast(change, tensors.dtype(values)))
         buffers = [tensors.copy(held.read()) for held in fragment.buffers]
         finite = all(math.isfinite(tensors.squared_norm(values)) for values in (*changes, *buffers))
-        weight = self._own_weight() if fragment.steps else 0.0
+        weight, refusal = 0.0, None
+        try:
+            if self._check is not None:
+                self._check()
+            weight = self._own_weight() if fragment.steps else 0.0
+        except Exception as error:  # which the others must hear of, since they wait for this rank
+            refusal = error
         fragment.steps = 0
         self._place += 1
         numbers = array.array(
             "d",
             head(
                 self._owner.rank, self._owner.size, weight=weight, is_finite=finite, is_done=self._is_done,
-                place=self._place, samples=self._sampled(changes) if finite else (),
+                place=self._place, samples=self._sampled(changes) if finite else (), refuses=refusal is not None,
             ),
         )  # fmt: skip
-        one = _Round(number, step, changes, buffers, self._submit_head(number, numbers), numbers)
+        one = _Round(number, step, changes, buffers, self._submit_head(number, numbers), numbers, refusal)
         self._under_way[number] = one
         return one
 
@@ -290,6 +344,9 @@ class Rounds(Generic[T]):
             with self._waiting():
                 self._owner.synchronize(one.head)
         one.heard = heard = hear(one.numbers)
+        if heard.refusing:
+            del self._under_way[one.fragment]
+            self._raise_refusal(one)
         if not heard.same_place:
             del self._under_way[one.fragment]
             raise MismatchError(
@@ -307,6 +364,17 @@ class Rounds(Generic[T]):
         elif self._owner.size > 1:
             self._submit_changes(one, heard, fragment)
         return heard.all_done
+
+    def _raise_refusal(self, one: _Round[T]) -> NoReturn:
+        """Raise on all ranks what one of them has to say."""
+        mine = "" if one.refusal is None else f"{type(one.refusal).__name__}: {one.refusal}"
+        everyones = {} if self._owner.size == 1 else gather_present(self._owner, f"{self.name}.why", mine.encode())
+        if one.refusal is not None:
+            raise one.refusal
+        rank, why = next((rank, bytes(text).decode()) for rank, text in everyones.items() if len(text))
+        raise MismatchError(
+            f"rank {self._owner.peers[rank]} cannot take part in round {self._place} of {self.name}: {why}"
+        )
 
     def _tell_void(self, one: _Round[T], heard: Heard) -> None:
         if self._owner.rank != min(rank for rank, weight in enumerate(heard.weights) if weight or rank in heard.broken):
@@ -429,6 +497,7 @@ class Rounds(Generic[T]):
 
     def flush(self) -> None:
         """End the rounds that are under way: wait for their results, and apply them. Other ranks need not call it."""
+        self._refuse_swapped("flush()")
         for number, one in list(self._under_way.items()):
             if one.heard is None:
                 self._send(one)
@@ -438,6 +507,9 @@ class Rounds(Generic[T]):
     def sync(self) -> None:
         """One round of all fragments, now. Collective: all ranks call it after the same step."""
         self.flush()
+        if self._is_warming:
+            self._end_warmup()
+            return
         for number in range(len(self.fragments)):
             one = self._begin(number, self.step_count)
             self._send(one)
@@ -449,6 +521,10 @@ class Rounds(Generic[T]):
         are here take part in the others' rounds, with weight 0 once they have sent their own steps. When all are here
         what is left is sent, and all ranks have the same parameters.
         """
+        self._refuse_swapped("finish()")
+        if self._is_warming:
+            self._end_warmup()
+            return
         self._is_done = True
         step = self.step_count
         while self._owner.size > 1 and not self._advance(step := step + 1):
@@ -462,6 +538,8 @@ class Rounds(Generic[T]):
         """Within it parameters and buffers are the global ones, equal on all ranks: for evaluation. Not collective."""
         if self._is_swapped:
             raise InvalidArgumentError("global_parameters() was entered twice")
+        if self._is_warming:
+            self._take_own()
         both = self._all()
         own = [self._tensors.copy(held.read()) for held in both]
         self._to_global(self.fragments)
@@ -473,26 +551,45 @@ class Rounds(Generic[T]):
             for held, values in zip(both, own, strict=True):
                 held.write(values)
 
+    def _refuse_swapped(self, what: str) -> None:
+        if self._is_swapped:
+            raise InvalidArgumentError(
+                f"{what} within global_parameters(), which is for evaluation: the parameters of this rank are put aside"
+            )
+
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self, convert: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the global parameters, this rank's own, and all else that `load_state_dict` needs to go on. Ends the
         rounds that are under way. `convert` makes NumPy's arrays the framework's.
         """
+        self._refuse_swapped("state_dict()")
         self.flush()
-        return {
+        if self._is_warming:
+            self._take_own()
+        state = {
             "format": _FORMAT,
             "step": self.step_count,
             "place": self._place,
             "steps": [fragment.steps for fragment in self.fragments],
             "global": dict(self.anchors),
             "buffers": dict(self._shared_buffers),
-            "own": {held.name: held.read() for held in self._all()},
             "outer": self._outer.state_dict(),
-            "rank": self._owner.rank,
-            "size": self._owner.size,
+        }
+        own = {
+            "step": self.step_count,
+            "steps": [fragment.steps for fragment in self.fragments],
+            "parameters": {held.name: held.read() for held in self._all()},
             STATE_KEY: self._submits.state_dict(list(self._submits.by_name.values()), convert),
         }
+        return {**state, self.own_key: own | {"leaves": _leaves(state) + _leaves(own)}}
+
+    @property
+    def own_key(self) -> str:
+        """The key in the state of what is this rank's alone. It names the rank, so that what puts the states of all ranks
+        together, as `torch.distributed.checkpoint` does, keeps all.
+        """
+        return f"rank {self._owner.rank} of {self._owner.size}"
 
     def load_state_dict(self, state: Mapping[str, Any], convert: Callable[[Any], Any]) -> None:
         """Put back what `state_dict` gave. On another rank, or another number of ranks, parameters become the global
@@ -502,6 +599,48 @@ class Rounds(Generic[T]):
             raise InvalidArgumentError(
                 f"the state is of format {state.get('format')!r}, and this version reads {_FORMAT}"
             )
+        self._refuse_swapped("load_state_dict()")
+        self._check_state(state)
+        self.flush()
+        for shared, kept in ((self.anchors, state["global"]), (self._shared_buffers, state["buffers"])):
+            for name, values in kept.items():
+                self._tensors.assign(shared[name], values)
+        self._outer.load_state_dict(state["outer"])
+        own = state.get(self.own_key)
+        self._place = state["place"]
+        self.step_count = (own or state)["step"]
+        for fragment, steps in zip(self.fragments, (own or state)["steps"], strict=True):
+            fragment.steps = steps
+        if own is None:
+            self._to_global(self.fragments)
+        else:
+            for held in self._all():
+                held.write(own["parameters"][held.name])
+        others = next((kept for key, kept in state.items() if key.startswith("rank ")), {})
+        saved = (others if own is None else own).get(STATE_KEY)
+        self._submits.load_state_dict(list(self._submits.by_name.values()), saved, convert)
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise `InvalidArgumentError` if the state is not one of these rounds."""
+        own = state.get(self.own_key)
+        if own is not None:
+            shared = {key: kept for key, kept in state.items() if not key.startswith("rank ")}
+            if _leaves(shared) + _leaves(own) - 1 != own["leaves"]:
+                raise InvalidArgumentError(
+                    "the state lacks a part of what was saved. torch.distributed.checkpoint loads only what "
+                    "state_dict() has at that time, and the state of an outer optimizer and of codecs is made in the "
+                    "first round: save with torch.save(), a file for each rank"
+                )
+        if len(state["steps"]) != len(self.fragments):
+            raise InvalidArgumentError(
+                f"the state has {len(state['steps'])} fragments, and there are {len(self.fragments)}: give the same "
+                "fragments as when it was saved"
+            )
+        if state["buffers"].keys() != self._shared_buffers.keys():
+            raise InvalidArgumentError(
+                f"the state has {len(state['buffers'])} buffers that are averaged, and there are "
+                f"{len(self._shared_buffers)}: give the same model, and buffers= as when it was saved"
+            )
         mine = {held.name: self._tensors.shape(self.anchors[held.name]) for held in self._parameters()}
         theirs = {name: self._tensors.shape(values) for name, values in state["global"].items()}
         for name in sorted(mine.keys() | theirs.keys()):
@@ -510,20 +649,12 @@ class Rounds(Generic[T]):
                     f"the state is of another model: parameter {name} has shape {_shape(theirs, name)} there, and here "
                     f"{_shape(mine, name)}"
                 )
-        self.flush()
-        for own, kept in ((self.anchors, state["global"]), (self._shared_buffers, state["buffers"])):
-            for name, values in kept.items():
-                self._tensors.assign(own[name], values)
-        self._outer.load_state_dict(state["outer"])
-        self.step_count, self._place = state["step"], state["place"]
-        for fragment, steps in zip(self.fragments, state["steps"], strict=True):
-            fragment.steps = steps
-        self._to_global(self.fragments)
-        if (state["rank"], state["size"]) == (self._owner.rank, self._owner.size):
-            for held in self._all():
-                held.write(state["own"][held.name])
-        self._submits.load_state_dict(list(self._submits.by_name.values()), state.get(STATE_KEY), convert)
 
 
 def _shape(of: Mapping[str, Sequence[int]], name: str) -> tuple[int, ...] | None:
     return tuple(of[name]) if name in of else None
+
+
+def _leaves(state: Any) -> int:
+    """The number of values in nested dictionaries."""
+    return sum(map(_leaves, state.values())) if isinstance(state, Mapping) else 1

@@ -126,11 +126,22 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
             self._drop_hook(entry)
 
     def stop(self) -> None:
-        """Synchronise nothing from now on."""
+        """Synchronise nothing, until `go_on` is called."""
         self.is_distributed = False
         for entry in self.entries.values():
             self._drop_hook(entry)
         self.leave(list(self.entries.values()))
+        self._without = list(self._membership.places)
+        if self.momentum is not None:
+            self.momentum.give_back()
+            self.momentum = None
+
+    def go_on(self) -> None:
+        """Synchronise again what the optimizer holds."""
+        self.is_distributed = True
+        if self.settings.takes_momentum:
+            self.momentum = Momentum(self._optimizer, self.given_momentum)
+        self.start()
 
     def check(self) -> None:
         """Raise `InvalidArgumentError` if a later optimizer has one of the parameters, or of the names."""

@@ -11,7 +11,7 @@ Arguments have torchft's names. A hook of the optimizer counts its steps, and ru
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -27,11 +27,13 @@ from casync.relaxed.schedule import Schedule
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.session.default import session_of
 from casync.session.process_sets import ProcessSet
+from casync.tensors.signature import Adasum
 from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it imports the compiler when it is called
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from .relaxed_parts import Held, OuterOptimizer, balanced, buffers_of, parameters_of, restored
+from .functions import broadcast_optimizer_state, broadcast_parameters
+from .relaxed_parts import Held, OuterOptimizer, balanced, buffers_of, check_module, is_sharded, named_of, parameters_of, reshard, restored
 from .tensors import TENSORS
 from .wrapped_optimizer import _DistributedOptimizer
 
@@ -46,7 +48,8 @@ class LocalSGD:
 
     It begins with the parameters and buffers of the lowest rank, on all ranks. Use it as a context: the optimizer's
     steps are counted within it, and after it all ranks have the same parameters. A step that a GradScaler skips does
-    not count. In DistributedDataParallel gradients are averaged no more.
+    not count. Within it DistributedDataParallel averages no gradients, nor does DistributedOptimizer after the warm-up;
+    after it they do again, and all ranks begin with the lowest one's state of the optimizer.
     """
 
     def __init__(
@@ -116,10 +119,15 @@ class LocalSGD:
             raise InvalidArgumentError(
                 f"optimizer={optimizer!r}: it must be a torch.optim.Optimizer, or a list of them"
             )
-        self._ddps = [module for _, module in modules if isinstance(module, DistributedDataParallel)]
+        for _, module in modules:
+            check_module(module)
+        self._ddps = _ddps_of(modules)
+        self._modules = [(prefix, _inner(module)) for prefix, module in modules]
         parts = _fragments_of(modules, schedule.fragments)
         self._held = [held for part in parts for held in part]
-        moving = [buffers_of(prefix, _inner(module)) for prefix, module in modules] if buffers == "average" else []
+        self._parameters = {name: value for each in self._modules for name, value in named_of(*each).items()}
+        self._trained = {name for name, value in self._parameters.items() if value.requires_grad}
+        moving = [buffers_of(*each) for each in self._modules] if buffers == "average" else []
         self._buffers = [held for part in moving for held in part]
         self._check_optimizers()
         self._averaging = self._averaging_each_step(settings, schedule.warmup_steps)
@@ -127,29 +135,62 @@ class LocalSGD:
         fragments[-1].buffers = self._buffers
         self.rounds: Rounds[torch.Tensor] = Rounds(
             TENSORS, fragments, outer(self._held), schedule, settings, alpha=alpha, weight=weight,
-            kind=type(self).__name__.lower(),
+            check=self._check_unchanged, kind=type(self).__name__.lower(),
         )  # fmt: skip
         """The rounds so far, in numbers."""
+        self._process_set = settings.process_set
+        self._begin_frozen_alike()
         self._hook: RemovableHandle | None = None
-        self._no_sync = contextlib.ExitStack()
-        self._is_warm = False  # whether gradients are averaged no more
+        self._local: contextlib.ExitStack | None = None
+        """While gradients are this rank's own: what makes them averaged again."""
+
+    def _begin_frozen_alike(self) -> None:
+        """Give the parameters that are not trained to all, as the others have been."""
+        frozen = [Held(name, value) for name, value in self._parameters.items() if not value.requires_grad]
+        named = [(f"{self.rounds.name}.{held.name}", held.read()) for held in frozen]
+        broadcast_parameters(named, self._root, process_set=self._process_set)
+
+    @property
+    def _root(self) -> int:
+        return session_of(self._process_set).peers[0]
+
+    def _check_unchanged(self) -> None:
+        """Raise if something else is trained now than at the beginning."""
+        remedy = f"Leave the `with`, and make a new {type(self).__name__}, on all ranks"
+        for each in self._modules:
+            for name, value in named_of(*each).items():
+                if value.requires_grad and name not in self._trained:
+                    raise InvalidArgumentError(f"parameter {name} requires a gradient, and did not before. {remedy}")
+                # fully_shard() has others in their place between forward and backward
+                if name in self._trained and value is not self._parameters[name] and not is_sharded(self._parameters[name]):
+                    raise InvalidArgumentError(f"parameter {name} was replaced by another one. {remedy}")
+        self._check_held()
 
     def _check_optimizers(self) -> None:
         """Raise if the optimizers change what is in no fragment, or leave out what is in one."""
+        if any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in self._optimizers):
+            raise InvalidArgumentError(
+                "a ZeroRedundancyOptimizer gives all ranks the same parameters in every step: give an optimizer that "
+                "has all of its state here"
+            )
+        theirs = {id(parameter) for parameter in self._check_held()}
+        if missing := [held.name for held in self._held if id(held.tensor) not in theirs]:
+            raise InvalidArgumentError(
+                f"the optimizer does not hold {missing[0]} and {len(missing) - 1} more parameters that require a "
+                "gradient: give all optimizers of the model, or freeze what is not trained"
+            )
+
+    def _check_held(self) -> list[torch.Tensor]:
+        """Raise if the optimizers change what is in no fragment. Return what they change."""
         ours = {id(held.tensor) for held in self._held}
         changed = [p for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]]
         if left := [parameter for parameter in changed if parameter.requires_grad and id(parameter) not in ours]:
             shapes = ", ".join(str(tuple(parameter.shape)) for parameter in left[:3])
             raise InvalidArgumentError(
                 f"the optimizer holds {len(left)} parameters that are in no fragment, of shapes {shapes}: they would "
-                "never be averaged"
+                "never be averaged. Give the modules that have them too, or an optimizer without them"
             )
-        theirs = {id(parameter) for parameter in changed}
-        if missing := [held.name for held in self._held if id(held.tensor) not in theirs]:
-            raise InvalidArgumentError(
-                f"the optimizer does not hold {missing[0]} and {len(missing) - 1} more parameters that require a "
-                "gradient: give all optimizers of the model, or freeze what is not trained"
-            )
+        return changed
 
     def _averaging_each_step(
         self, settings: Settings, warmup_steps: int
@@ -160,18 +201,31 @@ class LocalSGD:
         owner = session_of(settings.process_set)
         others = set(owner.peers) - {owner.peers[owner.rank]}
         found: list[_DistributedOptimizer | DistributedDataParallel] = []
+        reached: set[int] = set()
         for optimizer in self._optimizers:
             if isinstance(optimizer, _DistributedOptimizer) and optimizer._gradients.is_distributed:
                 peers = optimizer._gradients.session().peers
                 if others.issubset(peers):
+                    if optimizer.op == Adasum:
+                        raise InvalidArgumentError(
+                            "an optimizer with op=Adasum cannot leave off averaging: give the optimizer that it was "
+                            "made of, or another op"
+                        )
                     found.append(optimizer)
+                    reached.update(peers)
         for ddp in self._ddps:
-            if others.issubset(dist.get_process_group_ranks(ddp.process_group)):
+            if others.issubset(peers := dist.get_process_group_ranks(ddp.process_group)):
+                if ddp.static_graph:
+                    raise InvalidArgumentError(
+                        "DistributedDataParallel(static_graph=True) cannot leave gradients as they are in its first "
+                        "step: make it without, or give the module that it is made of"
+                    )
                 found.append(ddp)
-        if warmup_steps and not found and others:
+                reached.update(peers)
+        if warmup_steps and not reached.issuperset(others):
             raise InvalidArgumentError(
-                f"warmup_steps={warmup_steps} needs gradients that are averaged in these steps: give an optimizer of "
-                "hvd.DistributedOptimizer, or a model in DistributedDataParallel"
+                f"warmup_steps={warmup_steps} needs gradients that are averaged in these steps over all ranks of the "
+                "process set: give an optimizer of hvd.DistributedOptimizer, or a model in DistributedDataParallel"
             )
         if not warmup_steps and any(isinstance(one, _DistributedOptimizer) for one in found):
             raise InvalidArgumentError(
@@ -187,37 +241,48 @@ class LocalSGD:
         if self._hook is not None:
             raise InvalidArgumentError(f"{type(self).__name__} was entered twice")
         self._hook = self._optimizers[-1].register_step_post_hook(self._stepped)
-        self._end_warmup()
+        self._follow_warmup()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         assert self._hook is not None
         self._hook.remove()
         self._hook = None
-        self._no_sync.close()
-        self._is_warm = False
+        self._average_again()
         if kind is None:
             self.finish()
+            if self._averaging:  # after steps of their own the ranks' states differ, and with them the next steps would
+                for optimizer in self._optimizers:
+                    if not isinstance(optimizer, torch.optim.LBFGS):
+                        broadcast_optimizer_state(optimizer, self._root, process_set=self._process_set)
 
     @_disable_dynamo
     def _stepped(self, *_: object) -> None:
         self.rounds.step()
-        self._end_warmup()
+        self._follow_warmup()
 
-    def _end_warmup(self) -> None:
-        """After the warm-up gradients are this rank's own."""
-        if self._is_warm or self.rounds.step_count < self.rounds.schedule.warmup_steps:
+    def _follow_warmup(self) -> None:
+        """Within the `with`, gradients are averaged in the warm-up, and then this rank's own."""
+        if self._hook is None:
             return
-        self._is_warm = True
-        for one in self._averaging:
-            if isinstance(one, DistributedDataParallel):
-                self._no_sync.enter_context(one.no_sync())
-            else:
-                one._stop_synchronizing()
+        if self.rounds.step_count < self.rounds.schedule.warmup_steps:
+            self._average_again()
+        elif self._local is None:
+            self._local = contextlib.ExitStack()
+            for one in self._averaging:
+                self._local.enter_context(
+                    _no_sync(one) if isinstance(one, DistributedDataParallel) else one._without_synchronizing()
+                )
+
+    def _average_again(self) -> None:
+        if self._local is not None:
+            self._local.close()
+            self._local = None
 
     def sync(self) -> None:
         """One round of everything, now. Collective: all ranks call it after the same step. Blocks."""
         self.rounds.sync()
+        self._reshard()
 
     def flush(self) -> None:
         """Wait for the rounds that are under way, and use their results. Other ranks need not call it."""
@@ -228,12 +293,23 @@ class LocalSGD:
         numbers of steps, and come at different times. All leave with the same parameters.
         """
         self.rounds.finish()
+        self._reshard()
 
-    def global_parameters(self) -> contextlib.AbstractContextManager[None]:
+    def _reshard(self) -> None:
+        for _, module in self._modules:
+            reshard(module)
+
+    @contextlib.contextmanager
+    def global_parameters(self) -> Iterator[None]:
         """Within it the model has the global parameters, which are equal on all ranks since the last round: for
         evaluation, or to save them. Not collective. No step may be made in it.
         """
-        return self.rounds.global_parameters()
+        with self.rounds.global_parameters():
+            self._reshard()
+            try:
+                yield
+            finally:
+                self._reshard()
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -243,18 +319,21 @@ class LocalSGD:
         """
         state = self.rounds.state_dict(torch.from_numpy)
         like = {held.name: held.tensor for held in (*self._held, *self._buffers)}
-        for part in ("global", "buffers", "own"):
-            state[part] = {name: restored(like[name], values) for name, values in state[part].items()}
+        for part, key in _parameters_in(state, self.rounds.own_key):
+            part[key] = {name: restored(like[name], values) for name, values in part[key].items()}
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict()` gave. Parameters become this rank's own if the state is of this rank in a world of
         this size. Else they become the global ones, and the steps since the last round are lost.
         """
-        state = dict(state_dict)
-        for part in ("global", "buffers", "own"):
-            state[part] = {name: Held("", values).read() for name, values in state[part].items()}
+        own = self.rounds.own_key
+        state = {key: dict(value) if key == own else value for key, value in state_dict.items()}
+        for part, key in _parameters_in(state, own):
+            part[key] = {name: Held("", values).read() for name, values in part[key].items()}
         self.rounds.load_state_dict(state, torch.Tensor.numpy)
+        self._reshard()
+        self._follow_warmup()
 
 
 class DiLoCo(LocalSGD):
@@ -319,7 +398,26 @@ def _named(model: torch.nn.Module | Sequence[torch.nn.Module]) -> list[tuple[str
 
 
 def _inner(module: torch.nn.Module) -> torch.nn.Module:
-    return module.module if isinstance(module, DistributedDataParallel) else module
+    inner = getattr(module, "_orig_mod", module)  # of what torch.compile() gave
+    return inner.module if isinstance(inner, DistributedDataParallel) else inner
+
+
+def _ddps_of(modules: Sequence[tuple[str, torch.nn.Module]]) -> list[DistributedDataParallel]:
+    return [each for _, module in modules for each in module.modules() if isinstance(each, DistributedDataParallel)]
+
+
+@contextlib.contextmanager
+def _no_sync(ddp: DistributedDataParallel) -> Iterator[None]:
+    """`ddp.no_sync()`, in which no forward gives rank 0's buffers to all either: ranks may make none."""
+    before, ddp.require_forward_param_sync = ddp.require_forward_param_sync, False
+    with ddp.no_sync():
+        yield
+    ddp.require_forward_param_sync = before
+
+
+def _parameters_in(state: dict[str, Any], own: str) -> list[tuple[dict[str, Any], str]]:
+    """Where a state has parameters or buffers by name: dictionaries, and keys in them."""
+    return [(state, "global"), (state, "buffers"), *([(state[own], "parameters")] if own in state else [])]
 
 
 def _fragments_of(modules: Sequence[tuple[str, torch.nn.Module]], count: int) -> list[list[Held]]:

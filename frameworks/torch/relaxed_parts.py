@@ -9,7 +9,7 @@ import torch
 from casync.errors import InvalidArgumentError
 from casync.tensors.adaptor import Tensors
 
-__all__ = ["Held", "OuterOptimizer", "balanced", "buffers_of", "parameters_of", "restored"]
+__all__ = ["Held", "OuterOptimizer", "balanced", "buffers_of", "check_module", "is_sharded", "named_of", "parameters_of", "reshard", "restored"]
 
 
 class Held:
@@ -29,10 +29,31 @@ class Held:
         self.read().copy_(values)
 
 
+class _Buffer(Held):
+    """A buffer, which its module may replace by another tensor in any step."""
+
+    __slots__ = ("_buffers", "_key")
+
+    def __init__(self, name: str, module: torch.nn.Module, key: str) -> None:
+        self._buffers, self._key = module._buffers, key
+        super().__init__(name, module.get_buffer(key))
+
+    def read(self) -> torch.Tensor:
+        current = self._buffers[self._key]
+        assert current is not None
+        self.tensor = current
+        return super().read()
+
+
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a DTensor, in its memory; any other tensor is its own part."""
     to_local = getattr(tensor, "to_local", None)
     return (tensor if to_local is None else to_local()).detach()
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Whether it is a DTensor."""
+    return hasattr(tensor, "placements")
 
 
 def shard_of(tensor: Any) -> str:
@@ -52,7 +73,7 @@ def restored(like: Any, values: torch.Tensor) -> torch.Tensor:
     """`values`, as `Held.read` gives them, as a tensor like the model's: a DTensor, or complex."""
     if like.is_complex():
         values = torch.view_as_complex(values)
-    if not hasattr(like, "placements"):
+    if not is_sharded(like):
         return values
     from torch.distributed.tensor import DTensor
 
@@ -61,9 +82,38 @@ def restored(like: Any, values: torch.Tensor) -> torch.Tensor:
     )
 
 
+def check_module(module: torch.nn.Module) -> None:
+    """Raise `InvalidArgumentError` if the parameters of `module` are not where they seem to be."""
+    for each in module.modules():
+        if type(each).__name__ == "FullyShardedDataParallel":
+            raise InvalidArgumentError(
+                "the model is in FullyShardedDataParallel, whose parameters do not say which part of what they are: "
+                "use fully_shard()"
+            )
+    for name, values in (*module.named_parameters(), *module.named_buffers()):
+        if values.is_meta:
+            raise InvalidArgumentError(
+                f"{name} is on the device meta, and has no values: call to_empty() on the model and give it some before"
+            )
+
+
+def named_of(prefix: str, module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters of a module by names that begin with `prefix`, alike whether it is compiled or not."""
+    return {name.replace("_orig_mod.", ""): value for name, value in module.named_parameters(prefix=prefix)}
+
+
+def reshard(module: torch.nn.Module) -> None:
+    """Have `fully_shard` gather the parameters anew in the next forward. It keeps some that it has gathered, and after a
+    forward for evaluation it does so until the next backward.
+    """
+    for each in module.modules():
+        if hasattr(each, "set_reshard_after_backward"):  # an FSDPModule; torch.distributed.fsdp is not loaded for this
+            each.reshard()
+
+
 def parameters_of(prefix: str, module: torch.nn.Module) -> list[Held]:
-    """The parameters of a module that require a gradient, under names that begin with `prefix`."""
-    return [Held(name, value) for name, value in module.named_parameters(prefix=prefix) if value.requires_grad]
+    """The parameters of a module that require a gradient."""
+    return [Held(name, value) for name, value in named_of(prefix, module).items() if value.requires_grad]
 
 
 def buffers_of(prefix: str, module: torch.nn.Module) -> list[Held]:
@@ -72,7 +122,7 @@ def buffers_of(prefix: str, module: torch.nn.Module) -> list[Held]:
     for path, each in module.named_modules(prefix=prefix):
         for name, buffer in each.named_buffers(prefix=path, recurse=False):
             if name.rpartition(".")[2] not in each._non_persistent_buffers_set and buffer.dtype is not torch.bool:
-                found.append(Held(name, buffer))
+                found.append(_Buffer(name.replace("_orig_mod.", ""), each, name.rpartition(".")[2]))
     return found
 
 
@@ -157,12 +207,16 @@ class OuterOptimizer:
             self._anchors[name].grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {str(place): optimizer.state_dict() for place, optimizer in enumerate(self._optimizers)}
+        return {name: optimizer.state_dict() for name, optimizer in self._named().items()}
+
+    def _named(self) -> dict[str, torch.optim.Optimizer]:
+        return {f"{place} {type(optimizer).__name__}": optimizer for place, optimizer in enumerate(self._optimizers)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if len(state) != len(self._optimizers):
+        named = self._named()
+        if state.keys() != named.keys():
             raise InvalidArgumentError(
-                f"the state is of {len(state)} outer optimizers, and there are {len(self._optimizers)}"
+                f"the state is of the outer optimizers {', '.join(state) or 'none'}, and there are {', '.join(named)}"
             )
-        for place, optimizer in enumerate(self._optimizers):
-            optimizer.load_state_dict(state[str(place)])
+        for name, optimizer in named.items():
+            optimizer.load_state_dict(state[name])

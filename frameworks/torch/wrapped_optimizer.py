@@ -201,9 +201,16 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def backward_passes_per_step(self, passes: int) -> None:
         self._gradients.passes = positive(passes)
 
-    def _stop_synchronizing(self) -> None:
-        """From now on gradients are this rank's own. Between steps. What codecs hold back of them is dropped."""
+    @contextlib.contextmanager
+    def _without_synchronizing(self) -> Iterator[None]:
+        """Within it gradients are this rank's own. What codecs held back of them is dropped. Entered and left between
+        steps.
+        """
         self._gradients.stop()
+        try:
+            yield
+        finally:
+            self._gradients.go_on()
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Have `passes` backward passes accumulate locally, from now on, before a gradient is synchronised."""

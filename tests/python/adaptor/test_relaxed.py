@@ -342,7 +342,8 @@ def test_it_goes_on_bit_for_bit(adaptor: Binding, codec: str, steps: int) -> Non
     whole = made().run(steps)
     state = whole.rounds.state_dict(lambda values: values)
     state["global"] = {name: adaptor.tensor(adaptor.array(values).copy()) for name, values in state["global"].items()}
-    state["own"] = {name: adaptor.tensor(adaptor.array(values).copy()) for name, values in state["own"].items()}
+    own = state[whole.rounds.own_key]
+    own["parameters"] = {name: adaptor.tensor(adaptor.array(v).copy()) for name, v in own["parameters"].items()}
     state["outer"] = {
         "velocities": {n: adaptor.tensor(adaptor.array(v).copy()) for n, v in state["outer"]["velocities"].items()}
     }
@@ -361,16 +362,8 @@ def test_it_goes_on_bit_for_bit(adaptor: Binding, codec: str, steps: int) -> Non
 
 def test_the_state_of_another_rank_has_the_global_parameters_alone(adaptor: Binding, several: None) -> None:
     model = Model(adaptor, Nesterov(), every=4).run(6)
-    state = adaptor.hvd.broadcast_object(
-        {
-            key: {name: adaptor.array(values) for name, values in value.items()} if key in ("global", "own") else value
-            for key, value in model.rounds.state_dict(lambda values: values).items()
-            if key != "outer"
-        }
-    )
-    for part in ("global", "own"):
-        state[part] = {name: adaptor.tensor(values) for name, values in state[part].items()}
-    state["outer"] = model.rounds.state_dict(lambda values: values)["outer"]
+    state = model.rounds.state_dict(lambda values: values)
+    del state[model.rounds.own_key]
     model.rounds.load_state_dict(state, lambda values: values)
     if model.rank:
         assert_equal(model.values(), model.anchors())
