@@ -586,8 +586,8 @@ class Rounds(Generic[T]):
 
     @property
     def own_key(self) -> str:
-        """The key in the state of what is this rank's alone. It names the rank, so that what puts the states of all ranks
-        together, as `torch.distributed.checkpoint` does, keeps all.
+        """The key in the state of what is this rank's alone. It names the rank, so that `torch.distributed.checkpoint`,
+        which puts the states of all ranks together, keeps all.
         """
         return f"rank {self._owner.rank} of {self._owner.size}"
 
@@ -595,10 +595,6 @@ class Rounds(Generic[T]):
         """Put back what `state_dict` gave. On another rank, or another number of ranks, parameters become the global
         ones: steps that were made since the last round are lost. `convert` makes arrays NumPy's.
         """
-        if state.get("format") != _FORMAT:
-            raise InvalidArgumentError(
-                f"the state is of format {state.get('format')!r}, and this version reads {_FORMAT}"
-            )
         self._refuse_swapped("load_state_dict()")
         self._check_state(state)
         self.flush()
@@ -616,12 +612,16 @@ class Rounds(Generic[T]):
         else:
             for held in self._all():
                 held.write(own["parameters"][held.name])
-        others = next((kept for key, kept in state.items() if key.startswith("rank ")), {})
+        others: Mapping[str, Any] = next((kept for key, kept in state.items() if key.startswith("rank ")), {})
         saved = (others if own is None else own).get(STATE_KEY)
         self._submits.load_state_dict(list(self._submits.by_name.values()), saved, convert)
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise `InvalidArgumentError` if the state is not one of these rounds."""
+        if state.get("format") != _FORMAT:
+            raise InvalidArgumentError(
+                f"the state is of format {state.get('format')!r}, and this version reads {_FORMAT}"
+            )
         own = state.get(self.own_key)
         if own is not None:
             shared = {key: kept for key, kept in state.items() if not key.startswith("rank ")}

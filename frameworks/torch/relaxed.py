@@ -33,7 +33,18 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from .functions import broadcast_optimizer_state, broadcast_parameters
-from .relaxed_parts import Held, OuterOptimizer, balanced, buffers_of, check_module, is_sharded, named_of, parameters_of, reshard, restored
+from .relaxed_parts import (
+    Held,
+    OuterOptimizer,
+    balanced,
+    buffers_of,
+    check_module,
+    is_sharded,
+    named_of,
+    parameters_of,
+    reshard,
+    restored,
+)
 from .tensors import TENSORS
 from .wrapped_optimizer import _DistributedOptimizer
 
@@ -159,10 +170,13 @@ class LocalSGD:
         remedy = f"Leave the `with`, and make a new {type(self).__name__}, on all ranks"
         for each in self._modules:
             for name, value in named_of(*each).items():
-                if value.requires_grad and name not in self._trained:
+                if name not in self._trained:
+                    if not value.requires_grad:
+                        continue
                     raise InvalidArgumentError(f"parameter {name} requires a gradient, and did not before. {remedy}")
-                # fully_shard() has others in their place between forward and backward
-                if name in self._trained and value is not self._parameters[name] and not is_sharded(self._parameters[name]):
+                before = self._parameters[name]
+                # Of a DTensor fully_shard() has another one in its place while it is gathered.
+                if value is not before and not is_sharded(before):
                     raise InvalidArgumentError(f"parameter {name} was replaced by another one. {remedy}")
         self._check_held()
 
@@ -376,7 +390,12 @@ class DiLoCo(LocalSGD):
             num_fragments: of one model, how many fragments of about as many bytes to cut it into.
         """
         modules = _named(model_fragments)
-        count = num_fragments if isinstance(model_fragments, torch.nn.Module) else len(modules)
+        is_whole = isinstance(model_fragments, torch.nn.Module) and len(modules) == 1
+        if num_fragments != 1 and not is_whole:
+            raise InvalidArgumentError(
+                f"num_fragments={num_fragments} is for one model, and model_fragments are {len(modules)} already"
+            )
+        count = num_fragments if is_whole else len(modules)
         settings = Settings.of(
             compression=compression, rules=rules, min_numel=min_numel, topology=topology, process_set=process_set
         )
@@ -417,7 +436,9 @@ def _no_sync(ddp: DistributedDataParallel) -> Iterator[None]:
 
 def _parameters_in(state: dict[str, Any], own: str) -> list[tuple[dict[str, Any], str]]:
     """Where a state has parameters or buffers by name: dictionaries, and keys in them."""
-    return [(state, "global"), (state, "buffers"), *([(state[own], "parameters")] if own in state else [])]
+    return [(state, key) for key in ("global", "buffers") if key in state] + (
+        [(state[own], "parameters")] if own in state else []
+    )
 
 
 def _fragments_of(modules: Sequence[tuple[str, torch.nn.Module]], count: int) -> list[list[Held]]:

@@ -9,7 +9,18 @@ import torch
 from casync.errors import InvalidArgumentError
 from casync.tensors.adaptor import Tensors
 
-__all__ = ["Held", "OuterOptimizer", "balanced", "buffers_of", "check_module", "is_sharded", "named_of", "parameters_of", "reshard", "restored"]
+__all__ = [
+    "Held",
+    "OuterOptimizer",
+    "balanced",
+    "buffers_of",
+    "check_module",
+    "is_sharded",
+    "named_of",
+    "parameters_of",
+    "reshard",
+    "restored",
+]
 
 
 class Held:
@@ -103,12 +114,12 @@ def named_of(prefix: str, module: torch.nn.Module) -> dict[str, torch.nn.Paramet
 
 
 def reshard(module: torch.nn.Module) -> None:
-    """Have `fully_shard` gather the parameters anew in the next forward. It keeps some that it has gathered, and after a
+    """Have `fully_shard` gather the parameters anew in the next forward. It keeps some that it has gathered: after a
     forward for evaluation it does so until the next backward.
     """
     for each in module.modules():
         if hasattr(each, "set_reshard_after_backward"):  # an FSDPModule; torch.distributed.fsdp is not loaded for this
-            each.reshard()
+            each.reshard()  # type: ignore[operator]  # a method, and not a submodule
 
 
 def parameters_of(prefix: str, module: torch.nn.Module) -> list[Held]:
@@ -118,7 +129,7 @@ def parameters_of(prefix: str, module: torch.nn.Module) -> list[Held]:
 
 def buffers_of(prefix: str, module: torch.nn.Module) -> list[Held]:
     """The buffers that change in training, as running means do: numbers that a checkpoint has."""
-    found = []
+    found: list[Held] = []
     for path, each in module.named_modules(prefix=prefix):
         for name, buffer in each.named_buffers(prefix=path, recurse=False):
             if name.rpartition(".")[2] not in each._non_persistent_buffers_set and buffer.dtype is not torch.bool:
