@@ -26,6 +26,7 @@ from .sparse_tensors import sparse_allreduce_async
 from .sync_batch_norm import SyncBatchNorm
 
 if TYPE_CHECKING:
+    from .averagers import PeriodicModelAverager
     from .relaxed import DiLoCo, LocalSGD
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "DistributedOptimizer",
     "LocalSGD",
     "Options",
+    "PeriodicModelAverager",
     "SyncBatchNorm",
     "broadcast_optimizer_state",
     "broadcast_parameters",
@@ -55,6 +57,10 @@ def __getattr__(name: str) -> Any:
         from . import relaxed
 
         return getattr(relaxed, name)
+    if name == "PeriodicModelAverager":
+        from . import averagers
+
+        return averagers.PeriodicModelAverager
     if name in _LATER:
         raise AttributeError(f"casync.torch.{name} is part of Horovod's interface and not there yet")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
