@@ -35,6 +35,32 @@ def test_an_exception_on_one_rank_stops_the_others_with_its_text(job, wait):
     assert "rank 1" in output and "Traceback" in output
 
 
+@pytest.mark.parametrize("delay", [0, 2])
+def test_an_exception_between_rounds_reaches_the_others(job, delay):
+    """Those that are in a round, and those that have ended their training."""
+    status, output, notes = job(3, f"""
+    model = torch.nn.Linear(200, 200)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        with hvd.LocalSGD(model, optimizer, sync_every=3, delay={delay}, compression="onebit"):
+            for step in range(4 if rank == 0 else 10):
+                if rank == 2 and step == 4:
+                    time.sleep(0.3)
+                    note()
+                    raise ValueError("bad label 7")
+                optimizer.zero_grad()
+                model(torch.ones(4, 200)).sum().backward()
+                optimizer.step()
+    except hvd.HorovodInternalError as error:
+        note(text=str(error))
+        raise
+    """)  # fmt: skip
+    assert status != 0
+    for rank in (0, 1):
+        assert "rank 2: ValueError: bad label 7 at script.py:" in notes[rank]["text"], output
+        assert notes[rank]["at"] - notes[2]["at"] < 2.0
+
+
 def test_an_exception_inside_backward_reaches_the_others(job):
     """The hooks of a rank have submitted some of its gradients already."""
     status, output, notes = job(3, """
