@@ -32,8 +32,10 @@ from casync.collectives.settings import Settings
 from casync.collectives.waiting import synchronize_each
 from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
 from casync.observe.metrics import OWN, RoundMetrics
+from casync.relaxed.agreement import refuse_names
 from casync.relaxed.head import SAMPLES, Heard, head, hear
 from casync.relaxed.outer import Outer
+from casync.relaxed.saved import FORMAT, check_saved, with_count
 from casync.relaxed.schedule import Schedule
 from casync.session.gather_bytes import gather_bytes, gather_present
 from casync.tensors.adaptor import T, Tensors
@@ -42,7 +44,6 @@ from casync.tensors.signature import Average, Max, OpKind, OpSignature, Sum
 __all__ = ["Fragment", "Held", "Rounds"]
 
 _LOG = logging.getLogger("casync")
-_FORMAT = 1
 _HALF = ("float16", "bfloat16")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16")
 
@@ -176,9 +177,12 @@ class Rounds(Generic[T]):
         ours = asdict(self.schedule) | {"alpha": self.alpha, "parameters": len(names)}
         ours |= {"buffers": sum(len(fragment.buffers) for fragment in self.fragments), "outer": self._outer.describe()}
         ours["names"] = hashlib.blake2s("\n".join(names).encode(), digest_size=8).hexdigest()
-        everyones = [json.loads(bytes(text)) for text in self._gathered("settings", json.dumps(ours).encode())]
+        everyones = [
+            json.loads(bytes(text))
+            for text in gather_bytes(self._owner, f"{OWN}{self.name}.settings", json.dumps(ours).encode())
+        ]
         if any(theirs["names"] != ours["names"] for theirs in everyones):
-            self._tell_names(names)
+            refuse_names(self._owner, self.name, names)
         for rank, theirs in enumerate(everyones):
             differing = [
                 f"{key} is {theirs[key]} on rank {self._owner.peers[rank]}" for key in ours if theirs[key] != ours[key]
@@ -189,25 +193,6 @@ class Rounds(Generic[T]):
                     f"{self.name} is not alike on all ranks: {', '.join(differing)}, and this rank, "
                     f"{self._owner.peers[self._owner.rank]}, has {mine}"
                 )
-
-    def _gathered(self, what: str, mine: bytes) -> list[memoryview]:
-        return gather_bytes(self._owner, f"{OWN}{self.name}.{what}", mine)
-
-    def _tell_names(self, names: Sequence[str]) -> NoReturn:
-        mine, here = set(names), self._owner.peers[self._owner.rank]
-        for rank, text in enumerate(self._gathered("names", "\n".join(names).encode())):
-            theirs = bytes(text).decode().split("\n")
-            if theirs == list(names):
-                continue
-            there, other = self._owner.peers[rank], next((name for name in theirs if name not in mine), None)
-            own = next((name for name in names if name not in set(theirs)), None)
-            lacks = [f"rank {there} trains {other}, which rank {here} does not"] if other is not None else []
-            lacks += [f"rank {here} trains {own}, which rank {there} does not"] if own is not None else []
-            raise MismatchError(
-                f"{self.name}: {', and '.join(lacks) or f'rank {there} has the parameters in another order'}. All "
-                "ranks of the process set must train the same parameters, and the same shards where they are sharded"
-            )
-        raise AssertionError("no rank has other names")
 
     def _make_anchors(self) -> None:
         for held in self._parameters():
@@ -568,7 +553,7 @@ class Rounds(Generic[T]):
         if self._is_warming:
             self._take_own()
         state = {
-            "format": _FORMAT,
+            "format": FORMAT,
             "step": self.step_count,
             "place": self._place,
             "steps": [fragment.steps for fragment in self.fragments],
@@ -582,7 +567,10 @@ class Rounds(Generic[T]):
             "parameters": {held.name: held.read() for held in self._all()},
             STATE_KEY: self._submits.state_dict(list(self._submits.by_name.values()), convert),
         }
-        return {**state, self.own_key: own | {"leaves": _leaves(state) + _leaves(own)}}
+        return {**state, self.own_key: with_count(state, own)}
+
+    def _shapes(self, values: Mapping[str, T]) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(self._tensors.shape(one)) for name, one in values.items()}
 
     @property
     def own_key(self) -> str:
@@ -596,7 +584,9 @@ class Rounds(Generic[T]):
         ones: steps that were made since the last round are lost. `convert` makes arrays NumPy's.
         """
         self._refuse_swapped("load_state_dict()")
-        self._check_state(state)
+        check_saved(
+            state, self.own_key, len(self.fragments), self._shapes(self.anchors), self._shapes(self._shared_buffers)
+        )
         self.flush()
         for shared, kept in ((self.anchors, state["global"]), (self._shared_buffers, state["buffers"])):
             for name, values in kept.items():
@@ -615,46 +605,3 @@ class Rounds(Generic[T]):
         others: Mapping[str, Any] = next((kept for key, kept in state.items() if key.startswith("rank ")), {})
         saved = (others if own is None else own).get(STATE_KEY)
         self._submits.load_state_dict(list(self._submits.by_name.values()), saved, convert)
-
-    def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise `InvalidArgumentError` if the state is not one of these rounds."""
-        if state.get("format") != _FORMAT:
-            raise InvalidArgumentError(
-                f"the state is of format {state.get('format')!r}, and this version reads {_FORMAT}"
-            )
-        own = state.get(self.own_key)
-        if own is not None:
-            shared = {key: kept for key, kept in state.items() if not key.startswith("rank ")}
-            if _leaves(shared) + _leaves(own) - 1 != own["leaves"]:
-                raise InvalidArgumentError(
-                    "the state lacks a part of what was saved. torch.distributed.checkpoint loads only what "
-                    "state_dict() has at that time, and the state of an outer optimizer and of codecs is made in the "
-                    "first round: save with torch.save(), a file for each rank"
-                )
-        if len(state["steps"]) != len(self.fragments):
-            raise InvalidArgumentError(
-                f"the state has {len(state['steps'])} fragments, and there are {len(self.fragments)}: give the same "
-                "fragments as when it was saved"
-            )
-        if state["buffers"].keys() != self._shared_buffers.keys():
-            raise InvalidArgumentError(
-                f"the state has {len(state['buffers'])} buffers that are averaged, and there are "
-                f"{len(self._shared_buffers)}: give the same model, and buffers= as when it was saved"
-            )
-        mine = {held.name: self._tensors.shape(self.anchors[held.name]) for held in self._parameters()}
-        theirs = {name: self._tensors.shape(values) for name, values in state["global"].items()}
-        for name in sorted(mine.keys() | theirs.keys()):
-            if mine.get(name) != theirs.get(name):
-                raise InvalidArgumentError(
-                    f"the state is of another model: parameter {name} has shape {_shape(theirs, name)} there, and here "
-                    f"{_shape(mine, name)}"
-                )
-
-
-def _shape(of: Mapping[str, Sequence[int]], name: str) -> tuple[int, ...] | None:
-    return tuple(of[name]) if name in of else None
-
-
-def _leaves(state: Any) -> int:
-    """The number of values in nested dictionaries."""
-    return sum(map(_leaves, state.values())) if isinstance(state, Mapping) else 1

@@ -167,7 +167,7 @@ class LocalSGD:
 
     def _check_unchanged(self) -> None:
         """Raise if something else is trained now than at the beginning."""
-        remedy = f"Leave the `with`, and make a new {type(self).__name__}, on all ranks"
+        remedy = f"End the `with` before that, and make a new {type(self).__name__} after it, on all ranks"
         for each in self._modules:
             for name, value in named_of(*each).items():
                 if name not in self._trained:
