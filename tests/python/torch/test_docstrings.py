@@ -20,6 +20,8 @@ def test_what_each_parameter_means(function):
     assert text
     if inspect.isclass(function) and issubclass(function, Exception):
         return
+    if inspect.isclass(function):
+        text += f" {inspect.getdoc(function.__init__)}"
     unsaid = [name for name in inspect.signature(function).parameters if not re.search(rf"\b{name}\b", text)]
     assert not unsaid or ELSEWHERE.search(" ".join(text.split())), f"{function.__name__} says nothing of {unsaid}"
 
