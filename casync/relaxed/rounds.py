@@ -66,6 +66,8 @@ class Fragment(Generic[T]):
 
     parameters: Sequence[Held[T]]
     buffers: Sequence[Held[T]] = ()
+    fixed: Sequence[Held[T]] = ()
+    """What no step changes, as frozen weights: the lowest rank gives them to all, and they are in no round."""
     steps: int = 0
     """Own steps since its last round began."""
 
@@ -103,8 +105,8 @@ class Rounds(Generic[T]):
         weight: Callable[[], float] | None = None,
         kind: str = "local_sgd",
     ) -> None:
-        """Collective over the ranks of the settings' process set, whose lowest rank gives its parameters and buffers to
-        all.
+        """Collective over the ranks of the settings' process set, whose lowest rank gives its parameters, its buffers
+        and what is fixed to all.
 
         Args:
             tensors: the adaptor of the framework in whose tensors is computed.
@@ -138,7 +140,8 @@ class Rounds(Generic[T]):
         self._place = 0  # rounds begun
         self._under_way: dict[int, _Round[T]] = {}
         self._is_done = False
-        self._is_swapped = False
+        self._has_told_still = False
+        self._own: dict[str, T] | None = None  # this rank's own values, while the global ones are in their place
         self.metrics = RoundMetrics(0, 0, 0, 0.0, 0.0, 0.0)
         """The numbers so far."""
         self.anchors: dict[str, T] = {}
@@ -170,6 +173,7 @@ class Rounds(Generic[T]):
             return
         ours = asdict(self.schedule) | {"alpha": self.alpha, "parameters": len(names)}
         ours |= {"buffers": sum(len(fragment.buffers) for fragment in self.fragments), "outer": self._outer.describe()}
+        ours["fixed"] = sum(len(fragment.fixed) for fragment in self.fragments)
         ours["names"] = hashlib.blake2s("\n".join(names).encode(), digest_size=8).hexdigest()
         everyones = gather_bytes(self._owner, f"{OWN}{self.name}.settings", json.dumps(ours).encode())
         for rank, text in enumerate(everyones):
@@ -202,6 +206,13 @@ class Rounds(Generic[T]):
                 broadcast.submit(self._tensors, values, root, name, settings.process_set, in_place=True)
                 for name, values in both
             )
+            for held in (held for fragment in self.fragments for held in fragment.fixed):
+                values = self._tensors.copy(held.read())  # one at a time: they may be most of a model
+                name = f"{self.name}.fixed.{held.name}"
+                synchronize_each(
+                    [broadcast.submit(self._tensors, values, root, name, settings.process_set, in_place=True)]
+                )
+                held.write(values)
         self._to_global(self.fragments)
 
     def _to_global(self, fragments: Sequence[Fragment[T]]) -> None:
@@ -215,13 +226,21 @@ class Rounds(Generic[T]):
 
     def step(self) -> None:
         """The rank has made one more step of its own. Ends, sends and begins what is due; blocks for it."""
-        if self._is_swapped:
-            raise InvalidArgumentError("a step was made within global_parameters(), which is for evaluation")
+        self._check_own("a step was made")
         self.step_count += 1
         self._tell()
         for fragment in self.fragments:
             fragment.steps += 1
         self._advance(self.step_count)
+
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether the global parameters are in the place of this rank's own: within `global_parameters`."""
+        return self._own is not None
+
+    def _check_own(self, what: str) -> None:
+        if self._own is not None:
+            raise InvalidArgumentError(f"{what} within global_parameters(), which is for evaluation")
 
     def _advance(self, step: int) -> bool:
         """What is due after `step`. Whether a head said that all ranks have ended."""
@@ -255,7 +274,10 @@ class Rounds(Generic[T]):
             tensors.accumulate(change, -1.0, values)
             changes.append(tensors.cast(change, tensors.dtype(values)))
         buffers = [tensors.copy(held.read()) for held in fragment.buffers]
-        finite = all(math.isfinite(tensors.squared_norm(values)) for values in (*changes, *buffers))
+        lengths = [tensors.squared_norm(values) for values in (*changes, *buffers)]
+        finite = all(map(math.isfinite, lengths))
+        if fragment.steps and not any(lengths[: len(changes)]):
+            self._tell_still(fragment)
         weight = self._own_weight() if fragment.steps else 0.0
         fragment.steps = 0
         self._place += 1
@@ -269,6 +291,17 @@ class Rounds(Generic[T]):
         one = _Round(number, step, changes, buffers, self._submit_head(number, numbers), numbers)
         self._under_way[number] = one
         return one
+
+    def _tell_still(self, fragment: Fragment[T]) -> None:
+        if not self._has_told_still:
+            _LOG.warning(
+                "no parameter of %s has changed in %d steps of rank %d. They must be changed in place: w -= g changes "
+                "an array, and w = w - g makes another one",
+                self.name,
+                fragment.steps,
+                self._owner.peers[self._owner.rank],
+            )
+        self._has_told_still = True
 
     def _own_weight(self) -> float:
         weight = 1.0 if self._weight is None else float(self._weight())
@@ -429,14 +462,18 @@ class Rounds(Generic[T]):
 
     def flush(self) -> None:
         """End the rounds that are under way: wait for their results, and apply them. Other ranks need not call it."""
-        for number, one in list(self._under_way.items()):
-            if one.heard is None:
-                self._send(one)
-            if number in self._under_way:
-                self._end(one)
+        if not self._under_way:
+            return
+        with self._own_parameters():
+            for number, one in list(self._under_way.items()):
+                if one.heard is None:
+                    self._send(one)
+                if number in self._under_way:
+                    self._end(one)
 
     def sync(self) -> None:
         """One round of all fragments, now. Collective: all ranks call it after the same step."""
+        self._check_own("a round was asked for")
         self.flush()
         for number in range(len(self.fragments)):
             one = self._begin(number, self.step_count)
@@ -449,6 +486,10 @@ class Rounds(Generic[T]):
         are here take part in the others' rounds, with weight 0 once they have sent their own steps. When all are here
         what is left is sent, and all ranks have the same parameters.
         """
+        self._check_own("finish() was called")
+        for number, fragment in enumerate(self.fragments):
+            if not fragment.steps and not self.alpha and number not in self._under_way and self._differs([fragment]):
+                fragment.steps = 1  # it was changed since the last round, without a step: that is not to be lost
         self._is_done = True
         step = self.step_count
         while self._owner.size > 1 and not self._advance(step := step + 1):
@@ -460,18 +501,50 @@ class Rounds(Generic[T]):
     @contextmanager
     def global_parameters(self) -> Iterator[None]:
         """Within it parameters and buffers are the global ones, equal on all ranks: for evaluation. Not collective."""
-        if self._is_swapped:
+        if self._own is not None:
             raise InvalidArgumentError("global_parameters() was entered twice")
-        both = self._all()
-        own = [self._tensors.copy(held.read()) for held in both]
-        self._to_global(self.fragments)
-        self._is_swapped = True
+        self._put_aside()
         try:
             yield
         finally:
-            self._is_swapped = False
-            for held, values in zip(both, own, strict=True):
-                held.write(values)
+            self._put_back()
+
+    def differs_from_global(self) -> bool:
+        """Whether the parameters or float buffers are now others than the global ones."""
+        return self._differs(self.fragments)
+
+    def _differs(self, fragments: Sequence[Fragment[T]]) -> bool:
+        tensors = self._tensors
+        of = {**self._shared_buffers, **self.anchors}
+        for held in (held for fragment in fragments for held in fragment.all()):
+            values = held.read()
+            if tensors.dtype(values) not in _INTEGERS:
+                off = tensors.copy(tensors.cast(tensors.beside(of[held.name], values), tensors.dtype(values)))
+                tensors.accumulate(off, -1.0, values)
+                if tensors.squared_norm(off) != 0:  # or NaN
+                    return True
+        return False
+
+    def _put_aside(self) -> None:
+        self._own = {held.name: self._tensors.copy(held.read()) for held in self._all()}
+        self._to_global(self.fragments)
+
+    def _put_back(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            for held in self._all():
+                held.write(own[held.name])
+
+    @contextmanager
+    def _own_parameters(self) -> Iterator[None]:
+        """Within it parameters and buffers are this rank's own, also inside of `global_parameters`."""
+        is_aside = self._own is not None
+        self._put_back()
+        try:
+            yield
+        finally:
+            if is_aside:
+                self._put_aside()
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -487,7 +560,7 @@ class Rounds(Generic[T]):
             "steps": [fragment.steps for fragment in self.fragments],
             "global": dict(self.anchors),
             "buffers": dict(self._shared_buffers),
-            "own": {held.name: held.read() for held in self._all()},
+            "own": {held.name: held.read() for held in self._all()} if self._own is None else dict(self._own),
             "outer": self._outer.state_dict(),
             "rank": self._owner.rank,
             "size": self._owner.size,
@@ -498,6 +571,7 @@ class Rounds(Generic[T]):
         """Put back what `state_dict` gave. On another rank, or another number of ranks, parameters become the global
         ones: steps that were made since the last round are lost. `convert` makes arrays NumPy's.
         """
+        self._check_own("a state was loaded")
         if state.get("format") != _FORMAT:
             raise InvalidArgumentError(
                 f"the state is of format {state.get('format')!r}, and this version reads {_FORMAT}"

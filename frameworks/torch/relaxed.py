@@ -31,7 +31,7 @@ from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it i
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from .relaxed_parts import Held, OuterOptimizer, balanced, buffers_of, parameters_of, restored
+from .relaxed_parts import Held, OuterOptimizer, balanced, buffers_of, frozen_of, parameters_of, restored
 from .tensors import TENSORS
 from .wrapped_optimizer import _DistributedOptimizer
 
@@ -69,7 +69,7 @@ class LocalSGD:
         """Collective: all ranks give the same settings and a model of the same parameters.
 
         Args:
-            model: its parameters that require a gradient are averaged.
+            model: its parameters that require a gradient are averaged; frozen ones begin alike.
             optimizer: of these parameters; or a list of optimizers, of which the last one to step ends a step.
             sync_every: steps between two rounds.
             compression: a codec, or codecs by name, as in `DistributedOptimizer`. What a parameter has changed by is
@@ -116,7 +116,8 @@ class LocalSGD:
             raise InvalidArgumentError(
                 f"optimizer={optimizer!r}: it must be a torch.optim.Optimizer, or a list of them"
             )
-        self._ddps = [module for _, module in modules if isinstance(module, DistributedDataParallel)]
+        every = (each for _, module in modules for each in module.modules())  # it may be in a compiled one
+        self._ddps = [module for module in every if isinstance(module, DistributedDataParallel)]
         parts = _fragments_of(modules, schedule.fragments)
         self._held = [held for part in parts for held in part]
         moving = [buffers_of(prefix, _inner(module)) for prefix, module in modules] if buffers == "average" else []
@@ -125,6 +126,7 @@ class LocalSGD:
         self._averaging = self._averaging_each_step(settings, schedule.warmup_steps)
         fragments = [Fragment(part) for part in parts]
         fragments[-1].buffers = self._buffers
+        fragments[-1].fixed = [held for prefix, module in modules for held in frozen_of(prefix, _inner(module))]
         self.rounds: Rounds[torch.Tensor] = Rounds(
             TENSORS, fragments, outer(self._held), schedule, settings, alpha=alpha, weight=weight,
             kind=type(self).__name__.lower(),
@@ -209,6 +211,7 @@ class LocalSGD:
         for one in self._averaging:
             if isinstance(one, DistributedDataParallel):
                 self._no_sync.enter_context(one.no_sync())
+                one.require_forward_param_sync = False  # or the next forward would still copy rank 0's buffers
             else:
                 one._stop_synchronizing()
 
@@ -316,7 +319,9 @@ def _named(model: torch.nn.Module | Sequence[torch.nn.Module]) -> list[tuple[str
 
 
 def _inner(module: torch.nn.Module) -> torch.nn.Module:
-    return module.module if isinstance(module, DistributedDataParallel) else module
+    """The user's module, of one that is compiled or in DistributedDataParallel or both."""
+    inner = module.module if isinstance(module, DistributedDataParallel) else getattr(module, "_orig_mod", module)
+    return module if inner is module else _inner(inner)
 
 
 def _fragments_of(modules: Sequence[tuple[str, torch.nn.Module]], count: int) -> list[list[Held]]:

@@ -9,7 +9,9 @@ import torch
 from casync.errors import InvalidArgumentError
 from casync.tensors.adaptor import Tensors
 
-__all__ = ["Held", "OuterOptimizer", "balanced", "buffers_of", "parameters_of", "restored"]
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+__all__ = ["Held", "OuterOptimizer", "balanced", "buffers_of", "frozen_of", "parameters_of", "restored"]
 
 
 class Held:
@@ -74,6 +76,15 @@ def buffers_of(prefix: str, module: torch.nn.Module) -> list[Held]:
             if name.rpartition(".")[2] not in each._non_persistent_buffers_set and buffer.dtype is not torch.bool:
                 found.append(Held(name, buffer))
     return found
+
+
+def frozen_of(prefix: str, module: torch.nn.Module) -> list[Held]:
+    """The parameters of a module that are not trained, whole ones and floats: quantized ones come from a file."""
+    return [
+        Held(name, value)
+        for name, value in module.named_parameters(prefix=prefix)
+        if not value.requires_grad and not hasattr(value, "to_local") and value.dtype in _FLOATS
+    ]
 
 
 def balanced(held: Sequence[Held], count: int) -> list[list[Held]]:
