@@ -36,17 +36,19 @@ def _held(variables: Sequence[Any], prefix: str | None) -> list[Held]:
 
 
 def fragment_of(parameters: Any, *, buffers: bool) -> Fragment[Any]:
-    """The trainable weights of a model or a layer, and the moving means and the like of its layers that train."""
+    """The trainable weights of a model or a layer, the moving means and the like of its layers that train, and the
+    weights that are frozen.
+    """
     model = parameters
     if not isinstance(model, keras.Layer):
         raise InvalidArgumentError(f"a {type(model).__name__} is not a model or a layer of Keras")
     frozen = {id(weight) for layer in model._flatten_layers() if not layer.trainable for weight in layer.weights}
-    moving = [
-        weight
-        for weight in model.non_trainable_weights
-        if id(weight) not in frozen and keras.backend.is_float_dtype(weight.dtype)
-    ]
-    return Fragment(_held(model.trainable_weights, None), _held(moving, "moving") if buffers else [])
+    floats = [weight for weight in model.non_trainable_weights if keras.backend.is_float_dtype(weight.dtype)]
+    moving = [weight for weight in floats if id(weight) not in frozen]
+    fixed = [weight for weight in floats if id(weight) in frozen]
+    return Fragment(
+        _held(model.trainable_weights, None), _held(moving, "moving") if buffers else [], _held(fixed, "frozen")
+    )
 
 
 class LocalSGD(local_steps.LocalSGD[Any]):
