@@ -140,7 +140,7 @@ class Rounds(Generic[T]):
         self._place = 0  # rounds begun
         self._under_way: dict[int, _Round[T]] = {}
         self._is_done = False
-        self._has_told_still = False
+        self._has_moved = False  # whether a change was ever other than zero
         self._own: dict[str, T] | None = None  # this rank's own values, while the global ones are in their place
         self.metrics = RoundMetrics(0, 0, 0, 0.0, 0.0, 0.0)
         """The numbers so far."""
@@ -276,8 +276,9 @@ class Rounds(Generic[T]):
         buffers = [tensors.copy(held.read()) for held in fragment.buffers]
         lengths = [tensors.squared_norm(values) for values in (*changes, *buffers)]
         finite = all(map(math.isfinite, lengths))
-        if fragment.steps and not any(lengths[: len(changes)]):
-            self._tell_still(fragment)
+        self._has_moved |= any(lengths[: len(changes)])
+        if fragment.steps and not self._has_moved and number == len(self.fragments) - 1:
+            self._tell_still()
         weight = self._own_weight() if fragment.steps else 0.0
         fragment.steps = 0
         self._place += 1
@@ -292,16 +293,15 @@ class Rounds(Generic[T]):
         self._under_way[number] = one
         return one
 
-    def _tell_still(self, fragment: Fragment[T]) -> None:
-        if not self._has_told_still:
-            _LOG.warning(
-                "no parameter of %s has changed in %d steps of rank %d. They must be changed in place: w -= g changes "
-                "an array, and w = w - g makes another one",
-                self.name,
-                fragment.steps,
-                self._owner.peers[self._owner.rank],
-            )
-        self._has_told_still = True
+    def _tell_still(self) -> None:
+        _LOG.warning(
+            "no parameter of %s has changed in %d steps of rank %d. They must be changed in place: w -= g changes an "
+            "array, and w = w - g makes another one",
+            self.name,
+            self.step_count,
+            self._owner.peers[self._owner.rank],
+        )
+        self._has_moved = True  # told once
 
     def _own_weight(self) -> float:
         weight = 1.0 if self._weight is None else float(self._weight())
