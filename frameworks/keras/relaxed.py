@@ -9,7 +9,7 @@ import numpy as np
 from casync.numpy.tensors import TENSORS
 
 import keras
-from casync.errors import InvalidArgumentError
+from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.relaxed import local_steps
 from casync.relaxed.rounds import Fragment
 
@@ -51,14 +51,29 @@ def fragment_of(parameters: Any, *, buffers: bool) -> Fragment[Any]:
     )
 
 
-class LocalSGD(local_steps.LocalSGD[Any]):
+class _OutsideOfGraphs(local_steps.LocalSteps[Any]):
+    def step(self) -> None:
+        """This rank has made one more step of its own. Blocks where a round is due. Not for a tf.function, which would
+        run it but once.
+        """
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            if not tf.executing_eagerly():
+                error: Any = NotAvailableError("rounds are made outside of a tf.function: call step() there")
+                error.ag_pass_through = True  # AutoGraph would make it an error of its own
+                raise error
+        super().step()
+
+
+class LocalSGD(_OutsideOfGraphs, local_steps.LocalSGD[Any]):
     """Local SGD of a model of Keras, which is built; `parameters` is the model. Call `step()` after each step."""
 
     tensors = TENSORS
     fragment_of = staticmethod(fragment_of)
 
 
-class DiLoCo(local_steps.DiLoCo[Any]):
+class DiLoCo(_OutsideOfGraphs, local_steps.DiLoCo[Any]):
     """DiLoCo of a model of Keras, which is built; `fragments` is the model, or a list of layers. Call `step()` after
     each step.
     """

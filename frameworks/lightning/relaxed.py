@@ -25,8 +25,8 @@ class LocalSGDStrategy(DDPStrategy):
 
     Validation within `fit()` sees the global parameters, those of the last round, and so do metrics and early stopping.
     A checkpoint has the global parameters too. What a rank needs to go on exactly is saved beside it, in a folder with
-    `.casync` after its name. After `fit()` all ranks have the same parameters, the last steps included. Of several optimizers
-    the last one of `configure_optimizers` ends a step.
+    `.casync` after its name. After `fit()` all ranks have the same parameters, the last steps included. Of several
+    optimizers the last one of `configure_optimizers` ends a step.
 
     Args:
         sync_every: steps of the optimizer between two rounds.

@@ -10,9 +10,10 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
 import casync.keras as hvd  # noqa: E402
 import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
 from keras import layers, optimizers  # noqa: E402
 
-from casync.errors import InvalidArgumentError  # noqa: E402
+from casync.errors import InvalidArgumentError, NotAvailableError  # noqa: E402
 from casync.relaxed.outer import Nesterov  # noqa: E402
 from support import keras_training as training  # noqa: E402
 
@@ -214,6 +215,27 @@ def test_a_model_that_was_saved_and_loaded(rank, size, tmp_path_factory):
     hvd.barrier()
     if rank == 0:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_loop_of_ones_own_and_fragments(rank, size):
+    model, optimizer = make_model(rank), sgd()
+    local = hvd.DiLoCo([model.layers[0], *model.layers[1:]], Nesterov(0.7, 0.5), 4)
+
+    @tf.function
+    def step(x, y, inside=False):
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean(keras.losses.mean_squared_error(y, model(x, training=True)))
+        optimizer.apply(tape.gradient(loss, model.trainable_weights), model.trainable_weights)
+        if inside:
+            local.step()
+
+    with local:
+        for x, y in zip(*(np.split(each, STEPS) for each in shares(size)[rank]), strict=True):
+            step(x, y)
+            local.step()
+    training.assert_same_everywhere(model.get_weights())
+    with pytest.raises(NotAvailableError, match=r"outside of a tf\.function"):
+        step(x, y, inside=True)
 
 
 def test_what_cannot_be_is_refused_by_name(several, rank, size):
