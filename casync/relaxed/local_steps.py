@@ -56,7 +56,8 @@ class LocalSteps(ABC, Generic[P]):
         self,
         fragments: Sequence[P],
         outer: Outer[Array],
-        schedule: Schedule,
+        sync_every: int,
+        delay: int,
         settings: Settings,
         alpha: float | None,
         buffers: str,
@@ -64,9 +65,14 @@ class LocalSteps(ABC, Generic[P]):
     ) -> None:
         if buffers not in ("average", "local"):
             raise InvalidArgumentError(f"buffers={buffers!r}: it must be 'average' or 'local'")
-        made = [self.fragment_of(each, buffers=buffers == "average") for each in fragments]
-        if not all(fragment.parameters for fragment in made):
+        every = [self.fragment_of(each, buffers=buffers == "average") for each in fragments]
+        made = [fragment for fragment in every if fragment.parameters]
+        if not made:
             raise InvalidArgumentError("there are no parameters to average: a model must have been built before")
+        for empty in (fragment for fragment in every if not fragment.parameters):
+            made[0].buffers = [*made[0].buffers, *empty.buffers]
+            made[0].fixed = [*made[0].fixed, *empty.fixed]
+        schedule = Schedule(sync_every, len(made), delay)
         kind = type(self).__name__.lower()
         self.rounds = Rounds(self.tensors, made, outer, schedule, settings, alpha=alpha, weight=weight, kind=kind)
 
@@ -156,7 +162,7 @@ class LocalSGD(LocalSteps[P]):
         settings = Settings.of(
             compression=compression, rules=rules, min_numel=min_numel, topology=topology, process_set=process_set
         )
-        self._start([parameters], Averaging(), Schedule(sync_every, 1, delay), settings, alpha, buffers, weight)
+        self._start([parameters], Averaging(), sync_every, delay, settings, alpha, buffers, weight)
 
 
 class DiLoCo(LocalSteps[P]):
@@ -184,16 +190,18 @@ class DiLoCo(LocalSteps[P]):
 
         Args:
             fragments: parameters, as `LocalSGD` takes them; or a list of such, each a fragment with rounds of its own.
+                One in which nothing is trained goes with the others.
             outer_optimizer: None takes `casync.relaxed.outer.Nesterov(lr=0.7, momentum=0.9)`.
             sync_every: steps between two rounds of one fragment. Those of the others lie between.
             fragment_sync_delay: steps that are made while a round is under way. 0: the rank waits for it.
             fragment_update_alpha: the part of its own parameters that a rank keeps when a round ends. None: 0.5 with a
                 delay, else 0.
         """
-        parts = self.parts_of(fragments)
         settings = Settings.of(
             compression=compression, rules=rules, min_numel=min_numel, topology=topology, process_set=process_set
         )
         outer = Nesterov() if outer_optimizer is None else outer_optimizer
-        schedule = Schedule(sync_every, len(parts) or 1, fragment_sync_delay)
-        self._start(parts, outer, schedule, settings, fragment_update_alpha, buffers, weight)
+        self._start(
+            self.parts_of(fragments), outer, sync_every, fragment_sync_delay, settings, fragment_update_alpha, buffers,
+            weight,
+        )  # fmt: skip

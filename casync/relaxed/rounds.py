@@ -67,6 +67,8 @@ class Fragment(Generic[T]):
 
     parameters: Sequence[Held[T]]
     buffers: Sequence[Held[T]] = ()
+    fixed: Sequence[Held[T]] = ()
+    """What no step changes, as frozen weights: the lowest rank gives them to all, and they are in no round."""
     steps: int = 0
     """Own steps since its last round began."""
 
@@ -107,8 +109,8 @@ class Rounds(Generic[T]):
         check: Callable[[], None] | None = None,
         kind: str = "local_sgd",
     ) -> None:
-        """Collective over the ranks of the settings' process set, whose lowest rank gives its parameters and buffers to
-        all.
+        """Collective over the ranks of the settings' process set, whose lowest rank gives its parameters, its buffers
+        and what is fixed to all.
 
         Args:
             tensors: the adaptor of the framework in whose tensors is computed.
@@ -143,7 +145,8 @@ class Rounds(Generic[T]):
         self._place = 0  # rounds begun
         self._under_way: dict[int, _Round[T]] = {}
         self._is_done = False
-        self._is_swapped = False
+        self._has_moved = False  # whether a change was ever other than zero
+        self._own: dict[str, T] | None = None  # this rank's own values, while the global ones are in their place
         self.metrics = RoundMetrics(0, 0, 0, 0.0, 0.0, 0.0)
         """The numbers so far."""
         self.anchors: dict[str, T] = {}
@@ -176,6 +179,7 @@ class Rounds(Generic[T]):
             return
         ours = asdict(self.schedule) | {"alpha": self.alpha, "parameters": len(names)}
         ours |= {"buffers": sum(len(fragment.buffers) for fragment in self.fragments), "outer": self._outer.describe()}
+        ours["fixed"] = sum(len(fragment.fixed) for fragment in self.fragments)
         ours["names"] = hashlib.blake2s("\n".join(names).encode(), digest_size=8).hexdigest()
         everyones = [
             json.loads(bytes(text))
@@ -222,6 +226,17 @@ class Rounds(Generic[T]):
                 broadcast.submit(self._tensors, values, root, name, self._submits.settings.process_set, in_place=True)
                 for name, values in both
             )
+            for held in (held for fragment in self.fragments for held in fragment.fixed):
+                values = self._tensors.copy(held.read())  # one at a time: they may be most of a model
+                name = f"{self.name}.fixed.{held.name}"
+                synchronize_each(
+                    [
+                        broadcast.submit(
+                            self._tensors, values, root, name, self._submits.settings.process_set, in_place=True
+                        )
+                    ]
+                )
+                held.write(values)
         self._to_global(self.fragments)
         for fragment in self.fragments:
             fragment.steps = 0
@@ -247,12 +262,21 @@ class Rounds(Generic[T]):
 
     def step(self) -> None:
         """The rank has made one more step of its own. Ends, sends and begins what is due; blocks for it."""
-        self._refuse_swapped("a step")
+        self._check_own("a step was made")
         self.step_count += 1
         self._tell()
         for fragment in self.fragments:
             fragment.steps += 1
         self._advance(self.step_count)
+
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether the global parameters are in the place of this rank's own: within `global_parameters`."""
+        return self._own is not None
+
+    def _check_own(self, what: str) -> None:
+        if self._own is not None:
+            raise InvalidArgumentError(f"{what} within global_parameters(), which is for evaluation")
 
     def _advance(self, step: int) -> bool:
         """What is due after `step`. Whether a head said that all ranks have ended."""
@@ -288,7 +312,11 @@ class Rounds(Generic[T]):
             tensors.accumulate(change, -1.0, values)
             changes.append(tensors.cast(change, tensors.dtype(values)))
         buffers = [tensors.copy(held.read()) for held in fragment.buffers]
-        finite = all(math.isfinite(tensors.squared_norm(values)) for values in (*changes, *buffers))
+        lengths = [tensors.squared_norm(values) for values in (*changes, *buffers)]
+        finite = all(map(math.isfinite, lengths))
+        self._has_moved |= any(lengths[: len(changes)])
+        if fragment.steps and not self._has_moved and number == len(self.fragments) - 1:
+            self._tell_still()
         weight, refusal = 0.0, None
         try:
             if self._check is not None:
@@ -308,6 +336,16 @@ class Rounds(Generic[T]):
         one = _Round(number, step, changes, buffers, self._submit_head(number, numbers), numbers, refusal)
         self._under_way[number] = one
         return one
+
+    def _tell_still(self) -> None:
+        _LOG.warning(
+            "no parameter of %s has changed in %d steps of rank %d. They must be changed in place: w -= g changes an "
+            "array, and w = w - g makes another one",
+            self.name,
+            self.step_count,
+            self._owner.peers[self._owner.rank],
+        )
+        self._has_moved = True  # told once
 
     def _own_weight(self) -> float:
         weight = 1.0 if self._weight is None else float(self._weight())
@@ -482,15 +520,18 @@ class Rounds(Generic[T]):
 
     def flush(self) -> None:
         """End the rounds that are under way: wait for their results, and apply them. Other ranks need not call it."""
-        self._refuse_swapped("flush()")
-        for number, one in list(self._under_way.items()):
-            if one.heard is None:
-                self._send(one)
-            if number in self._under_way:
-                self._end(one)
+        if not self._under_way:
+            return
+        with self._own_parameters():
+            for number, one in list(self._under_way.items()):
+                if one.heard is None:
+                    self._send(one)
+                if number in self._under_way:
+                    self._end(one)
 
     def sync(self) -> None:
         """One round of all fragments, now. Collective: all ranks call it after the same step."""
+        self._check_own("a round was asked for")
         self.flush()
         if self._is_warming:
             self._end_warmup()
@@ -506,10 +547,13 @@ class Rounds(Generic[T]):
         are here take part in the others' rounds, with weight 0 once they have sent their own steps. When all are here
         what is left is sent, and all ranks have the same parameters.
         """
-        self._refuse_swapped("finish()")
+        self._check_own("finish() was called")
         if self._is_warming:
             self._end_warmup()
             return
+        for number, fragment in enumerate(self.fragments):
+            if not fragment.steps and not self.alpha and number not in self._under_way and self._differs([fragment]):
+                fragment.steps = 1  # it was changed since the last round, without a step: that is not to be lost
         self._is_done = True
         step = self.step_count
         while self._owner.size > 1 and not self._advance(step := step + 1):
@@ -521,26 +565,52 @@ class Rounds(Generic[T]):
     @contextmanager
     def global_parameters(self) -> Iterator[None]:
         """Within it parameters and buffers are the global ones, equal on all ranks: for evaluation. Not collective."""
-        if self._is_swapped:
+        if self._own is not None:
             raise InvalidArgumentError("global_parameters() was entered twice")
         if self._is_warming:
             self._take_own()
-        both = self._all()
-        own = [self._tensors.copy(held.read()) for held in both]
-        self._to_global(self.fragments)
-        self._is_swapped = True
+        self._put_aside()
         try:
             yield
         finally:
-            self._is_swapped = False
-            for held, values in zip(both, own, strict=True):
-                held.write(values)
+            self._put_back()
 
-    def _refuse_swapped(self, what: str) -> None:
-        if self._is_swapped:
-            raise InvalidArgumentError(
-                f"{what} within global_parameters(), which is for evaluation: the parameters of this rank are put aside"
-            )
+    def differs_from_global(self) -> bool:
+        """Whether the parameters or float buffers are now others than the global ones."""
+        return self._differs(self.fragments)
+
+    def _differs(self, fragments: Sequence[Fragment[T]]) -> bool:
+        tensors = self._tensors
+        of = {**self._shared_buffers, **self.anchors}
+        for held in (held for fragment in fragments for held in fragment.all()):
+            values = held.read()
+            if tensors.dtype(values) not in _INTEGERS:
+                off = tensors.copy(tensors.cast(tensors.beside(of[held.name], values), tensors.dtype(values)))
+                tensors.accumulate(off, -1.0, values)
+                if tensors.squared_norm(off) != 0:  # or NaN
+                    return True
+        return False
+
+    def _put_aside(self) -> None:
+        self._own = {held.name: self._tensors.copy(held.read()) for held in self._all()}
+        self._to_global(self.fragments)
+
+    def _put_back(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            for held in self._all():
+                held.write(own[held.name])
+
+    @contextmanager
+    def _own_parameters(self) -> Iterator[None]:
+        """Within it parameters and buffers are this rank's own, also inside of `global_parameters`."""
+        is_aside = self._own is not None
+        self._put_back()
+        try:
+            yield
+        finally:
+            if is_aside:
+                self._put_aside()
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -548,7 +618,6 @@ class Rounds(Generic[T]):
         """Return the global parameters, this rank's own, and all else that `load_state_dict` needs to go on. Ends the
         rounds that are under way. `convert` makes NumPy's arrays the framework's.
         """
-        self._refuse_swapped("state_dict()")
         self.flush()
         if self._is_warming:
             self._take_own()
@@ -564,7 +633,7 @@ class Rounds(Generic[T]):
         own = {
             "step": self.step_count,
             "steps": [fragment.steps for fragment in self.fragments],
-            "parameters": {held.name: held.read() for held in self._all()},
+            "parameters": {held.name: held.read() for held in self._all()} if self._own is None else dict(self._own),
             STATE_KEY: self._submits.state_dict(list(self._submits.by_name.values()), convert),
         }
         return {**state, self.own_key: with_count(state, own)}
@@ -583,7 +652,7 @@ class Rounds(Generic[T]):
         """Put back what `state_dict` gave. On another rank, or another number of ranks, parameters become the global
         ones: steps that were made since the last round are lost. `convert` makes arrays NumPy's.
         """
-        self._refuse_swapped("load_state_dict()")
+        self._check_own("a state was loaded")
         check_saved(
             state, self.own_key, len(self.fragments), self._shapes(self.anchors), self._shapes(self._shared_buffers)
         )

@@ -16,7 +16,9 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from casync.codecs.specs import CodecsByName, CompressionLike
 
-__all__ = ["ddp_kwargs"]
+from .relaxed import diloco, local_sgd
+
+__all__ = ["ddp_kwargs", "diloco", "local_sgd"]
 
 
 def ddp_kwargs(

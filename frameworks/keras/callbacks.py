@@ -89,12 +89,16 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 class LocalSGD(keras.callbacks.Callback):  # type: ignore[misc]
     """Local SGD in `fit`: each rank trains alone, and every `sync_every` steps the weights become the mean of all.
     After `fit` all ranks have the same weights. Ranks may have different numbers of batches. The model is compiled with
-    a plain optimizer, not with a DistributedOptimizer.
+    a plain optimizer, not with a DistributedOptimizer. Put it before callbacks that read weights or save them.
 
         model.fit(x, y, callbacks=[hvd.callbacks.LocalSGD(sync_every=8, compression="onebit")])
 
-    Validation during `fit` sees this rank's own weights. Where `steps_per_execution` is more than 1, rounds begin after
-    an execution.
+    Validation during `fit` and all that callbacks do at the end of an epoch sees the global weights, those of the last
+    round: so EarlyStopping and ModelCheckpoint keep weights that are alike on all ranks. A MetricAverageCallback makes
+    their decisions alike. What changes weights in the end, as `restore_best_weights` does, has the last word, and ranks
+    that differ in it get the mean. Where `steps_per_execution` is more than 1, rounds begin after an execution.
+
+    A second `fit` goes on where the first ended; after a change of weights or of what is trainable it begins anew.
 
     Args:
         sync_every: steps of the optimizer between two rounds.
@@ -102,11 +106,14 @@ class LocalSGD(keras.callbacks.Callback):  # type: ignore[misc]
     """
 
     _makes: type[Any] = relaxed.LocalSGD
+    _is_training = False
 
     def __init__(self, sync_every: int, **settings: Any) -> None:
         super().__init__()
         self._settings = {"sync_every": sync_every, **settings}
         self._step = 0
+        self._of: Any = None  # what the local steps were made of
+        self._evaluation: Any = None  # the context of the global weights, while they are in place
         self.local_steps: Any = None
         """The `casync.keras.LocalSGD` or `casync.keras.DiLoCo`, from the begin of `fit` on."""
 
@@ -116,15 +123,67 @@ class LocalSGD(keras.callbacks.Callback):  # type: ignore[misc]
                 f"{type(self).__name__} gives all ranks the same weights before the first step, and the model has none "
                 "yet: call model.build(shape), or the model with a batch, before fit()"
             )
+        if getattr(self.model.optimizer, "_casync", None) is not None:
+            raise InvalidArgumentError(
+                "the model is compiled with a DistributedOptimizer, which averages gradients in every step: compile it "
+                "with the optimizer that this was made of"
+            )
+        if self.model.steps_per_execution > self._settings["sync_every"]:
+            raise InvalidArgumentError(
+                f"steps_per_execution={self.model.steps_per_execution} and sync_every={self._settings['sync_every']}: "
+                "rounds begin after an execution, which so may have at most sync_every steps"
+            )
+        self._leave()
+        of = [id(each) for each in (self.model, *self.model.trainable_weights)]
+        if self.local_steps is not None and self._anywhere(of != self._of or self._rounds.differs_from_global()):
+            self.local_steps = None
         if self.local_steps is None:
-            self.local_steps = self._makes(self._parts(), **self._settings)
+            self.local_steps, self._of = self._makes(self._parts(), **self._settings), of
         self._step = self._own_steps()
+        self._is_training = True
+
+    @property
+    def _rounds(self) -> Any:
+        return self.local_steps.rounds
+
+    def _sum(self, values: Any, name: str) -> Any:
+        settings = {key: self._settings[key] for key in ("process_set",) if key in self._settings}
+        return hvd.allreduce(np.asarray(values), op=hvd.Sum, name=f"{self._rounds.name}.{name}", **settings)
+
+    def _anywhere(self, is_so: bool) -> int:
+        """On how many ranks it is so."""
+        return int(self._sum(int(is_so), "keras"))
 
     def _parts(self) -> Any:
         return self.model
 
     def _own_steps(self) -> int:
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+
+    def _enter(self) -> None:
+        if self._evaluation is None:
+            self._evaluation = self.local_steps.global_parameters()
+            self._evaluation.__enter__()
+
+    def _leave(self) -> None:
+        context, self._evaluation = self._evaluation, None
+        if context is not None:
+            context.__exit__(None, None, None)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        if self._is_training:
+            self._enter()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._enter()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self._evaluation is not None and self._rounds.differs_from_global():
+            raise InvalidArgumentError(
+                "a callback changed weights at the end of an epoch, where the global ones are in place, as "
+                f"SwapEMAWeights does: with {type(self).__name__} that can be done after fit()"
+            )
+        self._leave()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         now = self._own_steps()
@@ -133,7 +192,16 @@ class LocalSGD(keras.callbacks.Callback):  # type: ignore[misc]
         self._step = now
 
     def on_train_end(self, logs: Any = None) -> None:
+        self._is_training = False
+        is_changed = self._evaluation is not None and self._rounds.differs_from_global()
+        floats = [weight for weight in self.model.weights if keras.backend.is_float_dtype(weight.dtype)]
+        wanted = [np.array(keras.ops.convert_to_numpy(weight)) for weight in floats] if is_changed else []
+        self._leave()
         self.local_steps.finish()
+        if count := self._anywhere(is_changed):  # EarlyStopping has put back the best weights, or the optimizer its EMA
+            for place, weight in enumerate(floats):
+                given = wanted[place] if is_changed else np.zeros(weight.shape, np.dtype(weight.dtype))
+                weight.assign(self._sum(given / count, f"keras{place}"))
 
 
 class DiLoCo(LocalSGD):

@@ -12,7 +12,9 @@ from casync.errors import CasyncError, InvalidArgumentError
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
-__all__ = ["CasyncStrategy"]
+from .relaxed import DiLoCoStrategy, LocalSGDStrategy
+
+__all__ = ["CasyncStrategy", "DiLoCoStrategy", "LocalSGDStrategy"]
 
 
 class CasyncStrategy(DDPStrategy):

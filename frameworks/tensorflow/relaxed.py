@@ -23,6 +23,13 @@ from .gradients import names_of
 __all__ = ["DiLoCo", "LocalSGD"]
 
 
+def _check_eager() -> None:
+    if not tf.executing_eagerly():
+        error: Any = NotAvailableError("rounds are made between the steps, outside of a tf.function: call step() there")
+        error.ag_pass_through = True  # AutoGraph would make it an error of its own
+        raise error
+
+
 class _Held:
     """A variable. What is read is a copy in the host's memory."""
 
@@ -30,8 +37,7 @@ class _Held:
         self.name, self._variable = name, variable
 
     def read(self) -> Any:
-        if not tf.executing_eagerly():
-            raise NotAvailableError("rounds are made between the steps, outside of a tf.function: call step() there")
+        _check_eager()
         return tf.convert_to_tensor(self._variable).numpy().copy()
 
     def write(self, values: Any) -> None:
@@ -54,7 +60,16 @@ def _fragment_of(parameters: Any, *, buffers: bool) -> Fragment[Any]:
     return Fragment(trained, [_Held(name, one) for name, one in named if not one.trainable] if buffers else [])
 
 
-class LocalSGD(local_steps.LocalSGD[Any]):
+class _OutsideOfGraphs(local_steps.LocalSteps[Any]):
+    def step(self) -> None:
+        """This rank has made one more step of its own. Blocks where a round is due. Not for a tf.function, which would
+        run it but once.
+        """
+        _check_eager()
+        super().step()
+
+
+class LocalSGD(_OutsideOfGraphs, local_steps.LocalSGD[Any]):
     """Local SGD of variables. `parameters` is a list of them: trainable ones, and ones that are averaged as they are,
     such as moving means.
     """
@@ -63,7 +78,7 @@ class LocalSGD(local_steps.LocalSGD[Any]):
     fragment_of = staticmethod(_fragment_of)
 
 
-class DiLoCo(local_steps.DiLoCo[Any]):
+class DiLoCo(_OutsideOfGraphs, local_steps.DiLoCo[Any]):
     """DiLoCo of variables. `fragments` is a list of them, as `LocalSGD` takes it; or a list of such lists."""
 
     tensors = TENSORS

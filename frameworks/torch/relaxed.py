@@ -32,7 +32,7 @@ from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it i
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from .functions import broadcast_optimizer_state, broadcast_parameters
+from .functions import broadcast_optimizer_state
 from .relaxed_parts import (
     Held,
     OuterOptimizer,
@@ -50,6 +50,7 @@ from .wrapped_optimizer import _DistributedOptimizer
 
 __all__ = ["DiLoCo", "LocalSGD"]
 
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # quantised ones come from a file
 _S = TypeVar("_S", bound="LocalSGD")
 _Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
@@ -83,7 +84,7 @@ class LocalSGD:
         """Collective: all ranks give the same settings and a model of the same parameters.
 
         Args:
-            model: its parameters that require a gradient are averaged.
+            model: its parameters that require a gradient are averaged; frozen ones begin alike.
             optimizer: of these parameters; or a list of optimizers, of which the last one to step ends a step.
             sync_every: steps between two rounds.
             compression: a codec, or codecs by name, as in `DistributedOptimizer`. What a parameter has changed by is
@@ -144,22 +145,17 @@ class LocalSGD:
         self._averaging = self._averaging_each_step(settings, schedule.warmup_steps)
         fragments = [Fragment(part) for part in parts]
         fragments[-1].buffers = self._buffers
+        frozen = {name: value for name, value in self._parameters.items() if not value.requires_grad}
+        fragments[-1].fixed = [Held(name, value) for name, value in frozen.items() if value.dtype in _FLOATS]
         self.rounds: Rounds[torch.Tensor] = Rounds(
             TENSORS, fragments, outer(self._held), schedule, settings, alpha=alpha, weight=weight,
             check=self._check_unchanged, kind=type(self).__name__.lower(),
         )  # fmt: skip
         """The rounds so far, in numbers."""
         self._process_set = settings.process_set
-        self._begin_frozen_alike()
         self._hook: RemovableHandle | None = None
         self._local: contextlib.ExitStack | None = None
         """While gradients are this rank's own: what makes them averaged again."""
-
-    def _begin_frozen_alike(self) -> None:
-        """Give the parameters that are not trained to all, as the others have been."""
-        frozen = [Held(name, value) for name, value in self._parameters.items() if not value.requires_grad]
-        named = [(f"{self.rounds.name}.{held.name}", held.read()) for held in frozen]
-        broadcast_parameters(named, self._root, process_set=self._process_set)
 
     @property
     def _root(self) -> int:

@@ -15,7 +15,9 @@ from casync.errors import CasyncError
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-__all__ = ["patch"]
+from .relaxed import diloco, local_sgd
+
+__all__ = ["diloco", "local_sgd", "patch"]
 
 
 def patch(

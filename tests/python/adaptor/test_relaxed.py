@@ -404,6 +404,37 @@ def test_evaluation_has_the_global_parameters(adaptor: Binding) -> None:
     assert_equal(model.values(), own)
 
 
+@pytest.mark.parametrize("codec", ["none", "onebit"])
+def test_a_state_that_is_made_within_an_evaluation_has_this_ranks_own_parameters(adaptor: Binding, codec: str) -> None:
+    """Also where it ends a round that is under way."""
+    plain = Model(adaptor, Nesterov(), every=4, delay=3, codec=codec).run(6)
+    plain.rounds.flush()
+    own, anchors = plain.values(), plain.anchors()
+    start_anew()
+    model = Model(adaptor, Nesterov(), every=4, delay=3, codec=codec).run(6)
+    with model.rounds.global_parameters():
+        state = model.rounds.state_dict(lambda values: values)
+        assert_equal([adaptor.array(values) for values in state[model.rounds.own_key]["parameters"].values()], own)
+        assert_equal(model.values(), anchors)
+        for refused in (model.rounds.sync, model.rounds.finish):
+            with pytest.raises(InvalidArgumentError, match="for evaluation"):
+                refused()
+        with pytest.raises(InvalidArgumentError, match="for evaluation"):
+            model.rounds.load_state_dict(state, lambda values: values)
+    assert_equal(model.values(), own)
+
+
+def test_what_is_fixed_begins_alike_and_stays(adaptor: Binding, rank: int) -> None:
+    held = [Held(name, adaptor.full(5, float(rank + 1))) for name in ("trained", "frozen")]
+    rounds: Rounds[Any] = Rounds(
+        adaptor_of(held[0].tensor), [Fragment(held[:1], fixed=held[1:])], Averaging(), Schedule(1),
+        Settings.of(compression="none", topology=None, min_numel=0),
+    )  # fmt: skip
+    held[0].write(adaptor.full(5, float(rank)))
+    rounds.step()
+    adaptor.assert_equal(held[1].tensor, np.full(5, 1.0, np.float32))
+
+
 def test_distance_is_that_of_the_parameters_from_their_mean(adaptor: Binding, size: int) -> None:
     model = Model(adaptor, every=2)
     for _ in range(2):

@@ -95,3 +95,17 @@ def test_lightning_in_several_ways(tmp_path: Path) -> None:
     assert note.pop("alike")
     assert "fp16" in note.pop("by the variable")
     assert note == pytest.approx(dict.fromkeys(note, 0.0), abs=1e-5)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_local_sgd_and_diloco_are_as_simulated(tmp_path: Path, library: str) -> None:
+    """With accumulation, and from a checkpoint bit for bit: each script notes how far it is from what it should be."""
+    pytest.importorskip(library)
+    done = torchrun(tmp_path, 2, str(HERE / f"relaxed_{library}.py"), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("NOTE "))
+    note: dict[str, Any] = json.loads(line.removeprefix("NOTE "))
+    assert note == pytest.approx(dict.fromkeys(note, 0.0), abs=1e-5)
+    assert "begin anew" not in done.stderr
+    exact = {"resumed", "not alike", "a checkpoint has what validation saw"}
+    assert not any(note[name] for name in exact & note.keys())

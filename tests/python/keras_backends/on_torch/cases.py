@@ -11,6 +11,7 @@ import torch
 from keras import layers, optimizers
 
 import casync
+from casync.relaxed.outer import Nesterov
 from support import keras_training as training
 
 CODECS = ["none", "fp16", "onebit", "terngrad(bits=2)", "powersgd(rank=2, start_step=1)", "dgc(ratio=0.05)"]
@@ -165,3 +166,21 @@ def test_callbacks(rank, size):
 
 def test_tensorflow_was_not_needed():
     assert keras.backend.backend() == "torch" and "casync.tensorflow" not in sys.modules
+
+
+@pytest.mark.parametrize("codec", ["none", "onebit"])
+def test_diloco_in_fit(codec, rank, size):
+    """With validation and accumulation; without a codec as ranks that are averaged after every step."""
+    callback = hvd.callbacks.DiLoCo(Nesterov(1.0, 0.0), 2 if codec == "onebit" else 1, compression=codec)
+    model = training.make_model(rank)
+    optimizer = optimizers.SGD(0.05, gradient_accumulation_steps=2)
+    model.compile(optimizer=optimizer, loss="mse")
+    data = training.make_data(size, 6)
+    training.fit(model, training.share(data, rank, size), epochs=2, callbacks=[callback], validation_data=data)
+    training.assert_same_everywhere(training.weights(model))
+    assert callback.local_steps.rounds.step_count == 6
+    if codec == "none":
+        wanted = training.make_model()
+        wanted.compile(optimizer=optimizers.SGD(0.05), loss="mse")
+        training.fit(wanted, data, training.ROWS * size * 2, epochs=2)
+        training.assert_close(model, wanted)
