@@ -123,7 +123,7 @@ Bytes repeated(const Bytes& content, std::size_t size) {
 void add_message(Input& input, FrameWriter& frame, std::deque<Bytes>& bodies) {
   FrameEntry entry;
   entry.kind = static_cast<EntryKind>(1 + input.below(4));
-  entry.name = {static_cast<std::uint32_t>(input.below(16)), static_cast<std::uint32_t>(input.below(4)),
+  entry.key = {static_cast<std::uint32_t>(input.below(16)), static_cast<std::uint32_t>(input.below(4)),
                 static_cast<std::uint32_t>(input.below(32))};
   entry.size = size_from(input);
   const auto some = input.take(input.get<std::uint8_t>());

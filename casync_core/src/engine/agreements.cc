@@ -124,24 +124,24 @@ std::vector<Agreements::Early> Agreements::claim(std::uint32_t op, std::uint32_t
 }
 
 std::vector<std::uint64_t> Agreements::forget(std::uint32_t name, std::uint32_t sequence) {
-  std::vector<std::uint64_t> cookies;
+  std::vector<std::uint64_t> message_ids;
   for (auto& [number, op] : ops_) {
     if (op.name != name) continue;
     std::erase_if(op.early, [&](const Early& message) {
       if (message.sequence > sequence) return false;
-      cookies.push_back(message.cookie);
+      message_ids.push_back(message.message_id);
       return true;
     });
   }
-  return cookies;
+  return message_ids;
 }
 
 std::vector<std::uint64_t> Agreements::forget_all() {
-  std::vector<std::uint64_t> cookies;
+  std::vector<std::uint64_t> message_ids;
   for (auto& [number, op] : ops_) {
-    for (const Early& message : std::exchange(op.early, {})) cookies.push_back(message.cookie);
+    for (const Early& message : std::exchange(op.early, {})) message_ids.push_back(message.message_id);
   }
-  return cookies;
+  return message_ids;
 }
 
 std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,

@@ -31,7 +31,7 @@ class Agreements {
     Rank peer;
     std::uint32_t sequence;
     std::uint32_t tag;
-    std::uint64_t cookie;
+    std::uint64_t message_id;
   };
   struct Op {
     std::uint32_t name = kNone;  ///< as Submissions numbers it; kNone: not agreed, there are only messages
@@ -76,7 +76,7 @@ class Agreements {
   void keep(std::uint32_t op, const Early& message) { ops_[op].early.push_back(message); }
   /// The messages kept for a run, which are kept no longer.
   std::vector<Early> claim(std::uint32_t op, std::uint32_t sequence);
-  /// Forgets those for the runs of tensor `name` up to `sequence`; returns their cookies.
+  /// Forgets those for the runs of tensor `name` up to `sequence`; returns their message ids.
   std::vector<std::uint64_t> forget(std::uint32_t name, std::uint32_t sequence);
   std::vector<std::uint64_t> forget_all();
 

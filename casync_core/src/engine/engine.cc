@@ -244,28 +244,28 @@ void Engine::on(const event::Arrived& event) {
   check_peer(event.peer);
   heartbeat_.heard(event.peer);
   if (failure_) {
-    drop(event.cookie);
+    drop(event.message_id);
     return;
   }
-  const auto [op_number, sequence, tag] = event.name;
+  const auto [op_number, sequence, tag] = event.key;
   const Agreements::Op* const op = agreements_.find(op_number);
   if (op != nullptr && submissions_.was_submitted(op->name, sequence)) {
     const std::uint32_t index = submissions_.find_run(op->name, sequence);
     const bool over = index == Submissions::kNone;
     if (over || (submissions_.run(index).begun && submissions_.run(index).op != op_number)) {
-      drop(event.cookie);
+      drop(event.message_id);
       return;
     }
     if (submissions_.run(index).begun) {
-      take(index, event.peer, tag, event.cookie);
+      take(index, event.peer, tag, event.message_id);
       return;
     }
   }
-  agreements_.keep(op_number, {event.peer, sequence, tag, event.cookie});
+  agreements_.keep(op_number, {event.peer, sequence, tag, event.message_id});
 }
 
 /// A message of a run that has begun.
-void Engine::take(std::uint32_t index, Rank peer, std::uint32_t tag, std::uint64_t cookie) {
+void Engine::take(std::uint32_t index, Rank peer, std::uint32_t tag, std::uint64_t message_id) {
   const std::int64_t task = tasks_.graph(index).shape().find_recv(peer, tag);
   if (task < 0) {
     const Submissions::Run& run = submissions_.run(index);
@@ -276,7 +276,7 @@ void Engine::take(std::uint32_t index, Rank peer, std::uint32_t tag, std::uint64
                           .peer = peer});
   }
   tasks_.moved(index, now_);
-  tasks_.arrived(index, static_cast<std::uint32_t>(task), cookie);
+  tasks_.arrived(index, static_cast<std::uint32_t>(task), message_id);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ void Engine::begin(std::uint32_t index) {
   for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
     // The last message may finish the run, and the instance may be reused at once.
     if (!run.active || run.sequence != sequence) return;
-    take(index, message.peer, message.tag, message.cookie);
+    take(index, message.peer, message.tag, message.message_id);
   }
 }
 
@@ -511,7 +511,7 @@ void Engine::fail(Abort why, bool announce) {
   for (std::uint32_t run = 0; run < submissions_.runs(); ++run) {
     if (submissions_.run(run).active) wind_up(run);
   }
-  for (const std::uint64_t cookie : agreements_.forget_all()) drop(cookie);
+  for (const std::uint64_t message_id : agreements_.forget_all()) drop(message_id);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

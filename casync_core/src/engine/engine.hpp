@@ -120,13 +120,13 @@ class Engine {
 
   void carry_out(const Negotiation::Outcomes& outcomes);
   void begin(std::uint32_t run);
-  void take(std::uint32_t index, Rank peer, std::uint32_t tag, std::uint64_t cookie);
+  void take(std::uint32_t index, Rank peer, std::uint32_t tag, std::uint64_t message_id);
   void complete(std::uint32_t run, std::uint32_t task);
   void finish(std::uint32_t run);
   void finish(std::uint32_t run, Abort why);
   void end(std::uint32_t run, const Abort* why);
   void wind_up(std::uint32_t run);
-  void drop(std::uint64_t cookie) { out_.emit(action::Drop{cookie}); }
+  void drop(std::uint64_t message_id) { out_.emit(action::Drop{message_id}); }
   void fail(Abort why, bool announce);
 
   EngineOptions options_;

@@ -40,14 +40,14 @@ std::string describe(const Action& action) {
             return text + "}";
           },
           [](const action::Send& a) {
-            return concat("send {instance ", a.instance, ", task ", a.task, ", peer ", a.peer, ", op ", a.name.op,
-                          ", sequence ", a.name.sequence, ", tag ", a.name.tag, ", ", name_of(a.way), "}");
+            return concat("send {instance ", a.instance, ", task ", a.task, ", peer ", a.peer, ", op ", a.key.op,
+                          ", sequence ", a.key.sequence, ", tag ", a.key.tag, ", ", name_of(a.way), "}");
           },
           [](const action::SendBulk& a) { return concat("send_bulk {peer ", a.peer, ", ", a.messages, " messages}"); },
           [](const action::Accept& a) {
-            return concat("accept {instance ", a.instance, ", task ", a.task, ", cookie ", a.cookie, "}");
+            return concat("accept {instance ", a.instance, ", task ", a.task, ", cookie ", a.message_id, "}");
           },
-          [](const action::Drop& a) { return concat("drop {cookie ", a.cookie, "}"); },
+          [](const action::Drop& a) { return concat("drop {cookie ", a.message_id, "}"); },
           [](const action::Release& a) {
             return concat("release {instance ", a.instance, ", partition ", a.partition, "}");
           },

@@ -18,7 +18,7 @@
 ///
 /// A *registration* is a tensor that was defined, numbered in order. A *handle* is the executor's number of what was
 /// submitted, an *instance* the Engine's number of a run: both are used again when the run is over. A *task* is one of
-/// the run's template. A *cookie* is the executor's number of a message that came.
+/// the run's template. A *message id* is the executor's number of a message that came.
 namespace casync {
 
 struct Template;
@@ -28,7 +28,7 @@ class Instance;
 inline constexpr std::size_t kBulkPartBytes = 24;
 
 /// Which message it is: matches a send task to the peer's receive task.
-struct MessageName {
+struct MessageKey {
   std::uint32_t op = 0;
   std::uint32_t sequence = 0;
   std::uint32_t tag = 0;
@@ -59,8 +59,8 @@ struct Control {
 /// A message of a run is here or announced.
 struct Arrived {
   Rank peer = 0;
-  MessageName name;
-  std::uint64_t cookie = 0;
+  MessageKey key;
+  std::uint64_t message_id = 0;
 };
 /// A stream was given a task: what it is given from now on comes after it. The task itself is over when it has Ran.
 struct Launched {
@@ -164,7 +164,7 @@ struct Send {
   std::uint32_t instance = 0;
   std::uint32_t task = 0;
   Rank peer = 0;
-  MessageName name;
+  MessageKey key;
   enum class Way : std::uint8_t {
     in_head,  ///< it is small enough to travel inside a head
     as_body,
@@ -178,15 +178,15 @@ struct SendBulk {
   Rank peer = 0;
   std::uint32_t messages = 0;
 };
-/// The message with this cookie is what the receive `task` waits for.
+/// The message of this id is what the receive `task` waits for.
 struct Accept {
   std::uint32_t instance = 0;
   std::uint32_t task = 0;
-  std::uint64_t cookie = 0;
+  std::uint64_t message_id = 0;
 };
-/// The message with this cookie belongs to nothing any more.
+/// The message of this id belongs to nothing any more.
 struct Drop {
-  std::uint64_t cookie = 0;
+  std::uint64_t message_id = 0;
 };
 /// Memory of a partition is free.
 struct Release {

@@ -489,8 +489,8 @@ void Negotiation::take(const Refuse& refuse) {
 /// What came for the runs of a tensor up to `sequence`, which do not begin here.
 void Negotiation::drop_early(std::uint32_t name, std::uint32_t sequence) {
   if (name == Submissions::kNone) return;
-  for (const std::uint64_t cookie : agreements_.forget(name, sequence)) {
-    out_.emit(action::Drop{cookie});
+  for (const std::uint64_t message_id : agreements_.forget(name, sequence)) {
+    out_.emit(action::Drop{message_id});
   }
 }
 

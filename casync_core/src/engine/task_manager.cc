@@ -215,8 +215,8 @@ void TaskManager::emit(std::span<const SendRequest> batch) {
 void TaskManager::emit(const SendRequest& request, action::Send::Way way) {
   const Graph& graph = graphs_[request.instance];
   --graphs_[request.instance].held;
-  const MessageName name{graph.op, graph.sequence, graph.tasks.shape().workflow.tasks[request.task].tag};
-  out_.emit(action::Send{request.instance, request.task, request.peer, name, way});
+  const MessageKey key{graph.op, graph.sequence, graph.tasks.shape().workflow.tasks[request.task].tag};
+  out_.emit(action::Send{request.instance, request.task, request.peer, key, way});
 }
 
 void TaskManager::sent(std::uint32_t instance, std::uint32_t task) {
@@ -233,11 +233,11 @@ void TaskManager::allow(Rank peer, std::uint64_t units) {
   parked_count_ -= std::erase_if(parked_[peer], open);
 }
 
-void TaskManager::arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t cookie) {
+void TaskManager::arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t message_id) {
   if (graphs_[instance].tasks.armed(task)) {
-    out_.emit(action::Accept{instance, task, cookie});
+    out_.emit(action::Accept{instance, task, message_id});
   } else {
-    graphs_[instance].waiting.push_back({task, cookie});
+    graphs_[instance].waiting.push_back({task, message_id});
   }
 }
 
@@ -246,9 +246,9 @@ void TaskManager::receive(std::uint32_t instance, std::uint32_t task) {
   const auto here = [&](const Waiting& message) { return message.task == task; };
   const auto at = std::find_if(waiting.begin(), waiting.end(), here);
   if (at == waiting.end()) return;
-  const std::uint64_t cookie = at->cookie;
+  const std::uint64_t message_id = at->message_id;
   waiting.erase(at);
-  out_.emit(action::Accept{instance, task, cookie});
+  out_.emit(action::Accept{instance, task, message_id});
 }
 
 TaskManager::Messages TaskManager::from(std::uint32_t peer, std::uint32_t instance) const {
@@ -293,7 +293,7 @@ TaskManager::Standing TaskManager::standing(std::uint32_t instance) const {
 void TaskManager::end(std::uint32_t instance) {
   std::erase_if(to_run_, [&](const action::Run::Task& one) { return one.instance == instance; });
   std::vector<Waiting>& waiting = graphs_[instance].waiting;
-  for (const Waiting& message : waiting) out_.emit(action::Drop{message.cookie});
+  for (const Waiting& message : waiting) out_.emit(action::Drop{message.message_id});
   waiting.clear();
 }
 

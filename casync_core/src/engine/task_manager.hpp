@@ -58,7 +58,7 @@ class TaskManager {
   /// After a failure: `task` is done all the same, but nothing follows from it.
   void note(std::uint32_t instance, std::uint32_t task) { graphs_[instance].tasks.note(task); }
   /// The message of the receive `task` is here or announced.
-  void arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t cookie);
+  void arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t message_id);
   /// What has come of the messages that `peer` sends in this graph.
   enum class Messages : std::uint8_t { none_planned, missing, all_here };
   Messages from(std::uint32_t peer, std::uint32_t instance) const;
@@ -96,7 +96,7 @@ class TaskManager {
  private:
   struct Waiting {  // a message whose receive is not armed yet
     std::uint32_t task;
-    std::uint64_t cookie;
+    std::uint64_t message_id;
   };
   struct Graph {
     Instance tasks;

@@ -547,18 +547,18 @@ void Driver::on(const action::Send& action) {
   const std::uint64_t id = id_of(action.instance, action.task);
   switch (action.way) {
     case action::Send::Way::in_head:
-      framer_.send_in_head(action.peer, action.name, data.span(), encoded);
+      framer_.send_in_head(action.peer, action.key, data.span(), encoded);
       pending_.push_back(event::Sent{action.instance, action.task});
       break;
     case action::Send::Way::as_body: {
       const Nanoseconds begun = meters_.wanted() ? steady_now() : 0;
-      framer_.send_body(action.peer, action.name, data, encoded, id);
+      framer_.send_body(action.peer, action.key, data, encoded, id);
       meters_.sent(action.peer, bytes.wire, begun);
       tally_.flows();
       break;
     }
     case action::Send::Way::in_bulk:
-      framer_.add_to_bulk(action.name, data.span(), encoded, id);
+      framer_.add_to_bulk(action.key, data.span(), encoded, id);
       break;
   }
 }
@@ -573,10 +573,10 @@ void Driver::on(const action::Accept& action) {
   const Task& task = shape.workflow.tasks[action.task];
   const MemoryRef memory = memory_.message(action.instance, task.partition, task.data, shape.message_bytes(task));
   const Meters::TransportCall call(meters_);
-  framer_.place(action.cookie, memory, shape.fills(task.data), id_of(action.instance, action.task), *this);
+  framer_.place(action.message_id, memory, shape.fills(task.data), id_of(action.instance, action.task), *this);
 }
 
-void Driver::on(const action::Drop& action) { framer_.drop(action.cookie, *this); }
+void Driver::on(const action::Drop& action) { framer_.drop(action.message_id, *this); }
 
 void Driver::on(const action::Finish& action) {
   if (!operations_.has(action.handle)) return;  // it ended without the Engine
@@ -678,8 +678,8 @@ void Driver::on_lane(Rank peer, std::span<const std::byte> message) {
   }
 }
 
-void Driver::on_message(Rank peer, const MessageName& name, std::uint64_t cookie) {
-  apply(event::Arrived{peer, name, cookie});
+void Driver::on_message(Rank peer, const MessageKey& key, std::uint64_t message_id) {
+  apply(event::Arrived{peer, key, message_id});
 }
 
 void Driver::on_placed(std::uint64_t id, std::size_t bytes) {

@@ -102,7 +102,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   void on_peer_down(Rank peer, std::string_view why) override;
   void on_control(Rank peer, std::span<const std::byte> message) override;
   void on_lane(Rank peer, std::span<const std::byte> message) override;
-  void on_message(Rank peer, const MessageName& name, std::uint64_t cookie) override;
+  void on_message(Rank peer, const MessageKey& key, std::uint64_t message_id) override;
   void on_placed(std::uint64_t id, std::size_t bytes) override;
   void on_corrupt(Rank peer, std::string_view why, std::optional<std::uint64_t> id) override;
   void on_body_begun(Rank peer) override;

@@ -28,8 +28,8 @@ void write(ByteWriter& writer, Bytes&, const event::Control& event) {
 }
 void write(ByteWriter& writer, Bytes&, const event::Arrived& event) {
   writer.put(event.peer);
-  writer.put(event.name);
-  writer.put(event.cookie);
+  writer.put(event.key);
+  writer.put(event.message_id);
 }
 void write(ByteWriter& writer, Bytes& out, const event::Ran& event) {
   writer.put(event.instance);
@@ -149,7 +149,7 @@ Event get_event(ByteReader& reader, Nanoseconds& now, Stored& stored) {
       return event::Control{peer, reader.get_bytes()};
     }
     case 3:
-      return event::Arrived{number(), reader.get<MessageName>(), reader.get<std::uint64_t>()};
+      return event::Arrived{number(), reader.get<MessageKey>(), reader.get<std::uint64_t>()};
     case 4: {
       event::Ran ran{number(), number(), reader.get<std::uint64_t>(), reader.get<bool>()};
       if (reader.left() > 0) {

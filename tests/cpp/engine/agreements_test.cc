@@ -22,9 +22,9 @@ Signature signature_of(OpKind kind, std::int64_t numel) {
   return signature;
 }
 
-std::vector<std::uint64_t> cookies(const std::vector<Agreements::Early>& messages) {
+std::vector<std::uint64_t> message_ids(const std::vector<Agreements::Early>& messages) {
   std::vector<std::uint64_t> list;
-  for (const Agreements::Early& message : messages) list.push_back(message.cookie);
+  for (const Agreements::Early& message : messages) list.push_back(message.message_id);
   return list;
 }
 
@@ -142,11 +142,11 @@ TEST(Agreements, AWorldOfOneIsTheIdentity) {
 
 TEST(Agreements, KeepMessagesForTheirRun) {
   Agreements agreements(0, {0, 1}, 12 << 10);
-  agreements.keep(kOp, {.peer = 1, .sequence = 0, .tag = 0, .cookie = 50});
-  agreements.keep(kOp, {.peer = 1, .sequence = 1, .tag = 0, .cookie = 51});
+  agreements.keep(kOp, {.peer = 1, .sequence = 0, .tag = 0, .message_id = 50});
+  agreements.keep(kOp, {.peer = 1, .sequence = 1, .tag = 0, .message_id = 51});
   EXPECT_EQ(agreements.find(kOp), nullptr);  // messages alone are no agreement
   agreements.agree({"w", 0, kOp, {}, {}}, kName, signature_of(OpKind::allreduce, 100));
-  EXPECT_EQ(cookies(agreements.claim(kOp, 0)), (std::vector<std::uint64_t>{50}));
+  EXPECT_EQ(message_ids(agreements.claim(kOp, 0)), (std::vector<std::uint64_t>{50}));
   EXPECT_TRUE(agreements.claim(kOp, 0).empty());
   EXPECT_TRUE(agreements.forget(kName + 1, 1).empty());
   EXPECT_TRUE(agreements.forget(kName, 0).empty());

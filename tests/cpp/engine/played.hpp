@@ -70,7 +70,7 @@ class Played : private ActionSink {
   }
   /// The contribution of `peer` to run `sequence` of `op`.
   void arrive(Rank peer, std::uint32_t sequence, std::uint32_t op = 0) {
-    apply(event::Arrived{peer, {.op = op, .sequence = sequence, .tag = 0}, ++cookie_});
+    apply(event::Arrived{peer, {.op = op, .sequence = sequence, .tag = 0}, ++message_id_});
   }
   std::optional<Nanoseconds> wakes_in() const {
     const auto at = engine_.wakes_at();
@@ -203,7 +203,7 @@ class Played : private ActionSink {
 
   std::uint32_t definitions_ = 0;
   std::uint32_t handle_ = 0;
-  std::uint64_t cookie_ = 0;
+  std::uint64_t message_id_ = 0;
   std::deque<Event> follow_;
   bool keeps_plans_ = false;
   std::vector<event::Planned::Plan> plans_;

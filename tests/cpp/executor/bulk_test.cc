@@ -59,19 +59,19 @@ class Receiver final : public Framer::Receiver {
     controls.emplace_back(message.begin(), message.end());
   }
   void on_lane(Rank /*peer*/, std::span<const std::byte> /*message*/) override { FAIL(); }
-  void on_message(Rank /*peer*/, const MessageName& name, std::uint64_t cookie) override {
-    if (name.tag % 2 != 0) {
-      later.emplace_back(name.tag, cookie);
+  void on_message(Rank /*peer*/, const MessageKey& key, std::uint64_t message_id) override {
+    if (key.tag % 2 != 0) {
+      later.emplace_back(key.tag, message_id);
     } else {
-      place(name.tag, cookie);
+      place(key.tag, message_id);
     }
   }
   void on_placed(std::uint64_t id, std::size_t bytes) override { placed[id].resize(bytes); }
   void on_corrupt(Rank /*peer*/, std::string_view why, std::optional<std::uint64_t> /*id*/) override { corrupt = why; }
 
-  void place(std::uint32_t tag, std::uint64_t cookie) {
+  void place(std::uint32_t tag, std::uint64_t message_id) {
     placed[tag].resize(1000);
-    framer_.place(cookie, {placed[tag].data(), placed[tag].size()}, false, tag, *this);
+    framer_.place(message_id, {placed[tag].data(), placed[tag].size()}, false, tag, *this);
   }
 
   std::vector<std::pair<std::uint32_t, std::uint64_t>> later;

@@ -26,16 +26,16 @@ void read_all(const Bytes& head) {
 TEST(Frame, AReaderFindsWhatAWriterWrote) {
   FrameWriter writer(kTag, 1024);
   EXPECT_TRUE(writer.empty());
-  writer.append({.kind = EntryKind::raw, .name = {1, 2, 3}, .size = 4}, bytes_of("four"));
-  writer.append({.kind = EntryKind::body, .name = {4, 5, 6}, .size = 1'000'000}, {});
+  writer.append({.kind = EntryKind::raw, .key = {1, 2, 3}, .size = 4}, bytes_of("four"));
+  writer.append({.kind = EntryKind::body, .key = {4, 5, 6}, .size = 1'000'000}, {});
   const Bytes head = std::move(writer.complete());
   FrameReader reader(kTag, head);
   ASSERT_TRUE(reader.next());
   EXPECT_EQ(reader.entry().kind, EntryKind::raw);
-  EXPECT_EQ(reader.entry().name.sequence, 2U);
+  EXPECT_EQ(reader.entry().key.sequence, 2U);
   EXPECT_EQ(text_of(reader.bytes()), "four");
   ASSERT_TRUE(reader.next());
-  EXPECT_EQ(reader.entry().name.tag, 6U);
+  EXPECT_EQ(reader.entry().key.tag, 6U);
   EXPECT_EQ(reader.entry().size, 1'000'000U);
   EXPECT_TRUE(reader.bytes().empty());
   EXPECT_FALSE(reader.next());

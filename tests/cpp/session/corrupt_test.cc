@@ -173,7 +173,7 @@ const Case kCases[] = {
      "none",
      1000,
      true,
-     [](Bytes& head) { return forge(head, EntryKind::raw, [](FrameEntry& entry, Bytes&) { entry.name.tag = 999; }); },
+     [](Bytes& head) { return forge(head, EntryKind::raw, [](FrameEntry& entry, Bytes&) { entry.key.tag = 999; }); },
      {}},
     {"AContributionCutShort",
      "none",

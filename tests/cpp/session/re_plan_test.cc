@@ -132,7 +132,7 @@ class Engines {
     void on(const action::Send& send) {
       all.post(member, member, [send](Node& to) { to.apply(event::Sent{send.instance, send.task}); });
       all.post(member, send.peer,
-               [from = member, name = send.name](Node& to) { to.apply(event::Arrived{from, name, 0}); });
+               [from = member, key = send.key](Node& to) { to.apply(event::Arrived{from, key, 0}); });
     }
     void on(const action::Accept& accept) {
       all.post(member, member, [accept](Node& to) { to.apply(event::Received{accept.instance, accept.task}); });

@@ -29,14 +29,14 @@ enum class EntryKind : std::uint32_t {
 struct FrameEntry {
   EntryKind kind = EntryKind::control;
   std::uint32_t bytes = 0;  ///< of what follows
-  MessageName name{};
+  MessageKey key{};
   std::uint32_t crc = 0;   ///< of the entry, with 0 here, and of what follows unless it is raw
   std::uint64_t size = 0;  ///< of the message
 };
 
 /// What is said of one message of a bulk.
 struct BulkPart {
-  MessageName name{};
+  MessageKey key{};
   std::uint32_t bytes = 0;
   std::uint32_t checked = 0;  ///< 1: `crc` is that of the message
   std::uint32_t crc = 0;

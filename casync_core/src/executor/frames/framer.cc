@@ -39,13 +39,13 @@ void Framer::lane(Rank peer, std::span<const std::byte> message) {
   append(peer, {.kind = EntryKind::lane, .size = message.size()}, message);
 }
 
-void Framer::send_in_head(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded) {
-  append(peer, {.kind = encoded ? EntryKind::encoded : EntryKind::raw, .name = name, .size = data.size()}, data);
+void Framer::send_in_head(Rank peer, const MessageKey& key, std::span<const std::byte> data, bool encoded) {
+  append(peer, {.kind = encoded ? EntryKind::encoded : EntryKind::raw, .key = key, .size = data.size()}, data);
 }
 
-void Framer::send_body(Rank peer, const MessageName& name, MemoryRef data, bool encoded, std::uint64_t id) {
+void Framer::send_body(Rank peer, const MessageKey& key, MemoryRef data, bool encoded, std::uint64_t id) {
   if (data.on_device()) {
-    append(peer, {.kind = EntryKind::device_body, .name = name, .size = data.bytes}, {});
+    append(peer, {.kind = EntryKind::device_body, .key = key, .size = data.bytes}, {});
     ++by_lane_.sent_messages;
     by_lane_.sent_bytes += data.bytes;
     lane_->send(peer, data, id);
@@ -53,19 +53,18 @@ void Framer::send_body(Rank peer, const MessageName& name, MemoryRef data, bool 
   }
   if (encoded && checksums_) {
     const std::uint32_t sum = crc32c(data.span());
-    append(peer, {.kind = EntryKind::encoded_body, .name = name, .size = data.bytes},
-           std::as_bytes(std::span(&sum, 1)));
+    append(peer, {.kind = EntryKind::encoded_body, .key = key, .size = data.bytes}, std::as_bytes(std::span(&sum, 1)));
   } else {
-    append(peer, {.kind = EntryKind::body, .name = name, .size = data.bytes}, {});
+    append(peer, {.kind = EntryKind::body, .key = key, .size = data.bytes}, {});
   }
   // The announcement goes first, so that the receiver has accepted the body before most of it is on its way.
   flush();
   transport_.send_body(peer, data.span(), id);
 }
 
-void Framer::add_to_bulk(const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id) {
+void Framer::add_to_bulk(const MessageKey& key, std::span<const std::byte> data, bool encoded, std::uint64_t id) {
   const bool checked = encoded && checksums_;
-  const BulkPart part{name, static_cast<std::uint32_t>(data.size()), checked, checked ? crc32c(data) : 0};
+  const BulkPart part{key, static_cast<std::uint32_t>(data.size()), checked, checked ? crc32c(data) : 0};
   CASYNC_CHECK(part.bytes == data.size(), "a message of ", data.size(), " bytes is too long for a bulk");
   ByteWriter(bulk_.parts).put(part);
   bulk_.body.insert(bulk_.body.end(), data.begin(), data.end());
@@ -106,7 +105,7 @@ void Framer::take(Rank peer, std::span<const std::byte> head, Receiver& receiver
       continue;
     }
     if (here) {
-      deliver(peer, entry.name, bytes, receiver);
+      deliver(peer, entry.key, bytes, receiver);
     } else {
       announce(peer, entry, bytes, receiver);
     }
@@ -124,14 +123,14 @@ void Framer::take_control(Rank peer, bool is_last, std::span<const std::byte> by
 }
 
 /// The bytes of a message are here.
-void Framer::deliver(Rank peer, const MessageName& name, std::span<const std::byte> bytes, Receiver& receiver) {
-  const std::uint64_t cookie = new_message(peer, bytes.size());
-  messages_[cookie].state = State::fresh;
+void Framer::deliver(Rank peer, const MessageKey& key, std::span<const std::byte> bytes, Receiver& receiver) {
+  const std::uint64_t message_id = new_message(peer, bytes.size());
+  messages_[message_id].state = State::fresh;
   fresh_ = bytes;
-  receiver.on_message(peer, name, cookie);
-  if (messages_[cookie].state != State::fresh) return;
-  messages_[cookie].state = State::held;
-  messages_[cookie].copy.assign(bytes.begin(), bytes.end());
+  receiver.on_message(peer, key, message_id);
+  if (messages_[message_id].state != State::fresh) return;
+  messages_[message_id].state = State::held;
+  messages_[message_id].copy.assign(bytes.begin(), bytes.end());
 }
 
 /// A body will come.
@@ -142,14 +141,14 @@ void Framer::announce(Rank peer, const FrameEntry& entry, std::span<const std::b
     for (ByteReader reader(bytes); reader.left() > 0;) all += parts.emplace_back(reader.get<BulkPart>()).bytes;
     if (parts.empty() || all != entry.size) throw CorruptPayload("a bulk is not what its announcement says");
   }
-  const std::uint64_t cookie = new_message(peer, entry.size);
-  Message& message = messages_[cookie];
+  const std::uint64_t message_id = new_message(peer, entry.size);
+  Message& message = messages_[message_id];
   message.state = State::announced;
   message.by_lane = entry.kind == EntryKind::device_body;
   message.checked = entry.kind == EntryKind::encoded_body;
   if (message.checked) message.crc = ByteReader(bytes).get<std::uint32_t>();
-  queues_of(message)[peer].push_back(cookie);
-  if (entry.kind != EntryKind::bulk) return receiver.on_message(peer, entry.name, cookie);
+  queues_of(message)[peer].push_back(message_id);
+  if (entry.kind != EntryKind::bulk) return receiver.on_message(peer, entry.key, message_id);
   // It is received whole, and its messages are delivered when they are here.
   if (!make_room(message, receiver)) return;
   message.state = State::placed;
@@ -170,8 +169,8 @@ bool Framer::make_room(Message& message, Receiver& receiver) {
   return true;
 }
 
-void Framer::place(std::uint64_t cookie, MemoryRef memory, bool fills, std::uint64_t id, Receiver& receiver) {
-  Message& message = messages_[cookie];
+void Framer::place(std::uint64_t message_id, MemoryRef memory, bool fills, std::uint64_t id, Receiver& receiver) {
+  Message& message = messages_[message_id];
   if (message.bytes > memory.bytes || (fills && message.bytes < memory.bytes)) {
     receiver.on_corrupt(message.peer,
                         detail::concat("a message of ", message.bytes, " bytes came where the plan says ", memory.bytes,
@@ -192,7 +191,7 @@ void Framer::place(std::uint64_t cookie, MemoryRef memory, bool fills, std::uint
       const auto from = message.state == State::fresh ? fresh_ : std::span<const std::byte>(message.copy);
       if (!from.empty()) std::memcpy(memory.data, from.data(), from.size());
       const std::size_t bytes = message.bytes;
-      free_message(cookie);
+      free_message(message_id);
       receiver.on_placed(id, bytes);
       break;
     }
@@ -205,12 +204,12 @@ void Framer::place(std::uint64_t cookie, MemoryRef memory, bool fills, std::uint
     case State::free:
     case State::placed:
     case State::dropped:
-      CASYNC_CHECK(false, "message ", cookie, " placed twice");
+      CASYNC_CHECK(false, "message ", message_id, " placed twice");
   }
 }
 
-void Framer::drop(std::uint64_t cookie, Receiver& receiver) {
-  Message& message = messages_[cookie];
+void Framer::drop(std::uint64_t message_id, Receiver& receiver) {
+  Message& message = messages_[message_id];
   if (message.state == State::announced && message.by_lane) {
     message.state = State::dropped;
     message.memory = {nullptr, message.bytes, MemoryKind::device};
@@ -221,7 +220,7 @@ void Framer::drop(std::uint64_t cookie, Receiver& receiver) {
     message.state = State::dropped;
     accept_in_order(message, receiver);
   } else {
-    free_message(cookie);
+    free_message(message_id);
   }
 }
 
@@ -230,22 +229,22 @@ void Framer::accept_in_order(const Message& last, Receiver& receiver) {
   const Rank peer = last.peer;
   auto& queue = queues_of(last)[peer];
   while (!queue.empty() && messages_[queue.front()].state != State::announced) {
-    const std::uint64_t cookie = queue.front();
-    const MemoryRef& memory = messages_[cookie].memory;
+    const std::uint64_t message_id = queue.front();
+    const MemoryRef& memory = messages_[message_id].memory;
     queue.pop_front();
     receiver.on_body_begun(peer);
     if (memory.on_device()) {
       by_lane_.received_messages += memory.data != nullptr ? 1 : 0;
       by_lane_.received_bytes += memory.data != nullptr ? memory.bytes : 0;
-      lane_->accept(peer, memory, cookie);
+      lane_->accept(peer, memory, message_id);
     } else {
-      transport_.accept(peer, memory.span(), cookie);
+      transport_.accept(peer, memory.span(), message_id);
     }
   }
 }
 
-void Framer::received(std::uint64_t cookie, Receiver& receiver) {
-  Message& message = messages_[cookie];
+void Framer::received(std::uint64_t message_id, Receiver& receiver) {
+  Message& message = messages_[message_id];
   const State state = message.state;
   const std::uint64_t id = message.id;
   const std::size_t bytes = message.bytes;
@@ -254,13 +253,13 @@ void Framer::received(std::uint64_t cookie, Receiver& receiver) {
     const std::vector<BulkPart> parts = std::move(message.parts);
     const std::vector<std::byte> body = std::move(message.copy);
     message.parts.clear();
-    free_message(cookie);
+    free_message(message_id);
     receiver.on_body_done(peer, bytes);
     take_apart(peer, parts, body, receiver);
     return;
   }
   const bool intact = !message.checked || crc32c(message.memory.span()) == message.crc;
-  free_message(cookie);
+  free_message(message_id);
   receiver.on_body_done(peer, bytes);
   if (state == State::dropped) return;
   if (intact) {
@@ -278,7 +277,7 @@ void Framer::take_apart(Rank peer, std::span<const BulkPart> parts, std::span<co
     if (part.checked != 0 && crc32c(bytes) != part.crc) {
       return receiver.on_corrupt(peer, "the checksum of an encoded gradient in a bulk is wrong", {});
     }
-    deliver(peer, part.name, bytes, receiver);
+    deliver(peer, part.key, bytes, receiver);
   }
 }
 
@@ -287,21 +286,21 @@ std::uint64_t Framer::new_message(Rank peer, std::size_t bytes) {
     free_.push_back(messages_.size());
     messages_.emplace_back();
   }
-  const std::uint64_t cookie = free_.back();
+  const std::uint64_t message_id = free_.back();
   free_.pop_back();
-  Message& message = messages_[cookie];
+  Message& message = messages_[message_id];
   message.peer = peer;
   message.bytes = bytes;
   message.checked = message.by_lane = false;
-  return cookie;
+  return message_id;
 }
 
-void Framer::free_message(std::uint64_t cookie) {
-  Message& message = messages_[cookie];
+void Framer::free_message(std::uint64_t message_id) {
+  Message& message = messages_[message_id];
   message.state = State::free;
   // A dropped body may be large; small copies keep their capacity for the next one.
   if (message.copy.capacity() > transport_.head_bytes()) message.copy = {};
-  free_.push_back(cookie);
+  free_.push_back(message_id);
 }
 
 }  // namespace casync

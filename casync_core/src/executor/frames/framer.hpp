@@ -28,9 +28,9 @@ class Framer {
     virtual ~Receiver() = default;
     virtual void on_control(Rank peer, std::span<const std::byte> message) = 0;
     virtual void on_lane(Rank peer, std::span<const std::byte> message) = 0;
-    /// A message named `name` is here (or announced). The receiver answers, now or later, with place() or drop() for
-    /// `cookie`.
-    virtual void on_message(Rank peer, const MessageName& name, std::uint64_t cookie) = 0;
+    /// The message of `key` is here (or announced). The receiver answers, now or later, with place() or drop() for
+    /// `message_id`.
+    virtual void on_message(Rank peer, const MessageKey& key, std::uint64_t message_id) = 0;
     /// The message placed for `id` is complete, with its real length.
     virtual void on_placed(std::uint64_t id, std::size_t bytes) = 0;
     /// What `peer` sent cannot be what it should: a frame, or the message placed for `id`.
@@ -52,12 +52,12 @@ class Framer {
   /// A word of this rank's lane to that of `peer`.
   void lane(Rank peer, std::span<const std::byte> message);
   /// Copies `data` into a head: its memory is free at once. One head must have room for it.
-  void send_in_head(Rank peer, const MessageName& name, std::span<const std::byte> data, bool encoded);
+  void send_in_head(Rank peer, const MessageKey& key, std::span<const std::byte> data, bool encoded);
   /// Announces `data` and sends it, by the lane if it is a device's; on_sent(id) is reported. `encoded` bodies of the
   /// host carry a checksum.
-  void send_body(Rank peer, const MessageName& name, MemoryRef data, bool encoded, std::uint64_t id);
+  void send_body(Rank peer, const MessageKey& key, MemoryRef data, bool encoded, std::uint64_t id);
   /// Copies `data` into the bulk that is being put together: its memory is free at once. `encoded` as above.
-  void add_to_bulk(const MessageName& name, std::span<const std::byte> data, bool encoded, std::uint64_t id);
+  void add_to_bulk(const MessageKey& key, std::span<const std::byte> data, bool encoded, std::uint64_t id);
   /// Announces what was added and sends it as one body.
   void send_bulk(Rank peer);
   void flush();
@@ -74,10 +74,10 @@ class Framer {
 
   // Incoming.
   void take(Rank peer, std::span<const std::byte> head, Receiver& receiver);
-  /// The message of `cookie` goes to `memory`; on_placed(id) follows, perhaps at once. It is corrupt if it is longer,
-  /// if it is shorter and `fills` says that it has that length, or if it comes another way than `memory` wants.
-  void place(std::uint64_t cookie, MemoryRef memory, bool fills, std::uint64_t id, Receiver& receiver);
-  void drop(std::uint64_t cookie, Receiver& receiver);
+  /// The message of `message_id` goes to `memory`; on_placed(id) follows, perhaps at once. It is corrupt if it is
+  /// longer, if it is shorter and `fills` says that it has that length, or if it comes another way than `memory` wants.
+  void place(std::uint64_t message_id, MemoryRef memory, bool fills, std::uint64_t id, Receiver& receiver);
+  void drop(std::uint64_t message_id, Receiver& receiver);
   /// The transport received the body accepted as `transport_id`.
   void received(std::uint64_t transport_id, Receiver& receiver);
 
@@ -110,11 +110,11 @@ class Framer {
   void announce(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes, Receiver& receiver);
   bool make_room(Message& message, Receiver& receiver);
   void take_apart(Rank peer, std::span<const BulkPart> parts, std::span<const std::byte> body, Receiver& receiver);
-  void deliver(Rank peer, const MessageName& name, std::span<const std::byte> bytes, Receiver& receiver);
+  void deliver(Rank peer, const MessageKey& key, std::span<const std::byte> bytes, Receiver& receiver);
   void append(Rank peer, const FrameEntry& entry, std::span<const std::byte> bytes);
   std::uint64_t new_message(Rank peer, std::size_t bytes);
-  void free_message(std::uint64_t cookie);
-  using Queues = std::vector<std::deque<std::uint64_t>>;  // per peer: cookies in order
+  void free_message(std::uint64_t message_id);
+  using Queues = std::vector<std::deque<std::uint64_t>>;  // per peer: message ids, in order
   Queues& queues_of(const Message& message) { return message.by_lane ? announced_by_lane_ : announced_; }
   void accept_in_order(const Message& last, Receiver& receiver);
 
@@ -128,7 +128,7 @@ class Framer {
   Bulk bulk_;                          // being put together
   std::uint64_t bulk_count_ = 0;
   std::map<std::uint64_t, Bulk> bulks_;  // by id, until they have left
-  std::vector<Message> messages_;        // by cookie
+  std::vector<Message> messages_;        // by message id
   std::vector<std::uint64_t> free_;
   Queues announced_;
   Queues announced_by_lane_;
