@@ -12,7 +12,7 @@
 #include "engine/op_set.hpp"
 
 /// The messages between the Engines of a job. Each struct has `put`, appending its bytes, and a `get_` that throws
-/// CorruptPayload for bytes that are not one. `root` below is member 0, which keeps the ledger.
+/// CorruptPayload for bytes that are not one. `root` below is member 0, which keeps the tensor table.
 namespace casync {
 
 /// How an operation ended, or what ended it. Numbers are on the wire: append only.

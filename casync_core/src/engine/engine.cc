@@ -39,7 +39,7 @@ Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy)
                     .members = members(),
                     .eager_bytes = options_.eager_bytes,
                     .interval = options_.ready_interval.value_or(Negotiation::interval_for(members())),
-                    .ledger = options_.ledger},
+                    .tensor_table = options_.tensor_table},
                    submissions_, agreements_, out_),
       tasks_({.inline_bytes = options_.inline_bytes,
               .pool_bytes = options_.pool_bytes,
@@ -48,7 +48,7 @@ Engine::Engine(EngineOptions options, std::unique_ptr<LinkPolicy> policy)
               .batch_bytes = options_.batch_bytes},
              *policy_, out_),
       heartbeat_(options_.member, members(), options_.heartbeat),
-      standstill_({.warning = options_.ledger.stall_warning, .timeout = options_.ledger.timeout}),
+      standstill_({.warning = options_.tensor_table.stall_warning, .timeout = options_.tensor_table.timeout}),
       left_(members(), false) {}
 
 Engine::~Engine() = default;
@@ -375,7 +375,7 @@ void Engine::on_bye(Rank peer) {
   if (peer == 0) root_left_at_ = now_;
 }
 
-/// The book is kept by the root: without it nothing more can be agreed. What began because all had submitted it goes
+/// The tensor table is the root's: without it nothing more can be agreed. What began because all had submitted it goes
 /// on. What began unasked does so if the root has submitted it: then its contribution came before its farewell, and
 /// those of the others are on their way. A rank that gets the result from another one gives it a moment.
 void Engine::end_without_root() {
@@ -398,7 +398,8 @@ void Engine::end_without_root() {
   if (!undecided) root_left_at_.reset();
 }
 
-/// What has begun unasked waits for who has not submitted it yet, and the ledger watches that: it travels in heads.
+/// What has begun unasked waits for who has not submitted it yet, and the tensor table watches that: it travels in
+/// heads.
 bool Engine::is_watched(std::uint32_t run) const {
   return submissions_.run(run).active && submissions_.run(run).begun && !tasks_.is_eager(run);
 }
@@ -453,11 +454,11 @@ void Engine::check_plans(bool has_slept) {
   const std::string text =
       detail::concat("tensor ", waits->name, " has waited for its plan for ", stood / 1'000'000'000,
                      " s: the planner of rank ", options_.member, " has not answered.");
-  if (stood >= options_.ledger.timeout) {
+  if (stood >= options_.tensor_table.timeout) {
     fail({.text = text + "\nCASYNC_TIMEOUT_SECONDS sets this time.",
           .facts = {.kind = ErrorKind::fault, .peer = options_.member}},
          true);
-  } else if (stood >= options_.ledger.stall_warning && !std::exchange(waits->has_warned, true)) {
+  } else if (stood >= options_.tensor_table.stall_warning && !std::exchange(waits->has_warned, true)) {
     out_.emit(action::Report{Stall{waits->name, waits->kind, {}, text}});
   }
 }

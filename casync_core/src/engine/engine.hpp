@@ -12,12 +12,12 @@
 #include "engine/agreements.hpp"
 #include "engine/event.hpp"
 #include "engine/heartbeat.hpp"
-#include "engine/ledger.hpp"
 #include "engine/negotiation.hpp"
 #include "engine/outbox.hpp"
 #include "engine/standstill.hpp"
 #include "engine/submissions.hpp"
 #include "engine/task_manager.hpp"
+#include "engine/tensor_table.hpp"
 
 namespace casync {
 
@@ -34,7 +34,7 @@ struct EngineOptions {
   CodecMaker codecs = make_codec;  ///< what plans name
   LeastUsed::Limits kept{};        ///< operations that are agreed on and known: the same on all ranks
   Heartbeat::Options heartbeat;
-  Ledger::Options ledger;
+  TensorTable::Options tensor_table;
 };
 
 /// All decisions of one rank: negotiation, admission, task graph, coordinator, liveness. A deterministic state machine

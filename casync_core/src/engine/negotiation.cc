@@ -17,7 +17,7 @@ Negotiation::Negotiation(const Options& options, Submissions& submissions, Agree
       submissions_(submissions),
       agreements_(agreements),
       out_(out),
-      ledger_(options.members, options.ledger),
+      table_(options.members, options.tensor_table),
       reports_(options.interval),
       starts_(options.interval),
       costs_told_(options.members, false) {}
@@ -29,14 +29,14 @@ Nanoseconds Negotiation::interval_for(std::uint32_t members) {
   return members <= kFew ? 0 : std::min(members * kPerMember, kMost);
 }
 
-/// Tells all members what the root's ledger has decided, this one too.
-void Negotiation::announce(const Ledger::Decisions& decisions) {
-  for (const Ledger::Decision& decision : decisions) {
+/// Tells all members what the root's tensor table has decided, this one too.
+void Negotiation::announce(const TensorTable::Decisions& decisions) {
+  for (const TensorTable::Decision& decision : decisions) {
     std::visit([this](const auto& what) { announce(what); }, decision);
   }
 }
 
-void Negotiation::announce(const Ledger::Agreed& agreed) {
+void Negotiation::announce(const TensorTable::Agreed& agreed) {
   const Verdict& verdict = agreed.verdict;
   const Agreements::Op* const known = agreements_.find(verdict.op);
   if (known != nullptr && !(Agreements::lasts(agreed.signature.kind) && wants_new_plan(verdict.op, verdict.step))) {
@@ -46,7 +46,7 @@ void Negotiation::announce(const Ledger::Agreed& agreed) {
   }
 }
 
-void Negotiation::tell(const Ledger::Agreed& agreed, const GradientPlan& plan) {
+void Negotiation::tell(const TensorTable::Agreed& agreed, const GradientPlan& plan) {
   tell_starts();
   Verdict verdict = agreed.verdict;
   verdict.plan = plan;
@@ -58,7 +58,7 @@ void Negotiation::tell(const Ledger::Agreed& agreed, const GradientPlan& plan) {
   take(verdict);
 }
 
-void Negotiation::announce(const Ledger::Started& started) {
+void Negotiation::announce(const TensorTable::Started& started) {
   if (wants_new_plan(started.op, started.step)) {
     const Agreements::Op& op = *agreements_.find(started.op);
     want_plan(started.op, submissions_.text(op.name), op.signature, started.step, started);
@@ -68,7 +68,7 @@ void Negotiation::announce(const Ledger::Started& started) {
 }
 
 /// What begins unasked takes no memory.
-void Negotiation::tell(const Ledger::Started& started) {
+void Negotiation::tell(const TensorTable::Started& started) {
   const Agreements::Op& op = *agreements_.find(started.op);
   if (agreements_.ranked() && !op.eager) {
     queue_up(ranked_, {priority_of(op.plan, op.signature), started}, &Ranked::priority);
@@ -79,7 +79,7 @@ void Negotiation::tell(const Ledger::Started& started) {
 
 void Negotiation::start_ranked(std::size_t room) {
   while (!ranked_.empty() && room > 0) {
-    const Ledger::Started started = ranked_.front().started;
+    const TensorTable::Started started = ranked_.front().started;
     ranked_.pop_front();
     for (const std::size_t bytes : agreements_.find(started.op)->shape->workflow.reserve) room -= std::min(room, bytes);
     start(started);
@@ -87,7 +87,7 @@ void Negotiation::start_ranked(std::size_t room) {
 }
 
 /// While it waited for a plan or for memory the ranks may have evicted it: then it is agreed on anew.
-void Negotiation::start(const Ledger::Started& started) {
+void Negotiation::start(const TensorTable::Started& started) {
   const Agreements::Op& op = *agreements_.find(started.op);
   if (op.evicted) return tell_anew(started, op.plan);
   starts_.add(started.op, {{}, started.sequence, started.settled, started.step, started.by_lane});
@@ -136,7 +136,7 @@ bool Negotiation::wants_new_plan(std::uint32_t number, std::uint32_t step) {
 /// The decision on a run waits until its operation has a plan. There is one of an operation at a time: its next run is
 /// not submitted here before this one is over.
 void Negotiation::want_plan(std::uint32_t op, const std::string& name, const Signature& signature, std::uint32_t step,
-                            Ledger::Decision decision) {
+                            TensorTable::Decision decision) {
   std::optional<GradientPlan> current;
   if (const Agreements::Op* const known = agreements_.find(op)) current = known->plan;
   wanted_.push_back({op, name, signature, std::move(current), step});
@@ -168,25 +168,25 @@ const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned
   for (const auto& [op, plan] : plans) {
     const auto at = unplanned_.find(op);
     CASYNC_CHECK(at != unplanned_.end(), "a plan for operation ", op, ", which wants none");
-    const Ledger::Decision decision = std::move(at->second.decision);
+    const TensorTable::Decision decision = std::move(at->second.decision);
     unplanned_.erase(at);
-    if (const auto* const agreed = std::get_if<Ledger::Agreed>(&decision)) {
+    if (const auto* const agreed = std::get_if<TensorTable::Agreed>(&decision)) {
       const Agreements::Op* const known = agreements_.find(op);
       CASYNC_CHECK(plan || known != nullptr, "no plan for tensor ", agreed->verdict.name, ", which is new");
       tell(*agreed, plan ? *plan : known->plan);
     } else {
-      tell(std::get<Ledger::Started>(decision), plan);
+      tell(std::get<TensorTable::Started>(decision), plan);
     }
   }
   return outcomes_;
 }
 
 /// A new plan takes the place of the start, in the one order of starts, so it holds from this run on everywhere.
-void Negotiation::tell(const Ledger::Started& started, const std::optional<GradientPlan>& plan) {
+void Negotiation::tell(const TensorTable::Started& started, const std::optional<GradientPlan>& plan) {
   plan ? tell_anew(started, *plan) : tell(started);
 }
 
-void Negotiation::tell_anew(const Ledger::Started& started, const GradientPlan& plan) {
+void Negotiation::tell_anew(const TensorTable::Started& started, const GradientPlan& plan) {
   tell_starts();
   const Agreements::Op& op = *agreements_.find(started.op);
   const Verdict verdict{
@@ -202,7 +202,7 @@ void Negotiation::announce(const Refuse& refuse) {
   take(refuse);
 }
 
-void Negotiation::announce(const Ledger::Substitute& substitute) {
+void Negotiation::announce(const TensorTable::Substitute& substitute) {
   tell_starts();
   if (substitute.member == options_.member) {
     take(substitute.wanted);
@@ -259,7 +259,7 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
     if (registration.signature.kind == OpKind::allgather) request.signature.shape.rows = run.rows;
     if (registration.signature.kind == OpKind::join) joined_ = true;
     if (is_root()) {
-      announce(ledger_.request(0, request, now));
+      announce(table_.request(0, request, now));
     } else {
       tell_reports();
       out_.tell(0, request);
@@ -276,11 +276,11 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
   Ready ready{{}, run.sequence, eager ? 0U : 1U, run.settled, run.step, run.by_lane};
   if (is_root()) {
     ready.ops.insert(run.op);
-    announce(ledger_.ready(0, ready, now));
+    announce(table_.ready(0, ready, now));
   } else {
     reports_.add(run.op, std::move(ready));
   }
-  // On the root the ledger may have refused it by this.
+  // On the root the tensor table may have refused it by this.
   const bool decided = std::ranges::any_of(outcomes_, [&](const Outcome& outcome) { return outcome.run == index; });
   if (eager && !decided) outcomes_.push_back({index});
   return outcomes_;
@@ -293,9 +293,9 @@ void Negotiation::ended(std::uint32_t index) {
 }
 
 /// Whether this is the root and has not heard yet from all ranks of the run before. Nothing ends without the root, so
-/// while it waits for them no rank gets further than the one run ahead that its book has room for.
+/// while it waits for them no rank gets further than the one run ahead that its entry has room for.
 bool Negotiation::ahead(const Submissions::Run& run) const {
-  return is_root() && run.sequence > 0 && ledger_.incomplete(run.op, run.sequence - 1);
+  return is_root() && run.sequence > 0 && table_.incomplete(run.op, run.sequence - 1);
 }
 
 void Negotiation::costs_known(std::span<const std::byte> costs) {
@@ -325,14 +325,14 @@ void Negotiation::collect(Rank member, std::span<const std::byte> costs) {
 const Negotiation::Outcomes& Negotiation::left(Rank peer, Nanoseconds now) {
   outcomes_.clear();
   now_ = now;
-  if (is_root()) announce(ledger_.left(peer));
+  if (is_root()) announce(table_.left(peer));
   return outcomes_;
 }
 
 const Negotiation::Outcomes& Negotiation::check(Nanoseconds now) {
   outcomes_.clear();
   now_ = now;
-  if (is_root()) announce(ledger_.check(now));
+  if (is_root()) announce(table_.check(now));
   return outcomes_;
 }
 
@@ -383,11 +383,11 @@ void Negotiation::restore(const Verdict& verdict) {
 /// All ranks do this for the same operations in one order, and evict the same ones.
 void Negotiation::use(std::uint32_t op, std::uint64_t name_hash) {
   agreements_.use(op, name_hash);
-  if (is_root()) ledger_.restore(op);
+  if (is_root()) table_.restore(op);
   while (const auto number = agreements_.evict()) {
     ++evictions_;
     evicted_.push_back(*number);
-    if (is_root()) ledger_.evict(*number);
+    if (is_root()) table_.evict(*number);
   }
 }
 
@@ -395,7 +395,7 @@ void Negotiation::use(std::uint32_t op, std::uint64_t name_hash) {
 /// names it can come: a rank may have begun by that plan.
 void Negotiation::tidy() {
   if (is_root()) {
-    ledger_.tidy([this](std::uint32_t number) {
+    table_.tidy([this](std::uint32_t number) {
       const Agreements::Op* const op = agreements_.find(number);
       return unplanned_.contains(number) || (op != nullptr && submissions_.has_run(op->name, number));
     });
@@ -408,7 +408,7 @@ void Negotiation::tidy() {
       return true;
     }
     if (op->place) return true;  // agreed on anew
-    const bool is_expected = is_root() && ledger_.knows(number);
+    const bool is_expected = is_root() && table_.knows(number);
     if (is_expected || !op->early.empty() || submissions_.has_run(op->name, number)) return false;
     const std::uint32_t name = op->name;
     agreements_.erase(number);

@@ -10,17 +10,17 @@
 
 #include "engine/agreements.hpp"
 #include "engine/held_back.hpp"
-#include "engine/ledger.hpp"
 #include "engine/outbox.hpp"
 #include "engine/submissions.hpp"
+#include "engine/tensor_table.hpp"
 
 namespace casync {
 
 /// The way from a submit to the moment at which every rank begins the run, on the same terms and by the same plan.
 ///
-/// A name that is new asks the root by a Request, one that is known by Ready; the root's Ledger and Planning answer all
-/// ranks in one order, by a Verdict, a Start or a Refuse. Small operations that are known ask nobody: they begin at
-/// once, as long as their messages under way are within `eager_bytes`. Pure: the clock is passed in.
+/// A name that is new asks the root by a Request, one that is known by Ready; the root's TensorTable and Planning
+/// answer all ranks in one order, by a Verdict, a Start or a Refuse. Small operations that are known ask nobody: they
+/// begin at once, as long as their messages under way are within `eager_bytes`. Pure: the clock is passed in.
 ///
 /// What becomes ready in one turn is one Ready, and what the root starts in one turn is one Start to each rank. Among
 /// many ranks even that is much for the root, so there the next one waits until `interval` after the last. What one
@@ -38,7 +38,7 @@ class Negotiation {
     std::uint32_t members = 1;
     std::size_t eager_bytes = 0;
     Nanoseconds interval = 0;  ///< as interval_for says, but for tests
-    Ledger::Options ledger;
+    TensorTable::Options tensor_table;
   };
   /// What becomes of a run that is submitted here: it begins, Run::op says as what, or it is refused.
   struct Outcome {
@@ -69,9 +69,9 @@ class Negotiation {
   /// Asks for the plans for which runs wait since the last call.
   void want_plans();
   /// On the root: whether ranks stand in for their programs now.
-  bool someone_joined() const { return is_root() && ledger_.someone_joined(); }
+  bool someone_joined() const { return is_root() && table_.someone_joined(); }
   /// Per member, on the root; empty elsewhere.
-  std::span<const Lateness> lateness() const { return is_root() ? ledger_.lateness() : std::span<const Lateness>(); }
+  std::span<const Lateness> lateness() const { return is_root() ? table_.lateness() : std::span<const Lateness>(); }
 
   // What these return is to be carried out in its order, and is valid until the next of them is called.
 
@@ -103,7 +103,7 @@ class Negotiation {
   const Outcomes& check(Nanoseconds now);
   /// A run that waits for its plan, on the root.
   struct Unplanned {
-    Ledger::Decision decision;
+    TensorTable::Decision decision;
     std::string name;
     OpKind kind = OpKind::allreduce;
     Nanoseconds since = 0;
@@ -116,25 +116,25 @@ class Negotiation {
 
  private:
   bool is_root() const { return options_.member == 0; }
-  const Ledger::Decisions& enter(Rank peer, const Request& request, Nanoseconds now) {
-    return ledger_.request(peer, request, now);
+  const TensorTable::Decisions& enter(Rank peer, const Request& request, Nanoseconds now) {
+    return table_.request(peer, request, now);
   }
-  const Ledger::Decisions& enter(Rank peer, const Ready& ready, Nanoseconds now) {
-    return ledger_.ready(peer, ready, now);
+  const TensorTable::Decisions& enter(Rank peer, const Ready& ready, Nanoseconds now) {
+    return table_.ready(peer, ready, now);
   }
-  void announce(const Ledger::Decisions& decisions);
-  void announce(const Ledger::Agreed& agreed);
-  void announce(const Ledger::Started& started);
+  void announce(const TensorTable::Decisions& decisions);
+  void announce(const TensorTable::Agreed& agreed);
+  void announce(const TensorTable::Started& started);
   void announce(const Refuse& refuse);
-  void announce(const Ledger::Substitute& substitute);
+  void announce(const TensorTable::Substitute& substitute);
   void announce(const Stall& stall);
-  void tell(const Ledger::Agreed& agreed, const GradientPlan& plan);
-  void tell(const Ledger::Started& started);
-  void tell(const Ledger::Started& started, const std::optional<GradientPlan>& plan);
-  void tell_anew(const Ledger::Started& started, const GradientPlan& plan);
+  void tell(const TensorTable::Agreed& agreed, const GradientPlan& plan);
+  void tell(const TensorTable::Started& started);
+  void tell(const TensorTable::Started& started, const std::optional<GradientPlan>& plan);
+  void tell_anew(const TensorTable::Started& started, const GradientPlan& plan);
   void tell_reports();
   void tell_starts();
-  void start(const Ledger::Started& started);
+  void start(const TensorTable::Started& started);
   void start_ranked(std::size_t room);
   struct Known {
     std::uint32_t number;
@@ -151,7 +151,7 @@ class Negotiation {
   void check_last(const Verdict& verdict) const;
   bool ahead(const Submissions::Run& run) const;
   void want_plan(std::uint32_t op, const std::string& name, const Signature& signature, std::uint32_t step,
-                 Ledger::Decision decision);
+                 TensorTable::Decision decision);
   bool wants_new_plan(std::uint32_t op, std::uint32_t step);
   void collect(Rank member, std::span<const std::byte> costs);
   void drop_early(std::uint32_t name, std::uint32_t sequence);
@@ -162,12 +162,12 @@ class Negotiation {
   Submissions& submissions_;
   Agreements& agreements_;
   Outbox& out_;
-  Ledger ledger_;
+  TensorTable table_;
   HeldBack<Ready> reports_;  // to the root
   HeldBack<Start> starts_;   // of the root
   struct Ranked {
     std::int32_t priority;
-    Ledger::Started started;
+    TensorTable::Started started;
   };
   std::deque<Ranked> ranked_;    // of the root: to be started, when there is memory
   bool lacks_room_ = false;      // and at the last `speak` there was none

@@ -89,8 +89,8 @@ void put(Bytes& out, const EngineOptions& options) {
   writer.put(options.ready_interval.value_or(Negotiation::interval_for(members)));
   writer.put(options.heartbeat.interval);
   writer.put(options.heartbeat.timeout);
-  writer.put(options.ledger.stall_warning);
-  writer.put(options.ledger.timeout);
+  writer.put(options.tensor_table.stall_warning);
+  writer.put(options.tensor_table.timeout);
 }
 
 EngineOptions get_options(ByteReader& reader) {
@@ -112,8 +112,8 @@ EngineOptions get_options(ByteReader& reader) {
   options.ready_interval = get_time(reader);
   options.heartbeat.interval = get_time(reader);
   options.heartbeat.timeout = get_time(reader);
-  options.ledger.stall_warning = get_time(reader);
-  options.ledger.timeout = get_time(reader);
+  options.tensor_table.stall_warning = get_time(reader);
+  options.tensor_table.timeout = get_time(reader);
   return options;
 }
 

@@ -79,8 +79,8 @@ struct Session::Impl {
     engine.inline_bytes = std::min(engine.inline_bytes, FrameWriter::room(transport->head_bytes()));
     engine.pool_bytes = options.pool_bytes;
     engine.heartbeat.timeout = from_seconds(options.peer_timeout_s);
-    engine.ledger.stall_warning = from_seconds(options.stall_warning_s);
-    engine.ledger.timeout = from_seconds(options.timeout_s);
+    engine.tensor_table.stall_warning = from_seconds(options.stall_warning_s);
+    engine.tensor_table.timeout = from_seconds(options.timeout_s);
     planning.host_of = options.host_of;
     planning.planner.min_numel = options.min_numel;
     planning.planner.partition_bytes = static_cast<double>(options.partition_bytes);

@@ -29,8 +29,8 @@ def header(*lines: str) -> str:
 @pytest.mark.parametrize("header_name", ["thread", "mutex", "atomic", "chrono", "fstream"])
 def test_a_room_that_decides_has_no_effects(lint, header_name):
     text = header(f"#include <{header_name}>")
-    assert findings(lint, **{f"{SRC}/engine/ledger.hpp": text}) == [
-        f"{SRC}/engine/ledger.hpp:3: includes <{header_name}>, and engine/ only decides"
+    assert findings(lint, **{f"{SRC}/engine/tensor_table.hpp": text}) == [
+        f"{SRC}/engine/tensor_table.hpp:3: includes <{header_name}>, and engine/ only decides"
     ]
     assert findings(lint, **{f"{SRC}/session/names.hpp": text}) == []
 

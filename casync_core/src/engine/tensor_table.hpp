@@ -13,19 +13,20 @@
 
 namespace casync {
 
-/// The root's book of who submitted what: agreement, one order of starts, stalls. Pure: time is passed in.
+/// The root's table of who submitted which tensor: agreement, one order of starts, stalls. Pure: time is passed in.
 ///
-/// A run of a tensor is (name, sequence). When all members have reported a run, the ledger decides: all on the same
-/// terms, it starts (as Agreed if somebody asked by Request, else as Started); else it is refused, with the
-/// terms of both sides.
+/// A run of a tensor is (name, sequence). Each signature that a name is reported with is a *variant* of it, whose
+/// number is that of the operation which it is if the ranks agree. When all members have reported a run, the table
+/// decides: all the same variant, it starts (as Agreed if somebody asked by Request, else as Started); else it is
+/// refused, with the signatures of both sides.
 ///
 /// A member that has reported a join stands in for its program, with zeros, in what all who have not joined submit,
 /// until all have joined. What a stand-in cannot take part in is refused.
 ///
 /// What the ranks no longer keep (Agreements) is forgotten here when every member is known to have evicted it, because
-/// until then a report of it may be on its way; and when no run of it is open. Terms that were refused are forgotten
-/// with their run.
-class Ledger {
+/// until then a report of it may be on its way; and when no run of it is open. Variants that were refused are
+/// forgotten with their run.
+class TensorTable {
  public:
   struct Agreed {     ///< all members are told: it begins, as a new operation or with other rows than before
     Verdict verdict;  ///< without a plan
@@ -50,7 +51,7 @@ class Ledger {
     Nanoseconds timeout = 600'000'000'000;
   };
 
-  Ledger(std::uint32_t members, Options options);
+  TensorTable(std::uint32_t members, Options options);
 
   // What these return is valid until the next of them is called.
 
@@ -78,8 +79,8 @@ class Ledger {
   const std::vector<Lateness>& lateness() const { return lateness_; }
 
  private:
-  static constexpr std::uint32_t kNoTerms = 0xffffffffU;
-  struct Terms {  // by the number of the operation that they are of
+  static constexpr std::uint32_t kNone = 0xffffffffU;
+  struct Variant {  // by number
     std::uint32_t entry;
     Signature signature;
     bool agreed = false;
@@ -99,11 +100,11 @@ class Ledger {
     bool by_lane = false;  // of all who have reported
     std::uint32_t step = 0;
     Nanoseconds since = 0;
-    std::vector<std::uint32_t> terms;  // per member: the operation whose they are, kNoTerms if not reported
-    std::vector<bool> asked;           // per member: to stand in
-    std::vector<std::int64_t> rows;    // per member; alltoall: per member and the one it gives them to
+    std::vector<std::uint32_t> variants;  // per member: the one that it has reported, or kNone
+    std::vector<bool> asked;              // per member: to stand in
+    std::vector<std::int64_t> rows;       // per member; alltoall: per member and the one it gives them to
   };
-  struct Entry {
+  struct TensorEntry {
     std::string name;
     std::vector<std::uint32_t> known;     // operations
     std::vector<std::string> sites;       // per member
@@ -111,41 +112,41 @@ class Ledger {
     std::array<Run, 2> runs{};            // a rank is at most one run ahead of another
     std::vector<Refuse> refused{};        // runs refused before all reported: whoever comes late is told too
   };
-  void count(Entry& entry, std::uint32_t member, std::uint32_t sequence);
-  void mark(Rank member, std::uint32_t op, const Ready& terms, Nanoseconds now);
+  void note_report(TensorEntry& entry, std::uint32_t member, std::uint32_t sequence);
+  void record(Rank member, std::uint32_t op, const Ready& ready, Nanoseconds now);
   void note_rows(Run& run, std::uint32_t member, const Request& request) const;
-  Run& open(Entry& entry, std::uint32_t sequence, Nanoseconds now);
-  bool refuse_again(Entry& entry, std::uint32_t sequence);
-  /// What a member says of its run beside the terms.
+  Run& open(TensorEntry& entry, std::uint32_t sequence, Nanoseconds now);
+  bool refuse_again(TensorEntry& entry, std::uint32_t sequence);
+  /// What a member says of its run beside the variant.
   struct Report {
     Settled settled = 0;
     std::uint32_t step = 0;
     bool by_lane = false;
   };
-  void mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, const Report& report);
-  void decide(Entry& entry, Run& run, std::uint32_t last);
-  bool refuse_without_leavers(Entry& entry, Run& run, std::uint32_t member);
+  void record(TensorEntry& entry, Run& run, std::uint32_t member, std::uint32_t variant, const Report& report);
+  void decide(TensorEntry& entry, Run& run, std::uint32_t last);
+  bool refuse_without_leavers(TensorEntry& entry, Run& run, std::uint32_t member);
   void join(std::uint32_t member);
   void end_join();
-  void cover(Entry& entry, Run& run);
-  void pass_over(Entry& entry, std::uint32_t member, std::uint32_t sequence);
-  void refuse(Entry& entry, Run& run, Status status, std::string text, ErrorFacts facts,
+  void ask_stand_ins(TensorEntry& entry, Run& run);
+  void skip_joined(TensorEntry& entry, std::uint32_t member, std::uint32_t sequence);
+  void refuse(TensorEntry& entry, Run& run, Status status, std::string text, ErrorFacts facts,
               std::vector<std::uint32_t> peers = {});
-  void refuse_disagreement(Entry& entry, Run& run);
+  void refuse_disagreement(TensorEntry& entry, Run& run);
   void close(Run& run);
-  bool uses(const Entry& entry, std::uint32_t op) const;
+  bool uses(const TensorEntry& entry, std::uint32_t op) const;
   void forget(std::uint32_t op);
   const Signature& signature_of(std::uint32_t op) const { return ops_[op].signature; }
-  std::string disagreement(const Entry& entry, const Run& run) const;
+  std::string disagreement(const TensorEntry& entry, const Run& run) const;
   std::vector<std::uint32_t> others(const Run& run) const;
-  Stall stall(const Entry& entry, const Run& run, Nanoseconds now) const;
-  std::string place_of(const Entry& entry, std::uint32_t member) const;
+  Stall stall(const TensorEntry& entry, const Run& run, Nanoseconds now) const;
+  std::string place_of(const TensorEntry& entry, std::uint32_t member) const;
 
   std::uint32_t members_;
   Options options_;
-  Numbered<Entry> entries_;
+  Numbered<TensorEntry> entries_;
   std::unordered_map<std::string, std::uint32_t> by_name_;
-  Numbered<Terms> ops_;
+  Numbered<Variant> ops_;
   std::vector<Evicted> evicted_;       // and not forgotten yet
   std::uint32_t evictions_ = 0;        // in all
   std::vector<std::uint32_t> heard_;   // per member: of how many evictions it has told

@@ -1,4 +1,4 @@
-#include "engine/ledger.hpp"
+#include "engine/tensor_table.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -56,7 +56,7 @@ std::string difference(const Signature& a, const Signature& b) {
 
 }  // namespace
 
-Ledger::Ledger(std::uint32_t members, Options options)
+TensorTable::TensorTable(std::uint32_t members, Options options)
     : members_(members),
       options_(options),
       heard_(members, 0),
@@ -66,7 +66,7 @@ Ledger::Ledger(std::uint32_t members, Options options)
 
 /// A member's reports come in the order of its submits. A second one of a run would count for a member that has said
 /// nothing yet, or open a run again that is over.
-void Ledger::count(Entry& entry, std::uint32_t member, std::uint32_t sequence) {
+void TensorTable::note_report(TensorEntry& entry, std::uint32_t member, std::uint32_t sequence) {
   if (sequence < entry.reported[member]) {
     throw CorruptPayload(
         detail::concat("rank ", member, " reported run ", sequence, " of tensor ", entry.name, " twice"),
@@ -76,13 +76,13 @@ void Ledger::count(Entry& entry, std::uint32_t member, std::uint32_t sequence) {
   ++lateness_[member].reports;
 }
 
-Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now) {
+TensorTable::Run& TensorTable::open(TensorEntry& entry, std::uint32_t sequence, Nanoseconds now) {
   Run& run = entry.runs[sequence % 2];
   if (run.count == 0) {
     run.sequence = sequence;
     run.since = now;
     run.requested = run.wants_start = run.warned = run.joins = false;
-    run.terms.assign(members_, kNoTerms);
+    run.variants.assign(members_, kNone);
     run.asked.assign(members_, false);
     run.rows.clear();
     ++open_;
@@ -92,20 +92,20 @@ Ledger::Run& Ledger::open(Entry& entry, std::uint32_t sequence, Nanoseconds now)
   return run;
 }
 
-const Ledger::Decisions& Ledger::request(Rank member, const Request& request, Nanoseconds now) {
+const TensorTable::Decisions& TensorTable::request(Rank member, const Request& request, Nanoseconds now) {
   decided_.clear();
   const auto [at, is_new] = by_name_.try_emplace(request.name, entries_.next());
   if (is_new) {
     entries_.add({request.name, {}, std::vector<std::string>(members_), std::vector<std::uint32_t>(members_)});
   }
-  Entry& entry = entries_[at->second];
-  count(entry, member, request.sequence);
+  TensorEntry& entry = entries_[at->second];
+  note_report(entry, member, request.sequence);
   last_report_ = now;
   heard_[member] = request.evictions;
   const auto same = [&](std::uint32_t op) { return agree(signature_of(op), request.signature); };
   const auto known = std::find_if(entry.known.begin(), entry.known.end(), same);
-  const std::uint32_t terms = known != entry.known.end() ? *known : ops_.add({at->second, request.signature});
-  if (known == entry.known.end()) entry.known.push_back(terms);
+  const std::uint32_t variant = known != entry.known.end() ? *known : ops_.add({at->second, request.signature});
+  if (known == entry.known.end()) entry.known.push_back(variant);
   entry.sites[member] = request.site;
   if (refuse_again(entry, request.sequence)) {
     untidy_.push_back(at->second);
@@ -114,30 +114,31 @@ const Ledger::Decisions& Ledger::request(Rank member, const Request& request, Na
   Run& run = open(entry, request.sequence, now);
   run.requested = true;
   note_rows(run, member, request);
-  mark(entry, run, member, terms, {.settled = request.settled, .step = request.step});
+  record(entry, run, member, variant, {.settled = request.settled, .step = request.step});
   return decided_;
 }
 
-void Ledger::evict(std::uint32_t op) { evicted_.push_back({op, ++evictions_}); }
+void TensorTable::evict(std::uint32_t op) { evicted_.push_back({op, ++evictions_}); }
 
-void Ledger::restore(std::uint32_t op) {
+void TensorTable::restore(std::uint32_t op) {
   std::erase_if(evicted_, [&](const Evicted& one) { return one.op == op; });
 }
 
-/// Whether a run that is open has been reported on the terms of `op`.
-bool Ledger::uses(const Entry& entry, std::uint32_t op) const {
-  return std::ranges::any_of(
-      entry.runs, [&](const Run& run) { return run.count > 0 && std::ranges::find(run.terms, op) != run.terms.end(); });
+/// Whether a run that is open has been reported as variant `op`.
+bool TensorTable::uses(const TensorEntry& entry, std::uint32_t op) const {
+  return std::ranges::any_of(entry.runs, [&](const Run& run) {
+    return run.count > 0 && std::ranges::find(run.variants, op) != run.variants.end();
+  });
 }
 
-void Ledger::forget(std::uint32_t op) {
+void TensorTable::forget(std::uint32_t op) {
   const std::uint32_t entry = ops_[op].entry;
   std::erase(entries_[entry].known, op);
   ops_.erase(op);
   untidy_.push_back(entry);
 }
 
-void Ledger::tidy(const std::function<bool(std::uint32_t op)>& is_pending) {
+void TensorTable::tidy(const std::function<bool(std::uint32_t op)>& is_pending) {
   if (evicted_.empty() && untidy_.empty()) return;
   heard_[0] = evictions_;  // the root, whose reports take no time
   const std::uint32_t heard = *std::ranges::min_element(heard_);
@@ -147,7 +148,7 @@ void Ledger::tidy(const std::function<bool(std::uint32_t op)>& is_pending) {
     return true;
   });
   for (const std::uint32_t number : std::exchange(untidy_, {})) {
-    Entry* const entry = entries_.find(number);
+    TensorEntry* const entry = entries_.find(number);
     if (entry == nullptr) continue;
     std::erase_if(entry->known, [&](std::uint32_t op) {
       if (ops_[op].agreed || uses(*entry, op)) return false;
@@ -163,29 +164,29 @@ void Ledger::tidy(const std::function<bool(std::uint32_t op)>& is_pending) {
   }
 }
 
-const Ledger::Decisions& Ledger::ready(Rank member, const Ready& ready, Nanoseconds now) {
+const TensorTable::Decisions& TensorTable::ready(Rank member, const Ready& ready, Nanoseconds now) {
   decided_.clear();
-  ready.ops.for_each([&](std::uint32_t op) { mark(member, op, ready, now); });
+  ready.ops.for_each([&](std::uint32_t op) { record(member, op, ready, now); });
   return decided_;
 }
 
-void Ledger::mark(Rank member, std::uint32_t op, const Ready& ready, Nanoseconds now) {
-  const Terms* const terms = ops_.find(op);
-  if (terms == nullptr) {
+void TensorTable::record(Rank member, std::uint32_t op, const Ready& ready, Nanoseconds now) {
+  const Variant* const variant = ops_.find(op);
+  if (variant == nullptr) {
     throw CorruptPayload(detail::concat("rank ", member, " is ready for operation ", op, ", which is not agreed"),
                          {.peer = member});
   }
-  Entry& entry = entries_[terms->entry];
-  count(entry, member, ready.sequence);
+  TensorEntry& entry = entries_[variant->entry];
+  note_report(entry, member, ready.sequence);
   last_report_ = now;
   if (refuse_again(entry, ready.sequence)) return;
   Run& run = open(entry, ready.sequence, now);
   if (ready.wants_start != 0) run.wants_start = true;
-  mark(entry, run, member, op, {.settled = ready.settled, .step = ready.step, .by_lane = ready.by_lane});
+  record(entry, run, member, op, {.settled = ready.settled, .step = ready.step, .by_lane = ready.by_lane});
 }
 
 /// Of a run on whose kind the ranks disagree they are of no use, whatever they are.
-void Ledger::note_rows(Run& run, std::uint32_t member, const Request& request) const {
+void TensorTable::note_rows(Run& run, std::uint32_t member, const Request& request) const {
   if (request.signature.kind == OpKind::alltoall) {
     if (request.splits.size() != members_) {
       throw CorruptPayload(detail::concat("rank ", member, " splits tensor ", request.name, " among ",
@@ -200,26 +201,27 @@ void Ledger::note_rows(Run& run, std::uint32_t member, const Request& request) c
   }
 }
 
-bool Ledger::incomplete(std::uint32_t op, std::uint32_t sequence) const {
+bool TensorTable::incomplete(std::uint32_t op, std::uint32_t sequence) const {
   const Run& run = entries_[ops_[op].entry].runs[sequence % 2];
   return run.count > 0 && run.sequence == sequence;
 }
 
-bool Ledger::refuse_again(Entry& entry, std::uint32_t sequence) {
+bool TensorTable::refuse_again(TensorEntry& entry, std::uint32_t sequence) {
   const auto same = [&](const Refuse& refused) { return refused.sequence == sequence; };
   const auto at = std::find_if(entry.refused.begin(), entry.refused.end(), same);
   if (at != entry.refused.end()) decided_.emplace_back(*at);
   return at != entry.refused.end();
 }
 
-void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t terms, const Report& report) {
+void TensorTable::record(TensorEntry& entry, Run& run, std::uint32_t member, std::uint32_t variant,
+                         const Report& report) {
   const bool is_first = run.count == 0;
   run.settled = is_first || run.settled == report.settled ? report.settled : 0;
   run.step = is_first ? report.step : std::max(run.step, report.step);
   run.by_lane = report.by_lane && (is_first || run.by_lane);
-  run.terms[member] = terms;
+  run.variants[member] = variant;
   ++run.count;
-  if (signature_of(terms).kind == OpKind::join) {
+  if (signature_of(variant).kind == OpKind::join) {
     run.joins = true;
     join(member);
   }
@@ -232,13 +234,13 @@ void Ledger::mark(Entry& entry, Run& run, std::uint32_t member, std::uint32_t te
     return;
   }
   if (left_count_ > 0 && refuse_without_leavers(entry, run, member)) return;
-  if (joined_count_ > 0) cover(entry, run);
+  if (joined_count_ > 0) ask_stand_ins(entry, run);
 }
 
 /// Whether a member that left has not reported the run, which `member` has just reported: then it cannot happen.
-bool Ledger::refuse_without_leavers(Entry& entry, Run& run, std::uint32_t member) {
+bool TensorTable::refuse_without_leavers(TensorEntry& entry, Run& run, std::uint32_t member) {
   for (std::uint32_t m = 0; m < members_; ++m) {
-    if (left_[m] && run.terms[m] == kNoTerms) {
+    if (left_[m] && run.variants[m] == kNone) {
       refuse(entry, run, Status::aborted,
              detail::concat("rank ", m, " has shut down without submitting tensor ", entry.name, ", which rank ",
                             member, " submitted at ", place_of(entry, member)),
@@ -250,36 +252,36 @@ bool Ledger::refuse_without_leavers(Entry& entry, Run& run, std::uint32_t member
 }
 
 /// The member's program submits nothing until all have joined.
-void Ledger::join(std::uint32_t member) {
+void TensorTable::join(std::uint32_t member) {
   if (!joined_[member]) ++joined_count_;
   joined_[member] = true;
-  entries_.for_each([&](std::uint32_t /*number*/, Entry& entry) {
+  entries_.for_each([&](std::uint32_t /*number*/, TensorEntry& entry) {
     for (const Refuse& refused : entry.refused) {
-      if (refused.sequence >= entry.reported[member]) pass_over(entry, member, refused.sequence);
+      if (refused.sequence >= entry.reported[member]) skip_joined(entry, member, refused.sequence);
     }
     for (Run& run : entry.runs) {
-      if (run.count > 0) cover(entry, run);
+      if (run.count > 0) ask_stand_ins(entry, run);
     }
   });
 }
 
-void Ledger::end_join() {
+void TensorTable::end_join() {
   joined_.assign(members_, false);
   joined_count_ = 0;
 }
 
 /// Of a run that waits for nobody but members that have joined, these are told to stand in; what they cannot stand in
 /// for is refused.
-void Ledger::cover(Entry& entry, Run& run) {
-  const auto absent = [&](std::uint32_t m) { return run.terms[m] == kNoTerms && !run.asked[m]; };
+void TensorTable::ask_stand_ins(TensorEntry& entry, Run& run) {
+  const auto absent = [&](std::uint32_t m) { return run.variants[m] == kNone && !run.asked[m]; };
   std::vector<std::uint32_t> substitutes;
   bool waits = false;
   for (std::uint32_t m = 0; m < members_; ++m) {
     if (absent(m) && joined_[m]) substitutes.push_back(m);
     waits |= absent(m) && !joined_[m];
   }
-  const auto reported = [](std::uint32_t terms) { return terms != kNoTerms; };
-  const std::uint32_t first = *std::find_if(run.terms.begin(), run.terms.end(), reported);
+  const auto reported = [](std::uint32_t variant) { return variant != kNone; };
+  const std::uint32_t first = *std::find_if(run.variants.begin(), run.variants.end(), reported);
   const Signature& signature = signature_of(first);
   if (substitutes.empty() || signature.kind == OpKind::join) return;
   if (!goes_on_without(signature.kind)) {
@@ -292,8 +294,8 @@ void Ledger::cover(Entry& entry, Run& run) {
     return;
   }
   if (waits) return;
-  if (!std::all_of(run.terms.begin(), run.terms.end(),
-                   [&](auto terms) { return !reported(terms) || terms == first; })) {
+  if (!std::all_of(run.variants.begin(), run.variants.end(),
+                   [&](auto variant) { return !reported(variant) || variant == first; })) {
     refuse_disagreement(entry, run);
     return;
   }
@@ -304,30 +306,31 @@ void Ledger::cover(Entry& entry, Run& run) {
 }
 
 /// The run will not happen, and the member, which has joined, will not come to be told so.
-void Ledger::pass_over(Entry& entry, std::uint32_t member, std::uint32_t sequence) {
+void TensorTable::skip_joined(TensorEntry& entry, std::uint32_t member, std::uint32_t sequence) {
   entry.reported[member] = sequence + 1;
   decided_.emplace_back(Substitute{member, {entry.name, sequence, true, {}}});
 }
 
-void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
-  const std::uint32_t first = run.terms[0];
-  const bool same = std::all_of(run.terms.begin(), run.terms.end(), [&](std::uint32_t t) { return t == first; });
+void TensorTable::decide(TensorEntry& entry, Run& run, std::uint32_t last) {
+  const std::uint32_t first = run.variants[0];
+  const bool same = std::all_of(run.variants.begin(), run.variants.end(), [&](std::uint32_t t) { return t == first; });
   if (!same) {
     refuse_disagreement(entry, run);
     return;
   }
-  Terms& terms = ops_[first];
+  Variant& variant = ops_[first];
   if (run.requested) {
-    terms.agreed = true;
+    variant.agreed = true;
     restore(first);
     Verdict verdict{entry.name, run.sequence, first, {}, {}, run.settled, run.step};
-    if (terms.signature.kind == OpKind::allgather || terms.signature.kind == OpKind::alltoall) verdict.rows = run.rows;
-    if (terms.signature.kind == OpKind::join) {
+    if (variant.signature.kind == OpKind::allgather || variant.signature.kind == OpKind::alltoall)
+      verdict.rows = run.rows;
+    if (variant.signature.kind == OpKind::join) {
       verdict.rows = {last};
       end_join();
     }
     close(run);
-    decided_.emplace_back(Agreed{std::move(verdict), terms.signature});
+    decided_.emplace_back(Agreed{std::move(verdict), variant.signature});
   } else {
     const bool wanted = run.wants_start;
     close(run);
@@ -335,31 +338,31 @@ void Ledger::decide(Entry& entry, Run& run, std::uint32_t last) {
   }
 }
 
-void Ledger::close(Run& run) {
+void TensorTable::close(Run& run) {
   run.count = 0;
   --open_;
 }
 
-void Ledger::refuse(Entry& entry, Run& run, Status status, std::string text, ErrorFacts facts,
-                    std::vector<std::uint32_t> peers) {
+void TensorTable::refuse(TensorEntry& entry, Run& run, Status status, std::string text, ErrorFacts facts,
+                         std::vector<std::uint32_t> peers) {
   Refuse refused{entry.name, run.sequence, status, std::move(text), std::move(facts), std::move(peers)};
   if (run.count < members_) entry.refused.push_back(refused);
   untidy_.push_back(by_name_.at(entry.name));
   if (run.joins) end_join();
   for (std::uint32_t m = 0; joined_count_ > 0 && m < members_; ++m) {
-    if (joined_[m] && run.terms[m] == kNoTerms && !run.asked[m]) pass_over(entry, m, run.sequence);
+    if (joined_[m] && run.variants[m] == kNone && !run.asked[m]) skip_joined(entry, m, run.sequence);
   }
   close(run);
   decided_.emplace_back(std::move(refused));
 }
 
-const Ledger::Decisions& Ledger::left(Rank member) {
+const TensorTable::Decisions& TensorTable::left(Rank member) {
   decided_.clear();
   if (!left_[member]) ++left_count_;
   left_[member] = true;
-  entries_.for_each([&](std::uint32_t /*number*/, Entry& entry) {
+  entries_.for_each([&](std::uint32_t /*number*/, TensorEntry& entry) {
     for (Run& run : entry.runs) {
-      if (run.count > 0 && run.terms[member] == kNoTerms) {
+      if (run.count > 0 && run.variants[member] == kNone) {
         refuse(entry, run, Status::aborted,
                detail::concat("rank ", member, " has shut down without submitting tensor ", entry.name),
                {.kind = ErrorKind::shut_down, .peer = member});
@@ -369,10 +372,10 @@ const Ledger::Decisions& Ledger::left(Rank member) {
   return decided_;
 }
 
-const Ledger::Decisions& Ledger::check(Nanoseconds now) {
+const TensorTable::Decisions& TensorTable::check(Nanoseconds now) {
   decided_.clear();
   if (open_ == 0) return decided_;
-  entries_.for_each([&](std::uint32_t /*number*/, Entry& entry) {
+  entries_.for_each([&](std::uint32_t /*number*/, TensorEntry& entry) {
     for (Run& run : entry.runs) {
       if (run.count == 0) continue;
       // A join waits for as long as the others have something to submit.
@@ -390,29 +393,29 @@ const Ledger::Decisions& Ledger::check(Nanoseconds now) {
   return decided_;
 }
 
-std::string Ledger::place_of(const Entry& entry, std::uint32_t member) const {
+std::string TensorTable::place_of(const TensorEntry& entry, std::uint32_t member) const {
   return entry.sites[member].empty() ? std::string("an unknown place") : entry.sites[member];
 }
 
-void Ledger::refuse_disagreement(Entry& entry, Run& run) {
+void TensorTable::refuse_disagreement(TensorEntry& entry, Run& run) {
   refuse(entry, run, Status::mismatch, disagreement(entry, run), {.kind = ErrorKind::mismatch}, others(run));
 }
 
-/// Per member the first one that has reported other terms than its own.
-std::vector<std::uint32_t> Ledger::others(const Run& run) const {
+/// Per member the first one that has reported another variant than its own.
+std::vector<std::uint32_t> TensorTable::others(const Run& run) const {
   std::vector<std::uint32_t> others;
-  for (const std::uint32_t own : run.terms) {
-    const auto differs = [&](std::uint32_t terms) { return terms != kNoTerms && terms != own; };
-    const auto at = std::find_if(run.terms.begin(), run.terms.end(), differs);
-    others.push_back(static_cast<std::uint32_t>(at - run.terms.begin()));
+  for (const std::uint32_t own : run.variants) {
+    const auto differs = [&](std::uint32_t variant) { return variant != kNone && variant != own; };
+    const auto at = std::find_if(run.variants.begin(), run.variants.end(), differs);
+    others.push_back(static_cast<std::uint32_t>(at - run.variants.begin()));
   }
   return others;
 }
 
-std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
+std::string TensorTable::disagreement(const TensorEntry& entry, const Run& run) const {
   std::map<std::uint32_t, std::vector<std::uint32_t>> sides;
   for (std::uint32_t m = 0; m < members_; ++m) {
-    if (run.terms[m] != kNoTerms) sides[run.terms[m]].push_back(m);
+    if (run.variants[m] != kNone) sides[run.variants[m]].push_back(m);
   }
   const auto one = sides.begin();
   const auto other = std::next(one);
@@ -420,29 +423,30 @@ std::string Ledger::disagreement(const Entry& entry, const Run& run) const {
   out << difference(signature_of(one->first), signature_of(other->first)) << ": the ranks disagree about tensor "
       << entry.name << ".";
   std::size_t listed = 0;
-  for (const auto& [terms, ranks] : sides) {
+  for (const auto& [variant, ranks] : sides) {
     if (listed++ == kListed) {
       out << "\n  " << sides.size() - kListed << " more ranks or groups of ranks, each with other terms";
       break;
     }
     out << "\n  rank" << (ranks.size() > 1 ? "s" : "");
     for (const std::uint32_t m : ranks) out << ' ' << m;
-    out << ": " << describe(signature_of(terms)) << ", submitted at " << place_of(entry, ranks.front());
+    out << ": " << describe(signature_of(variant)) << ", submitted at " << place_of(entry, ranks.front());
   }
   out << "\nMake every rank submit this name with the same terms, or give the tensors different names.";
   return out.str();
 }
 
-Stall Ledger::stall(const Entry& entry, const Run& run, Nanoseconds now) const {
+Stall TensorTable::stall(const TensorEntry& entry, const Run& run, Nanoseconds now) const {
   Stall found{.name = entry.name};
-  const auto reported = std::find_if(run.terms.begin(), run.terms.end(), [](auto terms) { return terms != kNoTerms; });
+  const auto reported =
+      std::find_if(run.variants.begin(), run.variants.end(), [](auto variant) { return variant != kNone; });
   found.kind = signature_of(*reported).kind;
   std::ostringstream out;
   out << "tensor " << entry.name << " was submitted by a subset of the ranks and waits since "
       << (now - run.since) / 1'000'000'000 << " s for the others.\n  missing ranks:";
   for (std::uint32_t m = 0; m < members_; ++m) {
     const bool joined = joined_[m] && !run.asked[m];
-    if (run.terms[m] != kNoTerms) continue;
+    if (run.variants[m] != kNone) continue;
     found.missing.push_back(m);
     out << ' ' << m << (joined ? " (has joined)" : "");
   }
@@ -453,8 +457,8 @@ Stall Ledger::stall(const Entry& entry, const Run& run, Nanoseconds now) const {
     }
     if (listed > kListed) out << "\n  and " << listed - kListed << " more ranks";
   };
-  list(" submitted it at ", [&](std::uint32_t m) { return run.terms[m] != kNoTerms; });
-  list(" submitted it last at ", [&](std::uint32_t m) { return run.terms[m] == kNoTerms && !entry.sites[m].empty(); });
+  list(" submitted it at ", [&](std::uint32_t m) { return run.variants[m] != kNone; });
+  list(" submitted it last at ", [&](std::uint32_t m) { return run.variants[m] == kNone && !entry.sites[m].empty(); });
   found.text = out.str();
   return found;
 }

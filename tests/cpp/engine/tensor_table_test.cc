@@ -1,5 +1,5 @@
-// The root's book: agreement, disagreement, stalls and members that left, with time passed in.
-#include "engine/ledger.hpp"
+// The root's table of tensors: agreement, disagreement, stalls and members that left, with time passed in.
+#include "engine/tensor_table.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,56 +15,56 @@ namespace {
 
 constexpr Nanoseconds kSecond = 1'000'000'000;
 
-/// Sorts what a Ledger decides.
+/// Sorts what a TensorTable decides.
 struct Decided {
   std::vector<Verdict> verdicts;
-  std::vector<Ledger::Started> starts;
+  std::vector<TensorTable::Started> starts;
   std::vector<Refuse> refusals;
   std::vector<std::string> reports;
   std::vector<std::vector<Rank>> missing;
   std::map<Rank, std::vector<StandIn>> stand_ins;
 
-  void note(const Ledger::Decisions& decisions) {
-    for (const Ledger::Decision& decision : decisions) {
+  void note(const TensorTable::Decisions& decisions) {
+    for (const TensorTable::Decision& decision : decisions) {
       std::visit([this](const auto& what) { add(what); }, decision);
     }
   }
 
  private:
-  void add(const Ledger::Agreed& agreed) { verdicts.push_back(agreed.verdict); }
-  void add(const Ledger::Started& start) { starts.push_back(start); }
+  void add(const TensorTable::Agreed& agreed) { verdicts.push_back(agreed.verdict); }
+  void add(const TensorTable::Started& start) { starts.push_back(start); }
   void add(const Refuse& refuse) { refusals.push_back(refuse); }
-  void add(const Ledger::Substitute& substitute) { stand_ins[substitute.member].push_back(substitute.wanted); }
+  void add(const TensorTable::Substitute& substitute) { stand_ins[substitute.member].push_back(substitute.wanted); }
   void add(const Stall& stall) {
     reports.push_back(stall.text);
     missing.push_back(stall.missing);
   }
 };
 
-/// A Ledger whose decisions are noted.
-class Book {
+/// A TensorTable whose decisions are noted.
+class NotedTable {
  public:
-  Book(Decided& decided, std::uint32_t members)
-      : decided_(decided), ledger_(members, {.stall_warning = 5 * kSecond, .timeout = 20 * kSecond}) {}
+  NotedTable(Decided& decided, std::uint32_t members)
+      : decided_(decided), table_(members, {.stall_warning = 5 * kSecond, .timeout = 20 * kSecond}) {}
 
   void request(Rank member, const Request& request, Nanoseconds now) {
-    decided_.note(ledger_.request(member, request, now));
+    decided_.note(table_.request(member, request, now));
   }
-  void ready(Rank member, const Ready& ready, Nanoseconds now) { decided_.note(ledger_.ready(member, ready, now)); }
-  void left(Rank member) { decided_.note(ledger_.left(member)); }
-  void check(Nanoseconds now) { decided_.note(ledger_.check(now)); }
-  bool waiting() const { return ledger_.waiting(); }
-  bool incomplete(std::uint32_t op, std::uint32_t sequence) const { return ledger_.incomplete(op, sequence); }
-  const std::vector<Lateness>& lateness() const { return ledger_.lateness(); }
+  void ready(Rank member, const Ready& ready, Nanoseconds now) { decided_.note(table_.ready(member, ready, now)); }
+  void left(Rank member) { decided_.note(table_.left(member)); }
+  void check(Nanoseconds now) { decided_.note(table_.check(now)); }
+  bool waiting() const { return table_.waiting(); }
+  bool incomplete(std::uint32_t op, std::uint32_t sequence) const { return table_.incomplete(op, sequence); }
+  const std::vector<Lateness>& lateness() const { return table_.lateness(); }
 
  private:
   Decided& decided_;
-  Ledger ledger_;
+  TensorTable table_;
 };
 
-class LedgerTest : public testing::Test, protected Decided {
+class TensorTableTest : public testing::Test, protected Decided {
  protected:
-  explicit LedgerTest(std::uint32_t members = 3) : ledger(*this, members) {}
+  explicit TensorTableTest(std::uint32_t members = 3) : table(*this, members) {}
 
   static Request request(std::uint32_t sequence, std::int64_t numel = 8, const std::string& site = "train.py:1") {
     Request request;
@@ -85,77 +85,77 @@ class LedgerTest : public testing::Test, protected Decided {
     return request;
   }
   void agree(std::uint32_t sequence) {
-    for (std::uint32_t m = 0; m < 3; ++m) ledger.request(m, request(sequence), 0);
+    for (std::uint32_t m = 0; m < 3; ++m) table.request(m, request(sequence), 0);
   }
   static bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
   }
 
-  Book ledger;
+  NotedTable table;
 };
 
-TEST_F(LedgerTest, AgreesWhenAllMembersAsked) {
-  ledger.request(1, request(0), 0);
-  ledger.request(0, request(0), 0);
+TEST_F(TensorTableTest, AgreesWhenAllMembersAsked) {
+  table.request(1, request(0), 0);
+  table.request(0, request(0), 0);
   EXPECT_TRUE(verdicts.empty());
-  EXPECT_TRUE(ledger.waiting());
-  ledger.request(2, request(0), 0);
+  EXPECT_TRUE(table.waiting());
+  table.request(2, request(0), 0);
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_EQ(verdicts[0].name, "w");
-  EXPECT_FALSE(ledger.waiting());
+  EXPECT_FALSE(table.waiting());
 }
 
-TEST_F(LedgerTest, StartsAgainOnceAllAreReadyAndOneWaits) {
+TEST_F(TensorTableTest, StartsAgainOnceAllAreReadyAndOneWaits) {
   agree(0);
   const std::uint32_t op = verdicts[0].op;
-  ledger.ready(2, {{op}, 1, 0}, 0);
-  ledger.ready(0, {{op}, 1}, 0);
+  table.ready(2, {{op}, 1, 0}, 0);
+  table.ready(0, {{op}, 1}, 0);
   EXPECT_TRUE(starts.empty());
-  ledger.ready(1, {{op}, 1, 0}, 0);
+  table.ready(1, {{op}, 1, 0}, 0);
   ASSERT_EQ(starts.size(), 1U);
   EXPECT_EQ(starts[0].sequence, 1U);
 }
 
-TEST_F(LedgerTest, TakesSeveralOperationsOfOneReport) {
+TEST_F(TensorTableTest, TakesSeveralOperationsOfOneReport) {
   constexpr std::uint32_t kTensors = 5;
   for (std::uint32_t t = 0; t < kTensors; ++t) {
     Request wanted = request(0);
     wanted.name = std::string(1, static_cast<char>('a' + t));
-    for (Rank member = 0; member < 3; ++member) ledger.request(member, wanted, 0);
+    for (Rank member = 0; member < 3; ++member) table.request(member, wanted, 0);
   }
   ASSERT_EQ(verdicts.size(), kTensors);
-  ledger.ready(2, {{0, 1, 2, 3, 4}, 1}, 0);
-  ledger.ready(0, {{0, 2, 4}, 1}, 0);
-  ledger.ready(1, {{1, 2, 4}, 1}, 0);
+  table.ready(2, {{0, 1, 2, 3, 4}, 1}, 0);
+  table.ready(0, {{0, 2, 4}, 1}, 0);
+  table.ready(1, {{1, 2, 4}, 1}, 0);
   ASSERT_EQ(starts.size(), 2U);
   EXPECT_EQ(starts[0].op, 2U);
   EXPECT_EQ(starts[1].op, 4U);
-  ledger.ready(0, {{1, 3}, 1}, 0);
+  table.ready(0, {{1, 3}, 1}, 0);
   EXPECT_EQ(starts.size(), 3U);
 }
 
-TEST_F(LedgerTest, SaysNothingWhenNobodyWaitsForAStart) {
+TEST_F(TensorTableTest, SaysNothingWhenNobodyWaitsForAStart) {
   agree(0);
-  for (std::uint32_t m = 0; m < 3; ++m) ledger.ready(m, {{verdicts[0].op}, 1, 0}, 0);
+  for (std::uint32_t m = 0; m < 3; ++m) table.ready(m, {{verdicts[0].op}, 1, 0}, 0);
   EXPECT_TRUE(starts.empty());
-  EXPECT_FALSE(ledger.waiting());
+  EXPECT_FALSE(table.waiting());
 }
 
-TEST_F(LedgerTest, TakesAMemberThatIsOneRunAhead) {
+TEST_F(TensorTableTest, TakesAMemberThatIsOneRunAhead) {
   agree(0);
   const std::uint32_t op = verdicts[0].op;
-  ledger.ready(0, {{op}, 1}, 0);
-  ledger.ready(1, {{op}, 1}, 0);
-  ledger.ready(0, {{op}, 2}, 0);  // before member 2 has said a word of run 1
-  ledger.ready(2, {{op}, 1}, 0);
+  table.ready(0, {{op}, 1}, 0);
+  table.ready(1, {{op}, 1}, 0);
+  table.ready(0, {{op}, 2}, 0);  // before member 2 has said a word of run 1
+  table.ready(2, {{op}, 1}, 0);
   ASSERT_EQ(starts.size(), 1U);
   EXPECT_EQ(starts[0].sequence, 1U);
 }
 
-TEST_F(LedgerTest, ShowsBothSidesOfADisagreement) {
-  ledger.request(0, request(0, 8, "a.py:1"), 0);
-  ledger.request(1, request(0, 9, "b.py:2"), 0);
-  ledger.request(2, request(0, 8, "a.py:1"), 0);
+TEST_F(TensorTableTest, ShowsBothSidesOfADisagreement) {
+  table.request(0, request(0, 8, "a.py:1"), 0);
+  table.request(1, request(0, 9, "b.py:2"), 0);
+  table.request(2, request(0, 8, "a.py:1"), 0);
   ASSERT_EQ(refusals.size(), 1U);
   EXPECT_EQ(refusals[0].status, Status::mismatch);
   for (const char* part : {"w", "(8,)", "(9,)", "a.py:1", "b.py:2", "ranks 0 2", "rank 1"}) {
@@ -165,25 +165,25 @@ TEST_F(LedgerTest, ShowsBothSidesOfADisagreement) {
   EXPECT_EQ(verdicts.size(), 1U);
 }
 
-class LedgerOfMany : public LedgerTest {
+class LedgerOfMany : public TensorTableTest {
  protected:
   static constexpr std::uint32_t kMembers = 500;
-  LedgerOfMany() : LedgerTest(kMembers) {}
+  LedgerOfMany() : TensorTableTest(kMembers) {}
 };
 
 TEST_F(LedgerOfMany, SaysNoMoreThanOneCanRead) {
-  for (Rank m = 0; m < kMembers; ++m) ledger.request(m, request(0, 8 + m, "train.py:1"), 0);
+  for (Rank m = 0; m < kMembers; ++m) table.request(m, request(0, 8 + m, "train.py:1"), 0);
   ASSERT_EQ(refusals.size(), 1U);
   EXPECT_LT(refusals[0].text.size(), 4096U);
   EXPECT_TRUE(contains(refusals[0].text, "484 more ranks or groups of ranks")) << refusals[0].text;
-  for (Rank m = 1; m < kMembers; ++m) ledger.request(m, request(1), 0);
-  ledger.check(6 * kSecond);
+  for (Rank m = 1; m < kMembers; ++m) table.request(m, request(1), 0);
+  table.check(6 * kSecond);
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_LT(reports[0].size(), 4096U);
   EXPECT_TRUE(contains(reports[0], "483 more ranks")) << reports[0];
 }
 
-TEST_F(LedgerTest, NamesWhatDiffers) {
+TEST_F(TensorTableTest, NamesWhatDiffers) {
   struct Case {
     std::function<void(Signature&)> change;
     const char* expected;
@@ -201,55 +201,55 @@ TEST_F(LedgerTest, NamesWhatDiffers) {
   for (const Case& one : cases) {
     Request other = request(sequence);
     one.change(other.signature);
-    ledger.request(0, request(sequence), 0);
-    ledger.request(1, other, 0);
-    ledger.request(2, request(sequence), 0);
+    table.request(0, request(sequence), 0);
+    table.request(1, other, 0);
+    table.request(2, request(sequence), 0);
     EXPECT_TRUE(contains(refusals.back().text, one.expected)) << refusals.back().text;
     ++sequence;
   }
 }
 
-TEST_F(LedgerTest, LetsRowsOfAnAllgatherDiffer) {
+TEST_F(TensorTableTest, LetsRowsOfAnAllgatherDiffer) {
   for (std::uint32_t m = 0; m < 3; ++m) {
     Request mine = request(0, 4 + m);
     mine.signature.kind = OpKind::allgather;
     mine.signature.dims = "(*,)";
-    ledger.request(m, mine, 0);
+    table.request(m, mine, 0);
   }
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_EQ(verdicts[0].rows, (std::vector<std::int64_t>{4, 5, 6}));
 }
 
-TEST_F(LedgerTest, CollectsTheSplitsOfAnAlltoall) {
+TEST_F(TensorTableTest, CollectsTheSplitsOfAnAlltoall) {
   for (std::uint32_t m = 0; m < 3; ++m) {
     Request mine = request(0, 0);
     mine.signature.kind = OpKind::alltoall;
     for (std::int64_t to = 0; to < 3; ++to) mine.splits.push_back(10 * m + to);
-    ledger.request(2 - m, mine, 0);
+    table.request(2 - m, mine, 0);
   }
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_EQ(verdicts[0].rows, (std::vector<std::int64_t>{20, 21, 22, 10, 11, 12, 0, 1, 2}));
 }
 
-TEST_F(LedgerTest, HoldsTheTrailingShapesOfAnAllgatherAlike) {
+TEST_F(TensorTableTest, HoldsTheTrailingShapesOfAnAllgatherAlike) {
   for (std::uint32_t m = 0; m < 3; ++m) {
     Request mine = request(0, 4);
     mine.signature.kind = OpKind::allgather;
     mine.signature.shape.cols = 6;
     mine.signature.dims = m == 1 ? "(*, 2, 3)" : "(*, 3, 2)";
-    ledger.request(m, mine, 0);
+    table.request(m, mine, 0);
   }
   EXPECT_TRUE(verdicts.empty());
   ASSERT_FALSE(refusals.empty());
   for (const char* part : {"(*, 2, 3)", "(*, 3, 2)"}) EXPECT_TRUE(contains(refusals.back().text, part)) << part;
 }
 
-TEST_F(LedgerTest, ReportsAStallOnceWithMissingRanksAndSites) {
-  ledger.request(0, request(0, 8, "a.py:1"), 0);
-  ledger.check(4 * kSecond);
+TEST_F(TensorTableTest, ReportsAStallOnceWithMissingRanksAndSites) {
+  table.request(0, request(0, 8, "a.py:1"), 0);
+  table.check(4 * kSecond);
   EXPECT_TRUE(reports.empty());
-  ledger.check(5 * kSecond);
-  ledger.check(6 * kSecond);
+  table.check(5 * kSecond);
+  table.check(6 * kSecond);
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(missing[0], (std::vector<std::uint32_t>{1, 2}));
   for (const char* part : {"tensor w", "missing ranks: 1 2", "rank 0 submitted it at a.py:1"}) {
@@ -257,43 +257,43 @@ TEST_F(LedgerTest, ReportsAStallOnceWithMissingRanksAndSites) {
   }
 }
 
-TEST_F(LedgerTest, GivesUpAfterTheTimeoutAndTellsWhoComesLate) {
-  ledger.request(0, request(0), 0);
-  ledger.request(1, request(0), 0);
-  ledger.check(20 * kSecond);
+TEST_F(TensorTableTest, GivesUpAfterTheTimeoutAndTellsWhoComesLate) {
+  table.request(0, request(0), 0);
+  table.request(1, request(0), 0);
+  table.check(20 * kSecond);
   ASSERT_EQ(refusals.size(), 1U);
   EXPECT_EQ(refusals[0].status, Status::timeout);
   EXPECT_TRUE(contains(refusals[0].text, "missing ranks: 2"));
-  ledger.request(0, request(1), 21 * kSecond);  // the others go on
-  ledger.request(2, request(0), 22 * kSecond);
+  table.request(0, request(1), 21 * kSecond);  // the others go on
+  table.request(2, request(0), 22 * kSecond);
   ASSERT_EQ(refusals.size(), 2U);
   EXPECT_EQ(refusals[1].sequence, 0U);
-  ledger.request(1, request(1), 23 * kSecond);
-  ledger.request(2, request(1), 23 * kSecond);
+  table.request(1, request(1), 23 * kSecond);
+  table.request(2, request(1), 23 * kSecond);
   EXPECT_EQ(verdicts.size(), 1U);
 }
 
-TEST_F(LedgerTest, RefusesWhatAMemberThatLeftNeverSubmitted) {
-  ledger.request(0, request(0), 0);
-  ledger.left(2);
+TEST_F(TensorTableTest, RefusesWhatAMemberThatLeftNeverSubmitted) {
+  table.request(0, request(0), 0);
+  table.left(2);
   ASSERT_EQ(refusals.size(), 1U);
   EXPECT_EQ(refusals[0].status, Status::aborted);
   EXPECT_TRUE(contains(refusals[0].text, "rank 2 has shut down"));
-  ledger.request(1, request(0), 0);  // told again
+  table.request(1, request(0), 0);  // told again
   EXPECT_EQ(refusals.size(), 2U);
-  ledger.request(1, request(1), 0);  // later runs cannot happen either
+  table.request(1, request(1), 0);  // later runs cannot happen either
   EXPECT_EQ(refusals.back().sequence, 1U);
 }
 
 /// A rank reports each run of a tensor once. A second report would stand for a rank that has said nothing yet, or open
 /// a run anew that is over.
-TEST_F(LedgerTest, TakesEachRunOfAMemberOnce) {
+TEST_F(TensorTableTest, TakesEachRunOfAMemberOnce) {
   const auto refused = [this](const auto& message) {
     try {
       if constexpr (std::is_same_v<std::decay_t<decltype(message)>, Ready>) {
-        ledger.ready(1, message, 0);
+        table.ready(1, message, 0);
       } else {
-        ledger.request(1, message, 0);
+        table.request(1, message, 0);
       }
     } catch (const CorruptPayload& error) {
       for (const char* part : {"rank 1", "tensor w", "twice"})
@@ -302,26 +302,26 @@ TEST_F(LedgerTest, TakesEachRunOfAMemberOnce) {
     }
     return false;
   };
-  ledger.request(1, request(0), 0);
+  table.request(1, request(0), 0);
   EXPECT_TRUE(refused(request(0)));
-  ledger.request(0, request(0), 0);
+  table.request(0, request(0), 0);
   EXPECT_TRUE(verdicts.empty()) << "two ranks of three have asked";
-  ledger.request(2, request(0), 0);
+  table.request(2, request(0), 0);
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_TRUE(refused(request(0))) << "the run is over";
-  EXPECT_FALSE(ledger.waiting());
+  EXPECT_FALSE(table.waiting());
 
   const std::uint32_t op = verdicts[0].op;
-  ledger.ready(1, {{op}, 1}, 0);
+  table.ready(1, {{op}, 1}, 0);
   EXPECT_TRUE(refused(Ready{{op}, 1}));
-  ledger.ready(0, {{op}, 1}, 0);
+  table.ready(0, {{op}, 1}, 0);
   EXPECT_TRUE(starts.empty()) << "two ranks of three are ready";
-  ledger.ready(2, {{op}, 1}, 0);
+  table.ready(2, {{op}, 1}, 0);
   EXPECT_EQ(starts.size(), 1U);
   EXPECT_TRUE(refused(Ready{{op}, 1})) << "the run is over";
 
-  ledger.ready(1, {{op}, 2}, 0);
-  ledger.left(2);  // refuses the run, of which whoever comes late is told; rank 1 was
+  table.ready(1, {{op}, 2}, 0);
+  table.left(2);  // refuses the run, of which whoever comes late is told; rank 1 was
   ASSERT_EQ(refusals.size(), 1U);
   EXPECT_TRUE(refused(Ready{{op}, 2}));
   EXPECT_EQ(refusals.size(), 1U);
@@ -329,102 +329,102 @@ TEST_F(LedgerTest, TakesEachRunOfAMemberOnce) {
 
 // --- join ---
 
-TEST_F(LedgerTest, AsksWhoHasJoinedOnceAllOthersHaveSubmitted) {
-  ledger.request(2, join(0), 0);
-  ledger.request(0, request(0), 0);
+TEST_F(TensorTableTest, AsksWhoHasJoinedOnceAllOthersHaveSubmitted) {
+  table.request(2, join(0), 0);
+  table.request(0, request(0), 0);
   EXPECT_TRUE(stand_ins.empty()) << "rank 1 has neither submitted nor joined";
-  ledger.request(1, request(0), 0);
+  table.request(1, request(0), 0);
   ASSERT_EQ(stand_ins[2].size(), 1U);
   EXPECT_EQ(stand_ins[2][0].name, "w");
   EXPECT_FALSE(stand_ins[2][0].refused);
   EXPECT_TRUE(verdicts.empty());
-  ledger.request(2, request(0), 0);
+  table.request(2, request(0), 0);
   ASSERT_EQ(verdicts.size(), 1U);
 
-  ledger.ready(0, {{verdicts[0].op}, 1}, 0);
-  ledger.request(1, join(0), 0);  // whoever joins later is asked, too
+  table.ready(0, {{verdicts[0].op}, 1}, 0);
+  table.request(1, join(0), 0);  // whoever joins later is asked, too
   EXPECT_EQ(stand_ins[1].size(), 1U);
   ASSERT_EQ(stand_ins[2].size(), 2U);
   EXPECT_EQ(stand_ins[2][1].sequence, 1U);
 }
 
-TEST_F(LedgerTest, EndsTheJoinWithTheLastRank) {
-  ledger.request(2, join(0), 0);
-  ledger.request(0, join(0), 0);
+TEST_F(TensorTableTest, EndsTheJoinWithTheLastRank) {
+  table.request(2, join(0), 0);
+  table.request(0, join(0), 0);
   EXPECT_TRUE(verdicts.empty());
-  ledger.request(1, join(0), 0);
+  table.request(1, join(0), 0);
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_EQ(verdicts[0].rows, std::vector<std::int64_t>{1});
-  ledger.request(0, request(0), 0);
-  ledger.request(1, request(0), 0);
+  table.request(0, request(0), 0);
+  table.request(1, request(0), 0);
   EXPECT_TRUE(stand_ins.empty()) << "nobody has joined any more";
 }
 
-TEST_F(LedgerTest, RefusesWhatCannotGoOnWithoutARank) {
+TEST_F(TensorTableTest, RefusesWhatCannotGoOnWithoutARank) {
   for (const OpKind kind : {OpKind::allgather, OpKind::broadcast}) {
     Request other = request(0);
     other.name = name_of(kind);
     other.signature.kind = kind;
-    if (kind == OpKind::allgather) ledger.request(2, join(0), 0);
+    if (kind == OpKind::allgather) table.request(2, join(0), 0);
     refusals.clear();
-    ledger.request(0, other, 0);
+    table.request(0, other, 0);
     ASSERT_EQ(refusals.size(), 1U);
     EXPECT_EQ(refusals[0].status, Status::mismatch);
     for (const char* part : {kind == OpKind::allgather ? "Allgather" : "Broadcast",
                              " is not supported with Join at this time.", "waits for rank 2"}) {
       EXPECT_TRUE(contains(refusals[0].text, part)) << refusals[0].text;
     }
-    ledger.request(1, other, 0);
+    table.request(1, other, 0);
     EXPECT_EQ(refusals.size(), 2U) << "whoever comes late is told";
     ASSERT_EQ(stand_ins[2].size(), kind == OpKind::allgather ? 1U : 2U);
     EXPECT_TRUE(stand_ins[2].back().refused) << "rank 2 counts the run";
   }
 }
 
-TEST_F(LedgerTest, TellsWhoJoinsOfTheRunsThatWereRefusedWithoutIt) {
-  ledger.request(0, request(0), 0);
-  ledger.check(20 * kSecond);
+TEST_F(TensorTableTest, TellsWhoJoinsOfTheRunsThatWereRefusedWithoutIt) {
+  table.request(0, request(0), 0);
+  table.check(20 * kSecond);
   ASSERT_EQ(refusals.size(), 1U);
-  ledger.request(2, join(0), 20 * kSecond);
+  table.request(2, join(0), 20 * kSecond);
   ASSERT_EQ(stand_ins[2].size(), 1U);
   EXPECT_TRUE(stand_ins[2][0].refused);
-  ledger.request(0, request(1), 21 * kSecond);
-  ledger.request(1, request(0), 21 * kSecond);  // late, and told again
-  ledger.request(1, request(1), 21 * kSecond);
+  table.request(0, request(1), 21 * kSecond);
+  table.request(1, request(0), 21 * kSecond);  // late, and told again
+  table.request(1, request(1), 21 * kSecond);
   ASSERT_EQ(stand_ins[2].size(), 2U);
   EXPECT_EQ(stand_ins[2][1].sequence, 1U);
 }
 
-TEST_F(LedgerTest, FindsADisagreementOfTheOthers) {
-  ledger.request(2, join(0), 0);
-  ledger.request(0, request(0, 8, "a.py:1"), 0);
-  ledger.request(1, request(0, 9, "b.py:2"), 0);
+TEST_F(TensorTableTest, FindsADisagreementOfTheOthers) {
+  table.request(2, join(0), 0);
+  table.request(0, request(0, 8, "a.py:1"), 0);
+  table.request(1, request(0, 9, "b.py:2"), 0);
   ASSERT_EQ(refusals.size(), 1U);
   for (const char* part : {"Mismatched", "(8,)", "(9,)", "a.py:1", "b.py:2"}) {
     EXPECT_TRUE(contains(refusals[0].text, part)) << refusals[0].text;
   }
 }
 
-TEST_F(LedgerTest, LetsAJoinWaitAsLongAsAnythingIsSubmitted) {
-  ledger.request(2, join(0), 0);
+TEST_F(TensorTableTest, LetsAJoinWaitAsLongAsAnythingIsSubmitted) {
+  table.request(2, join(0), 0);
   for (std::uint32_t sequence = 0; sequence < 10; ++sequence) {
     const Nanoseconds now = 4 * kSecond * sequence;
-    ledger.request(0, request(sequence), now);
-    ledger.request(1, request(sequence), now);
-    ledger.request(2, request(sequence), now);
-    ledger.check(now);
+    table.request(0, request(sequence), now);
+    table.request(1, request(sequence), now);
+    table.request(2, request(sequence), now);
+    table.check(now);
   }
   EXPECT_TRUE(refusals.empty() && reports.empty());
-  ledger.check(56 * kSecond);
+  table.check(56 * kSecond);
   ASSERT_EQ(refusals.size(), 1U);
   EXPECT_TRUE(contains(refusals[0].text, "tensor join")) << refusals[0].text;
   EXPECT_TRUE(contains(refusals[0].text, "missing ranks: 0 1\n")) << refusals[0].text;
 }
 
-TEST_F(LedgerTest, SaysWhoOfTheMissingHasJoined) {
-  ledger.request(2, join(0), 0);
-  ledger.request(0, request(0), 0);
-  ledger.check(5 * kSecond);
+TEST_F(TensorTableTest, SaysWhoOfTheMissingHasJoined) {
+  table.request(2, join(0), 0);
+  table.request(0, request(0), 0);
+  table.check(5 * kSecond);
   ASSERT_EQ(reports.size(), 2U);
   EXPECT_TRUE(contains(reports[0] + reports[1], "missing ranks: 1 2 (has joined)"));
 }
@@ -437,8 +437,8 @@ double seconds_per_report(std::uint32_t members) {
   request.name = "w";
   request.signature.shape = {8, 1};
   std::size_t starts = 0;
-  Ledger ledger(members, {});
-  for (std::uint32_t m = 0; m < members; ++m) ledger.request(m, request, 0);
+  TensorTable table(members, {});
+  for (std::uint32_t m = 0; m < members; ++m) table.request(m, request, 0);
   double least = std::numeric_limits<double>::max();
   std::uint32_t sequence = 0;
   for (int tries = 0; tries < 3; ++tries) {
@@ -447,7 +447,7 @@ double seconds_per_report(std::uint32_t members) {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
     for (std::uint32_t run = 0; run < kReports / members; ++run) {
       ++sequence;
-      for (Rank m = 0; m < members; ++m) starts += ledger.ready(m, {{0}, sequence}, 0).size();
+      for (Rank m = 0; m < members; ++m) starts += table.ready(m, {{0}, sequence}, 0).size();
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
     const double seconds =
@@ -464,8 +464,8 @@ TEST(LedgerCost, OfAReportDoesNotGrowWithTheWorld) {
   EXPECT_LT(large, 8 * small) << small * 1e9 << " ns per report with 64 members, " << large * 1e9 << " ns with 4096";
 }
 
-TEST_F(LedgerTest, RefusesAnOperationThatWasNeverAgreed) {
-  EXPECT_THROW(ledger.ready(1, {{77}, 0}, 0), CorruptPayload);
+TEST_F(TensorTableTest, RefusesAnOperationThatWasNeverAgreed) {
+  EXPECT_THROW(table.ready(1, {{77}, 0}, 0), CorruptPayload);
 }
 
 }  // namespace
