@@ -52,22 +52,22 @@ const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t na
                          {.tensor = verdict.name, .op = signature.kind});
   }
   if (op.name != kNone && lasts(signature.kind) && op.plan == verdict.plan) return op;
-  op.shape = make_shape(verdict, signature, splits, Way::whole);  // first: where it throws, nothing is agreed on
+  op.graph = make_graph(verdict, signature, splits, Way::whole);  // first: where it throws, nothing is agreed on
   op.name = name;
   op.signature = signature;
   op.plan = verdict.plan;
   if (!priority_) priority_ = priority_of(op.plan, signature);
   ranked_ |= *priority_ != priority_of(op.plan, signature);
-  const Codec& codec = *op.shape->codec;
-  op.settling = codec.agreed() > 0 ? make_shape(verdict, signature, splits, Way::settling) : nullptr;
+  const Codec& codec = *op.graph->codec;
+  op.settling = codec.agreed() > 0 ? make_graph(verdict, signature, splits, Way::settling) : nullptr;
   const bool holds = verdict.plan.period > 1 && host_of_.size() > 1;  // a world of one is the identity
-  op.holding = holds ? make_shape(verdict, signature, splits, Way::holding) : nullptr;
+  op.holding = holds ? make_graph(verdict, signature, splits, Way::holding) : nullptr;
   op.settled = settled_by(codec.info().spec);
   const bool from_all = signature.kind == OpKind::allreduce && make_route(verdict.plan.topology)->merges_at_once();
   // Else every run waits for a start, which may bring the next plan.
   const bool lasts = verdict.plan.until == 0 && !verdict.plan.on_trial && !holds;
-  op.eager = lasts && from_all && op.shape->codec->info().identity && op.shape->largest_message <= inline_bytes_ &&
-             op.shape->largest_message > 0;  // what sends nothing ends before the others have submitted it
+  op.eager = lasts && from_all && op.graph->codec->info().identity && op.graph->largest_message <= inline_bytes_ &&
+             op.graph->largest_message > 0;  // what sends nothing ends before the others have submitted it
   return op;
 }
 
@@ -144,8 +144,8 @@ std::vector<std::uint64_t> Agreements::forget_all() {
   return message_ids;
 }
 
-std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, const Signature& signature,
-                                                       const std::vector<std::int64_t>& splits, Way way) {
+std::shared_ptr<const TaskGraph> Agreements::make_graph(const Verdict& verdict, const Signature& signature,
+                                                        const std::vector<std::int64_t>& splits, Way way) {
   // A world of one is the identity, in the gradient's own precision.
   auto codec = host_of_.size() == 1 || verdict.plan.codec == "none" ? none_ : codecs_(verdict.plan.codec);
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
@@ -187,29 +187,29 @@ std::shared_ptr<const Template> Agreements::make_shape(const Verdict& verdict, c
   const bool provisional = verdict.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
   const bool counts = provisional || verdict.plan.period > 1;
   const auto build = [&] {
-    auto shape = std::make_shared<Template>(request);
-    shape->rows = verdict.rows;
-    shape->codec = codec;
-    shape->nonzeros = nonzeros_;
-    shape->none = none_;
-    shape->holds = holds;
-    shape->counts = counts;
-    shape->provisional = provisional;
-    shape->host_only |= holds || verdict.plan.on_host;
-    return shape;
+    auto graph = std::make_shared<TaskGraph>(request);
+    graph->rows = verdict.rows;
+    graph->codec = codec;
+    graph->nonzeros = nonzeros_;
+    graph->none = none_;
+    graph->holds = holds;
+    graph->counts = counts;
+    graph->provisional = provisional;
+    graph->host_only |= holds || verdict.plan.on_host;
+    return graph;
   };
   if (!lasts(signature.kind)) return build();
-  std::weak_ptr<const Template>& known =
-      templates_[{request.kind, request.shape.rows, request.shape.cols, request.dtype, codec->info().spec, request.op,
-                  verdict.plan.topology, request.partitions, request.first_owner, request.settles, request.root,
-                  provisional, counts, verdict.plan.on_host}];
-  std::shared_ptr<const Template> shape = known.lock();
-  if (shape == nullptr) known = shape = build();
-  if (templates_.size() >= templates_most_) {
-    std::erase_if(templates_, [](const auto& one) { return one.second.expired(); });
-    templates_most_ = std::max<std::size_t>(256, 2 * templates_.size());
+  std::weak_ptr<const TaskGraph>& known =
+      graphs_[{request.kind, request.shape.rows, request.shape.cols, request.dtype, codec->info().spec, request.op,
+               verdict.plan.topology, request.partitions, request.first_owner, request.settles, request.root,
+               provisional, counts, verdict.plan.on_host}];
+  std::shared_ptr<const TaskGraph> graph = known.lock();
+  if (graph == nullptr) known = graph = build();
+  if (graphs_.size() >= graphs_most_) {
+    std::erase_if(graphs_, [](const auto& one) { return one.second.expired(); });
+    graphs_most_ = std::max<std::size_t>(256, 2 * graphs_.size());
   }
-  return shape;
+  return graph;
 }
 
 }  // namespace casync

@@ -13,14 +13,14 @@
 
 #include "common/least_used.hpp"
 #include "engine/control.hpp"
-#include "task/template.hpp"
+#include "task/task_graph.hpp"
 
 namespace casync {
 
 /// Makes a codec from its spec: make_codec, or something in its place.
 using CodecMaker = std::function<std::shared_ptr<const Codec>(std::string_view)>;
 
-/// What the ranks have agreed on. An operation has a number, the same on every rank, a plan, and the template of this
+/// What the ranks have agreed on. An operation has a number, the same on every rank, a plan, and the task graph of this
 /// rank's workflow. Messages may overtake the agreement, or this rank's submit: those are kept here until their run
 /// begins. Pure.
 class Agreements {
@@ -37,12 +37,12 @@ class Agreements {
     std::uint32_t name = kNone;  ///< as Submissions numbers it; kNone: not agreed, there are only messages
     Signature signature;
     GradientPlan plan;
-    std::shared_ptr<const Template> shape;
-    std::shared_ptr<const Template> holding;   ///< of steps in which it is not synchronised; null if there are none
-    std::shared_ptr<const Template> settling;  ///< which settles the codec's values first; null if it has none
-    Settled settled = 0;                       ///< what a rank says that keeps them
-    bool eager = false;                        ///< so small that it is sent before the peers have submitted theirs
-    bool evicted = false;                      ///< a run that is submitted now has to be agreed on
+    std::shared_ptr<const TaskGraph> graph;
+    std::shared_ptr<const TaskGraph> holding;   ///< of steps in which it is not synchronised; null if there are none
+    std::shared_ptr<const TaskGraph> settling;  ///< which settles the codec's values first; null if it has none
+    Settled settled = 0;                        ///< what a rank says that keeps them
+    bool eager = false;                         ///< so small that it is sent before the peers have submitted theirs
+    bool evicted = false;                       ///< a run that is submitted now has to be agreed on
     std::vector<Early> early;
     std::optional<LeastUsed::Place> place{};  ///< among those that are kept; nothing: it is none of them
   };
@@ -82,23 +82,23 @@ class Agreements {
 
  private:
   enum class Way : std::uint8_t { whole, settling, holding };
-  std::shared_ptr<const Template> make_shape(const Verdict& verdict, const Signature& signature,
-                                             const std::vector<std::int64_t>& splits, Way way);
+  std::shared_ptr<const TaskGraph> make_graph(const Verdict& verdict, const Signature& signature,
+                                              const std::vector<std::int64_t>& splits, Way way);
 
   std::uint32_t member_;
   std::vector<std::uint32_t> host_of_;
   std::size_t inline_bytes_;
   CodecMaker codecs_;
-  std::shared_ptr<const Codec> none_, nonzeros_;  // of all templates: what takes no payload
+  std::shared_ptr<const Codec> none_, nonzeros_;  // of all graphs: what takes no payload
   std::unordered_map<std::uint32_t, Op> ops_;
   std::optional<std::int32_t> priority_;  // of the first that was agreed on
   bool ranked_ = false;
-  /// All that a template follows from in this world, of the kinds that last. Gradients that are alike share one:
+  /// All that a graph follows from in this world, of the kinds that last. Gradients that are alike share one:
   /// of many small ones it then stays in the cache.
-  using Terms = std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, std::string, std::uint32_t,
-                           std::uint32_t, bool, std::uint32_t, bool, bool, bool>;
-  std::map<Terms, std::weak_ptr<const Template>> templates_;
-  std::size_t templates_most_ = 256;  // at so many it is looked which of them are used no more
+  using GraphKey = std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, std::string,
+                              std::uint32_t, std::uint32_t, bool, std::uint32_t, bool, bool, bool>;
+  std::map<GraphKey, std::weak_ptr<const TaskGraph>> graphs_;
+  std::size_t graphs_most_ = 256;  // at so many it is looked which of them are used no more
   LeastUsed kept_;
 };
 

@@ -148,7 +148,7 @@ void Engine::on(const event::Received& event) {
   check_task(event.instance, event.task);
   if (failure_) return;
   tasks_.moved(event.instance, now_);
-  heartbeat_.heard(tasks_.graph(event.instance).shape().workflow.tasks[event.task].peer);
+  heartbeat_.heard(tasks_.tasks_of(event.instance).graph().workflow.tasks[event.task].peer);
   tasks_.note_bytes(event.instance, event.task, event.bytes);
   complete(event.instance, event.task);
 }
@@ -266,7 +266,7 @@ void Engine::on(const event::Arrived& event) {
 
 /// A message of a run that has begun.
 void Engine::take(std::uint32_t index, Rank peer, std::uint32_t tag, std::uint64_t message_id) {
-  const std::int64_t task = tasks_.graph(index).shape().find_recv(peer, tag);
+  const std::int64_t task = tasks_.tasks_of(index).graph().find_recv(peer, tag);
   if (task < 0) {
     const Submissions::Run& run = submissions_.run(index);
     throw CorruptPayload(detail::concat("rank ", peer, " sent message ", tag, " of tensor ",
@@ -303,16 +303,16 @@ void Engine::begin(std::uint32_t index) {
   const Agreements::Op& op = *agreements_.find(op_number);
   const bool holds = op.holding != nullptr && !synchronises(op.plan, run.step);
   const bool settles = !holds && op.settling != nullptr && run.settled != op.settled;
-  const std::shared_ptr<const Template>& shape = holds ? op.holding : settles ? op.settling : op.shape;
-  const bool by_lane = run.by_lane && shape == op.shape;  // the lane was meant for that template
-  out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, shape, op.plan, by_lane});
+  const std::shared_ptr<const TaskGraph>& graph = holds ? op.holding : settles ? op.settling : op.graph;
+  const bool by_lane = run.by_lane && graph == op.graph;  // the lane was meant for that graph
+  out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, graph, op.plan, by_lane});
   standstill_.begin(index, now_);
   submissions_.begin(index);  // not before: if there is no memory for it, nothing of it is to be undone
   const TaskManager::How how{.eager = op.eager,
                              .on_stream = run.on_stream,
                              .by_lane = by_lane,
                              .priority = priority_of(op.plan, op.signature)};
-  const bool is_through = tasks_.begin(index, op_number, sequence, shape, how);
+  const bool is_through = tasks_.begin(index, op_number, sequence, graph, how);
   tasks_.moved(index, now_);
   if (is_through) finish(index);
   for (const Agreements::Early& message : agreements_.claim(op_number, sequence)) {
@@ -343,8 +343,8 @@ void Engine::end(std::uint32_t index, const Abort* why) {
   const Submissions::Run& run = submissions_.run(index);
   negotiation_.ended(index);
   if (run.begun) tasks_.end(index);
-  const Instance* const graph = run.begun ? &tasks_.graph(index) : nullptr;
-  out_.emit(action::Finish{index, run.handle, run.nonfinite, why, graph, failure_.has_value()});
+  const Instance* const tasks = run.begun ? &tasks_.tasks_of(index) : nullptr;
+  out_.emit(action::Finish{index, run.handle, run.nonfinite, why, tasks, failure_.has_value()});
   submissions_.end(index);
 }
 
@@ -584,9 +584,9 @@ const GradientPlan* Engine::plan_of(std::uint32_t registration) const {
   return op == nullptr ? nullptr : &op->plan;
 }
 
-std::shared_ptr<const Template> Engine::shape_of(std::uint32_t registration) const {
+std::shared_ptr<const TaskGraph> Engine::graph_of(std::uint32_t registration) const {
   const Agreements::Op* const op = next_op(registration);
-  return op == nullptr ? nullptr : op->shape;
+  return op == nullptr ? nullptr : op->graph;
 }
 
 }  // namespace casync

@@ -56,7 +56,7 @@ class Engine {
 
   /// The plan of what `registration` will be next, and what its runs are like; null: none is agreed.
   const GradientPlan* plan_of(std::uint32_t registration) const;
-  std::shared_ptr<const Template> shape_of(std::uint32_t registration) const;
+  std::shared_ptr<const TaskGraph> graph_of(std::uint32_t registration) const;
 
   bool outstanding() const { return submissions_.outstanding() > 0; }
   /// Whether some run has begun: all ranks have submitted it, or it is small and was sent unasked.

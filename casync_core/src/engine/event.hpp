@@ -18,10 +18,10 @@
 ///
 /// A *registration* is a tensor that was defined, numbered in order. A *handle* is the executor's number of what was
 /// submitted, an *instance* the Engine's number of a run: both are used again when the run is over. A *task* is one of
-/// the run's template. A *message id* is the executor's number of a message that came.
+/// the run's task graph. A *message id* is the executor's number of a message that came.
 namespace casync {
 
-struct Template;
+struct TaskGraph;
 class Instance;
 
 /// What the announcement of a bulk says of each of its messages takes so many bytes of a head.
@@ -134,7 +134,7 @@ struct Begin {
   std::uint32_t op = 0;
   std::uint32_t sequence = 0;  ///< how many runs of the name came before
   std::uint32_t step = 0;      ///< how many of its steps came before in this job, which may have been interrupted
-  const std::shared_ptr<const Template>& shape;
+  const std::shared_ptr<const TaskGraph>& graph;
   const GradientPlan& plan;
   bool by_lane = false;  ///< all of its memory is the device's, and its messages are bodies that go by the lane
 };

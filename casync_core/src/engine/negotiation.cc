@@ -81,7 +81,7 @@ void Negotiation::start_ranked(std::size_t room) {
   while (!ranked_.empty() && room > 0) {
     const TensorTable::Started started = ranked_.front().started;
     ranked_.pop_front();
-    for (const std::size_t bytes : agreements_.find(started.op)->shape->workflow.reserve) room -= std::min(room, bytes);
+    for (const std::size_t bytes : agreements_.find(started.op)->graph->workflow.reserve) room -= std::min(room, bytes);
     start(started);
   }
 }
@@ -267,9 +267,9 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
     return outcomes_;
   }
   const Agreements::Op& op = *kept;
-  const bool eager = op.eager && eager_bytes_ + op.shape->largest_message <= options_.eager_bytes && !ahead(run);
+  const bool eager = op.eager && eager_bytes_ + op.graph->largest_message <= options_.eager_bytes && !ahead(run);
   if (eager) {
-    run.eager_bytes = op.shape->largest_message;
+    run.eager_bytes = op.graph->largest_message;
     eager_bytes_ += run.eager_bytes;
   }
   if (op.eager) run.by_lane = false;  // who begins at once has asked nobody

@@ -17,42 +17,42 @@ TaskManager::TaskManager(const Options& options, LinkPolicy& policy, Outbox& out
       parked_(options.members) {}
 
 bool TaskManager::begin(std::uint32_t instance, std::uint32_t op, std::uint32_t sequence,
-                        const std::shared_ptr<const Template>& shape, How how) {
-  if (instance >= graphs_.size()) graphs_.resize(instance + 1);
-  Graph& graph = graphs_[instance];
-  graph.eager = how.eager;
-  graph.by_lane = how.by_lane;
-  graph.priority = how.priority;
-  graph.op = op;
-  graph.sequence = sequence;
-  graph.order = begun_++;
-  graph.held = graph.closed = 0;
-  graph.tasks.begin(shape, how.on_stream);
-  const Template& of = graph.tasks.shape();
-  graph.slot_bytes.clear();
+                        const std::shared_ptr<const TaskGraph>& graph, How how) {
+  if (instance >= runs_.size()) runs_.resize(instance + 1);
+  Run& run = runs_[instance];
+  run.eager = how.eager;
+  run.by_lane = how.by_lane;
+  run.priority = how.priority;
+  run.op = op;
+  run.sequence = sequence;
+  run.order = begun_++;
+  run.held = run.closed = 0;
+  run.tasks.begin(graph, how.on_stream);
+  const TaskGraph& of = run.tasks.graph();
+  run.slot_bytes.clear();
   if (of.codec_chooses_length()) {
-    for (const Slot& slot : of.workflow.slots) graph.slot_bytes.push_back(slot.bytes);
+    for (const Slot& slot : of.workflow.slots) run.slot_bytes.push_back(slot.bytes);
   }
   const auto partitions = static_cast<std::uint32_t>(of.workflow.reserve.size());
-  for (std::uint32_t p = 0; p < partitions; ++p) graph.closed += of.tasks_of_partition[p] > 0 ? 1 : 0;
+  for (std::uint32_t p = 0; p < partitions; ++p) run.closed += of.tasks_of_partition[p] > 0 ? 1 : 0;
   if (how.eager) {
     for (std::uint32_t p = 0; p < partitions; ++p) open(instance, p);
-    return graph.tasks.done();
+    return run.tasks.done();
   }
   // All are counted, those too in which this rank has nothing to do: units have one number on all ranks.
   units_.clear();
   for (std::uint32_t p = 0; p < partitions; ++p) {
     units_.push_back({of.tasks_of_partition[p] > 0 ? instance : Admission::kNobody, p, of.workflow.reserve[p]});
   }
-  graph.first_unit = admission_.begin(units_);
-  return graph.tasks.done();
+  run.first_unit = admission_.begin(units_);
+  return run.tasks.done();
 }
 
 void TaskManager::open_partitions() {
   Admission::Unit unit;
   while (admission_.next(unit)) {
     if (unit.instance == Admission::kNobody) continue;
-    for (const std::uint32_t peer : graph(unit.instance).shape().window_peers[unit.partition])
+    for (const std::uint32_t peer : tasks_of(unit.instance).graph().window_peers[unit.partition])
       admission_.want_window(peer);
     open(unit.instance, unit.partition);
   }
@@ -61,40 +61,40 @@ void TaskManager::open_partitions() {
 
 void TaskManager::open(std::uint32_t instance, std::uint32_t partition) {
   out_.emit(action::Reserve{instance, partition});
-  if (graphs_[instance].tasks.shape().tasks_of_partition[partition] > 0) --graphs_[instance].closed;
+  if (runs_[instance].tasks.graph().tasks_of_partition[partition] > 0) --runs_[instance].closed;
   ready_.clear();
-  graphs_[instance].tasks.open_partition(partition, ready_);
+  runs_[instance].tasks.open_partition(partition, ready_);
   for (const std::uint32_t task : ready_) make_ready(instance, task);
 }
 
 void TaskManager::note_bytes(std::uint32_t instance, std::uint32_t task_index, std::uint64_t bytes) {
-  Graph& graph = graphs_[instance];
-  if (graph.slot_bytes.empty()) return;
-  const Task& task = graph.tasks.shape().workflow.tasks[task_index];
+  Run& run = runs_[instance];
+  if (run.slot_bytes.empty()) return;
+  const Task& task = run.tasks.graph().workflow.tasks[task_index];
   const Buffer& payload = task.primitive == Primitive::recv ? task.data : task.encode_to;
-  if (payload.place == Place::slot) graph.slot_bytes[payload.slot] = bytes;
+  if (payload.place == Place::slot) run.slot_bytes[payload.slot] = bytes;
 }
 
 void TaskManager::launched(std::uint32_t instance, std::uint32_t task_index) {
   ready_.clear();
-  graphs_[instance].tasks.launch(task_index, ready_);
+  runs_[instance].tasks.launch(task_index, ready_);
   for (const std::uint32_t task : ready_) make_ready(instance, task);
 }
 
 bool TaskManager::complete(std::uint32_t instance, std::uint32_t task_index) {
-  Graph& graph = graphs_[instance];
+  Run& run = runs_[instance];
   ready_.clear();
-  const std::uint32_t partition = graph.tasks.shape().workflow.tasks[task_index].partition;
-  if (graph.tasks.complete(task_index, ready_)) {
+  const std::uint32_t partition = run.tasks.graph().workflow.tasks[task_index].partition;
+  if (run.tasks.complete(task_index, ready_)) {
     out_.emit(action::Release{instance, partition});
-    if (!graph.eager) admission_.release(graph.tasks.shape().workflow.reserve[partition]);
+    if (!run.eager) admission_.release(run.tasks.graph().workflow.reserve[partition]);
   }
   for (const std::uint32_t task : ready_) make_ready(instance, task);
-  return graph.tasks.done();
+  return run.tasks.done();
 }
 
 void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
-  switch (graph(instance).shape().workflow.tasks[task].primitive) {
+  switch (tasks_of(instance).graph().workflow.tasks[task].primitive) {
     case Primitive::encode:
     case Primitive::decode:
     case Primitive::merge:
@@ -111,11 +111,11 @@ void TaskManager::make_ready(std::uint32_t instance, std::uint32_t task) {
 
 void TaskManager::run_ready() {
   if (to_run_.empty()) return;
-  const auto priority = [this](const action::Run::Task& one) { return graphs_[one.instance].priority; };
+  const auto priority = [this](const action::Run::Task& one) { return runs_[one.instance].priority; };
   if (!std::ranges::is_sorted(to_run_, std::greater(), priority)) {
     std::ranges::stable_sort(to_run_, std::greater(), priority);
   }
-  const auto is_on_host = [this](const action::Run::Task& one) { return !graphs_[one.instance].tasks.on_stream(); };
+  const auto is_on_host = [this](const action::Run::Task& one) { return !runs_[one.instance].tasks.on_stream(); };
   const auto on_stream = std::ranges::stable_partition(to_run_, is_on_host);
   if (!on_stream.empty()) run(on_stream, action::Where::stream);
   run_on_host({to_run_.begin(), on_stream.begin()});
@@ -125,8 +125,8 @@ void TaskManager::run_ready() {
 void TaskManager::run_on_host(std::span<const action::Run::Task> ready) {
   if (ready.empty()) return;
   const auto weight_of = [this](const action::Run::Task& one) {
-    const Template& shape = graphs_[one.instance].tasks.shape();
-    return shape.weight(shape.workflow.tasks[one.task]);
+    const TaskGraph& graph = runs_[one.instance].tasks.graph();
+    return graph.weight(graph.workflow.tasks[one.task]);
   };
   std::size_t largest = 0;
   std::size_t all = 0;
@@ -151,30 +151,30 @@ void TaskManager::run_on_host(std::span<const action::Run::Task> ready) {
 }
 
 void TaskManager::run(std::span<const action::Run::Task> batch, action::Where where) {
-  for (const action::Run::Task& one : batch) ++graphs_[one.instance].computing;
+  for (const action::Run::Task& one : batch) ++runs_[one.instance].computing;
   out_.emit(action::Run{batch, where});
 }
 
 SendRequest TaskManager::request(std::uint32_t instance, std::uint32_t task_index) const {
-  const Graph& graph = graphs_[instance];
-  const Template& shape = graph.tasks.shape();
-  const Task& task = shape.workflow.tasks[task_index];
-  const bool chosen = task.data.place == Place::slot && !graph.slot_bytes.empty();
-  const std::uint64_t bytes = chosen ? graph.slot_bytes[task.data.slot] : shape.message_bytes(task);
-  return {instance, task_index, task.peer, bytes, graph.priority};
+  const Run& run = runs_[instance];
+  const TaskGraph& graph = run.tasks.graph();
+  const Task& task = graph.workflow.tasks[task_index];
+  const bool chosen = task.data.place == Place::slot && !run.slot_bytes.empty();
+  const std::uint64_t bytes = chosen ? run.slot_bytes[task.data.slot] : graph.message_bytes(task);
+  return {instance, task_index, task.peer, bytes, run.priority};
 }
 
 bool TaskManager::inlined(const SendRequest& request) const {
-  return request.bytes <= options_.inline_bytes && !graphs_[request.instance].by_lane;
+  return request.bytes <= options_.inline_bytes && !runs_[request.instance].by_lane;
 }
 
 void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
-  const Graph& graph = graphs_[instance];
-  const Task& task = graph.tasks.shape().workflow.tasks[task_index];
+  const Run& run = runs_[instance];
+  const Task& task = run.tasks.graph().workflow.tasks[task_index];
   const SendRequest wanted = request(instance, task_index);
-  ++graphs_[instance].held;
-  const std::uint64_t unit = graph.first_unit + task.partition;
-  if (task.windowed && !graph.eager && !admission_.may_send(wanted.peer, unit)) {
+  ++runs_[instance].held;
+  const std::uint64_t unit = run.first_unit + task.partition;
+  if (task.windowed && !run.eager && !admission_.may_send(wanted.peer, unit)) {
     queue_up(parked_[wanted.peer], {unit, wanted}, [](const Parked& send) { return send.request.priority; });
     ++parked_count_;
   } else {
@@ -197,7 +197,7 @@ void TaskManager::emit(std::span<const SendRequest> batch) {
   const std::size_t most = std::max<std::size_t>(options_.inline_bytes / kBulkPartBytes, 1);
   together_.clear();
   for (const SendRequest& send : batch) {
-    if (graphs_[send.instance].by_lane) {
+    if (runs_[send.instance].by_lane) {
       emit(send, action::Send::Way::as_body);
     } else {
       together_.push_back(send);
@@ -213,9 +213,9 @@ void TaskManager::emit(std::span<const SendRequest> batch) {
 }
 
 void TaskManager::emit(const SendRequest& request, action::Send::Way way) {
-  const Graph& graph = graphs_[request.instance];
-  --graphs_[request.instance].held;
-  const MessageKey key{graph.op, graph.sequence, graph.tasks.shape().workflow.tasks[request.task].tag};
+  const Run& run = runs_[request.instance];
+  --runs_[request.instance].held;
+  const MessageKey key{run.op, run.sequence, run.tasks.graph().workflow.tasks[request.task].tag};
   out_.emit(action::Send{request.instance, request.task, request.peer, key, way});
 }
 
@@ -234,15 +234,15 @@ void TaskManager::allow(Rank peer, std::uint64_t units) {
 }
 
 void TaskManager::arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t message_id) {
-  if (graphs_[instance].tasks.armed(task)) {
+  if (runs_[instance].tasks.armed(task)) {
     out_.emit(action::Accept{instance, task, message_id});
   } else {
-    graphs_[instance].waiting.push_back({task, message_id});
+    runs_[instance].waiting.push_back({task, message_id});
   }
 }
 
 void TaskManager::receive(std::uint32_t instance, std::uint32_t task) {
-  std::vector<Waiting>& waiting = graphs_[instance].waiting;
+  std::vector<Waiting>& waiting = runs_[instance].waiting;
   const auto here = [&](const Waiting& message) { return message.task == task; };
   const auto at = std::find_if(waiting.begin(), waiting.end(), here);
   if (at == waiting.end()) return;
@@ -252,13 +252,13 @@ void TaskManager::receive(std::uint32_t instance, std::uint32_t task) {
 }
 
 TaskManager::Messages TaskManager::from(std::uint32_t peer, std::uint32_t instance) const {
-  const Graph& graph = graphs_[instance];
-  const std::vector<Task>& tasks = graph.tasks.shape().workflow.tasks;
+  const Run& run = runs_[instance];
+  const std::vector<Task>& tasks = run.tasks.graph().workflow.tasks;
   Messages result = Messages::none_planned;
   for (std::uint32_t index = 0; index < tasks.size(); ++index) {
     if (tasks[index].primitive != Primitive::recv || tasks[index].peer != peer) continue;
     const auto is_it = [&](const Waiting& message) { return message.task == index; };
-    if (!graph.tasks.done(index) && std::ranges::none_of(graph.waiting, is_it)) return Messages::missing;
+    if (!run.tasks.done(index) && std::ranges::none_of(run.waiting, is_it)) return Messages::missing;
     result = Messages::all_here;
   }
   return result;
@@ -266,13 +266,13 @@ TaskManager::Messages TaskManager::from(std::uint32_t peer, std::uint32_t instan
 
 TaskManager::Standing TaskManager::standing(std::uint32_t instance) const {
   constexpr std::size_t kListed = 8;
-  const Graph& graph = graphs_[instance];
+  const Run& run = runs_[instance];
   Standing found;
   std::size_t more = 0;
-  const std::vector<Task>& tasks = graph.tasks.shape().workflow.tasks;
+  const std::vector<Task>& tasks = run.tasks.graph().workflow.tasks;
   for (std::uint32_t index = 0; index < tasks.size(); ++index) {
     const Task& task = tasks[index];
-    if (graph.tasks.done(index) || !graph.tasks.armed(index)) continue;
+    if (run.tasks.done(index) || !run.tasks.armed(index)) continue;
     const bool receives = task.primitive == Primitive::recv;
     const bool travels = receives || task.primitive == Primitive::send;
     if (travels && std::ranges::find(found.peers, task.peer) == found.peers.end()) found.peers.push_back(task.peer);
@@ -286,13 +286,13 @@ TaskManager::Standing TaskManager::standing(std::uint32_t instance) const {
                                    : detail::concat("a worker is at the ", name_of(task.primitive), of));
   }
   if (more > 0) found.left.push_back(detail::concat("and ", more, " more"));
-  if (graph.closed > 0) found.left.push_back(detail::concat(graph.closed, " partitions wait for memory"));
+  if (run.closed > 0) found.left.push_back(detail::concat(run.closed, " partitions wait for memory"));
   return found;
 }
 
 void TaskManager::end(std::uint32_t instance) {
   std::erase_if(to_run_, [&](const action::Run::Task& one) { return one.instance == instance; });
-  std::vector<Waiting>& waiting = graphs_[instance].waiting;
+  std::vector<Waiting>& waiting = runs_[instance].waiting;
   for (const Waiting& message : waiting) out_.emit(action::Drop{message.message_id});
   waiting.clear();
 }

@@ -37,7 +37,7 @@ class TaskManager {
   /// Begins the graph of `instance`, for run `sequence` of `op`. Returns whether it is through, because it has no
   /// tasks.
   bool begin(std::uint32_t instance, std::uint32_t op, std::uint32_t sequence,
-             const std::shared_ptr<const Template>& shape, How how);
+             const std::shared_ptr<const TaskGraph>& graph, How how);
   /// The link policy lets these sends go, which are to one peer.
   void emit(std::span<const SendRequest> batch);
   /// The send `task` has left this rank: what it took of its link comes back.
@@ -47,35 +47,35 @@ class TaskManager {
   void note_bytes(std::uint32_t instance, std::uint32_t task, std::uint64_t bytes);
   /// `task` is launched on its stream.
   void launched(std::uint32_t instance, std::uint32_t task);
-  /// `task` is done. Returns whether it was the last of its graph.
+  /// `task` is done. Returns whether it was the last of its run.
   bool complete(std::uint32_t instance, std::uint32_t task);
   /// Hands out the compute tasks that have become ready since the last call, in batches: by priority.
   void run_ready();
   /// A worker or a stream is through with a task, whatever came of it.
-  void returned(std::uint32_t instance) { --graphs_[instance].computing; }
-  /// Whether workers or a stream are at tasks of the graph.
-  bool computing(std::uint32_t instance) const { return graphs_[instance].computing > 0; }
+  void returned(std::uint32_t instance) { --runs_[instance].computing; }
+  /// Whether workers or a stream are at tasks of the run.
+  bool computing(std::uint32_t instance) const { return runs_[instance].computing > 0; }
   /// After a failure: `task` is done all the same, but nothing follows from it.
-  void note(std::uint32_t instance, std::uint32_t task) { graphs_[instance].tasks.note(task); }
+  void note(std::uint32_t instance, std::uint32_t task) { runs_[instance].tasks.note(task); }
   /// The message of the receive `task` is here or announced.
   void arrived(std::uint32_t instance, std::uint32_t task, std::uint64_t message_id);
-  /// What has come of the messages that `peer` sends in this graph.
+  /// What has come of the messages that `peer` sends in this run.
   enum class Messages : std::uint8_t { none_planned, missing, all_here };
   Messages from(std::uint32_t peer, std::uint32_t instance) const;
-  /// Something of the graph has come, left or been computed here.
-  void moved(std::uint32_t instance, Nanoseconds now) { graphs_[instance].moved = now; }
-  /// What is known of how a graph gets on.
+  /// Something of the run has come, left or been computed here.
+  void moved(std::uint32_t instance, Nanoseconds now) { runs_[instance].moved = now; }
+  /// What is known of how a run gets on.
   struct Standing {
     std::vector<Rank> peers{};        ///< from or to which a message is outstanding
     std::vector<std::string> left{};  ///< what is not done, in words
   };
-  Nanoseconds moved(std::uint32_t instance) const { return graphs_[instance].moved; }
-  std::uint64_t order(std::uint32_t instance) const { return graphs_[instance].order; }
-  bool is_eager(std::uint32_t instance) const { return graphs_[instance].eager; }
+  Nanoseconds moved(std::uint32_t instance) const { return runs_[instance].moved; }
+  std::uint64_t order(std::uint32_t instance) const { return runs_[instance].order; }
+  bool is_eager(std::uint32_t instance) const { return runs_[instance].eager; }
   /// Whether something of it waits here for memory or for a link, which others have.
-  bool is_blocked(std::uint32_t instance) const { return graphs_[instance].closed + graphs_[instance].held > 0; }
+  bool is_blocked(std::uint32_t instance) const { return runs_[instance].closed + runs_[instance].held > 0; }
   Standing standing(std::uint32_t instance) const;
-  /// The graph is over, through or not. Its template stays until the instance is used again.
+  /// The run is over, through or not. Its graph stays until the instance is used again.
   void end(std::uint32_t instance);
 
   /// `peer` has opened the units below `units`.
@@ -83,11 +83,11 @@ class TaskManager {
   /// Opens the partitions for which there is memory now, and tells those who send into them.
   void open_partitions();
 
-  const Instance& graph(std::uint32_t instance) const { return graphs_[instance].tasks; }
+  const Instance& tasks_of(std::uint32_t instance) const { return runs_[instance].tasks; }
   /// Whether `instance` has a graph, and that a `task`.
   bool has(std::uint32_t instance, std::uint32_t task) const {
-    return instance < graphs_.size() && graphs_[instance].tasks.has_shape() &&
-           task < graphs_[instance].tasks.shape().workflow.tasks.size();
+    return instance < runs_.size() && runs_[instance].tasks.has_graph() &&
+           task < runs_[instance].tasks.graph().workflow.tasks.size();
   }
   const Admission& admission() const { return admission_; }
   /// Sends that are ready, and wait for their receiver's window or for their link.
@@ -98,7 +98,7 @@ class TaskManager {
     std::uint32_t task;
     std::uint64_t message_id;
   };
-  struct Graph {
+  struct Run {
     Instance tasks;
     std::uint32_t op = 0;
     std::uint32_t sequence = 0;
@@ -134,7 +134,7 @@ class TaskManager {
   LinkPolicy& policy_;
   Outbox& out_;
   Admission admission_;
-  std::vector<Graph> graphs_;  // per instance
+  std::vector<Run> runs_;  // per instance
   std::uint64_t begun_ = 0;
   std::vector<std::vector<Parked>> parked_;  // per peer
   std::size_t parked_count_ = 0;

@@ -203,8 +203,8 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
   }
   --jobs_out_;
   const std::uint32_t instance = job->instance;
-  const Template& shape = memory_.shape(instance);
-  const Task& task = shape.workflow.tasks[job->task];
+  const TaskGraph& graph = memory_.graph(instance);
+  const Task& task = graph.workflow.tasks[job->task];
   tally_.computed(instance, task.primitive, job->time);
   std::optional<Abort> failure;
   std::uint64_t bytes = 0;
@@ -221,7 +221,7 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
       meters_.computed(*job, task);
       meters_.encoded(instance, task, bytes);
     }
-    if (!job->nonfinite.empty()) note_nonfinite(shape, *job);
+    if (!job->nonfinite.empty()) note_nonfinite(graph, *job);
   }
   const bool nonfinite = task.deliver && job->segment.nonfinite;
   apply(event::Ran{instance, job->task, bytes, nonfinite, failure ? &*failure : nullptr});
@@ -244,8 +244,8 @@ void Driver::finished(PlanWork& work, const std::string& error) {
 Abort Driver::failure_of(const Job& job, std::string error) {
   Abort why{.text = std::move(error), .facts = {.kind = ErrorKind::fault, .peer = self()}};
   if (!memory_.active(job.instance)) return why;
-  const Template& shape = memory_.shape(job.instance);
-  const Task& task = shape.workflow.tasks[job.task];
+  const TaskGraph& graph = memory_.graph(job.instance);
+  const Task& task = graph.workflow.tasks[job.task];
   const Definition& definition = *memory_.operation(job.instance).definition;
   why.facts.tensor = definition.name;
   why.facts.op = definition.signature.kind;
@@ -254,7 +254,7 @@ Abort Driver::failure_of(const Job& job, std::string error) {
     return why;
   }
   why.text = detail::concat(name_of(task.primitive), " of tensor ", definition.name, " failed: ", why.text);
-  const std::int64_t sender = job.refused == Job::kNone ? -1 : shape.sender_of(task, job.refused);
+  const std::int64_t sender = job.refused == Job::kNone ? -1 : graph.sender_of(task, job.refused);
   if (sender < 0) return why;
   why.status = Status::corrupt;
   why.facts.kind = ErrorKind::corrupt_payload;
@@ -265,14 +265,14 @@ Abort Driver::failure_of(const Job& job, std::string error) {
 
 /// Whose contribution it was. A sum that came is its sender's to tell, as is the result that a decode delivers and what
 /// is not encoded from a gradient; after a codec's first round everybody has what one rank began with.
-void Driver::note_nonfinite(const Template& shape, const Job& job) {
-  const Task& task = shape.workflow.tasks[job.task];
+void Driver::note_nonfinite(const TaskGraph& graph, const Job& job) {
+  const Task& task = graph.workflow.tasks[job.task];
   if (task.primitive == Primitive::decode || task.round > 0 || task.form != Form::payload) return;
   std::vector<std::uint32_t>& ranks = memory_.operation(job.instance).nonfinite_ranks;
   for (const std::size_t source : job.nonfinite) {
-    const Task* const receive = shape.receive_of(task, source);
+    const Task* const receive = graph.receive_of(task, source);
     if (receive != nullptr && receive->combined) continue;
-    if (receive == nullptr && shape.workflow.sources[task.first_source + source].place != Place::input) continue;
+    if (receive == nullptr && graph.workflow.sources[task.first_source + source].place != Place::input) continue;
     const std::uint32_t rank = receive == nullptr ? self() : receive->peer;
     if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
   }
@@ -500,14 +500,14 @@ void Driver::emit(const Action& action) {
 }
 
 void Driver::on(const action::Begin& action) {
-  tally_.begun(action.instance, *action.shape);
+  tally_.begun(action.instance, *action.graph);
   Operation& operation = operations_.at(action.handle);
   meters_.begun(action, operation, now_);
   gradients_.begun(action, *operation.definition, now_);
   memory_.begin(action, operation);
-  if (operation.on_stream && !places_.stream->carries(*action.shape, operation.definition->signature, action.by_lane))
+  if (operation.on_stream && !places_.stream->carries(*action.graph, operation.definition->signature, action.by_lane))
     places_.stream->fetch(operation);
-  if (transport_.size() > 1) take_over(memory_, *action.shape, action.instance, context_of(action.instance));
+  if (transport_.size() > 1) take_over(memory_, *action.graph, action.instance, context_of(action.instance));
 }
 
 void Driver::on(const action::Reserve& action) { memory_.reserve(action.instance, action.partition); }
@@ -520,7 +520,7 @@ void Driver::on(const action::Run& action) {
   for (const auto& [instance, task] : action.batch) {
     tally_.queued();
     jobs.push_back(new_job());
-    prepare(*jobs.back(), memory_, memory_.shape(instance), instance, task, context_of(instance));
+    prepare(*jobs.back(), memory_, memory_.graph(instance), instance, task, context_of(instance));
   }
   jobs_out_ += action.batch.size();
   switch (action.where) {
@@ -538,11 +538,11 @@ void Driver::on(const action::Run& action) {
 }
 
 void Driver::on(const action::Send& action) {
-  const Template& shape = memory_.shape(action.instance);
-  const Task& task = shape.workflow.tasks[action.task];
-  const MessageBytes bytes = bytes_of_message(shape, memory_, action.instance, task);
+  const TaskGraph& graph = memory_.graph(action.instance);
+  const Task& task = graph.workflow.tasks[action.task];
+  const MessageBytes bytes = bytes_of_message(graph, memory_, action.instance, task);
   tally_.sent(action.instance, task.peer, bytes);
-  const bool encoded = !shape.raw(task.data);
+  const bool encoded = !graph.raw(task.data);
   const MemoryRef data = memory_.message(action.instance, task.partition, task.data, bytes.wire);
   const std::uint64_t id = id_of(action.instance, action.task);
   switch (action.way) {
@@ -569,11 +569,11 @@ void Driver::on(const action::SendBulk& action) {
 }
 
 void Driver::on(const action::Accept& action) {
-  const Template& shape = memory_.shape(action.instance);
-  const Task& task = shape.workflow.tasks[action.task];
-  const MemoryRef memory = memory_.message(action.instance, task.partition, task.data, shape.message_bytes(task));
+  const TaskGraph& graph = memory_.graph(action.instance);
+  const Task& task = graph.workflow.tasks[action.task];
+  const MemoryRef memory = memory_.message(action.instance, task.partition, task.data, graph.message_bytes(task));
   const Meters::TransportCall call(meters_);
-  framer_.place(action.message_id, memory, shape.fills(task.data), id_of(action.instance, action.task), *this);
+  framer_.place(action.message_id, memory, graph.fills(task.data), id_of(action.instance, action.task), *this);
 }
 
 void Driver::on(const action::Drop& action) { framer_.drop(action.message_id, *this); }
@@ -685,9 +685,9 @@ void Driver::on_message(Rank peer, const MessageKey& key, std::uint64_t message_
 void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
   const std::uint32_t instance = instance_of(id);
   if (!memory_.active(instance)) return;
-  const Task& task = memory_.shape(instance).workflow.tasks[task_of(id)];
+  const Task& task = memory_.graph(instance).workflow.tasks[task_of(id)];
   if (task.data.place == Place::slot) memory_.set_slot_bytes(instance, task.data.slot, bytes);
-  tally_.received(instance, task.peer, bytes_of_message(memory_.shape(instance), memory_, instance, task));
+  tally_.received(instance, task.peer, bytes_of_message(memory_.graph(instance), memory_, instance, task));
   pending_.push_back(event::Received{instance, task_of(id), bytes});
 }
 

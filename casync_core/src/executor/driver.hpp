@@ -146,7 +146,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   std::string noticed() const;
   Rank self() const { return transport_.rank(); }
   Abort failure_of(const Job& job, std::string error);
-  void note_nonfinite(const Template& shape, const Job& job);
+  void note_nonfinite(const TaskGraph& graph, const Job& job);
   void run_at_once();
   std::unique_ptr<Job> new_job();
 

@@ -131,9 +131,9 @@ Ways ways_of(std::string_view text) {
   return ways;
 }
 
-class Graph final : public Route {
+class TopologyGraph final : public Route {
  public:
-  explicit Graph(std::string_view text) : name_(detail::concat("graph-", digest(text))) {
+  explicit TopologyGraph(std::string_view text) : name_(detail::concat("graph-", digest(text))) {
     for (const std::string_view one : split(text.substr(kOpen.size(), text.size() - kOpen.size() - 1), '|'))
       ways_.push_back(ways_of(one));
   }
@@ -183,7 +183,7 @@ class Graph final : public Route {
 
 std::shared_ptr<const Route> make_graph(std::string_view text) {
   if (!text.starts_with(kOpen) || !text.ends_with(')')) return nullptr;
-  return std::make_shared<Graph>(text);
+  return std::make_shared<TopologyGraph>(text);
 }
 
 }  // namespace casync

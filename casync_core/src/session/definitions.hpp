@@ -9,7 +9,7 @@
 #include "common/least_used.hpp"
 #include "common/numbered.hpp"
 #include "executor/operation.hpp"
-#include "task/template.hpp"
+#include "task/task_graph.hpp"
 
 namespace casync {
 
@@ -21,7 +21,7 @@ class Definitions {
  public:
   /// How its next run is computed on a device, as its last one's plan says.
   struct ByPlan {
-    std::shared_ptr<const Template> shape;
+    std::shared_ptr<const TaskGraph> graph;
     bool on_stream = false;
     bool had_lane = false;
     bool by_lane = false;

@@ -345,15 +345,15 @@ struct Session::Impl {
   void look_at_plan(const Operation& operation) {
     const std::lock_guard lock(mutex);
     const std::uint32_t registration = slots[operation.slot].registration;
-    std::shared_ptr<const Template> shape = stream == nullptr ? nullptr : executor->shape_of(registration);
+    std::shared_ptr<const TaskGraph> graph = stream == nullptr ? nullptr : executor->graph_of(registration);
     Definitions::ByPlan& known = definitions[registration].by_plan;
     const bool has_lane = executor->has_lane();
-    if (shape == nullptr || (shape == known.shape && has_lane == known.had_lane)) return;
+    if (graph == nullptr || (graph == known.graph && has_lane == known.had_lane)) return;
     const Signature& signature = operation.definition->signature;
     known.had_lane = has_lane;
-    known.by_lane = has_lane && executor->is_for_lane(*shape) && stream->carries(*shape, signature, true);
-    known.on_stream = known.by_lane || stream->carries(*shape, signature, false);
-    known.shape = std::move(shape);
+    known.by_lane = has_lane && executor->is_for_lane(*graph) && stream->carries(*graph, signature, true);
+    known.on_stream = known.by_lane || stream->carries(*graph, signature, false);
+    known.graph = std::move(graph);
   }
 
   /// With the mutex. Has the operation in `slot` work on the device, if its codec does, or else on memory of the host,

@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "task/template.hpp"
+#include "task/task_graph.hpp"
 
 namespace casync {
 
-/// One run of a template: the dependency counters of the task manager (paper: section 3.1). Reused from step to step,
+/// One run of a task graph: the dependency counters of the task manager (paper: section 3.1). Reused from step to step,
 /// so a run allocates nothing once its vectors have grown.
 ///
 /// Compute tasks may run on a stream of a device, which works off what it is given in order. Then an edge between two
@@ -18,10 +18,10 @@ namespace casync {
 class Instance {
  public:
   /// `on_stream`: its compute tasks run on a stream.
-  void begin(std::shared_ptr<const Template> shape, bool on_stream = false);
+  void begin(std::shared_ptr<const TaskGraph> graph, bool on_stream = false);
 
-  const Template& shape() const { return *shape_; }
-  bool has_shape() const { return shape_ != nullptr; }
+  const TaskGraph& graph() const { return *graph_; }
+  bool has_graph() const { return graph_ != nullptr; }
   bool on_stream() const { return on_stream_; }
 
   /// The partition's memory is there: clears one dependency of each of its tasks. Appends those that became ready.
@@ -40,14 +40,14 @@ class Instance {
 
   // Of an allreduce that ends before it is through:
   /// Whether the output holds the final value of the partition.
-  bool delivered(std::uint32_t partition) const { return done_[shape_->delivery[partition]]; }
+  bool delivered(std::uint32_t partition) const { return done_[graph_->delivery[partition]]; }
   /// The tasks that took from the gradient and this rank's residual what was not delivered: it is in their payloads.
   std::vector<std::uint32_t> taken() const;
 
  private:
   bool follows_on_stream(const Task& before, const Task& after) const;
 
-  std::shared_ptr<const Template> shape_;
+  std::shared_ptr<const TaskGraph> graph_;
   bool on_stream_ = false;
   std::vector<std::uint32_t> pending_;  // per task: dependencies left
   std::vector<bool> launched_;          // per task, on a stream

@@ -33,11 +33,11 @@ TEST(Agreements, BuildAnOperationOnceUntilItsPlanChanges) {
   EXPECT_EQ(agreements.find(kOp), nullptr);
   Verdict verdict{"w", 0, kOp, {}, {}};
   const Signature signature = signature_of(OpKind::allreduce, 100);
-  const auto first = agreements.agree(verdict, kName, signature).shape;
+  const auto first = agreements.agree(verdict, kName, signature).graph;
   EXPECT_TRUE(agreements.find(kOp)->eager);
-  EXPECT_EQ(agreements.agree(verdict, kName, signature).shape, first);
+  EXPECT_EQ(agreements.agree(verdict, kName, signature).graph, first);
   verdict.plan.topology = "ring";
-  EXPECT_NE(agreements.agree(verdict, kName, signature).shape, first);
+  EXPECT_NE(agreements.agree(verdict, kName, signature).graph, first);
   EXPECT_FALSE(agreements.find(kOp)->eager);  // only a direct exchange is heard of by everybody
   verdict.plan.topology = "direct";
   verdict.plan.on_trial = true;
@@ -48,14 +48,14 @@ TEST(Agreements, BuildAnOperationOnceUntilItsPlanChanges) {
 TEST(Agreements, OperationsThatAreAlikeShareTheirTemplate) {
   Agreements agreements(0, {0, 1}, 12 << 10);
   std::uint32_t op = kOp;
-  const auto shape_of = [&](const Signature& signature, const GradientPlan& plan) {
+  const auto graph_of = [&](const Signature& signature, const GradientPlan& plan) {
     ++op;
-    return agreements.agree({"w", 0, op, plan, {}}, op, signature).shape.get();
+    return agreements.agree({"w", 0, op, plan, {}}, op, signature).graph.get();
   };
   const Signature signature = signature_of(OpKind::allreduce, 100);
   const GradientPlan plan;
-  const Template* const first = shape_of(signature, plan);
-  EXPECT_EQ(shape_of(signature, plan), first);
+  const TaskGraph* const first = graph_of(signature, plan);
+  EXPECT_EQ(graph_of(signature, plan), first);
   for (const auto& change : std::vector<std::function<void(Signature&, GradientPlan&)>>{
            [](Signature& s, GradientPlan&) { s.kind = OpKind::broadcast; },
            [](Signature& s, GradientPlan&) { s.shape = {50, 2}; },
@@ -70,31 +70,31 @@ TEST(Agreements, OperationsThatAreAlikeShareTheirTemplate) {
     Signature other = signature;
     GradientPlan other_plan = plan;
     change(other, other_plan);
-    const Template* const shape = shape_of(other, other_plan);
-    EXPECT_NE(shape, first);
-    EXPECT_EQ(shape_of(signature, plan), first);
+    const TaskGraph* const graph = graph_of(other, other_plan);
+    EXPECT_NE(graph, first);
+    EXPECT_EQ(graph_of(signature, plan), first);
   }
   const Signature root_0 = signature_of(OpKind::broadcast, 100);
   Signature root_1 = root_0;
   root_1.root = 1;
-  EXPECT_NE(shape_of(root_0, plan), shape_of(root_1, plan));
+  EXPECT_NE(graph_of(root_0, plan), graph_of(root_1, plan));
 }
 
 TEST(Agreements, AnAllgatherIsBuiltFromTheRowsOfEachRun) {
   Agreements agreements(0, {0, 1}, 12 << 10);
   const Signature signature = signature_of(OpKind::allgather, 0);
-  EXPECT_EQ(agreements.agree({"w", 0, kOp, {}, {2, 3}}, kName, signature).shape->shape.rows, 5);
-  EXPECT_EQ(agreements.agree({"w", 1, kOp, {}, {4, 4}}, kName, signature).shape->shape.rows, 8);
+  EXPECT_EQ(agreements.agree({"w", 0, kOp, {}, {2, 3}}, kName, signature).graph->shape.rows, 5);
+  EXPECT_EQ(agreements.agree({"w", 1, kOp, {}, {4, 4}}, kName, signature).graph->shape.rows, 8);
 }
 
 TEST(Agreements, AnAlltoallIsBuiltFromWhatComesAndWhatGoes) {
   Agreements agreements(0, {0, 1}, 12 << 10);
   const Signature signature = signature_of(OpKind::alltoall, 0);
   const Agreements::Op& op = agreements.agree({"w", 0, kOp, {}, {2, 3}}, kName, signature, {2, 5});
-  EXPECT_EQ(op.shape->shape.rows, 5);
-  EXPECT_EQ(op.shape->rows, (std::vector<std::int64_t>{2, 3}));
-  EXPECT_EQ(op.shape->workflow.layout[1].input, (Range{2, 7}));   // to member 1
-  EXPECT_EQ(op.shape->workflow.layout[1].output, (Range{2, 5}));  // from member 1
+  EXPECT_EQ(op.graph->shape.rows, 5);
+  EXPECT_EQ(op.graph->rows, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(op.graph->workflow.layout[1].input, (Range{2, 7}));   // to member 1
+  EXPECT_EQ(op.graph->workflow.layout[1].output, (Range{2, 5}));  // from member 1
   EXPECT_FALSE(op.eager);
 }
 
@@ -120,9 +120,9 @@ TEST(Agreements, OnlyWhatIsNotCompressedLeavesWhatIsKept) {
   const Signature signature = signature_of(OpKind::allreduce, 8192);
   Verdict verdict{"w", 0, kOp, {}, {}};
   verdict.plan.until = 5;
-  EXPECT_TRUE(agreements.agree(verdict, kName, signature).shape->provisional);
+  EXPECT_TRUE(agreements.agree(verdict, kName, signature).graph->provisional);
   verdict.plan.codec = "onebit";  // as auto(onebit, powersgd) may choose before powersgd begins
-  EXPECT_FALSE(agreements.agree(verdict, kName, signature).shape->provisional);
+  EXPECT_FALSE(agreements.agree(verdict, kName, signature).graph->provisional);
 }
 
 TEST(Agreements, RowsThatNoMemoryHoldsAreRefused) {
@@ -137,7 +137,7 @@ TEST(Agreements, AWorldOfOneIsTheIdentity) {
   Agreements agreements(0, {0}, 12 << 10);
   Verdict verdict{"w", 0, kOp, {}, {}};
   verdict.plan.codec = "onebit";
-  EXPECT_TRUE(agreements.agree(verdict, kName, signature_of(OpKind::allreduce, 8192)).shape->codec->info().identity);
+  EXPECT_TRUE(agreements.agree(verdict, kName, signature_of(OpKind::allreduce, 8192)).graph->codec->info().identity);
 }
 
 TEST(Agreements, KeepMessagesForTheirRun) {

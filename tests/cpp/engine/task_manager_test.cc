@@ -24,16 +24,16 @@ class Managed : public testing::Test, private ActionSink {
     request.route = make_route("ps").get();
     request.partitions = 2;
     request.host_of = {0, 1};
-    auto shape = std::make_shared<Template>(request);
-    shape->codec = codec;
-    shape_ = shape;
+    auto graph = std::make_shared<TaskGraph>(request);
+    graph->codec = codec;
+    graph_ = graph;
   }
 
   /// What was emitted since the last call: "begin", "reserve p", "send task", ...
   std::vector<std::string> seen() { return std::exchange(seen_, {}); }
   std::uint32_t find(Primitive primitive, std::uint32_t partition) const {
-    for (const std::uint32_t task : shape_->members_of[partition]) {
-      if (shape_->workflow.tasks[task].primitive == primitive) return task;
+    for (const std::uint32_t task : graph_->members_of[partition]) {
+      if (graph_->workflow.tasks[task].primitive == primitive) return task;
     }
     return 0xffffffffU;
   }
@@ -41,7 +41,7 @@ class Managed : public testing::Test, private ActionSink {
 
   std::vector<std::uint32_t> handed_out;  // the instances of compute tasks
   std::vector<std::uint32_t> sent;        // and of sends
-  std::shared_ptr<const Template> shape_;
+  std::shared_ptr<const TaskGraph> graph_;
   LocalPolicy policy_{0, 2, {}};
   Outbox out_{0, 2};
   TaskManager tasks_{{.inline_bytes = 1024, .pool_bytes = 1024, .members = 2}, policy_, out_};
@@ -78,7 +78,7 @@ constexpr std::uint32_t kOp = 3;
 constexpr std::uint32_t kSequence = 5;
 
 TEST_F(Managed, APartitionWaitsForItsMemoryAndASendForTheWindow) {
-  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, {}));
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, graph_, {}));
   EXPECT_EQ(seen(), List{});
   tasks_.open_partitions();
   EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", "control"}));  // member 1 sends into partition 0: it is told
@@ -91,7 +91,7 @@ TEST_F(Managed, APartitionWaitsForItsMemoryAndASendForTheWindow) {
 
 TEST_F(Managed, ALargeSendAsksItsLinkAndGivesBackWhatItTook) {
   TaskManager large({.inline_bytes = 8, .pool_bytes = 1024, .members = 2}, policy_, out_);
-  EXPECT_FALSE(large.begin(0, kOp, kSequence, shape_, {}));
+  EXPECT_FALSE(large.begin(0, kOp, kSequence, graph_, {}));
   large.open_partitions();
   large.allow(1, 2);
   LinkPolicy::Outcome outcome;
@@ -106,28 +106,28 @@ TEST_F(Managed, ALargeSendAsksItsLinkAndGivesBackWhatItTook) {
 }
 
 /// Of 4096 floats between two ranks.
-std::shared_ptr<const Template> direct(const char* spec) {
+std::shared_ptr<const TaskGraph> direct(const char* spec) {
   const auto codec = make_codec(spec);
   WorkflowRequest request;
   request.shape = {4096, 1};
   request.codec = codec.get();
   request.route = make_route("direct").get();
   request.host_of = {0, 1};
-  auto shape = std::make_shared<Template>(request);
-  shape->codec = codec;
-  return shape;
+  auto graph = std::make_shared<TaskGraph>(request);
+  graph->codec = codec;
+  return graph;
 }
 
 /// A payload that its codec makes as long as it likes: up to 16 KiB of values and positions, mostly less.
 TEST_F(Managed, WhatACodecHasMadeShortTravelsInAHead) {
-  const auto shape = direct("adacomp");
-  ASSERT_GT(shape->largest_message, 1024U);
+  const auto graph = direct("adacomp");
+  ASSERT_GT(graph->largest_message, 1024U);
   const auto task_of = [&](Primitive primitive) {
-    const auto at = std::ranges::find(shape->workflow.tasks, primitive, &Task::primitive);
-    return static_cast<std::uint32_t>(at - shape->workflow.tasks.begin());
+    const auto at = std::ranges::find(graph->workflow.tasks, primitive, &Task::primitive);
+    return static_cast<std::uint32_t>(at - graph->workflow.tasks.begin());
   };
   for (const std::uint64_t bytes : {100U, 1025U}) {
-    tasks_.begin(0, kOp, kSequence, shape, {.eager = true});
+    tasks_.begin(0, kOp, kSequence, graph, {.eager = true});
     seen();
     tasks_.note_bytes(0, task_of(Primitive::encode), bytes);
     tasks_.complete(0, task_of(Primitive::encode));
@@ -144,11 +144,11 @@ TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
   request.codec = codec.get();
   request.host_of = {0, 1};
   request.counts = request.splits = {0, 0};  // on member 1 there may be rows of its own
-  auto nothing = std::make_shared<Template>(request);
+  auto nothing = std::make_shared<TaskGraph>(request);
   nothing->codec = codec;
   EXPECT_TRUE(tasks_.begin(0, kOp, kSequence, nothing, {}));
   tasks_.end(0);
-  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, {}));  // units 2 and 3
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, graph_, {}));  // units 2 and 3
   tasks_.open_partitions();
   EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", "control"}));
   tasks_.allow(1, 3);
@@ -158,13 +158,13 @@ TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
 }
 
 TEST_F(Managed, AnEagerGraphWaitsForNeither) {
-  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, shape_, {.eager = true}));
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, graph_, {.eager = true}));
   EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", with("send ", find(Primitive::send, 1))}));
   EXPECT_EQ(tasks_.admission().used(), 0U);
 }
 
 TEST_F(Managed, AMessageWaitsForItsReceive) {
-  tasks_.begin(0, kOp, kSequence, shape_, {.eager = true});
+  tasks_.begin(0, kOp, kSequence, graph_, {.eager = true});
   const std::uint32_t pull = find(Primitive::recv, 1);  // into the output, which may be the input that is being sent
   seen();
   tasks_.arrived(0, pull, 5);
@@ -185,15 +185,15 @@ class Batches : public Managed {
     request.route = make_route("direct").get();
     request.partitions = 10;
     request.host_of = {0, 1};
-    auto shape = std::make_shared<Template>(request);
-    shape->codec = codec;
+    auto graph = std::make_shared<TaskGraph>(request);
+    graph->codec = codec;
     TaskManager tasks({.inline_bytes = 1024,
                        .pool_bytes = 1 << 20,
                        .members = 2,
                        .at_once_bytes = at_once_bytes,
                        .batch_bytes = batch_bytes},
                       policy_, out_);
-    tasks.begin(0, kOp, kSequence, shape, {.eager = true});
+    tasks.begin(0, kOp, kSequence, graph, {.eager = true});
     seen();
     tasks.run_ready();
     computing = tasks.computing(0);
@@ -229,10 +229,10 @@ TEST_F(Managed, WhatIsOnAStreamIsLaunchedTogetherWhateverItsSizeAndApartFromTheH
   request.route = make_route("direct").get();
   request.partitions = 2;
   request.host_of = {0, 1};
-  auto shape = std::make_shared<Template>(request);
-  shape->codec = codec;
-  tasks_.begin(0, kOp, kSequence, shape, {.eager = true, .on_stream = true});
-  tasks_.begin(1, kOp + 1, kSequence, shape, {.eager = true});
+  auto graph = std::make_shared<TaskGraph>(request);
+  graph->codec = codec;
+  tasks_.begin(0, kOp, kSequence, graph, {.eager = true, .on_stream = true});
+  tasks_.begin(1, kOp + 1, kSequence, graph, {.eager = true});
   seen();
   tasks_.run_ready();
   EXPECT_EQ(seen(), (List{"on the stream 0 4", "on the pool 0", "on the pool 4"}));
@@ -252,11 +252,11 @@ TEST_F(Managed, WhatIsReadyIsHandedOutByPriority) {
   request.codec = codec.get();
   request.route = make_route("direct").get();
   request.host_of = {0, 1};
-  auto shape = std::make_shared<Template>(request);
-  shape->codec = codec;
+  auto graph = std::make_shared<TaskGraph>(request);
+  graph->codec = codec;
   constexpr std::array<std::int32_t, 4> kPriorities{-1, 4, -1, 7};
   for (std::uint32_t i = 0; i < 4; ++i) {
-    tasks_.begin(i, kOp + i, kSequence, shape, {.eager = true, .priority = kPriorities[i]});
+    tasks_.begin(i, kOp + i, kSequence, graph, {.eager = true, .priority = kPriorities[i]});
   }
   tasks_.run_ready();
   EXPECT_EQ(handed_out, (std::vector<std::uint32_t>{3, 1, 0, 2}));
@@ -264,7 +264,7 @@ TEST_F(Managed, WhatIsReadyIsHandedOutByPriority) {
 
 TEST_F(Managed, SendsThatWaitForAWindowLeaveByPriority) {
   for (const std::uint32_t i : {0U, 1U, 2U}) {
-    tasks_.begin(i, kOp + i, kSequence, shape_, {.priority = i == 1 ? 5 : 2});
+    tasks_.begin(i, kOp + i, kSequence, graph_, {.priority = i == 1 ? 5 : 2});
   }
   tasks_.open_partitions();
   sent.clear();
@@ -273,9 +273,9 @@ TEST_F(Managed, SendsThatWaitForAWindowLeaveByPriority) {
 }
 
 TEST_F(Managed, ASendTellsItsLinkItsPriority) {
-  const auto shape = direct("none");
+  const auto graph = direct("none");
   for (const std::uint32_t i : {0U, 1U}) {
-    tasks_.begin(i, kOp + i, kSequence, shape, {.eager = true, .priority = static_cast<std::int32_t>(i)});
+    tasks_.begin(i, kOp + i, kSequence, graph, {.eager = true, .priority = static_cast<std::int32_t>(i)});
   }
   LinkPolicy::Outcome outcome;
   policy_.decide(0, outcome);
@@ -285,7 +285,7 @@ TEST_F(Managed, ASendTellsItsLinkItsPriority) {
 }
 
 TEST_F(Managed, AnEndDropsTheMessagesThatWait) {
-  tasks_.begin(0, kOp, kSequence, shape_, {.eager = true});
+  tasks_.begin(0, kOp, kSequence, graph_, {.eager = true});
   tasks_.arrived(0, find(Primitive::recv, 1), 5);
   seen();
   tasks_.end(0);
@@ -293,13 +293,13 @@ TEST_F(Managed, AnEndDropsTheMessagesThatWait) {
 }
 
 TEST_F(Managed, TheLastTaskOfAPartitionGivesItsMemoryBackAndTheLastOfAllEndsTheGraph) {
-  tasks_.begin(0, kOp, kSequence, shape_, {});
+  tasks_.begin(0, kOp, kSequence, graph_, {});
   tasks_.open_partitions();
   EXPECT_GT(tasks_.admission().used(), 0U);
   seen();
-  std::uint32_t left = static_cast<std::uint32_t>(shape_->workflow.tasks.size());
+  std::uint32_t left = static_cast<std::uint32_t>(graph_->workflow.tasks.size());
   for (std::uint32_t partition = 0; partition < 2; ++partition) {
-    for (const std::uint32_t task : shape_->members_of[partition]) EXPECT_EQ(tasks_.complete(0, task), --left == 0);
+    for (const std::uint32_t task : graph_->members_of[partition]) EXPECT_EQ(tasks_.complete(0, task), --left == 0);
     EXPECT_EQ(seen().back(), with("release ", partition));
   }
   EXPECT_EQ(tasks_.admission().used(), 0U);

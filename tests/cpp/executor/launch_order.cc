@@ -23,8 +23,8 @@ void LaunchOrder::on_action(const Action& action) {
   std::visit(Overloads{[&](const action::Begin& a) {
                          if (!on_stream_[a.handle]) return;
                          Run& run = runs_[a.instance] = {};
-                         run.shape = a.shape;
-                         const Workflow& workflow = a.shape->workflow;
+                         run.graph = a.graph;
+                         const Workflow& workflow = a.graph->workflow;
                          run.before.resize(workflow.tasks.size());
                          run.opened.resize(workflow.partitions.size());
                          for (std::uint32_t t = 0; t < workflow.tasks.size(); ++t) {
@@ -54,11 +54,11 @@ void LaunchOrder::on_action(const Action& action) {
 }
 
 bool LaunchOrder::may_go(const Run& run, std::uint32_t task) const {
-  const auto& tasks = run.shape->workflow.tasks;
+  const auto& tasks = run.graph->workflow.tasks;
   // The length of a payload that its codec chooses is known when it is there, as is that of what zeros were left out
   // of.
-  const bool varies = !run.shape->codec->info().fixed_size ||
-                      std::ranges::count(run.shape->workflow.slots, Form::nonzeros, &Slot::form) > 0;
+  const bool varies = !run.graph->codec->info().fixed_size ||
+                      std::ranges::count(run.graph->workflow.slots, Form::nonzeros, &Slot::form) > 0;
   const bool streams = computes(tasks[task]) && !varies;
   const auto is_there = [&](std::uint32_t before) {
     return run.over.contains(before) || (streams && computes(tasks[before]) && run.launched.contains(before));
@@ -77,7 +77,7 @@ void LaunchOrder::on_return() {
   if (!std::exchange(decides_, false) || engine_.failed() || !fault_.empty()) return;
   for (const auto& [instance, run] : runs_) {
     for (std::uint32_t task = 0; task < run.before.size(); ++task) {
-      if (!computes(run.shape->workflow.tasks[task]) || run.given.contains(task) || !may_go(run, task)) continue;
+      if (!computes(run.graph->workflow.tasks[task]) || run.given.contains(task) || !may_go(run, task)) continue;
       fault_ = detail::concat("task ", task, " of instance ", instance, " could be launched, and is not");
     }
   }

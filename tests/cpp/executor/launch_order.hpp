@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
-#include "task/template.hpp"
+#include "task/task_graph.hpp"
 
 namespace casync::test {
 
@@ -29,7 +29,7 @@ class LaunchOrder final : public Observer {
 
  private:
   struct Run {
-    std::shared_ptr<const Template> shape;
+    std::shared_ptr<const TaskGraph> graph;
     std::vector<std::vector<std::uint32_t>> before;  // per task
     std::vector<bool> opened;                        // per partition
     std::set<std::uint32_t> given, launched, over;   // tasks: to the stream, by it, altogether

@@ -14,8 +14,8 @@
 namespace casync {
 namespace {
 
-std::shared_ptr<const Template> template_of(const std::string& topology, std::uint32_t members,
-                                            std::uint32_t partitions, const char* spec = "onebit") {
+std::shared_ptr<const TaskGraph> graph_of(const std::string& topology, std::uint32_t members, std::uint32_t partitions,
+                                          const char* spec = "onebit") {
   const auto codec = make_codec(spec);
   WorkflowRequest request;
   request.shape = {64 * 4096, 1};
@@ -23,20 +23,20 @@ std::shared_ptr<const Template> template_of(const std::string& topology, std::ui
   request.route = make_route(topology).get();
   request.partitions = partitions;
   for (std::uint32_t m = 0; m < members; ++m) request.host_of.push_back(m / 2);
-  auto shape = std::make_shared<Template>(request);
-  shape->codec = codec;
-  return shape;
+  auto graph = std::make_shared<TaskGraph>(request);
+  graph->codec = codec;
+  return graph;
 }
 
 TEST(Instance, RunsEveryTaskOnceInAnyOrder) {
   std::mt19937 random(5);
   for (const char* topology : {"direct", "ps", "ring", "two_level"}) {
-    const auto shape = template_of(topology, 5, 7);
+    const auto graph = graph_of(topology, 5, 7);
     for (int round = 0; round < 20; ++round) {
       Instance instance;
-      instance.begin(shape);
+      instance.begin(graph);
       std::vector<std::uint32_t> ready, closed;
-      std::vector<std::uint32_t> to_open(shape->workflow.partitions.size());
+      std::vector<std::uint32_t> to_open(graph->workflow.partitions.size());
       for (std::uint32_t p = 0; p < to_open.size(); ++p) to_open[p] = p;
       std::shuffle(to_open.begin(), to_open.end(), random);
       std::size_t done = 0;
@@ -50,13 +50,13 @@ TEST(Instance, RunsEveryTaskOnceInAnyOrder) {
         const std::uint32_t task = ready.back();
         ready.pop_back();
         ASSERT_TRUE(instance.armed(task));
-        if (instance.complete(task, ready)) closed.push_back(shape->workflow.tasks[task].partition);
+        if (instance.complete(task, ready)) closed.push_back(graph->workflow.tasks[task].partition);
         ++done;
       }
-      EXPECT_EQ(done, shape->workflow.tasks.size());
+      EXPECT_EQ(done, graph->workflow.tasks.size());
       EXPECT_TRUE(instance.done());
       std::sort(closed.begin(), closed.end());
-      EXPECT_EQ(closed.size(), shape->workflow.partitions.size());
+      EXPECT_EQ(closed.size(), graph->workflow.partitions.size());
       EXPECT_EQ(std::unique(closed.begin(), closed.end()), closed.end());
     }
   }
@@ -64,7 +64,7 @@ TEST(Instance, RunsEveryTaskOnceInAnyOrder) {
 
 TEST(Instance, NothingRunsBeforeItsPartitionIsOpen) {
   Instance instance;
-  instance.begin(template_of("ring", 4, 4));
+  instance.begin(graph_of("ring", 4, 4));
   EXPECT_FALSE(instance.armed(0));
   std::vector<std::uint32_t> ready;
   EXPECT_THROW(instance.complete(0, ready), InternalError);
@@ -73,19 +73,19 @@ TEST(Instance, NothingRunsBeforeItsPartitionIsOpen) {
 /// Completes what is ready, but no receive, until nothing is.
 void run_without_the_others(Instance& instance) {
   std::vector<std::uint32_t> ready;
-  for (std::uint32_t p = 0; p < instance.shape().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
+  for (std::uint32_t p = 0; p < instance.graph().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
   while (!ready.empty()) {
     const std::uint32_t task = ready.back();
     ready.pop_back();
-    if (instance.shape().workflow.tasks[task].primitive != Primitive::recv) instance.complete(task, ready);
+    if (instance.graph().workflow.tasks[task].primitive != Primitive::recv) instance.complete(task, ready);
   }
 }
 
 /// What `launch`, and then `complete`, of the first task of `primitive` make ready, as names.
 std::pair<std::vector<std::string>, std::vector<std::string>> released(Instance& instance, Primitive primitive) {
   std::vector<std::uint32_t> ready;
-  const auto& tasks = instance.shape().workflow.tasks;
-  for (std::uint32_t p = 0; p < instance.shape().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
+  const auto& tasks = instance.graph().workflow.tasks;
+  for (std::uint32_t p = 0; p < instance.graph().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
   for (std::uint32_t t = 0; t < tasks.size(); ++t) {  // all messages are here
     if (tasks[t].primitive == Primitive::recv) instance.complete(t, ready);
   }
@@ -106,17 +106,17 @@ std::pair<std::vector<std::string>, std::vector<std::string>> released(Instance&
 
 TEST(Instance, OnAStreamComputeTasksFollowALaunchAndTheHostWaits) {
   using Names = std::vector<std::string>;
-  const auto shape = template_of("direct", 2, 1);  // encode, then send to the other and merge with what came
+  const auto graph = graph_of("direct", 2, 1);  // encode, then send to the other and merge with what came
   Instance instance;
-  instance.begin(shape, false);
+  instance.begin(graph, false);
   EXPECT_EQ(released(instance, Primitive::encode), std::pair(Names{}, Names({"send", "merge"})));
-  instance.begin(shape, true);
+  instance.begin(graph, true);
   EXPECT_EQ(released(instance, Primitive::encode), std::pair(Names{"merge"}, Names{"send"}));
 }
 
 TEST(Instance, OnAStreamALengthThatTheCodecChoosesIsWaitedFor) {
   Instance instance;
-  instance.begin(template_of("direct", 2, 1, "graddrop"), true);
+  instance.begin(graph_of("direct", 2, 1, "graddrop"), true);
   const auto [by_launch, by_end] = released(instance, Primitive::encode);
   EXPECT_TRUE(by_launch.empty());
   EXPECT_EQ(by_end.size(), 2U);
@@ -125,26 +125,26 @@ TEST(Instance, OnAStreamALengthThatTheCodecChoosesIsWaitedFor) {
 TEST(Instance, ALaunchComesOnceAndInTurn) {
   std::vector<std::uint32_t> ready;
   Instance instance;
-  instance.begin(template_of("direct", 2, 1), true);
+  instance.begin(graph_of("direct", 2, 1), true);
   EXPECT_THROW(instance.launch(0, ready), InternalError) << "its partition has no memory";
-  for (std::uint32_t p = 0; p < instance.shape().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
+  for (std::uint32_t p = 0; p < instance.graph().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
   const std::uint32_t task = ready.front();
   instance.launch(task, ready);
   EXPECT_THROW(instance.launch(task, ready), InternalError);
   EXPECT_FALSE(instance.done(task));
-  instance.begin(template_of("direct", 2, 1), false);
-  for (std::uint32_t p = 0; p < instance.shape().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
+  instance.begin(graph_of("direct", 2, 1), false);
+  for (std::uint32_t p = 0; p < instance.graph().workflow.partitions.size(); ++p) instance.open_partition(p, ready);
   EXPECT_THROW(instance.launch(task, ready), InternalError) << "no stream";
 }
 
 TEST(Instance, TakesWhatItEncodedUntilTheResultIsThere) {
   // Member 0 of two: partition 0 is its own, of partition 1 it sends its contribution.
   Instance instance;
-  instance.begin(template_of("ps", 2, 2));
+  instance.begin(graph_of("ps", 2, 2));
   EXPECT_TRUE(instance.taken().empty());
   run_without_the_others(instance);
   ASSERT_EQ(instance.taken().size(), 1U);
-  const auto& tasks = instance.shape().workflow.tasks;
+  const auto& tasks = instance.graph().workflow.tasks;
   EXPECT_EQ(tasks[instance.taken()[0]].primitive, Primitive::encode);
   EXPECT_EQ(tasks[instance.taken()[0]].partition, 1U);
   // The owner's merge encodes too, but it delivers what it encodes.
@@ -161,15 +161,15 @@ TEST(Instance, TakesWhatItEncodedUntilTheResultIsThere) {
   EXPECT_TRUE(instance.taken().empty());
 }
 
-TEST(Template, FindsReceivesByPeerAndTag) {
-  const auto shape = template_of("ps", 4, 4);
-  for (std::uint32_t t = 0; t < shape->workflow.tasks.size(); ++t) {
-    const Task& task = shape->workflow.tasks[t];
+TEST(TaskGraph, FindsReceivesByPeerAndTag) {
+  const auto graph = graph_of("ps", 4, 4);
+  for (std::uint32_t t = 0; t < graph->workflow.tasks.size(); ++t) {
+    const Task& task = graph->workflow.tasks[t];
     if (task.primitive == Primitive::recv) {
-      EXPECT_EQ(shape->find_recv(task.peer, task.tag), t);
+      EXPECT_EQ(graph->find_recv(task.peer, task.tag), t);
     }
   }
-  EXPECT_EQ(shape->find_recv(3, 12345), -1);
+  EXPECT_EQ(graph->find_recv(3, 12345), -1);
 }
 
 }  // namespace

@@ -38,11 +38,11 @@ def test_a_room_that_decides_has_no_effects(lint, header_name):
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        (f"{SRC}/task/template.hpp", '#include "engine/engine.hpp"'),
-        (f"{SRC}/task/template.hpp", '#  include "session/session.hpp"'),
+        (f"{SRC}/task/task_graph.hpp", '#include "engine/engine.hpp"'),
+        (f"{SRC}/task/task_graph.hpp", '#  include "session/session.hpp"'),
         (f"{SRC}/transport/mpi/requests.hpp", '#include "workflow/builder.hpp"'),
-        (f"{SRC}/task/template.hpp", '#include "../common/hash.hpp"'),
-        (f"{SRC}/task/template.hpp", '#include "helpers/text.hpp"'),
+        (f"{SRC}/task/task_graph.hpp", '#include "../common/hash.hpp"'),
+        (f"{SRC}/task/task_graph.hpp", '#include "helpers/text.hpp"'),
         (f"{SRC}/planner/cost.hpp", '#include "coordinator/local_policy.hpp"'),
         ("casync_core/include/casync/codec.hpp", '#include "common/hash.hpp"'),
     ],
@@ -55,10 +55,10 @@ def test_include_against_the_direction_is_found(lint, path, line):
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        (f"{SRC}/task/template.hpp", '#include "workflow/builder.hpp"'),
-        (f"{SRC}/task/template.hpp", '#include "task/instance.hpp"'),
-        (f"{SRC}/task/template.hpp", '#include "casync/workflow.hpp"'),
-        (f"{SRC}/task/template.hpp", "#include <vector>"),
+        (f"{SRC}/task/task_graph.hpp", '#include "workflow/builder.hpp"'),
+        (f"{SRC}/task/task_graph.hpp", '#include "task/instance.hpp"'),
+        (f"{SRC}/task/task_graph.hpp", '#include "casync/workflow.hpp"'),
+        (f"{SRC}/task/task_graph.hpp", "#include <vector>"),
         (f"{SRC}/planner/cost.hpp", '#include "routes/routes.hpp"'),
         ("casync_core/include/casync/codec.hpp", '#include "casync/types.hpp"'),
     ],
@@ -74,7 +74,7 @@ def test_a_file_beside_the_including_one_is_its_own_room(lint):
 
 def test_the_order_of_the_rooms_is_the_one_of_cmake(lint):
     swapped = {"casync_core/CMakeLists.txt": "foreach(room engine task)"}
-    bad = {f"{SRC}/engine/engine.hpp": header('#include "task/template.hpp"')}
+    bad = {f"{SRC}/engine/engine.hpp": header('#include "task/task_graph.hpp"')}
     assert len(findings(lint, **swapped, **bad)) == 1
     assert findings(lint, **bad) == []
 

@@ -29,10 +29,10 @@ Counters::Row& Counters::row_of(const std::string& codec) {
   return rows_.emplace_back(codec, members_);
 }
 
-void Counters::begun(std::uint32_t instance, const Template& shape) {
-  if (shape.codec != codec_of_last_) {
-    row_of_last_ = &row_of(shape.codec->info().spec);
-    codec_of_last_ = shape.codec;
+void Counters::begun(std::uint32_t instance, const TaskGraph& graph) {
+  if (graph.codec != codec_of_last_) {
+    row_of_last_ = &row_of(graph.codec->info().spec);
+    codec_of_last_ = graph.codec;
   }
   if (instance >= runs_.size()) runs_.resize(instance + 1);
   runs_[instance] = row_of_last_;

@@ -44,7 +44,7 @@ class Counters {
   explicit Counters(std::size_t members) : members_(members), lateness_(members) {}
 
   void submitted() { submitted_.add(1); }
-  void begun(std::uint32_t instance, const Template& shape);
+  void begun(std::uint32_t instance, const TaskGraph& graph);
   /// `instance` has ended well, and its operation had a tensor of `bytes`.
   void ended(std::uint32_t instance, std::uint64_t bytes);
   void failed() { failed_.add(1); }

@@ -14,8 +14,8 @@ void GradientCounters::begun(const action::Begin& run, const Definition& definit
     at = row_of_.emplace(&definition, rows_.emplace(rows_.end(), definition.name)).first;
   }
   Row* const row = &*at->second;
-  if (row->shape != run.shape.get()) {
-    row->shape = run.shape.get();
+  if (row->graph != run.graph.get()) {
+    row->graph = run.graph.get();
     row->plan_operations.set(0);
     row->plan_time.set(0);
   }

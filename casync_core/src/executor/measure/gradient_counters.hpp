@@ -31,7 +31,7 @@ class GradientCounters {
     const std::string tensor;
     Count operations, time, predicted, ready, encoded_bytes, payload_bytes;
     Count plan_operations, plan_time;  // with the plan that it has
-    const Template* shape = nullptr;   // is only compared: it may be gone
+    const TaskGraph* graph = nullptr;  // is only compared: it may be gone
   };
   struct Run {
     Row* row = nullptr;  // null: it reduces nothing

@@ -43,7 +43,7 @@ void Meters::computed(const Job& job, const Task& task) {
 
 void Meters::encoded(std::uint32_t instance, const Task& task, std::uint64_t bytes) {
   if (task.primitive != Primitive::encode || task.settles) return;
-  const std::uint64_t raw = task.round == 0 ? memory_.shape(instance).weight(task) : 0;
+  const std::uint64_t raw = task.round == 0 ? memory_.graph(instance).weight(task) : 0;
   runs_.encoded(instance, raw, bytes);
 }
 
@@ -60,9 +60,9 @@ void Meters::failed(const Operation& operation, Nanoseconds now) {
 
 void Meters::ended(std::uint32_t instance, const Operation& operation, Nanoseconds now) {
   if (reduces(operation.definition->signature.kind)) steps_.ended(predicted_s_[instance], now);
-  if (!wanted() || !memory_.shape(instance).codec_chooses_length()) return;
+  if (!wanted() || !memory_.graph(instance).codec_chooses_length()) return;
   const auto [raw_bytes, payload_bytes] = runs_.of(instance);
-  planning_.encoded({operation.definition->name, memory_.shape(instance).codec->info().spec,
+  planning_.encoded({operation.definition->name, memory_.graph(instance).codec->info().spec,
                      static_cast<double>(raw_bytes_of(operation)), static_cast<double>(raw_bytes),
                      static_cast<double>(payload_bytes), false});
 }

@@ -109,7 +109,7 @@ void Timeline::on(const action::Begin& action) {
     phase("NEGOTIATE_" + kind, thread_of(operation.definition->name), submitted->second, "");
     submitted_.erase(submitted);
   }
-  runs_[action.instance] = {&operation, action.shape, action.plan.topology, action.plan.predicted_s, steady_now(), 0};
+  runs_[action.instance] = {&operation, action.graph, action.plan.topology, action.plan.predicted_s, steady_now(), 0};
 }
 
 void Timeline::on(const action::Finish& action) {
@@ -126,7 +126,7 @@ void Timeline::on(const action::Finish& action) {
   const Signature& signature = run.operation->definition->signature;
   std::string arguments =
       detail::concat("\"raw_bytes\":", raw_bytes_of(*run.operation), ",\"wire_bytes\":", run.sent_bytes,
-                     ",\"codec\":", quoted(run.shape->codec->info().spec));
+                     ",\"codec\":", quoted(run.graph->codec->info().spec));
   if (signature.kind == OpKind::allreduce) {
     arguments += detail::concat(",\"topology\":", quoted(run.topology),
                                 ",\"predicted_us\":", microseconds(static_cast<Nanoseconds>(run.predicted_s * 1e9)));
@@ -140,7 +140,7 @@ void Timeline::start(TaskName name_of_task, Lane lane) {
   const auto at = runs_.find(name_of_task.first);
   if (at == runs_.end()) return;
   Run& run = at->second;
-  const Task& task = run.shape->workflow.tasks[name_of_task.second];
+  const Task& task = run.graph->workflow.tasks[name_of_task.second];
   std::vector<bool>& lanes = busy_[lane];
   const auto index = static_cast<std::size_t>(std::find(lanes.begin(), lanes.end(), false) - lanes.begin());
   if (index == lanes.size()) {
@@ -150,9 +150,9 @@ void Timeline::start(TaskName name_of_task, Lane lane) {
   lanes[index] = true;
   std::string arguments;
   std::string name = detail::concat(name_of(task.primitive), ' ', run.operation->definition->name);
-  if (run.shape->workflow.partitions.size() > 1) name += detail::concat('[', task.partition, ']');
+  if (run.graph->workflow.partitions.size() > 1) name += detail::concat('[', task.partition, ']');
   if (lane == send) {
-    run.sent_bytes += bytes_of_message(*run.shape, memory_, name_of_task.first, task).wire;
+    run.sent_bytes += bytes_of_message(*run.graph, memory_, name_of_task.first, task).wire;
     arguments = message_of(run, name_of_task);
     name += detail::concat(" to rank ", task.peer);
   } else if (lane == receive) {
@@ -172,8 +172,8 @@ void Timeline::end(TaskName task) {
 }
 
 std::string Timeline::message_of(const Run& run, TaskName task) const {
-  const MessageBytes bytes = bytes_of_message(*run.shape, memory_, task.first, run.shape->workflow.tasks[task.second]);
-  return detail::concat("\"codec\":", quoted(run.shape->codec->info().spec), ",\"raw_bytes\":", bytes.raw,
+  const MessageBytes bytes = bytes_of_message(*run.graph, memory_, task.first, run.graph->workflow.tasks[task.second]);
+  return detail::concat("\"codec\":", quoted(run.graph->codec->info().spec), ",\"raw_bytes\":", bytes.raw,
                         ",\"wire_bytes\":", bytes.wire);
 }
 

@@ -35,7 +35,7 @@ class Timeline final : public Observer {
 
   struct Run {
     const Operation* operation = nullptr;
-    std::shared_ptr<const Template> shape;
+    std::shared_ptr<const TaskGraph> graph;
     std::string topology = "direct";
     double predicted_s = 0;
     Nanoseconds begun = 0;

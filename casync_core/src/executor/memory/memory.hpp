@@ -11,7 +11,7 @@
 #include "executor/memory/slot_pool.hpp"
 #include "executor/memory/state_store.hpp"
 #include "executor/operation.hpp"
-#include "task/template.hpp"
+#include "task/task_graph.hpp"
 
 namespace casync {
 
@@ -38,7 +38,7 @@ class Memory {
 
   Operation& operation(std::uint32_t instance) { return *instances_[instance].operation; }
   /// What `instance` runs or, if it is over, has run last: a worker may still come back with a task of it.
-  const Template& shape(std::uint32_t instance) const { return *instances_[instance].shape; }
+  const TaskGraph& graph(std::uint32_t instance) const { return *instances_[instance].graph; }
   /// Which step of the gradient it is, as all ranks count.
   std::uint32_t step(std::uint32_t instance) const { return instances_[instance].step; }
   bool active(std::uint32_t instance) const {
@@ -79,7 +79,7 @@ class Memory {
   };
   struct Running {
     Operation* operation = nullptr;
-    std::shared_ptr<const Template> shape;
+    std::shared_ptr<const TaskGraph> graph;
     std::uint32_t step = 0;
     std::vector<Reserved> slots;
     SlotPool* pool = nullptr;  // of the slots

@@ -18,6 +18,6 @@ struct MessageBytes {
 
 /// Of the send or receive `task` of `instance`, from when it can be sent or has arrived until its memory is released: a
 /// codec may have written less than it may.
-MessageBytes bytes_of_message(const Template& shape, const Memory& memory, std::uint32_t instance, const Task& task);
+MessageBytes bytes_of_message(const TaskGraph& graph, const Memory& memory, std::uint32_t instance, const Task& task);
 
 }  // namespace casync

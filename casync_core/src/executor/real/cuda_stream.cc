@@ -189,10 +189,10 @@ DeviceCodec* CudaStream::codec_of(const Codec& codec) const {
   return at == codecs_.end() ? nullptr : at->second.get();
 }
 
-bool CudaStream::carries(const Template& shape, const Signature& signature, bool by_lane) const {
-  if (signature.kind != OpKind::allreduce || shape.host_only || !(by_lane || shape.sends_slots_only)) return false;
-  if (ElementCodec::carries(*shape.codec, signature.dtype, signature.op)) return true;
-  return codec_of(*shape.codec) != nullptr && DeviceCodec::carries(*shape.codec, signature.dtype, signature.op);
+bool CudaStream::carries(const TaskGraph& graph, const Signature& signature, bool by_lane) const {
+  if (signature.kind != OpKind::allreduce || graph.host_only || !(by_lane || graph.sends_slots_only)) return false;
+  if (ElementCodec::carries(*graph.codec, signature.dtype, signature.op)) return true;
+  return codec_of(*graph.codec) != nullptr && DeviceCodec::carries(*graph.codec, signature.dtype, signature.op);
 }
 
 std::string CudaStream::lose(const std::string& why) {

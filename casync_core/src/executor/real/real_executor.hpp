@@ -89,13 +89,15 @@ class RealExecutor {
   void has_ended() { has_ended_ = true; }
 
   /// With the progress role: what the next run of `registration` is like; null: nothing is agreed.
-  std::shared_ptr<const Template> shape_of(std::uint32_t registration) const { return engine_->shape_of(registration); }
+  std::shared_ptr<const TaskGraph> graph_of(std::uint32_t registration) const {
+    return engine_->graph_of(registration);
+  }
   /// With the progress role.
   bool has_lane() const { return lane_ != nullptr && lane_->ready(); }
   /// Why there never will be; empty: there is, or may yet be. With the progress role.
   std::string_view lane_refusal() const { return lane_ == nullptr ? std::string_view() : lane_->refusal(); }
   /// Whether the messages of such runs are worth the lane: they are none that would travel inside heads.
-  bool is_for_lane(const Template& shape) const { return shape.smallest_message > small_bytes_; }
+  bool is_for_lane(const TaskGraph& graph) const { return graph.smallest_message > small_bytes_; }
 
   /// Calls `read` while no thread makes progress: a consistent look at the Driver and the Engine.
   void inspect(const std::function<void(Driver&, const Engine&)>& read);

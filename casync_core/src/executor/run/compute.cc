@@ -54,14 +54,14 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
 }
 
 /// The segment is one over the float32 of a payload. Where a slot has them all, the task's are some of them.
-void take_part(Job& job, Memory& memory, const Template& shape, std::uint32_t instance, const Task& task) {
+void take_part(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t instance, const Task& task) {
   const auto place_of = [&](Buffer buffer) {
-    const bool has_all = shape.workflow.slots[buffer.slot].form == Form::payload;
+    const bool has_all = graph.workflow.slots[buffer.slot].form == Form::payload;
     return memory.address(instance, task.partition, buffer) +
            (has_all ? static_cast<std::size_t>(task.floats.begin) * sizeof(float) : 0);
   };
   for (std::size_t s = 0; s < job.sources.size(); ++s) {
-    job.sources[s] = {place_of(shape.workflow.sources[task.first_source + s]),
+    job.sources[s] = {place_of(graph.workflow.sources[task.first_source + s]),
                       static_cast<std::size_t>(task.floats.size()) * sizeof(float), true};
   }
   Segment& segment = job.segment;
@@ -74,23 +74,23 @@ void take_part(Job& job, Memory& memory, const Template& shape, std::uint32_t in
 
 }  // namespace
 
-void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t instance, std::uint32_t task_index,
+void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t instance, std::uint32_t task_index,
              const ComputeContext& context) {
-  const Task& task = shape.workflow.tasks[task_index];
+  const Task& task = graph.workflow.tasks[task_index];
   const Operation& operation = memory.operation(instance);
   const Definition& definition = *operation.definition;
   const Signature& signature = definition.signature;
-  const Range range = shape.workflow.partitions[task.partition];
-  const Layout& layout = shape.workflow.layout[task.partition];
+  const Range range = graph.workflow.partitions[task.partition];
+  const Layout& layout = graph.workflow.layout[task.partition];
   const std::size_t raw_bytes = static_cast<std::size_t>(range.size()) * size_of(signature.dtype);
-  const bool identity = shape.codec->info().identity;
+  const bool identity = graph.codec->info().identity;
 
   job.instance = instance;
   job.task = task_index;
   job.primitive = task.primitive;
   job.time = 0;
   job.timed_jobs = 0;
-  job.codec = &shape.codec_of(task);
+  job.codec = &graph.codec_of(task);
   job.device_failed = false;
   job.on_device = operation.on_stream && !operation.fetched;
   job.by_lane = operation.by_lane;
@@ -102,27 +102,27 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   job.is_users.clear();
   job.result = operation.output == nullptr ? nullptr : memory.address(instance, task.partition, {Place::output, 0});
   for (std::uint32_t s = 0; s < task.source_count; ++s) {
-    const Buffer buffer = shape.workflow.sources[task.first_source + s];
-    const bool raw = shape.raw(buffer);
+    const Buffer buffer = graph.workflow.sources[task.first_source + s];
+    const bool raw = graph.raw(buffer);
     const std::size_t bytes = buffer.place == Place::slot ? memory.slot_bytes(instance, buffer.slot) : raw_bytes;
     job.sources.push_back({memory.address(instance, task.partition, buffer), bytes, raw});
     job.is_users.push_back(buffer.place != Place::slot);
   }
-  job.weight = shape.weight(task);
+  job.weight = graph.weight(task);
   if (task.settles && task.primitive == Primitive::encode) {
     job.sources.assign(1, {operation.input, job.weight, true});
   }
 
   GradientState* const kept = memory.kept_of(instance);
-  const bool keeps = shape.codec->info().feedback != Feedback::none || (kept != nullptr && !kept->arrays().empty());
+  const bool keeps = graph.codec->info().feedback != Feedback::none || (kept != nullptr && !kept->arrays().empty());
   const float loss_scale = keeps ? operation.optimizer.loss_scale : 1.0F;
   const Factors factors =
-      factors_of(shape.codec->info(), signature, task, context.members, shape.workflow.contributions, loss_scale);
+      factors_of(graph.codec->info(), signature, task, context.members, graph.workflow.contributions, loss_scale);
   Segment& segment = job.segment;
   segment = {};
   segment.shape = layout.gradient;
   segment.dtype = signature.dtype;
-  segment.range = task.settles ? Range{0, shape.shape.numel()} : shape.workflow.coded(task.partition);
+  segment.range = task.settles ? Range{0, graph.shape.numel()} : graph.workflow.coded(task.partition);
   // Gradients that begin at other elements draw other random numbers.
   segment.name_hash = definition.name_hash + static_cast<std::uint64_t>(layout.gradient_begin) * kGoldenRatio;
   segment.sequence = context.step;
@@ -138,7 +138,7 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
     segment.previous = {memory.address(instance, task.partition, task.previous),
                         memory.slot_bytes(instance, task.previous.slot)};
   }
-  segment.world = shape.workflow.contributions;
+  segment.world = graph.workflow.contributions;
   segment.lr = operation.optimizer.lr;
   segment.momentum = operation.optimizer.momentum;
   segment.nesterov = operation.optimizer.nesterov;
@@ -150,10 +150,10 @@ void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t inst
   }
   if (task.encode_to.place == Place::slot) {
     segment.payload = {memory.address(instance, task.partition, task.encode_to),
-                       shape.workflow.slots[task.encode_to.slot].bytes};
+                       graph.workflow.slots[task.encode_to.slot].bytes};
   }
   if (task.write_to.place == Place::output) segment.raw_out = memory.address(instance, task.partition, task.write_to);
-  if (task.form == Form::part) take_part(job, memory, shape, instance, task);
+  if (task.form == Form::part) take_part(job, memory, graph, instance, task);
 }
 
 void run_all(std::span<const std::unique_ptr<Job>> jobs, std::vector<std::string>& errors) {

@@ -65,7 +65,7 @@ struct ComputeContext {
 };
 
 /// Fills `job` for compute task `task` of `instance`.
-void prepare(Job& job, Memory& memory, const Template& shape, std::uint32_t instance, std::uint32_t task,
+void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t instance, std::uint32_t task,
              const ComputeContext& context);
 
 }  // namespace casync

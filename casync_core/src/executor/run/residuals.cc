@@ -108,25 +108,25 @@ void join(Operation& operation, FloatArray left) {
 
 }  // namespace
 
-void take_over(Memory& memory, const Template& shape, std::uint32_t instance, const ComputeContext& context) {
+void take_over(Memory& memory, const TaskGraph& graph, std::uint32_t instance, const ComputeContext& context) {
   Operation& operation = memory.operation(instance);
   const Definition& definition = *operation.definition;
   const Signature& signature = definition.signature;
-  const CodecInfo& info = shape.codec->info();
+  const CodecInfo& info = graph.codec->info();
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   if (!reduces(signature.kind) || !sums || !is_floating(signature.dtype)) return;
-  if (info.identity && !shape.counts && memory.store().find(definition.name) == nullptr) return;
+  if (info.identity && !graph.counts && memory.store().find(definition.name) == nullptr) return;
   GradientState& kept = memory.store()[definition.name];
   kept.count(context.step);
-  if (shape.provisional) return;
+  if (graph.provisional) return;
   if (context.stream != nullptr && kept.is_far() &&
-      kept.fits(*shape.codec, signature.shape)) {  // as in the step before
+      kept.fits(*graph.codec, signature.shape)) {  // as in the step before
     memory.kept_of(instance) = &kept;
     return;
   }
   kept.come_home();
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
-  if (shape.holds) {
+  if (graph.holds) {
     if (kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
     memory.kept_of(instance) = &kept;
     return;
@@ -134,16 +134,16 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
 
   FloatArray left;
   if (info.feedback != Feedback::wrapper) left = std::exchange(kept.residual, {});
-  if (!kept.fits(*shape.codec, signature.shape)) {
-    if (!kept.restores(*shape.codec)) add_to(left, kept.pending());
-    kept.start(*shape.codec, signature.shape, definition.name, definition.name_hash);
+  if (!kept.fits(*graph.codec, signature.shape)) {
+    if (!kept.restores(*graph.codec)) add_to(left, kept.pending());
+    kept.start(*graph.codec, signature.shape, definition.name, definition.name_hash);
   }
   memory.kept_of(instance) = &kept;
   if (info.feedback == Feedback::wrapper && kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
   if (operation.stands_in) {
     if (kept.residual.empty()) kept.residual = std::exchange(left, {});
     if (!left.empty()) add_to(kept.residual, left);
-    auto state = std::make_unique<ScratchState>(*shape.codec, signature.shape, definition.name_hash, kept);
+    auto state = std::make_unique<ScratchState>(*graph.codec, signature.shape, definition.name_hash, kept);
     memory.stand_in_state(instance) = std::move(state);
     return;
   }
@@ -168,7 +168,7 @@ void take_over(Memory& memory, const Template& shape, std::uint32_t instance, co
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {
   if (memory.operation(instance).stands_in) return;  // it took nothing
   if (GradientState* const kept = memory.kept_of(instance)) kept->come_home();
-  const Workflow& workflow = run.shape().workflow;
+  const Workflow& workflow = run.graph().workflow;
   if (FloatArray& carried = memory.carried(instance); !carried.empty()) {
     for (std::uint32_t p = 0; p < workflow.partitions.size(); ++p) {
       const auto [begin, end] = workflow.partitions[p];
@@ -178,7 +178,7 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
   }
   Job job;
   for (const std::uint32_t index : run.taken()) {
-    prepare(job, memory, run.shape(), instance, index, context);
+    prepare(job, memory, run.graph(), instance, index, context);
     Segment& segment = job.segment;
     const Task& task = workflow.tasks[index];
     float* const held_back = place_of(memory, instance, segment);

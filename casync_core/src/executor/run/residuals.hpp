@@ -15,7 +15,7 @@ namespace casync {
 /// plan may change its codec and no mass is lost. The sum is then written to the output, which becomes the input.
 /// Counts the step. For a stand-in what is held back stays so: it only moves to the residual where the codec is
 /// another.
-void take_over(Memory& memory, const Template& shape, std::uint32_t instance, const ComputeContext& context);
+void take_over(Memory& memory, const TaskGraph& graph, std::uint32_t instance, const ComputeContext& context);
 
 /// `run` ended before it was through, and no worker is at it any more. Afterwards exactly one holds of each partition:
 ///   delivered     the output holds the final value, and the residual what this rank's encoding lost;

@@ -27,8 +27,8 @@ class Workers {
 /// that order. A job whose codec the device does not have is computed by the host, at its place in the order.
 class Stream : public Workers {
  public:
-  /// Whether the device computes runs of `shape` for gradients of `signature`, whose messages go by its lane or not.
-  virtual bool carries(const Template& shape, const Signature& signature, bool by_lane) const = 0;
+  /// Whether the device computes runs of `graph` for gradients of `signature`, whose messages go by its lane or not.
+  virtual bool carries(const TaskGraph& graph, const Signature& signature, bool by_lane) const = 0;
   /// Memory that the device, the host and the network reach.
   virtual Allocator& shared() = 0;
   /// Memory of the device.

@@ -29,8 +29,8 @@ VirtualWorkers::Options in_order(VirtualWorkers::Options options) {
 VirtualStream::VirtualStream(Agenda& agenda, VirtualWorkers::Options options, std::function<void()> news)
     : processor_(agenda, in_order(std::move(options)), std::move(news)) {}
 
-bool VirtualStream::carries(const Template& shape, const Signature& /*signature*/, bool by_lane) const {
-  return !shape.codec->info().identity && !shape.host_only && (by_lane || shape.sends_slots_only);
+bool VirtualStream::carries(const TaskGraph& graph, const Signature& /*signature*/, bool by_lane) const {
+  return !graph.codec->info().identity && !graph.host_only && (by_lane || graph.sends_slots_only);
 }
 
 std::unique_ptr<FarFloats> VirtualStream::send(std::span<const float> values, bool /*must*/) {

@@ -374,8 +374,8 @@ void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
 
 bool VirtualWorld::may_go_by_lane(Rank rank, std::uint32_t tensor) {
   if (ranks_[rank]->lane == nullptr || !ranks_[rank]->lane->ready()) return false;
-  const auto shape = engine(rank).shape_of(ranks_[rank]->registrations[tensor]);
-  if (shape == nullptr || !ranks_[rank]->stream.carries(*shape, script_.tensors[tensor].signature, true)) return false;
+  const auto graph = engine(rank).graph_of(ranks_[rank]->registrations[tensor]);
+  if (graph == nullptr || !ranks_[rank]->stream.carries(*graph, script_.tensors[tensor].signature, true)) return false;
   return chance(script_.by_lane);
 }
 

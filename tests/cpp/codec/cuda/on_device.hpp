@@ -323,7 +323,7 @@ class OnDevice : public testing::Test {
     expect_same(given, on_device(given));
   }
   static void expect_same(const Given& given, const Found& device) {
-    // The host adds payloads to what a codec of its own feedback has not sent (Template::host_only).
+    // The host adds payloads to what a codec of its own feedback has not sent (TaskGraph::host_only).
     const bool adds_to_pending = given.encodes && !given.raw.empty() && !given.encoded.empty();
     if (adds_to_pending && make_codec(given.codec)->info().feedback == Feedback::own) return;
     const Found cpu = on_cpu(given);

@@ -10,8 +10,8 @@
 namespace casync {
 
 /// A workflow with what running it needs, built once per plan: tables that turn every per-step question into an index.
-struct Template {
-  explicit Template(const WorkflowRequest& request);
+struct TaskGraph {
+  explicit TaskGraph(const WorkflowRequest& request);
 
   Workflow workflow;
   std::shared_ptr<const Codec> codec;           ///< keeps alive what the executor computes with

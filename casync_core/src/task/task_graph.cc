@@ -1,4 +1,4 @@
-#include "task/template.hpp"
+#include "task/task_graph.hpp"
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ constexpr std::uint64_t key_of(std::uint32_t peer, std::uint32_t tag) {
 
 }  // namespace
 
-Template::Template(const WorkflowRequest& request)
+TaskGraph::TaskGraph(const WorkflowRequest& request)
     : workflow(build_workflow(request)), shape(request.shape), dtype(request.dtype) {
   const std::size_t partitions = workflow.partitions.size();
   tasks_of_partition.assign(partitions, 0);
@@ -49,20 +49,20 @@ Template::Template(const WorkflowRequest& request)
 }
 
 /// Whether payloads of others join what this rank's codec has not sent yet.
-bool Template::adds_to_pending(const CodecInfo& info, const Task& task) const {
+bool TaskGraph::adds_to_pending(const CodecInfo& info, const Task& task) const {
   if (info.feedback != Feedback::own || !task.feedback || task.encode_to.place == Place::none) return false;
   const auto sources = std::span(workflow.sources).subspan(task.first_source, task.source_count);
   return !std::ranges::all_of(sources, [this](Buffer source) { return raw(source); });
 }
 
-std::int64_t Template::find_recv(std::uint32_t peer, std::uint32_t tag) const {
+std::int64_t TaskGraph::find_recv(std::uint32_t peer, std::uint32_t tag) const {
   const std::uint64_t key = key_of(peer, tag);
   const auto at = std::lower_bound(receives_.begin(), receives_.end(), key,
                                    [](const Key& entry, std::uint64_t wanted) { return entry.key < wanted; });
   return at != receives_.end() && at->key == key ? static_cast<std::int64_t>(at->task) : -1;
 }
 
-const Task* Template::receive_of(const Task& task, std::size_t source) const {
+const Task* TaskGraph::receive_of(const Task& task, std::size_t source) const {
   const Buffer buffer = workflow.sources[task.first_source + source];
   for (const std::uint32_t index : members_of[task.partition]) {
     const Task& other = workflow.tasks[index];
@@ -71,12 +71,12 @@ const Task* Template::receive_of(const Task& task, std::size_t source) const {
   return nullptr;
 }
 
-std::int64_t Template::sender_of(const Task& task, std::size_t source) const {
+std::int64_t TaskGraph::sender_of(const Task& task, std::size_t source) const {
   const Task* const receive = receive_of(task, source);
   return receive == nullptr ? -1 : static_cast<std::int64_t>(receive->peer);
 }
 
-std::size_t Template::weight(const Task& task) const {
+std::size_t TaskGraph::weight(const Task& task) const {
   // What is settled is settled of the whole gradient, though the task is the first partition's.
   if (task.settles && task.primitive == Primitive::encode) {
     return static_cast<std::size_t>(shape.numel()) * size_of(dtype);
@@ -84,7 +84,7 @@ std::size_t Template::weight(const Task& task) const {
   return static_cast<std::size_t>(workflow.partitions[task.partition].size()) * size_of(dtype) * task.source_count;
 }
 
-std::size_t Template::message_bytes(const Task& task) const {
+std::size_t TaskGraph::message_bytes(const Task& task) const {
   if (task.data.place == Place::slot) return workflow.slots[task.data.slot].bytes;
   const Layout& layout = workflow.layout[task.partition];
   const Range& range = task.data.place == Place::input ? layout.input : layout.output;
