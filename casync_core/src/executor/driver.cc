@@ -8,7 +8,7 @@
 #include "common/clock.hpp"
 #include "common/shortened.hpp"
 #include "executor/run/residuals.hpp"
-#include "progress/pause.hpp"
+#include "progress/idle_sleep.hpp"
 
 namespace casync {
 namespace {
@@ -387,14 +387,14 @@ void Driver::take(Inbox::Item& item) {
   }
 }
 
-Nanoseconds Driver::nap(Nanoseconds now, Nanoseconds last_news) const {
+Nanoseconds Driver::sleep_time(Nanoseconds now, Nanoseconds last_news) const {
   const auto wakes_at = engine_.wakes_at();
-  return pause({.outstanding = engine_.outstanding(),
-                .moving = transport_.moving() || (places_.lane != nullptr && places_.lane->moving()),
-                .rung = transport_.wakes(),
-                .heard = transport_.hears() && places_.lane == nullptr,
-                .since_news = now - last_news,
-                .due = wakes_at ? std::optional(*wakes_at - now) : std::nullopt});
+  return idle_sleep({.outstanding = engine_.outstanding(),
+                     .moving = transport_.moving() || (places_.lane != nullptr && places_.lane->moving()),
+                     .rung = transport_.wakes(),
+                     .heard = transport_.hears() && places_.lane == nullptr,
+                     .since_news = now - last_news,
+                     .due = wakes_at ? std::optional(*wakes_at - now) : std::nullopt});
 }
 
 bool Driver::turn(Nanoseconds now) {

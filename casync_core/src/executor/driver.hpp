@@ -59,7 +59,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   /// A turn of a rank that has nothing new of its own.
   bool turn(Nanoseconds now);
   /// How long the thread with the role may sleep after a turn that brought nothing. The last news came at `last_news`.
-  Nanoseconds nap(Nanoseconds now, Nanoseconds last_news) const;
+  Nanoseconds sleep_time(Nanoseconds now, Nanoseconds last_news) const;
 
   /// Ends all that is outstanding, and from now on whatever is submitted, without the Engine. Tells the peers why, if
   /// that still can be. `came`: of the turn that has thrown. No job is at work any more, and no transfer afterwards:

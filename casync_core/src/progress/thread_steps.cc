@@ -34,7 +34,7 @@ Step WaiterSteps::choose(const Seen& seen) {
       is_seated_ = seen.got;
       if (!has_role_) return start(seen);
       return is_seated_ ? go_on(seen) : follow();
-    case Step::hand_back:
+    case Step::release_progress:
       return seen.to_tell ? plan({Step::tell, Step::end}) : Step::end;
     default:
       return start(seen);
@@ -43,8 +43,8 @@ Step WaiterSteps::choose(const Seen& seen) {
 
 /// Without the role. Only who is in the seat, or alone, waits for the role: another waiter may have it for many turns.
 Step WaiterSteps::start(const Seen& seen) {
-  if (seen.over && std::exchange(is_seated_, false)) return plan({Step::leave_seat, Step::hand_back});
-  if (seen.over) return Step::hand_back;
+  if (seen.over && std::exchange(is_seated_, false)) return plan({Step::leave_seat, Step::release_progress});
+  if (seen.over) return Step::release_progress;
   if (is_seated_) return Step::take_role;
   if (seen.seat == Seat::vacant && last_ != Step::try_seat) return Step::try_seat;
   if (seen.waiters == 1) return Step::take_role;
@@ -85,8 +85,8 @@ Step WaiterSteps::follow() {
 /// What it waits for is over.
 Step WaiterSteps::leave() {
   has_role_ = false;
-  if (!std::exchange(is_seated_, false)) return plan({Step::leave_role, Step::hand_back});
-  return plan({Step::leave_role, Step::leave_seat, Step::hand_back});
+  if (!std::exchange(is_seated_, false)) return plan({Step::leave_role, Step::release_progress});
+  return plan({Step::leave_role, Step::leave_seat, Step::release_progress});
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -100,7 +100,8 @@ Step VisitorSteps::choose(const Seen& seen) {
     case Step::try_role:
       if (seen.got) return kind_ == Kind::submits && !has_let_go_ ? Step::ask : Step::turn;
       if (kind_ == Kind::polls) return Step::end;
-      return has_let_go_ ? plan({Step::rouse, Step::regain, Step::end}) : plan({Step::rouse, Step::end});
+      return has_let_go_ ? plan({Step::wake_background, Step::regain, Step::end})
+                         : plan({Step::wake_background, Step::end});
     case Step::ask:
       if (!seen.got) return plan({Step::arrange, Step::leave_role, Step::end});
       has_let_go_ = true;  // without the role: who lets go of the program's lock may have to wait for it afterwards

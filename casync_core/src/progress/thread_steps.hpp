@@ -25,20 +25,20 @@ enum class Step : std::uint8_t {
   try_role,   ///< takes the role if it is free
   take_role,  ///< takes the role, which may take a turn of another thread
   leave_role,
-  turn,        ///< with the role
-  ask,         ///< with the role: whether a submit is worth a turn
-  arrange,     ///< with the role: until when the background thread leaves progress to who has submitted
-  try_seat,    ///< takes the seat if it is vacant
-  leave_seat,  ///< and calls those who follow
-  sleep,       ///< in the seat, in the transport
-  follow,      ///< sleeps until it is called; not if nobody is in the seat, who would call
-  yield,       ///< lets other threads run
-  ring,        ///< whoever is in the seat wakes up, or does not fall asleep
-  call,        ///< whoever waits sees what has ended: those who follow, and another waiter in the seat
-  rouse,       ///< the background thread takes a turn, wherever it is
-  park,        ///< sleeps as long as others make progress
-  hand_back,   ///< it waits no longer
-  tell,        ///< the program what turns have left, without role and seat
+  turn,              ///< with the role
+  ask,               ///< with the role: whether a submit is worth a turn
+  arrange,           ///< with the role: until when the background thread leaves progress to who has submitted
+  try_seat,          ///< takes the seat if it is vacant
+  leave_seat,        ///< and calls those who follow
+  sleep,             ///< in the seat, in the transport
+  follow,            ///< sleeps until it is called; not if nobody is in the seat, who would call
+  yield,             ///< lets other threads run
+  ring,              ///< whoever is in the seat wakes up, or does not fall asleep
+  call,              ///< whoever waits sees what has ended: those who follow, and another waiter in the seat
+  wake_background,   ///< the background thread takes a turn, wherever it is
+  park,              ///< sleeps as long as others make progress
+  release_progress,  ///< it waits no longer
+  tell,              ///< the program what turns have left, without role and seat
   end,
 };
 

@@ -14,19 +14,19 @@ constexpr Nanoseconds kNow = 7 * kMillisecond;
 constexpr Nanoseconds kNap = 300 * kMicrosecond;
 
 TEST(Background, AfterAGradientItIsAwakeWhenTheSubmitterWouldBe) {  // 2, 3
-  const Intake::Advice advice{.turn = true, .rest = 0};
+  const SubmitPolicy::Advice advice{.turn = true, .rest = 0};
   EXPECT_EQ(rests_after_submit(advice, kNow), 0);
   EXPECT_EQ(awake_after_submit(advice, kNow, kNap), kNow + kNap);
 }
 
 TEST(Background, AGradientThatSoonFollowsAnotherWaits50MicrosecondsForIt) {  // 4
-  const Intake::Advice advice{.turn = false, .rest = 0};
+  const SubmitPolicy::Advice advice{.turn = false, .rest = 0};
   EXPECT_EQ(rests_after_submit(advice, kNow), 0);
   EXPECT_EQ(awake_after_submit(advice, kNow, kNap), kNow + 50 * kMicrosecond);
 }
 
 TEST(Background, OfSmallOperationsItRestsAndThenTakesThem) {  // 5
-  const Intake::Advice advice{.turn = false, .rest = kMillisecond};
+  const SubmitPolicy::Advice advice{.turn = false, .rest = kMillisecond};
   EXPECT_EQ(rests_after_submit(advice, kNow), kNow + kMillisecond);
   EXPECT_EQ(awake_after_submit(advice, kNow, kNap), kNow + kMillisecond);
 }

@@ -61,14 +61,14 @@ class Holding {
       case Step::follow:
       case Step::park:
       case Step::tell:
-      case Step::hand_back:
+      case Step::release_progress:
         EXPECT_FALSE(role_) << static_cast<int>(step);
         EXPECT_FALSE(seat_) << static_cast<int>(step);
         break;
       case Step::begin:
       case Step::ring:
       case Step::call:
-      case Step::rouse:
+      case Step::wake_background:
         break;
     }
   }

@@ -39,7 +39,7 @@ RealExecutor::RealExecutor(std::unique_ptr<Engine> engine, std::shared_ptr<Trans
               {.finished = [this](Operation& operation) { finish(operation); },
                .report = [this](const Stall& stall) { to_tell_.stalls.push_back(stall); },
                .stand_in = callbacks_.stand_in}),
-      intake_(transport_->size() == 1),
+      submit_policy_(transport_->size() == 1),
       start_(steady_now()),
       thread_([this] { background(); }) {
   pthread_setname_np(thread_.native_handle(), "casync-progress");
@@ -56,23 +56,23 @@ void RealExecutor::ring() {
 }
 
 /// Wakes the background thread wherever it sleeps, or keeps it from going to sleep.
-void RealExecutor::rouse() {
+void RealExecutor::wake_background() {
   ring();
   {
     const std::lock_guard parked(parking_mutex_);
-    roused_ = true;
+    woken_ = true;
   }
   parking_.notify_one();
 }
 
 /// Wakes the background thread if it would sleep beyond `time`: once, however long it then waits for a core.
-void RealExecutor::rouse(Nanoseconds time) {
+void RealExecutor::wake_background(Nanoseconds time) {
   Nanoseconds sleep = sleeps_until_.load();
-  if (sleep > time && sleeps_until_.compare_exchange_strong(sleep, 0)) rouse();
+  if (sleep > time && sleeps_until_.compare_exchange_strong(sleep, 0)) wake_background();
 }
 
 void RealExecutor::add_stream(std::unique_ptr<CudaStream> stream, std::unique_ptr<DeviceLane> lane) {
-  const std::lock_guard role(role_);
+  const std::lock_guard role(progress_mutex_);
   stream_ = std::move(stream);
   lane_ = std::move(lane);
   driver_.add_stream(*stream_, lane_.get());
@@ -138,7 +138,7 @@ void RealExecutor::attempt(const Work& work) {
 /// The background thread, or who waits in its place, takes a turn at once.
 void RealExecutor::leave_turn() {
   rests_until_ = 0;
-  rouse();
+  wake_background();
 }
 
 void RealExecutor::advance(bool awaited) {
@@ -170,12 +170,12 @@ void RealExecutor::abort(std::string why) {
     const std::lock_guard lock(inbox_mutex_);
     inbox_.abort(std::move(why));
   }
-  rouse();
+  wake_background();
 }
 
-Nanoseconds RealExecutor::nap(Nanoseconds time) const {
+Nanoseconds RealExecutor::sleep_time(Nanoseconds time) const {
   if (closed_) return kMillisecond;
-  const Nanoseconds longest = driver_.nap(time, last_news_);
+  const Nanoseconds longest = driver_.sleep_time(time, last_news_);
   return looks_again_ ? std::min(longest, *looks_again_) : longest;
 }
 
@@ -226,7 +226,7 @@ bool RealExecutor::turn_of_driver() {
   if (std::exchange(leaves_, false) && !driver_.collapsed()) driver_.shutdown();
   const Nanoseconds time = now();
   looks_again_ = callbacks_.look();
-  intake_.taken(time);
+  submit_policy_.taken(time);
   {
     const std::lock_guard lock(inbox_mutex_);
     taken_.items.swap(inbox_.items);
@@ -274,12 +274,12 @@ Step RealExecutor::run(Steps& steps, Thread& thread, const Over& over) {
       case Step::begin:
         break;
       case Step::try_role:
-        thread.role = std::unique_lock(role_, std::try_to_lock);
+        thread.role = std::unique_lock(progress_mutex_, std::try_to_lock);
         seen.got = thread.role.owns_lock() && !stop_;
         if (!seen.got && thread.role.owns_lock()) thread.role.unlock();
         break;
       case Step::take_role:
-        thread.role = std::unique_lock(role_);
+        thread.role = std::unique_lock(progress_mutex_);
         break;
       case Step::leave_role:
         leave_role(thread);
@@ -289,12 +289,13 @@ Step RealExecutor::run(Steps& steps, Thread& thread, const Over& over) {
         break;
       case Step::ask:
         thread.time = now();
-        thread.advice = intake_.submitted(thread.time, large_ == 0, thread.awaited);
+        thread.advice = submit_policy_.submitted(thread.time, large_ == 0, thread.awaited);
         seen.got = thread.advice.turn;
         break;
       case Step::arrange:
         rests_until_ = rests_after_submit(thread.advice, thread.time);
-        rouse(awake_after_submit(thread.advice, thread.time, thread.advice.turn ? nap(thread.time) : 0));
+        wake_background(
+            awake_after_submit(thread.advice, thread.time, thread.advice.turn ? sleep_time(thread.time) : 0));
         break;
       case Step::try_seat: {
         Seat vacant = Seat::vacant;
@@ -323,14 +324,14 @@ Step RealExecutor::run(Steps& steps, Thread& thread, const Over& over) {
         if (!thread.is_seated && seen.seat == Seat::waiter) ring();
         call();
         break;
-      case Step::rouse:
-        rouse();
+      case Step::wake_background:
+        wake_background();
         break;
       case Step::park:
         seen.got = park();
         break;
-      case Step::hand_back:
-        hand_back(rests_after_wait(now()));
+      case Step::release_progress:
+        release_progress(rests_after_wait(now()));
         break;
       case Step::tell:
         thread.owes_turn = tell(std::exchange(thread.to_tell, {}));
@@ -344,7 +345,7 @@ Step RealExecutor::run(Steps& steps, Thread& thread, const Over& over) {
 void RealExecutor::leave_role(Thread& thread) {
   if (thread.is_seated) {
     const Nanoseconds time = now();
-    thread.awake = time + nap(time);
+    thread.awake = time + sleep_time(time);
     if (thread.kind == Seat::background) sleeps_until_ = thread.awake;
   }
   if (!to_tell_.empty()) {
@@ -408,10 +409,10 @@ void RealExecutor::call() {
 }
 
 /// The caller, one of `waiters_`, leaves progress to the background thread, which rests until `time`.
-void RealExecutor::hand_back(Nanoseconds time) {
+void RealExecutor::release_progress(Nanoseconds time) {
   waiters_.fetch_sub(1);
   rests_until_ = time;
-  rouse(time);
+  wake_background(time);
 }
 
 /// Of the background thread: sleeps as long as other threads make progress. Returns whether they did.
@@ -422,9 +423,9 @@ bool RealExecutor::park() {
   const auto until = parked_until(time, waiters_.load(), rests_until_.load());
   if (until) {
     sleeps_until_ = *until;
-    parking_.wait_for(parked, std::chrono::nanoseconds(*until - time), [this] { return roused_ || stop_; });
+    parking_.wait_for(parked, std::chrono::nanoseconds(*until - time), [this] { return woken_ || stop_; });
   }
-  roused_ = false;
+  woken_ = false;
   sleeps_until_ = 0;
   return until.has_value();
 }
@@ -441,11 +442,11 @@ void RealExecutor::background() {
 void RealExecutor::inspect(const std::function<void(Driver&, const Engine&)>& read) {
   struct Leaving {
     RealExecutor& of;
-    ~Leaving() { of.hand_back(of.now()); }
+    ~Leaving() { of.release_progress(of.now()); }
   };
   waiters_.fetch_add(1);
   Thread thread;
-  thread.role = std::unique_lock(role_);
+  thread.role = std::unique_lock(progress_mutex_);
   {
     const Leaving leaving{*this};
     has_ended_ = false;
@@ -466,11 +467,11 @@ void RealExecutor::shutdown() {
     if (stop_.exchange(true)) return;
     if (!closed_) transport_->wake();
   }
-  rouse();
+  wake_background();
   call();
   thread_.join();
   Thread thread;
-  thread.role = std::unique_lock(role_);
+  thread.role = std::unique_lock(progress_mutex_);
   if (!closed_) empty_transport();
   const Nanoseconds deadline = now() + kDrainTime;
   turn();
@@ -481,7 +482,7 @@ void RealExecutor::shutdown() {
       tell(std::exchange(thread.to_tell, {}));
       thread.role.lock();
     }
-    if (!turn() && !closed_) transport_->wait(nap(now()));
+    if (!turn() && !closed_) transport_->wait(sleep_time(now()));
   }
   if (stream_ != nullptr) {
     stream_->quiesce();

@@ -15,25 +15,26 @@
 #include "executor/real/completing.hpp"
 #include "executor/real/cuda_stream.hpp"
 #include "executor/real/worker_pool.hpp"
-#include "progress/intake.hpp"
+#include "progress/submit_policy.hpp"
 #include "progress/thread_steps.hpp"
 
 namespace casync {
 
 /// Drives one Engine with real time, threads and a transport.
 ///
-/// Threads. The *progress role* (mutex `role_`) belongs to one thread at a time: the background thread; a thread that
-/// waits for an operation and meanwhile does the background thread's work, which saves two context switches per small
-/// operation; or a thread that submits and finds that nobody has made progress for a while. Everything the Driver, the
-/// Engine and the transport hold is guarded by the role. The background thread lets go of it to sleep, so that a thread
-/// that comes need not wait until it is awake; who sleeps in the transport holds `bed_` instead. While only small
-/// operations are outstanding, progress stays with the thread that submits and waits, and the background thread rests:
-/// many of them are taken up in one turn and share their messages. `inbox_mutex_` guards the inbox alone and is taken
-/// with the role or without; nothing is locked inside it.
+/// Threads. The *progress role* (`progress_mutex_`) belongs to one thread at a time: the background thread; a thread
+/// that waits for an operation and meanwhile does the background thread's work, which saves two context switches per
+/// small operation; or a thread that submits and finds that nobody has made progress for a while. Everything the
+/// Driver, the Engine and the transport hold is guarded by the role. The background thread lets go of it to sleep, so
+/// that a thread that comes need not wait until it is awake; who sleeps in the transport has the seat instead
+/// (`seat_`). While only small operations are outstanding, progress stays with the thread that submits and waits, and
+/// the background thread rests: many of them are taken up in one turn and share their messages. `inbox_mutex_` guards
+/// the inbox alone and is taken with the role or without; nothing is locked inside it.
 ///
 /// What a turn leaves for the program to hear (operations with a completion that ended, stalls) is kept until the
-/// thread that drove the turn has let go of the role and the bed: only then does it call the program, which may submit.
-/// What is submitted there is taken up by that thread's next turn, or by the background thread if it takes none.
+/// thread that drove the turn has let go of the role and the seat: only then does it call the program, which may
+/// submit. What is submitted there is taken up by that thread's next turn, or by the background thread if it takes
+/// none.
 class RealExecutor {
  public:
   struct Options {
@@ -74,7 +75,7 @@ class RealExecutor {
   void poll();
   void abort(std::string why);
   /// Something has become ready that `look` will see.
-  void wake() { rouse(); }
+  void wake() { wake_background(); }
   /// Makes progress until `done` or `timeout` passed; returns whether it is done. `done` is an operation's, or set by
   /// completions. [9]
   bool wait(const std::atomic<bool>& done, Nanoseconds timeout);
@@ -119,8 +120,8 @@ class RealExecutor {
     bool empty() const { return completed.empty() && stalls.empty(); }
   };
   void ring();
-  void rouse();
-  void rouse(Nanoseconds time);
+  void wake_background();
+  void wake_background(Nanoseconds time);
   bool small(const Operation& operation) const;
   void finish(Operation& operation);
   /// A thread on its way through its steps.
@@ -133,7 +134,7 @@ class RealExecutor {
     Nanoseconds time = -1;   ///< when it last looked
     Nanoseconds awake = 0;   ///< until then it may sleep
     bool owes_turn = false;  ///< for what completions have submitted
-    Intake::Advice advice{};
+    SubmitPolicy::Advice advice{};
     ToTell to_tell{};
     Seen seen{};
   };
@@ -147,17 +148,17 @@ class RealExecutor {
   void call();
   bool tell(const ToTell& now);
   void leave_turn();
-  void hand_back(Nanoseconds time);
+  void release_progress(Nanoseconds time);
   bool park();
   void background();
   template <typename Work>
   void attempt(const Work& work);
   void empty_transport();
-  void collapse(const std::string& why);    // with the role
-  void close_transport(bool failed);        // with the role
-  bool turn();                              // with the role
-  bool turn_of_driver();                    // with the role
-  Nanoseconds nap(Nanoseconds time) const;  // with the role
+  void collapse(const std::string& why);           // with the role
+  void close_transport(bool failed);               // with the role
+  bool turn();                                     // with the role
+  bool turn_of_driver();                           // with the role
+  Nanoseconds sleep_time(Nanoseconds time) const;  // with the role
 
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Transport> transport_;
@@ -174,7 +175,7 @@ class RealExecutor {
   std::mutex inbox_mutex_;
   Inbox inbox_;                             // but for jobs, which the workers keep
   Inbox taken_;                             // scratch, with the role
-  Intake intake_;                           // with the role
+  SubmitPolicy submit_policy_;              // with the role
   Nanoseconds last_news_ = 0;               // with the role
   std::optional<Nanoseconds> looks_again_;  // with the role
   ToTell to_tell_;                          // with the role
@@ -182,7 +183,7 @@ class RealExecutor {
   bool leaves_ = false;                     // the next turn says so to the others; with the role
   std::atomic<bool> closed_{false};         // the transport; written with the role and the inbox's mutex
 
-  std::mutex role_;
+  std::mutex progress_mutex_;
   std::atomic<Seat> seat_{Seat::vacant};   // taken with the role, kept without it
   std::atomic<bool> in_transport_{false};  // somebody is in Transport::wait
   std::atomic<int> followers_{0};
@@ -197,7 +198,7 @@ class RealExecutor {
   std::atomic<Nanoseconds> waited_{0};
   std::atomic<bool> stop_{false};
   std::mutex parking_mutex_;
-  bool roused_ = false;              // with the mutex
+  bool woken_ = false;               // with the mutex
   std::condition_variable parking_;  // the background thread, while others make progress
   Nanoseconds start_ = 0;
   std::thread thread_;

@@ -18,7 +18,7 @@ constexpr Connection kConnection{.buffer_bytes = 4 << 20, .eager_bytes = 512 << 
 /// local one sends none, so that none of this shows.
 void charge_messages(VirtualOptions& options) {
   options.network.connection = kConnection;
-  options.notice = 100'000;  // between two looks while bytes move (progress/pause)
+  options.notice = 100'000;  // between two looks while bytes move (progress/idle_sleep)
 }
 
 /// What a job takes on one processor, by the costs of its codec.

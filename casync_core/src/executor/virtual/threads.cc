@@ -15,7 +15,7 @@ void VirtualThreads::Delays::take_longer(const Delays& other) {
 }
 
 VirtualThreads::VirtualThreads(Agenda& agenda, Nanoseconds notice, bool alone, std::size_t waiters, Callbacks callbacks)
-    : agenda_(agenda), notice_(notice), callbacks_(std::move(callbacks)), intake_(alone), threads_(1 + waiters) {
+    : agenda_(agenda), notice_(notice), callbacks_(std::move(callbacks)), submit_policy_(alone), threads_(1 + waiters) {
   start(kBackground);
 }
 
@@ -81,9 +81,9 @@ void VirtualThreads::came_silently() {
   if (!silent_since_) silent_since_ = agenda_.now();
 }
 
-void VirtualThreads::rouse() {
+void VirtualThreads::wake_background() {
   rung();
-  roused_ = true;
+  woken_ = true;
   if (threads_[kBackground].where == Where::parked) wake(kBackground);
 }
 
@@ -194,12 +194,12 @@ bool VirtualThreads::take(std::uint32_t who, Step step) {
       sleep(who, Where::running, now + agenda_.up_to(notice_));
       return false;
     case Step::ask:
-      thread.advice = intake_.submitted(now, only_small_);
+      thread.advice = submit_policy_.submitted(now, only_small_);
       thread.seen.got = thread.advice.turn;
       return true;
     case Step::arrange:
       rests_until_ = rests_after_submit(thread.advice, now);
-      awake_by(awake_after_submit(thread.advice, now, callbacks_.nap(last_news_)));
+      awake_by(awake_after_submit(thread.advice, now, callbacks_.sleep_time(last_news_)));
       return true;
     case Step::try_seat:
       thread.seen.got = seat_ == Seat::vacant;
@@ -227,17 +227,17 @@ bool VirtualThreads::take(std::uint32_t who, Step step) {
       if (seat_ == Seat::waiter && seated_ != who) ring();
       call();
       return true;
-    case Step::rouse:
-      rouse();
+    case Step::wake_background:
+      wake_background();
       return true;
     case Step::park: {
       const auto until = parked_until(now, waiters_, rests_until_);
       thread.seen.got = until.has_value();
-      if (std::exchange(roused_, false) || !until) return true;
+      if (std::exchange(woken_, false) || !until) return true;
       sleep(who, Where::parked, *until);
       return false;
     }
-    case Step::hand_back:
+    case Step::release_progress:
       --waiters_;
       rests_until_ = rests_after_wait(now);
       awake_by(rests_until_);
@@ -247,7 +247,7 @@ bool VirtualThreads::take(std::uint32_t who, Step step) {
 }
 
 void VirtualThreads::leave_role(std::uint32_t who) {
-  if (seated_ == who) threads_[who].awake = agenda_.now() + callbacks_.nap(last_news_);
+  if (seated_ == who) threads_[who].awake = agenda_.now() + callbacks_.sleep_time(last_news_);
   role_ = kNobody;
   if (for_role_.empty()) return;
   role_ = for_role_.front();
@@ -308,13 +308,13 @@ void VirtualThreads::awake_by(Nanoseconds time) {
   const bool sleeps = background.where == Where::transport || background.where == Where::parked;
   if (!sleeps || background.until <= time) return;
   ring();
-  roused_ = true;
+  woken_ = true;
   wake(kBackground);
 }
 
 bool VirtualThreads::turn() {
   note_delays();
-  intake_.taken(agenda_.now());
+  submit_policy_.taken(agenda_.now());
   const bool news = callbacks_.turn();
   if (news) last_news_ = agenda_.now();
   return news;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "executor/virtual/agenda.hpp"
-#include "progress/intake.hpp"
+#include "progress/submit_policy.hpp"
 #include "progress/thread_steps.hpp"
 
 namespace casync {
@@ -21,8 +21,9 @@ namespace casync {
 class VirtualThreads final : private Agenda::Actor {
  public:
   struct Callbacks {
-    std::function<bool()> turn;                         ///< returns whether there was anything
-    std::function<Nanoseconds(Nanoseconds)> nap;        ///< Driver::nap; the argument is when the last news came
+    std::function<bool()> turn;  ///< returns whether there was anything
+    /// Driver::sleep_time; the argument is when the last news came.
+    std::function<Nanoseconds(Nanoseconds)> sleep_time;
     std::function<std::optional<Nanoseconds>()> due{};  ///< Engine::wakes_at
   };
   /// The longest that something waited for a turn, or for the thread that waited for it.
@@ -39,7 +40,7 @@ class VirtualThreads final : private Agenda::Actor {
 
   /// The program does this as soon as none of its threads is busy with a submit or waits.
   void program(std::function<void()> what);
-  /// The program has submitted something; `only_small` as in Intake. [4, 5]
+  /// The program has submitted something; `only_small` as in SubmitPolicy. [4, 5]
   void submitted(bool only_small);
   /// Thread `waiter` of the program waits, until `is_done`. [6, 7]
   void waits(std::size_t waiter);
@@ -51,7 +52,7 @@ class VirtualThreads final : private Agenda::Actor {
   /// Something has come that rings nobody. [2]
   void came_silently();
   /// The background thread is wanted at once, wherever it sleeps. [8]
-  void rouse();
+  void wake_background();
   /// The process is stopped: no thread of it does anything, until `go_on`.
   void stop();
   void go_on();
@@ -70,7 +71,7 @@ class VirtualThreads final : private Agenda::Actor {
     Nanoseconds until = 0;
     std::uint64_t sleeps = 0;  ///< how many: what wakes it from an earlier one means nothing
     Seen seen;
-    Intake::Advice advice;
+    SubmitPolicy::Advice advice;
     Nanoseconds awake = 0;
     std::optional<Nanoseconds> over_since;
     bool is_through = false;  ///< and waits for the program's lock
@@ -99,7 +100,7 @@ class VirtualThreads final : private Agenda::Actor {
   Agenda& agenda_;
   Nanoseconds notice_;
   Callbacks callbacks_;
-  Intake intake_;
+  SubmitPolicy submit_policy_;
   std::vector<Thread> threads_;
   std::deque<std::function<void()>> program_;
   std::uint32_t role_ = kNobody;
@@ -110,7 +111,7 @@ class VirtualThreads final : private Agenda::Actor {
   std::optional<Nanoseconds> hold_;
   int waiters_ = 0;
   bool rung_ = false;  // while nobody slept in the transport
-  bool roused_ = false;
+  bool woken_ = false;
   bool ended_ = false;
   bool only_small_ = false;
   bool main_waits_ = false;  // as soon as it is through with its submit

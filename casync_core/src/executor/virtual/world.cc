@@ -103,7 +103,7 @@ VirtualWorld::VirtualWorld(VirtualOptions options, VirtualScript script, Virtual
             return network;
           }(),
           [this](Rank rank, bool rings) { rings ? news(rank) : came_silently(rank); }),
-      lanes_(agenda_, options_.network, [this](Rank rank, bool) { rouse(rank); }) {
+      lanes_(agenda_, options_.network, [this](Rank rank, bool) { wake_background(rank); }) {
   const auto size = static_cast<Rank>(options_.network.host_of.size());
   std::size_t largest = 1;
   for (const VirtualTensor& tensor : script_.tensors) {
@@ -142,7 +142,8 @@ void VirtualWorld::start_threads(Rank rank) {
       agenda_, options_.notice, alone, options_.waiters,
       VirtualThreads::Callbacks{
           .turn = [this, rank] { return turn(rank); },
-          .nap = [this, rank](Nanoseconds last_news) { return driver(rank).nap(agenda_.now(), last_news); },
+          .sleep_time = [this,
+                         rank](Nanoseconds last_news) { return driver(rank).sleep_time(agenda_.now(), last_news); },
           .due = [this, rank] { return engine(rank).wakes_at(); }});
 }
 
@@ -455,10 +456,10 @@ void VirtualWorld::stand_in(Rank rank, const Request& wanted) {
 }
 
 /// What has come needs a turn, whoever makes progress.
-void VirtualWorld::rouse(Rank rank) {
+void VirtualWorld::wake_background(Rank rank) {
   Member& who = *ranks_[rank];
   if (who.threads == nullptr) return news(rank);
-  who.threads->rouse();
+  who.threads->wake_background();
 }
 
 void VirtualWorld::check_step(Rank rank) {
@@ -506,7 +507,7 @@ void VirtualWorld::fault(const Fault& fault) {
       break;
     case Fault::Kind::abort:
       who.inbox.abort(detail::concat("rank ", fault.rank, " raised an exception (virtual world)"));
-      rouse(fault.rank);
+      wake_background(fault.rank);
       break;
   }
 }

@@ -123,7 +123,7 @@ class VirtualWorld final : private Agenda::Actor {
   void happen(std::uint32_t what, std::uint64_t value) override;
   void news(Rank rank);
   void came_silently(Rank rank);
-  void rouse(Rank rank);
+  void wake_background(Rank rank);
   void submit(Rank rank, std::uint32_t tensor);
   bool is_small_there(const Operation& operation) const;
   void start_threads(Rank rank);

@@ -8,7 +8,7 @@
 namespace casync {
 
 /// What is known after a turn that brought nothing.
-struct Lull {
+struct IdleState {
   bool outstanding = false;  ///< operations are
   bool moving = false;       ///< bytes are, from or to this rank
   bool rung = false;         ///< every peer wakes this rank when it has sent something
@@ -21,6 +21,6 @@ struct Lull {
 /// are the wake-up conditions of docs/concurrency.md. While something is outstanding it grows with the silence, a
 /// twentieth of it: who has waited long does not mind. Where peers are
 /// heard there is nothing to look for.
-Nanoseconds pause(const Lull& lull);
+Nanoseconds idle_sleep(const IdleState& idle);
 
 }  // namespace casync

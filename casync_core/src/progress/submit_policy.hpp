@@ -20,7 +20,7 @@ inline bool is_small(OpKind kind, std::size_t bytes, std::size_t inline_bytes) {
 /// thread its turn for several ms. Small operations cost messages, not bytes, so while no others are outstanding they
 /// wait for company: until their submitter waits for one of them, or for kHold. One that nobody will wait for, because
 /// it has a completion, is as urgent as a gradient.
-class Intake {
+class SubmitPolicy {
  public:
   static constexpr Nanoseconds kStale = 50'000;    ///< without a turn, when gradients are submitted
   static constexpr Nanoseconds kHold = 1'000'000;  ///< of a small operation, if its submitter goes on submitting
@@ -32,7 +32,7 @@ class Intake {
   };
   /// `alone`: in a world of one a turn would be the whole operation, and no submit asynchronous, so it is never
   /// advised.
-  explicit Intake(bool alone = false) : alone_(alone) {}
+  explicit SubmitPolicy(bool alone = false) : alone_(alone) {}
   /// An operation was submitted; `only_small`: it is small, and so are all that are outstanding; `awaited`: the
   /// program comes back for it, and then sees to it itself.
   Advice submitted(Nanoseconds now, bool only_small, bool awaited = true);
