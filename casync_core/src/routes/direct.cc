@@ -18,17 +18,17 @@ class Direct final : public FlatRoute {
   bool merges_at_once() const override { return true; }
   bool ends_encoded(const CodecInfo& /*codec*/) const override { return false; }
 
-  std::vector<Buffer> lay(Group& group) const override {
+  std::vector<Buffer> build_partition(PartitionBuilder& builder) const override {
     Buffer previous;
-    for (std::uint32_t round = 0; round < group.rounds(); ++round) {
-      const bool last = round + 1 == group.rounds();
-      const Buffer mine = group.contribution(round, previous);
-      for (std::uint32_t step = 1; step < group.size(); ++step)
-        group.send((group.self() + step) % group.size(), 0, mine, true, round);
+    for (std::uint32_t round = 0; round < builder.rounds(); ++round) {
+      const bool last = round + 1 == builder.rounds();
+      const Buffer mine = builder.contribution(round, previous);
+      for (std::uint32_t step = 1; step < builder.size(); ++step)
+        builder.send((builder.self() + step) % builder.size(), 0, mine, true, round);
       std::vector<Buffer> contributions;
-      for (std::uint32_t m = 0; m < group.size(); ++m) {
-        contributions.push_back(m == group.self() ? mine : group.payload_slot(round));
-        if (m != group.self()) group.recv(m, 0, contributions.back(), true, round, group.sums(m));
+      for (std::uint32_t m = 0; m < builder.size(); ++m) {
+        contributions.push_back(m == builder.self() ? mine : builder.payload_slot(round));
+        if (m != builder.self()) builder.recv(m, 0, contributions.back(), true, round, builder.sums(m));
       }
       ComputeOptions options{.round = static_cast<std::uint8_t>(round), .previous = previous};
       if (last) {
@@ -36,9 +36,9 @@ class Direct final : public FlatRoute {
         options.write_to = WorkflowBuilder::output();
       } else {
         options.role = Role::owner;
-        options.encode_to = previous = group.payload_slot(round);
+        options.encode_to = previous = builder.payload_slot(round);
       }
-      group.compute(Primitive::merge, contributions, options);
+      builder.compute(Primitive::merge, contributions, options);
     }
     return {WorkflowBuilder::output()};
   }

@@ -2,49 +2,55 @@
 
 namespace casync {
 
-Group::Group(WorkflowBuilder& builder, std::uint32_t partition, std::vector<Member> members, std::uint32_t owner,
-             std::vector<Buffer> own)
-    : builder_(builder), partition_(partition), members_(std::move(members)), owner_(owner), own_(std::move(own)) {
+PartitionBuilder::PartitionBuilder(WorkflowBuilder& builder, std::uint32_t partition, std::vector<Member> members,
+                                   std::uint32_t owner, std::vector<Buffer> local_contributions)
+    : builder_(builder),
+      partition_(partition),
+      members_(std::move(members)),
+      owner_(owner),
+      local_contributions_(std::move(local_contributions)) {
   while (members_[self_].rank != builder.request().member) ++self_;
 }
 
-Buffer Group::payload_slot(std::uint32_t round) { return builder_.payload_slot(partition_, static_cast<int>(round)); }
+Buffer PartitionBuilder::payload_slot(std::uint32_t round) {
+  return builder_.payload_slot(partition_, static_cast<int>(round));
+}
 
-Buffer Group::part_slot(std::uint32_t round, const Range& floats) {
+Buffer PartitionBuilder::part_slot(std::uint32_t round, const Range& floats) {
   return builder_.part_slot(partition_, static_cast<int>(round), floats.size());
 }
 
-std::int64_t Group::floats_of(Buffer payload) const {
+std::int64_t PartitionBuilder::floats_of(Buffer payload) const {
   return static_cast<std::int64_t>(builder_.slot_bytes(payload) / sizeof(float));
 }
 
-void Group::compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options) {
+void PartitionBuilder::compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options) {
   builder_.compute(primitive, partition_, sources, options);
 }
 
-Buffer Group::contribution(std::uint32_t round, Buffer previous) {
+Buffer PartitionBuilder::contribution(std::uint32_t round, Buffer previous) {
   ComputeOptions options{.round = static_cast<std::uint8_t>(round), .feedback = true, .previous = previous};
   if (identity()) {
-    if (own_.size() == 1) return own_.front();
+    if (local_contributions_.size() == 1) return local_contributions_.front();
     options.write_to = WorkflowBuilder::output();
-    compute(Primitive::merge, own_, options);
+    compute(Primitive::merge, local_contributions_, options);
     return options.write_to;
   }
   options.encode_to = payload_slot(round);
-  compute(own_.size() == 1 ? Primitive::encode : Primitive::merge, own_, options);
+  compute(local_contributions_.size() == 1 ? Primitive::encode : Primitive::merge, local_contributions_, options);
   return options.encode_to;
 }
 
-void Group::send(std::uint32_t to, std::uint32_t way, Buffer from, bool windowed, std::uint32_t round) {
+void PartitionBuilder::send(std::uint32_t to, std::uint32_t way, Buffer from, bool windowed, std::uint32_t round) {
   builder_.send(partition_, members_[to].rank, tag_of(builder_, partition_, way, round), from, windowed);
 }
 
-void Group::recv(std::uint32_t from, std::uint32_t way, Buffer into, bool windowed, std::uint32_t round,
-                 bool combined) {
+void PartitionBuilder::recv(std::uint32_t from, std::uint32_t way, Buffer into, bool windowed, std::uint32_t round,
+                            bool combined) {
   builder_.recv(partition_, members_[from].rank, tag_of(builder_, partition_, way, round), into, windowed, combined);
 }
 
-void Group::deliver(const std::vector<Buffer>& payloads) {
+void PartitionBuilder::deliver(const std::vector<Buffer>& payloads) {
   if (!identity()) casync::deliver(builder_, partition_, payloads);
 }
 
@@ -69,11 +75,11 @@ std::vector<Phase> FlatRoute::phases() const {
 }
 
 void FlatRoute::build(WorkflowBuilder& builder) const {
-  std::vector<Group::Member> members;
+  std::vector<PartitionBuilder::Member> members;
   for (Rank rank = 0; rank < builder.members(); ++rank) members.push_back({rank, false});
   for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
-    Group group(builder, p, members, builder.owner(p), {WorkflowBuilder::input()});
-    lay(group);
+    PartitionBuilder partition(builder, p, members, builder.owner(p), {WorkflowBuilder::input()});
+    build_partition(partition);
   }
 }
 

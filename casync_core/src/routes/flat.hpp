@@ -8,17 +8,17 @@
 
 namespace casync {
 
-/// Those between whom one partition goes over a flat route: all members, or of each host the one that leads. They are
-/// numbered from 0, in the order in which their contributions are added.
-class Group {
+/// Builds this member's part of one partition that goes over a flat route: between all members, or between those that
+/// lead a host each. They are numbered from 0, in the order in which their contributions are added.
+class PartitionBuilder {
  public:
   struct Member {
     Rank rank = 0;
     bool sums = false;  ///< what it contributes is a sum over several ranks
   };
 
-  Group(WorkflowBuilder& builder, std::uint32_t partition, std::vector<Member> members, std::uint32_t owner,
-        std::vector<Buffer> own);
+  PartitionBuilder(WorkflowBuilder& builder, std::uint32_t partition, std::vector<Member> members, std::uint32_t owner,
+                   std::vector<Buffer> local_contributions);
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(members_.size()); }
   std::uint32_t self() const { return self_; }
@@ -30,7 +30,7 @@ class Group {
   bool merges_payloads() const { return rounds() > 1 || builder_.request().codec->info().averages; }
   std::uint32_t rounds() const { return static_cast<std::uint32_t>(builder_.request().codec->info().rounds.size()); }
   /// Raw elements that add up to what this member contributes.
-  const std::vector<Buffer>& own() const { return own_; }
+  const std::vector<Buffer>& local_contributions() const { return local_contributions_; }
 
   Buffer payload_slot(std::uint32_t round = 0);
   Buffer nonzeros_slot() { return builder_.nonzeros_slot(partition_); }
@@ -53,7 +53,7 @@ class Group {
   std::vector<Member> members_;
   std::uint32_t self_ = 0;
   std::uint32_t owner_;
-  std::vector<Buffer> own_;
+  std::vector<Buffer> local_contributions_;
 };
 
 /// Decodes into the user's result, for a member that has received what the others decode: a payload of each round.
@@ -68,7 +68,7 @@ class FlatRoute : public Route {
  public:
   /// Lays out one partition. Every member ends with the user's result, and with what this returns: the payloads that
   /// all of them decoded, one of each round, if `ends_encoded`, else the result itself.
-  virtual std::vector<Buffer> lay(Group& group) const = 0;
+  virtual std::vector<Buffer> build_partition(PartitionBuilder& builder) const = 0;
   virtual bool ends_encoded(const CodecInfo& codec) const = 0;
   /// What it does, whoever its members are.
   virtual std::vector<Routine> routines() const = 0;

@@ -165,12 +165,12 @@ class TopologyGraph final : public Route {
   }
 
   void build(WorkflowBuilder& builder) const override {
-    std::vector<Group::Member> members;
+    std::vector<PartitionBuilder::Member> members;
     for (Rank m = 0; m < builder.members(); ++m) members.push_back({m, false});
     for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
       const Ways& ways = ways_[builder.position(p)];
-      Group group(builder, p, members, ways.root, {WorkflowBuilder::input()});
-      lay_ways(group, ways);
+      PartitionBuilder partition(builder, p, members, ways.root, {WorkflowBuilder::input()});
+      build_ways(partition, ways);
     }
   }
 

@@ -23,77 +23,77 @@ constexpr std::uint32_t kPush = 0;
 constexpr std::uint32_t kPull = 1;
 
 /// All contributions, in member order; `mine` are this member's own.
-std::vector<Buffer> collect(Group& group, const std::vector<Buffer>& mine, std::uint32_t round = 0) {
+std::vector<Buffer> collect(PartitionBuilder& builder, const std::vector<Buffer>& mine, std::uint32_t round = 0) {
   std::vector<Buffer> contributions;
-  for (std::uint32_t m = 0; m < group.size(); ++m) {
-    if (m == group.self()) {
+  for (std::uint32_t m = 0; m < builder.size(); ++m) {
+    if (m == builder.self()) {
       contributions.insert(contributions.end(), mine.begin(), mine.end());
     } else {
-      contributions.push_back(group.payload_slot(round));
-      group.recv(m, kPush, contributions.back(), true, round, group.sums(m));
+      contributions.push_back(builder.payload_slot(round));
+      builder.recv(m, kPush, contributions.back(), true, round, builder.sums(m));
     }
   }
   return contributions;
 }
 
-void return_to_all(Group& group, Buffer result, std::uint32_t round = 0) {
-  for (std::uint32_t step = 1; step < group.size(); ++step)
-    group.send((group.self() + step) % group.size(), kPull, result, false, round);
+void return_to_all(PartitionBuilder& builder, Buffer result, std::uint32_t round = 0) {
+  for (std::uint32_t step = 1; step < builder.size(); ++step)
+    builder.send((builder.self() + step) % builder.size(), kPull, result, false, round);
 }
 
-std::vector<Buffer> worker(Group& group) {
-  group.send(group.owner(), kPush, group.contribution(), true);
-  const Buffer result = group.identity() ? WorkflowBuilder::output() : group.payload_slot();
-  group.recv(group.owner(), kPull, result, false);
-  group.deliver({result});
+std::vector<Buffer> worker(PartitionBuilder& builder) {
+  builder.send(builder.owner(), kPush, builder.contribution(), true);
+  const Buffer result = builder.identity() ? WorkflowBuilder::output() : builder.payload_slot();
+  builder.recv(builder.owner(), kPull, result, false);
+  builder.deliver({result});
   return {result};
 }
 
-std::vector<Buffer> owner(Group& group) {
+std::vector<Buffer> owner(PartitionBuilder& builder) {
   ComputeOptions options{.role = Role::owner, .feedback = true, .final = true, .deliver = true};
   options.write_to = WorkflowBuilder::output();
-  const std::vector<Buffer> contributions = collect(group, group.own());
-  if (!group.identity()) options.encode_to = group.payload_slot();
-  group.compute(Primitive::merge, contributions, options);
-  const Buffer result = group.identity() ? options.write_to : options.encode_to;
-  return_to_all(group, result);
+  const std::vector<Buffer> contributions = collect(builder, builder.local_contributions());
+  if (!builder.identity()) options.encode_to = builder.payload_slot();
+  builder.compute(Primitive::merge, contributions, options);
+  const Buffer result = builder.identity() ? options.write_to : options.encode_to;
+  return_to_all(builder, result);
   return {result};
 }
 
-std::vector<Buffer> gathered(Group& group) {
-  const Buffer mine = group.contribution();
-  const Buffer merged = group.nonzeros_slot();
+std::vector<Buffer> gathered(PartitionBuilder& builder) {
+  const Buffer mine = builder.contribution();
+  const Buffer merged = builder.nonzeros_slot();
   ComputeOptions options{.final = true, .deliver = true, .write_to = WorkflowBuilder::output()};
-  if (group.self() == group.owner()) {
-    group.compute(Primitive::merge, collect(group, {mine}), options);
-    group.compute(Primitive::encode, {options.write_to}, {.encode_to = merged});
-    return_to_all(group, merged);
+  if (builder.self() == builder.owner()) {
+    builder.compute(Primitive::merge, collect(builder, {mine}), options);
+    builder.compute(Primitive::encode, {options.write_to}, {.encode_to = merged});
+    return_to_all(builder, merged);
   } else {
-    group.send(group.owner(), kPush, mine, true);
-    group.recv(group.owner(), kPull, merged, false);
-    group.compute(Primitive::decode, {merged}, options);
+    builder.send(builder.owner(), kPush, mine, true);
+    builder.recv(builder.owner(), kPull, merged, false);
+    builder.compute(Primitive::decode, {merged}, options);
   }
   return {options.write_to};
 }
 
-std::vector<Buffer> in_rounds(Group& group) {
+std::vector<Buffer> in_rounds(PartitionBuilder& builder) {
   std::vector<Buffer> results;
-  for (std::uint32_t round = 0; round < group.rounds(); ++round) {
+  for (std::uint32_t round = 0; round < builder.rounds(); ++round) {
     const Buffer previous = round > 0 ? results.back() : Buffer{};
-    const Buffer mine = group.contribution(round, previous);
-    const Buffer result = group.payload_slot(round);
-    if (group.self() == group.owner()) {
-      group.compute(
-          Primitive::merge, collect(group, {mine}, round),
+    const Buffer mine = builder.contribution(round, previous);
+    const Buffer result = builder.payload_slot(round);
+    if (builder.self() == builder.owner()) {
+      builder.compute(
+          Primitive::merge, collect(builder, {mine}, round),
           {.role = Role::owner, .round = static_cast<std::uint8_t>(round), .encode_to = result, .previous = previous});
-      return_to_all(group, result, round);
+      return_to_all(builder, result, round);
     } else {
-      group.send(group.owner(), kPush, mine, true, round);
-      group.recv(group.owner(), kPull, result, false, round);
+      builder.send(builder.owner(), kPush, mine, true, round);
+      builder.recv(builder.owner(), kPull, result, false, round);
     }
     results.push_back(result);
   }
-  group.deliver(results);
+  builder.deliver(results);
   return results;
 }
 
@@ -108,10 +108,10 @@ class ParameterServer final : public FlatRoute {
     return !codec.identity && codec.rounds.front() != Aggregation::gather;
   }
 
-  std::vector<Buffer> lay(Group& group) const override {
-    if (group.gathers()) return gathered(group);
-    if (group.merges_payloads()) return in_rounds(group);
-    return group.self() == group.owner() ? owner(group) : worker(group);
+  std::vector<Buffer> build_partition(PartitionBuilder& builder) const override {
+    if (builder.gathers()) return gathered(builder);
+    if (builder.merges_payloads()) return in_rounds(builder);
+    return builder.self() == builder.owner() ? owner(builder) : worker(builder);
   }
 };
 

@@ -34,76 +34,79 @@ class Ring final : public FlatRoute {
   bool merges_at_once() const override { return false; }
   bool ends_encoded(const CodecInfo& codec) const override { return !codec.identity; }
 
-  std::vector<Buffer> lay(Group& group) const override {
-    if (group.merges_payloads()) return in_rounds(group);
-    const std::uint32_t n = group.size();
-    const std::uint32_t next = (group.self() + 1) % n;
-    const std::uint32_t before = (group.self() + n - 1) % n;
-    const std::uint32_t hop = (group.self() + n - group.owner() - 1) % n;  // 0 at the starter, n-1 at the owner
+  std::vector<Buffer> build_partition(PartitionBuilder& builder) const override {
+    if (builder.merges_payloads()) return in_rounds(builder);
+    const std::uint32_t n = builder.size();
+    const std::uint32_t next = (builder.self() + 1) % n;
+    const std::uint32_t before = (builder.self() + n - 1) % n;
+    const std::uint32_t hop = (builder.self() + n - builder.owner() - 1) % n;  // 0 at the starter, n-1 at the owner
     const bool ends = hop == n - 1;
-    Buffer carried = hop == 0 ? group.contribution() : add(group, before, hop);
+    Buffer carried = hop == 0 ? builder.contribution() : add(builder, before, hop);
     if (!ends) {
-      group.send(next, kReduce, carried, true);
-      carried = group.identity() ? WorkflowBuilder::output() : group.payload_slot();
-      group.recv(before, kBroadcast, carried, false);
+      builder.send(next, kReduce, carried, true);
+      carried = builder.identity() ? WorkflowBuilder::output() : builder.payload_slot();
+      builder.recv(before, kBroadcast, carried, false);
     }
-    if (!ends || group.gathers()) group.deliver({carried});
-    if (next != group.owner()) group.send(next, kBroadcast, carried, false);
+    if (!ends || builder.gathers()) builder.deliver({carried});
+    if (next != builder.owner()) builder.send(next, kBroadcast, carried, false);
     return {carried};
   }
 
  private:
-  static std::vector<Buffer> in_rounds(Group& group) {
+  static std::vector<Buffer> in_rounds(PartitionBuilder& builder) {
     std::vector<Buffer> results;
-    for (std::uint32_t round = 0; round < group.rounds(); ++round) {
-      const Buffer mine = group.contribution(round, round > 0 ? results.back() : Buffer{});
-      results.push_back(group.payload_slot(round));
-      for (std::uint32_t part = 0; part < group.size(); ++part) lay_part(group, round, part, mine, results.back());
+    for (std::uint32_t round = 0; round < builder.rounds(); ++round) {
+      const Buffer mine = builder.contribution(round, round > 0 ? results.back() : Buffer{});
+      results.push_back(builder.payload_slot(round));
+      for (std::uint32_t part = 0; part < builder.size(); ++part)
+        build_part(builder, round, part, mine, results.back());
     }
-    group.deliver(results);
+    builder.deliver(results);
     return results;
   }
 
   /// Part `part` of a round's payloads, which ends at the member of that number, added up into `result`.
-  static void lay_part(Group& group, std::uint32_t round, std::uint32_t part, Buffer mine, Buffer result) {
-    const std::uint32_t n = group.size();
-    const std::int64_t floats = group.floats_of(mine);
+  static void build_part(PartitionBuilder& builder, std::uint32_t round, std::uint32_t part, Buffer mine,
+                         Buffer result) {
+    const std::uint32_t n = builder.size();
+    const std::int64_t floats = builder.floats_of(mine);
     const Range range{floats * part / n, floats * (part + 1) / n};
     if (range.size() == 0) return;
-    const std::uint32_t next = (group.self() + 1) % n;
-    const std::uint32_t before = (group.self() + n - 1) % n;
-    const std::uint32_t hop = (group.self() + n - part - 1) % n;  // 0 at the starter, n-1 where it ends
+    const std::uint32_t next = (builder.self() + 1) % n;
+    const std::uint32_t before = (builder.self() + n - 1) % n;
+    const std::uint32_t hop = (builder.self() + n - part - 1) % n;  // 0 at the starter, n-1 where it ends
     const bool ends = hop == n - 1;
     const auto number = static_cast<std::uint8_t>(round);
     const std::uint32_t message = round * n + part;
     std::vector<Buffer> sources;
     if (hop > 0) {
-      sources.push_back(group.part_slot(round, range));
-      group.recv(before, kReduce, sources.back(), true, message, hop > 1 || group.sums(before));
+      sources.push_back(builder.part_slot(round, range));
+      builder.recv(before, kReduce, sources.back(), true, message, hop > 1 || builder.sums(before));
     }
     sources.push_back(mine);
-    Buffer carried = group.part_slot(round, range);
-    group.compute(Primitive::merge, sources, {.round = number, .final = ends, .write_to = carried, .floats = range});
+    Buffer carried = builder.part_slot(round, range);
+    builder.compute(Primitive::merge, sources, {.round = number, .final = ends, .write_to = carried, .floats = range});
     if (!ends) {
-      group.send(next, kReduce, carried, true, message);
-      carried = group.part_slot(round, range);
-      group.recv(before, kBroadcast, carried, false, message);
+      builder.send(next, kReduce, carried, true, message);
+      carried = builder.part_slot(round, range);
+      builder.recv(before, kBroadcast, carried, false, message);
     }
-    if (next != part) group.send(next, kBroadcast, carried, false, message);
-    group.compute(Primitive::merge, {carried}, {.round = number, .write_to = result, .floats = range});
+    if (next != part) builder.send(next, kBroadcast, carried, false, message);
+    builder.compute(Primitive::merge, {carried}, {.round = number, .write_to = result, .floats = range});
   }
 
   /// Adds this member's contribution to the sum that comes; returns where the new sum is.
-  static Buffer add(Group& group, std::uint32_t before, std::uint32_t hop) {
+  static Buffer add(PartitionBuilder& builder, std::uint32_t before, std::uint32_t hop) {
     ComputeOptions options{.role = Role::owner, .feedback = true};
-    options.final = options.deliver = hop == group.size() - 1 && !group.gathers();
-    if (group.identity() || options.deliver) options.write_to = WorkflowBuilder::output();
-    if (!group.identity()) options.encode_to = group.payload_slot();
-    std::vector<Buffer> contributions{group.payload_slot()};
-    group.recv(before, kReduce, contributions.front(), true, 0, hop > 1 || group.sums(before));
-    contributions.insert(contributions.end(), group.own().begin(), group.own().end());
-    group.compute(Primitive::merge, contributions, options);
-    return group.identity() ? options.write_to : options.encode_to;
+    options.final = options.deliver = hop == builder.size() - 1 && !builder.gathers();
+    if (builder.identity() || options.deliver) options.write_to = WorkflowBuilder::output();
+    if (!builder.identity()) options.encode_to = builder.payload_slot();
+    std::vector<Buffer> contributions{builder.payload_slot()};
+    builder.recv(before, kReduce, contributions.front(), true, 0, hop > 1 || builder.sums(before));
+    contributions.insert(contributions.end(), builder.local_contributions().begin(),
+                         builder.local_contributions().end());
+    builder.compute(Primitive::merge, contributions, options);
+    return builder.identity() ? options.write_to : options.encode_to;
   }
 };
 

@@ -18,15 +18,15 @@ std::vector<std::uint32_t> below(const std::vector<std::uint32_t>& above, std::u
 }
 
 /// What this member contributes, and what those below it do.
-std::vector<Buffer> collect(Group& group, const Ways& ways) {
+std::vector<Buffer> collect(PartitionBuilder& builder, const Ways& ways) {
   std::vector<Buffer> sources;
-  for (std::uint32_t m = 0; m < group.size(); ++m) {
-    if (m == group.self()) {
-      sources.insert(sources.end(), group.own().begin(), group.own().end());
-    } else if (ways.sums_to[m] == group.self()) {
-      const bool combined = group.sums(m) || !below(ways.sums_to, m).empty();
-      sources.push_back(group.payload_slot());
-      group.recv(m, kUp, sources.back(), true, 0, combined);
+  for (std::uint32_t m = 0; m < builder.size(); ++m) {
+    if (m == builder.self()) {
+      sources.insert(sources.end(), builder.local_contributions().begin(), builder.local_contributions().end());
+    } else if (ways.sums_to[m] == builder.self()) {
+      const bool combined = builder.sums(m) || !below(ways.sums_to, m).empty();
+      sources.push_back(builder.payload_slot());
+      builder.recv(m, kUp, sources.back(), true, 0, combined);
     }
   }
   return sources;
@@ -40,30 +40,30 @@ std::optional<std::string> obstacle_to_ways(const Cargo& cargo) {
   return obstacle_to_parts(cargo);
 }
 
-std::vector<Buffer> lay_ways(Group& group, const Ways& ways) {
-  const bool root = ways.root == group.self();
-  const std::vector<Buffer> sources = collect(group, ways);
+std::vector<Buffer> build_ways(PartitionBuilder& builder, const Ways& ways) {
+  const bool root = ways.root == builder.self();
+  const std::vector<Buffer> sources = collect(builder, ways);
   Buffer result = WorkflowBuilder::output();
   Buffer sum;
-  if (!root && sources.size() == group.own().size()) {
-    sum = group.contribution();
+  if (!root && sources.size() == builder.local_contributions().size()) {
+    sum = builder.contribution();
   } else {
     ComputeOptions options{.role = root ? Role::owner : Role::worker, .feedback = true};
-    options.final = options.deliver = root && !group.gathers();
-    if (group.identity() || options.deliver) options.write_to = result;
-    if (!group.identity()) options.encode_to = group.payload_slot();
-    group.compute(Primitive::merge, sources, options);
-    sum = group.identity() ? result : options.encode_to;
+    options.final = options.deliver = root && !builder.gathers();
+    if (builder.identity() || options.deliver) options.write_to = result;
+    if (!builder.identity()) options.encode_to = builder.payload_slot();
+    builder.compute(Primitive::merge, sources, options);
+    sum = builder.identity() ? result : options.encode_to;
   }
   if (root) {
     result = sum;
   } else {
-    group.send(ways.sums_to[group.self()], kUp, sum, true);
-    if (!group.identity()) result = group.payload_slot();
-    group.recv(ways.result_from[group.self()], kDown, result, false);
+    builder.send(ways.sums_to[builder.self()], kUp, sum, true);
+    if (!builder.identity()) result = builder.payload_slot();
+    builder.recv(ways.result_from[builder.self()], kDown, result, false);
   }
-  for (const std::uint32_t member : below(ways.result_from, group.self())) group.send(member, kDown, result, false);
-  if (!root || group.gathers()) group.deliver({result});
+  for (const std::uint32_t member : below(ways.result_from, builder.self())) builder.send(member, kDown, result, false);
+  if (!root || builder.gathers()) builder.deliver({result});
   return {result};
 }
 

@@ -9,7 +9,7 @@
 
 namespace casync {
 
-/// The ways of one partition between the members of a group: sums go up a tree to its root, the result goes down one.
+/// The ways of one partition between the members of a route: sums go up a tree to its root, the result goes down one.
 struct Ways {
   std::uint32_t root = 0;
   std::vector<std::uint32_t> sums_to;      ///< per member: who takes its sum; the root: itself
@@ -22,6 +22,6 @@ std::optional<std::string> obstacle_to_ways(const Cargo& cargo);
 /// Lays out one member's part of one partition. A member adds what it receives to its own in member order, encodes the
 /// sum and passes it on; the root encodes once more, and all decode the same bytes. The root takes the mean; of
 /// `gather` codecs who decodes does, as in a ring. Returns the payload of the result, or without a codec the result.
-std::vector<Buffer> lay_ways(Group& group, const Ways& ways);
+std::vector<Buffer> build_ways(PartitionBuilder& builder, const Ways& ways);
 
 }  // namespace casync

@@ -79,7 +79,7 @@ class TwoLevel final : public Route {
     builder.set_contributions(count);
     for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
       const std::uint32_t position = builder.position(p);
-      lay(builder, hosts, p, position % count, position / count);
+      build_partition(builder, hosts, p, position % count, position / count);
     }
   }
 
@@ -91,8 +91,8 @@ class TwoLevel final : public Route {
   }
 
   /// Ranks of a host take turns at leading it, a turn for each round of owners.
-  void lay(WorkflowBuilder& builder, const Hosts& hosts, std::uint32_t p, std::uint32_t owner,
-           std::uint32_t turn) const {
+  void build_partition(WorkflowBuilder& builder, const Hosts& hosts, std::uint32_t p, std::uint32_t owner,
+                       std::uint32_t turn) const {
     const Rank self = builder.request().member;
     const CodecInfo& codec = builder.request().codec->info();
     const auto leader_of = [&](const std::vector<Rank>& ranks) { return ranks[turn % ranks.size()]; };
@@ -112,15 +112,15 @@ class TwoLevel final : public Route {
       if (encoded) deliver(builder, p, results);
       return;
     }
-    std::vector<Buffer> own;
+    std::vector<Buffer> contributions;
     for (const Rank mate : mates) {
-      own.push_back(mate == self ? WorkflowBuilder::input() : builder.raw_slot(p));
-      if (mate != self) builder.recv(p, mate, tag_of(builder, p, kGather, 0), own.back(), true);
+      contributions.push_back(mate == self ? WorkflowBuilder::input() : builder.raw_slot(p));
+      if (mate != self) builder.recv(p, mate, tag_of(builder, p, kGather, 0), contributions.back(), true);
     }
-    std::vector<Group::Member> leaders;
+    std::vector<PartitionBuilder::Member> leaders;
     for (const auto& ranks : hosts) leaders.push_back({leader_of(ranks), ranks.size() > 1});
-    Group group(builder, p, std::move(leaders), owner, std::move(own));
-    const std::vector<Buffer> results = between(codec, hosts.size()).lay(group);
+    PartitionBuilder partition(builder, p, std::move(leaders), owner, std::move(contributions));
+    const std::vector<Buffer> results = between(codec, hosts.size()).build_partition(partition);
     for (const Rank mate : mates) {
       for (std::size_t round = 0; mate != self && round < results.size(); ++round)
         builder.send(p, mate, scatter(round), results[round]);

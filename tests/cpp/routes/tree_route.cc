@@ -15,12 +15,12 @@ class BinaryTree final : public FlatRoute {
   bool merges_at_once() const override { return false; }
   bool ends_encoded(const CodecInfo& codec) const override { return !codec.identity; }
 
-  std::vector<Buffer> lay(Group& group) const override {
-    const std::uint32_t n = group.size();
-    Ways ways{group.owner(), std::vector<std::uint32_t>(n, group.owner()), {}};
-    for (std::uint32_t i = 1; i < n; ++i) ways.sums_to[(group.owner() + i) % n] = (group.owner() + (i - 1) / 2) % n;
+  std::vector<Buffer> build_partition(PartitionBuilder& builder) const override {
+    const std::uint32_t n = builder.size();
+    Ways ways{builder.owner(), std::vector<std::uint32_t>(n, builder.owner()), {}};
+    for (std::uint32_t i = 1; i < n; ++i) ways.sums_to[(builder.owner() + i) % n] = (builder.owner() + (i - 1) / 2) % n;
     ways.result_from = ways.sums_to;
-    return lay_ways(group, ways);
+    return build_ways(builder, ways);
   }
 };
 
