@@ -12,13 +12,13 @@ using Counts = std::vector<std::uint32_t>;  // per member: how often its contrib
 
 }  // namespace
 
-std::string misrouted(const Joint& joint) {
-  const std::size_t members = joint.members().size();
+std::string misrouted(const GlobalGraph& graph) {
+  const std::size_t members = graph.members().size();
   // By member: the user's memory per partition, and the slots.
   std::vector<std::vector<Counts>> users(members), slots(members);
   std::vector<std::vector<Counts>> results(members);
   for (std::size_t m = 0; m < members; ++m) {
-    const Workflow& workflow = joint.members()[m];
+    const Workflow& workflow = graph.members()[m];
     Counts own(members, 0);
     own[m] = 1;
     users[m].assign(workflow.partitions.size(), own);
@@ -28,12 +28,12 @@ std::string misrouted(const Joint& joint) {
   const auto at = [&](std::size_t m, std::uint32_t partition, Buffer buffer) -> Counts& {
     return buffer.place == Place::slot ? slots[m][buffer.slot] : users[m][partition];
   };
-  std::map<std::size_t, Counts> under_way;  // by the joint number of the receive
-  for (const std::size_t i : joint.order()) {
-    const auto [m, task] = joint.at(i);
-    const Workflow& workflow = joint.members()[m];
+  std::map<std::size_t, Counts> under_way;  // by the global number of the receive
+  for (const std::size_t i : graph.order()) {
+    const auto [m, task] = graph.at(i);
+    const Workflow& workflow = graph.members()[m];
     if (task->primitive == Primitive::send) {
-      under_way[joint.receive_of(i)] = at(m, task->partition, task->data);
+      under_way[graph.receive_of(i)] = at(m, task->partition, task->data);
     } else if (task->primitive == Primitive::recv) {
       at(m, task->partition, task->data) = std::move(under_way[i]);
       under_way.erase(i);

@@ -18,14 +18,14 @@ std::string refusal(std::string_view text) {
   return "";
 }
 
-Joint joint_of(const Route& route, const Codec& codec, std::uint32_t members, std::uint32_t partitions) {
+GlobalGraph graph_of(const Route& route, const Codec& codec, std::uint32_t members, std::uint32_t partitions) {
   WorkflowRequest request;
   request.shape = {64 * 4096, 1};
   request.codec = &codec;
   request.route = &route;
   request.partitions = partitions;
   for (std::uint32_t m = 0; m < members; ++m) request.host_of.push_back(m);
-  return Joint(request);
+  return GlobalGraph(request);
 }
 
 TEST(Graph, EveryContributionReachesEveryRankOnce) {
@@ -42,9 +42,9 @@ TEST(Graph, EveryContributionReachesEveryRankOnce) {
     for (const char* spec : {"none", "onebit", "fp16"}) {
       for (const std::uint32_t partitions : {1U, 2U, 5U}) {
         const auto codec = make_codec(spec);
-        const Joint joint = joint_of(*route, *codec, members, partitions);
-        EXPECT_EQ(joint.fault(), "") << text << " " << spec;
-        EXPECT_EQ(test::misrouted(joint), "") << text << " " << spec;
+        const GlobalGraph graph = graph_of(*route, *codec, members, partitions);
+        EXPECT_EQ(graph.fault(), "") << text << " " << spec;
+        EXPECT_EQ(test::misrouted(graph), "") << text << " " << spec;
       }
     }
   }
@@ -80,7 +80,7 @@ class Wrong final : public Route {
 
 TEST(Graph, WhatCountsTwiceOrNeverIsSeen) {
   const auto none = make_codec("none");
-  EXPECT_EQ(test::misrouted(joint_of(Wrong{}, *none, 2, 1)),
+  EXPECT_EQ(test::misrouted(graph_of(Wrong{}, *none, 2, 1)),
             "of partition 0 rank 0 gets rank 1's contribution 2 times; of partition 0 rank 1 gets rank 0's "
             "contribution 0 times; of partition 0 rank 1 gets rank 1's contribution 0 times; ");
 }

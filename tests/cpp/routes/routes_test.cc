@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "casync/error.hpp"
-#include "collectives/joint.hpp"
+#include "collectives/global_graph.hpp"
 #include "routes/contributions.hpp"
 
 namespace casync::test {
@@ -45,22 +45,22 @@ struct Built {
   std::uint32_t encodes = 0;
   std::uint32_t decodes = 0;
 };
-Built built(const Joint& joint) {
+Built built(const GlobalGraph& graph) {
   Built built;
-  std::vector<double> sent(joint.members().size(), 0), received(sent);
+  std::vector<double> sent(graph.members().size(), 0), received(sent);
   for (std::size_t m = 0; m < sent.size(); ++m) {
-    const Workflow& workflow = joint.members()[m];
+    const Workflow& workflow = graph.members()[m];
     std::uint32_t messages = 0;
     for (std::size_t t = 0; t < workflow.tasks.size(); ++t) {
       const Task& task = workflow.tasks[t];
-      const Joint::Step& step = joint.step(m, t);
-      built.encodes = std::max(built.encodes, step.encodes);
-      built.decodes = std::max(built.decodes, step.decodes);
+      const GlobalGraph::TaskFacts& facts = graph.facts(m, t);
+      built.encodes = std::max(built.encodes, facts.encodes);
+      built.decodes = std::max(built.decodes, facts.decodes);
       if (task.primitive != Primitive::send) continue;
-      built.hops = std::max(built.hops, step.sends_before + 1);
+      built.hops = std::max(built.hops, facts.sends_before + 1);
       ++messages;
-      sent[m] += static_cast<double>(joint.bytes_of(workflow, task));
-      received[task.peer] += static_cast<double>(joint.bytes_of(workflow, task));
+      sent[m] += static_cast<double>(graph.bytes_of(workflow, task));
+      received[task.peer] += static_cast<double>(graph.bytes_of(workflow, task));
     }
     built.messages = std::max(built.messages, messages);
   }
@@ -71,13 +71,13 @@ Built built(const Joint& joint) {
 constexpr std::array kCodecs{"none", "fp16", "onebit", "test_tworound", "test_lowrank", "test_topk(ratio=0.1)"};
 
 /// Bytes per direction over the link of the busiest host.
-double host_bytes(const Joint& joint, const std::vector<std::uint32_t>& host_of) {
+double host_bytes(const GlobalGraph& graph, const std::vector<std::uint32_t>& host_of) {
   std::map<std::pair<std::uint32_t, bool>, double> across;  // (host, out)
-  for (std::size_t m = 0; m < joint.members().size(); ++m) {
-    const Workflow& workflow = joint.members()[m];
+  for (std::size_t m = 0; m < graph.members().size(); ++m) {
+    const Workflow& workflow = graph.members()[m];
     for (const Task& task : workflow.tasks) {
       if (task.primitive != Primitive::send || host_of[m] == host_of[task.peer]) continue;
-      const auto bytes = static_cast<double>(joint.bytes_of(workflow, task));
+      const auto bytes = static_cast<double>(graph.bytes_of(workflow, task));
       across[{host_of[m], true}] += bytes;
       across[{host_of[task.peer], false}] += bytes;
     }
@@ -124,10 +124,10 @@ TEST(Topology, EverySendMeetsItsReceiveAndEveryContributionEveryRankOnce) {
     if (job.members == 1 && job.codec == "test_tworound") continue;
     const auto codec = make_codec(job.codec);
     for (const std::int64_t numel : {std::int64_t{0}, std::int64_t{1}, kUnit + 1, kUnits * kUnit}) {
-      const Joint joint(job.request(*codec, numel));
-      EXPECT_EQ(joint.fault(), "") << job.print() << ", " << numel << " elements";
+      const GlobalGraph graph(job.request(*codec, numel));
+      EXPECT_EQ(graph.fault(), "") << job.print() << ", " << numel << " elements";
       if (job.members == 1) continue;
-      EXPECT_EQ(misrouted(joint), "") << job.print() << ", " << numel << " elements";
+      EXPECT_EQ(misrouted(graph), "") << job.print() << ", " << numel << " elements";
     }
   }
 }
@@ -138,9 +138,9 @@ TEST(Topology, ValuesAreSettledBeforeAnythingIsComputed) {
     const auto codec = make_codec(job.topology == "direct" ? "test_state(gather=1)" : "test_state(gather=0)");
     WorkflowRequest request = job.request(*codec);
     request.settles = true;
-    const Joint joint(request);
-    EXPECT_EQ(joint.fault(), "") << job.print();
-    for (const Workflow& workflow : joint.members()) {
+    const GlobalGraph graph(request);
+    EXPECT_EQ(graph.fault(), "") << job.print();
+    for (const Workflow& workflow : graph.members()) {
       std::vector<bool> follows(workflow.tasks.size(), false);
       std::uint32_t proposals = 0;
       for (std::size_t i = 0; i < workflow.tasks.size(); ++i) {
@@ -163,7 +163,7 @@ TEST(Topology, BroadcastAndAllgatherMeetToo) {
     WorkflowRequest request = job.request(*codec, 1000);
     request.kind = OpKind::broadcast;
     request.root = job.members - 1;
-    const Joint broadcast(request);
+    const GlobalGraph broadcast(request);
     for (std::uint32_t m = 0; m < job.members; ++m)
       EXPECT_EQ(broadcast.members()[m].partitions, broadcast.members()[0].partitions);
     EXPECT_EQ(built(broadcast).hops, job.members - 1) << job.print();
@@ -173,7 +173,7 @@ TEST(Topology, BroadcastAndAllgatherMeetToo) {
       request.counts.push_back(m % 3 == 1 ? 0 : 10 + m);
       request.shape.rows += request.counts.back();
     }
-    const Joint allgather(request);
+    const GlobalGraph allgather(request);
     EXPECT_EQ(built(allgather).hops, job.members > 1 ? 1U : 0U) << job.print();
   }
 }
@@ -187,18 +187,18 @@ TEST(Topology, AReducescatterCostsTheReduceHalfOfAParameterServer) {
     request.kind = OpKind::reducescatter;
     for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{1}, std::int64_t{job.members} + 1, 40 * kUnits}) {
       request.shape = {rows, 257};
-      const Joint joint(request);
-      EXPECT_EQ(joint.fault(), "") << job.print() << ", " << rows << " rows";
-      EXPECT_LE(built(joint).hops, 1U) << job.print();
+      const GlobalGraph graph(request);
+      EXPECT_EQ(graph.fault(), "") << job.print() << ", " << rows << " rows";
+      EXPECT_LE(built(graph).hops, 1U) << job.print();
       for (std::uint32_t m = 0; m < job.members; ++m) {
         std::int64_t own = 0;
-        for (const Layout& layout : joint.members()[m].layout) own += layout.output.size();
+        for (const Layout& layout : graph.members()[m].layout) own += layout.output.size();
         EXPECT_EQ(own, (rows / job.members + (m < rows % job.members ? 1 : 0)) * 257) << job.print();
       }
     }
     if (kUnits % job.members != 0 || job.members == 1) continue;
     request.shape = {kUnits * kUnit, 1};
-    const Built costs = built(Joint(request));
+    const Built costs = built(GlobalGraph(request));
     const std::int64_t own = request.shape.rows / job.members;
     const auto payload = static_cast<double>(codec->bound({own, 1}, request.dtype, {0, own}, 0));
     const std::uint32_t cuts = (job.partitions + job.members - 1) / job.members;
@@ -219,7 +219,7 @@ TEST(Topology, AnAlltoallSendsWhatGoesElsewhere) {
     };
     WorkflowRequest request = job.request(*codec);
     request.kind = OpKind::alltoall;
-    const Joint joint(request, [&](WorkflowRequest& own) {
+    const GlobalGraph graph(request, [&](WorkflowRequest& own) {
       own.counts.clear();
       own.splits.clear();
       own.shape = {0, 1};
@@ -229,7 +229,7 @@ TEST(Topology, AnAlltoallSendsWhatGoesElsewhere) {
         own.shape.rows += own.counts.back();
       }
     });
-    EXPECT_EQ(joint.fault(), "") << job.print();
+    EXPECT_EQ(graph.fault(), "") << job.print();
     std::int64_t most = 0;
     std::uint32_t messages = 0;
     for (std::uint32_t m = 0; m < n; ++m) {
@@ -244,9 +244,9 @@ TEST(Topology, AnAlltoallSendsWhatGoesElsewhere) {
       most = std::max({most, out, in});
       messages = std::max(messages, sends);
     }
-    EXPECT_EQ(built(joint).hops, most > 0 ? 1U : 0U) << job.print();
-    EXPECT_EQ(built(joint).bytes, static_cast<double>(most) * 4) << job.print();
-    EXPECT_EQ(built(joint).messages, messages) << job.print();
+    EXPECT_EQ(built(graph).hops, most > 0 ? 1U : 0U) << job.print();
+    EXPECT_EQ(built(graph).bytes, static_cast<double>(most) * 4) << job.print();
+    EXPECT_EQ(built(graph).messages, messages) << job.print();
   }
 }
 
@@ -261,7 +261,7 @@ TEST(Topology, RanksOfAHostAddNothingToWhatGoesBetweenHosts) {
       const Job job{2 * ranks, partitions, topology, name, host_of};
       WorkflowRequest request = job.request(*codec);
       request.shape = {4096, 2048};
-      return host_bytes(Joint(request), host_of);
+      return host_bytes(GlobalGraph(request), host_of);
     };
     const bool gathers = codec->info().rounds.front() == Aggregation::gather;
     const double alone = bytes_with(1, gathers ? "direct" : "ps");

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "casync/error.hpp"
-#include "collectives/joint.hpp"
+#include "collectives/global_graph.hpp"
 
 namespace casync {
 namespace {
@@ -84,29 +84,29 @@ RouteCounts::RouteCounts(const Route& route, const CodecInfo& codec, std::span<c
   request.route = &route;
   request.partitions = turn_;
   request.host_of = host_of_;
-  const Joint joint(request);
+  const GlobalGraph graph(request);
   const double raw = static_cast<double>(size_of(request.dtype));
   const double unit = codec.identity ? raw : static_cast<double>(kUnit);
   const auto rounds = static_cast<double>(codec.rounds.size());
-  for (Rank m = 0; m < joint.members().size(); ++m) {
-    const Workflow& workflow = joint.members()[m];
+  for (Rank m = 0; m < graph.members().size(); ++m) {
+    const Workflow& workflow = graph.members()[m];
     for (std::size_t t = 0; t < workflow.tasks.size(); ++t) {
       const Task& task = workflow.tasks[t];
-      const Joint::Step& step = joint.step(m, t);
-      encodes_ = std::max(encodes_, step.encodes);
-      decodes_ = std::max(decodes_, step.decodes);
-      layers_ = std::max(layers_, step.layer + 1);
+      const GlobalGraph::TaskFacts& facts = graph.facts(m, t);
+      encodes_ = std::max(encodes_, facts.encodes);
+      decodes_ = std::max(decodes_, facts.decodes);
+      layers_ = std::max(layers_, facts.layer + 1);
       if (task.primitive == Primitive::send) {
         const bool is_raw = task.data.place != Place::slot || workflow.slots[task.data.slot].raw;
-        const auto bytes = static_cast<double>(joint.bytes_of(workflow, task));
+        const auto bytes = static_cast<double>(graph.bytes_of(workflow, task));
         const bool payload = codec.identity || !is_raw;
         double payloads = payload ? bytes / unit / rounds : 0;
         if (is_union(workflow, task.data)) payloads = workflow.contributions;  // at most
-        messages_.push_back({step.sends_before, task.partition, m, task.peer, payloads, payload ? 0 : bytes / raw});
-        layers_ = std::max(layers_, step.sends_before + 2);
+        messages_.push_back({facts.sends_before, task.partition, m, task.peer, payloads, payload ? 0 : bytes / raw});
+        layers_ = std::max(layers_, facts.sends_before + 2);
       }
       if (!computes(task)) continue;
-      Call call{step.layer, task.partition, m, 0, 0, 0, step.leads_to_send};
+      Call call{facts.layer, task.partition, m, 0, 0, 0, facts.leads_to_send};
       if (task.form != Form::payload) {  // elements are added up or copied
         const double part = task.form == Form::part ? static_cast<double>(task.floats.size() * 4) / unit / rounds : 1;
         call.merges = part * std::max(1U, task.source_count - 1);

@@ -1,4 +1,4 @@
-#include "collectives/joint.hpp"
+#include "collectives/global_graph.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,8 @@
 
 namespace casync {
 
-Joint::Joint(WorkflowRequest request, const std::function<void(WorkflowRequest&)>& own) : request_(std::move(request)) {
+GlobalGraph::GlobalGraph(WorkflowRequest request, const std::function<void(WorkflowRequest&)>& own)
+    : request_(std::move(request)) {
   for (std::uint32_t m = 0; m < request_.host_of.size(); ++m) {
     request_.member = m;
     if (own) own(request_);
@@ -19,14 +20,14 @@ Joint::Joint(WorkflowRequest request, const std::function<void(WorkflowRequest&)
     member_.resize(member_.size() + members_.back().tasks.size(), m);
   }
   receive_.resize(member_.size(), kNobody);
-  steps_.resize(member_.size());
+  facts_.resize(member_.size());
   pair_up();
   walk();
-  cover();
+  check_coverage();
 }
 
 template <typename Visit>
-void Joint::for_each_after(std::size_t i, Visit visit) const {
+void GlobalGraph::for_each_after(std::size_t i, Visit visit) const {
   const Workflow& workflow = members_[member_[i]];
   const Task& before = task(i);
   for (std::uint32_t s = 0; s < before.successor_count; ++s)
@@ -34,15 +35,15 @@ void Joint::for_each_after(std::size_t i, Visit visit) const {
   if (receive_[i] != kNobody) visit(receive_[i]);
 }
 
-std::size_t Joint::bytes_of(const Workflow& workflow, const Task& task) const {
+std::size_t GlobalGraph::bytes_of(const Workflow& workflow, const Task& task) const {
   if (task.data.place == Place::slot) return workflow.slots[task.data.slot].bytes;
   const Layout& layout = workflow.layout[task.partition];
   const Range& range = task.data.place == Place::input ? layout.input : layout.output;
   return static_cast<std::size_t>(range.size()) * size_of(request_.dtype);
 }
 
-void Joint::pair_up() {
-  using Message = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::size_t>;  // from, to, tag; joint task
+void GlobalGraph::pair_up() {
+  using Message = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::size_t>;  // from, to, tag; task
   std::vector<Message> sends, receives;
   for (std::size_t i = 0; i < member_.size(); ++i) {
     const Task& one = task(i);
@@ -80,7 +81,7 @@ void Joint::pair_up() {
 }
 
 /// Longest chains of sends, encodes and decoded payloads.
-void Joint::walk() {
+void GlobalGraph::walk() {
   std::vector<std::uint32_t> waits(member_.size(), 0);
   for (std::size_t i = 0; i < member_.size(); ++i) for_each_after(i, [&](std::size_t next) { ++waits[next]; });
   std::vector<std::size_t>& order = order_;
@@ -91,45 +92,45 @@ void Joint::walk() {
   for (std::size_t done = 0; done < order.size(); ++done) {
     const std::size_t i = order[done];
     const Task& one = task(i);
-    Step& step = steps_[i];
-    if (one.encode_to.place != Place::none) ++step.encodes;
-    if (!request_.codec->info().identity) step.decodes += payloads_among(members_[member_[i]], one);
-    const std::uint32_t sends = step.sends_before + (one.primitive == Primitive::send ? 1 : 0);
+    TaskFacts& facts = facts_[i];
+    if (one.encode_to.place != Place::none) ++facts.encodes;
+    if (!request_.codec->info().identity) facts.decodes += payloads_among(members_[member_[i]], one);
+    const std::uint32_t sends = facts.sends_before + (one.primitive == Primitive::send ? 1 : 0);
     for_each_after(i, [&](std::size_t next) {
-      steps_[next].sends_before = std::max(steps_[next].sends_before, sends);
-      steps_[next].encodes = std::max(steps_[next].encodes, step.encodes);
-      steps_[next].decodes = std::max(steps_[next].decodes, step.decodes);
+      facts_[next].sends_before = std::max(facts_[next].sends_before, sends);
+      facts_[next].encodes = std::max(facts_[next].encodes, facts.encodes);
+      facts_[next].decodes = std::max(facts_[next].decodes, facts.decodes);
       if (--waits[next] == 0) order.push_back(next);
     });
   }
-  if (order.size() != member_.size()) fault_ += "the joint graph has a cycle; ";
+  if (order.size() != member_.size()) fault_ += "the global graph has a cycle; ";
   std::vector<std::uint32_t> latest(member_.size());                   // layer
-  std::set<std::tuple<Primitive, std::uint8_t, std::uint32_t>> bound;  // what is done in a layer and no other
+  std::set<std::tuple<Primitive, std::uint8_t, std::uint32_t>> fixed;  // what is done in a layer and no other
   for (auto i = order.rbegin(); i != order.rend(); ++i) {
-    Step& step = steps_[*i];
-    step.layer = latest[*i] = step.sends_before;
+    TaskFacts& facts = facts_[*i];
+    facts.layer = latest[*i] = facts.sends_before;
     std::uint32_t last = std::numeric_limits<std::uint32_t>::max();
     for_each_after(*i, [&](std::size_t next) {
       const bool sends = task(next).primitive == Primitive::send;
-      if (!sends && !steps_[next].leads_to_send) return;
-      step.leads_to_send = true;
+      if (!sends && !facts_[next].leads_to_send) return;
+      facts.leads_to_send = true;
       if (task(next).primitive != Primitive::recv) last = std::min(last, latest[next]);
     });
     const Task& one = task(*i);
-    if (computes(one) && last != std::numeric_limits<std::uint32_t>::max()) latest[*i] = std::max(last, step.layer);
-    if (computes(one) && latest[*i] == step.layer) bound.emplace(one.primitive, one.round, step.layer);
+    if (computes(one) && last != std::numeric_limits<std::uint32_t>::max()) latest[*i] = std::max(last, facts.layer);
+    if (computes(one) && latest[*i] == facts.layer) fixed.emplace(one.primitive, one.round, facts.layer);
   }
   for (const std::size_t i : order) {
-    if (latest[i] == steps_[i].layer) continue;
-    for (std::uint32_t layer = steps_[i].sends_before; layer <= latest[i]; ++layer) {
-      if (!bound.contains({task(i).primitive, task(i).round, layer})) continue;
-      steps_[i].layer = layer;
+    if (latest[i] == facts_[i].layer) continue;
+    for (std::uint32_t layer = facts_[i].sends_before; layer <= latest[i]; ++layer) {
+      if (!fixed.contains({task(i).primitive, task(i).round, layer})) continue;
+      facts_[i].layer = layer;
       break;
     }
   }
 }
 
-void Joint::cover() {
+void GlobalGraph::check_coverage() {
   for (std::size_t m = 0; m < members_.size(); ++m) {
     const Workflow& workflow = members_[m];
     std::vector<Range> partitions = workflow.partitions;

@@ -13,10 +13,10 @@ namespace casync {
 
 /// The workflows of all members of one operation as one graph, in which a receive follows the send it belongs to. What
 /// a route costs is read from it (planner/route_costs.hpp), and what is wrong with a route is seen in it.
-class Joint {
+class GlobalGraph {
  public:
   /// `request.member` is set for each member in turn; then `own` says what else is a member's own.
-  explicit Joint(WorkflowRequest request, const std::function<void(WorkflowRequest&)>& own = {});
+  explicit GlobalGraph(WorkflowRequest request, const std::function<void(WorkflowRequest&)>& own = {});
 
   /// What is wrong, in words: sends and receives that do not pair up, differ in bytes, partition or window, cycles,
   /// partitions of the output that somebody does not write exactly once. Empty if all is well.
@@ -25,16 +25,16 @@ class Joint {
   const std::vector<Workflow>& members() const { return members_; }
 
   /// Of one task of one member.
-  struct Step {
+  struct TaskFacts {
     std::uint32_t sends_before = 0;  ///< on the longest chain that leads to it
     std::uint32_t encodes = 0;       ///< likewise, its own among them
     std::uint32_t decodes = 0;       ///< likewise: payloads that are decoded, one after the other
     bool leads_to_send = false;      ///< some send waits for it
     std::uint32_t layer = 0;         ///< sends_before; of what can wait, that in which others do the same
   };
-  const Step& step(std::size_t member, std::size_t task) const { return steps_[first_[member] + task]; }
+  const TaskFacts& facts(std::size_t member, std::size_t task) const { return facts_[first_[member] + task]; }
 
-  // By joint number: the members' tasks one after the other.
+  // By global number: the members' tasks one after the other.
   /// Every task after those that it waits for.
   const std::vector<std::size_t>& order() const { return order_; }
   std::pair<std::uint32_t, const Task*> at(std::size_t number) const { return {member_[number], &task(number)}; }
@@ -48,20 +48,20 @@ class Joint {
   static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
   const Task& task(std::size_t i) const { return members_[member_[i]].tasks[i - first_[member_[i]]]; }
-  /// Calls `visit` with every joint task that waits for `i`.
+  /// Calls `visit` with every task that waits for `i`.
   template <typename Visit>
   void for_each_after(std::size_t i, Visit visit) const;
   void pair_up();
   void walk();
-  void cover();
+  void check_coverage();
 
   WorkflowRequest request_;
   std::vector<std::int64_t> numel_;  // per member
   std::vector<Workflow> members_;
-  std::vector<std::size_t> first_;     // per member: number of its first task in the joint graph
-  std::vector<std::uint32_t> member_;  // per joint task
-  std::vector<std::size_t> receive_;   // per joint task: of a send, the one that waits for it
-  std::vector<Step> steps_;            // per joint task
+  std::vector<std::size_t> first_;     // per member: global number of its first task
+  std::vector<std::uint32_t> member_;  // per task
+  std::vector<std::size_t> receive_;   // per task: of a send, the one that waits for it
+  std::vector<TaskFacts> facts_;       // per task
   std::vector<std::size_t> order_;
   std::string fault_;
 };
