@@ -98,7 +98,7 @@ Rank::Rank(casync::Rank rank, const std::string& coordinator, Seen& seen)
   Driver::Options options;
   options.session_tag = kSession;
   options.observers = {&seen};
-  driver_.emplace(engine_, wire_, Driver::Places{processor_}, planning_, options,
+  driver_.emplace(engine_, wire_, Driver::ComputeBackends{processor_}, planning_, options,
                   Driver::Callbacks{.finished = [this](Operation& operation) { ended(operation); },
                                     .report = [](const Stall&) {},
                                     .stand_in = [this](const Request& wanted) { stand_in(wanted); }});

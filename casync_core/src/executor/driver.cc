@@ -49,11 +49,11 @@ bool is_pong(std::span<const std::byte> message) {
 
 }  // namespace
 
-Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& planning, Options options,
+Driver::Driver(Engine& engine, Transport& transport, ComputeBackends backends, Planning& planning, Options options,
                Callbacks callbacks)
     : engine_(engine),
       transport_(transport),
-      places_(places),
+      backends_(backends),
       planning_(planning),
       options_(options),
       callbacks_(std::move(callbacks)),
@@ -63,7 +63,7 @@ Driver::Driver(Engine& engine, Transport& transport, Places places, Planning& pl
   CASYNC_CHECK(engine.inline_bytes() <= FrameWriter::room(transport.head_bytes()), "messages of ",
                engine.inline_bytes(), " bytes do not fit into heads of ", transport.head_bytes());
   tally_.look(engine_, memory_, framer_.counters());
-  if (places_.stream != nullptr) add_stream(*places_.stream, places_.lane);
+  if (backends_.stream != nullptr) add_stream(*backends_.stream, backends_.lane);
 }
 
 Driver::~Driver() = default;
@@ -97,7 +97,7 @@ void Driver::submit(std::uint32_t registration, Operation* operation) {
 void Driver::prepare_submit(Operation& operation) {
   tally_.submitted();
   if (engine_.failed()) return;
-  CASYNC_CHECK(!operation.on_stream || places_.stream != nullptr, "an operation for a stream, and there is none");
+  CASYNC_CHECK(!operation.on_stream || backends_.stream != nullptr, "an operation for a stream, and there is none");
   if (meters_.begins_step(operation) && planning_.step_began(now_, !engine_.someone_joined())) plans_changed();
   meters_.submitted(operation);
   if (meters_.wanted()) {
@@ -170,8 +170,8 @@ void Driver::collapse(const std::string& why, Inbox& came, const std::function<v
 }
 
 void Driver::add_stream(Stream& stream, DeviceLane* lane) {
-  places_.stream = &stream;
-  places_.lane = lane;
+  backends_.stream = &stream;
+  backends_.lane = lane;
   memory_.add(stream.shared(), stream.own());
   if (lane == nullptr) return;
   framer_.add_lane(*lane);
@@ -282,21 +282,21 @@ void Driver::start(std::unique_ptr<CodecTrial> trial) {
   std::vector<std::unique_ptr<Job>> batch;
   batch.push_back(new_job());
   batch.back()->trial = std::move(trial);
-  places_.pool.run(std::move(batch));
+  backends_.pool.run(std::move(batch));
 }
 
 /// The planning goes on when it has run.
 void Driver::start(std::unique_ptr<PlanWork> work) {
   auto job = new_job();
   job->plan_work = std::move(work);
-  if (places_.planner == nullptr) {
+  if (backends_.planner == nullptr) {
     std::string error = job->run();
     finished(std::move(job), std::move(error));
     return;
   }
   std::vector<std::unique_ptr<Job>> batch;
   batch.push_back(std::move(job));
-  places_.planner->run(std::move(batch));
+  backends_.planner->run(std::move(batch));
 }
 
 /// Before the operation begins: afterwards its result may take the gradient's place.
@@ -390,9 +390,9 @@ void Driver::take(Inbox::Item& item) {
 Nanoseconds Driver::sleep_time(Nanoseconds now, Nanoseconds last_news) const {
   const auto wakes_at = engine_.wakes_at();
   return idle_sleep({.outstanding = engine_.outstanding(),
-                     .moving = transport_.moving() || (places_.lane != nullptr && places_.lane->moving()),
+                     .moving = transport_.moving() || (backends_.lane != nullptr && backends_.lane->moving()),
                      .rung = transport_.wakes(),
-                     .heard = transport_.hears() && places_.lane == nullptr,
+                     .heard = transport_.hears() && backends_.lane == nullptr,
                      .since_news = now - last_news,
                      .due = wakes_at ? std::optional(*wakes_at - now) : std::nullopt});
 }
@@ -412,10 +412,10 @@ bool Driver::turn(Nanoseconds now) {
 
 bool Driver::carry_on() {
   const Nanoseconds now = now_;
-  if (places_.stream != nullptr && !places_.stream->failure().empty() && !engine_.failed())
-    give_up({.text = places_.stream->failure(), .facts = {.kind = ErrorKind::device, .peer = self()}});
+  if (backends_.stream != nullptr && !backends_.stream->failure().empty() && !engine_.failed())
+    give_up({.text = backends_.stream->failure(), .facts = {.kind = ErrorKind::device, .peer = self()}});
   bool busy = poll_network();
-  if (places_.lane != nullptr) busy |= poll_lane();
+  if (backends_.lane != nullptr) busy |= poll_lane();
   busy |= !pending_.empty();
   settle();
   if (engine_.watches()) look_at_flows();
@@ -441,7 +441,7 @@ void Driver::look_at_flows() {
   if (now_ < next_flows_) return;
   next_flows_ = now_ + kInterval;
   flowed_.resize(transport_.size());
-  const bool lane_moves = places_.lane != nullptr && places_.lane->moving();
+  const bool lane_moves = backends_.lane != nullptr && backends_.lane->moving();
   std::vector<Rank> peers;
   for (Rank peer = 0; peer < transport_.size(); ++peer) {
     if (peer == self()) continue;
@@ -453,9 +453,9 @@ void Driver::look_at_flows() {
 }
 
 bool Driver::poll_lane() {
-  const bool busy = places_.lane->poll(*this);
-  if (!places_.lane->failure().empty() && !engine_.failed())
-    give_up({.text = places_.lane->failure(), .facts = {.kind = ErrorKind::device, .peer = self()}});
+  const bool busy = backends_.lane->poll(*this);
+  if (!backends_.lane->failure().empty() && !engine_.failed())
+    give_up({.text = backends_.lane->failure(), .facts = {.kind = ErrorKind::device, .peer = self()}});
   return busy;
 }
 
@@ -505,8 +505,8 @@ void Driver::on(const action::Begin& action) {
   meters_.begun(action, operation, now_);
   gradients_.begun(action, *operation.definition, now_);
   memory_.begin(action, operation);
-  if (operation.on_stream && !places_.stream->carries(*action.graph, operation.definition->signature, action.by_lane))
-    places_.stream->fetch(operation);
+  if (operation.on_stream && !backends_.stream->carries(*action.graph, operation.definition->signature, action.by_lane))
+    backends_.stream->fetch(operation);
   if (transport_.size() > 1) take_over(memory_, *action.graph, action.instance, context_of(action.instance));
 }
 
@@ -528,10 +528,10 @@ void Driver::on(const action::Run& action) {
       std::ranges::move(jobs, std::back_inserter(at_once_));
       break;
     case action::Where::pool:
-      places_.pool.run(std::move(jobs));
+      backends_.pool.run(std::move(jobs));
       break;
     case action::Where::stream:
-      places_.stream->run(std::move(jobs));
+      backends_.stream->run(std::move(jobs));
       for (const auto& [instance, task] : action.batch) pending_.push_back(event::Launched{instance, task});
       break;
   }
@@ -600,7 +600,7 @@ void Driver::on(const action::Finish& action) {
     }
     memory_.finish(action.instance, action.session_is_over);
   }
-  if (operation.fetched) places_.stream->restore(operation);
+  if (operation.fetched) backends_.stream->restore(operation);
   callbacks_.finished(operation);
   operations_.remove(action.handle);
 }
@@ -622,7 +622,7 @@ void Driver::on(const action::StandInFor& action) { callbacks_.stand_in(action.d
 ComputeContext Driver::context_of(std::uint32_t instance) {
   const Operation& operation = memory_.operation(instance);
   return {transport_.size(), self(), memory_.step(instance),
-          operation.on_stream && !operation.fetched ? places_.stream : nullptr};
+          operation.on_stream && !operation.fetched ? backends_.stream : nullptr};
 }
 
 void Driver::run_at_once() {
@@ -667,12 +667,12 @@ void Driver::on_control(Rank peer, std::span<const std::byte> message) {
 }
 
 void Driver::on_lane(Rank peer, std::span<const std::byte> message) {
-  if (places_.lane == nullptr) {
+  if (backends_.lane == nullptr) {
     lane_heard_.emplace_back(peer, Bytes(message.begin(), message.end()));
     return;
   }
   try {
-    places_.lane->hear(peer, message);
+    backends_.lane->hear(peer, message);
   } catch (const CorruptPayload& error) {
     on_corrupt(peer, error.what(), {});
   }

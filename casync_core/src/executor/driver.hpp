@@ -38,14 +38,15 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   };
 
   /// Where jobs run besides the thread that drives; both outlive the driver.
-  struct Places {
+  struct ComputeBackends {
     Workers& pool;
     Workers* planner = nullptr;  ///< what the planning computes; null: the thread that drives does, at once
     Stream* stream = nullptr;    ///< null: there is none
     DeviceLane* lane = nullptr;  ///< likewise
   };
 
-  Driver(Engine& engine, Transport& transport, Places places, Planning& planning, Options options, Callbacks callbacks);
+  Driver(Engine& engine, Transport& transport, ComputeBackends backends, Planning& planning, Options options,
+         Callbacks callbacks);
   ~Driver() override;
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -152,7 +153,7 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
 
   Engine& engine_;
   Transport& transport_;
-  Places places_;
+  ComputeBackends backends_;
   Planning& planning_;
   Options options_;
   Callbacks callbacks_;

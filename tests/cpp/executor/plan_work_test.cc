@@ -89,7 +89,8 @@ class PlanWorkTest : public testing::Test {
     EngineOptions options;
     options.host_of = {0};
     engine.emplace(options, make_policy({}, 0, 1));
-    driver.emplace(*engine, *transport, Driver::Places{pool, for_plans}, plans, Driver::Options{.observers = {&begun}},
+    driver.emplace(*engine, *transport, Driver::ComputeBackends{pool, for_plans}, plans,
+                   Driver::Options{.observers = {&begun}},
                    Driver::Callbacks{.finished = [this](Operation&) { ++ended; },
                                      .report = [](const Stall&) {},
                                      .stand_in = [](const Request&) {}});
