@@ -21,7 +21,7 @@ inline constexpr std::array<std::string_view, 5> kPrimitiveName{"encode", "decod
 constexpr std::string_view name_of(Primitive primitive) { return kPrimitiveName[static_cast<std::size_t>(primitive)]; }
 
 /// Memory a task reads or writes, always over the task's partition.
-enum class Place : std::uint8_t {
+enum class BufferKind : std::uint8_t {
   none,
   input,   ///< the user's gradient
   output,  ///< the user's result; may be the same memory as input
@@ -29,7 +29,7 @@ enum class Place : std::uint8_t {
 };
 
 struct Buffer {
-  Place place = Place::none;
+  BufferKind kind = BufferKind::none;
   std::uint16_t slot = 0;
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };

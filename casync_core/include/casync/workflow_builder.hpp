@@ -55,8 +55,8 @@ class WorkflowBuilder {
   /// Replaces the even cut into partitions, of which each member has equally many.
   void set_partitions(std::vector<Range> partitions, std::vector<Layout> layout);
 
-  static Buffer input() { return {Place::input, 0}; }
-  static Buffer output() { return {Place::output, 0}; }
+  static Buffer input() { return {BufferKind::input, 0}; }
+  static Buffer output() { return {BufferKind::output, 0}; }
   Buffer payload_slot(std::uint32_t partition, int round = 0);
   Buffer raw_slot(std::uint32_t partition);
   /// For the values that the codec settles.

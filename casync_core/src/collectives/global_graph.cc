@@ -36,9 +36,9 @@ void GlobalGraph::for_each_after(std::size_t i, Visit visit) const {
 }
 
 std::size_t GlobalGraph::bytes_of(const Workflow& workflow, const Task& task) const {
-  if (task.data.place == Place::slot) return workflow.slots[task.data.slot].bytes;
+  if (task.data.kind == BufferKind::slot) return workflow.slots[task.data.slot].bytes;
   const Layout& layout = workflow.layout[task.partition];
-  const Range& range = task.data.place == Place::input ? layout.input : layout.output;
+  const Range& range = task.data.kind == BufferKind::input ? layout.input : layout.output;
   return static_cast<std::size_t>(range.size()) * size_of(request_.dtype);
 }
 
@@ -93,7 +93,7 @@ void GlobalGraph::walk() {
     const std::size_t i = order[done];
     const Task& one = task(i);
     TaskFacts& facts = facts_[i];
-    if (one.encode_to.place != Place::none) ++facts.encodes;
+    if (one.encode_to.kind != BufferKind::none) ++facts.encodes;
     if (!request_.codec->info().identity) facts.decodes += payloads_among(members_[member_[i]], one);
     const std::uint32_t sends = facts.sends_before + (one.primitive == Primitive::send ? 1 : 0);
     for_each_after(i, [&](std::size_t next) {
@@ -144,8 +144,8 @@ void GlobalGraph::check_coverage() {
     if (end != numel_[m]) fault_ += "the partitions do not cover the gradient; ";
     std::vector<int> delivered(workflow.partitions.size(), 0);
     for (const Task& task : workflow.tasks) {
-      const bool receives = task.primitive == Primitive::recv && task.data.place == Place::output;
-      const bool copies = !reduces(request_.kind) && task.write_to.place == Place::output;
+      const bool receives = task.primitive == Primitive::recv && task.data.kind == BufferKind::output;
+      const bool copies = !reduces(request_.kind) && task.write_to.kind == BufferKind::output;
       if (task.deliver || receives || copies) ++delivered[task.partition];
     }
     for (std::size_t p = 0; p < delivered.size(); ++p) {
@@ -159,7 +159,7 @@ std::uint32_t payloads_among(const Workflow& workflow, const Task& task) {
   std::uint32_t payloads = 0;
   for (std::uint32_t s = 0; s < task.source_count; ++s) {
     const Buffer source = workflow.sources[task.first_source + s];
-    if (source.place == Place::slot && !workflow.slots[source.slot].raw) ++payloads;
+    if (source.kind == BufferKind::slot && !workflow.slots[source.slot].raw) ++payloads;
   }
   return payloads;
 }

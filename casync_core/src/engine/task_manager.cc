@@ -72,7 +72,7 @@ void TaskManager::note_bytes(std::uint32_t instance, std::uint32_t task_index, s
   if (run.slot_bytes.empty()) return;
   const Task& task = run.tasks.graph().workflow.tasks[task_index];
   const Buffer& payload = task.primitive == Primitive::recv ? task.data : task.encode_to;
-  if (payload.place == Place::slot) run.slot_bytes[payload.slot] = bytes;
+  if (payload.kind == BufferKind::slot) run.slot_bytes[payload.slot] = bytes;
 }
 
 void TaskManager::launched(std::uint32_t instance, std::uint32_t task_index) {
@@ -159,7 +159,7 @@ SendRequest TaskManager::request(std::uint32_t instance, std::uint32_t task_inde
   const Run& run = runs_[instance];
   const TaskGraph& graph = run.tasks.graph();
   const Task& task = graph.workflow.tasks[task_index];
-  const bool chosen = task.data.place == Place::slot && !run.slot_bytes.empty();
+  const bool chosen = task.data.kind == BufferKind::slot && !run.slot_bytes.empty();
   const std::uint64_t bytes = chosen ? run.slot_bytes[task.data.slot] : graph.message_bytes(task);
   return {instance, task_index, task.peer, bytes, run.priority};
 }

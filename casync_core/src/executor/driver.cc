@@ -213,10 +213,10 @@ void Driver::finished(std::unique_ptr<Job> job, std::string error) {
     const bool ran = !failure;
     if (ran && task.settles && task.primitive == Primitive::merge) {
       if (job->settled) memory_.kept_of(instance)->agree();
-    } else if (ran && task.encode_to.place == Place::slot) {
+    } else if (ran && task.encode_to.kind == BufferKind::slot) {
       memory_.set_slot_bytes(instance, task.encode_to.slot, job->segment.payload_bytes);
     }
-    if (task.encode_to.place == Place::slot) bytes = memory_.slot_bytes(instance, task.encode_to.slot);
+    if (task.encode_to.kind == BufferKind::slot) bytes = memory_.slot_bytes(instance, task.encode_to.slot);
     if (ran) {
       meters_.computed(*job, task);
       meters_.encoded(instance, task, bytes);
@@ -272,7 +272,7 @@ void Driver::note_nonfinite(const TaskGraph& graph, const Job& job) {
   for (const std::size_t source : job.nonfinite) {
     const Task* const receive = graph.receive_of(task, source);
     if (receive != nullptr && receive->combined) continue;
-    if (receive == nullptr && graph.workflow.sources[task.first_source + source].place != Place::input) continue;
+    if (receive == nullptr && graph.workflow.sources[task.first_source + source].kind != BufferKind::input) continue;
     const std::uint32_t rank = receive == nullptr ? self() : receive->peer;
     if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
   }
@@ -686,7 +686,7 @@ void Driver::on_placed(std::uint64_t id, std::size_t bytes) {
   const std::uint32_t instance = instance_of(id);
   if (!memory_.active(instance)) return;
   const Task& task = memory_.graph(instance).workflow.tasks[task_of(id)];
-  if (task.data.place == Place::slot) memory_.set_slot_bytes(instance, task.data.slot, bytes);
+  if (task.data.kind == BufferKind::slot) memory_.set_slot_bytes(instance, task.data.slot, bytes);
   tally_.received(instance, task.peer, bytes_of_message(memory_.graph(instance), memory_, instance, task));
   pending_.push_back(event::Received{instance, task_of(id), bytes});
 }

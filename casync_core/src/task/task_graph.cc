@@ -32,13 +32,13 @@ TaskGraph::TaskGraph(const WorkflowRequest& request)
       receives_.push_back({key_of(task.peer, task.tag), i});
       if (task.windowed) window_peers[task.partition].push_back(task.peer);
     }
-    const bool receives_result = task.primitive == Primitive::recv && task.data.place == Place::output;
+    const bool receives_result = task.primitive == Primitive::recv && task.data.kind == BufferKind::output;
     const bool sends_away = task.primitive == Primitive::send && workflow.layout[task.partition].output.size() == 0;
-    if (receives_result || sends_away || task.write_to.place == Place::output) delivery[task.partition] = i;
+    if (receives_result || sends_away || task.write_to.kind == BufferKind::output) delivery[task.partition] = i;
     if (task.primitive == Primitive::recv || task.primitive == Primitive::send) {
       largest_message = std::max(largest_message, message_bytes(task));
       smallest_message = std::min(smallest_message, message_bytes(task));
-      sends_slots_only &= task.data.place == Place::slot;
+      sends_slots_only &= task.data.kind == BufferKind::slot;
     }
   }
   for (auto& peers : window_peers) {
@@ -50,7 +50,7 @@ TaskGraph::TaskGraph(const WorkflowRequest& request)
 
 /// Whether payloads of others join what this rank's codec has not sent yet.
 bool TaskGraph::adds_to_pending(const CodecInfo& info, const Task& task) const {
-  if (info.feedback != Feedback::own || !task.feedback || task.encode_to.place == Place::none) return false;
+  if (info.feedback != Feedback::own || !task.feedback || task.encode_to.kind == BufferKind::none) return false;
   const auto sources = std::span(workflow.sources).subspan(task.first_source, task.source_count);
   return !std::ranges::all_of(sources, [this](Buffer source) { return raw(source); });
 }
@@ -85,9 +85,9 @@ std::size_t TaskGraph::weight(const Task& task) const {
 }
 
 std::size_t TaskGraph::message_bytes(const Task& task) const {
-  if (task.data.place == Place::slot) return workflow.slots[task.data.slot].bytes;
+  if (task.data.kind == BufferKind::slot) return workflow.slots[task.data.slot].bytes;
   const Layout& layout = workflow.layout[task.partition];
-  const Range& range = task.data.place == Place::input ? layout.input : layout.output;
+  const Range& range = task.data.kind == BufferKind::input ? layout.input : layout.output;
   return static_cast<std::size_t>(range.size()) * size_of(dtype);
 }
 

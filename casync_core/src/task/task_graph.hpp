@@ -42,7 +42,7 @@ struct TaskGraph {
   /// The member that sent it, or -1.
   std::int64_t sender_of(const Task& task, std::size_t source) const;
   /// Whether `buffer` holds elements of the gradient's dtype; otherwise it is a payload.
-  bool raw(Buffer buffer) const { return buffer.place != Place::slot || workflow.slots[buffer.slot].raw; }
+  bool raw(Buffer buffer) const { return buffer.kind != BufferKind::slot || workflow.slots[buffer.slot].raw; }
   /// What computes a task.
   const Codec& codec_of(const Task& task) const {
     return *(task.form == Form::payload ? codec : task.form == Form::nonzeros ? nonzeros : none);

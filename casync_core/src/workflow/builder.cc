@@ -84,7 +84,7 @@ Buffer WorkflowBuilder::add_slot(Slot slot) {
   workflow_.slots.push_back(slot);
   workflow_.reserve[slot.partition] += slot.bytes;
   slots_.emplace_back();
-  return {Place::slot, static_cast<std::uint16_t>(workflow_.slots.size() - 1)};
+  return {BufferKind::slot, static_cast<std::uint16_t>(workflow_.slots.size() - 1)};
 }
 
 void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std::span<const Buffer> sources,
@@ -106,7 +106,7 @@ void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std:
   workflow_.sources.insert(workflow_.sources.end(), sources.begin(), sources.end());
   task.floats = options.floats;
   const auto take_form = [&](Buffer buffer) {
-    if (buffer.place == Place::slot && workflow_.slots[buffer.slot].form != Form::payload)
+    if (buffer.kind == BufferKind::slot && workflow_.slots[buffer.slot].form != Form::payload)
       task.form = workflow_.slots[buffer.slot].form;
   };
   for (const Buffer& source : sources) take_form(source);
@@ -114,9 +114,9 @@ void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std:
   take_form(options.write_to);
   std::vector<std::pair<Buffer, bool>> accesses;
   for (const Buffer& source : sources) accesses.emplace_back(source, false);
-  if (options.previous.place != Place::none) accesses.emplace_back(options.previous, false);
-  if (options.encode_to.place != Place::none) accesses.emplace_back(options.encode_to, true);
-  if (options.write_to.place != Place::none) accesses.emplace_back(options.write_to, true);
+  if (options.previous.kind != BufferKind::none) accesses.emplace_back(options.previous, false);
+  if (options.encode_to.kind != BufferKind::none) accesses.emplace_back(options.encode_to, true);
+  if (options.write_to.kind != BufferKind::none) accesses.emplace_back(options.write_to, true);
   add(task, accesses);
   if (task.settles && primitive == Primitive::merge) settled_ = std::ssize(workflow_.tasks) - 1;
 }
@@ -148,8 +148,8 @@ void WorkflowBuilder::recv(std::uint32_t partition, std::uint32_t peer, std::uin
 }
 
 WorkflowBuilder::Access& WorkflowBuilder::access(std::uint32_t partition, Buffer buffer) {
-  if (buffer.place == Place::slot) return slots_[buffer.slot];
-  const bool apart = request_.kind == OpKind::alltoall && buffer.place == Place::output;
+  if (buffer.kind == BufferKind::slot) return slots_[buffer.slot];
+  const bool apart = request_.kind == OpKind::alltoall && buffer.kind == BufferKind::output;
   return apart ? result_[partition] : user_[partition];
 }
 
@@ -159,7 +159,7 @@ void WorkflowBuilder::add(Task task, std::span<const std::pair<Buffer, bool>> ac
   for (const auto& [buffer, writes] : accesses) {
     const Access& seen = access(task.partition, buffer);
     if (seen.writer >= 0) before.insert(static_cast<std::uint32_t>(seen.writer));
-    CASYNC_CHECK(writes || buffer.place != Place::slot || seen.writer >= 0, "task ", index, " reads an empty slot");
+    CASYNC_CHECK(writes || buffer.kind != BufferKind::slot || seen.writer >= 0, "task ", index, " reads an empty slot");
     if (writes) before.insert(seen.readers.begin(), seen.readers.end());
   }
   for (const auto& [buffer, writes] : accesses) {

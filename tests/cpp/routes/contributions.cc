@@ -26,7 +26,7 @@ std::string misrouted(const GlobalGraph& graph) {
     slots[m].assign(workflow.slots.size(), Counts(members, 0));
   }
   const auto at = [&](std::size_t m, std::uint32_t partition, Buffer buffer) -> Counts& {
-    return buffer.place == Place::slot ? slots[m][buffer.slot] : users[m][partition];
+    return buffer.kind == BufferKind::slot ? slots[m][buffer.slot] : users[m][partition];
   };
   std::map<std::size_t, Counts> under_way;  // by the global number of the receive
   for (const std::size_t i : graph.order()) {
@@ -37,15 +37,15 @@ std::string misrouted(const GlobalGraph& graph) {
     } else if (task->primitive == Primitive::recv) {
       at(m, task->partition, task->data) = std::move(under_way[i]);
       under_way.erase(i);
-      if (task->data.place == Place::output) results[m][task->partition] = at(m, task->partition, task->data);
+      if (task->data.kind == BufferKind::output) results[m][task->partition] = at(m, task->partition, task->data);
     } else if (!task->settles) {
       Counts sum(members, 0);
       for (std::uint32_t s = 0; s < task->source_count; ++s) {
         const Counts& source = at(m, task->partition, workflow.sources[task->first_source + s]);
         for (std::size_t of = 0; of < members; ++of) sum[of] += source[of];
       }
-      if (task->encode_to.place != Place::none) at(m, task->partition, task->encode_to) = sum;
-      if (task->write_to.place != Place::none) at(m, task->partition, task->write_to) = sum;
+      if (task->encode_to.kind != BufferKind::none) at(m, task->partition, task->encode_to) = sum;
+      if (task->write_to.kind != BufferKind::none) at(m, task->partition, task->write_to) = sum;
       if (task->deliver) results[m][task->partition] = sum;
     }
   }

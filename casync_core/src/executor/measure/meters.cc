@@ -35,7 +35,7 @@ void Meters::submitted(Operation& operation) {
 void Meters::computed(const Job& job, const Task& task) {
   const bool plain = !task.settles && !job.on_device && !job.codec->info().identity;
   const bool encodes = task.primitive == Primitive::encode;
-  if (!wanted() || !plain || job.timed_jobs == 0 || (!encodes && task.encode_to.place == Place::slot)) return;
+  if (!wanted() || !plain || job.timed_jobs == 0 || (!encodes && task.encode_to.kind == BufferKind::slot)) return;
   const auto jobs = static_cast<double>(job.timed_jobs);
   measured({encodes ? CostKind::encode : CostKind::decode, job.codec->info().spec,
             static_cast<double>(job.timed_weight) / jobs, seconds(job.time) / jobs, Basis::gradient});

@@ -48,16 +48,16 @@ std::byte* Memory::address(std::uint32_t instance, std::uint32_t partition, Buff
   Running& running = instances_[instance];
   const Layout& layout = running.graph->workflow.layout[partition];
   const std::size_t element = size_of(running.graph->dtype);
-  switch (buffer.place) {
-    case Place::none:
+  switch (buffer.kind) {
+    case BufferKind::none:
       return nullptr;
-    case Place::input:
+    case BufferKind::input:
       return static_cast<std::byte*>(const_cast<void*>(running.operation->input)) +
              static_cast<std::size_t>(layout.input.begin) * element;
-    case Place::output:
+    case BufferKind::output:
       return static_cast<std::byte*>(running.operation->output) +
              static_cast<std::size_t>(layout.output.begin) * element;
-    case Place::slot:
+    case BufferKind::slot:
       return running.slots[buffer.slot].memory.get();
   }
   return nullptr;

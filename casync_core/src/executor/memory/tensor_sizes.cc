@@ -15,7 +15,7 @@ std::uint64_t raw_bytes_of(const Operation& operation) {
 }
 
 MessageBytes bytes_of_message(const TaskGraph& graph, const Memory& memory, std::uint32_t instance, const Task& task) {
-  const bool in_slot = task.data.place == Place::slot;
+  const bool in_slot = task.data.kind == BufferKind::slot;
   const std::uint64_t wire = in_slot ? memory.slot_bytes(instance, task.data.slot) : graph.message_bytes(task);
   if (graph.raw(task.data)) return {wire, wire};
   const auto numel = static_cast<std::uint64_t>(graph.workflow.partitions[task.partition].size());

@@ -100,13 +100,14 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
   job.settled = false;
   job.sources.clear();
   job.is_users.clear();
-  job.result = operation.output == nullptr ? nullptr : memory.address(instance, task.partition, {Place::output, 0});
+  job.result =
+      operation.output == nullptr ? nullptr : memory.address(instance, task.partition, {BufferKind::output, 0});
   for (std::uint32_t s = 0; s < task.source_count; ++s) {
     const Buffer buffer = graph.workflow.sources[task.first_source + s];
     const bool raw = graph.raw(buffer);
-    const std::size_t bytes = buffer.place == Place::slot ? memory.slot_bytes(instance, buffer.slot) : raw_bytes;
+    const std::size_t bytes = buffer.kind == BufferKind::slot ? memory.slot_bytes(instance, buffer.slot) : raw_bytes;
     job.sources.push_back({memory.address(instance, task.partition, buffer), bytes, raw});
-    job.is_users.push_back(buffer.place != Place::slot);
+    job.is_users.push_back(buffer.kind != BufferKind::slot);
   }
   job.weight = graph.weight(task);
   if (task.settles && task.primitive == Primitive::encode) {
@@ -134,7 +135,7 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
   segment.pre = factors.pre;
   segment.mid = factors.mid;
   segment.post = factors.post;
-  if (task.previous.place == Place::slot) {
+  if (task.previous.kind == BufferKind::slot) {
     segment.previous = {memory.address(instance, task.partition, task.previous),
                         memory.slot_bytes(instance, task.previous.slot)};
   }
@@ -148,11 +149,12 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
     if (task.feedback && !operation.stands_in && kept->has_residual())
       segment.residual = kept->residual_data() + range.begin;
   }
-  if (task.encode_to.place == Place::slot) {
+  if (task.encode_to.kind == BufferKind::slot) {
     segment.payload = {memory.address(instance, task.partition, task.encode_to),
                        graph.workflow.slots[task.encode_to.slot].bytes};
   }
-  if (task.write_to.place == Place::output) segment.raw_out = memory.address(instance, task.partition, task.write_to);
+  if (task.write_to.kind == BufferKind::output)
+    segment.raw_out = memory.address(instance, task.partition, task.write_to);
   if (task.form == Form::part) take_part(job, memory, graph, instance, task);
 }
 

@@ -188,7 +188,7 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
     segment.previous = at_home(segment.previous.data(), segment.previous.size());
     for (std::uint32_t s = 0; s < task.source_count; ++s) {
       Source& source = job.sources[s];
-      if (workflow.sources[task.first_source + s].place == Place::slot)
+      if (workflow.sources[task.first_source + s].kind == BufferKind::slot)
         source.data = at_home(source.data, source.bytes).data();
     }
     if (at_home.is_lost()) return;
@@ -197,7 +197,7 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
       if (std::isfinite(sent[i])) held_back[i] += sent[i] / segment.mid;
     }
     for (std::uint32_t s = 0; s < task.source_count; ++s) {
-      if (workflow.sources[task.first_source + s].place == Place::input) continue;
+      if (workflow.sources[task.first_source + s].kind == BufferKind::input) continue;
       const float factor = job.sources[s].raw ? segment.pre : 1.0F;
       const std::vector<float> others = values_of(*job.codec, segment, job.sources[s]);
       for (std::size_t i = 0; i < sent.size(); ++i) {

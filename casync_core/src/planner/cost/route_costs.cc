@@ -31,7 +31,7 @@ class StandIn final : public Codec {
 
 /// Whether a buffer has what several payloads have, without what is zero in all of them.
 bool is_union(const Workflow& workflow, Buffer buffer) {
-  return buffer.place == Place::slot && workflow.slots[buffer.slot].form == Form::nonzeros;
+  return buffer.kind == BufferKind::slot && workflow.slots[buffer.slot].form == Form::nonzeros;
 }
 
 bool merges_payloads(const CodecInfo& codec) {
@@ -97,7 +97,7 @@ RouteCounts::RouteCounts(const Route& route, const CodecInfo& codec, std::span<c
       decodes_ = std::max(decodes_, facts.decodes);
       layers_ = std::max(layers_, facts.layer + 1);
       if (task.primitive == Primitive::send) {
-        const bool is_raw = task.data.place != Place::slot || workflow.slots[task.data.slot].raw;
+        const bool is_raw = task.data.kind != BufferKind::slot || workflow.slots[task.data.slot].raw;
         const auto bytes = static_cast<double>(graph.bytes_of(workflow, task));
         const bool payload = codec.identity || !is_raw;
         double payloads = payload ? bytes / unit / rounds : 0;
@@ -116,10 +116,10 @@ RouteCounts::RouteCounts(const Route& route, const CodecInfo& codec, std::span<c
       const double payloads = codec.identity ? 0 : payloads_among(workflow, task);
       call.merges = std::max(0.0, task.source_count - payloads - 1);
       call.decodes = payloads;
-      if (!codec.identity && task.encode_to.place != Place::none) call.encodes = 1 / rounds;
+      if (!codec.identity && task.encode_to.kind != BufferKind::none) call.encodes = 1 / rounds;
       if (merges_payloads(codec) && payloads > 0) {
         call.encodes = 0;
-        call.decodes = task.write_to.place != Place::none ? 1 : 0;
+        call.decodes = task.write_to.kind != BufferKind::none ? 1 : 0;
       }
       calls_.push_back(call);
     }
