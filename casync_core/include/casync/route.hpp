@@ -26,7 +26,7 @@ namespace casync {
 class WorkflowBuilder;
 
 /// What a route is asked to carry.
-struct Cargo {
+struct RouteRequest {
   const CodecInfo& codec;
   ReduceOp op = ReduceOp::sum;
   std::span<const std::uint32_t> host_of;  ///< per member: host index
@@ -74,8 +74,8 @@ class Route {
   /// What it does, one after the other: how a plan file says it.
   virtual std::vector<Phase> phases() const = 0;
 
-  /// Why it does not carry `cargo`, as a clause: "codec dgc gathers payloads". Nothing if it does.
-  virtual std::optional<std::string> obstacle(const Cargo& cargo) const = 0;
+  /// Why it does not support `request`, as a clause: "codec dgc gathers payloads". Nothing if it does.
+  virtual std::optional<std::string> why_unsupported(const RouteRequest& request) const = 0;
 
   /// Who owns the partitions, in turn: partition p of a plan belongs to owners[(first_owner + p) % owners.size()].
   /// Empty where nobody does more for a partition than others.
@@ -103,7 +103,7 @@ std::vector<std::string_view> two_level_names();
 /// initialiser of a global in the route's file. Returns true.
 bool add_route(const Route& route);
 
-/// Throws InvalidArgument, naming what carries it, if `route` does not.
-void check_carries(const Route& route, const Cargo& cargo);
+/// Throws InvalidArgument, naming the routes that support `request`, if `route` does not.
+void check_supports(const Route& route, const RouteRequest& request);
 
 }  // namespace casync

@@ -74,7 +74,7 @@ void allreduce(WorkflowBuilder& builder) {
   }
   CASYNC_CHECK(request.route != nullptr);
   check_partitions(request);
-  check_carries(*request.route, {request.codec->info(), request.op, request.host_of});
+  check_supports(*request.route, {request.codec->info(), request.op, request.host_of});
   if (request.settles) settle(builder);
   request.route->build(builder);
 }

@@ -505,7 +505,8 @@ void Driver::on(const action::Begin& action) {
   meters_.begun(action, operation, now_);
   gradients_.begun(action, *operation.definition, now_);
   memory_.begin(action, operation);
-  if (operation.on_stream && !backends_.stream->carries(*action.graph, operation.definition->signature, action.by_lane))
+  if (operation.on_stream &&
+      !backends_.stream->supports(*action.graph, operation.definition->signature, action.by_lane))
     backends_.stream->fetch(operation);
   if (transport_.size() > 1) take_over(memory_, *action.graph, action.instance, context_of(action.instance));
 }

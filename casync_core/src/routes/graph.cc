@@ -143,13 +143,13 @@ class TopologyGraph final : public Route {
     return {{Scope::flat, Routine::reduce}, {Scope::flat, Routine::broadcast}};
   }
 
-  std::optional<std::string> obstacle(const Cargo& cargo) const override {
+  std::optional<std::string> why_unsupported(const RouteRequest& request) const override {
     for (const Ways& ways : ways_) {
-      if (ways.sums_to.size() == cargo.host_of.size()) continue;
-      return detail::concat("the world has ", cargo.host_of.size(), " ranks, and a graph of the topology ",
+      if (ways.sums_to.size() == request.host_of.size()) continue;
+      return detail::concat("the world has ", request.host_of.size(), " ranks, and a graph of the topology ",
                             ways.sums_to.size());
     }
-    return obstacle_to_ways(cargo);
+    return why_not_by_ways(request);
   }
 
   std::vector<Rank> owners(std::span<const std::uint32_t> /*host_of*/) const override {

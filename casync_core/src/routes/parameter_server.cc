@@ -101,7 +101,7 @@ class ParameterServer final : public FlatRoute {
  public:
   std::string_view name() const override { return "ps"; }
   std::vector<Routine> routines() const override { return {Routine::alltoall, Routine::allgather}; }
-  std::optional<std::string> obstacle(const Cargo& /*cargo*/) const override { return std::nullopt; }
+  std::optional<std::string> why_unsupported(const RouteRequest& /*request*/) const override { return std::nullopt; }
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override { return everybody(host_of); }
   bool merges_at_once() const override { return true; }
   bool ends_encoded(const CodecInfo& codec) const override {

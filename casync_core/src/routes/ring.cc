@@ -29,7 +29,9 @@ class Ring final : public FlatRoute {
  public:
   std::string_view name() const override { return "ring"; }
   std::vector<Routine> routines() const override { return {Routine::reduce_scatter, Routine::allgather}; }
-  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_merging_apart(cargo); }
+  std::optional<std::string> why_unsupported(const RouteRequest& request) const override {
+    return why_not_merged_apart(request);
+  }
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override { return everybody(host_of); }
   bool merges_at_once() const override { return false; }
   bool ends_encoded(const CodecInfo& codec) const override { return !codec.identity; }

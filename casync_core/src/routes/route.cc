@@ -29,17 +29,17 @@ std::vector<Rank> everybody(std::span<const std::uint32_t> host_of) {
   return members;
 }
 
-std::optional<std::string> obstacle_to_parts(const Cargo& cargo) {
-  if (cargo.op == ReduceOp::adasum) return "op Adasum takes the whole gradient of all ranks at one place";
+std::optional<std::string> why_not_in_parts(const RouteRequest& request) {
+  if (request.op == ReduceOp::adasum) return "op Adasum takes the whole gradient of all ranks at one place";
   return std::nullopt;
 }
 
-std::optional<std::string> obstacle_to_merging_apart(const Cargo& cargo) {
-  const CodecInfo& codec = cargo.codec;
+std::optional<std::string> why_not_merged_apart(const RouteRequest& request) {
+  const CodecInfo& codec = request.codec;
   const bool merges_payloads = codec.rounds.size() > 1 || codec.averages;
   if (merges_payloads && !(codec.adds_up && codec.fixed_size))
     return detail::concat("codec ", codec.spec, " merges payloads that do not add up");
-  return obstacle_to_parts(cargo);
+  return why_not_in_parts(request);
 }
 
 std::shared_ptr<const Route> make_route(std::string_view name) {
@@ -72,12 +72,12 @@ bool add_route(const Route& route) {
   return true;
 }
 
-void check_carries(const Route& route, const Cargo& cargo) {
-  const auto why_not = route.obstacle(cargo);
+void check_supports(const Route& route, const RouteRequest& request) {
+  const auto why_not = route.why_unsupported(request);
   if (!why_not) return;
   std::vector<std::string_view> others;
   for (const Route* other : known()) {
-    if (!other->obstacle(cargo)) others.push_back(other->name());
+    if (!other->why_unsupported(request)) others.push_back(other->name());
   }
   throw InvalidArgument(
       detail::concat(*why_not, ", which topology ", route.name(), " does not carry; use topology ", any_of(others)));

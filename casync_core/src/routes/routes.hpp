@@ -19,8 +19,8 @@ std::shared_ptr<const Route> make_graph(std::string_view text);
 std::vector<Rank> everybody(std::span<const std::uint32_t> host_of);
 
 /// For a route that adds up some contributions before the others: an op that needs each.
-std::optional<std::string> obstacle_to_parts(const Cargo& cargo);
+std::optional<std::string> why_not_in_parts(const RouteRequest& request);
 /// For a route that merges the contributions one after the other: what needs them all at one place.
-std::optional<std::string> obstacle_to_merging_apart(const Cargo& cargo);
+std::optional<std::string> why_not_merged_apart(const RouteRequest& request);
 
 }  // namespace casync

@@ -34,10 +34,10 @@ std::vector<Buffer> collect(PartitionBuilder& builder, const Ways& ways) {
 
 }  // namespace
 
-std::optional<std::string> obstacle_to_ways(const Cargo& cargo) {
-  if (cargo.codec.rounds.size() > 1 || cargo.codec.averages)
-    return detail::concat("codec ", cargo.codec.spec, " merges payloads in rounds");
-  return obstacle_to_parts(cargo);
+std::optional<std::string> why_not_by_ways(const RouteRequest& request) {
+  if (request.codec.rounds.size() > 1 || request.codec.averages)
+    return detail::concat("codec ", request.codec.spec, " merges payloads in rounds");
+  return why_not_in_parts(request);
 }
 
 std::vector<Buffer> build_ways(PartitionBuilder& builder, const Ways& ways) {

@@ -17,7 +17,7 @@ struct Ways {
 };
 
 /// What cannot go by ways: payloads that are merged in rounds, and ops that take all contributions at one place.
-std::optional<std::string> obstacle_to_ways(const Cargo& cargo);
+std::optional<std::string> why_not_by_ways(const RouteRequest& request);
 
 /// Lays out one member's part of one partition. A member adds what it receives to its own in member order, encodes the
 /// sum and passes it on; the root encodes once more, and all decode the same bytes. The root takes the mean; of

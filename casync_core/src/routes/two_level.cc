@@ -58,9 +58,9 @@ class TwoLevel final : public Route {
     phases.push_back({Scope::intra, Routine::allgather});
     return phases;
   }
-  std::optional<std::string> obstacle(const Cargo& cargo) const override {
-    const auto between = between_ == nullptr ? std::nullopt : between_->obstacle(cargo);
-    return between ? between : obstacle_to_parts(cargo);
+  std::optional<std::string> why_unsupported(const RouteRequest& request) const override {
+    const auto between = between_ == nullptr ? std::nullopt : between_->why_unsupported(request);
+    return between ? between : why_not_in_parts(request);
   }
   bool merges_at_once() const override { return false; }
 

@@ -351,8 +351,8 @@ struct Session::Impl {
     if (graph == nullptr || (graph == known.graph && has_lane == known.had_lane)) return;
     const Signature& signature = operation.definition->signature;
     known.had_lane = has_lane;
-    known.by_lane = has_lane && executor->is_for_lane(*graph) && stream->carries(*graph, signature, true);
-    known.on_stream = known.by_lane || stream->carries(*graph, signature, false);
+    known.by_lane = has_lane && executor->is_for_lane(*graph) && stream->supports(*graph, signature, true);
+    known.on_stream = known.by_lane || stream->supports(*graph, signature, false);
     known.graph = std::move(graph);
   }
 

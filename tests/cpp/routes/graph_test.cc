@@ -63,7 +63,7 @@ class Wrong final : public Route {
  public:
   std::string_view name() const override { return "wrong"; }
   std::vector<Phase> phases() const override { return {}; }
-  std::optional<std::string> obstacle(const Cargo& /*cargo*/) const override { return std::nullopt; }
+  std::optional<std::string> why_unsupported(const RouteRequest& /*request*/) const override { return std::nullopt; }
   std::vector<Rank> owners(std::span<const std::uint32_t> /*host_of*/) const override { return {}; }
   bool merges_at_once() const override { return true; }
   void build(WorkflowBuilder& builder) const override {
@@ -108,7 +108,7 @@ TEST(Graph, OfAnotherWorldDoesNotCarry) {
   const auto route = make_route("graph(1>0;0>1)");
   const std::vector<std::uint32_t> hosts{0, 1, 2};
   const auto none = make_codec("none");
-  EXPECT_EQ(route->obstacle({none->info(), ReduceOp::average, hosts}),
+  EXPECT_EQ(route->why_unsupported({none->info(), ReduceOp::average, hosts}),
             "the world has 3 ranks, and a graph of the topology 2");
 }
 

@@ -107,7 +107,7 @@ std::vector<Job> jobs() {
       const CodecInfo info = make_codec(codec)->info();
       for (const std::string_view topology : all_names()) {
         for (const auto& host_of : {alone, unequal}) {
-          if (make_route(topology)->obstacle({info, ReduceOp::average, host_of})) continue;
+          if (make_route(topology)->why_unsupported({info, ReduceOp::average, host_of})) continue;
           for (const std::uint32_t k : {1U, 3U, n, 2 * n}) {
             if (info.whole && k > 1) continue;
             list.push_back({n, k, std::string(topology), codec, host_of, k % 2});
@@ -276,7 +276,7 @@ TEST(Topology, RefusesWhatNoRouteCarries) {
   largest.rounds = {Aggregation::reduce, Aggregation::reduce};
   for (const std::string_view name : {"direct", "ps", "ring", "two_level"}) {
     try {
-      check_carries(*make_route(name), {largest, ReduceOp::sum, {}});
+      check_supports(*make_route(name), {largest, ReduceOp::sum, {}});
       EXPECT_NE(name, "ring") << "its parts are sums";
     } catch (const InvalidArgument& error) {
       EXPECT_EQ(name, "ring");

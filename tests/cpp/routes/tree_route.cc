@@ -10,7 +10,9 @@ class BinaryTree final : public FlatRoute {
  public:
   std::string_view name() const override { return "tree"; }
   std::vector<Routine> routines() const override { return {Routine::reduce, Routine::broadcast}; }
-  std::optional<std::string> obstacle(const Cargo& cargo) const override { return obstacle_to_ways(cargo); }
+  std::optional<std::string> why_unsupported(const RouteRequest& request) const override {
+    return why_not_by_ways(request);
+  }
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override { return everybody(host_of); }
   bool merges_at_once() const override { return false; }
   bool ends_encoded(const CodecInfo& codec) const override { return !codec.identity; }

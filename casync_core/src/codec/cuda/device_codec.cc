@@ -422,7 +422,7 @@ DeviceCodec::~DeviceCodec() {
   }
 }
 
-bool DeviceCodec::carries(const Codec& codec, DType dtype, ReduceOp op) {
+bool DeviceCodec::supports(const Codec& codec, DType dtype, ReduceOp op) {
   const bool sums = op == ReduceOp::sum || op == ReduceOp::average;
   return codec.device_code() != nullptr && sums && is_floating(dtype);
 }
@@ -477,7 +477,7 @@ const DeviceCodec::Layout& DeviceCodec::layout_of(const Segment& segment, bool w
 
 void DeviceCodec::check(const Segment& segment) const {
   check_segment(*codec_, segment);
-  CASYNC_CHECK(carries(*codec_, segment.dtype, segment.op) && segment.sources.size() > 0, codec_->info().spec,
+  CASYNC_CHECK(supports(*codec_, segment.dtype, segment.op) && segment.sources.size() > 0, codec_->info().spec,
                ": no device does this");
   if (segment.round > 0 && segment.range.size() > 0) {
     const std::size_t expected = codec_->bound(segment.shape, segment.dtype, segment.range, segment.round - 1);

@@ -35,7 +35,7 @@ class DeviceCodec {
   DeviceCodec& operator=(const DeviceCodec&) = delete;
 
   /// Whether a device can compute for a gradient that goes by `codec`: sums of floats, by a codec that has device code.
-  static bool carries(const Codec& codec, DType dtype, ReduceOp op);
+  static bool supports(const Codec& codec, DType dtype, ReduceOp op);
 
   /// Throws CorruptPayload as Codec::run does for what can be seen at once.
   void check(const Segment& segment) const;

@@ -158,7 +158,7 @@ class Launch {
 
 }  // namespace
 
-bool ElementCodec::carries(const Codec& codec, DType dtype, ReduceOp op) {
+bool ElementCodec::supports(const Codec& codec, DType dtype, ReduceOp op) {
   const std::optional<DType> wire = wire_of(codec.info(), dtype);
   const bool sums = op == ReduceOp::sum || op == ReduceOp::average;
   return wire && sums && is_floating(dtype) && *wire != DType::float64;
@@ -166,7 +166,7 @@ bool ElementCodec::carries(const Codec& codec, DType dtype, ReduceOp op) {
 
 void ElementCodec::check(const Codec& codec, const Segment& segment) {
   check_segment(codec, segment);
-  CASYNC_CHECK(carries(codec, segment.dtype, segment.op) && segment.sources.size() > 0, codec.info().spec,
+  CASYNC_CHECK(supports(codec, segment.dtype, segment.op) && segment.sources.size() > 0, codec.info().spec,
                ": no device does this");
 }
 

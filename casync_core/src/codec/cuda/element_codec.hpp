@@ -14,7 +14,7 @@ class ElementCodec {
  public:
   /// Whether it can compute for a gradient that goes by `codec`: sums of floats, uncompressed ones of float64 excepted,
   /// which the CPU adds in float64.
-  static bool carries(const Codec& codec, DType dtype, ReduceOp op);
+  static bool supports(const Codec& codec, DType dtype, ReduceOp op);
 
   /// Throws CorruptPayload as Codec::run does for what can be seen at once.
   static void check(const Codec& codec, const Segment& segment);

@@ -175,7 +175,7 @@ void CudaStream::quiesce() {
 
 void CudaStream::add(const std::string& spec, const std::string& code) {
   const std::shared_ptr<const Codec> codec = make_codec(spec);
-  if (ElementCodec::carries(*codec, DType::float32, ReduceOp::sum)) return;
+  if (ElementCodec::supports(*codec, DType::float32, ReduceOp::sum)) return;
   if (codec->device_code() == nullptr) throw InvalidArgument(detail::concat("codec ", spec, " has no device code"));
   const cuda::Device::Current current(device_);
   auto loaded = std::make_unique<DeviceCodec>(device_, codec, code);
@@ -189,10 +189,10 @@ DeviceCodec* CudaStream::codec_of(const Codec& codec) const {
   return at == codecs_.end() ? nullptr : at->second.get();
 }
 
-bool CudaStream::carries(const TaskGraph& graph, const Signature& signature, bool by_lane) const {
+bool CudaStream::supports(const TaskGraph& graph, const Signature& signature, bool by_lane) const {
   if (signature.kind != OpKind::allreduce || graph.host_only || !(by_lane || graph.sends_slots_only)) return false;
-  if (ElementCodec::carries(*graph.codec, signature.dtype, signature.op)) return true;
-  return codec_of(*graph.codec) != nullptr && DeviceCodec::carries(*graph.codec, signature.dtype, signature.op);
+  if (ElementCodec::supports(*graph.codec, signature.dtype, signature.op)) return true;
+  return codec_of(*graph.codec) != nullptr && DeviceCodec::supports(*graph.codec, signature.dtype, signature.op);
 }
 
 std::string CudaStream::lose(const std::string& why) {

@@ -46,7 +46,7 @@ class CudaStream final : public Stream {
   void add(const std::string& spec, const std::string& code);
 
   void run(std::vector<std::unique_ptr<Job>> batch) override;
-  bool carries(const TaskGraph& graph, const Signature& signature, bool by_lane) const override;
+  bool supports(const TaskGraph& graph, const Signature& signature, bool by_lane) const override;
   Allocator& shared() override { return slots_; }
   Allocator& own() override { return memory_; }
   std::unique_ptr<FarFloats> send(std::span<const float> values, bool must) override;

@@ -90,7 +90,7 @@ class Timed {
 DeviceTrial::DeviceTrial(int device, const std::string& common, const std::string& spec, const std::string& code)
     : codec_(make_codec(spec)) {
   const Shape largest{kElements.back(), 1};
-  if (!codec::cuda::DeviceCodec::carries(*codec_, DType::float32, ReduceOp::sum)) return;
+  if (!codec::cuda::DeviceCodec::supports(*codec_, DType::float32, ReduceOp::sum)) return;
   if (codec_->info().rounds.size() > 1) return;
   const cuda::Device there(cuda::driver(), device);
   const cuda::Device::Current current(there);

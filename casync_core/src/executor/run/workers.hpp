@@ -28,7 +28,7 @@ class Workers {
 class Stream : public Workers {
  public:
   /// Whether the device computes runs of `graph` for gradients of `signature`, whose messages go by its lane or not.
-  virtual bool carries(const TaskGraph& graph, const Signature& signature, bool by_lane) const = 0;
+  virtual bool supports(const TaskGraph& graph, const Signature& signature, bool by_lane) const = 0;
   /// Memory that the device, the host and the network reach.
   virtual Allocator& shared() = 0;
   /// Memory of the device.

@@ -29,7 +29,7 @@ VirtualWorkers::Options in_order(VirtualWorkers::Options options) {
 VirtualStream::VirtualStream(Agenda& agenda, VirtualWorkers::Options options, std::function<void()> news)
     : processor_(agenda, in_order(std::move(options)), std::move(news)) {}
 
-bool VirtualStream::carries(const TaskGraph& graph, const Signature& /*signature*/, bool by_lane) const {
+bool VirtualStream::supports(const TaskGraph& graph, const Signature& /*signature*/, bool by_lane) const {
   return !graph.codec->info().identity && !graph.host_only && (by_lane || graph.sends_slots_only);
 }
 

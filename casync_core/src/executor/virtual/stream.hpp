@@ -18,7 +18,7 @@ class VirtualStream final : public Stream {
   VirtualStream(Agenda& agenda, VirtualWorkers::Options options, std::function<void()> news);
 
   void run(std::vector<std::unique_ptr<Job>> batch) override { processor_.run(std::move(batch)); }
-  bool carries(const TaskGraph& graph, const Signature& signature, bool by_lane) const override;
+  bool supports(const TaskGraph& graph, const Signature& signature, bool by_lane) const override;
   Allocator& shared() override { return host_memory(); }
   Allocator& own() override { return host_memory(); }
   std::unique_ptr<FarFloats> send(std::span<const float> values, bool must) override;

@@ -376,7 +376,7 @@ void VirtualWorld::submit(Rank rank, std::uint32_t tensor) {
 bool VirtualWorld::may_go_by_lane(Rank rank, std::uint32_t tensor) {
   if (ranks_[rank]->lane == nullptr || !ranks_[rank]->lane->ready()) return false;
   const auto graph = engine(rank).graph_of(ranks_[rank]->registrations[tensor]);
-  if (graph == nullptr || !ranks_[rank]->stream.carries(*graph, script_.tensors[tensor].signature, true)) return false;
+  if (graph == nullptr || !ranks_[rank]->stream.supports(*graph, script_.tensors[tensor].signature, true)) return false;
   return chance(script_.by_lane);
 }
 

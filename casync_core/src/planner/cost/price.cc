@@ -17,9 +17,9 @@
 namespace casync {
 namespace {
 
-double link_seconds(const Carried& carried, const LinkCost& link, double raw, double payload) {
-  return carried.messages.busiest * link.message_s +
-         (carried.payloads.busiest * payload + carried.raws.busiest * raw) * link.seconds_per_byte;
+double link_seconds(const RouteTraffic& traffic, const LinkCost& link, double raw, double payload) {
+  return traffic.messages.busiest * link.message_s +
+         (traffic.payloads.busiest * payload + traffic.raws.busiest * raw) * link.seconds_per_byte;
 }
 
 }  // namespace

@@ -150,16 +150,16 @@ RouteCosts RouteCounts::at(std::uint32_t partitions) const {
     std::vector<std::pair<Rank, Rank>> pairs;  // (to, from)
     std::vector<std::pair<std::uint32_t, Rank>> by_receiver, by_sender;
     std::map<std::uint32_t, double> partitions;
-    Carried carried(double all) const {
-      Carried carried{payloads.share(), raws.share(), messages.share()};
-      for (const auto& [position, count] : partitions) carried.part += count / all;
+    RouteTraffic traffic(double all) const {
+      RouteTraffic traffic{payloads.share(), raws.share(), messages.share()};
+      for (const auto& [position, count] : partitions) traffic.part += count / all;
       const std::set<std::pair<Rank, Rank>> different(pairs.begin(), pairs.end());
       std::vector<Rank> receivers;
       for (const auto& [to, from] : different) receivers.push_back(to);
-      carried.senders = most_of_one(receivers);
-      carried.fan_in = most_of_one(by_receiver);
-      carried.fan_out = most_of_one(by_sender);
-      return carried;
+      traffic.senders = most_of_one(receivers);
+      traffic.fan_in = most_of_one(by_receiver);
+      traffic.fan_out = most_of_one(by_sender);
+      return traffic;
     }
   };
   struct Counted {
@@ -213,8 +213,8 @@ RouteCosts RouteCounts::at(std::uint32_t partitions) const {
     sent[message.from] += count;
   }
   for (std::size_t l = 0; l < layers_; ++l) {
-    costs.layers[l] = {counted[l].leading.calls(), counted[l].ending.calls(), counted[l].between.carried(partitions),
-                       counted[l].inside.carried(partitions)};
+    costs.layers[l] = {counted[l].leading.calls(), counted[l].ending.calls(), counted[l].between.traffic(partitions),
+                       counted[l].inside.traffic(partitions)};
   }
   costs.messages = share_of(sent).busiest;
   costs.rank_payloads = rank_payloads.share().busiest;

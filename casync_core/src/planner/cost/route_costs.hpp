@@ -28,7 +28,7 @@ struct Calls {
 };
 
 /// Messages over one kind of link. `payloads` and `raws` count partitions' worth of bytes in the busier direction.
-struct Carried {
+struct RouteTraffic {
   Share payloads;  ///< per host between hosts, per rank inside one
   Share raws;
   Share messages;      ///< per rank
@@ -43,8 +43,8 @@ struct Carried {
 struct Layer {
   Calls leading;  ///< which a send waits for
   Calls ending;   ///< which none waits for
-  Carried between;
-  Carried inside;
+  RouteTraffic between;
+  RouteTraffic inside;
 };
 
 /// What a route costs for a number of partitions, read from the workflows that it builds.

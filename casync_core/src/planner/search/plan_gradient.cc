@@ -248,7 +248,7 @@ std::vector<Alternative> ways_of(const PlanRequest& request) {
   for (const auto& codec : candidates_of(asked, signature.shape, request.sequence).codecs) {
     for (const std::string_view topology : route_names()) {
       if (asked.topology && *asked.topology != topology) continue;
-      if (make_route(topology)->obstacle({codec->info(), signature.op, request.world.host_of()})) continue;
+      if (make_route(topology)->why_unsupported({codec->info(), signature.op, request.world.host_of()})) continue;
       for (const bool few : {false, true}) consider(price(gradient, *codec, std::string(topology), few));
     }
   }

@@ -57,7 +57,7 @@ std::optional<std::string> parse_topology(const PlanRequest& request) {
 }
 
 /// Why this gradient cannot be compressed with `codec`, or nothing.
-std::optional<std::string> obstacle(const Signature& signature, const CodecInfo& codec) {
+std::optional<std::string> why_incompressible(const Signature& signature, const CodecInfo& codec) {
   if (codec.identity) return std::nullopt;
   if (!is_floating(signature.dtype)) {
     return detail::concat("its dtype is ", name_of(signature.dtype),
@@ -167,7 +167,7 @@ Asked parse_request(const PlanRequest& request) {
   auto specs = parse_auto(compression);
   if (!specs) {
     const auto codec = compression.empty() ? none : make_codec(compression);
-    if (const auto why_not = obstacle(signature, codec->info())) {
+    if (const auto why_not = why_incompressible(signature, codec->info())) {
       throw InvalidArgument(
           detail::concat("tensor ", request.name, " cannot be compressed with ", codec->info().spec, ": ", *why_not));
     }
@@ -179,7 +179,7 @@ Asked parse_request(const PlanRequest& request) {
   if (specs->empty()) specs = usual_candidates(signature.dtype);
   for (const std::string& spec : *specs) {
     const auto codec = make_codec(spec);
-    if (!codec->info().identity && !obstacle(signature, codec->info())) asked.codecs.push_back(codec);
+    if (!codec->info().identity && !why_incompressible(signature, codec->info())) asked.codecs.push_back(codec);
   }
   return asked;
 }
@@ -192,7 +192,7 @@ std::vector<std::string> candidates(const PlanRequest& request) {
 
 void check_route(const PlanRequest& request, std::string_view topology, const Codec& codec) {
   try {
-    check_carries(*make_route(topology), {codec.info(), request.signature.op, request.world.host_of()});
+    check_supports(*make_route(topology), {codec.info(), request.signature.op, request.world.host_of()});
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(detail::concat("tensor ", request.name, ": ", error.what(), " or \"auto\""));
   }

@@ -83,21 +83,21 @@ double StepModel::pass(const Gradient& g, const Layer& layer, double from, const
     double done = 0;   // sending and what is computed beside it
     double after = 0;  // from then to the receiver's next task
   };
-  const auto seconds_of = [&](const Carried& carried, const LinkCost& link) {
-    return (carried.payloads * (g.payload * link.seconds_per_byte) + carried.raws * (g.raw * link.seconds_per_byte) +
-            carried.messages * link.message_s) /
+  const auto seconds_of = [&](const RouteTraffic& traffic, const LinkCost& link) {
+    return (traffic.payloads * (g.payload * link.seconds_per_byte) + traffic.raws * (g.raw * link.seconds_per_byte) +
+            traffic.messages * link.message_s) /
            g.pieces;
   };
-  const auto over = [&](const Carried& carried, const LinkCost& link, Resource& resource, const Share& seconds,
+  const auto over = [&](const RouteTraffic& traffic, const LinkCost& link, Resource& resource, const Share& seconds,
                         const Share& before, const Share& beside) {
-    if (!carried.used()) return Arrival{from, 0};
-    const double bytes = carried.raws.busiest > 0 ? g.raw : g.payload;
+    if (!traffic.used()) return Arrival{from, 0};
+    const double bytes = traffic.raws.busiest > 0 ? g.raw : g.payload;
     const double send_s = link.message_s + bytes * link.seconds_per_byte;
     // Ranks compute in one order, so all that is sent of a partition meets at the one who gathers it, the last one's
     // too. Else messages of several senders meet at a receiver as chance has it: the last waits for half of the others.
-    const bool gathers = carried.fan_in > carried.fan_out;
-    const double meeting_s = !gathers && carried.senders > 1 ? carried.senders / 2 * send_s : 0;
-    const double last = gathers && before.busiest > 0 ? carried.fan_in * send_s : 0;
+    const bool gathers = traffic.fan_in > traffic.fan_out;
+    const double meeting_s = !gathers && traffic.senders > 1 ? traffic.senders / 2 * send_s : 0;
+    const double last = gathers && before.busiest > 0 ? traffic.fan_in * send_s : 0;
     const double done = beside.busiest > 0 ? relay(from, resource, seconds, processor_, beside, parts)
                                            : relay(from, processor_, before, resource, seconds, parts, last);
     return Arrival{done, hop_seconds(link, bytes) + meeting_s};

@@ -245,7 +245,7 @@ TEST_F(OnDevice, TakesEveryFloat) {
       const Shape shape{40, 257};
       Given given{.codec = codec, .shape = shape, .range = {0, shape.numel()}, .raw = {gradient(shape.numel(), 1)}};
       given.dtype = dtype;
-      if (!carried(*make_codec(codec), dtype, ReduceOp::sum)) continue;
+      if (!supported(*make_codec(codec), dtype, ReduceOp::sum)) continue;
       given.encoded = {payload_of(codec, shape, given.range, 2, dtype)};
       given.delivers = true;
       expect_same(given);
@@ -302,23 +302,23 @@ TEST_F(OnDevice, NothingIsDoneForAnEmptyRange) {
 }
 
 TEST_F(OnDevice, WhatItDoesNotDoIsSaid) {
-  const auto carries = [&](const char* codec, DType dtype = DType::float32, ReduceOp op = ReduceOp::sum) {
-    return carried(*make_codec(codec), dtype, op);
+  const auto supports = [&](const char* codec, DType dtype = DType::float32, ReduceOp op = ReduceOp::sum) {
+    return supported(*make_codec(codec), dtype, op);
   };
-  EXPECT_TRUE(carries("onebit"));
-  EXPECT_TRUE(carries("onebit", DType::float32, ReduceOp::average));
-  EXPECT_TRUE(carries("onebit", DType::float16));
-  EXPECT_FALSE(carries("onebit", DType::int32));
-  EXPECT_FALSE(carries("onebit", DType::float32, ReduceOp::adasum));
-  EXPECT_TRUE(carries("none", DType::bfloat16));
-  EXPECT_TRUE(carries("fp16", DType::float64));
-  EXPECT_FALSE(carries("fp16", DType::int32));
-  EXPECT_FALSE(carries("fp16", DType::float32, ReduceOp::adasum));
-  EXPECT_FALSE(carries("none", DType::int32));
-  EXPECT_FALSE(carries("none", DType::float64)) << "the CPU adds them in float64";
-  EXPECT_FALSE(carries("none", DType::float32, ReduceOp::max));
-  EXPECT_TRUE(carries("powersgd"));
-  EXPECT_FALSE(carries("test_tworound")) << "no device code";
+  EXPECT_TRUE(supports("onebit"));
+  EXPECT_TRUE(supports("onebit", DType::float32, ReduceOp::average));
+  EXPECT_TRUE(supports("onebit", DType::float16));
+  EXPECT_FALSE(supports("onebit", DType::int32));
+  EXPECT_FALSE(supports("onebit", DType::float32, ReduceOp::adasum));
+  EXPECT_TRUE(supports("none", DType::bfloat16));
+  EXPECT_TRUE(supports("fp16", DType::float64));
+  EXPECT_FALSE(supports("fp16", DType::int32));
+  EXPECT_FALSE(supports("fp16", DType::float32, ReduceOp::adasum));
+  EXPECT_FALSE(supports("none", DType::int32));
+  EXPECT_FALSE(supports("none", DType::float64)) << "the CPU adds them in float64";
+  EXPECT_FALSE(supports("none", DType::float32, ReduceOp::max));
+  EXPECT_TRUE(supports("powersgd"));
+  EXPECT_FALSE(supports("test_tworound")) << "no device code";
 }
 
 }  // namespace

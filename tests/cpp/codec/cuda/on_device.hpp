@@ -31,8 +31,8 @@ using codec::cuda::SegmentReport;
 
 inline std::string kernels_of(const std::string& codec) { return KERNELS + codec.substr(0, codec.find('(')) + ".so"; }
 
-inline bool carried(const Codec& codec, DType dtype, ReduceOp op) {
-  return ElementCodec::carries(codec, dtype, op) || DeviceCodec::carries(codec, dtype, op);
+inline bool supported(const Codec& codec, DType dtype, ReduceOp op) {
+  return ElementCodec::supports(codec, dtype, op) || DeviceCodec::supports(codec, dtype, op);
 }
 
 /// A state as it is after some steps.
@@ -153,7 +153,7 @@ class OnDevice : public testing::Test {
     segment.pre = given.pre;
     segment.mid = given.mid;
     segment.post = given.post;
-    EXPECT_TRUE(carried(codec, segment.dtype, segment.op));
+    EXPECT_TRUE(supported(codec, segment.dtype, segment.op));
     return segment;
   }
   /// Sources, with `raw_at(i)` and `encoded_at(i)` for their memory.
