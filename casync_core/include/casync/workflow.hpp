@@ -60,8 +60,8 @@ struct Task {
   bool settles = false;   ///< compute: an encode asks for this rank's part of the values that the codec settles with
                           ///< the other ranks (Codec::propose), a merge takes their mean (Codec::agree)
   bool deliver = false;   ///< compute: writes the user's result, so the post factor applies
-  bool windowed = false;  ///< send, recv: may come only when the receiver has opened the partition
-  bool combined = false;  ///< recv: brings a sum that its sender has computed, not the sender's contribution alone
+  bool needs_credit = false;  ///< send, recv: may come only when the receiver has opened the partition
+  bool combined = false;      ///< recv: brings a sum that its sender has computed, not the sender's contribution alone
   std::uint32_t partition = 0;
   std::uint32_t peer = 0;          ///< send, recv: member index
   std::uint32_t tag = 0;           ///< send, recv: names the message among all of this workflow between the two members

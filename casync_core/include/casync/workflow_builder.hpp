@@ -71,8 +71,8 @@ class WorkflowBuilder {
 
   void compute(Primitive primitive, std::uint32_t partition, std::span<const Buffer> sources,
                const ComputeOptions& options);
-  void send(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer from, bool windowed = false);
-  void recv(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer into, bool windowed = false,
+  void send(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer from, bool needs_credit = false);
+  void recv(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer into, bool needs_credit = false,
             bool combined = false);
 
   Workflow finish();

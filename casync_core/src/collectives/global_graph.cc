@@ -72,7 +72,7 @@ void GlobalGraph::pair_up() {
     const Task& send = task(i);
     const Task& receive = task(met);
     if (receive.partition != send.partition) fault_ += "sent and received for different partitions; ";
-    if (receive.windowed != send.windowed) fault_ += "only one side knows of the window; ";
+    if (receive.needs_credit != send.needs_credit) fault_ += "only one side knows that it needs credit; ";
     if (bytes_of(members_[from], send) != bytes_of(members_[to], receive))
       fault_ += "sent and received lengths differ; ";
     receive_[i] = met;

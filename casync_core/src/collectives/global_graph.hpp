@@ -18,7 +18,7 @@ class GlobalGraph {
   /// `request.member` is set for each member in turn; then `own` says what else is a member's own.
   explicit GlobalGraph(WorkflowRequest request, const std::function<void(WorkflowRequest&)>& own = {});
 
-  /// What is wrong, in words: sends and receives that do not pair up, differ in bytes, partition or window, cycles,
+  /// What is wrong, in words: sends and receives that do not pair up, differ in bytes, partition or credit, cycles,
   /// partitions of the output that somebody does not write exactly once. Empty if all is well.
   std::string fault() const { return fault_; }
 

@@ -1,6 +1,6 @@
 // Reducescatter: the first half of a parameter server, in which every member owns the rows that it is to have.
 //
-//   step 1  each worker sends its contribution to a member's rows to that member (windowed: it lands in its memory)
+//   step 1  each worker sends its contribution to a member's rows to that member (on credit: it lands in its memory)
 //   step 2  the owner merges all contributions in member order, its own unencoded, and takes the mean: the result
 //
 // hops 1; bytes per direction (N-1)/N of the encoded gradient where the rows are a multiple of N; messages of a member

@@ -4,32 +4,32 @@
 
 namespace casync {
 
-std::uint64_t Admission::begin(std::span<const Unit> units) {
+std::uint64_t Admission::begin(std::span<const Ticket> tickets) {
   const std::uint64_t first = begun_;
-  waiting_.insert(waiting_.end(), units.begin(), units.end());
-  for (const Unit& unit : units) waiting_bytes_ += unit.bytes;
-  begun_ += units.size();
+  waiting_.insert(waiting_.end(), tickets.begin(), tickets.end());
+  for (const Ticket& ticket : tickets) waiting_bytes_ += ticket.bytes;
+  begun_ += tickets.size();
   return first;
 }
 
-bool Admission::next(Unit& unit) {
+bool Admission::next(Ticket& ticket) {
   if (waiting_.empty()) return false;
-  // A unit larger than the whole pool runs alone rather than never.
+  // A ticket larger than the whole pool runs alone rather than never.
   if (used_ > 0 && used_ + waiting_.front().bytes > pool_) return false;
-  unit = waiting_.front();
+  ticket = waiting_.front();
   waiting_.pop_front();
-  waiting_bytes_ -= unit.bytes;
-  used_ += unit.bytes;
+  waiting_bytes_ -= ticket.bytes;
+  used_ += ticket.bytes;
   peak_ = std::max(peak_, used_);
   ++opened_;
   return true;
 }
 
-void Admission::want_window(std::uint32_t peer) {
+void Admission::want_credit(std::uint32_t peer) {
   if (std::find(dirty_.begin(), dirty_.end(), peer) == dirty_.end()) dirty_.push_back(peer);
 }
 
-std::vector<std::pair<std::uint32_t, std::uint64_t>> Admission::windows() {
+std::vector<std::pair<std::uint32_t, std::uint64_t>> Admission::credit_limits() {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> told;
   for (const std::uint32_t peer : dirty_) {
     if (announced_[peer] == opened_) continue;

@@ -526,7 +526,7 @@ void Engine::decide(Nanoseconds now, ActionSink& sink) {
   }
   if (failure_) return;
   if (root_left_at_) end_without_root();
-  carry_out(negotiation_.speak(now, tasks_.admission().room()));
+  carry_out(negotiation_.speak(now, tasks_.admission().free_bytes()));
   negotiation_.want_plans();
   tasks_.open_partitions();
   tasks_.run_ready();

@@ -77,11 +77,12 @@ void Negotiation::tell(const TensorTable::Started& started) {
   }
 }
 
-void Negotiation::start_ranked(std::size_t room) {
-  while (!ranked_.empty() && room > 0) {
+void Negotiation::start_ranked(std::size_t free_bytes) {
+  while (!ranked_.empty() && free_bytes > 0) {
     const TensorTable::Started started = ranked_.front().started;
     ranked_.pop_front();
-    for (const std::size_t bytes : agreements_.find(started.op)->graph->workflow.reserve) room -= std::min(room, bytes);
+    for (const std::size_t bytes : agreements_.find(started.op)->graph->workflow.reserve)
+      free_bytes -= std::min(free_bytes, bytes);
     start(started);
   }
 }
@@ -106,13 +107,13 @@ void Negotiation::tell_reports() {
   for (const Ready& ready : reports_.take(now_)) out_.tell(0, ready);
 }
 
-const Negotiation::Outcomes& Negotiation::speak(Nanoseconds now, std::size_t room) {
+const Negotiation::Outcomes& Negotiation::speak(Nanoseconds now, std::size_t free_bytes) {
   outcomes_.clear();
   now_ = now;
   tidy();
   if (reports_.due(now)) tell_reports();
-  lacks_room_ = now >= starts_.next();
-  if (lacks_room_ && !ranked_.empty()) start_ranked(room);
+  lacks_memory_ = now >= starts_.next();
+  if (lacks_memory_ && !ranked_.empty()) start_ranked(free_bytes);
   if (starts_.due(now)) tell_starts();
   return outcomes_;
 }

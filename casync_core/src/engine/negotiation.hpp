@@ -60,7 +60,7 @@ class Negotiation {
   /// When `speak` is to be called at the latest. Nothing: there is nothing to say.
   std::optional<Nanoseconds> wakes_at() const {
     if (!is_root()) return reports_.wakes_at();
-    return ranked_.empty() || lacks_room_ ? starts_.wakes_at() : std::optional(starts_.next());
+    return ranked_.empty() || lacks_memory_ ? starts_.wakes_at() : std::optional(starts_.next());
   }
   /// The least time between two messages of a rank to the root of what is ready, and of the root to the ranks of what
   /// starts: none among up to 16 ranks, where both leave with the turn. Beyond, a rank speaks to the root as often as
@@ -94,9 +94,9 @@ class Negotiation {
   }
   const Outcomes& planned(std::span<const event::Planned::Plan> plans, Nanoseconds now);
   const Outcomes& left(Rank peer, Nanoseconds now);
-  /// Tells what was held back, if it is due. At the end of a turn, before what begins is carried on. `room`: of this
-  /// rank's memory, for operations that begin.
-  const Outcomes& speak(Nanoseconds now, std::size_t room);
+  /// Tells what was held back, if it is due. At the end of a turn, before what begins is carried on. `free_bytes`: of
+  /// this rank's memory, for operations that begin.
+  const Outcomes& speak(Nanoseconds now, std::size_t free_bytes);
   /// Tells it at once: this rank leaves.
   const Outcomes& farewell(Nanoseconds now);
   /// Looks for runs that some rank never submits.
@@ -135,7 +135,7 @@ class Negotiation {
   void tell_reports();
   void tell_starts();
   void start(const TensorTable::Started& started);
-  void start_ranked(std::size_t room);
+  void start_ranked(std::size_t free_bytes);
   struct Known {
     std::uint32_t number;
     const Agreements::Op* op;
@@ -170,7 +170,7 @@ class Negotiation {
     TensorTable::Started started;
   };
   std::deque<Ranked> ranked_;    // of the root: to be started, when there is memory
-  bool lacks_room_ = false;      // and at the last `speak` there was none
+  bool lacks_memory_ = false;    // and at the last `speak` there was none
   std::vector<Known> started_;   // scratch
   Outcomes outcomes_;            // of the last call
   Nanoseconds now_ = 0;          // of the last call

@@ -39,24 +39,24 @@ bool TaskManager::begin(std::uint32_t instance, std::uint32_t op, std::uint32_t 
     for (std::uint32_t p = 0; p < partitions; ++p) open(instance, p);
     return run.tasks.done();
   }
-  // All are counted, those too in which this rank has nothing to do: units have one number on all ranks.
-  units_.clear();
+  // All are counted, those too in which this rank has nothing to do: tickets have one number on all ranks.
+  tickets_.clear();
   for (std::uint32_t p = 0; p < partitions; ++p) {
-    units_.push_back({of.tasks_of_partition[p] > 0 ? instance : Admission::kNobody, p, of.workflow.reserve[p]});
+    tickets_.push_back({of.tasks_of_partition[p] > 0 ? instance : Admission::kUnused, p, of.workflow.reserve[p]});
   }
-  run.first_unit = admission_.begin(units_);
+  run.first_ticket = admission_.begin(tickets_);
   return run.tasks.done();
 }
 
 void TaskManager::open_partitions() {
-  Admission::Unit unit;
-  while (admission_.next(unit)) {
-    if (unit.instance == Admission::kNobody) continue;
-    for (const std::uint32_t peer : tasks_of(unit.instance).graph().window_peers[unit.partition])
-      admission_.want_window(peer);
-    open(unit.instance, unit.partition);
+  Admission::Ticket ticket;
+  while (admission_.next(ticket)) {
+    if (ticket.instance == Admission::kUnused) continue;
+    for (const std::uint32_t peer : tasks_of(ticket.instance).graph().credit_peers[ticket.partition])
+      admission_.want_credit(peer);
+    open(ticket.instance, ticket.partition);
   }
-  for (const auto& [peer, units] : admission_.windows()) out_.tell(peer, Window{units});
+  for (const auto& [peer, limit] : admission_.credit_limits()) out_.tell(peer, Window{limit});
 }
 
 void TaskManager::open(std::uint32_t instance, std::uint32_t partition) {
@@ -173,9 +173,9 @@ void TaskManager::send(std::uint32_t instance, std::uint32_t task_index) {
   const Task& task = run.tasks.graph().workflow.tasks[task_index];
   const SendRequest wanted = request(instance, task_index);
   ++runs_[instance].held;
-  const std::uint64_t unit = run.first_unit + task.partition;
-  if (task.windowed && !run.eager && !admission_.may_send(wanted.peer, unit)) {
-    queue_up(parked_[wanted.peer], {unit, wanted}, [](const Parked& send) { return send.request.priority; });
+  const std::uint64_t ticket = run.first_ticket + task.partition;
+  if (task.needs_credit && !run.eager && !admission_.may_send(wanted.peer, ticket)) {
+    queue_up(parked_[wanted.peer], {ticket, wanted}, [](const Parked& send) { return send.request.priority; });
     ++parked_count_;
   } else {
     release(wanted);
@@ -224,9 +224,9 @@ void TaskManager::sent(std::uint32_t instance, std::uint32_t task) {
   if (!inlined(left)) policy_.sent(left.peer, left.bytes);
 }
 
-void TaskManager::allow(Rank peer, std::uint64_t units) {
-  admission_.allow(peer, units);
-  const auto open = [&](const Parked& send) { return admission_.may_send(peer, send.unit); };
+void TaskManager::allow(Rank peer, std::uint64_t limit) {
+  admission_.allow(peer, limit);
+  const auto open = [&](const Parked& send) { return admission_.may_send(peer, send.ticket); };
   for (const Parked& send : parked_[peer]) {
     if (open(send)) release(send.request);
   }

@@ -14,7 +14,7 @@
 namespace casync {
 
 /// Runs the task graphs of begun operations (paper: section 3.1, the task manager). A task that becomes ready turns
-/// into an action at once, or waits here for what it lacks: its partition for memory, a send for its receiver's window
+/// into an action at once, or waits here for what it lacks: its partition for memory, a send for its receiver's credit
 /// or, at the LinkPolicy, for its link, a receive for its message. Memory is handed out in the order of begins. Of what
 /// waits for anything else a higher priority goes first, and among equals what was ready first.
 class TaskManager {
@@ -29,7 +29,7 @@ class TaskManager {
   TaskManager(const Options& options, LinkPolicy& policy, Outbox& out);
 
   struct How {
-    bool eager = false;      ///< it waits neither for memory nor for windows
+    bool eager = false;      ///< it waits neither for memory nor for credit
     bool on_stream = false;  ///< its compute tasks run on a stream
     bool by_lane = false;    ///< no message of it travels inside a head
     std::int32_t priority = 0;
@@ -78,8 +78,8 @@ class TaskManager {
   /// The run is over, through or not. Its graph stays until the instance is used again.
   void end(std::uint32_t instance);
 
-  /// `peer` has opened the units below `units`.
-  void allow(Rank peer, std::uint64_t units);
+  /// `peer` has opened the tickets below `limit`.
+  void allow(Rank peer, std::uint64_t limit);
   /// Opens the partitions for which there is memory now, and tells those who send into them.
   void open_partitions();
 
@@ -90,7 +90,7 @@ class TaskManager {
            task < runs_[instance].tasks.graph().workflow.tasks.size();
   }
   const Admission& admission() const { return admission_; }
-  /// Sends that are ready, and wait for their receiver's window or for their link.
+  /// Sends that are ready, and wait for their receiver's credit or for their link.
   std::size_t sends_waiting() const { return parked_count_ + policy_.queued(); }
 
  private:
@@ -105,17 +105,17 @@ class TaskManager {
     bool eager = false;
     bool by_lane = false;
     std::int32_t priority = 0;
-    std::uint64_t first_unit = 0;
+    std::uint64_t first_ticket = 0;
     std::uint32_t computing = 0;  // tasks that workers or a stream are at
     std::uint64_t order = 0;      // of its begin
     std::uint32_t closed = 0;     // partitions without memory
-    std::uint32_t held = 0;       // sends that wait for a window or for their link
+    std::uint32_t held = 0;       // sends that wait for credit or for their link
     Nanoseconds moved = 0;
     std::vector<Waiting> waiting;
     std::vector<std::uint64_t> slot_bytes;  // per slot, if the codec chooses the length of payloads
   };
-  struct Parked {  // a send that waits for the peer's window
-    std::uint64_t unit;
+  struct Parked {  // a send that waits for the peer's credit
+    std::uint64_t ticket;
     SendRequest request;
   };
   void open(std::uint32_t instance, std::uint32_t partition);
@@ -138,10 +138,10 @@ class TaskManager {
   std::uint64_t begun_ = 0;
   std::vector<std::vector<Parked>> parked_;  // per peer
   std::size_t parked_count_ = 0;
-  std::vector<action::Run::Task> to_run_;  // compute tasks that are ready
-  std::vector<SendRequest> together_;      // scratch
-  std::vector<std::uint32_t> ready_;       // scratch
-  std::vector<Admission::Unit> units_;     // scratch
+  std::vector<action::Run::Task> to_run_;   // compute tasks that are ready
+  std::vector<SendRequest> together_;       // scratch
+  std::vector<std::uint32_t> ready_;        // scratch
+  std::vector<Admission::Ticket> tickets_;  // scratch
 };
 
 }  // namespace casync

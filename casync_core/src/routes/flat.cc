@@ -41,13 +41,14 @@ Buffer PartitionBuilder::contribution(std::uint32_t round, Buffer previous) {
   return options.encode_to;
 }
 
-void PartitionBuilder::send(std::uint32_t to, std::uint32_t way, Buffer from, bool windowed, std::uint32_t round) {
-  builder_.send(partition_, members_[to].rank, tag_of(builder_, partition_, way, round), from, windowed);
+void PartitionBuilder::send(std::uint32_t to, std::uint32_t way, Buffer from, bool needs_credit, std::uint32_t round) {
+  builder_.send(partition_, members_[to].rank, tag_of(builder_, partition_, way, round), from, needs_credit);
 }
 
-void PartitionBuilder::recv(std::uint32_t from, std::uint32_t way, Buffer into, bool windowed, std::uint32_t round,
+void PartitionBuilder::recv(std::uint32_t from, std::uint32_t way, Buffer into, bool needs_credit, std::uint32_t round,
                             bool combined) {
-  builder_.recv(partition_, members_[from].rank, tag_of(builder_, partition_, way, round), into, windowed, combined);
+  builder_.recv(partition_, members_[from].rank, tag_of(builder_, partition_, way, round), into, needs_credit,
+                combined);
 }
 
 void PartitionBuilder::deliver(const std::vector<Buffer>& payloads) {

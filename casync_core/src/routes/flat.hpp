@@ -40,8 +40,8 @@ class PartitionBuilder {
   /// Encodes what this member contributes in a round; without a codec adds it up. Returns where it is.
   Buffer contribution(std::uint32_t round = 0, Buffer previous = {});
   /// `way` tells two messages of a round between the same members apart: 0 or 1.
-  void send(std::uint32_t to, std::uint32_t way, Buffer from, bool windowed, std::uint32_t round = 0);
-  void recv(std::uint32_t from, std::uint32_t way, Buffer into, bool windowed, std::uint32_t round = 0,
+  void send(std::uint32_t to, std::uint32_t way, Buffer from, bool needs_credit, std::uint32_t round = 0);
+  void recv(std::uint32_t from, std::uint32_t way, Buffer into, bool needs_credit, std::uint32_t round = 0,
             bool combined = false);
   /// Decodes what all members have, a payload of each round, into the user's result. Without a codec it is there
   /// already.

@@ -1,7 +1,7 @@
 // Co-located parameter server (paper: figure 1a, section 3.1). Every member is a worker; partition p is owned by one of
 // them.
 //
-//   step 1  each worker sends its contribution to p to the owner (windowed: it lands in the owner's memory)
+//   step 1  each worker sends its contribution to p to the owner (on credit: it lands in the owner's memory)
 //   step 2  the owner merges all contributions in member order, its own unencoded, takes the mean, and encodes again
 //   step 3  the owner sends the result to every worker, and all, the owner included, decode the same bytes
 //

@@ -2,7 +2,7 @@
 // (paper: section 5.1, local aggregation). Partition p is led on each host by one of its ranks, a different one for
 // neighbouring partitions, so no core and no network queue does the work of all; one host's leader owns p.
 //
-//   step 1  each rank sends its raw contribution to its host's leader of p (windowed)
+//   step 1  each rank sends its raw contribution to its host's leader of p (on credit)
 //   step 2  the leaders go the way of a flat route among themselves. What a leader contributes is the sum over its
 //           host, added in rank order, and what a codec keeps of it is the leader's
 //   step 3  a leader passes the result on to its ranks: what all leaders decoded, or the decoded result itself

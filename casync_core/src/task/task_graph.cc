@@ -20,7 +20,7 @@ TaskGraph::TaskGraph(const WorkflowRequest& request)
   for (std::size_t s = 0; s < workflow.slots.size(); ++s)
     slots_of[workflow.slots[s].partition].push_back(static_cast<std::uint16_t>(s));
   sends_nonzeros = std::ranges::count(workflow.slots, Form::nonzeros, &Slot::form) > 0;
-  window_peers.resize(partitions);
+  credit_peers.resize(partitions);
   delivery.resize(partitions);
   for (std::uint32_t i = 0; i < workflow.tasks.size(); ++i) {
     const Task& task = workflow.tasks[i];
@@ -30,7 +30,7 @@ TaskGraph::TaskGraph(const WorkflowRequest& request)
     members_of[task.partition].push_back(i);
     if (task.primitive == Primitive::recv) {
       receives_.push_back({key_of(task.peer, task.tag), i});
-      if (task.windowed) window_peers[task.partition].push_back(task.peer);
+      if (task.needs_credit) credit_peers[task.partition].push_back(task.peer);
     }
     const bool receives_result = task.primitive == Primitive::recv && task.data.kind == BufferKind::output;
     const bool sends_away = task.primitive == Primitive::send && workflow.layout[task.partition].output.size() == 0;
@@ -41,7 +41,7 @@ TaskGraph::TaskGraph(const WorkflowRequest& request)
       sends_slots_only &= task.data.kind == BufferKind::slot;
     }
   }
-  for (auto& peers : window_peers) {
+  for (auto& peers : credit_peers) {
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   }

@@ -26,7 +26,7 @@ struct TaskGraph {
   std::vector<std::uint32_t> tasks_of_partition;  ///< per partition: how many tasks
   std::vector<std::vector<std::uint32_t>> members_of;    ///< per partition: tasks, in order
   std::vector<std::vector<std::uint16_t>> slots_of;      ///< per partition: its slots
-  std::vector<std::vector<std::uint32_t>> window_peers;  ///< per partition: members that wait for our window
+  std::vector<std::vector<std::uint32_t>> credit_peers;  ///< per partition: members that wait for credit of ours
   std::vector<std::uint32_t> delivery;  ///< per partition: the last task that writes the output; where this rank has
                                         ///< none of it, the task that sends its contribution
   bool sends_nonzeros = false;          ///< some slot has them

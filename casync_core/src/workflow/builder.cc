@@ -121,27 +121,28 @@ void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std:
   if (task.settles && primitive == Primitive::merge) settled_ = std::ssize(workflow_.tasks) - 1;
 }
 
-void WorkflowBuilder::send(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer from, bool windowed) {
+void WorkflowBuilder::send(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer from,
+                           bool needs_credit) {
   Task task;
   task.primitive = Primitive::send;
   task.partition = partition;
   task.peer = peer;
   task.tag = tag;
   task.data = from;
-  task.windowed = windowed;
+  task.needs_credit = needs_credit;
   const std::pair<Buffer, bool> access[] = {{from, false}};
   add(task, access);
 }
 
-void WorkflowBuilder::recv(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer into, bool windowed,
-                           bool combined) {
+void WorkflowBuilder::recv(std::uint32_t partition, std::uint32_t peer, std::uint32_t tag, Buffer into,
+                           bool needs_credit, bool combined) {
   Task task;
   task.primitive = Primitive::recv;
   task.partition = partition;
   task.peer = peer;
   task.tag = tag;
   task.data = into;
-  task.windowed = windowed;
+  task.needs_credit = needs_credit;
   task.combined = combined;
   const std::pair<Buffer, bool> access[] = {{into, true}};
   add(task, access);

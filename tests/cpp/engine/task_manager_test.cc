@@ -148,7 +148,7 @@ TEST_F(Managed, PartitionsInWhichThisMemberHasNothingToDoAreCounted) {
   nothing->codec = codec;
   EXPECT_TRUE(tasks_.begin(0, kOp, kSequence, nothing, {}));
   tasks_.end(0);
-  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, graph_, {}));  // units 2 and 3
+  EXPECT_FALSE(tasks_.begin(0, kOp, kSequence, graph_, {}));  // tickets 2 and 3
   tasks_.open_partitions();
   EXPECT_EQ(seen(), (List{"reserve 0", "reserve 1", "control"}));
   tasks_.allow(1, 3);

@@ -163,7 +163,7 @@ TEST(StepModel, DirectExchangesAreWithinEightPercentOfTheVirtualExecutor) {
 }
 
 /// One gradient alone, of 4 MiB: with so few messages it matters in which order they meet, which no sum of durations
-/// knows. The engine needs up to a third more than predicted in PS, whose first window opens everybody's way to rank 0.
+/// knows. The engine needs up to a third more than predicted in PS, whose first credit opens everybody's way to rank 0.
 TEST(StepModel, ALoneSmallGradientIsPricedRoughly) {
   for (const char* topology : {"auto", "ps", "ring", "two_level", "direct"})
     compare({.sizes = {1 << 20}}, topology, 0.3);

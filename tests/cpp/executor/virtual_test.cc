@@ -50,7 +50,7 @@ TEST(VirtualWorld, ATransferTakesItsBytesAndItsLatency) {
   VirtualWorld world(options, script_of(2, {tensor_of("w", 1'000'000, "none", "ring", 1)}), nullptr);
   const VirtualOutcome outcome = world.run();
   EXPECT_FALSE(outcome.hung) << outcome.waiting;
-  // 8 ms of bytes; messages on the way: agreement (2), window (1), announcement and body (2 each, overlapping in part).
+  // 8 ms of bytes; messages on the way: agreement (2), credit (1), announcement and body (2 each, overlapping in part).
   EXPECT_GE(outcome.finished, 12 * kMillisecond);
   EXPECT_LE(outcome.finished, 15 * kMillisecond);
 }

@@ -121,7 +121,7 @@ TEST(StepModel, LatencyIsHiddenByOtherGradients) {
   const double each = 1.5 * kMiB * 1e-9;
   StepModel one(costs, kFour);
   EXPECT_NEAR(one.add(uncompressed(kMiB, 4)), each + meeting(kMiB / 4) + 7e-3, 1e-9)
-      << "ready, start, window; an announcement and a body each way";
+      << "ready, start, credit; an announcement and a body each way";
   StepModel many(costs, kFour);
   for (int i = 0; i < 50; ++i) many.add(uncompressed(kMiB, 4));
   EXPECT_LT(many.finish(), 50 * each + meeting(kMiB / 4) + 7.1e-3);

@@ -13,7 +13,7 @@ constexpr std::uint32_t kPieces = 16;          // of one gradient
 constexpr std::uint32_t kParts = 8;            // of one piece, where two resources work on it at a time
 constexpr double kInHeadBytes = kInlineBytes;  // messages up to this travel inside a head
 constexpr double kStartHops = 2;               // of an operation: ready to the root, start from it
-constexpr double kWindowHops = 1;  // of one that sends at once: the receiver's window; else encoding hides it
+constexpr double kCreditHops = 1;  // of one that sends at once: the receiver's credit; else encoding hides it
 
 /// A message's way besides its bytes: a body follows its announcement.
 double hop_seconds(const LinkCost& link, double bytes) { return link.latency_s * (bytes > kInHeadBytes ? 2 : 1); }
@@ -162,7 +162,7 @@ StepModel::Gradient StepModel::describe(const StepItem& item, double ready_s) co
   gradient.codec = item.cost;
   gradient.none = costs_.of("none");
   const bool at_once = route.merges_at_once() && item.codec->identity && gradient.payload <= kInHeadBytes;
-  const double hops = at_once ? 0 : item.codec->identity ? kStartHops + kWindowHops : kStartHops;
+  const double hops = at_once ? 0 : item.codec->identity ? kStartHops + kCreditHops : kStartHops;
   gradient.ready_s = ready_s + hops * world_.flat_link(costs_).latency_s;
   // Partitions of a piece: so many that all hosts send at a time.
   double part = 0;
