@@ -26,17 +26,18 @@ std::vector<std::int64_t> rows_from(Input& input) {
   return rows;
 }
 
-Verdict verdict_from(Input& input, const Tensor& tensor, std::uint32_t op, std::uint32_t sequence) {
-  Verdict verdict{tensor.name, sequence, op, {}, {}};
-  verdict.plan.topology = route_names()[input.below(4)];
-  verdict.plan.codec = input.flag() ? tensor.compression : text_from(input);
-  verdict.plan.partitions = input.flag() ? 1 + static_cast<std::uint32_t>(input.below(8)) : input.get<std::uint32_t>();
-  verdict.plan.first_owner = input.get<std::uint8_t>();
-  verdict.plan.until = static_cast<std::uint32_t>(input.below(3));
-  verdict.settled = settled_from(input, tensor);
-  verdict.step = sequence;
-  verdict.rows = rows_from(input);
-  return verdict;
+Agreement agreement_from(Input& input, const Tensor& tensor, std::uint32_t op, std::uint32_t sequence) {
+  Agreement agreement{tensor.name, sequence, op, {}, {}};
+  agreement.plan.topology = route_names()[input.below(4)];
+  agreement.plan.codec = input.flag() ? tensor.compression : text_from(input);
+  agreement.plan.partitions =
+      input.flag() ? 1 + static_cast<std::uint32_t>(input.below(8)) : input.get<std::uint32_t>();
+  agreement.plan.first_owner = input.get<std::uint8_t>();
+  agreement.plan.until = static_cast<std::uint32_t>(input.below(3));
+  agreement.settled = settled_from(input, tensor);
+  agreement.step = sequence;
+  agreement.rows = rows_from(input);
+  return agreement;
 }
 
 /// A control message as some peer might send it, with fields that need not fit.
@@ -58,16 +59,16 @@ Bytes control_from(Input& input) {
           Ready{{op}, sequence, static_cast<std::uint32_t>(input.below(2)), settled_from(input, tensor), sequence});
       break;
     case 2:
-      put(message, verdict_from(input, tensor, op, sequence));
+      put(message, agreement_from(input, tensor, op, sequence));
       break;
     case 3:
       put(message, Start{{op}, sequence, settled_from(input, tensor), sequence});
       break;
     case 4:
-      put(message, Refuse{tensor.name, sequence, static_cast<Status>(1 + input.below(6)), text_from(input)});
+      put(message, Refusal{tensor.name, sequence, static_cast<Status>(1 + input.below(6)), text_from(input)});
       break;
     case 5:
-      put(message, Window{input.flag() ? input.below(64) : input.get<std::uint64_t>()});
+      put(message, Credit{input.flag() ? input.below(64) : input.get<std::uint64_t>()});
       break;
     case 6:
       put_plain(message, static_cast<ControlKind>(input.below(13)));
@@ -92,7 +93,7 @@ Bytes control_from(Input& input) {
       break;
     }
     case 10:
-      put(message, StandIn{tensor.name, sequence, input.flag(), definition_of(tensor).signature});
+      put(message, SubmitForJoined{tensor.name, sequence, input.flag(), definition_of(tensor).signature});
       break;
     default: {
       const auto bytes = input.take(input.get<std::uint8_t>());
@@ -124,7 +125,7 @@ void add_message(Input& input, FrameWriter& frame, std::deque<Bytes>& bodies) {
   FrameEntry entry;
   entry.kind = static_cast<EntryKind>(1 + input.below(4));
   entry.key = {static_cast<std::uint32_t>(input.below(16)), static_cast<std::uint32_t>(input.below(4)),
-                static_cast<std::uint32_t>(input.below(32))};
+               static_cast<std::uint32_t>(input.below(32))};
   entry.size = size_from(input);
   const auto some = input.take(input.get<std::uint8_t>());
   const Bytes content(some.begin(), some.end());

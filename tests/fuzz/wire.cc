@@ -50,23 +50,23 @@ void read_control(std::span<const std::byte> message) {
     case ControlKind::ready:
       require_written_again(get_ready(message), message);
       break;
-    case ControlKind::verdict: {
-      const Verdict verdict = get_verdict(message);
-      require_written_again(verdict, message);
-      read_text([&] { static_cast<void>(make_codec(verdict.plan.codec)); });
+    case ControlKind::agreement: {
+      const Agreement agreement = get_agreement(message);
+      require_written_again(agreement, message);
+      read_text([&] { static_cast<void>(make_codec(agreement.plan.codec)); });
       break;
     }
     case ControlKind::start:
       require_written_again(get_start(message), message);
       break;
-    case ControlKind::refuse:
-      require_written_again(get_refuse(message), message);
+    case ControlKind::refusal:
+      require_written_again(get_refusal(message), message);
       break;
-    case ControlKind::stand_in:
-      require_written_again(get_stand_in(message), message);
+    case ControlKind::submit_for_joined:
+      require_written_again(get_submit_for_joined(message), message);
       break;
-    case ControlKind::window:
-      require_written_again(get_window(message), message);
+    case ControlKind::credit:
+      require_written_again(get_credit(message), message);
       break;
     case ControlKind::links:
       require_written_again(get_links(message), message);

@@ -42,30 +42,30 @@ Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of,
       nonzeros_(codecs_("nonzeros")),
       kept_(kept) {}
 
-const Agreements::Op& Agreements::agree(const Verdict& verdict, std::uint32_t name, const Signature& signature,
+const Agreements::Op& Agreements::agree(const Agreement& agreement, std::uint32_t name, const Signature& signature,
                                         const std::vector<std::int64_t>& splits) {
-  Op& op = ops_[verdict.op];
+  Op& op = ops_[agreement.op];
   op.evicted = false;
   if (op.name != kNone && (op.name != name || (lasts(signature.kind) && op.signature != signature))) {
-    throw CorruptPayload(detail::concat("a verdict that makes tensor ", verdict.name, " operation ", verdict.op,
+    throw CorruptPayload(detail::concat("an agreement that makes tensor ", agreement.name, " operation ", agreement.op,
                                         ", which other terms have already"),
-                         {.tensor = verdict.name, .op = signature.kind});
+                         {.tensor = agreement.name, .op = signature.kind});
   }
-  if (op.name != kNone && lasts(signature.kind) && op.plan == verdict.plan) return op;
-  op.graph = make_graph(verdict, signature, splits, Way::whole);  // first: where it throws, nothing is agreed on
+  if (op.name != kNone && lasts(signature.kind) && op.plan == agreement.plan) return op;
+  op.graph = make_graph(agreement, signature, splits, Way::whole);  // first: where it throws, nothing is agreed on
   op.name = name;
   op.signature = signature;
-  op.plan = verdict.plan;
+  op.plan = agreement.plan;
   if (!priority_) priority_ = priority_of(op.plan, signature);
   ranked_ |= *priority_ != priority_of(op.plan, signature);
   const Codec& codec = *op.graph->codec;
-  op.settling = codec.agreed() > 0 ? make_graph(verdict, signature, splits, Way::settling) : nullptr;
-  const bool holds = verdict.plan.period > 1 && host_of_.size() > 1;  // a world of one is the identity
-  op.holding = holds ? make_graph(verdict, signature, splits, Way::holding) : nullptr;
+  op.settling = codec.agreed() > 0 ? make_graph(agreement, signature, splits, Way::settling) : nullptr;
+  const bool holds = agreement.plan.period > 1 && host_of_.size() > 1;  // a world of one is the identity
+  op.holding = holds ? make_graph(agreement, signature, splits, Way::holding) : nullptr;
   op.settled = settled_by(codec.info().spec);
-  const bool from_all = signature.kind == OpKind::allreduce && make_route(verdict.plan.topology)->merges_at_once();
+  const bool from_all = signature.kind == OpKind::allreduce && make_route(agreement.plan.topology)->merges_at_once();
   // Else every run waits for a start, which may bring the next plan.
-  const bool lasts = verdict.plan.until == 0 && !verdict.plan.on_trial && !holds;
+  const bool lasts = agreement.plan.until == 0 && !agreement.plan.on_trial && !holds;
   op.eager = lasts && from_all && op.graph->codec->info().identity && op.graph->largest_message <= inline_bytes_ &&
              op.graph->largest_message > 0;  // what sends nothing ends before the others have submitted it
   return op;
@@ -144,23 +144,23 @@ std::vector<std::uint64_t> Agreements::forget_all() {
   return message_ids;
 }
 
-std::shared_ptr<const TaskGraph> Agreements::make_graph(const Verdict& verdict, const Signature& signature,
+std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreement, const Signature& signature,
                                                         const std::vector<std::int64_t>& splits, Way way) {
   // A world of one is the identity, in the gradient's own precision.
-  auto codec = host_of_.size() == 1 || verdict.plan.codec == "none" ? none_ : codecs_(verdict.plan.codec);
+  auto codec = host_of_.size() == 1 || agreement.plan.codec == "none" ? none_ : codecs_(agreement.plan.codec);
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
   const bool compressible = reduces(signature.kind) && is_floating(signature.dtype) &&
                             (sums || (signature.op == ReduceOp::adasum && takes_adasum(codec->info())));
   if (!codec->info().identity && !compressible) {
-    throw CorruptPayload(detail::concat("a verdict that tensor ", verdict.name, " goes with codec ", codec->info().spec,
-                                        ", which cannot carry it"),
-                         {.tensor = verdict.name, .op = signature.kind});
+    throw CorruptPayload(detail::concat("an agreement that tensor ", agreement.name, " goes with codec ",
+                                        codec->info().spec, ", which cannot carry it"),
+                         {.tensor = agreement.name, .op = signature.kind});
   }
   const bool holds = way == Way::holding;
   if (holds && !compressible) {
-    throw CorruptPayload(detail::concat("a verdict that tensor ", verdict.name, " is synchronised in some steps, ",
+    throw CorruptPayload(detail::concat("an agreement that tensor ", agreement.name, " is synchronised in some steps, ",
                                         "though it has no residual"),
-                         {.tensor = verdict.name, .op = signature.kind});
+                         {.tensor = agreement.name, .op = signature.kind});
   }
   if (holds) codec = codecs_("hold");
   WorkflowRequest request;
@@ -169,10 +169,10 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Verdict& verdict, 
   request.dtype = signature.dtype;
   request.codec = codec.get();
   request.op = signature.op;
-  const auto route = make_route(verdict.plan.topology);
+  const auto route = make_route(agreement.plan.topology);
   request.route = route.get();
-  request.partitions = verdict.plan.partitions;
-  request.first_owner = verdict.plan.first_owner;
+  request.partitions = agreement.plan.partitions;
+  request.first_owner = agreement.plan.first_owner;
   request.settles = way == Way::settling;
   request.holds = holds;
   request.member = member_;
@@ -180,29 +180,29 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Verdict& verdict, 
   request.host_of = host_of_;
   const bool given = signature.kind == OpKind::allgather || signature.kind == OpKind::alltoall;
   if (given) {
-    request.counts = elements_of(verdict.rows, verdict.name, signature);
-    request.shape.rows = std::accumulate(verdict.rows.begin(), verdict.rows.end(), std::int64_t{0});
-    request.splits = elements_of(splits, verdict.name, signature);
+    request.counts = elements_of(agreement.rows, agreement.name, signature);
+    request.shape.rows = std::accumulate(agreement.rows.begin(), agreement.rows.end(), std::int64_t{0});
+    request.splits = elements_of(splits, agreement.name, signature);
   }
-  const bool provisional = verdict.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
-  const bool counts = provisional || verdict.plan.period > 1;
+  const bool provisional = agreement.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
+  const bool counts = provisional || agreement.plan.period > 1;
   const auto build = [&] {
     auto graph = std::make_shared<TaskGraph>(request);
-    graph->rows = verdict.rows;
+    graph->rows = agreement.rows;
     graph->codec = codec;
     graph->nonzeros = nonzeros_;
     graph->none = none_;
     graph->holds = holds;
     graph->counts = counts;
     graph->provisional = provisional;
-    graph->host_only |= holds || verdict.plan.on_host;
+    graph->host_only |= holds || agreement.plan.on_host;
     return graph;
   };
   if (!lasts(signature.kind)) return build();
   std::weak_ptr<const TaskGraph>& known =
       graphs_[{request.kind, request.shape.rows, request.shape.cols, request.dtype, codec->info().spec, request.op,
-               verdict.plan.topology, request.partitions, request.first_owner, request.settles, request.root,
-               provisional, counts, verdict.plan.on_host}];
+               agreement.plan.topology, request.partitions, request.first_owner, request.settles, request.root,
+               provisional, counts, agreement.plan.on_host}];
   std::shared_ptr<const TaskGraph> graph = known.lock();
   if (graph == nullptr) known = graph = build();
   if (graphs_.size() >= graphs_most_) {

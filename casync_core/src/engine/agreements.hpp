@@ -54,12 +54,12 @@ class Agreements {
   /// their rows may change.
   static bool lasts(OpKind kind) { return reduces(kind) || kind == OpKind::broadcast; }
 
-  /// All ranks agree on `verdict`; here its tensor is `name`, and this rank gives `splits` to the others (alltoall).
-  const Op& agree(const Verdict& verdict, std::uint32_t name, const Signature& signature,
+  /// All ranks agree on `agreement`; here its tensor is `name`, and this rank gives `splits` to the others (alltoall).
+  const Op& agree(const Agreement& agreement, std::uint32_t name, const Signature& signature,
                   const std::vector<std::int64_t>& splits = {});
   /// Null if `op` was never agreed, or is forgotten.
   const Op* find(std::uint32_t op) const;
-  /// A verdict on `op`, of the tensor with this hash, as all ranks hear them in one order.
+  /// An agreement on `op`, of the tensor with this hash, as all ranks hear them in one order.
   void use(std::uint32_t op, std::uint64_t name_hash);
   /// A start, likewise. False: it is not kept.
   bool use_again(std::uint32_t op);
@@ -82,7 +82,7 @@ class Agreements {
 
  private:
   enum class Way : std::uint8_t { whole, settling, holding };
-  std::shared_ptr<const TaskGraph> make_graph(const Verdict& verdict, const Signature& signature,
+  std::shared_ptr<const TaskGraph> make_graph(const Agreement& agreement, const Signature& signature,
                                               const std::vector<std::int64_t>& splits, Way way);
 
   std::uint32_t member_;

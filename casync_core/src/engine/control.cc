@@ -139,9 +139,9 @@ void put(Bytes& out, const Start& message) {
   message.ops.put(writer);
 }
 void put(Bytes& out, const Moves& message) { begin(out, ControlKind::moves).put(message); }
-void put(Bytes& out, const Window& message) { begin(out, ControlKind::window).put(message); }
-void put(Bytes& out, const Verdict& message) {
-  ByteWriter writer = begin(out, ControlKind::verdict);
+void put(Bytes& out, const Credit& message) { begin(out, ControlKind::credit).put(message); }
+void put(Bytes& out, const Agreement& message) {
+  ByteWriter writer = begin(out, ControlKind::agreement);
   writer.put_text(message.name);
   writer.put(message.sequence);
   writer.put(message.op);
@@ -150,16 +150,16 @@ void put(Bytes& out, const Verdict& message) {
   writer.put(message.settled);
   writer.put(message.step);
 }
-void put(Bytes& out, const Refuse& message) {
-  ByteWriter writer = begin(out, ControlKind::refuse);
+void put(Bytes& out, const Refusal& message) {
+  ByteWriter writer = begin(out, ControlKind::refusal);
   writer.put_text(message.name);
   writer.put(message.sequence);
   writer.put(message.status);
   writer.put_text(message.text);
   put(writer, message.facts);
 }
-void put(Bytes& out, const StandIn& message) {
-  ByteWriter writer = begin(out, ControlKind::stand_in);
+void put(Bytes& out, const SubmitForJoined& message) {
+  ByteWriter writer = begin(out, ControlKind::submit_for_joined);
   writer.put(message.refused);
   writer.put_text(message.name);
   writer.put(message.sequence);
@@ -217,39 +217,39 @@ Start get_start(std::span<const std::byte> message) {
   return start;
 }
 Moves get_moves(std::span<const std::byte> message) { return expect(message, ControlKind::moves).get<Moves>(); }
-Window get_window(std::span<const std::byte> message) { return expect(message, ControlKind::window).get<Window>(); }
-Verdict get_verdict(std::span<const std::byte> message) {
-  ByteReader reader = expect(message, ControlKind::verdict);
-  Verdict verdict;
-  verdict.name = reader.get_text();
-  verdict.sequence = reader.get<std::uint32_t>();
-  verdict.op = reader.get<std::uint32_t>();
-  verdict.plan = get_plan(reader);
-  verdict.rows = get_rows(reader);
-  verdict.settled = reader.get<Settled>();
-  verdict.step = reader.get<std::uint32_t>();
-  return verdict;
+Credit get_credit(std::span<const std::byte> message) { return expect(message, ControlKind::credit).get<Credit>(); }
+Agreement get_agreement(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::agreement);
+  Agreement agreement;
+  agreement.name = reader.get_text();
+  agreement.sequence = reader.get<std::uint32_t>();
+  agreement.op = reader.get<std::uint32_t>();
+  agreement.plan = get_plan(reader);
+  agreement.rows = get_rows(reader);
+  agreement.settled = reader.get<Settled>();
+  agreement.step = reader.get<std::uint32_t>();
+  return agreement;
 }
-Refuse get_refuse(std::span<const std::byte> message) {
-  ByteReader reader = expect(message, ControlKind::refuse);
-  Refuse refuse;
-  refuse.name = reader.get_text();
-  refuse.sequence = reader.get<std::uint32_t>();
-  refuse.status = get_failure(reader);
-  refuse.text = reader.get_text();
-  refuse.facts = get_facts(reader);
-  return refuse;
+Refusal get_refusal(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::refusal);
+  Refusal refusal;
+  refusal.name = reader.get_text();
+  refusal.sequence = reader.get<std::uint32_t>();
+  refusal.status = get_failure(reader);
+  refusal.text = reader.get_text();
+  refusal.facts = get_facts(reader);
+  return refusal;
 }
-StandIn get_stand_in(std::span<const std::byte> message) {
-  ByteReader reader = expect(message, ControlKind::stand_in);
+SubmitForJoined get_submit_for_joined(std::span<const std::byte> message) {
+  ByteReader reader = expect(message, ControlKind::submit_for_joined);
   const auto refused = reader.get<std::uint8_t>();
   if (refused > 1) throw CorruptPayload("a stand-in that is neither wanted nor refused");
-  StandIn stand_in;
-  stand_in.refused = refused == 1;
-  stand_in.name = reader.get_text();
-  stand_in.sequence = reader.get<std::uint32_t>();
-  stand_in.signature = get_signature(reader);
-  return stand_in;
+  SubmitForJoined wanted;
+  wanted.refused = refused == 1;
+  wanted.name = reader.get_text();
+  wanted.sequence = reader.get<std::uint32_t>();
+  wanted.signature = get_signature(reader);
+  return wanted;
 }
 Links get_links(std::span<const std::byte> message) {
   ByteReader reader = expect(message, ControlKind::links);

@@ -28,17 +28,17 @@ enum class Status : std::uint8_t {
 enum class ControlKind : std::uint8_t {
   request,
   ready,
-  verdict,
+  agreement,
   start,
-  refuse,
-  window,
+  refusal,
+  credit,
   ping,
   pong,
   abort,
   bye,
   links,
   costs,
-  stand_in,
+  submit_for_joined,
   moves,
 };
 
@@ -71,7 +71,7 @@ struct Ready {
   bool by_lane = false;  ///< its messages can go by the lane of the sender's device
 };
 /// Root to all: every rank agreed on `name`; it is `op` from now on, with this plan; begin.
-struct Verdict {
+struct Agreement {
   std::string name;
   std::uint32_t sequence = 0;
   std::uint32_t op = 0;
@@ -81,7 +81,7 @@ struct Verdict {
   Settled settled = 0;             ///< what all ranks say; 0 where they differ
   std::uint32_t step = 0;          ///< the highest count
 };
-/// Root to all: every rank is ready for this run of each of `ops`; begin them, by their numbers. Verdicts and starts
+/// Root to all: every rank is ready for this run of each of `ops`; begin them, by their numbers. Agreements and starts
 /// reach all ranks in one order.
 struct Start {
   OpSet ops{};
@@ -91,7 +91,7 @@ struct Start {
   bool by_lane = false;    ///< whether all say it
 };
 /// Root to all: this run of `name` will not happen.
-struct Refuse {
+struct Refusal {
   std::string name;
   std::uint32_t sequence = 0;
   Status status = Status::mismatch;
@@ -102,7 +102,7 @@ struct Refuse {
 };
 /// Root to a rank that has joined: submit this run of `name` in the place of your program, with zeros. `refused`: only
 /// count it, for it will not happen.
-struct StandIn {
+struct SubmitForJoined {
   std::string name;
   std::uint32_t sequence = 0;
   bool refused = false;
@@ -113,9 +113,9 @@ struct Moves {
   std::uint32_t op = 0;
   std::uint32_t sequence = 0;
 };
-/// To a peer: you may send what lands in my memory for units below this one, counted over all begun partitions.
-struct Window {
-  std::uint64_t units = 0;
+/// To a peer: you may send what lands in my memory for tickets below this one, counted over all begun partitions.
+struct Credit {
+  std::uint64_t limit = 0;
 };
 /// Between the coordinators of two ranks: bytes that only the LinkPolicy reads.
 struct Links {
@@ -139,12 +139,12 @@ bool same_terms(const Start& a, const Start& b);
 
 void put(Bytes& out, const Request& message);
 void put(Bytes& out, const Ready& message);
-void put(Bytes& out, const Verdict& message);
+void put(Bytes& out, const Agreement& message);
 void put(Bytes& out, const Start& message);
-void put(Bytes& out, const Refuse& message);
-void put(Bytes& out, const StandIn& message);
+void put(Bytes& out, const Refusal& message);
+void put(Bytes& out, const SubmitForJoined& message);
 void put(Bytes& out, const Moves& message);
-void put(Bytes& out, const Window& message);
+void put(Bytes& out, const Credit& message);
 void put(Bytes& out, const Links& message);
 void put(Bytes& out, const Costs& message);
 void put(Bytes& out, const Abort& message);
@@ -152,12 +152,12 @@ void put_plain(Bytes& out, ControlKind kind);  ///< ping, pong, bye: nothing but
 
 Request get_request(std::span<const std::byte> message);
 Ready get_ready(std::span<const std::byte> message);
-Verdict get_verdict(std::span<const std::byte> message);
+Agreement get_agreement(std::span<const std::byte> message);
 Start get_start(std::span<const std::byte> message);
-Refuse get_refuse(std::span<const std::byte> message);
-StandIn get_stand_in(std::span<const std::byte> message);
+Refusal get_refusal(std::span<const std::byte> message);
+SubmitForJoined get_submit_for_joined(std::span<const std::byte> message);
 Moves get_moves(std::span<const std::byte> message);
-Window get_window(std::span<const std::byte> message);
+Credit get_credit(std::span<const std::byte> message);
 Links get_links(std::span<const std::byte> message);
 Costs get_costs(std::span<const std::byte> message);
 Abort get_abort(std::span<const std::byte> message);

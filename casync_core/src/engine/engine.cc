@@ -198,17 +198,17 @@ void Engine::on(const event::Control& event) {
     case ControlKind::ready:
       carry_out(negotiation_.hear(event.peer, read(event, get_ready), now_));
       break;
-    case ControlKind::verdict:
-      carry_out(negotiation_.hear(read(event, get_verdict)));
+    case ControlKind::agreement:
+      carry_out(negotiation_.hear(read(event, get_agreement)));
       break;
     case ControlKind::start:
       carry_out(negotiation_.hear(read(event, get_start)));
       break;
-    case ControlKind::refuse:
-      carry_out(negotiation_.hear(checked(read(event, get_refuse), members())));
+    case ControlKind::refusal:
+      carry_out(negotiation_.hear(checked(read(event, get_refusal), members())));
       break;
-    case ControlKind::stand_in:
-      carry_out(negotiation_.hear(read(event, get_stand_in)));
+    case ControlKind::submit_for_joined:
+      carry_out(negotiation_.hear(read(event, get_submit_for_joined)));
       break;
     case ControlKind::moves: {
       const auto [op, sequence] = read(event, get_moves);
@@ -217,8 +217,8 @@ void Engine::on(const event::Control& event) {
       if (run != Submissions::kNone && submissions_.run(run).begun) standstill_.heard(run, now_);
       break;
     }
-    case ControlKind::window:
-      tasks_.allow(event.peer, read(event, get_window).units);
+    case ControlKind::credit:
+      tasks_.allow(event.peer, read(event, get_credit).limit);
       break;
     case ControlKind::ping:
       out_.tell_plain(event.peer, ControlKind::pong);

@@ -37,25 +37,25 @@ void Negotiation::announce(const TensorTable::Decisions& decisions) {
 }
 
 void Negotiation::announce(const TensorTable::Agreed& agreed) {
-  const Verdict& verdict = agreed.verdict;
-  const Agreements::Op* const known = agreements_.find(verdict.op);
-  if (known != nullptr && !(Agreements::lasts(agreed.signature.kind) && wants_new_plan(verdict.op, verdict.step))) {
+  const Agreement& agreement = agreed.agreement;
+  const Agreements::Op* const known = agreements_.find(agreement.op);
+  if (known != nullptr && !(Agreements::lasts(agreed.signature.kind) && wants_new_plan(agreement.op, agreement.step))) {
     tell(agreed, known->plan);
   } else {
-    want_plan(verdict.op, verdict.name, agreed.signature, verdict.step, agreed);
+    want_plan(agreement.op, agreement.name, agreed.signature, agreement.step, agreed);
   }
 }
 
 void Negotiation::tell(const TensorTable::Agreed& agreed, const GradientPlan& plan) {
   tell_starts();
-  Verdict verdict = agreed.verdict;
-  verdict.plan = plan;
+  Agreement agreement = agreed.agreement;
+  agreement.plan = plan;
   if (agreed.signature.kind == OpKind::alltoall) {
-    tell_columns(std::move(verdict));
+    tell_columns(std::move(agreement));
     return;
   }
-  out_.tell_all(verdict);
-  take(verdict);
+  out_.tell_all(agreement);
+  take(agreement);
 }
 
 void Negotiation::announce(const TensorTable::Started& started) {
@@ -173,7 +173,7 @@ const Negotiation::Outcomes& Negotiation::planned(std::span<const event::Planned
     unplanned_.erase(at);
     if (const auto* const agreed = std::get_if<TensorTable::Agreed>(&decision)) {
       const Agreements::Op* const known = agreements_.find(op);
-      CASYNC_CHECK(plan || known != nullptr, "no plan for tensor ", agreed->verdict.name, ", which is new");
+      CASYNC_CHECK(plan || known != nullptr, "no plan for tensor ", agreed->agreement.name, ", which is new");
       tell(*agreed, plan ? *plan : known->plan);
     } else {
       tell(std::get<TensorTable::Started>(decision), plan);
@@ -190,17 +190,17 @@ void Negotiation::tell(const TensorTable::Started& started, const std::optional<
 void Negotiation::tell_anew(const TensorTable::Started& started, const GradientPlan& plan) {
   tell_starts();
   const Agreements::Op& op = *agreements_.find(started.op);
-  const Verdict verdict{
+  const Agreement agreement{
       submissions_.text(op.name), started.sequence, started.op, plan, {}, started.settled, started.step};
-  out_.tell_all(verdict);
-  take(verdict);
+  out_.tell_all(agreement);
+  take(agreement);
 }
 
-void Negotiation::announce(const Refuse& refuse) {
+void Negotiation::announce(const Refusal& refusal) {
   tell_starts();
-  if (!refuse.peers.empty()) return tell_each(refuse);
-  out_.tell_all(refuse);
-  take(refuse);
+  if (!refusal.peers.empty()) return tell_each(refusal);
+  out_.tell_all(refusal);
+  take(refusal);
 }
 
 void Negotiation::announce(const TensorTable::Substitute& substitute) {
@@ -215,28 +215,28 @@ void Negotiation::announce(const TensorTable::Substitute& substitute) {
 void Negotiation::announce(const Stall& stall) { out_.emit(action::Report{stall}); }
 
 /// Of an alltoall each member hears only what comes to it: N numbers, where all would be N * N.
-void Negotiation::tell_columns(Verdict verdict) {
-  const std::vector<std::int64_t> all = std::move(verdict.rows);
+void Negotiation::tell_columns(Agreement agreement) {
+  const std::vector<std::int64_t> all = std::move(agreement.rows);
   for (std::uint32_t to = options_.members; to-- > 0;) {  // the root, which begins at once, comes last
-    verdict.rows.clear();
+    agreement.rows.clear();
     for (std::uint32_t from = 0; from < options_.members; ++from)
-      verdict.rows.push_back(all[from * options_.members + to]);
+      agreement.rows.push_back(all[from * options_.members + to]);
     if (to == options_.member) {
-      take(verdict);
+      take(agreement);
     } else {
-      out_.tell(to, verdict);
+      out_.tell(to, agreement);
     }
   }
 }
 
 /// Of a disagreement each member hears who has other terms than its own.
-void Negotiation::tell_each(Refuse refuse) {
+void Negotiation::tell_each(Refusal refusal) {
   for (std::uint32_t to = options_.members; to-- > 0;) {
-    refuse.facts.peer = refuse.peers[to];
+    refusal.facts.peer = refusal.peers[to];
     if (to == options_.member) {
-      take(refuse);
+      take(refusal);
     } else {
-      out_.tell(to, refuse);
+      out_.tell(to, refusal);
     }
   }
 }
@@ -337,15 +337,16 @@ const Negotiation::Outcomes& Negotiation::check(Nanoseconds now) {
   return outcomes_;
 }
 
-void Negotiation::take(const Verdict& verdict) {
-  const std::uint32_t name = submissions_.find_name(verdict.name);
+void Negotiation::take(const Agreement& agreement) {
+  const std::uint32_t name = submissions_.find_name(agreement.name);
   const std::uint32_t index =
-      name == Submissions::kNone ? Submissions::kNone : submissions_.find_run(name, verdict.sequence);
+      name == Submissions::kNone ? Submissions::kNone : submissions_.find_run(name, agreement.sequence);
   if (index == Submissions::kNone) {
     // Eager here, and through: the data of those who had evicted it overtook the root's message.
-    CASYNC_CHECK(name == Submissions::kNone || submissions_.was_submitted(name, verdict.sequence), "a verdict on run ",
-                 verdict.sequence, " of tensor ", verdict.name, ", which was never submitted here");
-    restore(verdict);
+    CASYNC_CHECK(name == Submissions::kNone || submissions_.was_submitted(name, agreement.sequence),
+                 "an agreement on run ", agreement.sequence, " of tensor ", agreement.name,
+                 ", which was never submitted here");
+    restore(agreement);
     return;
   }
   Submissions::Run& run = submissions_.run(index);
@@ -353,32 +354,32 @@ void Negotiation::take(const Verdict& verdict) {
   if (run.begun) {
     // Eager here, evicted elsewhere.
     const Agreements::Op* const op = agreements_.find(run.op);
-    if (run.op != verdict.op || !op->eager || op->plan != verdict.plan) {
+    if (run.op != agreement.op || !op->eager || op->plan != agreement.plan) {
       throw CorruptPayload(
-          detail::concat("a verdict on run ", run.sequence, " of tensor ", verdict.name, ", which has begun"),
-          {.tensor = verdict.name});
+          detail::concat("an agreement on run ", run.sequence, " of tensor ", agreement.name, ", which has begun"),
+          {.tensor = agreement.name});
     }
-    restore(verdict);
+    restore(agreement);
     return;
   }
-  if (registration.signature.kind == OpKind::allgather) check_rows(verdict, run.rows);
-  if (registration.signature.kind == OpKind::alltoall) check_rows(verdict, run.splits[options_.member]);
-  if (registration.signature.kind == OpKind::join) check_last(verdict);
-  const bool is_new = agreements_.find(verdict.op) == nullptr;
-  agreements_.agree(verdict, name, registration.signature, run.splits);
+  if (registration.signature.kind == OpKind::allgather) check_rows(agreement, run.rows);
+  if (registration.signature.kind == OpKind::alltoall) check_rows(agreement, run.splits[options_.member]);
+  if (registration.signature.kind == OpKind::join) check_last(agreement);
+  const bool is_new = agreements_.find(agreement.op) == nullptr;
+  agreements_.agree(agreement, name, registration.signature, run.splits);
   if (is_new) submissions_.hold(name);
-  run.op = verdict.op;
-  run.settled = verdict.settled;
-  run.step = verdict.step;
+  run.op = agreement.op;
+  run.settled = agreement.settled;
+  run.step = agreement.step;
   run.by_lane = false;  // by another plan
-  if (Agreements::lasts(registration.signature.kind)) registration.op = verdict.op;
+  if (Agreements::lasts(registration.signature.kind)) registration.op = agreement.op;
   outcomes_.push_back({index});
-  use(verdict.op, hash_text(verdict.name));
+  use(agreement.op, hash_text(agreement.name));
 }
 
-void Negotiation::restore(const Verdict& verdict) {
-  agreements_.restore(verdict.op, verdict.plan);
-  use(verdict.op, hash_text(verdict.name));
+void Negotiation::restore(const Agreement& agreement) {
+  agreements_.restore(agreement.op, agreement.plan);
+  use(agreement.op, hash_text(agreement.name));
 }
 
 /// All ranks do this for the same operations in one order, and evict the same ones.
@@ -421,18 +422,18 @@ void Negotiation::tidy() {
 
 /// The rows of an allgather or an alltoall say what is read from this rank's memory, and how much memory the result
 /// takes.
-void Negotiation::check_rows(const Verdict& verdict, std::int64_t submitted) const {
-  if (verdict.rows.size() != options_.members || verdict.rows[options_.member] != submitted) {
-    throw CorruptPayload(detail::concat("a verdict on run ", verdict.sequence, " of tensor ", verdict.name,
-                                        " with the rows of ", verdict.rows.size(), " ranks, which does not fit the ",
+void Negotiation::check_rows(const Agreement& agreement, std::int64_t submitted) const {
+  if (agreement.rows.size() != options_.members || agreement.rows[options_.member] != submitted) {
+    throw CorruptPayload(detail::concat("an agreement on run ", agreement.sequence, " of tensor ", agreement.name,
+                                        " with the rows of ", agreement.rows.size(), " ranks, which does not fit the ",
                                         submitted, " that rank ", options_.member, " submitted"),
-                         {.tensor = verdict.name});
+                         {.tensor = agreement.name});
   }
 }
 
-void Negotiation::check_last(const Verdict& verdict) const {
-  if (verdict.rows.size() == 1 && verdict.rows[0] >= 0 && verdict.rows[0] < options_.members) return;
-  throw CorruptPayload("a verdict on a join that does not say which rank was last");
+void Negotiation::check_last(const Agreement& agreement) const {
+  if (agreement.rows.size() == 1 && agreement.rows[0] >= 0 && agreement.rows[0] < options_.members) return;
+  throw CorruptPayload("an agreement on a join that does not say which rank was last");
 }
 
 /// Those of a higher priority begin first, and equal ones by their numbers. The plans are the same on all ranks, so
@@ -472,19 +473,19 @@ void Negotiation::take(const Known& known, const Start& start) {
   outcomes_.push_back({index});
 }
 
-void Negotiation::take(const Refuse& refuse) {
-  const std::uint32_t name = submissions_.find_name(refuse.name);
+void Negotiation::take(const Refusal& refusal) {
+  const std::uint32_t name = submissions_.find_name(refusal.name);
   if (name == Submissions::kNone) return;
-  const std::uint32_t index = submissions_.find_run(name, refuse.sequence);
+  const std::uint32_t index = submissions_.find_run(name, refusal.sequence);
   if (index == Submissions::kNone) return;  // not submitted here: told again when it is
   const Submissions::Run& run = submissions_.run(index);
   if (run.begun && !agreements_.find(run.op)->eager) {
     throw CorruptPayload(
-        detail::concat("a refusal of run ", run.sequence, " of tensor ", refuse.name, ", which has begun"),
-        {.tensor = refuse.name});
+        detail::concat("a refusal of run ", run.sequence, " of tensor ", refusal.name, ", which has begun"),
+        {.tensor = refusal.name});
   }
-  drop_early(name, refuse.sequence);
-  outcomes_.push_back({index, refuse});
+  drop_early(name, refusal.sequence);
+  outcomes_.push_back({index, refusal});
 }
 
 /// What came for the runs of a tensor up to `sequence`, which do not begin here.
@@ -495,7 +496,7 @@ void Negotiation::drop_early(std::uint32_t name, std::uint32_t sequence) {
   }
 }
 
-void Negotiation::take(const StandIn& wanted) {
+void Negotiation::take(const SubmitForJoined& wanted) {
   if (!joined_) {
     throw CorruptPayload(detail::concat("rank ", options_.member, " is to stand in for tensor ", wanted.name,
                                         ", but its program has not joined"),

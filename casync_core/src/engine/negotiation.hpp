@@ -19,8 +19,8 @@ namespace casync {
 /// The way from a submit to the moment at which every rank begins the run, on the same terms and by the same plan.
 ///
 /// A name that is new asks the root by a Request, one that is known by Ready; the root's TensorTable and Planning
-/// answer all ranks in one order, by a Verdict, a Start or a Refuse. Small operations that are known ask nobody: they
-/// begin at once, as long as their messages under way are within `eager_bytes`. Pure: the clock is passed in.
+/// answer all ranks in one order, by an Agreement, a Start or a Refusal. Small operations that are known ask nobody:
+/// they begin at once, as long as their messages under way are within `eager_bytes`. Pure: the clock is passed in.
 ///
 /// What becomes ready in one turn is one Ready, and what the root starts in one turn is one Start to each rank. Among
 /// many ranks even that is much for the root, so there the next one waits until `interval` after the last. What one
@@ -43,7 +43,7 @@ class Negotiation {
   /// What becomes of a run that is submitted here: it begins, Run::op says as what, or it is refused.
   struct Outcome {
     std::uint32_t run = 0;
-    std::optional<Refuse> refused{};
+    std::optional<Refusal> refused{};
   };
   using Outcomes = std::vector<Outcome>;
 
@@ -85,7 +85,7 @@ class Negotiation {
     announce(enter(peer, report, now));
     return outcomes_;
   }
-  /// From the root: a Verdict, a Start, a Refuse, or, to a rank that has joined, a StandIn.
+  /// From the root: an Agreement, a Start, a Refusal, or, to a rank that has joined, a SubmitForJoined.
   template <typename Answer>
   const Outcomes& hear(const Answer& answer) {
     outcomes_.clear();
@@ -125,7 +125,7 @@ class Negotiation {
   void announce(const TensorTable::Decisions& decisions);
   void announce(const TensorTable::Agreed& agreed);
   void announce(const TensorTable::Started& started);
-  void announce(const Refuse& refuse);
+  void announce(const Refusal& refusal);
   void announce(const TensorTable::Substitute& substitute);
   void announce(const Stall& stall);
   void tell(const TensorTable::Agreed& agreed, const GradientPlan& plan);
@@ -140,22 +140,22 @@ class Negotiation {
     std::uint32_t number;
     const Agreements::Op* op;
   };
-  void take(const Verdict& verdict);
+  void take(const Agreement& agreement);
   void take(const Start& start);
   void take(const Known& known, const Start& start);
-  void take(const Refuse& refuse);
-  void take(const StandIn& wanted);
-  void check_rows(const Verdict& verdict, std::int64_t submitted) const;
-  void tell_columns(Verdict verdict);
-  void tell_each(Refuse refuse);
-  void check_last(const Verdict& verdict) const;
+  void take(const Refusal& refusal);
+  void take(const SubmitForJoined& wanted);
+  void check_rows(const Agreement& agreement, std::int64_t submitted) const;
+  void tell_columns(Agreement agreement);
+  void tell_each(Refusal refusal);
+  void check_last(const Agreement& agreement) const;
   bool ahead(const Submissions::Run& run) const;
   void want_plan(std::uint32_t op, const std::string& name, const Signature& signature, std::uint32_t step,
                  TensorTable::Decision decision);
   bool wants_new_plan(std::uint32_t op, std::uint32_t step);
   void collect(Rank member, std::span<const std::byte> costs);
   void drop_early(std::uint32_t name, std::uint32_t sequence);
-  void restore(const Verdict& verdict);
+  void restore(const Agreement& agreement);
   void use(std::uint32_t op, std::uint64_t name_hash);
   void tidy();
   Options options_;

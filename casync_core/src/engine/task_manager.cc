@@ -56,7 +56,7 @@ void TaskManager::open_partitions() {
       admission_.want_credit(peer);
     open(ticket.instance, ticket.partition);
   }
-  for (const auto& [peer, limit] : admission_.credit_limits()) out_.tell(peer, Window{limit});
+  for (const auto& [peer, limit] : admission_.credit_limits()) out_.tell(peer, Credit{limit});
 }
 
 void TaskManager::open(std::uint32_t instance, std::uint32_t partition) {

@@ -156,7 +156,7 @@ void TensorTable::tidy(const std::function<bool(std::uint32_t op)>& is_pending) 
       return true;
     });
     const std::uint32_t all = *std::ranges::min_element(entry->reported);
-    std::erase_if(entry->refused, [&](const Refuse& refused) { return refused.sequence < all; });
+    std::erase_if(entry->refused, [&](const Refusal& refused) { return refused.sequence < all; });
     const bool is_open = std::ranges::any_of(entry->runs, [](const Run& run) { return run.count > 0; });
     if (!entry->known.empty() || !entry->refused.empty() || is_open) continue;
     by_name_.erase(entry->name);
@@ -207,7 +207,7 @@ bool TensorTable::incomplete(std::uint32_t op, std::uint32_t sequence) const {
 }
 
 bool TensorTable::refuse_again(TensorEntry& entry, std::uint32_t sequence) {
-  const auto same = [&](const Refuse& refused) { return refused.sequence == sequence; };
+  const auto same = [&](const Refusal& refused) { return refused.sequence == sequence; };
   const auto at = std::find_if(entry.refused.begin(), entry.refused.end(), same);
   if (at != entry.refused.end()) decided_.emplace_back(*at);
   return at != entry.refused.end();
@@ -256,7 +256,7 @@ void TensorTable::join(std::uint32_t member) {
   if (!joined_[member]) ++joined_count_;
   joined_[member] = true;
   entries_.for_each([&](std::uint32_t /*number*/, TensorEntry& entry) {
-    for (const Refuse& refused : entry.refused) {
+    for (const Refusal& refused : entry.refused) {
       if (refused.sequence >= entry.reported[member]) skip_joined(entry, member, refused.sequence);
     }
     for (Run& run : entry.runs) {
@@ -322,15 +322,15 @@ void TensorTable::decide(TensorEntry& entry, Run& run, std::uint32_t last) {
   if (run.requested) {
     variant.agreed = true;
     restore(first);
-    Verdict verdict{entry.name, run.sequence, first, {}, {}, run.settled, run.step};
+    Agreement agreement{entry.name, run.sequence, first, {}, {}, run.settled, run.step};
     if (variant.signature.kind == OpKind::allgather || variant.signature.kind == OpKind::alltoall)
-      verdict.rows = run.rows;
+      agreement.rows = run.rows;
     if (variant.signature.kind == OpKind::join) {
-      verdict.rows = {last};
+      agreement.rows = {last};
       end_join();
     }
     close(run);
-    decided_.emplace_back(Agreed{std::move(verdict), variant.signature});
+    decided_.emplace_back(Agreed{std::move(agreement), variant.signature});
   } else {
     const bool wanted = run.wants_start;
     close(run);
@@ -345,7 +345,7 @@ void TensorTable::close(Run& run) {
 
 void TensorTable::refuse(TensorEntry& entry, Run& run, Status status, std::string text, ErrorFacts facts,
                          std::vector<std::uint32_t> peers) {
-  Refuse refused{entry.name, run.sequence, status, std::move(text), std::move(facts), std::move(peers)};
+  Refusal refused{entry.name, run.sequence, status, std::move(text), std::move(facts), std::move(peers)};
   if (run.count < members_) entry.refused.push_back(refused);
   untidy_.push_back(by_name_.at(entry.name));
   if (run.joins) end_join();

@@ -28,8 +28,8 @@ namespace casync {
 /// forgotten with their run.
 class TensorTable {
  public:
-  struct Agreed {     ///< all members are told: it begins, as a new operation or with other rows than before
-    Verdict verdict;  ///< without a plan
+  struct Agreed {         ///< all members are told: it begins, as a new operation or with other rows than before
+    Agreement agreement;  ///< without a plan
     Signature signature;
   };
   struct Started {  ///< all members are told: run `sequence` of `op` begins
@@ -41,10 +41,10 @@ class TensorTable {
   };
   struct Substitute {  ///< a member that has joined is told
     Rank member = 0;
-    StandIn wanted;
+    SubmitForJoined wanted;
   };
-  /// What follows from a report, or from time: a Refuse goes to all members, a Stall to the user's log.
-  using Decision = std::variant<Agreed, Started, Refuse, Substitute, Stall>;
+  /// What follows from a report, or from time: a Refusal goes to all members, a Stall to the user's log.
+  using Decision = std::variant<Agreed, Started, Refusal, Substitute, Stall>;
   using Decisions = std::vector<Decision>;
   struct Options {
     Nanoseconds stall_warning = 60'000'000'000;
@@ -110,7 +110,7 @@ class TensorTable {
     std::vector<std::string> sites;       // per member
     std::vector<std::uint32_t> reported;  // per member: runs below this one
     std::array<Run, 2> runs{};            // a rank is at most one run ahead of another
-    std::vector<Refuse> refused{};        // runs refused before all reported: whoever comes late is told too
+    std::vector<Refusal> refused{};       // runs refused before all reported: whoever comes late is told too
   };
   void note_report(TensorEntry& entry, std::uint32_t member, std::uint32_t sequence);
   void record(Rank member, std::uint32_t op, const Ready& ready, Nanoseconds now);

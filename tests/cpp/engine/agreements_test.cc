@@ -31,17 +31,17 @@ std::vector<std::uint64_t> message_ids(const std::vector<Agreements::Early>& mes
 TEST(Agreements, BuildAnOperationOnceUntilItsPlanChanges) {
   Agreements agreements(0, {0, 1}, 12 << 10);
   EXPECT_EQ(agreements.find(kOp), nullptr);
-  Verdict verdict{"w", 0, kOp, {}, {}};
+  Agreement agreement{"w", 0, kOp, {}, {}};
   const Signature signature = signature_of(OpKind::allreduce, 100);
-  const auto first = agreements.agree(verdict, kName, signature).graph;
+  const auto first = agreements.agree(agreement, kName, signature).graph;
   EXPECT_TRUE(agreements.find(kOp)->eager);
-  EXPECT_EQ(agreements.agree(verdict, kName, signature).graph, first);
-  verdict.plan.topology = "ring";
-  EXPECT_NE(agreements.agree(verdict, kName, signature).graph, first);
+  EXPECT_EQ(agreements.agree(agreement, kName, signature).graph, first);
+  agreement.plan.topology = "ring";
+  EXPECT_NE(agreements.agree(agreement, kName, signature).graph, first);
   EXPECT_FALSE(agreements.find(kOp)->eager);  // only a direct exchange is heard of by everybody
-  verdict.plan.topology = "direct";
-  verdict.plan.on_trial = true;
-  agreements.agree(verdict, kName, signature);
+  agreement.plan.topology = "direct";
+  agreement.plan.on_trial = true;
+  agreements.agree(agreement, kName, signature);
   EXPECT_FALSE(agreements.find(kOp)->eager);  // a start may bring the next plan
 }
 
@@ -108,21 +108,21 @@ TEST(Agreements, AnOperationIsThatOfOneTensorOnOneSetOfTerms) {
 
 TEST(Agreements, ACodecThatCannotCarryTheTensorIsRefused) {
   Agreements agreements(0, {0, 1}, 12 << 10);
-  Verdict verdict{"w", 0, kOp, {}, {}};
-  verdict.plan.codec = "onebit";
+  Agreement agreement{"w", 0, kOp, {}, {}};
+  agreement.plan.codec = "onebit";
   Signature integers = signature_of(OpKind::allreduce, 8192);
   integers.dtype = DType::int32;
-  EXPECT_THROW(agreements.agree(verdict, kName, integers), CorruptPayload);
+  EXPECT_THROW(agreements.agree(agreement, kName, integers), CorruptPayload);
 }
 
 TEST(Agreements, OnlyWhatIsNotCompressedLeavesWhatIsKept) {
   Agreements agreements(0, {0, 1}, 12 << 10);
   const Signature signature = signature_of(OpKind::allreduce, 8192);
-  Verdict verdict{"w", 0, kOp, {}, {}};
-  verdict.plan.until = 5;
-  EXPECT_TRUE(agreements.agree(verdict, kName, signature).graph->provisional);
-  verdict.plan.codec = "onebit";  // as auto(onebit, powersgd) may choose before powersgd begins
-  EXPECT_FALSE(agreements.agree(verdict, kName, signature).graph->provisional);
+  Agreement agreement{"w", 0, kOp, {}, {}};
+  agreement.plan.until = 5;
+  EXPECT_TRUE(agreements.agree(agreement, kName, signature).graph->provisional);
+  agreement.plan.codec = "onebit";  // as auto(onebit, powersgd) may choose before powersgd begins
+  EXPECT_FALSE(agreements.agree(agreement, kName, signature).graph->provisional);
 }
 
 TEST(Agreements, RowsThatNoMemoryHoldsAreRefused) {
@@ -135,9 +135,9 @@ TEST(Agreements, RowsThatNoMemoryHoldsAreRefused) {
 
 TEST(Agreements, AWorldOfOneIsTheIdentity) {
   Agreements agreements(0, {0}, 12 << 10);
-  Verdict verdict{"w", 0, kOp, {}, {}};
-  verdict.plan.codec = "onebit";
-  EXPECT_TRUE(agreements.agree(verdict, kName, signature_of(OpKind::allreduce, 8192)).graph->codec->info().identity);
+  Agreement agreement{"w", 0, kOp, {}, {}};
+  agreement.plan.codec = "onebit";
+  EXPECT_TRUE(agreements.agree(agreement, kName, signature_of(OpKind::allreduce, 8192)).graph->codec->info().identity);
 }
 
 TEST(Agreements, KeepMessagesForTheirRun) {

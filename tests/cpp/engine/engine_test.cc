@@ -51,7 +51,7 @@ TEST(Engine, TellsALateEagerMemberThatItsRunWasRefused) {
   root.seen.clear();
   root.control(1, Ready{{0}, 1, 0});  // rank 1 has begun it meanwhile
   root.arrive(1, 1);
-  EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::refuse}));
+  EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::refusal}));
 }
 
 TEST(Engine, HoldsItsRunBackWhereTheRootHasNotHeardOfTheOneBefore) {
@@ -90,18 +90,18 @@ TEST(Engine, KeepsAMessageOfTheNextRunForTheNextRun) {
 }
 
 TEST(Engine, RefusesAnotherWordOnARunThatHasBegun) {
-  for (const bool verdict : {true, false}) {
+  for (const bool agreement : {true, false}) {
     Played member(1, 2, 0);
     member.hold();
     member.submit();
     GradientPlan ring;
     ring.topology = "ring";  // nobody begins it before he is told
-    member.control(0, Verdict{"w", 0, 0, ring, {}});
+    member.control(0, Agreement{"w", 0, 0, ring, {}});
     ASSERT_EQ(member.count("begin"), 1U);
-    if (verdict)
-      EXPECT_THROW(member.control(0, Verdict{"w", 0, 0, {}, {}}), CorruptPayload);
+    if (agreement)
+      EXPECT_THROW(member.control(0, Agreement{"w", 0, 0, {}, {}}), CorruptPayload);
     else
-      EXPECT_THROW(member.control(0, Refuse{"w", 0, Status::timeout, "too late"}), CorruptPayload);
+      EXPECT_THROW(member.control(0, Refusal{"w", 0, Status::timeout, "too late"}), CorruptPayload);
     EXPECT_TRUE(member.finished().empty());
   }
 }
@@ -118,8 +118,8 @@ TEST(Engine, RefusesAVerdictWhoseRowsAreNotItsOwn) {
   for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{2}, {2, 3, 4}, {3, 4}}) {
     Played member(1, 2, 0, OpKind::allgather);
     member.submit(3);
-    EXPECT_THROW(member.control(0, Verdict{"w", 0, 0, {}, rows}), CorruptPayload);
-    member.control(0, Verdict{"w", 0, 0, {}, {2, 3}});
+    EXPECT_THROW(member.control(0, Agreement{"w", 0, 0, {}, rows}), CorruptPayload);
+    member.control(0, Agreement{"w", 0, 0, {}, {2, 3}});
     EXPECT_EQ(member.count("begin"), 1U);
   }
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -127,8 +127,8 @@ TEST(Engine, RefusesAVerdictWhoseRowsAreNotItsOwn) {
     Played member(1, 2, 0, OpKind::alltoall);
     const std::vector<std::int64_t> splits{7, 3};
     member.submit_splits(splits);
-    EXPECT_THROW(member.control(0, Verdict{"w", 0, 0, {}, rows}), CorruptPayload);
-    member.control(0, Verdict{"w", 0, 0, {}, {2, 3}});
+    EXPECT_THROW(member.control(0, Agreement{"w", 0, 0, {}, rows}), CorruptPayload);
+    member.control(0, Agreement{"w", 0, 0, {}, {2, 3}});
     EXPECT_EQ(member.count("begin"), 1U);
   }
 }
@@ -148,7 +148,7 @@ TEST(Engine, ARunWaitsForItsPlanAndNothingElseDoes) {
   EXPECT_EQ(root.count("begin"), 1U) << "w goes on";
   root.answer();
   EXPECT_EQ(root.count("begin"), 2U);
-  EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::start, ControlKind::verdict}));
+  EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::start, ControlKind::agreement}));
 }
 
 TEST(Engine, ARunThatNeverGetsItsPlanIsReportedAndGivenUp) {
@@ -209,7 +209,7 @@ TEST(Engine, APlanThatComesAfterTheSessionHasFailedMeansNothing) {
 
 TEST(Engine, AsksForPlansAgainWhenTheyMayHaveChanged) {
   Played root(0, 2, 0, OpKind::allreduce, 1 << 16);  // so large that it waits for a start
-  root.control(1, Window{100});
+  root.control(1, Credit{100});
   root.submit();
   root.control(1, Request{"w", 0, Played::signature(1 << 16), "there"});
   root.arrive(1, 0);
@@ -236,8 +236,8 @@ TEST(Engine, TellsEachMemberOfAnAlltoallWhatComesToIt) {
   }
   std::map<Rank, std::vector<std::int64_t>> told;
   for (const Played::Seen& seen : root.seen) {
-    if (seen.name == "control" && kind_of(seen.message) == ControlKind::verdict)
-      told[seen.peer] = get_verdict(seen.message).rows;
+    if (seen.name == "control" && kind_of(seen.message) == ControlKind::agreement)
+      told[seen.peer] = get_agreement(seen.message).rows;
   }
   EXPECT_EQ(told, (std::map<Rank, std::vector<std::int64_t>>{{1, {2, 12, 22}}, {2, {3, 13, 23}}}));
   EXPECT_EQ(root.count("begin"), 1U);
@@ -287,7 +287,7 @@ TEST(Engine, WhatCanEndWithoutARankThatHasLeftDoesSo) {
   EXPECT_TRUE(member.finished().empty());
   member.submit(0, 1);  // nobody can agree on what is new
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
-  member.control(0, Verdict{"w", 0, 0, {}, {}});  // rank 2 had seen it
+  member.control(0, Agreement{"w", 0, 0, {}, {}});  // rank 2 had seen it
   member.arrive(0, 0);
   member.arrive(2, 0);
   member.pass(0);
@@ -405,7 +405,7 @@ TEST(Engine, MeansNothingByMessagesAfterAnAbort) {
   member.submit();
   member.control(0, Abort{Status::aborted, "rank 0 gave up"});
   EXPECT_EQ(member.finished(), (std::vector<Status>{Status::aborted}));
-  EXPECT_NO_THROW(member.control(0, Verdict{"w", 0, 0, {}, {}}));
+  EXPECT_NO_THROW(member.control(0, Agreement{"w", 0, 0, {}, {}}));
   EXPECT_NO_THROW(member.control(0, Start{{0}, 0}));
   member.seen.clear();
   member.plain(0, ControlKind::ping);  // but it lives

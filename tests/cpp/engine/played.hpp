@@ -102,7 +102,7 @@ class Played : private ActionSink {
     for (Rank peer = 0; peer < members; ++peer) {
       if (member == 0 && peer != 0) control(peer, Request{"w", 0, signature(), "there"});
     }
-    if (member != 0) control(0, Verdict{"w", 0, 0, {}, {}});
+    if (member != 0) control(0, Agreement{"w", 0, 0, {}, {}});
     for (Rank peer = 0; peer < members; ++peer) {
       if (peer != member) arrive(peer, 0);
     }

@@ -25,11 +25,11 @@ class Agreed : public Played {
     for (std::uint32_t t = 0; t < names.size(); ++t) {
       if (t > 0) define(names[t], OpKind::allreduce, kLarge, priorities[t]);
       submit(0, t);
-      if (member != 0) control(0, Verdict{names[t], 0, t, plan, {}});
+      if (member != 0) control(0, Agreement{names[t], 0, t, plan, {}});
       for (Rank peer = 0; peer < members; ++peer) {
         if (peer == member) continue;
         if (member == 0) control(peer, Request{names[t], 0, signature(kLarge, priorities[t]), "there"});
-        control(peer, Window{100});
+        control(peer, Credit{100});
       }
       for (Rank peer = 0; peer < members; ++peer) {
         if (peer != member) arrive(peer, 0, t);
@@ -127,7 +127,7 @@ TEST(Ready, APlanMayGiveAnotherPriorityThanTheProgram) {
     if (tensor == 1) plan.priority = 9;
     if (tensor == 2) plan.priority = 0;
     member.submit(0, tensor);
-    member.control(0, Verdict{names[tensor], 1, tensor, plan, {}});
+    member.control(0, Agreement{names[tensor], 1, tensor, plan, {}});
     member.arrive(0, 1, tensor);
   }
   member.seen.clear();
@@ -152,7 +152,7 @@ TEST(Ready, WhatElseTheRootTellsComesAfterTheStartsBeforeIt) {
     root.control(peer, Ready{{0}, 1}, false);
     root.control(peer, Request{"new", 0, Played::signature(8), "there"}, false);  // the root has 4 elements
   }
-  EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::start, ControlKind::refuse}));
+  EXPECT_EQ(root.told(1), (std::vector<ControlKind>{ControlKind::start, ControlKind::refusal}));
 }
 
 TEST(Ready, WhoLeavesHasSaidWhatItWasReadyFor) {

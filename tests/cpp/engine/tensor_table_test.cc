@@ -17,12 +17,12 @@ constexpr Nanoseconds kSecond = 1'000'000'000;
 
 /// Sorts what a TensorTable decides.
 struct Decided {
-  std::vector<Verdict> verdicts;
+  std::vector<Agreement> agreements;
   std::vector<TensorTable::Started> starts;
-  std::vector<Refuse> refusals;
+  std::vector<Refusal> refusals;
   std::vector<std::string> reports;
   std::vector<std::vector<Rank>> missing;
-  std::map<Rank, std::vector<StandIn>> stand_ins;
+  std::map<Rank, std::vector<SubmitForJoined>> for_joined;
 
   void note(const TensorTable::Decisions& decisions) {
     for (const TensorTable::Decision& decision : decisions) {
@@ -31,10 +31,10 @@ struct Decided {
   }
 
  private:
-  void add(const TensorTable::Agreed& agreed) { verdicts.push_back(agreed.verdict); }
+  void add(const TensorTable::Agreed& agreed) { agreements.push_back(agreed.agreement); }
   void add(const TensorTable::Started& start) { starts.push_back(start); }
-  void add(const Refuse& refuse) { refusals.push_back(refuse); }
-  void add(const TensorTable::Substitute& substitute) { stand_ins[substitute.member].push_back(substitute.wanted); }
+  void add(const Refusal& refusal) { refusals.push_back(refusal); }
+  void add(const TensorTable::Substitute& substitute) { for_joined[substitute.member].push_back(substitute.wanted); }
   void add(const Stall& stall) {
     reports.push_back(stall.text);
     missing.push_back(stall.missing);
@@ -97,17 +97,17 @@ class TensorTableTest : public testing::Test, protected Decided {
 TEST_F(TensorTableTest, AgreesWhenAllMembersAsked) {
   table.request(1, request(0), 0);
   table.request(0, request(0), 0);
-  EXPECT_TRUE(verdicts.empty());
+  EXPECT_TRUE(agreements.empty());
   EXPECT_TRUE(table.waiting());
   table.request(2, request(0), 0);
-  ASSERT_EQ(verdicts.size(), 1U);
-  EXPECT_EQ(verdicts[0].name, "w");
+  ASSERT_EQ(agreements.size(), 1U);
+  EXPECT_EQ(agreements[0].name, "w");
   EXPECT_FALSE(table.waiting());
 }
 
 TEST_F(TensorTableTest, StartsAgainOnceAllAreReadyAndOneWaits) {
   agree(0);
-  const std::uint32_t op = verdicts[0].op;
+  const std::uint32_t op = agreements[0].op;
   table.ready(2, {{op}, 1, 0}, 0);
   table.ready(0, {{op}, 1}, 0);
   EXPECT_TRUE(starts.empty());
@@ -123,7 +123,7 @@ TEST_F(TensorTableTest, TakesSeveralOperationsOfOneReport) {
     wanted.name = std::string(1, static_cast<char>('a' + t));
     for (Rank member = 0; member < 3; ++member) table.request(member, wanted, 0);
   }
-  ASSERT_EQ(verdicts.size(), kTensors);
+  ASSERT_EQ(agreements.size(), kTensors);
   table.ready(2, {{0, 1, 2, 3, 4}, 1}, 0);
   table.ready(0, {{0, 2, 4}, 1}, 0);
   table.ready(1, {{1, 2, 4}, 1}, 0);
@@ -136,14 +136,14 @@ TEST_F(TensorTableTest, TakesSeveralOperationsOfOneReport) {
 
 TEST_F(TensorTableTest, SaysNothingWhenNobodyWaitsForAStart) {
   agree(0);
-  for (std::uint32_t m = 0; m < 3; ++m) table.ready(m, {{verdicts[0].op}, 1, 0}, 0);
+  for (std::uint32_t m = 0; m < 3; ++m) table.ready(m, {{agreements[0].op}, 1, 0}, 0);
   EXPECT_TRUE(starts.empty());
   EXPECT_FALSE(table.waiting());
 }
 
 TEST_F(TensorTableTest, TakesAMemberThatIsOneRunAhead) {
   agree(0);
-  const std::uint32_t op = verdicts[0].op;
+  const std::uint32_t op = agreements[0].op;
   table.ready(0, {{op}, 1}, 0);
   table.ready(1, {{op}, 1}, 0);
   table.ready(0, {{op}, 2}, 0);  // before member 2 has said a word of run 1
@@ -162,7 +162,7 @@ TEST_F(TensorTableTest, ShowsBothSidesOfADisagreement) {
     EXPECT_TRUE(contains(refusals[0].text, part)) << part << " is not in " << refusals[0].text;
   }
   agree(1);  // and the name stays usable
-  EXPECT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(agreements.size(), 1U);
 }
 
 class LedgerOfMany : public TensorTableTest {
@@ -216,8 +216,8 @@ TEST_F(TensorTableTest, LetsRowsOfAnAllgatherDiffer) {
     mine.signature.dims = "(*,)";
     table.request(m, mine, 0);
   }
-  ASSERT_EQ(verdicts.size(), 1U);
-  EXPECT_EQ(verdicts[0].rows, (std::vector<std::int64_t>{4, 5, 6}));
+  ASSERT_EQ(agreements.size(), 1U);
+  EXPECT_EQ(agreements[0].rows, (std::vector<std::int64_t>{4, 5, 6}));
 }
 
 TEST_F(TensorTableTest, CollectsTheSplitsOfAnAlltoall) {
@@ -227,8 +227,8 @@ TEST_F(TensorTableTest, CollectsTheSplitsOfAnAlltoall) {
     for (std::int64_t to = 0; to < 3; ++to) mine.splits.push_back(10 * m + to);
     table.request(2 - m, mine, 0);
   }
-  ASSERT_EQ(verdicts.size(), 1U);
-  EXPECT_EQ(verdicts[0].rows, (std::vector<std::int64_t>{20, 21, 22, 10, 11, 12, 0, 1, 2}));
+  ASSERT_EQ(agreements.size(), 1U);
+  EXPECT_EQ(agreements[0].rows, (std::vector<std::int64_t>{20, 21, 22, 10, 11, 12, 0, 1, 2}));
 }
 
 TEST_F(TensorTableTest, HoldsTheTrailingShapesOfAnAllgatherAlike) {
@@ -239,7 +239,7 @@ TEST_F(TensorTableTest, HoldsTheTrailingShapesOfAnAllgatherAlike) {
     mine.signature.dims = m == 1 ? "(*, 2, 3)" : "(*, 3, 2)";
     table.request(m, mine, 0);
   }
-  EXPECT_TRUE(verdicts.empty());
+  EXPECT_TRUE(agreements.empty());
   ASSERT_FALSE(refusals.empty());
   for (const char* part : {"(*, 2, 3)", "(*, 3, 2)"}) EXPECT_TRUE(contains(refusals.back().text, part)) << part;
 }
@@ -270,7 +270,7 @@ TEST_F(TensorTableTest, GivesUpAfterTheTimeoutAndTellsWhoComesLate) {
   EXPECT_EQ(refusals[1].sequence, 0U);
   table.request(1, request(1), 23 * kSecond);
   table.request(2, request(1), 23 * kSecond);
-  EXPECT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(agreements.size(), 1U);
 }
 
 TEST_F(TensorTableTest, RefusesWhatAMemberThatLeftNeverSubmitted) {
@@ -305,13 +305,13 @@ TEST_F(TensorTableTest, TakesEachRunOfAMemberOnce) {
   table.request(1, request(0), 0);
   EXPECT_TRUE(refused(request(0)));
   table.request(0, request(0), 0);
-  EXPECT_TRUE(verdicts.empty()) << "two ranks of three have asked";
+  EXPECT_TRUE(agreements.empty()) << "two ranks of three have asked";
   table.request(2, request(0), 0);
-  ASSERT_EQ(verdicts.size(), 1U);
+  ASSERT_EQ(agreements.size(), 1U);
   EXPECT_TRUE(refused(request(0))) << "the run is over";
   EXPECT_FALSE(table.waiting());
 
-  const std::uint32_t op = verdicts[0].op;
+  const std::uint32_t op = agreements[0].op;
   table.ready(1, {{op}, 1}, 0);
   EXPECT_TRUE(refused(Ready{{op}, 1}));
   table.ready(0, {{op}, 1}, 0);
@@ -332,32 +332,32 @@ TEST_F(TensorTableTest, TakesEachRunOfAMemberOnce) {
 TEST_F(TensorTableTest, AsksWhoHasJoinedOnceAllOthersHaveSubmitted) {
   table.request(2, join(0), 0);
   table.request(0, request(0), 0);
-  EXPECT_TRUE(stand_ins.empty()) << "rank 1 has neither submitted nor joined";
+  EXPECT_TRUE(for_joined.empty()) << "rank 1 has neither submitted nor joined";
   table.request(1, request(0), 0);
-  ASSERT_EQ(stand_ins[2].size(), 1U);
-  EXPECT_EQ(stand_ins[2][0].name, "w");
-  EXPECT_FALSE(stand_ins[2][0].refused);
-  EXPECT_TRUE(verdicts.empty());
+  ASSERT_EQ(for_joined[2].size(), 1U);
+  EXPECT_EQ(for_joined[2][0].name, "w");
+  EXPECT_FALSE(for_joined[2][0].refused);
+  EXPECT_TRUE(agreements.empty());
   table.request(2, request(0), 0);
-  ASSERT_EQ(verdicts.size(), 1U);
+  ASSERT_EQ(agreements.size(), 1U);
 
-  table.ready(0, {{verdicts[0].op}, 1}, 0);
+  table.ready(0, {{agreements[0].op}, 1}, 0);
   table.request(1, join(0), 0);  // whoever joins later is asked, too
-  EXPECT_EQ(stand_ins[1].size(), 1U);
-  ASSERT_EQ(stand_ins[2].size(), 2U);
-  EXPECT_EQ(stand_ins[2][1].sequence, 1U);
+  EXPECT_EQ(for_joined[1].size(), 1U);
+  ASSERT_EQ(for_joined[2].size(), 2U);
+  EXPECT_EQ(for_joined[2][1].sequence, 1U);
 }
 
 TEST_F(TensorTableTest, EndsTheJoinWithTheLastRank) {
   table.request(2, join(0), 0);
   table.request(0, join(0), 0);
-  EXPECT_TRUE(verdicts.empty());
+  EXPECT_TRUE(agreements.empty());
   table.request(1, join(0), 0);
-  ASSERT_EQ(verdicts.size(), 1U);
-  EXPECT_EQ(verdicts[0].rows, std::vector<std::int64_t>{1});
+  ASSERT_EQ(agreements.size(), 1U);
+  EXPECT_EQ(agreements[0].rows, std::vector<std::int64_t>{1});
   table.request(0, request(0), 0);
   table.request(1, request(0), 0);
-  EXPECT_TRUE(stand_ins.empty()) << "nobody has joined any more";
+  EXPECT_TRUE(for_joined.empty()) << "nobody has joined any more";
 }
 
 TEST_F(TensorTableTest, RefusesWhatCannotGoOnWithoutARank) {
@@ -376,8 +376,8 @@ TEST_F(TensorTableTest, RefusesWhatCannotGoOnWithoutARank) {
     }
     table.request(1, other, 0);
     EXPECT_EQ(refusals.size(), 2U) << "whoever comes late is told";
-    ASSERT_EQ(stand_ins[2].size(), kind == OpKind::allgather ? 1U : 2U);
-    EXPECT_TRUE(stand_ins[2].back().refused) << "rank 2 counts the run";
+    ASSERT_EQ(for_joined[2].size(), kind == OpKind::allgather ? 1U : 2U);
+    EXPECT_TRUE(for_joined[2].back().refused) << "rank 2 counts the run";
   }
 }
 
@@ -386,13 +386,13 @@ TEST_F(TensorTableTest, TellsWhoJoinsOfTheRunsThatWereRefusedWithoutIt) {
   table.check(20 * kSecond);
   ASSERT_EQ(refusals.size(), 1U);
   table.request(2, join(0), 20 * kSecond);
-  ASSERT_EQ(stand_ins[2].size(), 1U);
-  EXPECT_TRUE(stand_ins[2][0].refused);
+  ASSERT_EQ(for_joined[2].size(), 1U);
+  EXPECT_TRUE(for_joined[2][0].refused);
   table.request(0, request(1), 21 * kSecond);
   table.request(1, request(0), 21 * kSecond);  // late, and told again
   table.request(1, request(1), 21 * kSecond);
-  ASSERT_EQ(stand_ins[2].size(), 2U);
-  EXPECT_EQ(stand_ins[2][1].sequence, 1U);
+  ASSERT_EQ(for_joined[2].size(), 2U);
+  EXPECT_EQ(for_joined[2][1].sequence, 1U);
 }
 
 TEST_F(TensorTableTest, FindsADisagreementOfTheOthers) {
