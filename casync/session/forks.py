@@ -15,7 +15,7 @@ __all__ = ["Forked", "watch"]
 class _Session(Protocol):
     @property
     def is_open(self) -> bool: ...
-    def stay_with_parent(self) -> None: ...
+    def close_in_child(self) -> None: ...
 
 
 _sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
@@ -52,5 +52,5 @@ def _register() -> None:
 def _after_fork() -> None:
     for session in _sessions:
         if session.is_open:
-            session.stay_with_parent()
+            session.close_in_child()
     _sessions.clear()  # a child of this one has them as they are now

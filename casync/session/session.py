@@ -357,11 +357,11 @@ class Session:
         """
         self._core_session.fix_plans(self._fixed_plans.from_checkpoint(plans))
 
-    def stay_with_parent(self) -> None:
+    def close_in_child(self) -> None:
         """In a child process after a fork: have every later call refuse, since the session's threads and connections
         are the parent's. Only `casync.session.forks` calls it.
         """
-        self._core_session.stay_with_parent()
+        self._core_session.close_in_child()
         self._core_session = cast("_core.Session", forks.Forked(self._core_session))
         self._registrations.core_session = self._core_session
         self.shortcuts = cast("_core.Shortcuts", forks.Forked(self.shortcuts))

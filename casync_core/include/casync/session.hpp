@@ -152,8 +152,8 @@ class Session {
 
   /// This rank's program failed: all ranks' operations end with `why`.
   void abort(const std::string& why);
-  /// In a child process after a fork, where the session is the parent's: see Transport::stay_with_parent.
-  void stay_with_parent();
+  /// In a child process after a fork, where the session is the parent's: see Transport::close_in_child.
+  void close_in_child();
   /// Leaves the world. Returns after the last completion was called.
   void shutdown();
 

@@ -89,7 +89,7 @@ class Transport {
   virtual void close(Nanoseconds patience) = 0;
   /// In a child process after a fork: gives up the child's part of the connections, so that peers notice when the
   /// parent has gone. Nothing else may be called there, before or after, the destructor included.
-  virtual void stay_with_parent() {}
+  virtual void close_in_child() {}
 };
 
 }  // namespace casync

@@ -301,7 +301,7 @@ void bind_session(py::module_& module) {
           },
           "handle"_a)
       .def("abort", &Session::abort, "why"_a)
-      .def("stay_with_parent", &Session::stay_with_parent)
+      .def("close_in_child", &Session::close_in_child)
       .def("shutdown", &BoundSession::close, py::call_guard<py::gil_scoped_release>())
       .def("counters",
            [](BoundSession& session) {

@@ -376,7 +376,7 @@ void Engine::on_bye(Rank peer) {
 }
 
 /// The tensor table is the root's: without it nothing more can be agreed. What began because all had submitted it goes
-/// on. What began unasked does so if the root has submitted it: then its contribution came before its farewell, and
+/// on. What began unasked does so if the root has submitted it: then its contribution came before its goodbye, and
 /// those of the others are on their way. A rank that gets the result from another one gives it a moment.
 void Engine::end_without_root() {
   const bool late = now_ - *root_left_at_ >= kEndTime;
@@ -486,7 +486,7 @@ void Engine::give_up(std::uint32_t run, Nanoseconds stood) {
 }
 
 void Engine::on(const event::Shutdown& /*event*/) {
-  if (!failure_) carry_out(negotiation_.farewell(now_));
+  if (!failure_) carry_out(negotiation_.goodbye(now_));
   if (failure_) {
     out_.tell_all(*failure_);  // who has not heard yet would only see this rank go
   } else if (outstanding()) {

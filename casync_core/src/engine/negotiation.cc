@@ -118,7 +118,7 @@ const Negotiation::Outcomes& Negotiation::speak(Nanoseconds now, std::size_t fre
   return outcomes_;
 }
 
-const Negotiation::Outcomes& Negotiation::farewell(Nanoseconds now) {
+const Negotiation::Outcomes& Negotiation::goodbye(Nanoseconds now) {
   outcomes_.clear();
   now_ = now;
   tell_reports();

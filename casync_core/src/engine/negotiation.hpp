@@ -98,7 +98,7 @@ class Negotiation {
   /// this rank's memory, for operations that begin.
   const Outcomes& speak(Nanoseconds now, std::size_t free_bytes);
   /// Tells it at once: this rank leaves.
-  const Outcomes& farewell(Nanoseconds now);
+  const Outcomes& goodbye(Nanoseconds now);
   /// Looks for runs that some rank never submits.
   const Outcomes& check(Nanoseconds now);
   /// A run that waits for its plan, on the root.

@@ -259,7 +259,7 @@ bool Session::collect(Handle handle) {
 }
 
 void Session::abort(const std::string& why) { impl_->executor->abort(why); }
-void Session::stay_with_parent() { impl_->transport->stay_with_parent(); }
+void Session::close_in_child() { impl_->transport->close_in_child(); }
 
 void Session::shutdown() {
   {

@@ -163,7 +163,7 @@ TEST(TcpHeads, ArriveWholeHoweverTheyAreCut) {
     out.add(FrameKind::head, heads.back());
   }
   out.add(FrameKind::bell);
-  out.add(FrameKind::farewell);
+  out.add(FrameKind::goodbye);
   HeadsIn in;
   std::vector<Bytes> got;
   std::vector<FrameKind> kinds;
@@ -182,7 +182,7 @@ TEST(TcpHeads, ArriveWholeHoweverTheyAreCut) {
   EXPECT_TRUE(got == heads);
   ASSERT_EQ(kinds.size(), heads.size() + 2);
   EXPECT_EQ(kinds[heads.size()], FrameKind::bell);
-  EXPECT_EQ(kinds.back(), FrameKind::farewell);
+  EXPECT_EQ(kinds.back(), FrameKind::goodbye);
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ struct Pair {
   Sockets sockets;
 };
 
-/// A peer that ends without a farewell, as the kernel ends it when its process is killed.
+/// A peer that ends without a goodbye, as the kernel ends it when its process is killed.
 void cut(int descriptor, bool reset) {
   const linger at_once{.l_onoff = reset ? 1 : 0, .l_linger = 0};
   setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -187,7 +187,7 @@ TEST_P(ALostConnection, IsTheEndOfThePeerOnceAfterItsHeads) {
   zero.idle(5 * kMillisecond);
   ASSERT_EQ(zero.told.downs.size(), 1U);
   EXPECT_EQ(zero.told.downs[0].first, 1U);
-  EXPECT_NE(zero.told.downs[0].second.find(reset ? "reset" : "ended without a farewell"), std::string::npos)
+  EXPECT_NE(zero.told.downs[0].second.find(reset ? "reset" : "ended without a goodbye"), std::string::npos)
       << zero.told.downs[0].second;
   EXPECT_TRUE(zero.told.bodies.empty());
   zero.transport->send_head(1, Bytes(3));  // ignored

@@ -10,7 +10,7 @@ namespace casync::transport::host {
 enum class HeadKind : std::uint64_t {
   user = 0,
   announcement = 1,  ///< a large body has been sent
-  farewell = 2,      ///< the sender closes; nothing follows
+  goodbye = 2,       ///< the sender closes; nothing follows
 };
 
 inline constexpr std::size_t kWireHeadBytes = 32 * 1024;

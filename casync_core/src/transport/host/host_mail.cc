@@ -53,7 +53,7 @@ std::optional<HostMail::Head> HostMail::front(Rank peer) {
   try {
     const auto message = from.in.front();
     if (!message) return std::nullopt;
-    if (message->kind >= static_cast<std::uint64_t>(HeadKind::farewell))  // which comes by the network
+    if (message->kind >= static_cast<std::uint64_t>(HeadKind::goodbye))  // which comes by the network
       throw CorruptPayload(detail::concat("a head of kind ", message->kind));
     return Head{static_cast<HeadKind>(message->kind), message->bytes};
   } catch (const CorruptPayload&) {

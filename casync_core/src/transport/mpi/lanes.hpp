@@ -77,7 +77,7 @@ struct Lanes {
   explicit Lanes(SessionComm connected) : session(std::move(connected)), peers(session.size) {}
 
   /// Receives of heads to post for a peer: about 4 MiB of (untouched) memory in all, between 2 and 8. Where heads come
-  /// by mail the one receive meets nothing but the farewell, and has MPI tell when the peer is gone.
+  /// by mail the one receive meets nothing but the goodbye, and has MPI tell when the peer is gone.
   std::size_t depth(Rank peer) const {
     if (mail.reaches(peer)) return 1;
     const std::size_t fair = std::size_t{128} / session.size;

@@ -108,7 +108,7 @@ class MpiTransport final : public Transport {
     }
   }
 
-  /// All of: every living peer's farewell has come, so nothing of this session is under way to us; what they had sent
+  /// All of: every living peer's goodbye has come, so nothing of this session is under way to us; what they had sent
   /// without our accept has been received and dropped, so their sends end; our own requests have ended. Then the
   /// communicator can be freed.
   void close(Nanoseconds patience) override {
@@ -303,7 +303,7 @@ class MpiTransport final : public Transport {
     const std::span<const std::byte> wire(from.head(index), bytes);
     HeadKind kind{};
     if (bytes >= sizeof kind) std::memcpy(&kind, wire.last(sizeof kind).data(), sizeof kind);
-    if (bytes < sizeof kind || kind > HeadKind::farewell) {
+    if (bytes < sizeof kind || kind > HeadKind::goodbye) {
       fail(peer,
            detail::concat("it sent ", bytes, " bytes that are not a head: does it run another version of CaSync?"));
       return false;
@@ -321,20 +321,20 @@ class MpiTransport final : public Transport {
     switch (kind) {
       case HeadKind::user:
         count_received(head.size());
-        if (!from.told) sink.on_head(peer, head);
+        if (!from.reported) sink.on_head(peer, head);
         break;
       case HeadKind::announcement:
         arriving_ -= from.arriving();
         ++from.announced;
         arriving_ += from.arriving();
         break;
-      case HeadKind::farewell:
+      case HeadKind::goodbye:
         while (take_mail(peer, sink)) {  // it was there before
         }
         from.left = true;
         lanes_->mail.forget(peer);
         stop_heads(peer);
-        put_down(peer, "it closed the session");
+        mark_down(peer, "it closed the session");
         break;
     }
   }
@@ -371,7 +371,7 @@ class MpiTransport final : public Transport {
       while (drain_head(peer, sink) || take_mail(peer, sink)) {
       }
       stop_heads(peer);
-      peer_of(peer).told = true;
+      peer_of(peer).reported = true;
       sink.on_peer_down(peer, why);
     }
     return !downs.empty();
@@ -382,10 +382,10 @@ class MpiTransport final : public Transport {
   /// MPI, or the bytes of `peer`, say that nothing more can be had from it.
   void fail(Rank peer, std::string why) {
     peer_of(peer).failed = true;
-    put_down(peer, std::move(why));
+    mark_down(peer, std::move(why));
   }
 
-  void put_down(Rank peer, std::string why) {
+  void mark_down(Rank peer, std::string why) {
     Peer& from = peer_of(peer);
     if (from.down) return;
     from.down = true;
@@ -425,14 +425,14 @@ class MpiTransport final : public Transport {
 
   // --- Closing ---
 
-  /// Says farewell to who has got all heads. It goes by MPI, behind the bodies, wherever the heads went.
+  /// Says goodbye to who has got all heads. It goes by MPI, behind the bodies, wherever the heads went.
   void part() {
     const Rings::Call call(rings_);
     for (Rank peer = 0; peer < size_; ++peer) {
       Peer& other = peer_of(peer);
-      if (peer == rank_ || other.failed || other.parted || lanes_->mail.keeps(peer)) continue;
-      other.parted = true;
-      post_by_mpi(peer, HeadKind::farewell);
+      if (peer == rank_ || other.failed || other.goodbye_sent || lanes_->mail.keeps(peer)) continue;
+      other.goodbye_sent = true;
+      post_by_mpi(peer, HeadKind::goodbye);
     }
   }
 
@@ -444,7 +444,7 @@ class MpiTransport final : public Transport {
     for (Rank peer = 0; peer < size_; ++peer) {
       const Peer& other = peer_of(peer);
       if (peer == rank_ || other.failed) continue;
-      if (!other.left || !other.parted) return false;
+      if (!other.left || !other.goodbye_sent) return false;
     }
     const auto& pending = lanes_->requests.pending();
     return std::all_of(pending.begin(), pending.end(), [&](const Pending& what) { return peer_of(what.peer).failed; });

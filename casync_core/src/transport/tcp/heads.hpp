@@ -14,8 +14,8 @@ namespace casync::transport::tcp {
 
 enum class FrameKind : std::uint32_t {
   head = 0,
-  farewell = 1,  ///< the sender closes; nothing follows
-  bell = 2,      ///< the receiver is to wake up: there is something in its mailbox
+  goodbye = 1,  ///< the sender closes; nothing follows
+  bell = 2,     ///< the receiver is to wake up: there is something in its mailbox
 };
 
 /// It stands before a head. Numbers on the wire are those of the machine: ranks of a session have the same byte order.

@@ -70,9 +70,9 @@ struct Peer : Standing {
   std::deque<Stream> streams;
   BodiesOut bodies_out;
   BodiesIn bodies_in;
-  std::uint64_t flowed = 0;   ///< bytes of bodies, both ways
-  bool has_farewell = false;  ///< read, though bodies may still come
-  bool is_marked = false;     ///< there is something to push when the outermost call ends
+  std::uint64_t flowed = 0;  ///< bytes of bodies, both ways
+  bool has_goodbye = false;  ///< read, though bodies may still come
+  bool is_marked = false;    ///< there is something to push when the outermost call ends
 };
 
 class TcpTransport final : public Transport {
@@ -107,7 +107,7 @@ class TcpTransport final : public Transport {
   bool hears() const override { return true; }
   void wake() override { ready_.ring(); }
   void wait(Nanoseconds timeout) override { ready_.sleep(timeout); }
-  void stay_with_parent() override {
+  void close_in_child() override {
     for (const std::unique_ptr<Peer>& peer : peers_) {
       peer->heads.socket.close();
       for (Stream& stream : peer->streams) stream.socket.close();
@@ -185,7 +185,7 @@ class TcpTransport final : public Transport {
     }
   }
 
-  /// Every living peer's farewell has come, and ours is on its way; or `patience` is over. What was not sent by then is
+  /// Every living peer's goodbye has come, and ours is on its way; or `patience` is over. What was not sent by then is
   /// dropped.
   void close(Nanoseconds patience) override {
     if (closed_) return;
@@ -274,7 +274,7 @@ class TcpTransport final : public Transport {
   /// A neighbour reads its mailbox when it is awake; who sleeps hears a head.
   void ring(Rank peer, DoorbellCell& bell) {
     Peer& to = peer_of(peer);
-    if (!count_ring(bell) || to.parted || !to.heads.socket.is_open()) return;
+    if (!count_ring(bell) || to.goodbye_sent || !to.heads.socket.is_open()) return;
     to.heads_out.add(FrameKind::bell);
     mark(peer);
   }
@@ -333,7 +333,7 @@ class TcpTransport final : public Transport {
   bool handle_heads(const Ready& ready, TransportSink& sink) {
     const Rank peer = rank_of(ready);
     if (ready.to_write) push_heads(peer);
-    if (ready.lost && peer_of(peer).has_farewell) close(peer_of(peer).heads);  // nobody reads ours any more
+    if (ready.lost && peer_of(peer).has_goodbye) close(peer_of(peer).heads);  // nobody reads ours any more
     return (ready.to_read || ready.lost) && read_heads(peer, sink);
   }
 
@@ -346,7 +346,7 @@ class TcpTransport final : public Transport {
     if (!stream.in.is_held()) {
       if (ready.to_read || ready.lost) read_bodies(peer, stream);
     } else if (ready.lost) {
-      lose(peer, stream);
+      on_stream_error(peer, stream);
     } else {
       watch(stream, false, stream.watched.to_write);  // it has been held for a poll: this may take longer
     }
@@ -356,11 +356,11 @@ class TcpTransport final : public Transport {
   bool read_heads(Rank peer, TransportSink& sink) {
     Peer& from = peer_of(peer);
     bool any = false;
-    while (from.heads.socket.is_open() && !from.has_farewell) {
+    while (from.heads.socket.is_open() && !from.has_goodbye) {
       iovec room = part(from.heads_in.room());
       const Moved moved = from.heads.socket.receive({&room, 1});
       if (moved.ended || moved.error != 0) {
-        lost_heads(peer, moved.ended ? "its connection has ended without a farewell" : error_text(moved.error));
+        lost_heads(peer, moved.ended ? "its connection has ended without a goodbye" : error_text(moved.error));
         break;
       }
       if (moved.bytes == 0) break;
@@ -391,14 +391,14 @@ class TcpTransport final : public Transport {
       case FrameKind::head:
         counters_.received_bytes += frame.bytes.size();
         ++counters_.received_messages;
-        if (!from.told) sink.on_head(peer, frame.bytes);
+        if (!from.reported) sink.on_head(peer, frame.bytes);
         return true;
-      case FrameKind::farewell:
+      case FrameKind::goodbye:
         while (take_mail(peer, sink)) {  // it was there before
         }
-        from.has_farewell = true;
+        from.has_goodbye = true;
         watch(from.heads, false, from.heads.watched.to_write);
-        leave_if_over(peer);
+        close_if_over(peer);
         return true;
     }
     return false;
@@ -414,7 +414,7 @@ class TcpTransport final : public Transport {
         std::array<iovec, 2> room{part(rest), part(scratch)};
         const Moved moved = stream.socket.receive(rest.empty() ? std::span(room).last(1) : std::span(room));
         if (moved.ended || moved.error != 0) {
-          if (moved.error != 0 && !from.has_farewell) return fail(peer, error_text(moved.error));
+          if (moved.error != 0 && !from.has_goodbye) return fail(peer, error_text(moved.error));
           return end(peer, stream);
         }
         if (moved.bytes == 0) break;
@@ -426,7 +426,7 @@ class TcpTransport final : public Transport {
     } catch (const CorruptPayload& error) {
       return fail(peer, error.what());
     }
-    if (stream.in.is_held()) leave_if_over(peer);  // the next chunk is of a body that was not accepted
+    if (stream.in.is_held()) close_if_over(peer);  // the next chunk is of a body that was not accepted
   }
 
   void resume(Rank peer) {
@@ -447,13 +447,13 @@ class TcpTransport final : public Transport {
   void end(Rank peer, Stream& stream) {
     stream.ended = true;
     close(stream);
-    leave_if_over(peer);
+    close_if_over(peer);
   }
 
   /// The kernel says so of a stream that is held.
-  void lose(Rank peer, Stream& stream) {
+  void on_stream_error(Rank peer, Stream& stream) {
     const int error = stream.socket.pending_error();
-    if (error != 0 && !peer_of(peer).has_farewell) return fail(peer, error_text(error));
+    if (error != 0 && !peer_of(peer).has_goodbye) return fail(peer, error_text(error));
     end(peer, stream);
   }
 
@@ -497,7 +497,7 @@ class TcpTransport final : public Transport {
 
   /// Reports one head that came by mail; false if there is none.
   bool take_mail(Rank peer, TransportSink& sink) {
-    if (!mail_.reaches(peer) || peer_of(peer).has_farewell) return false;
+    if (!mail_.reaches(peer) || peer_of(peer).has_goodbye) return false;
     std::optional<HostMail::Head> head;
     try {
       head = mail_.front(peer);
@@ -522,25 +522,25 @@ class TcpTransport final : public Transport {
 
   void fail(Rank peer, std::string why) {
     peer_of(peer).failed = true;
-    put_down(peer, std::move(why));
+    mark_down(peer, std::move(why));
   }
 
   void lost_heads(Rank peer, std::string why) {
     close(peer_of(peer).heads);
-    if (!peer_of(peer).has_farewell) fail(peer, std::move(why));
+    if (!peer_of(peer).has_goodbye) fail(peer, std::move(why));
   }
 
-  /// It has said farewell, and all that it had sent before, and we had accepted, is here.
-  void leave_if_over(Rank peer) {
+  /// It has said goodbye, and all that it had sent before, and we had accepted, is here.
+  void close_if_over(Rank peer) {
     Peer& from = peer_of(peer);
-    if (!from.has_farewell || from.left) return;
+    if (!from.has_goodbye || from.left) return;
     const auto over = [&](const Stream& stream) { return closed_ || stream.ended || stream.in.is_held(); };
     if (!std::all_of(from.streams.begin(), from.streams.end(), over)) return;
     from.left = true;
-    put_down(peer, "it closed the session");
+    mark_down(peer, "it closed the session");
   }
 
-  void put_down(Rank peer, std::string why) {
+  void mark_down(Rank peer, std::string why) {
     Peer& from = peer_of(peer);
     if (from.down) return;
     from.down = true;
@@ -576,24 +576,24 @@ class TcpTransport final : public Transport {
       read_heads(peer, sink);
       while (take_mail(peer, sink)) {
       }
-      from.told = true;
-      if (from.has_farewell) from.failed = false;
+      from.reported = true;
+      if (from.has_goodbye) from.failed = false;
       if (from.failed) close(from.heads);
-      sink.on_peer_down(peer, from.has_farewell ? "it closed the session" : why);
+      sink.on_peer_down(peer, from.has_goodbye ? "it closed the session" : why);
     }
     return !downs.empty();
   }
 
   // --- Closing ---
 
-  /// Says farewell to who has got all heads.
+  /// Says goodbye to who has got all heads.
   void part_from_all() {
     const Call call(*this);
     for (Rank peer = 0; peer < size(); ++peer) {
       Peer& other = peer_of(peer);
-      if (peer == rank_ || other.failed || other.parted || mail_.keeps(peer)) continue;
-      other.parted = true;
-      other.heads_out.add(FrameKind::farewell);
+      if (peer == rank_ || other.failed || other.goodbye_sent || mail_.keeps(peer)) continue;
+      other.goodbye_sent = true;
+      other.heads_out.add(FrameKind::goodbye);
       mark(peer);
     }
   }
@@ -606,7 +606,7 @@ class TcpTransport final : public Transport {
     for (Rank peer = 0; peer < peers_.size(); ++peer) {
       const Peer& other = *peers_[peer];
       if (peer == rank_ || other.failed) continue;
-      if (!other.has_farewell || !other.parted || !other.heads_out.waiting().empty()) return false;
+      if (!other.has_goodbye || !other.goodbye_sent || !other.heads_out.waiting().empty()) return false;
     }
     return true;
   }

@@ -28,7 +28,7 @@ struct PeerSockets {
 ///    all streams; whichever has room takes the next part.
 ///  - `wait` sleeps in the kernel until a socket has something, so `wakes` and `hears` are always true, and `moving` is
 ///    always false.
-///  - A connection that ends or is reset without a farewell is the end of the peer: on_peer_down, once. A peer that is
+///  - A connection that ends or is reset without a goodbye is the end of the peer: on_peer_down, once. A peer that is
 ///    silent is not noticed here.
 std::unique_ptr<Transport> connect_tcp(Rank self, std::vector<PeerSockets> peers, std::span<const int> hosts,
                                        int session_tag, bool share_memory, Nanoseconds timeout);
