@@ -65,8 +65,8 @@ def check_public_names(_app, environment):
 
 
 def read_definitions_first(_app, _environment, documents):
-    """Every adaptor has ProcessSet, and that of torch Options. Two entries are a mistake to Sphinx unless it read first
-    where they are defined.
+    """Every adaptor has ProcessSet, and that of torch BackendOptions. Two entries are a mistake to Sphinx unless it
+    read first where they are defined.
     """
     first = ("api/casync.session.process_sets", "api/casync.torch.c10d_group")
     documents.sort(key=lambda name: (name not in first, name))

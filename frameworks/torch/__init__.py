@@ -17,7 +17,7 @@ from casync.collectives import exports
 from casync.collectives.exports import *
 
 from . import c10d, mpi_ops, ops
-from .c10d_options import Options
+from .c10d_options import BackendOptions, Options
 from .ddp import ddp_hook, ddp_state
 from .functions import broadcast_optimizer_state, broadcast_parameters
 from .ops import *
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .relaxed import DiLoCo, LocalSGD
 
 __all__ = [
+    "BackendOptions",
     "DiLoCo",
     "DistributedOptimizer",
     "LocalSGD",

@@ -1,7 +1,7 @@
 """CaSync as a backend of `torch.distributed`: `dist.init_process_group("casync")`.
 
     import casync.torch                       # torch 2.14 and newer find the backend without this line
-    dist.init_process_group("casync", pg_options=casync.torch.Options(compression="onebit"))
+    dist.init_process_group("casync", pg_options=casync.torch.BackendOptions(compression="onebit"))
     model = DistributedDataParallel(model)
 
 The gradients that DDP and FSDP send while a backward pass runs are compressed; all else is exact.
@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import Work
 from . import device
 from .c10d_checks import check_gathered, parts_of
 from .c10d_group import DEVICES, Group, group_of
-from .c10d_options import Options
+from .c10d_options import BackendOptions
 from .c10d_values import NOT_THERE, assign_all
 from .c10d_work import GroupWork, all_of, follow
 from .flight_recorder import Size, recorder, sizes_of
@@ -251,10 +251,10 @@ def _op_of(opts: Any) -> Any:
     return dist.ReduceOp.SUM if opts is None else opts.reduceOp
 
 
-def _make(options: Any, given: Options | None) -> Any:
+def _make(options: Any, given: BackendOptions | None) -> Any:
     """Make a new group. torch calls this."""
-    if given is not None and not isinstance(given, Options):
-        raise NotAvailableError(f"pg_options={given!r}: casync takes casync.torch.Options(...)")
+    if given is not None and not isinstance(given, BackendOptions):
+        raise NotAvailableError(f"pg_options={given!r}: casync takes casync.torch.BackendOptions(...)")
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     group = Group(options.store, options.group_rank, ranks, options.timeout, given, options.group_id)
     return _ProcessGroup(options.store, group) if _VERSION < (2, 14) else _make_backend(options, group)

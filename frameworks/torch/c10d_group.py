@@ -30,7 +30,7 @@ from casync.transport.tcp import TcpJob
 from .c10d_backward import WithData, sender_of
 from .c10d_checks import check_count, check_dtypes, check_parts, check_scattered
 from .c10d_names import CallNames, NamedOperation
-from .c10d_options import Options, check_momentum
+from .c10d_options import BackendOptions, check_momentum
 from .c10d_sparse import add_up, packed
 from .c10d_submits import Submits
 from .c10d_values import NOT_THERE, assign_all, bytes_of, plain, reducible, reduction_by, reduction_of
@@ -60,12 +60,12 @@ class Group:
         rank: int,
         ranks: Sequence[int],
         timeout: timedelta | None,
-        options: Options | None,
+        options: BackendOptions | None,
         name: str,
     ) -> None:
         """`rank` is this process's place in `ranks`, which are the world's."""
         size = len(ranks)
-        options = options or Options()
+        options = options or BackendOptions()
         limit = options._timeout or timeout
         seconds = None if limit is None else limit.total_seconds()
         self._config = Config.from_environment(

@@ -97,7 +97,7 @@ class CallNames:
             name = f"c10d.{_digest(call)}.{place.name}"
             is_new = name not in self._senders
             if not self._senders:
-                self._loss_scale.look_for_another("Options")
+                self._loss_scale.look_for_another("BackendOptions")
             self._senders[name] = key
         if is_new:
             self._forget_gone()

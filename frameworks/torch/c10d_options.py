@@ -11,10 +11,10 @@ from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.config.rules import Rules
 from casync.errors import NotAvailableError
 
-__all__ = ["Options", "check_momentum"]
+__all__ = ["BackendOptions", "Options", "check_momentum"]
 
 
-class Options:
+class BackendOptions:
     """The options that `init_process_group("casync", pg_options=...)`, `new_group` and
     `init_device_mesh(backend_override={"dim": ("casync", ...)})` take.
 
@@ -49,6 +49,10 @@ class Options:
         self.grad_scaler = grad_scaler
         self.compress_all = compress_all
         self._timeout = timeout  # torch.distributed looks here
+
+
+Options = BackendOptions
+"""The name of `BackendOptions` before 0.2."""
 
 
 def check_momentum(rules: Rules) -> None:

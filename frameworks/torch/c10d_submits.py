@@ -19,7 +19,7 @@ from casync.tensors.signature import Average, OpKind, OpSignature, Sum
 from . import device
 from .c10d_backward import WithData, backward_pass, sender_of
 from .c10d_names import CallNames, NamedOperation
-from .c10d_options import Options
+from .c10d_options import BackendOptions
 from .c10d_values import deal_out
 from .c10d_work import GroupWork
 from .tensors import TENSORS
@@ -41,7 +41,9 @@ class _Call(NamedTuple):
 class Submits:
     """The submits of one group."""
 
-    def __init__(self, session: Session, names: CallNames, rules: Rules, options: Options, with_data: WithData) -> None:
+    def __init__(
+        self, session: Session, names: CallNames, rules: Rules, options: BackendOptions, with_data: WithData
+    ) -> None:
         self._session, self._names, self._rules, self._with_data = session, names, rules, with_data
         self._compresses_all = options.compress_all
         self._scaler = options.grad_scaler

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-OPTIONS = hvd.Options(compression="onebit", min_numel=1000)
+OPTIONS = hvd.BackendOptions(compression="onebit", min_numel=1000)
 dist.init_process_group("casync", timeout=timedelta(seconds=60), pg_options=OPTIONS)
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 
@@ -127,7 +127,7 @@ def only_gradients_are_lossy() -> None:
     dist.all_gather(each, weights)
     dist.all_reduce(weights)
     assert torch.allclose(weights, sum(each, torch.zeros(100, 100)))
-    group = dist.new_group(pg_options=hvd.Options(compression="onebit", min_numel=1000, compress_all=True))
+    group = dist.new_group(pg_options=hvd.BackendOptions(compression="onebit", min_numel=1000, compress_all=True))
     lossy = torch.rand(100, 100)
     exact = lossy.clone()
     dist.all_reduce(lossy, group=group)
@@ -268,7 +268,7 @@ def the_mean_is_of_those_that_have_data() -> None:
 def what_is_no_gradient_has_no_scale() -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
     scaler.scale(torch.ones(1))
-    options = hvd.Options("onebit", compress_all=True, grad_scaler=scaler, min_numel=10)
+    options = hvd.BackendOptions("onebit", compress_all=True, grad_scaler=scaler, min_numel=10)
     group = dist.new_group(backend="casync", pg_options=options)
     got, total = torch.zeros(5000), torch.zeros(5000)
     for step in range(600):

@@ -152,5 +152,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    hvd.Options()  # the backend is known
+    hvd.BackendOptions()  # the backend is known
     main()

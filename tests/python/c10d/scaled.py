@@ -15,7 +15,7 @@ STEPS, OVERFLOW = 10, 6
 
 
 def trained(scaler: torch.amp.GradScaler | None) -> list[torch.Tensor]:
-    options = casync.torch.Options(compression="always(onebit)", min_numel=1, grad_scaler=scaler)
+    options = casync.torch.BackendOptions(compression="always(onebit)", min_numel=1, grad_scaler=scaler)
     group = dist.new_group(backend="casync", pg_options=options)
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 3)), process_group=group)

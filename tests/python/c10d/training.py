@@ -23,7 +23,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 WHAT, CODEC, FOLDER = sys.argv[1:4]
-OPTIONS = hvd.Options(compression=CODEC, min_numel=1000)
+OPTIONS = hvd.BackendOptions(compression=CODEC, min_numel=1000)
 STEPS = 40
 DEVICE = os.environ.get("DEVICE", "cpu")
 

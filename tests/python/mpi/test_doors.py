@@ -11,7 +11,7 @@ from torch import nn
 WORDS = {"compression", "rules", "min_numel", "topology"}
 
 
-@pytest.mark.parametrize("door", [hvd.DistributedOptimizer, hvd.ddp_state, hvd.Options, fsdp.compress])
+@pytest.mark.parametrize("door", [hvd.DistributedOptimizer, hvd.ddp_state, hvd.BackendOptions, fsdp.compress])
 def test_a_door_takes_all_words(door):
     assert {*WORDS, "grad_scaler"} <= inspect.signature(door).parameters.keys()
 
@@ -55,7 +55,7 @@ def test_both_are_refused():
     with pytest.raises(hvd.InvalidArgumentError, match="give one of them"):
         made(compression="onebit", rules={"*": "none"})
     with pytest.raises(hvd.InvalidArgumentError, match="give one of them"):
-        hvd.Options("onebit", rules={"*": "none"})
+        hvd.BackendOptions("onebit", rules={"*": "none"})
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "many", True])

@@ -143,7 +143,7 @@ class Backend(Ddp):
     def options(self) -> Any:
         import casync.torch as hvd
 
-        return hvd.Options(compression=self.codec, min_numel=1)
+        return hvd.BackendOptions(compression=self.codec, min_numel=1)
 
     def pending(self) -> dict[str, Any] | None:
         """What is pending belongs to DDP's buckets, so only its sum can be compared."""
@@ -168,7 +168,7 @@ class Fsdp2(Ddp):
     def options(self) -> Any:
         import casync.torch as hvd
 
-        return hvd.Options(compression=self.codec, min_numel=1)
+        return hvd.BackendOptions(compression=self.codec, min_numel=1)
 
     def model(self, model: nn.Module, **more: Any) -> Any:
         return self.wrap_model(model, None)
