@@ -52,7 +52,7 @@ struct Operation {
   Nanoseconds ready = 0;  ///< of a gradient: how long after its step's beginning that was
   /// The program comes back to wait for it, or to submit more; false: nobody does, and it is urgent.
   bool awaited = true;
-  std::uint32_t slot = 0;    ///< where the session keeps it
+  std::uint32_t index = 0;   ///< of its entry in the session's handle table; if it stands in, its registration
   Staged* staged = nullptr;  ///< the session's, if the program's memory is a device's; null: it is the host's
   Completion completion;
 

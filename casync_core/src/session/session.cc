@@ -142,26 +142,19 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
                        ". Wait for the first before you submit it again, or give one another name"),
         facts_of(definition));
   }
-  if (free_slots.empty()) {
-    free_slots.push_back(static_cast<std::uint32_t>(slots.size()));
-    slots.emplace_back();
-  }
-  const std::uint32_t index = free_slots.back();
-  free_slots.pop_back();
-  Slot& slot = slots[index];
-  Operation& operation = slot.operation.emplace();
+  HandleTable::Entry& entry = handles.add();
+  Operation& operation = *entry.operation;
   operation.definition = &definition;
   operation.input = input;
   operation.output = output;
   operation.rows = rows;
   operation.splits = std::move(splits);
-  slot.registration = registration;
+  entry.registration = registration;
   if (where.on_device()) {
     try {
-      about(definition.name, definition.signature.kind, [&] { stage(slot, where); });
+      about(definition.name, definition.signature.kind, [&] { stage(entry, where); });
     } catch (...) {
-      slot.operation.reset();
-      free_slots.push_back(index);
+      handles.release(entry);
       throw;
     }
   }
@@ -170,14 +163,13 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
   operation.submitted = now;
   operation.step = names.take(name, operation);
   if (reduces(definition.signature.kind)) steps.submitted(operation.step, now, executor->waited());
-  operation.slot = index;
   operation.completion = completion;
   operation.awaited = awaited;
-  const Handle handle = handle_of(index);
+  const Handle handle = handles.handle_of(entry);
   if (definition.signature.kind == OpKind::join) has_joined = true;
   // A join must not overtake what was submitted before it, or another would be in the place of that.
   const bool waits = definition.signature.kind == OpKind::join && staging != nullptr && staging->expects_something();
-  if (slot.staged != nullptr || waits) {
+  if (entry.staged != nullptr || waits) {
     staging->expect(registration, operation);
     return handle;
   }
@@ -189,14 +181,14 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
 
 bool Session::done(Handle handle) const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->slot_of(handle).operation->done.load(std::memory_order_acquire);
+  return impl_->entry_of(handle).operation->done.load(std::memory_order_acquire);
 }
 
 bool Session::poll(Handle handle) {
   if (done(handle)) {
     const std::lock_guard lock(impl_->mutex);
-    const Impl::Slot& slot = impl_->slot_of(handle);
-    impl_->names.release(impl_->definitions[slot.registration].name, *slot.operation);
+    const HandleTable::Entry& entry = impl_->entry_of(handle);
+    impl_->names.release(impl_->definitions[entry.registration].name, *entry.operation);
     return true;
   }
   impl_->executor->poll();
@@ -208,7 +200,7 @@ bool Session::wait(Handle handle, Nanoseconds timeout) {
   const Operation* operation = nullptr;
   {
     const std::lock_guard lock(impl_->mutex);
-    operation = &*impl_->slot_of(handle).operation;
+    operation = &*impl_->entry_of(handle).operation;
   }
   return impl_->executor->wait(operation->done, timeout);
 }
@@ -226,23 +218,23 @@ void Session::add_device_code(int device, const std::string& common, const std::
 
 void Session::order_after(Handle handle, void* stream) {
   std::unique_lock lock(impl_->mutex);
-  const Impl::Slot& slot = impl_->slot_of(handle);
-  if (slot.staged == nullptr) return;
+  const HandleTable::Entry& entry = impl_->entry_of(handle);
+  if (entry.staged == nullptr) return;
   try {
-    impl_->staging->order_after(*slot.staged, stream);
+    impl_->staging->order_after(*entry.staged, stream);
   } catch (const DeviceFailure& failure) {
     lock.unlock();
     impl_->inspect([&](Driver&, const Engine&) {
       impl_->staging->lose(failure.what());
-      const std::lock_guard slots(impl_->mutex);
-      impl_->staging->fail(*impl_->slot_of(handle).operation);
+      const std::lock_guard entries(impl_->mutex);
+      impl_->staging->fail(*impl_->entry_of(handle).operation);
     });
   }
 }
 
 Gathered Session::take_result(Handle handle) {
   const std::lock_guard lock(impl_->mutex);
-  Operation& operation = *impl_->slot_of(handle).operation;
+  Operation& operation = *impl_->entry_of(handle).operation;
   return {std::move(operation.result), std::move(operation.result_rows)};
 }
 
@@ -250,9 +242,9 @@ bool Session::collect(Handle handle) {
   Impl::Ended ended;
   {
     const std::lock_guard lock(impl_->mutex);
-    Impl::Slot& slot = impl_->slot_of(handle);
-    if (!slot.operation->done.load(std::memory_order_acquire)) return false;
-    ended = impl_->release(slot);
+    HandleTable::Entry& entry = impl_->entry_of(handle);
+    if (!entry.operation->done.load(std::memory_order_acquire)) return false;
+    ended = impl_->release(entry);
   }
   impl_->tell(ended);
   return true;
@@ -273,12 +265,9 @@ void Session::shutdown() {
   if (impl_->staging != nullptr) impl_->await_results();
   stop_timeline();
   const std::lock_guard lock(impl_->mutex);
-  for (Impl::Slot& slot : impl_->slots) {
-    if (slot.staged != nullptr) impl_->staging->give_back(std::move(slot.staged), true);
-    std::uint32_t before = Impl::used_before;
-    while (before <= slot.generation && !Impl::used_before.compare_exchange_weak(before, slot.generation + 1)) {
-    }
-  }
+  impl_->handles.close([&](HandleTable::Entry& entry) {
+    if (entry.staged != nullptr) impl_->staging->give_back(std::move(entry.staged), true);
+  });
 }
 
 SessionCounters Session::counters() {

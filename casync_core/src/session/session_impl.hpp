@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -25,6 +24,7 @@
 #include "record/event_log.hpp"
 #include "session/checks.hpp"
 #include "session/definitions.hpp"
+#include "session/handle_table.hpp"
 #include "session/make_lane.hpp"
 #include "session/names.hpp"
 #include "session/nonfinite_log.hpp"
@@ -40,11 +40,6 @@ namespace casync {
 /// executor's inbox. What stands in for the program belongs to the holder of the progress role, who takes the mutex
 /// inside it.
 struct Session::Impl {
-  /// A handle: the session's number in 16 bits, how often its slot was used before in 24, the slot in 24.
-  static constexpr unsigned kSlotBits = kHandleBits / 2;
-  static constexpr std::uint32_t kSlotMask = (1U << kSlotBits) - 1;
-  /// How often slots were used by sessions of this process that are over: their handles are none of a later one's.
-  static inline std::atomic<std::uint32_t> used_before{0};
   /// More than operations are kept (EngineOptions::kept): a program may define what it submits later.
   static constexpr std::size_t kDefinitions = 2 * LeastUsed::Limits{}.first;
   static constexpr Nanoseconds kCopyTime = 1'000'000'000;  // for copies of a device that are under way at a shutdown
@@ -55,18 +50,12 @@ struct Session::Impl {
   /// The exception that belongs to `status`.
   [[noreturn]] static void throw_failure(Status status, const std::string& text, ErrorFacts facts);
 
-  struct Slot {
-    std::optional<Operation> operation;  // in place: the executor has its address, and nothing is allocated for each
-    std::unique_ptr<Staged> staged;      // of an operation on a device
-    std::uint32_t registration = 0;
-    std::uint32_t generation = used_before;
-  };
-
   Impl(std::shared_ptr<Transport> given, SessionOptions wanted, Log to)
       : options(std::move(wanted)),
         transport(std::move(given)),
         log(std::move(to)),
-        definitions({kDefinitions, LeastUsed::Limits{}.most}) {
+        definitions({kDefinitions, LeastUsed::Limits{}.most}),
+        handles(options.number) {
     if (transport == nullptr) transport = transport::connect_solo();
     if (options.host_of.empty()) options.host_of.assign(transport->size(), 0);
     lane_kind = lane_of(options.device_lane, options.host_of);
@@ -119,7 +108,7 @@ struct Session::Impl {
     Operation& operation = stand_ins.add(*defined.definition);
     operation.optimizer = defined.optimizer;
     operation.step = names.count(defined.name);
-    operation.slot = registration;
+    operation.index = registration;
     executor->submit(registration, &operation);
   }
 
@@ -127,7 +116,7 @@ struct Session::Impl {
     if (operation.stands_in) {
       if (operation.status == Status::ok) {  // else the network may still touch its memory
         const std::lock_guard lock(mutex);
-        --definitions[operation.slot].operations;
+        --definitions[operation.index].operations;
       }
       stand_ins.ended(operation);
     } else if (operation.definition->signature.kind == OpKind::join) {
@@ -162,22 +151,20 @@ struct Session::Impl {
     std::optional<LogRecord> nonfinite;
   };
 
-  /// Forgets an operation that is over: its slot and its name are free. With the mutex.
-  Ended release(Slot& slot) {
-    Operation& operation = *slot.operation;
-    Definitions::One& defined = definitions[slot.registration];
+  /// Forgets an operation that is over: its entry and its name are free. With the mutex.
+  Ended release(HandleTable::Entry& entry) {
+    Operation& operation = *entry.operation;
+    Definitions::One& defined = definitions[entry.registration];
     names.release(defined.name, operation);
     --defined.operations;
     if (operation.definition->signature.kind == OpKind::join) has_joined = false;
     Ended ended{operation.status, std::move(operation.text), std::move(operation.facts), nonfinite_record(operation)};
-    if (slot.staged != nullptr) {
+    if (entry.staged != nullptr) {
       const bool session_is_over =
           ended.status == Status::peer_failure || ended.status == Status::aborted || ended.status == Status::corrupt;
-      staging->give_back(std::move(slot.staged), session_is_over);
+      staging->give_back(std::move(entry.staged), session_is_over);
     }
-    free_slots.push_back(operation.slot);
-    slot.operation.reset();
-    ++slot.generation;
+    handles.release(entry);
     return ended;
   }
 
@@ -198,7 +185,7 @@ struct Session::Impl {
     Ended ended;
     {
       const std::lock_guard lock(mutex);
-      ended = release(slots[operation.slot]);
+      ended = release(handles[operation.index]);
     }
     try {
       tell(ended);
@@ -344,7 +331,7 @@ struct Session::Impl {
   /// known by now; a run for which it changes afterwards is fetched.
   void look_at_plan(const Operation& operation) {
     const std::lock_guard lock(mutex);
-    const std::uint32_t registration = slots[operation.slot].registration;
+    const std::uint32_t registration = handles[operation.index].registration;
     std::shared_ptr<const TaskGraph> graph = stream == nullptr ? nullptr : executor->graph_of(registration);
     Definitions::ByPlan& known = definitions[registration].by_plan;
     const bool has_lane = executor->has_lane();
@@ -356,13 +343,13 @@ struct Session::Impl {
     known.graph = std::move(graph);
   }
 
-  /// With the mutex. Has the operation in `slot` work on the device, if its codec does, or else on memory of the host,
+  /// With the mutex. Has the operation of `entry` work on the device, if its codec does, or else on memory of the host,
   /// to which its input is copied.
-  void stage(Slot& slot, const DeviceStream& where) {
-    Operation& operation = *slot.operation;
+  void stage(HandleTable::Entry& entry, const DeviceStream& where) {
+    Operation& operation = *entry.operation;
     const Signature& signature = operation.definition->signature;
-    if (const Definitions::ByPlan& known = definitions[slot.registration].by_plan; known.on_stream) {
-      slot.staged = staging_for(where.device).await(operation, where.stream);
+    if (const Definitions::ByPlan& known = definitions[entry.registration].by_plan; known.on_stream) {
+      entry.staged = staging_for(where.device).await(operation, where.stream);
       operation.by_lane = known.by_lane;
       return;
     }
@@ -371,7 +358,7 @@ struct Session::Impl {
       const Range mine = scattered_to(transport->rank(), transport->size(), signature.shape);
       result = static_cast<std::size_t>(mine.size()) * size_of(signature.dtype);
     }
-    slot.staged = staging_for(where.device).copy_in(operation, where.stream, result);
+    entry.staged = staging_for(where.device).copy_in(operation, where.stream, result);
   }
 
   /// With the progress role.
@@ -424,20 +411,12 @@ struct Session::Impl {
                           facts_of(name));
   }
 
-  Handle handle_of(std::uint32_t slot) const {
-    const Handle generation = slots[slot].generation & kSlotMask;
-    return (static_cast<Handle>(options.number) << kHandleBits) | (generation << kSlotBits) | slot;
-  }
-
-  Slot& slot_of(Handle handle) {
-    const auto index = static_cast<std::uint32_t>(handle & kSlotMask);
-    if (index >= slots.size() || !slots[index].operation || handle_of(index) != handle) {
-      throw InvalidArgument(
-          "this handle is not outstanding: it was synchronised before, or given out by another session, say one that "
-          "was shut down",
-          {.rank = number_of(transport->rank())});
-    }
-    return slots[index];
+  HandleTable::Entry& entry_of(Handle handle) {
+    if (HandleTable::Entry* const entry = handles.find(handle)) return *entry;
+    throw InvalidArgument(
+        "this handle is not outstanding: it was synchronised before, or given out by another session, say one that was "
+        "shut down",
+        {.rank = number_of(transport->rank())});
   }
 
   SessionOptions options;
@@ -449,8 +428,7 @@ struct Session::Impl {
   Definitions definitions;
   Names names;
   std::unordered_map<std::string, CodecState> set_states;  // without values: what definitions to come must fit
-  std::deque<Slot> slots;                                  // stable addresses
-  std::vector<std::uint32_t> free_slots;
+  HandleTable handles;
   NonfiniteLog nonfinite_log;
   Steps steps;
   bool shut_down = false;
