@@ -152,7 +152,7 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
   entry.registration = registration;
   if (where.on_device()) {
     try {
-      about(definition.name, definition.signature.kind, [&] { stage(entry, where); });
+      about(definition.name, definition.signature.kind, [&] { devices->stage(entry, where); });
     } catch (...) {
       handles.release(entry);
       throw;
@@ -168,9 +168,9 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
   const Handle handle = handles.handle_of(entry);
   if (definition.signature.kind == OpKind::join) has_joined = true;
   // A join must not overtake what was submitted before it, or another would be in the place of that.
-  const bool waits = definition.signature.kind == OpKind::join && staging != nullptr && staging->expects_something();
+  const bool waits = definition.signature.kind == OpKind::join && devices->expects_something();
   if (entry.staged != nullptr || waits) {
-    staging->expect(registration, operation);
+    devices->expect(registration, operation);
     return handle;
   }
   executor->submit(registration, &operation);
@@ -212,8 +212,7 @@ bool Session::wait(const std::atomic<bool>& done, Nanoseconds timeout) {
 
 void Session::add_device_code(int device, const std::string& common, const std::string& spec, const std::string& code) {
   impl_->refuse_in_completion();
-  const std::lock_guard alone(impl_->adding);
-  impl_->add_device_code(device, common, spec, code);
+  impl_->devices->add_code(device, common, spec, code);
 }
 
 void Session::order_after(Handle handle, void* stream) {
@@ -221,13 +220,13 @@ void Session::order_after(Handle handle, void* stream) {
   const HandleTable::Entry& entry = impl_->entry_of(handle);
   if (entry.staged == nullptr) return;
   try {
-    impl_->staging->order_after(*entry.staged, stream);
+    impl_->devices->order_after(*entry.staged, stream);
   } catch (const DeviceFailure& failure) {
     lock.unlock();
     impl_->inspect([&](Driver&, const Engine&) {
-      impl_->staging->lose(failure.what());
+      impl_->devices->lose(failure.what());
       const std::lock_guard entries(impl_->mutex);
-      impl_->staging->fail(*impl_->entry_of(handle).operation);
+      impl_->devices->fail(*impl_->entry_of(handle).operation);
     });
   }
 }
@@ -260,13 +259,13 @@ void Session::shutdown() {
     impl_->refuse_in_completion();
     impl_->shut_down = true;
   }
-  if (impl_->staging != nullptr) impl_->await_inputs();
+  impl_->devices->await_inputs();
   impl_->executor->shutdown();
-  if (impl_->staging != nullptr) impl_->await_results();
+  impl_->await_results();
   stop_timeline();
   const std::lock_guard lock(impl_->mutex);
   impl_->handles.close([&](HandleTable::Entry& entry) {
-    if (entry.staged != nullptr) impl_->staging->give_back(std::move(entry.staged), true);
+    if (entry.staged != nullptr) impl_->devices->give_back(std::move(entry.staged), true);
   });
 }
 

@@ -1,35 +1,29 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "casync/error.hpp"
 #include "casync/session.hpp"
-#include "collectives/collectives.hpp"
 #include "common/hash.hpp"
 #include "coordinator/make_policy.hpp"
 #include "executor/frames/frame.hpp"
 #include "executor/measure/timeline.hpp"
-#include "executor/memory/tensor_sizes.hpp"
 #include "executor/real/completing.hpp"
-#include "executor/real/device_trial.hpp"
 #include "executor/real/real_executor.hpp"
 #include "planner/tune/measured_planning.hpp"
 #include "record/event_log.hpp"
 #include "session/checks.hpp"
 #include "session/definitions.hpp"
+#include "session/device_operations.hpp"
 #include "session/handle_table.hpp"
-#include "session/make_lane.hpp"
 #include "session/names.hpp"
 #include "session/nonfinite_log.hpp"
 #include "session/processors.hpp"
-#include "session/staging.hpp"
 #include "session/stand_ins.hpp"
 #include "session/steps.hpp"
 #include "transport/local/local_transport.hpp"
@@ -42,7 +36,6 @@ namespace casync {
 struct Session::Impl {
   /// More than operations are kept (EngineOptions::kept): a program may define what it submits later.
   static constexpr std::size_t kDefinitions = 2 * LeastUsed::Limits{}.first;
-  static constexpr Nanoseconds kCopyTime = 1'000'000'000;  // for copies of a device that are under way at a shutdown
 
   static constexpr Nanoseconds from_seconds(double seconds) {
     return static_cast<Nanoseconds>(std::min(seconds * 1e9, static_cast<double>(kLongestTime)));
@@ -58,7 +51,12 @@ struct Session::Impl {
         handles(options.number) {
     if (transport == nullptr) transport = transport::connect_solo();
     if (options.host_of.empty()) options.host_of.assign(transport->size(), 0);
-    lane_kind = lane_of(options.device_lane, options.host_of);
+    devices.emplace(
+        DeviceOperations::Context{options, *transport, log, mutex, definitions, handles},
+        lane_of(options.device_lane, options.host_of),
+        DeviceOperations::Callbacks{.finished = [this](Operation& operation) { hand_over(operation); },
+                                    .weighs = [this](const std::string& spec) { return weighs(spec); },
+                                    .measured = [this](const Measurement& cost) { planner->measured(cost); }});
     while (options.world.size() < options.host_of.size()) {
       options.world.push_back(static_cast<std::uint32_t>(options.world.size()));
     }
@@ -94,7 +92,8 @@ struct Session::Impl {
                                 .stand_in = [this](const Request& absent) { stand_in(absent); },
                                 .completed = [this](Operation& operation) { completed(operation); },
                                 .report = [this](const Stall& stall) { report(stall); },
-                                .look = [this] { return look(); }});
+                                .look = [this] { return devices->look(); }});
+    devices->use(*executor);
   }
 
   std::uint32_t define(const std::string& name, const Signature& signature, const std::string& site);
@@ -128,8 +127,7 @@ struct Session::Impl {
   }
 
   void over(Operation& operation) {
-    if (operation.staged != nullptr) look_at_plan(operation);
-    if (operation.staged == nullptr || staging->copy_out(operation)) hand_over(operation);
+    if (operation.staged == nullptr || devices->ended(operation)) hand_over(operation);
   }
 
   void hand_over(Operation& operation) {
@@ -162,7 +160,7 @@ struct Session::Impl {
     if (entry.staged != nullptr) {
       const bool session_is_over =
           ended.status == Status::peer_failure || ended.status == Status::aborted || ended.status == Status::corrupt;
-      staging->give_back(std::move(entry.staged), session_is_over);
+      devices->give_back(std::move(entry.staged), session_is_over);
     }
     handles.release(entry);
     return ended;
@@ -276,128 +274,19 @@ struct Session::Impl {
     }
   }
 
-  // --- operations on a device ---
-
-  /// With the mutex. The one way to this device, which the first operation on it makes.
-  Staging& staging_for(int device) {
-    if (staging == nullptr) {
-      const Staging::Callbacks callbacks{
-          .arrived = [this](std::uint32_t registration,
-                            Operation& operation) { executor->submit(registration, &operation); },
-          .left = [this](Operation& operation) { hand_over(operation); },
-          .failed = [this](const std::string& why) { executor->abort(why); },
-          .ring = [this] { executor->wake(); }};
-      staging = std::make_unique<Staging>(device, transport->rank(), callbacks);
-      device_in_use.store(staging.get(), std::memory_order_release);
-    }
-    if (staging->device() == device) return *staging;
-    throw InvalidArgument(detail::concat(
-        "it is on device ", device, ", and what this process submitted before on device ", staging->device(),
-        ": a process drives one device. Choose it before tensors are made: torch.cuda.set_device(hvd.local_rank())"));
-  }
-
-  /// From now on the device has the code of codec `spec`, and what no codec has. One thread at a time.
-  void add_device_code(int device, const std::string& common, const std::string& spec, const std::string& code) {
-    std::unique_lock lock(mutex);
-    staging_for(device);
-    CudaStream* there = stream;
-    bool is_weighed = false;
+  /// With the mutex. Whether plans weigh codec `spec` for something that is defined.
+  bool weighs(const std::string& spec) {
+    bool found = false;
     definitions.for_each([&](std::uint32_t /*number*/, const Definitions::One& one) {
-      is_weighed =
-          is_weighed || MeasuredPlanning::weighs(planning, one.definition->name, one.definition->signature, spec);
+      found = found || MeasuredPlanning::weighs(planning, one.definition->name, one.definition->signature, spec);
     });
-    lock.unlock();  // the executor's role comes before the mutex
-    if (is_weighed) {
-      const DeviceTrial trial(device, common, spec, code);
-      executor->inspect([&](Driver&, const Engine&) {
-        for (const Measurement& cost : trial.results()) planner->measured(cost);
-      });
-    }
-    if (there == nullptr) {
-      auto made = std::make_unique<CudaStream>(device, common, [this] { executor->wake(); });
-      there = made.get();
-      executor->add_stream(std::move(made), make_lane(lane_kind, device, {transport->rank(), transport->size()},
-                                                      options.nccl_library, [this] { executor->wake(); }));
-    }
-    there->add(spec, code);
-    lock.lock();
-    stream = there;
-    definitions.for_each([](std::uint32_t /*number*/, Definitions::One& one) {
-      one.by_plan = {};  // more is computed there now
-    });
+    return found;
   }
 
-  /// With the progress role, when an operation on a device is over: whether its next run is computed there. The plan is
-  /// known by now; a run for which it changes afterwards is fetched.
-  void look_at_plan(const Operation& operation) {
-    const std::lock_guard lock(mutex);
-    const std::uint32_t registration = handles[operation.index].registration;
-    std::shared_ptr<const TaskGraph> graph = stream == nullptr ? nullptr : executor->graph_of(registration);
-    Definitions::ByPlan& known = definitions[registration].by_plan;
-    const bool has_lane = executor->has_lane();
-    if (graph == nullptr || (graph == known.graph && has_lane == known.had_lane)) return;
-    const Signature& signature = operation.definition->signature;
-    known.had_lane = has_lane;
-    known.by_lane = has_lane && executor->is_for_lane(*graph) && stream->supports(*graph, signature, true);
-    known.on_stream = known.by_lane || stream->supports(*graph, signature, false);
-    known.graph = std::move(graph);
-  }
-
-  /// With the mutex. Has the operation of `entry` work on the device, if its codec does, or else on memory of the host,
-  /// to which its input is copied.
-  void stage(HandleTable::Entry& entry, const DeviceStream& where) {
-    Operation& operation = *entry.operation;
-    const Signature& signature = operation.definition->signature;
-    if (const Definitions::ByPlan& known = definitions[entry.registration].by_plan; known.on_stream) {
-      entry.staged = staging_for(where.device).await(operation, where.stream);
-      operation.by_lane = known.by_lane;
-      return;
-    }
-    std::size_t result = operation.output == nullptr ? 0 : raw_bytes_of(operation);
-    if (signature.kind == OpKind::reducescatter) {
-      const Range mine = scattered_to(transport->rank(), transport->size(), signature.shape);
-      result = static_cast<std::size_t>(mine.size()) * size_of(signature.dtype);
-    }
-    entry.staged = staging_for(where.device).copy_in(operation, where.stream, result);
-  }
-
-  /// With the progress role.
-  std::optional<Nanoseconds> look() {
-    Staging* const device = device_in_use.load(std::memory_order_acquire);
-    if (device == nullptr) return std::nullopt;
-    tell_of_lane();
-    return device->look();
-  }
-
-  /// With the progress role: that devices cannot send to each other, once.
-  void tell_of_lane() {
-    if (has_told_of_lane || executor->lane_refusal().empty()) return;
-    has_told_of_lane = true;
-    log({.level = LogLevel::info, .text = detail::concat("devices send through the host: ", executor->lane_refusal())});
-  }
-
-  /// At a shutdown: inputs that are under way come to the host, where they are ended, or the device is given up.
-  void await_inputs() {
-    const Nanoseconds deadline = executor->now() + kCopyTime;
-    while (staging->expects_something()) {
-      if (executor->now() > deadline) {
-        return executor->inspect(
-            [this](Driver&, const Engine&) { staging->abandon("a copy to the host does not end"); });
-      }
-      executor->poll();
-      std::this_thread::yield();
-    }
-  }
-
-  /// At the end of a shutdown, when nobody makes progress: the same for results on their way to the device.
+  /// At the end of a shutdown, when nobody makes progress.
   void await_results() {
     ends_late.emplace();
-    const Nanoseconds deadline = executor->now() + kCopyTime;
-    while (staging->look()) {
-      if (executor->now() > deadline) staging->abandon("a copy to the device does not end");
-      std::this_thread::yield();
-    }
-    staging->quiesce();
+    devices->await_results();
     const Completing here(executor.get());
     for (Operation* const operation : *ends_late) completed(*operation);
   }
@@ -434,12 +323,7 @@ struct Session::Impl {
   bool shut_down = false;
   bool has_joined = false;  // and the join was not collected
   StandIns stand_ins;
-  std::unique_ptr<Staging> staging;              // null before the first operation on a device
-  std::atomic<Staging*> device_in_use{nullptr};  // the same, for who makes progress
-  std::mutex adding;                             // of device code
-  CudaStream* stream = nullptr;                  // the executor's; null: no device code was given
-  LaneKind lane_kind = LaneKind::host;
-  bool has_told_of_lane = false;                     // with the progress role
+  std::optional<DeviceOperations> devices;           // made by the constructor
   std::optional<std::vector<Operation*>> ends_late;  // whose completion is left when the executor is shut down
   std::unique_ptr<EventLog> event_log;               // these two outlive the executor
   std::unique_ptr<Timeline> trace;
