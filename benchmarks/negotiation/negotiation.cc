@@ -86,7 +86,7 @@ void measure(std::uint32_t ranks, Nanoseconds spread) {
     VirtualTensor tensor;
     tensor.name = detail::concat("gradient", g);
     tensor.signature.shape = {kNumel, 1};
-    tensor.plan.topology = Topology::parameter_server;
+    tensor.plan.topology = "ps";
     tensor.plan.codec = "none";
     tensor.plan.partitions = 1;
     tensor.plan.first_owner = g % ranks;

@@ -1,10 +1,7 @@
 """Averaging of parameters every so many steps, under the name that torch has for it.
 
     averager = hvd.PeriodicModelAverager(period=4, warmup_steps=100)
-    for batch in data:
-        ...
-        optimizer.step()
-        averager.average_parameters(model.parameters())
+    averager.average_parameters(model.parameters())  # after each step
 
 `casync.torch.LocalSGD` does the same with codecs, weights, buffers and checkpoints.
 """

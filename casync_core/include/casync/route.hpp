@@ -20,7 +20,9 @@
 ///
 /// Guarantees a route gives, which `tests/cpp/routes` holds every one to: each rank's contribution reaches the result
 /// exactly once, every rank gets the same bits, contributions are added in an order that follows from the request
-/// alone, and every send has its receive.
+/// alone, and every send has its receive. So with gradients in every step replicas are equal after every step. Local
+/// SGD and DiLoCo (casync/relaxed) send what parameters have changed by over the same routes: there the global
+/// parameters are equal after every round.
 namespace casync {
 
 class WorkflowBuilder;
