@@ -49,6 +49,12 @@ def sections(build: Path) -> list[Section]:
         Section("sanitize", "C++ tests under sanitizers", (*make, "sanitize"), False),
         Section("fuzz", "15 minutes of made-up input", (*make, "fuzz", "SECONDS=900"), False),
         Section("faults", "1,000 random faults", (sys.executable, "tools/random_faults.py", "--jobs", "1000"), False),
+        Section(
+            "faults-rounds",
+            "1,000 random faults in rounds of DiLoCo",
+            (sys.executable, "tools/random_faults.py", "--jobs", "1000", "--rounds"),
+            False,
+        ),
         Section("codecs", "what CompLL generates", (sys.executable, "tools/passed.py", "compll"), False),
         Section(
             "programs",

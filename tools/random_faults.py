@@ -4,6 +4,7 @@ no fault, in some strangers talk to every port (random_faults_stranger.py), and 
     python tools/random_faults.py                       100 jobs, one after the other
     python tools/random_faults.py --jobs 5 --seed 7     five others
     python tools/random_faults.py --jobs 1 --first 41   the 42nd job of seed 0 alone
+    python tools/random_faults.py --rounds              jobs with rounds of DiLoCo, in place of gradients in every step
     python tools/random_faults.py --json report.json    all that was found, for a program
 
 A job trains a small model on 2 to 5 ranks with a random codec and topology: one in four with PyTorch, the others with
@@ -30,7 +31,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("random_faults_rank.py")
@@ -71,6 +72,10 @@ class Plan:
     transport: str  # what CASYNC_TRANSPORT says
     strangers: bool
     adaptor: str
+    rounds: str = ""
+    """Of rounds of DiLoCo: steps between them, fragments, delay, and by how many steps each rank makes more than the one
+    before it. "": gradients in every step.
+    """
 
     @property
     def ends_well(self) -> bool:
@@ -80,7 +85,7 @@ class Plan:
         beside = ", beside strangers" * self.strangers
         return (
             f"job {self.number}: {self.ranks} ranks of {self.adaptor}, {self.codec}, {self.topology}, {self.transport}"
-            f"{beside}, {self.signal} to rank {self.victim} {self.delay:.2f} s after it noted {self.phase!r}"
+            f"{beside}{self.rounds and f', rounds {self.rounds}'}, {self.signal} to rank {self.victim} {self.delay:.2f} s after it noted {self.phase!r}"
         )
 
 
@@ -104,9 +109,20 @@ class Result:
         return f"{self.plan}: {ended}" + "".join(f"\n    FAULT: {fault}" for fault in self.faults)
 
 
-def draw(seed: int, number: int) -> Plan:
+def draw(seed: int, number: int, *, rounds: bool = False) -> Plan:
     """The `number`-th job of `seed`."""
     dice = random.Random(f"{seed}/{number}")
+    plan = _draw(dice, number)
+    if not rounds:
+        return plan
+    every = dice.randint(1, 12)
+    fragments = dice.randint(1, min(every, 3))
+    codec = "onebit" if plan.codec.startswith("dgc") else plan.codec  # which is for gradients
+    spec = f"{every},{fragments},{dice.randrange(every)},{dice.choice([0, 0, 7])}"
+    return replace(plan, codec=codec, topology="auto" if codec != plan.codec else plan.topology, rounds=spec)
+
+
+def _draw(dice: random.Random, number: int) -> Plan:
     ranks = dice.randint(2, 5)
     codec = dice.choice(list(TOPOLOGIES))
     phase = dice.choice(list(PHASES))
@@ -196,6 +212,7 @@ def run(plan: Plan, folder: Path, limit: float) -> Result:
     token = uuid.uuid4().hex
     command = [sys.executable, "-m", "casync", "run", "-np", str(plan.ranks), *FLAGS, "--", sys.executable]
     arguments = [str(PROGRAM), str(folder), plan.adaptor, plan.codec, "shutdown" if plan.explicit else "return"]
+    arguments += [plan.rounds]
     result = Result(plan)
     with open(folder / "output", "w", encoding="utf-8") as output:
         job = subprocess.Popen(
@@ -245,11 +262,11 @@ def run(plan: Plan, folder: Path, limit: float) -> Result:
     return result
 
 
-def run_all(seed: int, numbers: Sequence[int], limit: float) -> Iterator[Result]:
+def run_all(seed: int, numbers: Sequence[int], limit: float, *, rounds: bool = False) -> Iterator[Result]:
     """The jobs `numbers` of `seed`, one after the other."""
     for number in numbers:
         with tempfile.TemporaryDirectory() as folder:
-            yield run(draw(seed, number), Path(folder), limit)
+            yield run(draw(seed, number, rounds=rounds), Path(folder), limit)
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -276,10 +293,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the number of the first job")
     parser.add_argument("--limit", type=float, default=60, help="seconds from the fault to the end of the job")
+    parser.add_argument("--rounds", action="store_true", help="rounds of DiLoCo, in place of gradients in every step")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     results = []
-    for result in run_all(options.seed, range(options.first, options.first + options.jobs), options.limit):
+    numbers = range(options.first, options.first + options.jobs)
+    for result in run_all(options.seed, numbers, options.limit, rounds=options.rounds):
         print(result, flush=True)
         if result.faults:
             print("    " + result.output.replace("\n", "\n    "), flush=True)
