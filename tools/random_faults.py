@@ -73,7 +73,7 @@ class Plan:
     strangers: bool
     adaptor: str
     rounds: str = ""
-    """Of rounds of DiLoCo: steps between them, fragments, delay, and by how many steps each rank makes more than the one
+    """Of rounds of DiLoCo: steps between them, fragments, delay, and how many steps each rank makes more than the one
     before it. "": gradients in every step.
     """
 
@@ -82,10 +82,10 @@ class Plan:
         return self.signal in ("nothing", "pause")
 
     def __str__(self) -> str:
-        beside = ", beside strangers" * self.strangers
+        beside = ", beside strangers" * self.strangers + (f", rounds {self.rounds}" if self.rounds else "")
         return (
             f"job {self.number}: {self.ranks} ranks of {self.adaptor}, {self.codec}, {self.topology}, {self.transport}"
-            f"{beside}{self.rounds and f', rounds {self.rounds}'}, {self.signal} to rank {self.victim} {self.delay:.2f} s after it noted {self.phase!r}"
+            f"{beside}, {self.signal} to rank {self.victim} {self.delay:.2f} s after it noted {self.phase!r}"
         )
 
 
