@@ -7,7 +7,6 @@ casync bench -H h1:4,h2:4 -- python train.py
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shlex
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 from casync.bench import show
 from casync.bench.reference_models import MODELS
-from casync.bench.simulate import parse_seconds, share
+from casync.bench.simulate import parse_duration, parse_seconds, share
 from casync.bench.ways import ShapesError, automatic, contenders, shapes_of, step_of
 from casync.errors import CasyncError, JobError
 from casync.launcher.flags import FLAGS
@@ -74,7 +73,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="time over which the gradients become ready, e.g. 200ms (0s: synchronisation alone); COMMAND has its own",
     )
     what.add_argument(
-        "--seconds", type=_duration, default=_SECONDS, metavar="S", help=f"measure for about so long ({_SECONDS:g})"
+        "--seconds",
+        type=parse_duration,
+        default=_SECONDS,
+        metavar="S",
+        help=f"measure for about so long ({_SECONDS:g})",
     )
     what.add_argument(
         "--utilisation",
@@ -96,13 +99,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _launcher_flags() -> list[Any]:
     return [flag for flag in FLAGS if flag.spelling in _LAUNCHER]
-
-
-def _duration(text: str) -> float:
-    seconds = parse_seconds(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a time above 0")
-    return seconds
 
 
 def main(argv: Sequence[str]) -> int:

@@ -15,12 +15,13 @@ from casync.errors import InvalidArgumentError
 __all__ = ["COLUMNS", "Interval", "Sync", "advice", "rows", "streaming", "waiting"]
 
 COLUMNS = ("codec", "round", "utilisation", "wait every", "stream every", "delay")
-"""What a round takes, the utilisation with sending in every step, `sync_every` without and with a delay, the delay."""
+"""The headings: seconds of a round; the utilisation if gradients are sent in every step; the shortest `sync_every` that
+is enough without a delay, and with one; that delay."""
 
 
 @dataclass(frozen=True)
 class Sync:
-    """What synchronisation takes under one codec."""
+    """The times of synchronisation under one codec."""
 
     round_s: float
     """Seconds of a synchronisation by itself."""
@@ -45,7 +46,9 @@ def waiting(compute_s: float, round_s: float, wished: float) -> Interval:
 
     `compute_s` are the seconds in which a step computes, and `wished` is more than 0 and less than 1.
     """
-    _check(compute_s, wished)
+    _check_computes(compute_s)
+    if not 0 < wished < 1:
+        raise InvalidArgumentError(f"utilisation={wished}: it must be more than 0 and less than 1")
     every = max(1, math.ceil(round(wished * round_s / ((1 - wished) * compute_s), 9)))
     return Interval(every, 0, every * compute_s / (every * compute_s + round_s))
 
@@ -55,17 +58,15 @@ def streaming(compute_s: float, round_s: float, fragments: int = 1) -> Interval:
 
     `round_s` are the seconds of the round of one fragment. In the first of the delay's steps the ranks agree.
     """
-    _check(compute_s, 0.5)
+    _check_computes(compute_s)
     steps = max(1, math.ceil(round(round_s / compute_s, 9)))  # of a round; the next one begins when it has ended
     delay = 1 + steps
     return Interval(max(delay + 1, fragments * steps), delay, 1.0)
 
 
-def _check(compute_s: float, wished: float) -> None:
+def _check_computes(compute_s: float) -> None:
     if not compute_s > 0:
         raise InvalidArgumentError(f"a step that computes for {compute_s} s: give a time above 0")
-    if not 0 < wished < 1:
-        raise InvalidArgumentError(f"utilisation={wished}: it must be more than 0 and less than 1")
 
 
 def rows(ways: Mapping[str, Sync], compute_s: float, wished: float) -> list[tuple[str, ...]]:

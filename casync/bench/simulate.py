@@ -27,7 +27,17 @@ from casync.relaxed import head
 if TYPE_CHECKING:
     from casync._core import Simulation
 
-__all__ = ["build_parser", "gradients_of", "main", "parse_rate", "parse_seconds", "predict", "predict_round", "share"]
+__all__ = [
+    "build_parser",
+    "gradients_of",
+    "main",
+    "parse_duration",
+    "parse_rate",
+    "parse_seconds",
+    "predict",
+    "predict_round",
+    "share",
+]
 
 _RATES = {"": 1.0, "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -54,8 +64,10 @@ def parse_seconds(text: str) -> float:
     return _with_unit(text, _TIMES, "time")
 
 
-def _above_0(text: str) -> float:
-    if not (seconds := parse_seconds(text)) > 0:
+def parse_duration(text: str) -> float:
+    """Seconds of a time, as `parse_seconds` reads it, that is above 0."""
+    seconds = parse_seconds(text)
+    if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r}: give a time above 0")
     return seconds
 
@@ -124,7 +136,7 @@ def build_parser() -> argparse.ArgumentParser:
         "how often to send",
         "Also compare none, fp16, onebit and --codec: in every step, and in rounds of DiLoCo or local SGD.",
     )
-    often.add_argument("--compute", type=_above_0, metavar="TIME", help="time that a step computes, e.g. 500ms")
+    often.add_argument("--compute", type=parse_duration, metavar="TIME", help="time that a step computes, e.g. 500ms")
     often.add_argument(
         "--utilisation",
         type=share,

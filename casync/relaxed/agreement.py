@@ -1,4 +1,4 @@
-"""What to say where the ranks have not the same parameters."""
+"""The error that names what one rank trains and another does not."""
 
 from __future__ import annotations
 

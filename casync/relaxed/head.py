@@ -1,4 +1,4 @@
-"""What the ranks tell each other before a round: weights, a sample of their changes, and whether one is broken.
+"""Heads: before a round each rank tells the others its weight, a sample of its change, and whether that is finite.
 
 A head is a row of numbers that is summed over the ranks. A rank that has joined (`hvd.join`) adds zeros, and so is seen
 to be absent.

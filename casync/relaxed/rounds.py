@@ -18,6 +18,7 @@ import json
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -173,7 +174,7 @@ class Rounds(Generic[T]):
 
     def _check_alike(self) -> None:
         names = [held.name for held in self._parameters()]
-        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        if duplicates := sorted(name for name, count in Counter(names).items() if count > 1):
             raise InvalidArgumentError(f"two parameters have one name: {', '.join(duplicates)}")
         if self._owner.size == 1:
             return

@@ -154,10 +154,6 @@ def balanced(held: Sequence[Held], count: int) -> list[list[Held]]:
     return parts
 
 
-def _is_one_of(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
-    return any(tensor is other for other in others)
-
-
 class OuterOptimizer:
     """One of torch's optimizers, or several, over the global parameters in place of the model's."""
 
@@ -184,13 +180,12 @@ class OuterOptimizer:
             anchors.update({name: anchor.to(self._device) for name, anchor in anchors.items()})
         self._anchors = anchors
         anchor_of = {one.tensor: anchors[one.name] for one in self._held}
-        left = dict(anchor_of)
+        left = set(anchor_of)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                group["params"] = [anchor_of[parameter] for parameter in group["params"] if parameter in anchor_of]
-                left = {
-                    parameter: anchor for parameter, anchor in left.items() if not _is_one_of(anchor, group["params"])
-                }
+                held = [parameter for parameter in group["params"] if parameter in anchor_of]
+                group["params"] = [anchor_of[parameter] for parameter in held]
+                left.difference_update(held)
             state, optimizer.state = optimizer.state, type(optimizer.state)(dict)
             optimizer.state.update((anchor_of[parameter], kept) for parameter, kept in state.items())
         if left:
