@@ -10,7 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["SAMPLES", "Heard", "head", "hear", "length"]
+from casync.tensors.adaptor import T, Tensors
+
+__all__ = ["SAMPLES", "Heard", "head", "hear", "length", "sampled"]
 
 SAMPLES = 256
 """At most so many elements of a change are in a head, from which the distance of the ranks is estimated."""
@@ -85,3 +87,16 @@ def hear(total: Sequence[float]) -> Heard:
         same_place=len(present) * square == place * place,  # Cauchy and Schwarz: equal only if all places are
         spread=max(0.0, mean_square - square_of_means),
     )
+
+
+def sampled(tensors: Tensors[T], values: Sequence[T], place: int) -> list[float]:
+    """Some elements of these tensors, at equal distances; others in each round, and alike on all ranks."""
+    sizes = [math.prod(tensors.shape(one)) for one in values]
+    stride = max(1, -(-sum(sizes) // SAMPLES))
+    found: list[float] = []
+    before = place * 7919  # a prime
+    for one, size in zip(values, sizes, strict=True):
+        if (first := -before % stride) < size:
+            found += tensors.every(one, first, stride)
+        before += size
+    return found[:SAMPLES]

@@ -15,8 +15,9 @@ from casync.codecs.compression import Compression
 from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError
+from casync.relaxed.fragment import Fragment
 from casync.relaxed.outer import Averaging, Nesterov, Outer
-from casync.relaxed.rounds import Fragment, Rounds
+from casync.relaxed.rounds import Rounds
 from casync.relaxed.schedule import Schedule
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.session.process_sets import ProcessSet

@@ -13,8 +13,6 @@ Douillard et al. 2023; fragments, delay and alpha: Streaming DiLoCo, 2025.)
 from __future__ import annotations
 
 import array
-import hashlib
-import json
 import logging
 import math
 import time
@@ -22,60 +20,29 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Generic, NoReturn, Protocol
+from typing import Any, Generic, NoReturn
 
 from casync.checkpoint.optimizer import STATE_KEY
 from casync.codecs import specs as codecs
-from casync.collectives import broadcast
 from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings
-from casync.collectives.waiting import synchronize_each
 from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
 from casync.observe.metrics import OWN, RoundMetrics
-from casync.relaxed.agreement import refuse_names
-from casync.relaxed.head import SAMPLES, Heard, head, hear
+from casync.relaxed.agreement import check_alike
+from casync.relaxed.anchors import INTEGERS, Anchors
+from casync.relaxed.fragment import Fragment, Held
+from casync.relaxed.head import Heard, head, hear, sampled
 from casync.relaxed.outer import Outer
 from casync.relaxed.saved import FORMAT, check_saved, with_count
 from casync.relaxed.schedule import Schedule
-from casync.session.gather_bytes import gather_bytes, gather_present
+from casync.session.gather_bytes import gather_present
 from casync.tensors.adaptor import T, Tensors
 from casync.tensors.signature import Average, Max, OpKind, OpSignature, Sum
 
-__all__ = ["Fragment", "Held", "Rounds"]
+__all__ = ["Rounds"]
 
 _LOG = logging.getLogger("casync")
-_HALF = ("float16", "bfloat16")
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16")
-
-
-class Held(Protocol[T]):
-    """A parameter or a buffer, as the adaptor's framework has it."""
-
-    name: str
-    """The user's name for it, alike on all ranks."""
-
-    def read(self) -> T:
-        """Its values now; they may share its memory."""
-
-    def write(self, values: T) -> None:
-        """Give it these values, of its shape, and of its dtype or a wider one."""
-
-
-@dataclass
-class Fragment(Generic[T]):
-    """The parameters that are sent in one round, and the buffers that go with them."""
-
-    parameters: Sequence[Held[T]]
-    buffers: Sequence[Held[T]] = ()
-    fixed: Sequence[Held[T]] = ()
-    """What no step changes, as frozen weights: the lowest rank gives them to all, and they are in no round."""
-    steps: int = 0
-    """Own steps since its last round began."""
-
-    def all(self) -> list[Held[T]]:
-        """Return the parameters and the buffers."""
-        return [*self.parameters, *self.buffers]
 
 
 @dataclass
@@ -147,17 +114,13 @@ class Rounds(Generic[T]):
         self._under_way: dict[int, _Round[T]] = {}
         self._is_done = False
         self._has_moved = False  # whether a change was ever other than zero
-        self._own: dict[str, T] | None = None  # this rank's own values, while the global ones are in their place
         self.metrics = RoundMetrics(0, 0, 0, 0.0, 0.0, 0.0)
         """The numbers so far."""
-        self.anchors: dict[str, T] = {}
-        """The global parameters by name, equal on all ranks; in float32 where parameters have 16 bits."""
-        self._shared_buffers: dict[str, T] = {}
         self._check_alike()
         self._submits.know(held.name for held in self._parameters())
         names = [held.name for held in self._parameters()]
         codecs.check_rules(settings.rules, names, may_warn=owner.rank == 0)
-        self._make_anchors()
+        self._anchors = Anchors(tensors, fragments)
         self._begin_alike()
         outer.take(tensors, self.anchors)
         self._replicas = Replicas(tensors, settings, f"{self.name}.{names[0]}")
@@ -169,78 +132,26 @@ class Rounds(Generic[T]):
         for fragment in self.fragments:
             yield from fragment.parameters
 
-    def _all(self) -> list[Held[T]]:
-        return [held for fragment in self.fragments for held in fragment.all()]
-
     def _check_alike(self) -> None:
         names = [held.name for held in self._parameters()]
         if duplicates := sorted(name for name, count in Counter(names).items() if count > 1):
             raise InvalidArgumentError(f"two parameters have one name: {', '.join(duplicates)}")
-        if self._owner.size == 1:
-            return
         ours = asdict(self.schedule) | {"alpha": self.alpha, "parameters": len(names)}
         ours |= {"buffers": sum(len(fragment.buffers) for fragment in self.fragments), "outer": self._outer.describe()}
         ours["fixed"] = sum(len(fragment.fixed) for fragment in self.fragments)
-        ours["names"] = hashlib.blake2s("\n".join(names).encode(), digest_size=8).hexdigest()
-        everyones = [
-            json.loads(bytes(text))
-            for text in gather_bytes(self._owner, f"{OWN}{self.name}.settings", json.dumps(ours).encode())
-        ]
-        if any(theirs["names"] != ours["names"] for theirs in everyones):
-            refuse_names(self._owner, self.name, names)
-        for rank, theirs in enumerate(everyones):
-            differing = [
-                f"{key} is {theirs[key]} on rank {self._owner.peers[rank]}" for key in ours if theirs[key] != ours[key]
-            ]
-            if differing:
-                mine = ", ".join(f"{key} {ours[key]}" for key in ours if theirs[key] != ours[key])
-                raise MismatchError(
-                    f"{self.name} is not alike on all ranks: {', '.join(differing)}, and this rank, "
-                    f"{self._owner.peers[self._owner.rank]}, has {mine}"
-                )
-
-    def _make_anchors(self) -> None:
-        for held in self._parameters():
-            values = held.read()
-            is_half = self._tensors.dtype(values) in _HALF
-            self.anchors[held.name] = self._tensors.cast(values, "float32") if is_half else self._tensors.copy(values)
-        for held in (held for fragment in self.fragments for held in fragment.buffers):
-            self._shared_buffers[held.name] = self._tensors.copy(held.read())
-
-    def _take_own(self) -> None:
-        """Make this rank's own parameters and buffers the global ones."""
-        for held in self._all():
-            shared = self._shared_buffers.get(held.name, self.anchors.get(held.name))
-            assert shared is not None
-            self._tensors.assign(shared, self._tensors.cast(held.read(), self._tensors.dtype(shared)))
+        check_alike(self._owner, self.name, ours, names)
 
     def _begin_alike(self) -> None:
-        """Make the lowest rank's global parameters and buffers everybody's, and begin the rounds from them."""
-        root = self._owner.peers[0]
-        if self._owner.size > 1:
-            both = (
-                (f"{self.name}.{name}", values)
-                for of in (self.anchors, self._shared_buffers)
-                for name, values in of.items()
-            )
-            synchronize_each(
-                broadcast.submit(self._tensors, values, root, name, self._submits.settings.process_set, in_place=True)
-                for name, values in both
-            )
-            for held in (held for fragment in self.fragments for held in fragment.fixed):
-                values = self._tensors.copy(held.read())  # one at a time: they may be most of a model
-                name = f"{self.name}.fixed.{held.name}"
-                synchronize_each(
-                    [
-                        broadcast.submit(
-                            self._tensors, values, root, name, self._submits.settings.process_set, in_place=True
-                        )
-                    ]
-                )
-                held.write(values)
-        self._to_global(self.fragments)
+        """Begin the rounds from the global parameters and buffers of the lowest rank."""
+        self._anchors.broadcast(self._owner, self._submits.settings, self.name)
+        self._anchors.give(self.fragments)
         for fragment in self.fragments:
             fragment.steps = 0
+
+    @property
+    def anchors(self) -> dict[str, T]:
+        """The global parameters by name, equal on all ranks; in float32 where parameters have 16 bits."""
+        return self._anchors.parameters
 
     @property
     def _is_warming(self) -> bool:
@@ -249,15 +160,8 @@ class Rounds(Generic[T]):
 
     def _end_warmup(self) -> None:
         """The rounds begin from the parameters of now."""
-        self._take_own()
+        self._anchors.take()
         self._begin_alike()
-
-    def _to_global(self, fragments: Sequence[Fragment[T]]) -> None:
-        for fragment in fragments:
-            for held in fragment.parameters:
-                held.write(self.anchors[held.name])
-            for held in fragment.buffers:
-                held.write(self._shared_buffers[held.name])
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -273,10 +177,10 @@ class Rounds(Generic[T]):
     @property
     def is_evaluating(self) -> bool:
         """Whether the global parameters are in the place of this rank's own: within `global_parameters`."""
-        return self._own is not None
+        return self._anchors.aside is not None
 
     def _check_own(self, what: str) -> None:
-        if self._own is not None:
+        if self._anchors.aside is not None:
             raise InvalidArgumentError(f"{what} within global_parameters(), which is for evaluation")
 
     def _advance(self, step: int) -> bool:
@@ -331,7 +235,8 @@ class Rounds(Generic[T]):
             "d",
             head(
                 self._owner.rank, self._owner.size, weight=weight, is_finite=finite, is_done=self._is_done,
-                place=self._place, samples=self._sampled(changes) if finite else (), refuses=refusal is not None,
+                place=self._place, samples=sampled(tensors, changes, self._place) if finite else (),
+                refuses=refusal is not None,
             ),
         )  # fmt: skip
         one = _Round(number, step, changes, buffers, self._submit_head(number, numbers), numbers, refusal)
@@ -381,7 +286,7 @@ class Rounds(Generic[T]):
         if heard.broken:
             del self._under_way[one.fragment]
             self._tell(void_rounds=self.metrics.void_rounds + 1)
-            self._to_global([fragment])
+            self._anchors.give([fragment])
             self._tell_void(one, heard)
         elif heard.total == 0:
             del self._under_way[one.fragment]
@@ -419,7 +324,7 @@ class Rounds(Generic[T]):
         if factor != 1.0:
             one.changes = [tensors.scaled(change, factor) for change in one.changes]
             one.buffers = [
-                values if tensors.dtype(values) in _INTEGERS else tensors.scaled(values, factor)
+                values if tensors.dtype(values) in INTEGERS else tensors.scaled(values, factor)
                 for values in one.buffers
             ]
         gradients = [
@@ -448,7 +353,7 @@ class Rounds(Generic[T]):
     def _registered_buffer(self, name: str, values: T) -> int:
         tensors = self._tensors
         full = self._owner.tensor_name(OpKind.ALLREDUCE, f"{self.name}.{name}")
-        op = Max if tensors.dtype(values) in _INTEGERS else Average
+        op = Max if tensors.dtype(values) in INTEGERS else Average
         on_device = tensors.device(values) is not None
         return self._owner.register(
             OpSignature(full, OpKind.ALLREDUCE, tensors.dtype(values), tensors.shape(values), op, on_device=on_device)
@@ -461,50 +366,26 @@ class Rounds(Generic[T]):
         with self._waiting():
             self._owner.synchronize_all(one.handles)
         names = [held.name for held in fragment.parameters]
+        anchors = [self.anchors[name] for name in names]
         changes = [
-            tensors.beside(tensors.cast(change, tensors.dtype(self.anchors[name])), self.anchors[name])
-            for name, change in zip(names, one.changes, strict=True)
+            tensors.beside(tensors.cast(change, tensors.dtype(anchor)), anchor)
+            for anchor, change in zip(anchors, one.changes, strict=True)
         ]
         assert one.heard is not None
-        lengths = self._sampled([self.anchors[name] for name in names])
+        lengths = sampled(tensors, anchors, self._place)
         self._outer.step(names, changes)
         for held in fragment.parameters:
-            self._mix(held)
+            self._anchors.mix(held, self.alpha)
         for held, values in zip(fragment.buffers, one.buffers, strict=True):
-            tensors.assign(self._shared_buffers[held.name], values)
+            tensors.assign(self._anchors.buffers[held.name], values)
             held.write(values)
+        numel = sum(math.prod(tensors.shape(anchor)) for anchor in anchors)
         apart, length = math.sqrt(one.heard.spread), math.sqrt(math.fsum(one * one for one in lengths))
         self._tell(
             rounds=self.metrics.rounds + 1,
-            distance=apart * math.sqrt(self._numel(names) / len(lengths)) if lengths else 0.0,
+            distance=apart * math.sqrt(numel / len(lengths)) if lengths else 0.0,
             relative_distance=apart / length if length else 0.0,
         )
-
-    def _numel(self, names: Sequence[str]) -> int:
-        return sum(math.prod(self._tensors.shape(self.anchors[name])) for name in names)
-
-    def _sampled(self, values: Sequence[T]) -> list[float]:
-        """Some elements of these tensors, at equal distances; others in each round, and alike on all ranks."""
-        sizes = [math.prod(self._tensors.shape(one)) for one in values]
-        stride = max(1, -(-sum(sizes) // SAMPLES))
-        found: list[float] = []
-        before = self._place * 7919  # a prime
-        for one, size in zip(values, sizes, strict=True):
-            if (first := -before % stride) < size:
-                found += self._tensors.every(one, first, stride)
-            before += size
-        return found[:SAMPLES]
-
-    def _mix(self, held: Held[T]) -> None:
-        """parameter <- (1 - alpha) anchor + alpha parameter"""
-        anchor = self.anchors[held.name]
-        if self.alpha == 0:
-            held.write(anchor)
-        elif self.alpha < 1:
-            values = held.read()
-            mixed = self._tensors.scaled(self._tensors.beside(anchor, values), 1.0 - self.alpha)
-            self._tensors.accumulate(mixed, self.alpha, values)
-            held.write(mixed)
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -523,7 +404,7 @@ class Rounds(Generic[T]):
         """End the rounds that are under way: wait for their results, and apply them. Other ranks need not call it."""
         if not self._under_way:
             return
-        with self._own_parameters():
+        with self._anchors.own_in_place():
             for number, one in list(self._under_way.items()):
                 if one.heard is None:
                     self._send(one)
@@ -553,65 +434,32 @@ class Rounds(Generic[T]):
             self._end_warmup()
             return
         for number, fragment in enumerate(self.fragments):
-            if not fragment.steps and not self.alpha and number not in self._under_way and self._differs([fragment]):
+            if (
+                not fragment.steps
+                and not self.alpha
+                and number not in self._under_way
+                and self._anchors.differ([fragment])
+            ):
                 fragment.steps = 1  # it was changed since the last round, without a step: that is not to be lost
         self._is_done = True
         step = self.step_count
         while self._owner.size > 1 and not self._advance(step := step + 1):
             pass
         self.sync()
-        self._to_global(self.fragments)
+        self._anchors.give(self.fragments)
         self._is_done = False
 
     @contextmanager
     def global_parameters(self) -> Iterator[None]:
         """Within it parameters and buffers are the global ones, equal on all ranks: for evaluation. Not collective."""
-        if self._own is not None:
-            raise InvalidArgumentError("global_parameters() was entered twice")
-        if self._is_warming:
-            self._take_own()
-        self._put_aside()
-        try:
+        if self._is_warming and not self.is_evaluating:
+            self._anchors.take()
+        with self._anchors.in_place():
             yield
-        finally:
-            self._put_back()
 
     def differs_from_global(self) -> bool:
         """Whether the parameters or float buffers are now others than the global ones."""
-        return self._differs(self.fragments)
-
-    def _differs(self, fragments: Sequence[Fragment[T]]) -> bool:
-        tensors = self._tensors
-        of = {**self._shared_buffers, **self.anchors}
-        for held in (held for fragment in fragments for held in fragment.all()):
-            values = held.read()
-            if tensors.dtype(values) not in _INTEGERS:
-                off = tensors.copy(tensors.cast(tensors.beside(of[held.name], values), tensors.dtype(values)))
-                tensors.accumulate(off, -1.0, values)
-                if tensors.squared_norm(off) != 0:  # or NaN
-                    return True
-        return False
-
-    def _put_aside(self) -> None:
-        self._own = {held.name: self._tensors.copy(held.read()) for held in self._all()}
-        self._to_global(self.fragments)
-
-    def _put_back(self) -> None:
-        own, self._own = self._own, None
-        if own is not None:
-            for held in self._all():
-                held.write(own[held.name])
-
-    @contextmanager
-    def _own_parameters(self) -> Iterator[None]:
-        """Within it parameters and buffers are this rank's own, also inside of `global_parameters`."""
-        is_aside = self._own is not None
-        self._put_back()
-        try:
-            yield
-        finally:
-            if is_aside:
-                self._put_aside()
+        return self._anchors.differ(self.fragments)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -621,20 +469,20 @@ class Rounds(Generic[T]):
         """
         self.flush()
         if self._is_warming:
-            self._take_own()
+            self._anchors.take()
         state = {
             "format": FORMAT,
             "step": self.step_count,
             "place": self._place,
             "steps": [fragment.steps for fragment in self.fragments],
             "global": dict(self.anchors),
-            "buffers": dict(self._shared_buffers),
+            "buffers": dict(self._anchors.buffers),
             "outer": self._outer.state_dict(),
         }
         own = {
             "step": self.step_count,
             "steps": [fragment.steps for fragment in self.fragments],
-            "parameters": {held.name: held.read() for held in self._all()} if self._own is None else dict(self._own),
+            "parameters": self._anchors.own(),
             STATE_KEY: self._submits.state_dict(list(self._submits.by_name.values()), convert),
         }
         return {**state, self.own_key: with_count(state, own)}
@@ -655,10 +503,10 @@ class Rounds(Generic[T]):
         """
         self._check_own("a state was loaded")
         check_saved(
-            state, self.own_key, len(self.fragments), self._shapes(self.anchors), self._shapes(self._shared_buffers)
+            state, self.own_key, len(self.fragments), self._shapes(self.anchors), self._shapes(self._anchors.buffers)
         )
         self.flush()
-        for shared, kept in ((self.anchors, state["global"]), (self._shared_buffers, state["buffers"])):
+        for shared, kept in ((self.anchors, state["global"]), (self._anchors.buffers, state["buffers"])):
             for name, values in kept.items():
                 self._tensors.assign(shared[name], values)
         self._outer.load_state_dict(state["outer"])
@@ -668,9 +516,9 @@ class Rounds(Generic[T]):
         for fragment, steps in zip(self.fragments, (own or state)["steps"], strict=True):
             fragment.steps = steps
         if own is None:
-            self._to_global(self.fragments)
+            self._anchors.give(self.fragments)
         else:
-            for held in self._all():
+            for held in self._anchors.all():
                 held.write(own["parameters"][held.name])
         others: Mapping[str, Any] = next((kept for key, kept in state.items() if key.startswith("rank ")), {})
         saved = (others if own is None else own).get(STATE_KEY)

@@ -11,7 +11,7 @@ from casync.numpy.tensors import TENSORS
 import keras
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.relaxed import local_steps
-from casync.relaxed.rounds import Fragment
+from casync.relaxed.fragment import Fragment
 
 from .names import names_of
 

@@ -16,7 +16,7 @@ from casync.numpy.tensors import TENSORS
 
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.relaxed import local_steps
-from casync.relaxed.rounds import Fragment
+from casync.relaxed.fragment import Fragment
 
 from .loading import mx
 from .trainer import DistributedTrainer

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from casync.errors import InvalidArgumentError
 from casync.relaxed import local_steps
-from casync.relaxed.rounds import Fragment
+from casync.relaxed.fragment import Fragment
 
 from .tensors import TENSORS
 

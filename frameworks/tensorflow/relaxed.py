@@ -16,7 +16,7 @@ from casync.numpy.tensors import TENSORS
 import tensorflow as tf
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.relaxed import local_steps
-from casync.relaxed.rounds import Fragment
+from casync.relaxed.fragment import Fragment
 
 from .gradients import names_of
 

@@ -21,8 +21,9 @@ from casync.codecs.compression import Compression
 from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError
+from casync.relaxed.fragment import Fragment
 from casync.relaxed.outer import Averaging, Outer
-from casync.relaxed.rounds import Fragment, Rounds
+from casync.relaxed.rounds import Rounds
 from casync.relaxed.schedule import Schedule
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.session.default import session_of

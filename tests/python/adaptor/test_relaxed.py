@@ -14,8 +14,9 @@ import pytest
 
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
+from casync.relaxed.fragment import Fragment
 from casync.relaxed.outer import Averaging, Nesterov
-from casync.relaxed.rounds import Fragment, Rounds
+from casync.relaxed.rounds import Rounds
 from casync.relaxed.schedule import Schedule
 from casync.session import default
 from casync.tensors.adaptor import adaptor_of
