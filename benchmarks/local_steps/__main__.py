@@ -4,16 +4,19 @@
 
 Four emulated hosts. A round is `--every` steps that compute for `--compute` seconds in all, by sleeping, and the
 synchronisation. `blocking:CODEC` waits for it. `streaming:CODEC` cuts the model into fragments, and goes on computing
-for `--delay` steps meanwhile. `ddp` averages gradients in each step, over gloo. "utilisation" is the part of a round in
-which a rank computes. "wire" is the least time that the bytes of the busiest rank need at the goodput of one TCP stream
-in the same lab. The seconds of codecs and of the outer step (with the differences that are sent) are those of a
-processor. Needs root.
+for `--delay` steps meanwhile. `ddp` averages gradients in each step, over gloo. `torchft` makes the rounds of
+`blocking:none` with torchft's DiLoCo over gloo, where that is installed (`pip install torchft`). "utilisation" is the
+part of a round in which a rank computes. "wire" is the least time that the bytes of the busiest rank need at the
+goodput of one TCP stream in the same lab. The seconds of codecs and of the outer step (with the differences that are
+sent) are those of a processor. The prediction knows the goodput of links that are busy both ways. Needs root.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +32,10 @@ CONTENDERS = "blocking:none;blocking:bf16;blocking:onebit;streaming:onebit;ddp"
 HOSTS = 4
 
 
-def predicted(figures: dict[str, Any], contender: str, goodput: float, given: argparse.Namespace) -> float:
-    """The seconds of a round, as `casync simulate` has them for links of this goodput."""
+def predicted(figures: dict[str, Any], contender: str, goodput: float, given: argparse.Namespace) -> float | None:
+    """The seconds of a round, as `casync simulate` has them for links of this goodput; it knows nothing of torchft."""
+    if contender == "torchft":
+        return None
     way, _, codec = contender.partition(":")
     rows, columns = figures["shape"]
     count = figures["numel"] // (rows * columns)
@@ -41,6 +46,14 @@ def predicted(figures: dict[str, Any], contender: str, goodput: float, given: ar
         return given.compute + given.every * predict(gradients, topology="ring", **how)["step_s"]
     hidden = (given.delay - 1) * given.compute / given.every if way == "streaming" else 0.0
     return given.compute + fragments * max(0.0, predict_round(gradients, compression=codec, **how) - hidden)
+
+
+def both_ways(lab: Netlab) -> float:
+    """The goodput of a stream where each host sends to the next at once: what a round has, whose bytes go both ways."""
+    hosts = [f"h{number}" for number in range(1, HOSTS + 1)]
+    with ThreadPoolExecutor(HOSTS) as pool:
+        found = pool.map(lambda place: lab.goodput(hosts[place], hosts[place - 1], seconds=8.0, skip=3.0), range(HOSTS))
+        return statistics.median(found)
 
 
 def main() -> None:
@@ -75,7 +88,7 @@ def main() -> None:
         table.add_column(column, justify="left" if column == "contender" else "right", no_wrap=True)
     with Netlab(hosts=HOSTS, rate=given.rate, distance=Distance.of(given.rtt, 0.0)) as lab:
         goodput = lab.goodput(seconds=6.0, skip=2.0)
-        results["goodput"] = goodput
+        results["goodput"], results["goodput_both_ways"] = goodput, both_ways(lab)
         for numel in given.numel or (25e6,):
             for contender in given.contenders.split(";"):
                 words = [
@@ -84,7 +97,7 @@ def main() -> None:
                 words += [f"--numel={numel}", f"--contender={contender}"]
                 told = figures_of(lab, HOSTS, "benchmarks.local_steps.worker", words, timeout=given.timeout)
                 slowest = told["slowest"]
-                slowest["predicted"] = predicted(slowest, contender, goodput, given)
+                slowest["predicted"] = predicted(slowest, contender, results["goodput_both_ways"], given)
                 slowest["wire"] = slowest["sent"] * 8 / goodput if "sent" in slowest else None
                 results.setdefault("figures", {})[f"{numel:g} {contender}"] = told
                 given.json.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from typing import Any
 import casync.torch as hvd
 import torch
 import torch.distributed as dist
+
+from benchmarks.local_steps import beside_torchft
 
 TENSORS = 24
 
@@ -119,12 +122,17 @@ def main() -> None:
     model, clock = Model(int(given.numel)), Clock(given.compute / given.every)
     hvd.init()
     if given.contender == "ddp":
-        import os
-
         rendezvous = os.environ["STEP_TIME_RENDEZVOUS"]
         dist.init_process_group("gloo", init_method=rendezvous, rank=hvd.rank(), world_size=hvd.size())
         found = by_ddp(given, model, clock)
         dist.destroy_process_group()
+    elif given.contender == "torchft":
+
+        def step(turn: int, number: int, optimizer: torch.optim.Optimizer) -> None:
+            clock.compute((lambda: model.change(hvd.rank(), turn)) if number == 0 else None)
+            optimizer.step()
+
+        found = {"seconds": beside_torchft.rounds(model, given.every, given.rounds, step)}
     else:
         found = by_rounds(given.contender, given, model, clock)
     medians = {key: statistics.median(values) for key, values in found.items()}

@@ -39,6 +39,8 @@ __all__ = [
     "share",
 ]
 
+_COPIES_OF_A_ROUND = 10
+"""What a round's change, its length, Nesterov's momentum and the new parameters cost, in copies of the parameters."""
 _RATES = {"": 1.0, "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 
@@ -186,13 +188,15 @@ def predict(
     )
 
 
-def predict_round(gradients: Sequence[tuple[int, int]], **how: Any) -> float:
+def predict_round(gradients: Sequence[tuple[int, int]], *, copy_rate: float = 8e9, **how: Any) -> float:
     """Return the seconds of a round of DiLoCo or local SGD that a rank waits for: the ranks agree in a small sum, and
-    then what these parameters have changed by goes its way, all at once. Arguments are those of `predict`.
+    then what these parameters have changed by goes its way, all at once. Before and after that memory is read and
+    written: a processor copies `copy_rate` bytes per second. Other arguments are those of `predict`.
     """
     ranks = how.get("nodes", 4) * how.get("ranks_per_node", 1)
     agreed = predict([(2 * head.length(ranks), 1)], **{**how, "compression": "none", "backward_s": 0.0})
-    return agreed["step_s"] + predict(gradients, **{**how, "backward_s": 0.0})["step_s"]
+    memory_s = _COPIES_OF_A_ROUND * 4 * sum(rows * cols for rows, cols in gradients) / copy_rate
+    return agreed["step_s"] + predict(gradients, **{**how, "backward_s": 0.0})["step_s"] + memory_s
 
 
 def main(argv: Sequence[str]) -> int:
