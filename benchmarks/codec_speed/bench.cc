@@ -125,7 +125,7 @@ Streams Bench::streams(const Work& work) {
 void Bench::run_bare(const Work& work) {
   const Streams all = streams(work);
   if (loop_.terngrad && work.encode && work.peers == 0) return bare().terngrad(all);
-  if (work.accumulate && info().rounds[0] == Aggregation::gather) return bare().scatter(all);
+  if (work.accumulate && gathers(info())) return bare().scatter(all);
   const std::size_t unit = loop_.unit == 0 ? all.count : static_cast<std::size_t>(loop_.unit);
   for (std::size_t begin = 0; begin < all.count; begin += unit) {
     const auto from = [&](auto* array) { return array == nullptr ? nullptr : array + begin; };

@@ -116,10 +116,10 @@ class Call {
     segment_.name_hash = segment_.sequence = input.get<std::uint8_t>() * 8U;
     applies_ = codec_.applies(segment_.shape, segment_.sequence);
     segment_.role = static_cast<Role>(input.below(2));
-    const bool reduces = info_.averages || info_.rounds.size() > 1;
+    const bool reduces = merges_payloads(info_);
     const std::array<float, 3> factors{kFactors[input.below(kFactors.size())], kFactors[input.below(kFactors.size())],
                                        kFactors[input.below(kFactors.size())]};
-    if (!info_.averages) {
+    if (!merges_payloads(info_)) {
       segment_.pre = factors[0];
       segment_.mid = factors[1];
     }

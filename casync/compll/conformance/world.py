@@ -81,7 +81,7 @@ class World:
 
     def _final(self) -> dict[str, float]:
         """Factor of the complete sum."""
-        taken = self.info.prescaled or self.info.averages
+        taken = self.info.prescaled or self.info.merges_payloads
         return {} if taken else {"mid": float(np.float32(1) / np.float32(self.size))}
 
     def _rounds(self, part: Range, gradients: Sequence[np.ndarray], owner: int | None) -> list[np.ndarray]:

@@ -23,7 +23,7 @@ def kernels_name(codec: str) -> str:
 def emit(codec: typed.Codec, name: str) -> str:
     """The C++ file. Raises `NotAvailableError` for what no code can be generated for yet."""
     choices = choices_of(codec)
-    spaces = [name + "".join(f"_{bits}" for bits in choice.widths.values()) for choice in choices]
+    spaces = [f"of_{name}" + "".join(f"_{bits}" for bits in choice.widths.values()) for choice in choices]
     found = [_choice(codec, choice, space) for choice, space in zip(choices, spaces, strict=True)]
     table = ",\n".join(fields for _, fields in found)
     array = kernels_name(name)

@@ -93,12 +93,15 @@ def _description(codec: typed.Codec, name: str, known_as: str) -> str:
     shortest, longest = properties.unit_rows or (0, _constant_unit(properties.unit) if quantiser else 0)
     if properties.unit_rows is not None and not quantiser:
         raise NotAvailableError(f"{codec.path}: no code can be generated for units of rows but of quantisers yet")
-    reductions = [_REDUCTIONS[found] for found in properties.rounds if found in _REDUCTIONS]
-    if reductions and (properties.unit is not None or len(reductions) != len(properties.rounds)):
+    merging = [found for found in properties.rounds if found in _MERGES]
+    if merging and (properties.unit is not None or len(merging) != len(properties.rounds)):
         raise NotAvailableError(f"{codec.path}: no code can be generated for reduce but over the whole gradient yet")
-    rounds = [f"Aggregation::{found.partition('(')[0]}" for found in properties.rounds]
-    if "Aggregation::reduce" in rounds and len(reductions) != len(rounds):
+    if not merging and any(found.startswith("reduce") for found in properties.rounds):
         raise NotAvailableError(f"{codec.path}: no code can be generated for {', '.join(properties.rounds)} yet")
+    rounds = [
+        f"{{Aggregation::{found.partition('(')[0]}, Merge::{_MERGES.get(found, 'none')}}}"
+        for found in properties.rounds
+    ]
     bits = [_BITS[one.rounds[0].payload[-1].stored] for one in lowered] if quantiser else []
     header = 4 * (len(lowered[0].rounds[0].payload) - 1) if quantiser else 0
     parameters = "".join(_parameter(parameter, f"{array}Accepted{number}", codec)
@@ -108,15 +111,13 @@ def _description(codec: typed.Codec, name: str, known_as: str) -> str:
         for number, parameter in enumerate(codec.parameters)
         if parameter.accepted
     )
-    return f"""{accepted}{_array("Aggregation", f"{array}Rounds", rounds)}\
-{_array("Reduction", f"{array}Reductions", [f"Reduction::{found}" for found in reductions])}\
+    return f"""{accepted}{_array("Round", f"{array}Rounds", rounds)}\
 {_array("int", f"{array}Bits", map(str, bits))}\
 {_array("GeneratedParameter", f"{array}Parameters", [parameters] if parameters else [])}\
 {_array("GeneratedState", f"{array}States", [_state(state, codec) for state in codec.states])}\
 const GeneratedCodec {array}Codec{{
     .name = "{known_as}",
     .rounds = {array}Rounds,
-    .reductions = {f"{array}Reductions" if reductions else "{}"},
     .feedback = Feedback::{properties.feedback},
     .unit = {{.shortest = {shortest}, .longest = {longest}}},
     .whole = {str(properties.unit is None and properties.unit_rows is None).lower()},
@@ -133,7 +134,7 @@ const GeneratedCodec {array}Codec{{
 """
 
 
-_REDUCTIONS = {"reduce(sum)": "sum", "reduce(mean)": "mean", "reduce(max)": "max"}
+_MERGES = {"reduce(sum)": "sum", "reduce(mean)": "mean", "reduce(max)": "max"}
 _BITS = {"u1": 1, "u2": 2, "u4": 4, "u8": 8}
 
 

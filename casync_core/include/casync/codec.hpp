@@ -37,11 +37,27 @@
 /// instruction set (Isa).
 namespace casync {
 
-/// How the payloads of the ranks become one (one value per round).
+/// How the payloads of the ranks become one.
 enum class Aggregation : std::uint8_t {
   reduce,    ///< payloads merge without loss of meaning: fp16, bf16, integers, low-rank factors
   reencode,  ///< decode, mean in float32 in rank order, encode again at the owner
   gather,    ///< all payloads reach every rank and are never re-encoded
+};
+
+/// How payloads that are arrays of float32 become one, element by element, without being decoded. The decoded result is
+/// the average over the contributions, so the runtime applies no 1/N.
+enum class Merge : std::uint8_t {
+  none,  ///< they do not: the codec adds up what it decodes
+  sum,
+  mean,
+  max,  ///< NaN wins
+};
+
+/// One exchange of payloads. The aggregated payload of round i is `Segment::previous` of round i + 1.
+struct Round {
+  Aggregation aggregation = Aggregation::reduce;
+  Merge merge = Merge::none;
+  friend auto operator<=>(const Round&, const Round&) = default;
 };
 
 /// Who keeps what encoding lost.
@@ -66,19 +82,20 @@ struct StateArray {
 /// What a codec says of itself; constant for an instance.
 struct CodecInfo {
   std::string spec;  ///< canonical text, e.g. "terngrad(bits=2)"; equal text on all ranks means the same codec
-  std::vector<Aggregation>
-      rounds;  ///< one entry per round; round i's aggregated payload is `Segment::previous` of round i+1
+  std::vector<Round> rounds;
   Feedback feedback = Feedback::none;
   bool identity = false;        ///< `none`: the payload is the gradient's own bytes, sent and received in place
   bool whole = false;           ///< encodes the gradient in one piece: its plan has one partition
   bool fixed_size = true;       ///< payload bytes == bound(); otherwise bound() is an upper limit
   std::optional<DType> cast{};  ///< payloads are the gradient's elements, cast to this dtype
   bool prescaled = false;       ///< the mean's 1/N is applied before the first encode, e.g. fp16
-  bool averages = false;  ///< merging takes the mean by itself and a decoded payload is the average: no 1/N from the
-                          ///< runtime
-  bool adds_up = false;   ///< payloads are arrays of float32, and merging adds them up or takes their mean
   bool momentum = false;  ///< takes over the optimizer's momentum: lr, momentum and nesterov of a segment are told
 };
+
+inline bool gathers(const CodecInfo& info) { return info.rounds.front().aggregation == Aggregation::gather; }
+
+/// Whether payloads are merged as they are, and what comes of them goes on to the next round, or is decoded.
+inline bool merges_payloads(const CodecInfo& info) { return info.rounds.front().merge != Merge::none; }
 
 /// Whether op Adasum works with this codec. It does if payloads are the elements themselves, in their own dtype or cast
 /// to another one.

@@ -156,8 +156,8 @@ void bind_codec(py::module_& module) {
       .def_property_readonly("rounds",
                              [](const CodecInfo& info) {
                                std::vector<std::string> names;
-                               for (const Aggregation round : info.rounds)
-                                 names.emplace_back(name_in(kAggregationNames, round));
+                               for (const Round& round : info.rounds)
+                                 names.emplace_back(name_in(kAggregationNames, round.aggregation));
                                return names;
                              })
       .def_property_readonly("feedback", [](const CodecInfo& info) { return name_in(kFeedbackNames, info.feedback); })
@@ -165,7 +165,7 @@ void bind_codec(py::module_& module) {
       .def_readonly("whole", &CodecInfo::whole)
       .def_readonly("fixed_size", &CodecInfo::fixed_size)
       .def_readonly("prescaled", &CodecInfo::prescaled)
-      .def_readonly("averages", &CodecInfo::averages)
+      .def_property_readonly("merges_payloads", [](const CodecInfo& info) { return merges_payloads(info); })
       .def_readonly("momentum", &CodecInfo::momentum);
   py::class_<StateArray>(module, "StateDeclaration")
       .def_readonly("name", &StateArray::name)

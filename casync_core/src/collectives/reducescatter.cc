@@ -29,8 +29,8 @@ void check_scatters(const Codec& codec, const Shape& shape) {
                                          "fp16, terngrad or onebit, or compression=\"none\""));
   };
   if (info.rounds.size() > 1) refuse("has several rounds");
-  if (info.rounds.front() == Aggregation::gather) refuse("gathers payloads");
-  if (info.averages) refuse("averages the payloads of all ranks at once");
+  if (gathers(info)) refuse("gathers payloads");
+  if (merges_payloads(info)) refuse("averages the payloads of all ranks at once");
   if (info.whole) refuse("encodes a whole gradient");
   if (!codec.state(shape).empty() || codec.agreed() > 0) refuse("keeps state of a whole gradient");
 }

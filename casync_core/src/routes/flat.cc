@@ -62,7 +62,7 @@ std::uint32_t tag_of(const WorkflowBuilder& builder, std::uint32_t partition, st
 /// Who encodes again takes the mean before; factors of several rounds and gathered payloads go on as sums.
 void deliver(WorkflowBuilder& builder, std::uint32_t partition, const std::vector<Buffer>& payloads) {
   const auto last = static_cast<std::uint8_t>(payloads.size() - 1);
-  const bool sums = last > 0 || builder.request().codec->info().rounds.front() == Aggregation::gather;
+  const bool sums = last > 0 || gathers(builder.request().codec->info());
   ComputeOptions options{.round = last, .final = sums, .deliver = true, .write_to = WorkflowBuilder::output()};
   if (last > 0) options.previous = payloads[last - 1];
   const Buffer received[] = {payloads[last]};

@@ -25,9 +25,8 @@ class PartitionBuilder {
   std::uint32_t owner() const { return owner_; }
   bool sums(std::uint32_t member) const { return members_[member].sums; }
   bool identity() const { return builder_.identity(); }
-  bool gathers() const { return builder_.request().codec->info().rounds.front() == Aggregation::gather; }
-  /// Whether payloads are merged as they are, and what comes of them goes on: several rounds, or an average.
-  bool merges_payloads() const { return rounds() > 1 || builder_.request().codec->info().averages; }
+  bool gathers() const { return casync::gathers(builder_.request().codec->info()); }
+  bool merges_payloads() const { return casync::merges_payloads(builder_.request().codec->info()); }
   std::uint32_t rounds() const { return static_cast<std::uint32_t>(builder_.request().codec->info().rounds.size()); }
   /// Raw elements that add up to what this member contributes.
   const std::vector<Buffer>& local_contributions() const { return local_contributions_; }

@@ -104,9 +104,7 @@ class ParameterServer final : public FlatRoute {
   std::optional<std::string> why_unsupported(const RouteRequest& /*request*/) const override { return std::nullopt; }
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override { return everybody(host_of); }
   bool merges_at_once() const override { return true; }
-  bool ends_encoded(const CodecInfo& codec) const override {
-    return !codec.identity && codec.rounds.front() != Aggregation::gather;
-  }
+  bool ends_encoded(const CodecInfo& codec) const override { return !codec.identity && !gathers(codec); }
 
   std::vector<Buffer> build_partition(PartitionBuilder& builder) const override {
     if (builder.gathers()) return gathered(builder);

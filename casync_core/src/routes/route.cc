@@ -36,9 +36,8 @@ std::optional<std::string> why_not_in_parts(const RouteRequest& request) {
 
 std::optional<std::string> why_not_merged_apart(const RouteRequest& request) {
   const CodecInfo& codec = request.codec;
-  const bool merges_payloads = codec.rounds.size() > 1 || codec.averages;
-  if (merges_payloads && !(codec.adds_up && codec.fixed_size))
-    return detail::concat("codec ", codec.spec, " merges payloads that do not add up");
+  if (merges_payloads(codec) && !codec.fixed_size)
+    return detail::concat("codec ", codec.spec, " merges payloads of different lengths");
   return why_not_in_parts(request);
 }
 

@@ -35,8 +35,7 @@ std::vector<Buffer> collect(PartitionBuilder& builder, const Ways& ways) {
 }  // namespace
 
 std::optional<std::string> why_not_by_ways(const RouteRequest& request) {
-  if (request.codec.rounds.size() > 1 || request.codec.averages)
-    return detail::concat("codec ", request.codec.spec, " merges payloads in rounds");
+  if (merges_payloads(request.codec)) return detail::concat("codec ", request.codec.spec, " merges payloads in rounds");
   return why_not_in_parts(request);
 }
 

@@ -87,7 +87,7 @@ class TwoLevel final : public Route {
   /// The way of the leaders. One alone has no ring to go round.
   const FlatRoute& between(const CodecInfo& codec, std::size_t hosts) const {
     if (between_ != nullptr && hosts > 1) return *between_;
-    return codec.rounds.front() == Aggregation::gather ? direct_route() : parameter_server_route();
+    return gathers(codec) ? direct_route() : parameter_server_route();
   }
 
   /// Ranks of a host take turns at leading it, a turn for each round of owners.

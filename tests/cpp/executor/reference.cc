@@ -136,11 +136,11 @@ Blob TensorReference::compute(const Part& part, void* out) {
   segment.world = contributions();
   if (info.prescaled) {
     segment.pre = 1.0F / n;
-  } else if (part.final && !info.averages) {
+  } else if (part.final && !merges_payloads(info)) {
     segment.mid = 1.0F / n;
   }
   if (part.deliver) segment.post = average ? 1.0F : n;
-  if (part.deliver && info.averages) segment.post *= static_cast<float>(contributions()) / n;
+  if (part.deliver && merges_payloads(info)) segment.post *= static_cast<float>(contributions()) / n;
   segment.previous = part.previous;
   if (part.feedback && keeps_residuals())
     segment.residual = residuals_[part.rank].data() + part.begin + part.range.begin;
@@ -513,7 +513,7 @@ Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
 }
 
 /// The floats of all payloads added up in N parts. Part i is added from rank i + 1 on, round to rank i.
-Blob TensorReference::added_in_parts(const std::vector<Blob>& payloads) const {
+Blob TensorReference::added_in_parts(const std::vector<Blob>& payloads, Merge how) const {
   const std::size_t n = payloads.size();
   Blob sum(payloads[0].size());
   const std::size_t floats = sum.size() / sizeof(float);
@@ -523,9 +523,10 @@ Blob TensorReference::added_in_parts(const std::vector<Blob>& payloads) const {
       for (std::size_t hop = 0; hop < n; ++hop) {
         float value = 0;
         std::memcpy(&value, payloads[(part + 1 + hop) % n].data() + i * sizeof value, sizeof value);
-        total = hop == 0 ? value : total + value;
+        const bool larger = value > total || value != value;  // NaN wins
+        total = hop == 0 ? value : how != Merge::max ? total + value : larger ? value : total;
       }
-      if (codec_->info().averages) total /= static_cast<float>(n);
+      if (how == Merge::mean) total /= static_cast<float>(n);
       std::memcpy(sum.data() + i * sizeof total, &total, sizeof total);
     }
   }
@@ -559,7 +560,9 @@ void TensorReference::rounds_of(const std::vector<Blob>& inputs, const Range& wh
       break;
     }
     merge.encodes = true;
-    Blob merged = tensor_.plan.topology == "ring" ? added_in_parts(payloads) : compute(merge, nullptr);
+    Blob merged = tensor_.plan.topology == "ring"
+                      ? added_in_parts(payloads, codec_->info().rounds[static_cast<std::size_t>(round)].merge)
+                      : compute(merge, nullptr);
     if (last) {
       Part decode{whole, 0};
       decode.round = round;

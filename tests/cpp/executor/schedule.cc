@@ -54,7 +54,7 @@ GradientPlan plan_of(Dice& dice, const Signature& signature, int size, const std
   plan.topology = dice.one_of(kTopologies);
   const auto bytes = static_cast<std::size_t>(signature.shape.numel()) * size_of(signature.dtype);
   if (dice.chance(30)) {  // as "auto" decides
-    const bool small = bytes <= 4096 || info.rounds.front() == Aggregation::gather;
+    const bool small = bytes <= 4096 || gathers(info);
     plan.topology = small ? "direct" : "ps";
     if (small) plan.partitions = 1;
   }
@@ -354,8 +354,8 @@ std::uint64_t Dice::next() {
 bool scatters(const std::string& codec) {
   const auto made = make_codec(codec);
   const CodecInfo& info = made->info();
-  const bool at_once = info.rounds.size() == 1 && info.rounds.front() != Aggregation::gather;
-  return at_once && !info.whole && !info.averages && made->agreed() == 0 && made->state({100, 1}).empty();
+  const bool at_once = info.rounds.size() == 1 && !gathers(info);
+  return at_once && !info.whole && !merges_payloads(info) && made->agreed() == 0 && made->state({100, 1}).empty();
 }
 
 Schedule draw(std::uint64_t seed, const Distributions& from) {

@@ -263,7 +263,7 @@ TEST(Topology, RanksOfAHostAddNothingToWhatGoesBetweenHosts) {
       request.shape = {4096, 2048};
       return host_bytes(GlobalGraph(request), host_of);
     };
-    const bool gathers = codec->info().rounds.front() == Aggregation::gather;
+    const bool gathers = casync::gathers(codec->info());
     const double alone = bytes_with(1, gathers ? "direct" : "ps");
     EXPECT_GT(alone, 0) << name;
     for (const std::uint32_t ranks : {2U, 4U, 8U}) EXPECT_EQ(bytes_with(ranks, "two_level"), alone) << name;
@@ -271,17 +271,18 @@ TEST(Topology, RanksOfAHostAddNothingToWhatGoesBetweenHosts) {
 }
 
 TEST(Topology, RefusesWhatNoRouteCarries) {
-  CodecInfo largest;
-  largest.spec = "largest";
-  largest.rounds = {Aggregation::reduce, Aggregation::reduce};
+  CodecInfo runs;
+  runs.spec = "runs";
+  runs.rounds = {{Aggregation::reduce, Merge::sum}};
+  runs.fixed_size = false;
   for (const std::string_view name : {"direct", "ps", "ring", "two_level"}) {
     try {
-      check_supports(*make_route(name), {largest, ReduceOp::sum, {}});
-      EXPECT_NE(name, "ring") << "its parts are sums";
+      check_supports(*make_route(name), {runs, ReduceOp::sum, {}});
+      EXPECT_NE(name, "ring") << "it cuts payloads into parts";
     } catch (const InvalidArgument& error) {
       EXPECT_EQ(name, "ring");
       EXPECT_STREQ(error.what(),
-                   "codec largest merges payloads that do not add up, which topology ring does not carry; use topology "
+                   "codec runs merges payloads of different lengths, which topology ring does not carry; use topology "
                    "\"direct\" or \"ps\" or \"two_level\"");
     }
   }

@@ -144,7 +144,7 @@ void expect_same(Job job) {
   EXPECT_TRUE(device == run_job(job));
 }
 
-bool gathers(const std::string& codec) { return make_codec(codec)->info().rounds[0] == Aggregation::gather; }
+bool gathers(const std::string& codec) { return casync::gathers(make_codec(codec)->info()); }
 bool is_whole(const std::string& codec) { return make_codec(codec)->info().whole; }
 
 const std::vector<std::string> kCodecs{"onebit",

@@ -119,5 +119,5 @@ def instruction_sets(trial: Trial) -> str:
 
 def _results(passage: Passage) -> dict[str, np.ndarray]:
     payload = passage.payloads[-1]
-    mean = passage.decode(payload, payload, payload, mid=1.0 if passage.rank.codec.info.averages else 1 / 3)
+    mean = passage.decode(payload, payload, payload, mid=1.0 if passage.rank.codec.info.merges_payloads else 1 / 3)
     return {"the decoded gradient": passage.decode(), "the mean of three payloads": mean}

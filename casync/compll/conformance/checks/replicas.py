@@ -84,7 +84,9 @@ def _conserved(world: World, case: Case) -> float:
         given += np.sum(gradients, 0, np.float64)
         got += world.size * outputs[0].astype(np.float64)
         magnitude += np.abs(gradients).sum(0) + np.abs(kept).sum(0) + world.size * np.abs(outputs[0])
-    if world.codec.info.averages:  # factors are averaged, so an element rounds with all that its products are made of
+    if (
+        world.codec.info.merges_payloads
+    ):  # factors are averaged, so an element rounds with all that its products are made of
         magnitude[:] = magnitude.max(initial=0.0)
     left = np.sum(kept, 0)
     steps = np.abs(got + left - given) / (np.spacing(magnitude.astype(np.float32)) + 1e-300)

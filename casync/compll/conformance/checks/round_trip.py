@@ -118,7 +118,7 @@ def _decoded(trial: Trial, case: Case, draw: int) -> np.ndarray:
 
 def merging(trial: Trial) -> str:
     info = trial.codec.info
-    if len(info.rounds) > 1 or info.averages:
+    if info.merges_payloads:
         skip("payloads are merged by the codec's own rule; see replicas")
     for case in trial.each(_mergeable(trial)):
         gradients = [case.elements(rank) for rank in range(4)]

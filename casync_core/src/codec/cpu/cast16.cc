@@ -14,7 +14,7 @@ class Cast16 final : public BlockCodec {
  public:
   Cast16(std::string name, DType wire) : wire_(static_cast<std::size_t>(wire)) {
     info_.spec = std::move(name);
-    info_.rounds = {Aggregation::reduce};
+    info_.rounds = {{Aggregation::reduce}};
     info_.cast = wire;
     info_.prescaled = true;
   }

@@ -20,6 +20,7 @@ struct Instance {
   std::string spec;
   std::vector<Parameter> parameters;
   std::size_t choice = 0;
+  std::uint32_t start_step = 0;  ///< gradients go uncompressed before it
 
   const UnitKernels& kernels() const { return codec.kernels[static_cast<std::size_t>(current_isa())][choice]; }
   /// Of a whole gradient.
@@ -57,7 +58,7 @@ class Generated : public Base, private cuda::DeviceCode {
   bool applies(const Shape& shape, std::uint32_t sequence) const final {
     Facts facts = instance_.facts(shape);
     facts.step = step_of(sequence);
-    return instance_.kernels().applies(facts);
+    return sequence >= instance_.start_step && instance_.kernels().applies(facts);
   }
   const cuda::DeviceCode* device_code() const final { return this; }
 
@@ -70,11 +71,7 @@ class Generated : public Base, private cuda::DeviceCode {
     std::ranges::copy(instance_.parameters, units.parameters);
     return units;
   }
-  std::optional<Reduction> reduction(int round) const final {
-    const auto& reductions = instance_.codec.reductions;
-    if (reductions.empty()) return std::nullopt;
-    return reductions[static_cast<std::size_t>(round)];
-  }
+  Merge merge(int round) const final { return info_.rounds[static_cast<std::size_t>(round)].merge; }
 
  protected:
   Instance instance_;

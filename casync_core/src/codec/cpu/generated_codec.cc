@@ -13,6 +13,9 @@
 namespace casync::codec {
 namespace {
 
+/// Every codec has this parameter; a file may have it itself, with a default of its own.
+constexpr std::string_view kStartStep = "start_step";
+
 /// The shortest text that reads back as the same float32.
 std::string text_of(double value) {
   char text[32];
@@ -84,8 +87,6 @@ CodecInfo Instance::info() const {
   info.feedback = codec.feedback;
   info.whole = codec.whole;
   info.fixed_size = codec.fixed_size;
-  info.averages = !codec.reductions.empty();
-  info.adds_up = !codec.reductions.empty() && std::ranges::count(codec.reductions, Reduction::max) == 0;
   info.momentum = codec.momentum;
   return info;
 }
@@ -143,12 +144,19 @@ void agree_on(const Instance& instance, const Segment& segment, std::span<const 
 }
 
 std::shared_ptr<const Codec> make_generated(const GeneratedCodec& codec, Spec& spec) {
-  Instance instance{codec, std::string(codec.name), {}, 0};
+  Instance instance{codec, std::string(codec.name), {}};
   std::string canonical;
   std::string known;
   for (const GeneratedParameter& parameter : codec.parameters) {
     instance.parameters.push_back(take(parameter, spec, canonical));
     known += detail::concat(known.empty() ? "" : ", ", parameter.name, " (", accepted_by(parameter), ")");
+  }
+  if (std::ranges::count(codec.parameters, kStartStep, &GeneratedParameter::name) == 0) {
+    const int start = spec.take_int(kStartStep, 0);
+    if (start < 0) spec.refuse(detail::concat(kStartStep, " must be at least 0"));
+    instance.start_step = static_cast<std::uint32_t>(start);
+    if (start > 0) canonical += detail::concat(canonical.empty() ? "" : ", ", kStartStep, '=', start);
+    known += detail::concat(known.empty() ? "" : ", ", kStartStep, " (a whole number)");
   }
   spec.finish(known);
   if (!canonical.empty()) instance.spec += "(" + canonical + ")";
@@ -156,7 +164,7 @@ std::shared_ptr<const Codec> make_generated(const GeneratedCodec& codec, Spec& s
   const auto choices = static_cast<std::size_t>(codec.choices);
   while (instance.choice < choices && !instance.kernels().fits(facts)) ++instance.choice;
   CASYNC_CHECK(instance.choice < choices, instance.spec, ": no code for these widths");
-  if (!codec.reductions.empty()) return make_rounds(std::move(instance));
+  if (codec.rounds.front().merge != Merge::none) return make_rounds(std::move(instance));
   return codec.bits.empty() ? make_units(std::move(instance)) : make_quantiser(std::move(instance));
 }
 

@@ -42,13 +42,9 @@ struct GeneratedState {
   bool pending = false;
 };
 
-/// How the values of a `reduce` round become one.
-enum class Reduction : std::uint8_t { sum, mean, max };
-
 struct GeneratedCodec {
   std::string_view name;
-  std::span<const Aggregation> rounds;
-  std::span<const Reduction> reductions;  ///< of `reduce` rounds: of each
+  std::span<const Round> rounds;
   Feedback feedback = Feedback::none;
   UnitRule unit;       ///< where neither the parameters nor the shape decide it
   bool whole = false;  ///< the unit is the gradient

@@ -44,7 +44,7 @@ class Quantiser final : public Generated<BlockCodec> {
 
   bool merge(const BlockJob& job, std::span<MergeSource> sources, float* out, bool stream) const override {
     const UnitLayout units = layout(job.segment.shape);
-    const Merge merge_unit = instance_.kernels().merge;
+    const MergePayloads merge_unit = instance_.kernels().merge;
     const Facts facts = facts_of(instance_, job.segment);
     for (MergeSource& source : sources) source.facts = &facts;
     bool nonfinite = false;

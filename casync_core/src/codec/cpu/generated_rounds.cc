@@ -97,18 +97,18 @@ class Rounds final : public Generated<Codec> {
     const auto count = segment.sources[0].bytes / sizeof(float);
     static thread_local std::vector<float> reduced;
     reduced.resize(count);
-    const Reduction reduction = instance_.codec.reductions[segment.round];
+    const Merge merge = info_.rounds[segment.round].merge;
     for (std::size_t s = 0; s < segment.sources.size(); ++s) {
       const Source& source = segment.sources[s];
       CASYNC_CHECK(!source.raw && source.bytes == count * sizeof(float), info_.spec, ": payloads of one length");
       const auto* const from = static_cast<const float*>(source.data);
-      if (reduction == Reduction::max && s > 0)
+      if (merge == Merge::max && s > 0)
         for (std::size_t i = 0; i < count; ++i) reduced[i] = larger(reduced[i], from[i]);
       else
         kernels().load_raw[0](from, 1.0F, s == 0 ? nullptr : reduced.data(), reduced.data(),
                               static_cast<std::int64_t>(count));
     }
-    if (reduction == Reduction::mean && segment.sources.size() > 1) {
+    if (merge == Merge::mean && segment.sources.size() > 1) {
       const auto contributions = static_cast<float>(segment.sources.size());
       for (float& value : reduced) value /= contributions;
     }

@@ -20,7 +20,7 @@ class Hold final : public Codec {
  public:
   Hold() {
     info_.spec = "hold";
-    info_.rounds = {Aggregation::reencode};
+    info_.rounds = {{Aggregation::reencode}};
     info_.feedback = Feedback::wrapper;
   }
 

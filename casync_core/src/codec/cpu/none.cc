@@ -154,7 +154,7 @@ class None final : public BlockCodec {
  public:
   None() {
     info_.spec = "none";
-    info_.rounds = {Aggregation::reduce};
+    info_.rounds = {{Aggregation::reduce}};
     info_.identity = true;
   }
 

@@ -21,7 +21,7 @@ class Nonzeros final : public Codec {
  public:
   Nonzeros() {
     info_.spec = "nonzeros";
-    info_.rounds = {Aggregation::gather};
+    info_.rounds = {{Aggregation::gather}};
     info_.fixed_size = false;
   }
 

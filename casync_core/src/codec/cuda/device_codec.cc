@@ -69,8 +69,8 @@ class DeviceCodec::Group {
 
   Launches prepare() {
     divide_units();
-    if (const auto reduction = of_.code_.reduction(form_.round); reduction && !form_.sources[0].raw) {
-      reduce(*reduction, members_[0]);
+    if (const Merge how = of_.code_.merge(form_.round); how != Merge::none && !form_.sources[0].raw) {
+      reduce(how, members_[0]);
       return std::move(launches_);
     }
     const bool encodes = !form_.payload.empty();
@@ -202,7 +202,7 @@ class DeviceCodec::Group {
   }
 
   /// Payloads of floats become one, which goes on or is decoded. Nothing is kept of one that is not finite.
-  void reduce(Reduction reduction, Member& of) {
+  void reduce(Merge how, Member& of) {
     const std::size_t bytes = form_.sources[0].bytes;
     const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
     fetch_payloads();
@@ -214,10 +214,10 @@ class DeviceCodec::Group {
     }
     auto* const one = take<float>(count);
     std::int32_t* const nonfinite = &of.report->nonfinite;
-    const RawMerge merge{.largest = reduction == Reduction::max, .out = one, .n = count, .nonfinite = nonfinite};
+    const RawMerge merge{.largest = how == Merge::max, .out = one, .n = count, .nonfinite = nonfinite};
     common_.merge(DType::float32, payloads, merge, launches_);
     const auto ranks = static_cast<float>(payloads.size());
-    if (reduction == Reduction::mean && payloads.size() > 1)
+    if (how == Merge::mean && payloads.size() > 1)
       common_.divide(DType::float32, {{one, ranks, 1.0F, one, count, nonfinite}}, launches_);
     if (!form_.payload.empty()) {
       const CopyBatch copy{.from = reinterpret_cast<const std::byte*>(one),
@@ -495,7 +495,7 @@ std::vector<std::vector<DeviceJob>> DeviceCodec::groups(std::span<const DeviceJo
   for (const DeviceJob& job : jobs) {
     const std::int64_t elements = job.segment->range.size();
     if (elements == 0) continue;
-    if (code_.reduction(job.segment->round) && !job.segment->sources[0].raw) {
+    if (code_.merge(job.segment->round) != Merge::none && !job.segment->sources[0].raw) {
       groups.push_back({job});
       continue;
     }

@@ -37,11 +37,11 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
   }
   if (task.deliver) factors.post = (average ? 1.0F : n) * loss_scale;
   if (task.form != Form::payload) {  // what it is made of has its factors
-    const bool mean = codec.averages && task.final;
+    const bool mean = task.final && codec.rounds[task.round].merge == Merge::mean;
     return {.mid = mean ? 1.0F / static_cast<float>(contributions) : 1.0F};
   }
   factors.pre = 1.0F / loss_scale;
-  if (codec.averages) {
+  if (merges_payloads(codec)) {
     factors.post *= static_cast<float>(contributions) / n;
     return factors;
   }
@@ -69,6 +69,7 @@ void take_part(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t i
   segment.dtype = DType::float32;
   segment.range = task.floats;
   segment.round = 0;
+  if (graph.codec->info().rounds[task.round].merge == Merge::max) segment.op = ReduceOp::max;
   segment.raw_out = place_of(task.write_to);
 }
 

@@ -34,10 +34,6 @@ bool is_union(const Workflow& workflow, Buffer buffer) {
   return buffer.kind == BufferKind::slot && workflow.slots[buffer.slot].form == Form::nonzeros;
 }
 
-bool merges_payloads(const CodecInfo& codec) {
-  return codec.rounds.front() == Aggregation::reduce && !codec.cast && !codec.identity;
-}
-
 /// Of a count per rank or per host: the mean and the most.
 Share share_of(const std::vector<double>& counts) {
   Share share;

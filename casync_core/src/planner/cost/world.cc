@@ -12,7 +12,7 @@ World::World(std::vector<std::uint32_t> host_of) : host_of_(std::move(host_of)) 
 
 const RouteCosts& World::costs(std::string_view topology, const CodecInfo& codec, std::uint32_t partitions) const {
   CASYNC_CHECK(partitions >= 1);
-  const Kind kind{std::string(topology), codec.identity, codec.cast.has_value(), codec.averages, codec.rounds};
+  const Kind kind{std::string(topology), codec.identity, codec.cast.has_value(), codec.rounds};
   std::shared_ptr<const RouteCosts>& costs = costs_[{kind, partitions}];
   if (costs == nullptr) {
     std::shared_ptr<const RouteCounts>& counts = counts_[kind];

@@ -36,7 +36,7 @@ class World {
 
  private:
   /// Codecs of one kind go one way.
-  using Kind = std::tuple<std::string, bool, bool, bool, std::vector<Aggregation>>;
+  using Kind = std::tuple<std::string, bool, bool, std::vector<Round>>;
 
   std::vector<std::uint32_t> host_of_;
   std::uint32_t hosts_ = 0;

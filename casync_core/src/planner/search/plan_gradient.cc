@@ -54,9 +54,9 @@ std::string route_for(const Gradient& gradient, const Codec& codec, double paylo
   if (payload <= options.direct_limit_bytes) return "direct";
   const bool shared = gradient.world.hosts() > 1 && gradient.world.most_ranks() > 1;
   if (shared && payload > options.flat_limit_bytes && !is_adasum(gradient)) return "two_level";
-  if (info.rounds.front() == Aggregation::gather) return "direct";
-  if (info.rounds.size() > 1 || info.averages || is_adasum(gradient)) return "ps";
-  const bool merges = info.rounds.front() == Aggregation::reduce;
+  if (gathers(info)) return "direct";
+  if (merges_payloads(info) || is_adasum(gradient)) return "ps";
+  const bool merges = info.rounds.front().aggregation == Aggregation::reduce;
   return merges && gradient.raw >= options.ring_from_bytes ? "ring" : "ps";
 }
 

@@ -27,7 +27,7 @@ using LoadRaw = bool (*)(const void* src, float factor, const float* addend, flo
 using StoreRaw = bool (*)(const float* src, float first, float second, void* dst, std::int64_t n, bool stream);
 /// out = the sum of the sources, in order, over one unit of n elements; count >= 1. `stream` as above, and then `out`
 /// is aligned to 64 bytes.
-using Merge = bool (*)(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool stream);
+using MergePayloads = bool (*)(const MergeSource* sources, std::int64_t count, float* out, std::int64_t n, bool stream);
 
 /// What is generated from one CompLL file for one choice of the parameters that decide widths. A quantiser has
 /// `encode` and `merge`, anything else `encode_unit` and `decode_unit`; what a file has no use for is null.
@@ -36,7 +36,7 @@ using Merge = bool (*)(const MergeSource* sources, std::int64_t count, float* ou
 /// states are as they were.
 struct UnitKernels {
   bool (*encode)(const UnitJob& job) = nullptr;
-  Merge merge = nullptr;
+  MergePayloads merge = nullptr;
 
   EncodedUnit (*encode_unit)(const UnitJob& job, int round) = nullptr;
   /// Returns the bytes that were the unit's, -1 if they cannot be this codec's.
@@ -59,8 +59,8 @@ struct UnitKernels {
 struct Kernels {
   LoadRaw load_raw[4];  ///< by DType: float32, float16, bfloat16, float64
   StoreRaw store_raw[4];
-  StoreRaw divide_raw[3];  ///< divides by the first factor: float32, float16, bfloat16
-  Merge merge_raw[3];      ///< payloads are elements of float32, float16, bfloat16
+  StoreRaw divide_raw[3];      ///< divides by the first factor: float32, float16, bfloat16
+  MergePayloads merge_raw[3];  ///< payloads are elements of float32, float16, bfloat16
 
   /// Orders non-temporal stores before whatever tells another thread that the data is there.
   void (*fence)();

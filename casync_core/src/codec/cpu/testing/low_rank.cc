@@ -40,11 +40,9 @@ class TestLowRank final : public Codec {
  public:
   explicit TestLowRank(int start) : start_(static_cast<std::uint32_t>(start)) {
     info_.spec = detail::concat("test_lowrank(start=", start, ")");
-    info_.rounds = {Aggregation::reduce, Aggregation::reduce};
+    info_.rounds = {{Aggregation::reduce, Merge::mean}, {Aggregation::reduce, Merge::mean}};
     info_.feedback = Feedback::wrapper;
-    info_.adds_up = true;
     info_.whole = true;
-    info_.averages = true;
   }
 
   const CodecInfo& info() const override { return info_; }

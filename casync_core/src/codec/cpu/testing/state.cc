@@ -24,7 +24,7 @@ class TestState final : public BlockCodec {
  public:
   explicit TestState(bool gathers) {
     info_.spec = detail::concat("test_state(gather=", gathers ? 1 : 0, ")");
-    info_.rounds = {gathers ? Aggregation::gather : Aggregation::reencode};
+    info_.rounds = {{gathers ? Aggregation::gather : Aggregation::reencode}};
     info_.feedback = Feedback::own;
     info_.momentum = true;
   }

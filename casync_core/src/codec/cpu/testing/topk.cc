@@ -25,7 +25,7 @@ class TestTopk final : public BlockCodec {
     char text[32];
     const auto end = std::to_chars(text, text + sizeof text, ratio).ptr;
     info_.spec = detail::concat("test_topk(ratio=", std::string_view(text, static_cast<std::size_t>(end - text)), ")");
-    info_.rounds = {Aggregation::gather};
+    info_.rounds = {{Aggregation::gather}};
     info_.feedback = Feedback::wrapper;
     info_.fixed_size = false;
   }

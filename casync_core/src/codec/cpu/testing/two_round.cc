@@ -9,10 +9,10 @@
 #include "codec/cpu/codecs.hpp"
 
 /// `test_tworound`: stands for the codecs that agree on something before they send values, as TopKC does. Units of 2^14
-/// elements in chunks of 256. Round 0 sends each chunk's squared norm; the aggregated norms choose a quarter of the
-/// unit's chunks, ties to the lower one; round 1 sends those, in ascending order, padded to 256 float32 each. Both
-/// rounds are sums of float32. The residual is read in both rounds and written in the last. A unit whose aggregated
-/// norms are not all finite decodes to NaN. Scalar code: it is for tests of the runtime.
+/// elements in chunks of 256. Round 0 sends each chunk's squared norm; the largest norms of all ranks choose a quarter
+/// of the unit's chunks, ties to the lower one; round 1 sends those, in ascending order, padded to 256 float32 each,
+/// and their mean is taken. The residual is read in both rounds and written in the last. A unit whose aggregated norms
+/// are not all finite decodes to NaN. Scalar code: it is for tests of the runtime.
 namespace casync::codec {
 namespace {
 
@@ -62,9 +62,8 @@ class TestTwoRound final : public Codec {
  public:
   TestTwoRound() {
     info_.spec = "test_tworound";
-    info_.rounds = {Aggregation::reduce, Aggregation::reduce};
+    info_.rounds = {{Aggregation::reduce, Merge::max}, {Aggregation::reduce, Merge::mean}};
     info_.feedback = Feedback::wrapper;
-    info_.adds_up = true;
   }
 
   const CodecInfo& info() const override { return info_; }
@@ -117,7 +116,7 @@ class TestTwoRound final : public Codec {
     }
   }
 
-  /// sum = mid * (payloads, in source order, then the encoded sum of the raw sources).
+  /// The largest of norms, or the mean of values, added in source order; or the encoded sum of the raw sources.
   void merge(Segment& segment, std::int64_t begin, std::int64_t n, std::size_t at, const Choice& choice,
              std::vector<std::byte>& sum) const {
     static thread_local std::vector<float> x;
@@ -132,8 +131,16 @@ class TestTwoRound final : public Codec {
         continue;
       }
       const auto* from = static_cast<const std::byte*>(source.data) + at;
+      for (std::size_t i = 0; i < sum.size() / 4; ++i) {
+        const float before = read_float(sum.data(), i), value = read_float(from, i);
+        const bool replaces = value > before || value != value;  // of norms, which are not negative
+        write_float(sum.data(), i, segment.round == 1 ? before + value : replaces ? value : before);
+      }
+    }
+    if (!raw && segment.round == 1) {
+      const auto contributions = static_cast<float>(segment.sources.size());
       for (std::size_t i = 0; i < sum.size() / 4; ++i)
-        write_float(sum.data(), i, read_float(sum.data(), i) + read_float(from, i) * segment.mid);
+        write_float(sum.data(), i, read_float(sum.data(), i) / contributions);
     }
     if (!raw) return;
     float* const residual = segment.residual == nullptr ? nullptr : segment.residual + begin;
