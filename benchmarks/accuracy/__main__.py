@@ -32,6 +32,13 @@ CODECS = (
     "adacomp",
     "threelc",
     "powersgd(rank=4, start_step=20)",
+    "efsignsgd",
+    "int8",
+    "int4",
+    "fp8",
+    "qsgd",
+    "minmax_uint8",
+    "topk",
 )
 
 

@@ -24,6 +24,13 @@ constexpr Known kKnown[]{
     {"adacomp", {.encode = 0.4}, {}},
     {"threelc", {.feedback = 0.3, .decode_merge = 1.2}, {.looks = 1, .unit = 1 << 20}},
     {"powersgd", {}, {.looks = 2}},
+    {"efsignsgd", {.feedback = 0.65, .decode_merge = 1.2}, {}},
+    {"topk", {.feedback = 0.5}, {}},
+    {"int8", {.encode = 0.6, .decode_merge = 1.2}, {}},
+    {"int4", {.feedback = 0.6, .decode_merge = 1.2}, {}},
+    {"fp8", {.encode = 0.6, .decode_merge = 1.2}, {}},
+    {"qsgd", {.encode = 0.6, .decode_merge = 1.2}, {}},
+    {"minmax_uint8", {.encode = 0.6, .decode_merge = 1.2}, {}},
     {"fp16", {.encode = 1.2, .decode = 1.2}, {}},
     {"bf16", {.encode = 1.2, .decode = 1.2}, {}},
 };
@@ -64,7 +71,7 @@ std::vector<Case> make_cases(const std::string& spec, Buffers& buffers) {
     return cases;
   }
   add("decode+merge", goals.decode_merge, {{.peers = 1, .accumulate = true}});
-  if (info.rounds[0] == Aggregation::gather) {
+  if (gathers(info)) {
     add("merge 4", 0, {{.peers = 4, .deliver = true}});
     return cases;
   }

@@ -85,6 +85,13 @@ Options parse(int argc, char** argv) {
                       "adacomp",
                       "threelc",
                       "powersgd(rank=4)",
+                      "efsignsgd",
+                      "topk",
+                      "int8",
+                      "int4",
+                      "fp8",
+                      "qsgd",
+                      "minmax_uint8",
                       "fp16",
                       "bf16",
                       "none"};

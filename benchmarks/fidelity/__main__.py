@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.fidelity.methods import BASELINE, METHODS
+from benchmarks.fidelity.methods import BASELINE, GROUPS, METHODS
 from benchmarks.fidelity.tasks import TASKS
 
 FIGURES = Path("docs/figures/fidelity.json")
@@ -57,7 +57,8 @@ def compared(losses: dict[int, float], baseline: dict[int, float]) -> tuple[floa
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=__doc__)
     parser.add_argument("--task", choices=TASKS, default="text")
-    parser.add_argument("--method", action="append", help="only this one; may be repeated")
+    parser.add_argument("--group", choices=GROUPS, help="only these ways")
+    parser.add_argument("--method", action="append", choices=METHODS, help="only this one; may be repeated")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=0, help="0: the task's own")
     parser.add_argument("--workers", type=int, default=4)
@@ -69,8 +70,9 @@ def main() -> None:
     if given.quick:
         kept, given.seeds, given.steps = {}, 1, 128
     of_task = kept.setdefault(given.task, {})
+    methods = given.method or ([BASELINE, *GROUPS[given.group]] if given.group else list(METHODS))
     for seed in range(given.seeds):
-        for method in given.method or METHODS:
+        for method in methods:
             runs = of_task.setdefault(method, {})
             if str(seed) in runs:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BASELINE", "METHODS", "Method"]
+__all__ = ["BASELINE", "GROUPS", "METHODS", "Method"]
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,7 @@ class Method:
 
 
 BASELINE = "every step, bf16"
-METHODS = {
-    BASELINE: Method("bf16"),
+ROUNDS = {
     "LocalSGD 8": Method(every=8, nesterov=False),
     "DiLoCo 32": Method(every=32),
     "DiLoCo 128": Method(every=128),
@@ -31,3 +30,27 @@ METHODS = {
     "DiLoCo 32, streaming": Method(every=32, fragments=4, delay=8),
     "DiLoCo 32, streaming, onebit": Method("onebit", every=32, fragments=4, delay=8),
 }
+"""Parameters that are averaged every few steps."""
+CODECS = {
+    f"every step, {codec}": Method(codec)
+    for codec in (
+        "fp16",
+        "int8",
+        "fp8",
+        "qsgd(bits=8)",
+        "minmax_uint8",
+        "int4",
+        "powersgd(rank=4, start_step=100)",
+        "onebit",
+        "efsignsgd",
+        "topk",
+        "terngrad(bits=2)",
+        "threelc",
+        "graddrop",
+        "adacomp",
+        "tbq",
+    )
+}
+"""Gradients of every step. The last ones are expected to lose."""
+GROUPS = {"rounds": ROUNDS, "codecs": CODECS}
+METHODS = {BASELINE: Method("bf16")} | ROUNDS | CODECS

@@ -42,7 +42,7 @@ def train(task: Task, method: Method, seed: int, steps: int, lr: float) -> dict[
     model = task.model()
     test = task.test()
     data = torch.Generator().manual_seed(1000 * seed + hvd.rank())
-    optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
     rounds: Any = None
     if method.every:
         settings: dict[str, Any] = {"compression": method.codec}
@@ -56,7 +56,8 @@ def train(task: Task, method: Method, seed: int, steps: int, lr: float) -> dict[
     else:
         optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=method.codec)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step, steps))
-    curve, began = [], time.perf_counter()
+    curve: list[tuple[int, float]] = []
+    began, evaluating = time.perf_counter(), 0.0
     with rounds or contextlib.nullcontext():
         for step in range(1, steps + 1):
             loss = task.loss(model, task.batch(data))
@@ -72,11 +73,14 @@ def train(task: Task, method: Method, seed: int, steps: int, lr: float) -> dict[
                     optimizer.step()
             schedule.step()
             if step % max(1, steps // POINTS) == 0 and step < steps:
+                paused = time.perf_counter()
                 with rounds.global_parameters() if rounds else contextlib.nullcontext():
-                    curve.append([step, evaluate(task, model, test)])
-    curve.append([steps, evaluate(task, model, test)])
+                    curve.append((step, evaluate(task, model, test)))
+                evaluating += time.perf_counter() - paused
+    seconds = time.perf_counter() - began
+    curve.append((steps, evaluate(task, model, test)))
     return {
-        "loss": curve[-1][1], "curve": curve, "seconds": time.perf_counter() - began, "steps": steps, "lr": lr,
+        "loss": curve[-1][1], "curve": curve, "seconds": seconds, "evaluating": evaluating, "steps": steps, "lr": lr,
         "sent_bytes": hvd.counters()["sent_bytes"],
     }  # fmt: skip
 

@@ -4,11 +4,12 @@
 
 Four emulated hosts. A round is `--every` steps that compute for `--compute` seconds in all, by sleeping, and the
 synchronisation. `blocking:CODEC` waits for it. `streaming:CODEC` cuts the model into fragments, and goes on computing
-for `--delay` steps meanwhile. `ddp` averages gradients in each step, over gloo. `torchft` makes the rounds of
-`blocking:none` with torchft's DiLoCo over gloo, where that is installed (`pip install torchft`). "utilisation" is the
-part of a round in which a rank computes. "wire" is the least time that the bytes of the busiest rank need at the
-goodput of one TCP stream in the same lab. The seconds of codecs and of the outer step (with the differences that are
-sent) are those of a processor. The prediction knows the goodput of links that are busy both ways. Needs root.
+for `--delay` steps meanwhile. `every:CODEC` averages gradients in each step, while the backward pass goes on; `ddp`
+does so over gloo, after it. `torchft` makes the rounds of `blocking:none` with torchft's DiLoCo over gloo, where it is
+installed (`pip install torchft`). "utilisation" is the part of a round in which a rank computes. "wire" is the least
+time that the bytes of the busiest rank need at the goodput of one TCP stream in the same lab. The seconds of codecs and
+of the outer step (with the differences that are sent) are those of a processor. The prediction knows the goodput of
+links that are busy both ways. Needs root.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ def predicted(figures: dict[str, Any], contender: str, goodput: float, given: ar
     gradients = [(rows, columns)] * (count // fragments)
     if way == "ddp":
         return given.compute + given.every * predict(gradients, topology="ring", **how)["step_s"]
+    if way == "every":
+        step = predict(gradients, compression=codec, backward_s=given.compute / given.every, **how)["step_s"]
+        return float(given.every * step)
     hidden = (given.delay - 1) * given.compute / given.every if way == "streaming" else 0.0
     return given.compute + fragments * max(0.0, predict_round(gradients, compression=codec, **how) - hidden)
 

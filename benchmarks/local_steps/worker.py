@@ -22,6 +22,7 @@ import torch.distributed as dist
 from benchmarks.local_steps import beside_torchft
 
 TENSORS = 24
+STEPS = 6  # that are measured where gradients are sent in each
 
 
 class Model(torch.nn.Module):
@@ -83,6 +84,42 @@ def by_rounds(contender: str, given: argparse.Namespace, model: Model, clock: Cl
     return found
 
 
+class Layer(torch.autograd.Function):
+    """A layer whose backward sleeps, and then has a gradient for its weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor, seconds: float) -> Any:
+        ctx.gradient, ctx.seconds = gradient, seconds
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: torch.Tensor) -> Any:
+        time.sleep(ctx.seconds)
+        return outputs[0], ctx.gradient.clone(), None, None
+
+
+def by_steps(codec: str, given: argparse.Namespace, model: Model) -> dict[str, Any]:
+    """Gradients in each step, under a codec, which are sent while the backward pass goes on."""
+    gradients = []
+    for place, weight in enumerate(model.weights):
+        generator = torch.Generator().manual_seed(100 * place + hvd.rank())
+        gradients.append(torch.randn(weight.shape, generator=generator))
+    inner = torch.optim.SGD(model.parameters(), lr=0.0)
+    optimizer = hvd.DistributedOptimizer(inner, model.named_parameters(), compression=codec)
+    each = given.compute / given.every / TENSORS
+    seconds = []
+    for _ in range(2 + min(given.every, STEPS)):  # the first two make plans and take memory
+        began = time.perf_counter()
+        x = torch.ones(1, requires_grad=True)
+        for weight, gradient in zip(model.weights, gradients, strict=True):
+            x = Layer.apply(x, weight, gradient, each)
+        optimizer.zero_grad()
+        x.backward()
+        optimizer.synchronize()
+        seconds.append(given.every * (time.perf_counter() - began))
+    return {"seconds": seconds[2:]}
+
+
 def spent(diloco: Any) -> dict[str, float]:
     """What this rank has spent so far."""
     works = [work for codec in hvd.metrics().codecs.values() for work in (codec.encode, codec.merge, codec.decode)]
@@ -133,6 +170,8 @@ def main() -> None:
             optimizer.step()
 
         found = {"seconds": beside_torchft.rounds(model, given.every, given.rounds, step)}
+    elif given.contender.startswith("every:"):
+        found = by_steps(given.contender.partition(":")[2], given, model)
     else:
         found = by_rounds(given.contender, given, model, clock)
     medians = {key: statistics.median(values) for key, values in found.items()}

@@ -363,6 +363,7 @@ class DiLoCo(LocalSGD):
         fragment_sync_delay: int = 0,
         fragment_update_alpha: float | None = None,
         num_fragments: int = 1,
+        should_quantize: bool = False,
         compression: CompressionLike = Compression.none,
         rules: CodecsByName | None = None,
         min_numel: int | None = None,
@@ -385,6 +386,7 @@ class DiLoCo(LocalSGD):
             fragment_update_alpha: the part of its own parameters that a rank keeps when a round ends. None: 0.5 with a
                 delay, else 0.
             num_fragments: of one model, how many fragments of about as many bytes to cut it into.
+            should_quantize: torchft's word for `compression="int8"`.
         """
         modules = _named(model_fragments)
         is_whole = isinstance(model_fragments, torch.nn.Module) and len(modules) == 1
@@ -392,6 +394,9 @@ class DiLoCo(LocalSGD):
             raise InvalidArgumentError(
                 f"num_fragments={num_fragments} is for one model, and model_fragments are {len(modules)} already"
             )
+        if should_quantize and compression is not Compression.none:
+            raise InvalidArgumentError('should_quantize=True is compression="int8"; give one of the two')
+        compression = "int8" if should_quantize else compression
         count = num_fragments if is_whole else len(modules)
         settings = Settings.of(
             compression=compression, rules=rules, min_numel=min_numel, topology=topology, process_set=process_set

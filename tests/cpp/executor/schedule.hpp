@@ -38,7 +38,14 @@ struct Distributions {
                                   "dgc(warmup_steps=1)",
                                   "adacomp",
                                   "threelc",
-                                  "powersgd(rank=2)"};
+                                  "powersgd(rank=2)",
+                                  "int8",
+                                  "int4",
+                                  "fp8",
+                                  "qsgd(bits=2)",
+                                  "minmax_uint8",
+                                  "efsignsgd",
+                                  "topk(ratio=0.03)"};
   std::vector<DType> compressed{DType::float32, DType::float32,  DType::float32,
                                 DType::float16, DType::bfloat16, DType::float64};
   std::vector<DType> uncompressed{DType::float32,  DType::float32, DType::float32, DType::float16,

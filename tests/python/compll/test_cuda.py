@@ -105,7 +105,7 @@ class Setting:
     def shapes(self) -> list[tuple[int, int]]:
         if self.rounds > 1:
             return [(100, 70), (31, 90), (1300, 40), (40, 1300)]
-        rows = [(10, 25), (40, 125), (3, 4100)] if self.codec in ("onebit", "mean_sign") else []
+        rows = [(10, 25), (40, 125), (3, 4100)] if self.codec in ("onebit", "mean_sign", "efsignsgd") else []
         return [*((1, size) for size in self.sizes), *rows]
 
     @property
@@ -135,6 +135,14 @@ SETTINGS = [
     Setting("adacomp", same_size(1048576 // 3000 * 3000), (3000,), 1),
     Setting("threelc", LONG, (1.0,), sizes=ALL),
     Setting("threelc", LONG, (1.9,)),
+    Setting("efsignsgd", of_rows(256, 4096)),
+    Setting("minmax_uint8", same_size(4096)),
+    Setting("int8", same_size(256)),
+    Setting("int4", same_size(128)),
+    Setting("fp8", same_size(256)),
+    *(Setting("qsgd", same_size(512), (bits,), choice) for choice, bits in enumerate((2, 4, 8))),
+    Setting("topk", LONG, (0.01,), sizes=ALL),
+    Setting("topk", LONG, (0.5,)),
     Setting("powersgd", lambda rows, cols: [0, rows * cols], (4, 0), rounds=2),
     Setting("powersgd", lambda rows, cols: [0, rows * cols], (2, 0), rounds=2),
 ]

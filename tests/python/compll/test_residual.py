@@ -21,12 +21,12 @@ def library_file(name: str) -> str:
     return library_files()[name].read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["onebit", "tbq", "threelc"])
+@pytest.mark.parametrize("name", ["onebit", "tbq", "threelc", "efsignsgd", "int4"])
 def test_what_was_sent_of_an_element_is_known_while_it_is_packed(name: str) -> None:
     assert left_by_encoding(library_file(name))
 
 
-@pytest.mark.parametrize("name", ["adacomp", "dgc", "graddrop", "powersgd", "terngrad"])
+@pytest.mark.parametrize("name", ["adacomp", "dgc", "graddrop", "powersgd", "terngrad", "topk"])
 def test_no_residual_is_left_where_there_is_none_or_sums_and_places_matter(name: str) -> None:
     assert not left_by_encoding(library_file(name))
 

@@ -23,6 +23,7 @@ DIGITS, COMPRESSED, SYNTHETIC = (
 NUMPY = str(EXAMPLES / "numpy" / "digits.py")
 MXNET = str(EXAMPLES / "from_horovod_mxnet" / "digits.py")
 DDP = str(EXAMPLES / "from_ddp" / "digits.py")
+TWO_SITES = str(EXAMPLES / "04_two_sites" / "train.py")
 KERAS = str(EXAMPLES / "from_horovod_keras" / "digits.py")
 FEW = ("--num-warmup-batches=2", "--num-batches-per-iter=2", "--num-iters=3")
 Start = Callable[..., str]
@@ -111,6 +112,15 @@ def test_the_compressed_example_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert "in epochs 2 to 2" in resumed and last_accuracy(resumed) == last_accuracy(whole)
     (ours,), (theirs,) = (re.findall(r"parameters (\w+) on all ranks", output) for output in (resumed, whole))
     assert ours == theirs
+
+
+@pytest.mark.parametrize("start", [TWO_HOSTS], indirect=True)
+def test_two_sites_learn_and_send_little(start: Start) -> None:
+    output = start(TWO_SITES, "--steps=60")
+    loss, sent = map(float, re.findall(r"loss ([\d.]+) on all 4 workers; rank 0 sent ([\d.]+) MiB", output)[0])
+    assert loss < 3.2  # 4.5 is as good as chance
+    # The first weights, gradients to the other worker of the site, and three rounds of a bit per number.
+    assert sent < 3.4 + 60 * 3.4 + 3 * 0.3 + 5
 
 
 @pytest.mark.parametrize("start", [TWO_HOSTS], indirect=True)

@@ -26,6 +26,8 @@ CODECS = [
     "powersgd(rank=2, start_step=1)",
     "graddrop(drop=0.9)",
     "tbq",
+    "int4",
+    "onebit(start_step=1)",
 ]
 
 

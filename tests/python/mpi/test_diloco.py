@@ -112,6 +112,20 @@ def test_16_bits(rank, codec):
     assert_replicas_identical(model.float())
 
 
+def test_torchfts_word_for_8_bits(rank):
+    models = []
+    for how in ({"should_quantize": True}, {"compression": "int8"}):
+        model = make_model()
+        optimizer = sgd(model)
+        with hvd.DiLoCo(model, optimizer, sync_every=2, min_numel=0, **how):
+            for number in range(4):
+                train(model, optimizer, rank, [number])
+        models.append(model)
+    assert_replicas_identical(models[0])
+    with pytest.raises(InvalidArgumentError, match="one of the two"):
+        hvd.DiLoCo(models[0], sgd(models[0]), should_quantize=True, compression="onebit")
+
+
 def test_copies_of_the_model_are_the_programs(rank):
     model = make_model()
     optimizer, mean = sgd(model), torch.optim.swa_utils.AveragedModel(model)

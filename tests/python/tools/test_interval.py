@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +93,26 @@ def test_simulate_says_how_often(capsys: pytest.CaptureFixture[str]) -> None:
     assert "under onebit, with fragment_sync_delay=" in last
     assert simulate.main([*words[:2], "--rate", "100gbit", "--compute", "1s"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("Send in every step, uncompressed")
+
+
+def test_the_page_shows_what_its_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "send_less_often.md").read_text()
+    (command,) = re.findall(r"^casync simulate (.+)$", page, re.MULTILINE)
+    (shown,) = re.findall(r"```text\n(codec .+?)```", page, re.DOTALL)
+    assert simulate.main(command.split()) == 0
+    _, _, printed = capsys.readouterr().out.partition("A step computes for 1 s.\n")
+    assert shown.split() == printed.split()
+
+
+def test_the_page_has_the_figures_of_the_benchmark() -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    page = (docs / "send_less_often.md").read_text()
+    figures = json.loads((docs / "figures" / "local_steps.json").read_text())["figures"]
+    cells = {cell.strip() for line in page.splitlines() if line.startswith("|") for cell in line.split("|")}
+    for name, found in figures.items():
+        for key in ("seconds", "predicted"):
+            if (seconds := found["slowest"][key]) is not None:
+                assert f"{seconds:.{0 if seconds > 100 else 1}f}" in cells, f"{name}: {key}"
 
 
 @pytest.mark.parametrize("words", [["--compute", "0s"], ["--utilisation", "1"], ["--utilisation", "x"]])

@@ -22,12 +22,14 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "adacomp": [{"bin": 50}, {"bin": 1}],
     "dgc": [{"ratio": F(0.3), "sample": F(1)}, {"ratio": F(0.01), "clip": F(0.5)}, {"warmup_steps": 1300}],
     "graddrop": [{"drop": F(0.5)}],
+    "qsgd": [{"bits": 2}, {"bits": 8}],
     "tbq": [{"tau": F(0.01)}],
     "terngrad": [{"bits": 4}, {"bits": 8}],
     "threelc": [{"sparsity": F(1.75)}],
+    "topk": [{"ratio": F(0.5)}],
 }
 FACTS: dict[str, list[dict[str, Any]]] = {"dgc": [{"nesterov": 1, "world": 3}]}
-LARGE = {"graddrop": 33000, "threelc": 20000}  # where topk looks at a sample first
+LARGE = {"graddrop": 33000, "threelc": 20000, "topk": 33000}  # where topk looks at a sample first
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(180)]
 
 

@@ -1,0 +1,148 @@
+"""When training is done, by way and link: steps to a loss, times the seconds of a step.
+
+    python -m benchmarks.time_to_accuracy measure --rate 100mbit --numel 25e6
+    python -m benchmarks.time_to_accuracy show
+
+The time is composed. The steps come from `benchmarks.fidelity`, where a small transformer is trained: the first step in
+which the mean loss of the seeds is within 1 % of the last loss under gradients of 16 bits. The seconds of a step are
+measured here, on four emulated hosts with a model of `--numel` numbers whose step computes for 100 ms by sleeping
+(`benchmarks.local_steps`). `measure` goes on where it was ended, and needs root. `show` prints the tables, and with
+`--chart FILE` draws them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine
+from benchmarks.fidelity.methods import BASELINE, METHODS, Method
+from benchmarks.netlab import Netlab
+from benchmarks.step_time.job import figures_of
+
+FIDELITY = Path("docs/figures/fidelity.json")
+FIGURES = Path("docs/figures/time_to_accuracy.json")
+HOSTS = 4
+COMPUTE = 0.1  # seconds of a step
+WITHIN = 0.01  # of the baseline's last loss
+
+
+def words_of(method: Method, numel: float) -> tuple[list[str], int]:
+    """How `benchmarks.local_steps.worker` makes the steps of a way, and how many it has in what it measures."""
+    if method.every == 0:
+        contender, steps = f"every:{method.codec}", 6
+    else:
+        contender, steps = f"{'streaming' if method.delay else 'blocking'}:{method.codec}", method.every
+    words = [f"--contender={contender}", f"--numel={numel}", f"--every={steps}", f"--compute={COMPUTE * steps}"]
+    return [*words, "--rounds=2", f"--fragments={method.fragments}", f"--delay={method.delay}"], steps
+
+
+def measure(rate: str, numel: float, names: Sequence[str], path: Path) -> None:
+    """Measure the seconds of a step of each way at this rate, but for what is in the file already."""
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    of_link = kept.setdefault(f"{rate}, {numel / 1e6:g} M", {})
+    with Netlab(hosts=HOSTS, rate=rate) as lab:
+        for name in names:
+            if name in of_link:
+                continue
+            words, steps = words_of(METHODS[name], numel)
+            found = figures_of(lab, HOSTS, "benchmarks.local_steps.worker", words, timeout=900.0)
+            of_link[name] = {"seconds": found["slowest"]["seconds"] / steps, "revision": machine.revision()}
+            kept["machine"] = machine.describe()
+            path.write_text(json.dumps(kept, indent=1))
+            print(f"{rate}, {name}: {of_link[name]['seconds']:.3f} s a step", flush=True)
+
+
+def steps_to(curves: Sequence[Sequence[Sequence[float]]], loss: float) -> float | None:
+    """The step at which the mean of these curves (of points: step, loss) falls to `loss`, between two points by a
+    straight line; None if it never does.
+    """
+    before: tuple[float, float] | None = None
+    for points in zip(*curves, strict=True):
+        step, mean = points[0][0], statistics.mean(point[1] for point in points)
+        if mean <= loss:
+            if before is None:
+                return step
+            return before[0] + (step - before[0]) * (before[1] - loss) / (before[1] - mean)
+        before = (step, mean)
+    return None
+
+
+def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any]) -> dict[str, tuple[float | None, float]]:
+    """Of each way that both know: steps to the loss, or None, and seconds of a step."""
+    target = (1 + WITHIN) * statistics.mean(run["loss"] for run in fidelity[BASELINE].values())
+    found = {}
+    for name, runs in fidelity.items():
+        if name in seconds:
+            found[name] = steps_to([run["curve"] for run in runs.values()], target), float(seconds[name]["seconds"])
+    return found
+
+
+def show(fidelity: Mapping[str, Any], links: Mapping[str, Any], chart: Path | None) -> None:
+    """Print a table for each link, and draw the times into `chart`."""
+    console, times = Console(width=120), {}
+    for link, seconds in links.items():
+        found = composed(fidelity, seconds)
+        steps, each = found[BASELINE]
+        assert steps is not None
+        table = Table(title=f"{link} numbers, {HOSTS} hosts: composed time to {100 * WITHIN:g} % of {BASELINE}")
+        for column in ("way", "steps", "s a step", "hours" if steps * each > 7200 else "s", "of bf16's"):
+            table.add_column(column, justify="left" if column == "way" else "right")
+        unit = 3600 if steps * each > 7200 else 1
+        for name, (needed, one) in found.items():
+            if needed is None:
+                table.add_row(name, "never", f"{one:.3f}", "", "")
+            else:
+                times[link, name] = needed * one / (steps * each)
+                table.add_row(
+                    name, f"{needed:.0f}", f"{one:.3f}", f"{needed * one / unit:.1f}", f"{times[link, name]:.3f}"
+                )
+        console.print(table)
+    if chart is not None:
+        draw(times, chart)
+
+
+def draw(times: Mapping[tuple[str, str], float], path: Path) -> None:
+    """A bar for each way and link: its composed time, as a part of that of 16 bits."""
+    from matplotlib.figure import Figure
+
+    links = list(dict.fromkeys(link for link, _ in times))
+    names = sorted({name for _, name in times}, key=lambda name: times.get((links[0], name), 9.0))
+    figure = Figure(figsize=(8, 0.4 * len(names) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    for place, link in enumerate(links):
+        shown = [(at, times[link, name]) for at, name in enumerate(names) if (link, name) in times]
+        height = 0.8 / len(links)
+        axes.barh([at + place * height for at, _ in shown], [part for _, part in shown], height, label=link)
+    axes.set_yticks([at + 0.4 - 0.4 / len(links) for at in range(len(names))], names)
+    axes.set(xscale="log", xlabel="composed time to the loss, of that of 16-bit gradients in every step")
+    axes.axvline(1.0, color="grey", linewidth=0.8)
+    axes.legend(fontsize=8)
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.time_to_accuracy", description=__doc__)
+    parser.add_argument("what", choices=("measure", "show"))
+    parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--numel", type=float, default=25e6, help="numbers of the model")
+    parser.add_argument("--method", action="append", choices=METHODS, help="only this way; may be repeated")
+    parser.add_argument("--json", type=Path, default=FIGURES)
+    parser.add_argument("--chart", type=Path, help="draw the times into this file")
+    given = parser.parse_args()
+    if given.what == "measure":
+        measure(given.rate, given.numel, given.method or list(METHODS), given.json)
+    else:
+        links = {key: one for key, one in json.loads(given.json.read_text()).items() if key != "machine"}
+        show(json.loads(FIDELITY.read_text())["text"], links, given.chart)
+
+
+if __name__ == "__main__":
+    main()

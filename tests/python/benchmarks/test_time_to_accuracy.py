@@ -1,0 +1,38 @@
+"""Composed times: steps to a loss from curves, and how the steps of each way are measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.fidelity.methods import BASELINE, METHODS
+from benchmarks.time_to_accuracy.__main__ import composed, steps_to, words_of
+
+
+def test_steps_to_a_loss_lie_between_two_points_of_the_mean_curve() -> None:
+    curves = [[[100, 3.0], [200, 2.0], [300, 1.0]], [[100, 3.0], [200, 2.4], [300, 1.4]]]
+    assert steps_to(curves, 2.2) == 200
+    assert steps_to(curves, 1.7) == pytest.approx(250)
+    assert steps_to(curves, 3.5) == 100
+    assert steps_to(curves, 1.0) is None
+
+
+def test_a_loss_that_rises_again_was_reached() -> None:
+    assert steps_to([[[10, 2.0], [20, 1.0], [30, 5.0]]], 1.0) == 20
+
+
+def test_composed_are_the_ways_that_both_benchmarks_know() -> None:
+    def run(last: float) -> dict[str, object]:
+        return {"loss": last, "curve": [[10, 4.0], [20, last]]}
+
+    fidelity = {BASELINE: {"0": run(2.0), "1": run(2.0)}, "DiLoCo 32": {"0": run(1.0)}, "LocalSGD 8": {"0": run(9.0)}}
+    seconds = {BASELINE: {"seconds": 3.0}, "LocalSGD 8": {"seconds": 1.0}}
+    found = composed(fidelity, seconds)
+    assert found == {BASELINE: (pytest.approx(19.9), 3.0), "LocalSGD 8": (None, 1.0)}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_each_way_has_steps_that_can_be_measured(name: str) -> None:
+    words, steps = words_of(METHODS[name], 25e6)
+    (contender,) = (word for word in words if word.startswith("--contender="))
+    assert contender.startswith(("--contender=every:", "--contender=blocking:", "--contender=streaming:"))
+    assert steps == METHODS[name].every or (METHODS[name].every == 0 and steps > 1)

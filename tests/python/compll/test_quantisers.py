@@ -1,0 +1,129 @@
+"""int8, int4, fp8, qsgd, minmax_uint8, efsignsgd and topk beside the formulas of their papers, written in NumPy, and
+beside PyTorch's own 8-bit floats. The interpreter of the typed tree (conftest.py) runs them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+F = np.float32
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def gradient(n: int, seed: int = 1) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(n) * 0.01).astype(F)
+
+
+def heavy(n: int) -> np.ndarray:
+    return gradient(n) ** 3
+
+
+def blocks(x: np.ndarray, length: int) -> list[np.ndarray]:
+    return [x[begin : begin + length] for begin in range(0, len(x), length)]
+
+
+def decoded_of(machine: Any, name: str, x: np.ndarray, step: int = 0, length: int = 0, **given: Any) -> np.ndarray:
+    """What comes of x, in units of `length`."""
+    found = []
+    for own in blocks(x, length or len(x)):
+        rank = machine(name, (1, len(own)), step=step, **given)
+        found.append(rank.decode(rank.encode(own)))
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("x", [gradient(1000), heavy(1000)], ids=["normal", "heavy"])
+def test_int4_rounds_to_the_nearest_of_15_levels(machine: Any, x: np.ndarray) -> None:
+    decoded = decoded_of(machine, "int4", x, length=128)
+    for theirs, own in zip(blocks(decoded, 128), blocks(x, 128), strict=True):
+        gap = np.abs(own.astype(np.float64)).max() / 7
+        levels = np.rint(own / gap)
+        sure = np.abs(np.abs(own / gap - np.trunc(own / gap)) - 0.5) > 1e-5
+        np.testing.assert_allclose(theirs[sure], (levels * gap)[sure], rtol=1e-6)
+        assert np.abs(theirs - own).max() <= gap / 2 * (1 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "length", "levels"),
+    [
+        ("int8", {}, 256, 127),
+        ("qsgd", {}, 512, 7),
+        ("qsgd", {"bits": 2}, 512, 1),
+        ("qsgd", {"bits": 8}, 512, 127),
+    ],
+)
+def test_stochastic_rounding_takes_one_of_the_two_levels_next_to_it_and_has_no_bias(
+    machine: Any, name: str, given: dict[str, Any], length: int, levels: int
+) -> None:
+    x, draws = gradient(600), 64
+    gaps = np.concatenate([np.full(len(own), np.abs(own).max() / F(levels), F) for own in blocks(x, length)])
+    total = np.zeros(len(x))
+    for step in range(draws):
+        decoded = decoded_of(machine, name, x, step, length, **given)
+        steps = decoded / gaps
+        np.testing.assert_allclose(steps, np.rint(steps), atol=1e-4)
+        assert np.abs(steps).max() <= levels * (1 + 1e-6)
+        assert np.abs(decoded - x).max() <= gaps.max() * (1 + 1e-5)
+        total += decoded
+    error = (total / draws - x) / gaps  # of standard deviation 1/2 a draw at most
+    assert np.abs(error).max() < 4.5 * 0.5 / math.sqrt(draws)
+    assert abs(error.mean()) < 4 * 0.5 / math.sqrt(draws * len(x))
+
+
+@pytest.mark.parametrize("x", [gradient(1000), heavy(1000), heavy(1000) ** 3], ids=["normal", "heavy", "heavier"])
+def test_fp8_is_what_pytorch_rounds_to(machine: Any, x: np.ndarray) -> None:
+    torch = pytest.importorskip("torch")
+    decoded = decoded_of(machine, "fp8", x, length=256)
+    for theirs, own in zip(blocks(decoded, 256), blocks(x, 256), strict=True):
+        scale = np.abs(own).max() / F(448)
+        scaled = np.clip(own * (F(1) / scale), -448, 448)
+        expected = torch.from_numpy(scaled).to(torch.float8_e4m3fn).float().numpy() * scale
+        np.testing.assert_array_equal(theirs, expected)
+
+
+def test_minmax_uint8_is_baguas(machine: Any) -> None:
+    """BAGUA's compressor in float64, without the 1e-7 that it adds to the range."""
+    x = gradient(1000)
+    x[10] = 0
+    low, high = float(x.min()), float(x.max())
+    scale = 255 / (high - low)
+    upper = np.rint(high * scale)
+    levels = np.minimum(np.rint(x.astype(np.float64) * scale), upper)
+    expected = (np.clip(levels, upper - 255, upper)) / scale
+    decoded = decoded_of(machine, "minmax_uint8", x)
+    assert decoded[10] == 0
+    np.testing.assert_allclose(decoded, expected, atol=1.01 / scale)
+    assert (np.abs(decoded - expected) > 1e-6).mean() < 0.02  # where float32 rounds a tie to the other side
+    assert np.abs(decoded - x).max() <= 1.01 / scale
+
+
+@pytest.mark.parametrize("value", [0.0, -3.5, 1e-30, 1e30])
+def test_minmax_uint8_of_one_value_is_exact(machine: Any, value: float) -> None:
+    x = np.full(700, value, F)
+    np.testing.assert_array_equal(decoded_of(machine, "minmax_uint8", x), x)
+
+
+def test_minmax_uint8_far_from_zero_keeps_its_range(machine: Any) -> None:
+    x = F(1000) + gradient(700)
+    decoded = decoded_of(machine, "minmax_uint8", x)
+    assert np.abs(decoded - x).max() <= (x.max() - x.min()) / 255 + 1e-4  # of which float32 has 6e-5
+
+
+def test_efsignsgd_sends_the_mean_magnitude(machine: Any) -> None:
+    x = heavy(1000)
+    scale = np.abs(x.astype(np.float64)).mean()
+    np.testing.assert_allclose(decoded_of(machine, "efsignsgd", x), np.where(x >= 0, scale, -scale), rtol=1e-6)
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.3, 1e-6])
+def test_topk_sends_the_largest(machine: Any, ratio: float) -> None:
+    x = gradient(1000)
+    decoded = decoded_of(machine, "topk", x, ratio=F(ratio))
+    k = max(1, math.ceil(ratio * 1000))
+    expected = np.zeros_like(x)
+    largest = np.argsort(-np.abs(x), kind="stable")[:k]
+    expected[largest] = x[largest]
+    np.testing.assert_array_equal(decoded, expected)
