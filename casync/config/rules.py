@@ -9,6 +9,7 @@ Pure: a codec is a text here, and whether there is one is for the core to say.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,14 +19,15 @@ from casync.errors import InvalidArgumentError
 __all__ = ["Rules", "read_table"]
 
 _ALL = "*"
+_REGULAR = "re:"  # begins a regular expression
 
 
 @dataclass(frozen=True)
 class Rules:
     """Patterns and their codecs. The first pattern that matches a name decides.
 
-    Patterns are those of a shell (`*`, `?`, `[abc]`); case counts, and `*` matches dots too. A pattern that is the name
-    itself means this one tensor, so its codec holds whatever the tensor's size: it becomes `always(codec)`.
+    Patterns are those of a shell (`*`, `?`, `[abc]`); case counts, and `*` matches dots too. One that begins with `re:`
+    is a regular expression of Python's for the whole name. A pattern that is the name itself means this one tensor, so its codec holds whatever the tensor's size: it becomes `always(codec)`.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -39,6 +41,11 @@ class Rules:
         for pattern in patterns:
             if not isinstance(pattern, str) or not pattern:
                 raise InvalidArgumentError(f"compression: {pattern!r} is no pattern for a parameter's name")
+            if pattern.startswith(_REGULAR):
+                try:
+                    re.compile(pattern.removeprefix(_REGULAR))
+                except re.error as error:
+                    raise InvalidArgumentError(f"compression: {pattern!r} is no regular expression: {error}") from None
         if _ALL in patterns[:-1]:
             late = ", ".join(map(repr, patterns[patterns.index(_ALL) + 1 :]))
             raise InvalidArgumentError(
@@ -71,6 +78,8 @@ class Rules:
 
 
 def _matches(pattern: str, name: str) -> bool:
+    if pattern.startswith(_REGULAR):
+        return re.fullmatch(pattern.removeprefix(_REGULAR), name) is not None
     return pattern == name or fnmatchcase(name, pattern)
 
 

@@ -33,7 +33,19 @@ TEST(Spec, UnknownNamesListTheKnownOnes) {
 
 TEST(Spec, UnknownParametersNameTheKnownOnes) {
   EXPECT_NE(refusal("terngrad(bit=2)").find("no parameter 'bit'; known: bits (2, 4 or 8)"), std::string::npos);
-  EXPECT_NE(refusal("onebit(bits=1)").find("no parameter 'bits'; it has none"), std::string::npos);
+  EXPECT_NE(refusal("onebit(bits=1)").find("no parameter 'bits'; known: start_step"), std::string::npos);
+  EXPECT_NE(refusal("fp16(bits=1)").find("no parameter 'bits'; it has none"), std::string::npos);
+}
+
+TEST(Spec, EveryGeneratedCodecStartsAtAStep) {
+  const auto late = make_codec("onebit( start_step = 3 )");
+  EXPECT_EQ(late->info().spec, "onebit(start_step=3)");
+  EXPECT_FALSE(late->applies({10, 10}, 2));
+  EXPECT_TRUE(late->applies({10, 10}, 3));
+  EXPECT_EQ(make_codec("terngrad(bits=4, start_step=0)")->info().spec, "terngrad(bits=4)");
+  EXPECT_EQ(make_codec("terngrad(bits=4, start_step=7)")->info().spec, "terngrad(bits=4, start_step=7)");
+  EXPECT_EQ(make_codec("powersgd(rank=2)")->info().spec, "powersgd(rank=2, start_step=1000)") << "its own";
+  EXPECT_NE(refusal("onebit(start_step=-1)").find("start_step must be at least 0"), std::string::npos);
 }
 
 TEST(Spec, IllegalValuesNameTheLegalOnes) {

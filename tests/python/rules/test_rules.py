@@ -63,6 +63,8 @@ def test_idle_patterns_decide_for_nobody_and_say_why(table, names):
     ("embed*", "embed.weight", "x"), ("embed*", "model.embed.weight", None), ("Embed*", "embed.weight", None),
     ("layer[12].*", "layer2.weight", "x"), ("layer[!12].*", "layer2.weight", None),
     ("a[0]", "a[0]", "always(x)"), ("a[0]", "a0", "x"),  # a name is itself, whatever its characters
+    (r"re:layers\.(0|1)\..*", "layers.1.mlp.weight", "x"), (r"re:layers\.(0|1)\..*", "layers.2.weight", None),
+    ("re:weight", "head.weight", None), ("re:weight", "weight", "x"),  # of the whole name
 ])  # fmt: skip
 def test_patterns(pattern, name, expected):
     rules = Rules.of({pattern: "x", "*": "other"})
@@ -72,6 +74,7 @@ def test_patterns(pattern, name, expected):
 @pytest.mark.parametrize(("table", "said"), [
     ({}, r'no rule; "\*"'),
     ({"": "none"}, "'' is no pattern"),
+    ({"re:(": "none"}, "no regular expression"),
     ({3: "none"}, "3 is no pattern"),
     ({"a": "x", "*": "none", "b": "x", "c": "x"}, r"'b', 'c' has no effect after '\*'.*put '\*' last"),
 ])  # fmt: skip
