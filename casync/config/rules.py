@@ -27,7 +27,8 @@ class Rules:
     """Patterns and their codecs. The first pattern that matches a name decides.
 
     Patterns are those of a shell (`*`, `?`, `[abc]`); case counts, and `*` matches dots too. One that begins with `re:`
-    is a regular expression of Python's for the whole name. A pattern that is the name itself means this one tensor, so its codec holds whatever the tensor's size: it becomes `always(codec)`.
+    is a regular expression of Python's for the whole name. A pattern that is the name itself means this one tensor, so
+    its codec holds whatever the tensor's size: it becomes `always(codec)`.
     """
 
     pairs: tuple[tuple[str, str], ...]
