@@ -29,12 +29,13 @@ from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
 from casync.observe.metrics import OWN, RoundMetrics
+from casync.plan.plans import GradientPlan
 from casync.relaxed.agreement import check_alike
 from casync.relaxed.anchors import INTEGERS, Anchors
 from casync.relaxed.fragment import Fragment, Held
 from casync.relaxed.head import Heard, head, hear, sampled
 from casync.relaxed.outer import Outer
-from casync.relaxed.saved import FORMAT, check_saved, with_count
+from casync.relaxed.saved import FORMAT, check_saved, plans_in, text_of, with_count
 from casync.relaxed.schedule import Schedule
 from casync.session.gather_bytes import gather_present
 from casync.tensors.adaptor import T, Tensors
@@ -483,9 +484,21 @@ class Rounds(Generic[T]):
             "step": self.step_count,
             "steps": [fragment.steps for fragment in self.fragments],
             "parameters": self._anchors.own(),
+            "plans": text_of(self._plans()),
             STATE_KEY: self._submits.state_dict(list(self._submits.by_name.values()), convert),
         }
         return {**state, self.own_key: with_count(state, own)}
+
+    @property
+    def _prefix(self) -> str:
+        return self._owner.tensor_name(OpKind.ALLREDUCE, f"{self.name}.")
+
+    def _plans(self) -> dict[str, GradientPlan]:
+        """The plans of what rounds send. Fragments that first met in another order would have other owners, and so
+        other bits.
+        """
+        plans, prefix = self._owner.plans(), self._prefix
+        return {name.removeprefix(prefix): plan for name, plan in plans.items() if name.startswith(prefix)}
 
     def _shapes(self, values: Mapping[str, T]) -> dict[str, tuple[int, ...]]:
         return {name: tuple(self._tensors.shape(one)) for name, one in values.items()}
@@ -520,6 +533,7 @@ class Rounds(Generic[T]):
         else:
             for held in self._anchors.all():
                 held.write(own["parameters"][held.name])
+            self._owner.fix_plans({self._prefix + name: plan for name, plan in plans_in(own["plans"]).items()})
         others: Mapping[str, Any] = next((kept for key, kept in state.items() if key.startswith("rank ")), {})
         saved = (others if own is None else own).get(STATE_KEY)
         self._submits.load_state_dict(list(self._submits.by_name.values()), saved, convert)

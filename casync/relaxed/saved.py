@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from casync.errors import InvalidArgumentError
+from casync.plan.plans import GradientPlan
 
-__all__ = ["FORMAT", "check_saved", "with_count"]
+__all__ = ["FORMAT", "check_saved", "plans_in", "text_of", "with_count"]
 
 FORMAT = 1
 _COUNT = "leaves"
@@ -17,6 +20,16 @@ _Shapes = Mapping[str, tuple[int, ...]]
 def with_count(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """This rank's part of a state, with how many values there are in it and in what ranks share."""
     return {**own, _COUNT: _values_in(shared) + _values_in(own)}
+
+
+def text_of(plans: Mapping[str, GradientPlan]) -> str:
+    """Plans as one value of a state."""
+    return json.dumps({name: asdict(plan) for name, plan in plans.items()})
+
+
+def plans_in(text: str) -> dict[str, GradientPlan]:
+    """The plans in what `text_of` gave."""
+    return {name: GradientPlan(**plan) for name, plan in json.loads(text).items()}
 
 
 def check_saved(state: Mapping[str, Any], own_key: str, fragments: int, parameters: _Shapes, buffers: _Shapes) -> None:

@@ -201,11 +201,17 @@ def diloco_with_adam(model, optimizer, **arguments):
     return hvd.DiLoCo(model, optimizer, adam(model), 4, min_numel=0, **arguments)
 
 
+def diloco_by_ps(model, optimizer, **arguments):
+    return diloco(model, optimizer, topology="ps", **arguments)
+
+
 KINDS = [local_sgd, diloco, diloco_with_adam]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("codec", "steps"), [("none", 6), ("onebit", 5), ("powersgd(rank=2)", 7), ("onebit", 4)])
+@pytest.mark.parametrize("kind", [*KINDS, diloco_by_ps])
+@pytest.mark.parametrize(
+    ("codec", "steps"), [("none", 6), ("onebit", 5), ("powersgd(rank=2)", 7), ("onebit", 4), ("onebit", 7)]
+)
 def test_a_job_goes_on_bit_for_bit(rank, kind, codec, steps):
     def run(numbers, saved=None, save_before=None):
         new_session()

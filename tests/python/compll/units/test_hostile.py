@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from casync.compll.library import library_files
+from support.quantisers import library_quantisers
 
 OWN = sorted(path.stem for path in (Path(__file__).parents[3] / "compll" / "units").glob("*.cll"))
-NAMES = sorted({*library_files(), *OWN} - {"powersgd", "onebit", "terngrad", "tbq"})  # quantisers have one length
+NAMES = sorted({*library_files(), *OWN} - library_quantisers() - {"powersgd"})
 F = np.float32
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(180)]
 

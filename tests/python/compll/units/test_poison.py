@@ -13,10 +13,11 @@ from casync.compll.ir.lower import lower
 from casync.compll.ir.program import loses
 from casync.compll.library import library_files
 from casync.compll.types import Array
+from support.quantisers import library_quantisers
 
 OWN = sorted(path.stem for path in (Path(__file__).parents[3] / "compll" / "units").glob("*.cll"))
 NAMES = sorted({*library_files(), *OWN} - {"powersgd"})
-LONG = sorted({*NAMES} - {"onebit", "terngrad", "tbq"})  # quantisers know the size of their payloads
+LONG = sorted({*NAMES} - library_quantisers())  # these know the size of their payloads
 F = np.float32
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(180)]
 
