@@ -71,9 +71,11 @@ PROGRAMS_HEAD = """
 
 Each cell of this table is a program of `tests/python/programs`, written as the manual of the framework says, that CI
 runs on several ranks. **yes**: its numbers are those of one process that has all data, or of the same ranks with what
-the framework itself does, within the error of float32; and with `onebit` all ranks end with the same bits. A number
-stands for a program that is refused with an error that names the reason, before anything is wrong. A letter says why
-there is no such program. **no** is a fault that is known and not mended yet.
+the framework itself does, within the error of float32; and with `onebit` all ranks end with the same bits. LocalSGD has
+`sync_every=1` here: with SGD that is the mean of gradients, and with other optimizers its numbers are those of one
+process that makes each rank's steps and averages. A number stands for a program that is refused with an error that
+names the reason, before anything is wrong. A letter says why there is no such program. **no** is a fault that is known
+and not mended yet.
 
 """
 

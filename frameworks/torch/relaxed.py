@@ -40,6 +40,7 @@ from .relaxed_parts import (
     balanced,
     buffers_of,
     check_module,
+    fixed_of,
     is_sharded,
     named_of,
     parameters_of,
@@ -51,7 +52,6 @@ from .wrapped_optimizer import _DistributedOptimizer
 
 __all__ = ["DiLoCo", "LocalSGD"]
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # quantised ones come from a file
 _S = TypeVar("_S", bound="LocalSGD")
 _Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
@@ -99,8 +99,8 @@ class LocalSGD:
                 else 0.
             warmup_steps: steps before the first one that counts, in which gradients are averaged, by a model in
                 DistributedDataParallel or an optimizer of `hvd.DistributedOptimizer`.
-            buffers: "average": float buffers become their mean with each round, integers the largest; "local": they
-                stay as they are.
+            buffers: "average": float buffers become their mean with each round, integers the largest, and masks begin
+                alike; "local": all stay as they are.
             weight: called when a round begins, for how much this rank's change counts, say its samples since the round
                 before. None: all count alike.
 
@@ -140,14 +140,13 @@ class LocalSGD:
         self._held = [held for part in parts for held in part]
         self._parameters = {name: value for each in self._modules for name, value in named_of(*each).items()}
         self._trained = {name for name, value in self._parameters.items() if value.requires_grad}
-        moving = [buffers_of(*each) for each in self._modules] if buffers == "average" else []
-        self._buffers = [held for part in moving for held in part]
+        every = [held for each in self._modules for held in buffers_of(*each)] if buffers == "average" else []
+        self._buffers = [held for held in every if held.tensor.dtype is not torch.bool]
         self._check_optimizers()
         self._averaging = self._averaging_each_step(settings, schedule.warmup_steps)
         fragments = [Fragment(part) for part in parts]
         fragments[-1].buffers = self._buffers
-        frozen = {name: value for name, value in self._parameters.items() if not value.requires_grad}
-        fragments[-1].fixed = [Held(name, value) for name, value in frozen.items() if value.dtype in _FLOATS]
+        fragments[-1].fixed = fixed_of(self._parameters, every)
         self.rounds: Rounds[torch.Tensor] = Rounds(
             TENSORS, fragments, outer(self._held), schedule, settings, alpha=alpha, weight=weight,
             check=self._check_unchanged, kind=type(self).__name__.lower(),

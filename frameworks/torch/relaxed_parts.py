@@ -15,12 +15,16 @@ __all__ = [
     "balanced",
     "buffers_of",
     "check_module",
+    "fixed_of",
     "is_sharded",
     "named_of",
     "parameters_of",
     "reshard",
     "restored",
 ]
+
+_NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
+"""The dtypes of parameters that are not quantised. Quantised ones come from a file."""
 
 
 class Held:
@@ -128,13 +132,20 @@ def parameters_of(prefix: str, module: torch.nn.Module) -> list[Held]:
 
 
 def buffers_of(prefix: str, module: torch.nn.Module) -> list[Held]:
-    """The buffers that change in training, as running means do: numbers that a checkpoint has."""
+    """The buffers that a checkpoint has: those that change in training, as running means do, and masks."""
     found: list[Held] = []
     for path, each in module.named_modules(prefix=prefix):
-        for name, buffer in each.named_buffers(prefix=path, recurse=False):
-            if name.rpartition(".")[2] not in each._non_persistent_buffers_set and buffer.dtype is not torch.bool:
+        for name, _ in each.named_buffers(prefix=path, recurse=False):
+            if name.rpartition(".")[2] not in each._non_persistent_buffers_set:
                 found.append(_Buffer(name.replace("_orig_mod.", ""), each, name.rpartition(".")[2]))
     return found
+
+
+def fixed_of(parameters: Mapping[str, torch.Tensor], buffers: Sequence[Held]) -> list[Held]:
+    """What no step changes, of these: frozen parameters, and buffers that are masks."""
+    frozen = {name: value for name, value in parameters.items() if not value.requires_grad}
+    numbers = [Held(name, value) for name, value in frozen.items() if value.dtype in _NUMBERS]
+    return numbers + [held for held in buffers if held.tensor.dtype is torch.bool]
 
 
 def balanced(held: Sequence[Held], count: int) -> list[list[Held]]:

@@ -208,6 +208,30 @@ def test_frozen_parameters_begin_alike(rank):
     assert_replicas_identical(model)
 
 
+class Masked(nn.Module):
+    """A mask and frozen complex numbers that each rank has drawn for itself."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layer = nn.Linear(20, 4)
+        self.waves = nn.Parameter(torch.randn(4, dtype=torch.complex64), requires_grad=False)
+        self.register_buffer("mask", torch.rand(20) < 0.5)
+
+    def forward(self, inputs):
+        return self.layer(inputs * self.mask) * self.waves.abs()
+
+
+def test_masks_and_frozen_complex_numbers_begin_alike(rank):
+    model = Masked(seed=rank)
+    optimizer = sgd(model)
+    with hvd.LocalSGD(model, optimizer, sync_every=3):
+        train(model, optimizer, rank, range(3))
+    assert torch.equal(model.mask, Masked(seed=0).mask)
+    assert torch.equal(model.waves, Masked(seed=0).waves)
+    assert_replicas_identical(model.layer)
+
+
 def test_samples_are_weights(rank, size):
     seen = 0
 

@@ -60,6 +60,9 @@ class Door:
         """FSDP2 only: a module whose parameters are gathered together."""
         return module
 
+    def end(self) -> None:
+        """Local SGD only: the end of its `with`, which comes before parameters come or go."""
+
     def optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module, *, scaler: Any = None, **more: Any) -> Any:
         """Also: all ranks begin with the parameters, buffers and the optimizer's state of rank 0."""
         return optimizer

@@ -25,17 +25,14 @@ torch.set_num_threads(1)
 warnings.filterwarnings("ignore", category=FutureWarning)
 
 
-class Optimizer(Door):
-    """docs/from_horovod.md"""
-
-    name = "optimizer"
+class Session(Door):
+    """A session without torch's process group."""
 
     def open(self) -> None:
         import casync.torch as hvd
 
         self.hvd = hvd
         hvd.init(timeout_s=15.0, process_sets="dynamic")
-        self._wrapped: list[Any] = []
         self._set: Any = hvd.global_process_set
 
     def group(self, pair: int) -> None:
@@ -44,6 +41,23 @@ class Optimizer(Door):
 
     def close(self) -> None:
         self.hvd.shutdown()
+
+    def mean(self, value: torch.Tensor) -> torch.Tensor:
+        averaged: torch.Tensor = self.hvd.allreduce(value.detach(), name="metric")
+        return averaged
+
+    def barrier(self) -> None:
+        self.hvd.barrier()
+
+
+class Optimizer(Session):
+    """docs/from_horovod.md"""
+
+    name = "optimizer"
+
+    def open(self) -> None:
+        super().open()
+        self._wrapped: list[Any] = []
 
     def optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module, *, scaler: Any = None, **more: Any) -> Any:
         more.setdefault("named_parameters", list(model.named_parameters(self.prefix())))
@@ -73,13 +87,6 @@ class Optimizer(Door):
         yield
         last = self.hvd.join()
         self.hvd.broadcast_parameters(model.state_dict(), root_rank=last)
-
-    def mean(self, value: torch.Tensor) -> torch.Tensor:
-        averaged: torch.Tensor = self.hvd.allreduce(value.detach(), name="metric")
-        return averaged
-
-    def barrier(self) -> None:
-        self.hvd.barrier()
 
     def pending(self) -> dict[str, Any] | None:
         found: dict[str, Any] = {}
@@ -209,7 +216,74 @@ class PlainFsdp2(Fsdp2):
         return None
 
 
-DOORS = {door.name: door for door in (Alone, Ddp, Optimizer, Hook, Backend, Fsdp2, Accelerate)}
+class Local(Session):
+    """docs/send_less_often.md: a round after each step, which for SGD is the mean of gradients."""
+
+    name = "local"
+
+    def open(self) -> None:
+        super().open()
+        self._within = contextlib.ExitStack()
+        self._changes: list[Changes] = []
+
+    def optimizer(self, optimizer: Any, model: nn.Module, *, scaler: Any = None, every: int = 1, **more: Any) -> Any:
+        self._optimizer = optimizer
+        self.local = self.hvd.LocalSGD(model, optimizer, every, compression=self.codec, process_set=self._set)
+        if self.codec != "none":
+            self._changes.append(changes := Changes(self.local, optimizer, model))
+            self._within.callback(changes.end)
+        self._within.enter_context(self.local)
+        return optimizer
+
+    def end(self) -> None:
+        self._within.close()
+
+    def again(self, model: Any, **of_ddp: Any) -> Any:
+        """With the optimizer that there is."""
+        self.optimizer(self._optimizer, super().again(model))
+        return model
+
+    def weights(self, *models: Any) -> dict[str, torch.Tensor]:
+        self.end()
+        return super().weights(*models)
+
+    def ledger(self) -> dict[str, Any]:
+        return {name: values for changes in self._changes for name, values in changes.found().items()}
+
+
+class Changes:
+    """By how much this rank's steps change parameters, before a round does; and by how much rounds change them all."""
+
+    def __init__(self, local: Any, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+        self._local, self._parameters = local, dict(model.named_parameters())
+        self._first = {name: anchor.clone() for name, anchor in local.rounds.anchors.items()}
+        self._given = {name: torch.zeros_like(anchor) for name, anchor in self._first.items()}
+        self._hooks = (
+            optimizer.register_step_pre_hook(lambda *_: self._add(1)),
+            optimizer.register_step_post_hook(lambda *_: self._add(-1)),
+        )
+
+    def _add(self, sign: int) -> None:
+        for name, given in self._given.items():
+            given.add_(self._parameters[name].detach(), alpha=sign)
+
+    def end(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def found(self) -> dict[str, Any]:
+        rounds = self._local.rounds
+        kept = self._local.state_dict()[rounds.own_key].get("casync", {}).get("residuals", {})
+        found = {}
+        for name, given in self._given.items():
+            found[f"given/{rounds.name}.{name}"] = given.numpy()
+            found[f"applied/{rounds.name}.{name}"] = (self._first[name] - rounds.anchors[name]).numpy()
+            if name in kept:
+                found[f"pending/{rounds.name}.{name}"] = kept[name].numpy()
+        return found
+
+
+DOORS = {door.name: door for door in (Alone, Ddp, Optimizer, Hook, Backend, Fsdp2, Local, Accelerate)}
 
 
 def door(name: str, job: Any, codec: str) -> Door:

@@ -25,7 +25,7 @@ def train(door: Any, fail: Any) -> None:
 
 @right(
     "an exception on one rank",
-    "optimizer hook backend fsdp2 accelerate",
+    "optimizer hook backend fsdp2 local accelerate",
     apart=True,
     ends=(1, 1),
     says="rank 1: ValueError: the labels of rank 1",
@@ -37,7 +37,7 @@ def exception(door: Any) -> dict[str, Any]:
 
 @right(
     "a rank that is killed",
-    "optimizer hook backend fsdp2 accelerate",
+    "optimizer hook backend fsdp2 local accelerate",
     apart=True,
     ends=(1, -9),
     says=r"PeerFailureError.*rank 1",

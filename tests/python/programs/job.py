@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))  # behind what is inst
 from tests.python.programs.cells import CELLS, Cell
 
 FEEDBACK = "always(onebit)"
-WITH_LEDGER = ("optimizer", "hook", "backend", "fsdp2")
+WITH_LEDGER = ("optimizer", "hook", "backend", "fsdp2", "local")
 """Doors at which a second run, with a codec that has feedback, is worth its time: there it is counted what was given
 and what was applied. The libraries go through these doors, and the codecs of other frameworks have tests of their own.
 """

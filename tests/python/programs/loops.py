@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from tests.python.programs.cells import right
 from tests.python.programs.data import OUTPUTS, net
 
 
-@right("a learning-rate schedule made before the wrap", "optimizer hook backend accelerate", codec="alike")
+@right("a learning-rate schedule made before the wrap", "optimizer hook backend local accelerate", codec="alike")
 def schedule_before_the_wrap(door: Any) -> dict[str, Any]:
     model = net(door.seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
@@ -29,7 +30,7 @@ def schedule_before_the_wrap(door: Any) -> dict[str, Any]:
     return {"rates": rates, **door.weights(model)}
 
 
-@right("a learning-rate schedule made after the wrap", "optimizer hook backend fsdp2 accelerate")
+@right("a learning-rate schedule made after the wrap", "optimizer hook backend fsdp2 local accelerate")
 def schedule_after_the_wrap(door: Any) -> dict[str, Any]:
     """OneCycleLR changes the momentum as well."""
     model = door.model(net(door.seed))
@@ -89,7 +90,7 @@ def generator_and_critic(door: Any) -> dict[str, Any]:
     return door.weights(critic, generator)
 
 
-@right("two models and one optimizer", "optimizer hook backend fsdp2 accelerate")
+@right("two models and one optimizer", "optimizer hook backend fsdp2 local accelerate")
 def encoder_and_decoder(door: Any) -> dict[str, Any]:
     encoder = door.model(nn.Sequential(*net(door.seed)[:2]))
     decoder = door.model(nn.Sequential(*net(door.seed)[2:]))
@@ -130,7 +131,7 @@ def many_kinds(door: Any) -> dict[str, Any]:
     return found
 
 
-@right("gradient accumulation", "optimizer hook backend fsdp2 accelerate")
+@right("gradient accumulation", "optimizer hook backend fsdp2 local accelerate")
 def accumulation(door: Any) -> dict[str, Any]:
     model = door.model(net(door.seed))
     more = {"backward_passes_per_step": 2} if door.name == "optimizer" else {}
@@ -145,7 +146,7 @@ def accumulation(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("gradient accumulation over numbers of batches that vary", "optimizer hook backend fsdp2 accelerate")
+@right("gradient accumulation over numbers of batches that vary", "optimizer hook backend fsdp2 local accelerate")
 def accumulation_that_varies(door: Any) -> dict[str, Any]:
     model = door.model(net(door.seed))
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model)
@@ -200,7 +201,7 @@ def scaler_that_skips(door: Any) -> dict[str, Any]:
     return {"scales": scales, **door.weights(model)}
 
 
-@right("autocast to bfloat16", "optimizer hook backend fsdp2 accelerate", beside="gloo")
+@right("autocast to bfloat16", "optimizer hook backend fsdp2 local accelerate", beside="gloo")
 def autocast(door: Any) -> dict[str, Any]:
     model = door.model(net(0))
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.02), model)
@@ -215,17 +216,20 @@ def autocast(door: Any) -> dict[str, Any]:
 
 @right("hooks of an optimizer's step", "optimizer hook backend fsdp2 accelerate", codec="alike")
 def step_hooks(door: Any) -> dict[str, Any]:
-    """One before the step sees the mean, and clips; one after it keeps a moving average of the parameters. They go on
-    after the optimizer has loaded a state.
-    """
+    """One before the step sees the mean, and clips; one after it keeps a moving average of the parameters."""
+    return hooked_steps(door, lambda model: nn.utils.clip_grad_value_(model.parameters(), 0.2))
+
+
+def hooked_steps(door: Any, change: Callable[[nn.Module], None]) -> dict[str, Any]:
+    """The hook before the step has `change` change the gradients. They go on after the optimizer has loaded a state."""
     model = door.model(net(door.seed))
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
     average = [torch.zeros_like(parameter) for parameter in model.parameters()]
     calls = [0, 0]
 
-    def clip(optimizer: Any, *_: Any) -> None:
+    def before(*_: Any) -> None:
         calls[0] += 1
-        nn.utils.clip_grad_value_(model.parameters(), 0.2)
+        change(model)
 
     def follow(*_: Any) -> None:
         calls[1] += 1
@@ -234,7 +238,7 @@ def step_hooks(door: Any) -> dict[str, Any]:
                 mean.lerp_(parameter, 0.5)
 
     hooked = getattr(optimizer, "optimizer", optimizer)  # Accelerate's wrapper has no hooks
-    hooked.register_step_pre_hook(clip)
+    hooked.register_step_pre_hook(before)
     hooked.register_step_post_hook(follow)
     for number, (x, y) in enumerate(door.batches(8)):
         if number == 4:
@@ -264,7 +268,7 @@ def closures(door: Any) -> dict[str, Any]:
     return {"losses": torch.stack(losses), **door.weights(model)}
 
 
-@right("gradients that stay in place (zero_grad(set_to_none=False))", "optimizer hook backend fsdp2 accelerate")
+@right("gradients that stay in place (zero_grad(set_to_none=False))", "optimizer hook backend fsdp2 local accelerate")
 def gradients_in_place(door: Any) -> dict[str, Any]:
     more = {"gradient_as_bucket_view": True} if door.name in ("hook", "backend") else {}
     model = door.model(net(door.seed), **more)
@@ -278,7 +282,7 @@ def gradients_in_place(door: Any) -> dict[str, Any]:
 
 @right(
     "several steps with one gradient, and steps without a backward",
-    "optimizer hook backend fsdp2 accelerate",
+    "optimizer hook backend fsdp2 local accelerate",
     codec="alike",
 )
 def steps_without_backward(door: Any) -> dict[str, Any]:

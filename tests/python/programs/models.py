@@ -16,7 +16,7 @@ def sgd(door: Any, model: Any, lr: float = 0.05) -> Any:
     return door.optimizer(torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=0.01), model)
 
 
-@right("parameters that are frozen later", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right("parameters that are frozen later", "optimizer hook backend fsdp2 local accelerate", codec="alike")
 def frozen_later(door: Any) -> dict[str, Any]:
     """Momentum and weight decay would move them."""
     model = door.model(net(door.seed), find_unused_parameters=True)
@@ -30,7 +30,7 @@ def frozen_later(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("parameters that are unfrozen later", "optimizer hook backend fsdp2 accelerate")
+@right("parameters that are unfrozen later", "optimizer hook backend fsdp2 local accelerate")
 def unfrozen_later(door: Any) -> dict[str, Any]:
     plain = net(door.seed)
     plain[0].requires_grad_(False)
@@ -38,6 +38,7 @@ def unfrozen_later(door: Any) -> dict[str, Any]:
     optimizer = sgd(door, model)
     for number, (x, y) in enumerate(door.batches(8)):
         if number == 4:
+            door.end()
             plain[0].requires_grad_(True)
             model = door.again(model)
         optimizer.zero_grad()
@@ -46,13 +47,14 @@ def unfrozen_later(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("parameters that are replaced by others", "optimizer hook backend accelerate", codec="alike")
+@right("parameters that are replaced by others", "optimizer hook backend local accelerate", codec="alike")
 def replaced(door: Any) -> dict[str, Any]:
     """A hidden layer that grows, twice."""
     model = door.model(net(door.seed))
     optimizer = sgd(door, model)
     for number, (x, y) in enumerate(door.batches(9)):
         if number in (3, 6):
+            door.end()
             layers = door.bare(model)
             for layer, dim in ((layers[0], 0), (layers[2], 1)):
                 shape = list(layer.weight.shape)
@@ -108,7 +110,7 @@ class Experts(nn.Module):
         return out
 
 
-@right("parameters that some ranks do not use", "optimizer hook backend accelerate", beside="gloo")
+@right("parameters that some ranks do not use", "optimizer hook backend local accelerate", beside="gloo")
 def unused_by_some(door: Any) -> dict[str, Any]:
     model = door.model(Experts(door.seed), find_unused_parameters=True)
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model)
@@ -119,7 +121,7 @@ def unused_by_some(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("parameters that no rank uses in a step", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right("parameters that no rank uses in a step", "optimizer hook backend fsdp2 local accelerate", codec="alike")
 def unused_by_all(door: Any) -> dict[str, Any]:
     model = door.model(Experts(door.seed), find_unused_parameters=True)
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model)
@@ -160,14 +162,14 @@ def train_on_words(door: Any, model: Any, optimizer: Any, steps: int = 6) -> Non
         optimizer.step()
 
 
-@right("weights that are tied", "optimizer hook backend fsdp2 accelerate")
+@right("weights that are tied", "optimizer hook backend fsdp2 local accelerate")
 def tied(door: Any) -> dict[str, Any]:
     model = door.model(Words(door.seed, tied=True))
     train_on_words(door, model, sgd(door, model))
     return door.weights(model)
 
 
-@right("an embedding whose gradients are sparse", "optimizer hook backend accelerate", codec="alike")
+@right("an embedding whose gradients are sparse", "optimizer hook backend local accelerate", codec="alike")
 def sparse(door: Any) -> dict[str, Any]:
     compression = {"*table*": "none", "*": door.codec}
     model = Words(door.seed, sparse=True)
@@ -179,7 +181,7 @@ def sparse(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("an embedding that a rank does not use at first", "optimizer", codec="none", beside="gloo")
+@right("an embedding that a rank does not use at first", "optimizer local", codec="none", beside="gloo")
 def sparse_and_unused_at_first(door: Any) -> dict[str, Any]:
     torch.manual_seed(door.seed)
     model = nn.ModuleDict({"table": nn.Embedding(20, OUTPUTS, sparse=True), "line": nn.Linear(INPUTS, OUTPUTS)})
@@ -222,7 +224,7 @@ class Odd(nn.Module):
         return torch.cat([x @ self.turned + x @ self.every_other, self.empty]) * self.scale + self.one
 
 
-@right("parameters without elements or dimensions, or not contiguous", "optimizer hook backend accelerate")
+@right("parameters without elements or dimensions, or not contiguous", "optimizer hook backend local accelerate")
 def odd(door: Any) -> dict[str, Any]:
     model = door.model(Odd(door.seed))
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.02), model)
@@ -233,7 +235,7 @@ def odd(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("convolutions in channels_last", "optimizer hook backend accelerate")
+@right("convolutions in channels_last", "optimizer hook backend local accelerate")
 def channels_last(door: Any) -> dict[str, Any]:
     torch.manual_seed(door.seed)
     model = nn.Sequential(nn.Conv2d(4, 6, 2), nn.ReLU(), nn.Flatten(), nn.Linear(6, OUTPUTS))
@@ -260,7 +262,7 @@ class Waves(nn.Module):
         return out
 
 
-@right("complex parameters", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right("complex parameters", "optimizer hook backend fsdp2 local accelerate", codec="alike")
 def complex_parameters(door: Any) -> dict[str, Any]:
     model = door.model(Waves(door.seed))
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model)
@@ -285,6 +287,7 @@ class Mixed(nn.Module):
         return out.float()
 
 
+@right("parameters of several dtypes", "local", codec="alike", beside="gloo", far=2e-2)
 @right("parameters of several dtypes", "optimizer hook backend fsdp2 accelerate", codec="alike", beside="gloo")
 def several_dtypes(door: Any) -> dict[str, Any]:
     """bfloat16's own rounding is a part in 256, so these are compared after few steps."""
@@ -297,7 +300,7 @@ def several_dtypes(door: Any) -> dict[str, Any]:
     return {name: values.double() for name, values in door.weights(model).items()}
 
 
-@right("training in float64", "optimizer hook backend fsdp2 accelerate")
+@right("training in float64", "optimizer hook backend fsdp2 local accelerate")
 def float64(door: Any) -> dict[str, Any]:
     model = door.model(net(door.seed).double())
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model)
@@ -322,7 +325,7 @@ class Adapter(nn.Module):
         return out
 
 
-@right("adapters beside frozen weights (LoRA)", "optimizer hook backend fsdp2 accelerate")
+@right("adapters beside frozen weights (LoRA)", "optimizer hook backend fsdp2 local accelerate")
 def adapters(door: Any) -> dict[str, Any]:
     layers = net(door.seed)
     model = door.model(nn.Sequential(Adapter(layers[0]), layers[1], Adapter(layers[2])))
@@ -335,7 +338,7 @@ def adapters(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("weights that are computed (weight_norm, parametrizations)", "optimizer hook backend fsdp2 accelerate")
+@right("weights that are computed (weight_norm, parametrizations)", "optimizer hook backend fsdp2 local accelerate")
 def parametrized(door: Any) -> dict[str, Any]:
     layers = net(door.seed)
     nn.utils.parametrizations.weight_norm(layers[0])
@@ -363,7 +366,7 @@ class Reader(nn.Module):
         return out
 
 
-@right("a recurrent net and sequences of many lengths", "optimizer hook backend fsdp2 accelerate")
+@right("a recurrent net and sequences of many lengths", "optimizer hook backend fsdp2 local accelerate")
 def recurrent(door: Any) -> dict[str, Any]:
     model = door.model(Reader(door.seed))
     optimizer = door.optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)

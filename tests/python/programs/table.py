@@ -72,6 +72,7 @@ DOORS = {
     "hook": "DDP hook",
     "backend": "backend, under DDP",
     "fsdp2": "FSDP2",
+    "local": "LocalSGD",
     "lightning": "Lightning",
     "accelerate": "Accelerate",
     "transformers": "Transformers",

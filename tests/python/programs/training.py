@@ -82,7 +82,7 @@ def resumed_sharded(door: Any) -> dict[str, Any]:
 
 @right(
     "a state that the optimizer loads in the middle of training",
-    "optimizer hook backend fsdp2 accelerate",
+    "optimizer hook backend fsdp2 local accelerate",
     codec="alike",
 )
 def state_loaded(door: Any) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def state_loaded(door: Any) -> dict[str, Any]:
     return {"rates": rates, **door.weights(model)}
 
 
-@right("copies of a model (deepcopy, torch.save)", "optimizer hook backend accelerate", codec="alike")
+@right("copies of a model (deepcopy, torch.save)", "optimizer hook backend local accelerate", codec="alike")
 def copied_model(door: Any) -> dict[str, Any]:
     model, optimizer = made(door)
     batches = door.batches(6)
@@ -119,7 +119,7 @@ def copied_model(door: Any) -> dict[str, Any]:
     return door.weights(model, best, loaded)
 
 
-@right("copies of an optimizer (deepcopy, pickle)", "optimizer hook backend fsdp2 accelerate", codec="none")
+@right("copies of an optimizer (deepcopy, pickle)", "optimizer hook backend fsdp2 local accelerate", codec="none")
 def copied_optimizer(door: Any) -> dict[str, Any]:
     """A script keeps one to come back to, with the parameters that go with it."""
     model, optimizer = made(door)
@@ -137,7 +137,7 @@ def copied_optimizer(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("moving averages of the weights (AveragedModel)", "optimizer hook backend accelerate", codec="alike")
+@right("moving averages of the weights (AveragedModel)", "optimizer hook backend local accelerate", codec="alike")
 def averaged(door: Any) -> dict[str, Any]:
     model, optimizer = made(door)
     ema = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.7))
@@ -162,7 +162,7 @@ class Checkpointed(nn.Module):
         return out
 
 
-@right("activation checkpointing", "optimizer hook backend fsdp2 accelerate")
+@right("activation checkpointing", "optimizer hook backend fsdp2 local accelerate")
 def activation_checkpointing(door: Any) -> dict[str, Any]:
     model, optimizer = made(door, Checkpointed(door.seed, reentrant=False))
     for batch in door.batches(5):
@@ -170,7 +170,7 @@ def activation_checkpointing(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("reentrant activation checkpointing", "optimizer hook backend fsdp2 accelerate")
+@right("reentrant activation checkpointing", "optimizer hook backend fsdp2 local accelerate")
 def reentrant_checkpointing(door: Any) -> dict[str, Any]:
     model, optimizer = made(door, Checkpointed(door.seed, reentrant=True))
     for batch in door.batches(5):
@@ -178,7 +178,9 @@ def reentrant_checkpointing(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("a compiled model (torch.compile, XLA, hybridize)", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right(
+    "a compiled model (torch.compile, XLA, hybridize)", "optimizer hook backend fsdp2 local accelerate", codec="alike"
+)
 def compiled_model(door: Any) -> dict[str, Any]:
     torch._dynamo.reset()
     model, optimizer = made(door)
@@ -188,7 +190,9 @@ def compiled_model(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("a compiled step of the optimizer (torch.compile)", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right(
+    "a compiled step of the optimizer (torch.compile)", "optimizer hook backend fsdp2 local accelerate", codec="alike"
+)
 def compiled_step(door: Any) -> dict[str, Any]:
     torch._dynamo.reset()
     model, optimizer = made(door)
@@ -204,7 +208,7 @@ def compiled_step(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("a last batch that is shorter on some ranks", "optimizer hook backend fsdp2 accelerate", beside="gloo")
+@right("a last batch that is shorter on some ranks", "optimizer hook backend fsdp2 local accelerate", beside="gloo")
 def short_last_batch(door: Any) -> dict[str, Any]:
     model, optimizer = made(door, net(0))
     for number, (x, y) in enumerate(door.batches(5)):
@@ -246,7 +250,7 @@ def batch_norm(door: Any) -> dict[str, Any]:
     return {name if "running" not in name else f"own.{name}": value for name, value in door.weights(model).items()}
 
 
-@right("synchronised batch normalisation", "optimizer hook")
+@right("synchronised batch normalisation", "optimizer hook local")
 def sync_batch_norm(door: Any) -> dict[str, Any]:
     norm = nn.BatchNorm1d if door.name == "alone" else door.hvd.SyncBatchNorm
     model, optimizer = made(door, Normed(door.seed, norm))
@@ -255,7 +259,9 @@ def sync_batch_norm(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("dropout, with a seed for each rank", "optimizer hook backend fsdp2 accelerate", beside="gloo", codec="alike")
+@right(
+    "dropout, with a seed for each rank", "optimizer hook backend fsdp2 local accelerate", beside="gloo", codec="alike"
+)
 def dropout(door: Any) -> dict[str, Any]:
     layers = net(0)
     model, optimizer = made(door, nn.Sequential(layers[0], layers[1], nn.Dropout(0.3), layers[2]))
@@ -265,7 +271,7 @@ def dropout(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("evaluation on rank 0 only", "optimizer hook backend accelerate")
+@right("evaluation on rank 0 only", "optimizer hook backend local accelerate")
 def evaluated_on_one(door: Any) -> dict[str, Any]:
     model, optimizer = made(door, Normed(0, nn.LayerNorm))
     for number, batch in enumerate(door.batches(6)):
@@ -280,7 +286,7 @@ def evaluated_on_one(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("sums and means of metrics between steps", "optimizer hook backend fsdp2 accelerate", codec="exact")
+@right("sums and means of metrics between steps", "optimizer hook backend fsdp2 local accelerate", codec="exact")
 def metrics(door: Any) -> dict[str, Any]:
     """They are no gradients, so a codec does not touch them."""
     model, optimizer = made(door)
@@ -328,7 +334,7 @@ def local_sgd_of_accelerate(door: Any) -> dict[str, Any]:
     return dict(door.bare(model).state_dict())
 
 
-@right("gradients of gradients (a penalty on them)", "optimizer hook backend accelerate")
+@right("gradients of gradients (a penalty on them)", "optimizer hook backend local accelerate")
 def gradient_penalty(door: Any) -> dict[str, Any]:
     model, optimizer = made(door, lr=0.02)
     for x, y in door.batches(5):
@@ -341,7 +347,7 @@ def gradient_penalty(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("a script's own hooks on gradients", "optimizer hook backend accelerate", codec="alike")
+@right("a script's own hooks on gradients", "optimizer hook backend local accelerate", codec="alike")
 def own_hooks(door: Any) -> dict[str, Any]:
     """The first layer learns at half the rate, and some of its rows do not at all."""
     model = net(door.seed)
@@ -353,7 +359,7 @@ def own_hooks(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("a batch that fails in forward and is left out", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right("a batch that fails in forward and is left out", "optimizer hook backend fsdp2 local accelerate", codec="alike")
 def failed_forward(door: Any) -> dict[str, Any]:
     """On all ranks; as where memory runs out."""
     model, optimizer = made(door)
@@ -368,7 +374,7 @@ def failed_forward(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("the session ends and begins again", "optimizer hook backend fsdp2 accelerate", codec="alike")
+@right("the session ends and begins again", "optimizer hook backend fsdp2 local accelerate", codec="alike")
 def begun_again(door: Any) -> dict[str, Any]:
     found = {}
     for life in range(3):
@@ -393,12 +399,12 @@ def workers(door: Any, how: str) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("workers of a DataLoader, by fork", "optimizer hook backend fsdp2 accelerate", codec="none")
+@right("workers of a DataLoader, by fork", "optimizer hook backend fsdp2 local accelerate", codec="none")
 def forked_workers(door: Any) -> dict[str, Any]:
     return workers(door, "fork")
 
 
-@right("workers of a DataLoader, by spawn", "optimizer hook backend fsdp2 accelerate", codec="none")
+@right("workers of a DataLoader, by spawn", "optimizer hook backend fsdp2 local accelerate", codec="none")
 def spawned_workers(door: Any) -> dict[str, Any]:
     return workers(door, "spawn")
 
@@ -417,7 +423,7 @@ def zero_redundancy(door: Any) -> dict[str, Any]:
     return door.weights(model)
 
 
-@right("groups of ranks, each with a model of its own", "optimizer hook backend fsdp2", ranks=4, codec="none")
+@right("groups of ranks, each with a model of its own", "optimizer hook backend fsdp2 local", ranks=4, codec="none")
 def groups(door: Any) -> dict[str, Any]:
     pair = door.split()
     model, optimizer = made(door, net(pair))
