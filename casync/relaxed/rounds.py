@@ -96,6 +96,8 @@ class Rounds(Generic[T]):
         alpha = (0.5 if schedule.delay else 0.0) if alpha is None else alpha
         if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
             raise InvalidArgumentError(f"fragment_update_alpha={alpha!r}: it must be a number from 0 to 1")
+        if weight is not None and not callable(weight):
+            raise InvalidArgumentError(f"weight={weight!r}: it must be a function that returns a number from 0 on")
         if settings.takes_momentum:
             raise NotAvailableError(
                 "a codec that takes over the optimizer's momentum is for the gradients of every step, not for what "
@@ -115,6 +117,7 @@ class Rounds(Generic[T]):
         self._under_way: dict[int, _Round[T]] = {}
         self._is_done = False
         self._has_moved = False  # whether a change was ever other than zero
+        self._is_told = False  # that no rank's change counted
         self.metrics = RoundMetrics(0, 0, 0, 0.0, 0.0, 0.0)
         """The numbers so far."""
         self._check_alike()
@@ -291,7 +294,9 @@ class Rounds(Generic[T]):
             self._tell_void(one, heard)
         elif heard.total == 0:
             del self._under_way[one.fragment]
+            self._tell_weightless()
         elif self._owner.size > 1:
+            self._tell_together(heard)
             self._submit_changes(one, heard, fragment)
         return heard.all_done
 
@@ -305,6 +310,22 @@ class Rounds(Generic[T]):
         raise MismatchError(
             f"rank {self._owner.peers[rank]} cannot take part in round {self._place} of {self.name}: {why}"
         )
+
+    def _tell_weightless(self) -> None:
+        if self._weight is not None and not self._is_done and not self._is_told:
+            self._is_told = True
+            _LOG.warning("weight() was 0 on all ranks in a round of %s, which was left out", self.name)
+
+    def _tell_together(self, heard: Heard) -> None:
+        """Ranks that train alone are apart in their first round."""
+        is_first = self.metrics.rounds == 0 and self._place == 1 and not self._is_done
+        if is_first and self._has_moved and heard.spread == 0 and sum(map(bool, heard.weights)) > 1:
+            if self._owner.rank == 0:
+                _LOG.warning(
+                    "the ranks are not apart in the first round of %s: have they the same data, or does something "
+                    "average their gradients still? Of DistributedDataParallel give the wrapped model",
+                    self.name,
+                )
 
     def _tell_void(self, one: _Round[T], heard: Heard) -> None:
         if self._owner.rank != min(rank for rank, weight in enumerate(heard.weights) if weight or rank in heard.broken):

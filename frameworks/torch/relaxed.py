@@ -11,6 +11,7 @@ Arguments have torchft's names. A hook of the optimizer counts its steps, and ru
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -52,6 +53,7 @@ from .wrapped_optimizer import _DistributedOptimizer
 
 __all__ = ["DiLoCo", "LocalSGD"]
 
+_LOG = logging.getLogger("casync")
 _S = TypeVar("_S", bound="LocalSGD")
 _Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
@@ -127,7 +129,7 @@ class LocalSGD:
     ) -> None:
         if buffers not in ("average", "local"):
             raise InvalidArgumentError(f"buffers={buffers!r}: it must be 'average' or 'local'")
-        self._optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+        self._optimizers = _listed(optimizer)
         if not self._optimizers or not all(isinstance(one, torch.optim.Optimizer) for one in self._optimizers):
             raise InvalidArgumentError(
                 f"optimizer={optimizer!r}: it must be a torch.optim.Optimizer, or a list of them"
@@ -154,6 +156,7 @@ class LocalSGD:
         """The rounds so far, in numbers."""
         self._process_set = settings.process_set
         self._hook: RemovableHandle | None = None
+        self._outside = self._optimizers[-1].register_step_pre_hook(self._refuse)
         self._local: contextlib.ExitStack | None = None
         """While gradients are this rank's own: what makes them averaged again."""
 
@@ -250,9 +253,18 @@ class LocalSGD:
     def __enter__(self: _S) -> _S:
         if self._hook is not None:
             raise InvalidArgumentError(f"{type(self).__name__} was entered twice")
+        self._outside.remove()
         self._hook = self._optimizers[-1].register_step_post_hook(self._stepped)
+        self._steps_before = self.rounds.step_count
         self._follow_warmup()
         return self
+
+    def _refuse(self, *_: object) -> None:
+        """A step before the `with` is none of this training, and would leave the ranks apart."""
+        raise InvalidArgumentError(
+            f"a step of the optimizer was made before the `with` of its {type(self).__name__}, which counts only those "
+            "within it: write `with hvd.DiLoCo(...):` around the training"
+        )
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         assert self._hook is not None
@@ -260,6 +272,13 @@ class LocalSGD:
         self._hook = None
         self._average_again()
         if kind is None:
+            if self.rounds.step_count == self._steps_before:
+                _LOG.warning(
+                    "no step of the optimizer was made within the `with` of %s on rank %d: does another one train the "
+                    "model?",
+                    self.rounds.name,
+                    session_of(self._process_set).rank,
+                )
             self.finish()
             if self._averaging:  # after steps of their own the ranks' states differ, and with them the next steps would
                 for optimizer in self._optimizers:
@@ -387,6 +406,11 @@ class DiLoCo(LocalSGD):
             num_fragments: of one model, how many fragments of about as many bytes to cut it into.
             should_quantize: torchft's word for `compression="int8"`.
         """
+        if not isinstance(num_fragments, int):
+            raise InvalidArgumentError(
+                f"num_fragments is a {type(num_fragments).__name__}: it must be a number from 1 on. A list of modules "
+                "goes in the place of the model"
+            )
         modules = _named(model_fragments)
         is_whole = isinstance(model_fragments, torch.nn.Module) and len(modules) == 1
         if num_fragments != 1 and not is_whole:
@@ -402,10 +426,21 @@ class DiLoCo(LocalSGD):
         )
 
         def outer(held: Sequence[Held]) -> Outer[torch.Tensor]:
+            if any(one is other for one in _listed(outer_optimizer) for other in _listed(inner_optimizer)):
+                raise InvalidArgumentError(
+                    "outer_optimizer is the inner optimizer too: make one more, of the same parameters, which then "
+                    "holds the global ones"
+                )
             return OuterOptimizer(outer_optimizer, held, backup_device)
 
         schedule = Schedule(sync_every, count, fragment_sync_delay, warmup_steps)
         self._start(modules, inner_optimizer, outer, schedule, settings, fragment_update_alpha, buffers, weight)
+
+
+def _listed(optimizers: _Optimizers | None) -> list[torch.optim.Optimizer]:
+    if optimizers is None:
+        return []
+    return [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else list(optimizers)
 
 
 def _named(model: torch.nn.Module | Sequence[torch.nn.Module]) -> list[tuple[str, torch.nn.Module]]:

@@ -181,8 +181,12 @@ class OuterOptimizer:
             self._optimizers = [torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)]
         elif isinstance(optimizers, torch.optim.Optimizer):
             self._optimizers = [optimizers]
-        else:
+        elif isinstance(optimizers, Sequence) and all(isinstance(one, torch.optim.Optimizer) for one in optimizers):
             self._optimizers = list(optimizers)
+        else:
+            raise InvalidArgumentError(
+                f"outer_optimizer={optimizers!r}: it must be a torch.optim.Optimizer, or a list of them"
+            )
         self._held, self._device = held, device
 
     def take(self, tensors: Tensors[torch.Tensor], anchors: dict[str, torch.Tensor]) -> None:
