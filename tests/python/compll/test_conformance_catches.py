@@ -130,7 +130,7 @@ class OfNoFixedSize(Wrapped):
 
     def __init__(self):
         super().__init__()
-        names = ("spec", "rounds", "feedback", "identity", "whole", "prescaled", "averages", "momentum")
+        names = ("spec", "rounds", "feedback", "identity", "whole", "prescaled", "merges_payloads", "momentum")
         self.info = SimpleNamespace(fixed_size=True, **{name: getattr(self.inner.info, name) for name in names})
 
 
@@ -248,7 +248,7 @@ class Threshold:
     poison = -128
     info = SimpleNamespace(
         spec="threshold", rounds=["gather"], feedback="own", identity=False, whole=False, fixed_size=True,
-        prescaled=False, averages=False, momentum=False,
+        prescaled=False, merges_payloads=False, momentum=False,
     )  # fmt: skip
 
     def cut(self, shape, element):
