@@ -17,7 +17,13 @@ constexpr std::array kPriors{
     Prior{"fp16", {2e-6, 0.12e-9, 2e-6, 0.12e-9}},
     Prior{"bf16", {2e-6, 0.12e-9, 2e-6, 0.12e-9}},
     Prior{"onebit", {2e-6, 0.20e-9, 2e-6, 0.10e-9}},
+    Prior{"efsignsgd", {2e-6, 0.20e-9, 2e-6, 0.10e-9}},
     Prior{"terngrad", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
+    Prior{"int8", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
+    Prior{"qsgd", {2e-6, 0.25e-9, 2e-6, 0.15e-9}},
+    Prior{"minmax_uint8", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
+    Prior{"int4", {2e-6, 0.32e-9, 2e-6, 0.15e-9}},
+    Prior{"fp8", {2e-6, 0.90e-9, 2e-6, 0.35e-9}},
 };
 constexpr CodecCost kCautious{5e-6, 0.5e-9, 5e-6, 0.5e-9};
 
