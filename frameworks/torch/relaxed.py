@@ -32,6 +32,7 @@ from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import Adasum
 from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it imports the compiler when it is called
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
 from .functions import broadcast_optimizer_state
@@ -256,6 +257,8 @@ class LocalSGD:
         self._outside.remove()
         self._hook = self._optimizers[-1].register_step_post_hook(self._stepped)
         self._steps_before = self.rounds.step_count
+        self._steps_of_others = 0
+        self._others = register_optimizer_step_post_hook(self._watch)
         self._follow_warmup()
         return self
 
@@ -270,6 +273,7 @@ class LocalSGD:
         assert self._hook is not None
         self._hook.remove()
         self._hook = None
+        self._others.remove()
         self._average_again()
         if kind is None:
             if self.rounds.step_count == self._steps_before:
@@ -289,6 +293,24 @@ class LocalSGD:
     def _stepped(self, *_: object) -> None:
         self.rounds.step()
         self._follow_warmup()
+
+    def _watch(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Tell of an optimizer that trains in the place of a given one. One that steps after each step of a given one,
+        as Lookahead does, is none.
+        """
+        if any(optimizer is one or optimizer is getattr(one, "optimizer", None) for one in self._optimizers):
+            self._steps_of_others = 0
+            return
+        ours = {id(held.tensor) for held in self._held}
+        if any(id(parameter) in ours for group in optimizer.param_groups for parameter in group["params"]):
+            self._steps_of_others += 1
+            if self._steps_of_others == 2:
+                _LOG.warning(
+                    "another optimizer than those given, %s, trains the parameters of %s: its steps are not counted, "
+                    "and begin no round",
+                    type(optimizer).__name__,
+                    self.rounds.name,
+                )
 
     def _follow_warmup(self) -> None:
         """Within the `with`, gradients are averaged in the warm-up, and then this rank's own."""

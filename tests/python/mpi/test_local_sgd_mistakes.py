@@ -52,6 +52,20 @@ def test_a_with_without_steps_is_told(rank, caplog):
     assert "no step of the optimizer was made within the `with`" in caplog.text
 
 
+@pytest.mark.parametrize("instead", [True, False])
+def test_another_optimizer_in_the_place_of_the_given_one_is_told(rank, caplog, instead):
+    model = make_model()
+    optimizer = sgd(model)
+    with hvd.LocalSGD(model, optimizer, sync_every=2):
+        train(model, optimizer, rank, [0])
+        other = torch.optim.Adam(model.parameters(), lr=0.0)
+        for number in range(3):
+            train(model, other, rank, [number])
+            if not instead:
+                train(model, optimizer, rank, [number])
+    assert caplog.text.count("another optimizer than those given, Adam, trains the parameters") == instead
+
+
 @pytest.mark.usefixtures("several")
 @pytest.mark.parametrize("alike", [True, False])
 def test_ranks_that_are_not_apart_are_told(rank, caplog, alike):
