@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,25 +22,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.fidelity.methods import BASELINE, METHODS, Method
+from benchmarks.fidelity.methods import BASELINE, METHODS
 from benchmarks.netlab import Netlab
 from benchmarks.step_time.job import figures_of
+from benchmarks.time_to_accuracy.composed import WITHIN, composed, words_of
 
 FIDELITY = Path("docs/figures/fidelity.json")
 FIGURES = Path("docs/figures/time_to_accuracy.json")
 HOSTS = 4
-COMPUTE = 0.1  # seconds of a step
-WITHIN = 0.01  # of the baseline's last loss
-
-
-def words_of(method: Method, numel: float) -> tuple[list[str], int]:
-    """How `benchmarks.local_steps.worker` makes the steps of a way, and how many it has in what it measures."""
-    if method.every == 0:
-        contender, steps = f"every:{method.codec}", 6
-    else:
-        contender, steps = f"{'streaming' if method.delay else 'blocking'}:{method.codec}", method.every
-    words = [f"--contender={contender}", f"--numel={numel}", f"--every={steps}", f"--compute={COMPUTE * steps}"]
-    return [*words, "--rounds=2", f"--fragments={method.fragments}", f"--delay={method.delay}"], steps
 
 
 def measure(rate: str, numel: float, names: Sequence[str], path: Path) -> None:
@@ -58,31 +46,6 @@ def measure(rate: str, numel: float, names: Sequence[str], path: Path) -> None:
             kept["machine"] = machine.describe()
             path.write_text(json.dumps(kept, indent=1))
             print(f"{rate}, {name}: {of_link[name]['seconds']:.3f} s a step", flush=True)
-
-
-def steps_to(curves: Sequence[Sequence[Sequence[float]]], loss: float) -> float | None:
-    """The step at which the mean of these curves (of points: step, loss) falls to `loss`, between two points by a
-    straight line; None if it never does.
-    """
-    before: tuple[float, float] | None = None
-    for points in zip(*curves, strict=True):
-        step, mean = points[0][0], statistics.mean(point[1] for point in points)
-        if mean <= loss:
-            if before is None:
-                return step
-            return before[0] + (step - before[0]) * (before[1] - loss) / (before[1] - mean)
-        before = (step, mean)
-    return None
-
-
-def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any]) -> dict[str, tuple[float | None, float]]:
-    """Of each way that both know: steps to the loss, or None, and seconds of a step."""
-    target = (1 + WITHIN) * statistics.mean(run["loss"] for run in fidelity[BASELINE].values())
-    found = {}
-    for name, runs in fidelity.items():
-        if name in seconds:
-            found[name] = steps_to([run["curve"] for run in runs.values()], target), float(seconds[name]["seconds"])
-    return found
 
 
 def show(fidelity: Mapping[str, Any], links: Mapping[str, Any], chart: Path | None) -> None:

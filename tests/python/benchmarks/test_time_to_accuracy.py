@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.fidelity.methods import BASELINE, METHODS
-from benchmarks.time_to_accuracy.__main__ import composed, steps_to, words_of
+from benchmarks.time_to_accuracy.composed import composed, steps_to, words_of
 
 
 def test_steps_to_a_loss_lie_between_two_points_of_the_mean_curve() -> None:

@@ -1,0 +1,50 @@
+"""Composed times: steps to a loss, from curves, times the seconds of a step, and how these are measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.fidelity.methods import BASELINE, Method
+
+__all__ = ["WITHIN", "composed", "steps_to", "words_of"]
+
+COMPUTE = 0.1  # seconds of a step
+WITHIN = 0.01
+"""How near to the baseline's last loss counts as there."""
+
+
+def words_of(method: Method, numel: float) -> tuple[list[str], int]:
+    """How `benchmarks.local_steps.worker` makes the steps of a way, and how many it has in what it measures."""
+    if method.every == 0:
+        contender, steps = f"every:{method.codec}", 6
+    else:
+        contender, steps = f"{'streaming' if method.delay else 'blocking'}:{method.codec}", method.every
+    words = [f"--contender={contender}", f"--numel={numel}", f"--every={steps}", f"--compute={COMPUTE * steps}"]
+    return [*words, "--rounds=2", f"--fragments={method.fragments}", f"--delay={method.delay}"], steps
+
+
+def steps_to(curves: Sequence[Sequence[Sequence[float]]], loss: float) -> float | None:
+    """The step at which the mean of these curves (of points: step, loss) falls to `loss`, between two points by a
+    straight line; None if it never does.
+    """
+    before: tuple[float, float] | None = None
+    for points in zip(*curves, strict=True):
+        step, mean = points[0][0], statistics.mean(point[1] for point in points)
+        if mean <= loss:
+            if before is None:
+                return float(step)
+            return before[0] + (step - before[0]) * (before[1] - loss) / (before[1] - mean)
+        before = (step, mean)
+    return None
+
+
+def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any]) -> dict[str, tuple[float | None, float]]:
+    """Of each way that both know: steps to the loss, or None, and seconds of a step."""
+    target = (1 + WITHIN) * statistics.mean(run["loss"] for run in fidelity[BASELINE].values())
+    found = {}
+    for name, runs in fidelity.items():
+        if name in seconds:
+            found[name] = steps_to([run["curve"] for run in runs.values()], target), float(seconds[name]["seconds"])
+    return found
