@@ -31,10 +31,11 @@ def steps_to(curves: Sequence[Sequence[Sequence[float]]], loss: float) -> float 
     """
     before: tuple[float, float] | None = None
     for points in zip(*curves, strict=True):
-        step, mean = points[0][0], statistics.mean(point[1] for point in points)
+        step: float = points[0][0]
+        mean: float = statistics.mean(point[1] for point in points)
         if mean <= loss:
             if before is None:
-                return float(step)
+                return step
             return before[0] + (step - before[0]) * (before[1] - loss) / (before[1] - mean)
         before = (step, mean)
     return None
