@@ -40,7 +40,8 @@ __all__ = [
 ]
 
 _COPIES_OF_A_ROUND = 10
-"""What a round's change, its length, Nesterov's momentum and the new parameters cost, in copies of the parameters."""
+"""A round takes as long in memory as so many copies of the parameters: it computes the change and its length, the outer
+step and the new parameters."""
 _RATES = {"": 1.0, "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 

@@ -22,7 +22,7 @@ _HALF = ("float16", "bfloat16")
 
 
 class Anchors(Generic[T]):
-    """What is equal on all ranks, of the parameters and buffers of these fragments. One thread calls its methods."""
+    """The values of the fragments' parameters and buffers that all ranks share. One thread calls the methods."""
 
     def __init__(self, tensors: Tensors[T], fragments: Sequence[Fragment[T]]) -> None:
         self._tensors, self._fragments = tensors, fragments
@@ -63,10 +63,8 @@ class Anchors(Generic[T]):
         """Make those of the lowest rank everybody's, and what is fixed in its model. Collective."""
 
         def sent(name: str, values: T) -> int:
-            full = f"{prefix}.{name}"
-            return broadcast.submit(
-                self._tensors, values, owner.peers[0], full, settings.process_set, in_place=True
-            )  # fmt: skip
+            full, root = f"{prefix}.{name}", owner.peers[0]
+            return broadcast.submit(self._tensors, values, root, full, settings.process_set, in_place=True)
 
         if owner.size == 1:
             return

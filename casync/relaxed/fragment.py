@@ -31,7 +31,7 @@ class Fragment(Generic[T]):
     parameters: Sequence[Held[T]]
     buffers: Sequence[Held[T]] = ()
     fixed: Sequence[Held[T]] = ()
-    """What no step changes, as frozen weights: the lowest rank gives them to all, and they are in no round."""
+    """Frozen weights and masks, which no step changes. The lowest rank gives them to all, and no round sends them."""
     steps: int = 0
     """Own steps since its last round began."""
 

@@ -318,14 +318,14 @@ class Rounds(Generic[T]):
 
     def _tell_together(self, heard: Heard) -> None:
         """Ranks that train alone are apart in their first round."""
-        is_first = self.metrics.rounds == 0 and self._place == 1 and not self._is_done
-        if is_first and self._has_moved and heard.spread == 0 and sum(map(bool, heard.weights)) > 1:
-            if self._owner.rank == 0:
-                _LOG.warning(
-                    "the ranks are not apart in the first round of %s: have they the same data, or does something "
-                    "average their gradients still? Of DistributedDataParallel give the wrapped model",
-                    self.name,
-                )
+        if self._place != 1 or self._is_done or self._owner.rank != 0:
+            return
+        if self._has_moved and heard.spread == 0 and sum(map(bool, heard.weights)) > 1:
+            _LOG.warning(
+                "the ranks are not apart in the first round of %s: have they the same data, or does something average "
+                "their gradients still? Of DistributedDataParallel give the wrapped model",
+                self.name,
+            )
 
     def _tell_void(self, one: _Round[T], heard: Heard) -> None:
         if self._owner.rank != min(rank for rank, weight in enumerate(heard.weights) if weight or rank in heard.broken):

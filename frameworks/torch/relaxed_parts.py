@@ -142,7 +142,7 @@ def buffers_of(prefix: str, module: torch.nn.Module) -> list[Held]:
 
 
 def fixed_of(parameters: Mapping[str, torch.Tensor], buffers: Sequence[Held]) -> list[Held]:
-    """What no step changes, of these: frozen parameters, and buffers that are masks."""
+    """Return the frozen parameters, and the buffers that are masks: no step changes these."""
     frozen = {name: value for name, value in parameters.items() if not value.requires_grad}
     numbers = [Held(name, value) for name, value in frozen.items() if value.dtype in _NUMBERS]
     return numbers + [held for held in buffers if held.tensor.dtype is torch.bool]

@@ -1,4 +1,4 @@
-"""What users do wrong with LocalSGD and DiLoCo: each is refused by name, or told in the log."""
+"""LocalSGD and DiLoCo refuse a user's mistakes by name, or tell of them in the log."""
 
 import casync.torch as hvd
 import pytest

@@ -179,7 +179,7 @@ def zero_redundancy(door: Any) -> Said:
 
 @right("parameters that join the optimizer later (add_param_group)", "local", codec="alike")
 def added_later(door: Any) -> Said:
-    """What no optimizer has is frozen, and another LocalSGD begins with what joins."""
+    """Parameters that no optimizer has are frozen. When they join, another LocalSGD begins."""
     model = door.model(net(door.seed))
     model[0].requires_grad_(False)
     optimizer = door.optimizer(torch.optim.SGD(model[2].parameters(), lr=0.05, momentum=0.9), model)
@@ -275,7 +275,7 @@ def resumed(door: Any) -> Said:
 
 @right("ranks with different numbers of batches (join)", "local", codec="alike")
 def uneven(door: Any) -> Said:
-    """Who has none left leaves the `with`, and has weight 0 in the others' rounds."""
+    """A rank without batches left leaves the `with`, and has weight 0 in the others' rounds."""
 
     def train(door: Any, rank: int, batches: Sequence[Batch]) -> Iterator[nn.Module]:
         model, optimizer = made(door, lr=0.01)
