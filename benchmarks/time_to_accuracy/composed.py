@@ -42,7 +42,7 @@ def steps_to(curves: Sequence[Sequence[Sequence[float]]], loss: float) -> float 
 
 
 def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any]) -> dict[str, tuple[float | None, float]]:
-    """Return the steps to the loss (None: never reached) and the seconds of a step, of each way that both files have."""
+    """Return steps to the loss (None: never reached) and the seconds of a step, of the ways that both files have."""
     target = (1 + WITHIN) * statistics.mean(run["loss"] for run in fidelity[BASELINE].values())
     found = {}
     for name, runs in fidelity.items():
